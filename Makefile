@@ -1,0 +1,34 @@
+# Three words that scripts rely on: up, check, test. `scripts/` does the work; this names it.
+SHELL := /bin/bash
+.PHONY: up down check test bench build fmt help
+
+help:
+	@echo "make up      install what is missing, build, start a cluster on this machine"
+	@echo "make down    stop it"
+	@echo "make check   format, lints, unit and property tests: no root, no network"
+	@echo "make test    install what is missing and run every test"
+	@echo "make bench   the benchmarks"
+
+build:
+	@scripts/install build
+	@cargo build --release -q -p sluice
+
+up: build
+	@scripts/up
+
+down:
+	@target/release/sluice down
+
+check:
+	@scripts/check
+
+test:
+	@scripts/install test
+	@scripts/check
+	@scripts/test
+
+bench: build
+	@scripts/bench
+
+fmt:
+	@cargo fmt --all

@@ -1,0 +1,363 @@
+//! The agent's state: its nodes, the attempts that they hold, and what orders and supervisors make of them.
+
+use crate::conversation::{ORDERS_MAX, Word, converse, find};
+use crate::detect::Machine;
+use crate::error::AgentError;
+use crate::facts;
+use crate::gate::{Gate, OrderRefusal, Refused};
+use crate::launcher::Launcher;
+use crate::log_reader::LogReader;
+use crate::node::Node;
+use crate::reports::{Key, Reports};
+use crate::wall_clock::{self, Skew};
+use model::id::AttemptId;
+use model::run::{ExitStatus, Usage};
+use model::time::Timestamp;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use wire::link::{HeldAttempt, NodeHello, NodePolicy, ToServer};
+use wire::order::{Action, JobLaunch, Order, SignedOrder};
+use wire::report::{AttemptEnd, ReportEvent};
+use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
+
+/// Words of supervisors that may wait for the agent's loop.
+const WORDS_MAX: usize = 1024;
+
+/// An attempt that this agent answers for, from its launch until the server lets it be forgotten.
+struct Held {
+    /// Unknown where the spool's record cannot be read.
+    uid: Option<u32>,
+    /// None once its supervisor is gone.
+    orders: Option<mpsc::Sender<ToSupervisor>>,
+    last_number: u64,
+    /// What the script's end was, should the supervisor not live to tell the rest.
+    script: Option<(ExitStatus, bool, bool)>,
+    ended: watch::Sender<bool>,
+}
+
+impl Held {
+    fn new(uid: Option<u32>) -> Held {
+        Held { uid, orders: None, last_number: 0, script: None, ended: watch::channel(false).0 }
+    }
+
+    fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+}
+
+pub(crate) struct Agent {
+    pub nodes: BTreeMap<String, Node>,
+    held: HashMap<Key, Held>,
+    pub launcher: AsyncFd<Launcher>,
+    gate: Gate,
+    pub skew: Skew,
+    pub reports: Reports,
+    words_in: mpsc::Sender<(Key, Word)>,
+    pub words: mpsc::Receiver<(Key, Word)>,
+    machine: Machine,
+    started: Timestamp,
+}
+
+impl Agent {
+    pub fn new(
+        nodes: BTreeMap<String, Node>,
+        gate: Gate,
+        launcher: AsyncFd<Launcher>,
+        machine: Machine,
+    ) -> Agent {
+        let (words_in, words) = mpsc::channel(WORDS_MAX);
+        Agent {
+            nodes,
+            held: HashMap::new(),
+            launcher,
+            gate,
+            skew: Skew::default(),
+            reports: Reports::default(),
+            words_in,
+            words,
+            machine,
+            started: wall_clock::now(),
+        }
+    }
+
+    /// Takes up what an earlier agent left: living supervisors, their ends, and groups that belong to nobody.
+    pub async fn adopt(&mut self) -> Result<(), AgentError> {
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        for name in names {
+            let node = &self.nodes[&name];
+            let attempts = node.spool.attempts()?;
+            node.clear_leftovers(&attempts)?;
+            for attempt in attempts {
+                self.adopt_one(Key { node: name.clone(), attempt }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn adopt_one(&mut self, key: Key) -> Result<(), AgentError> {
+        let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
+        let uid = match dir.read_launch() {
+            Ok(record) => Some(record.launch.user.uid),
+            Err(error) => {
+                tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
+                None
+            }
+        };
+        self.held.insert(key.clone(), Held::new(uid));
+        match find(&dir).await {
+            Some(stream) => {
+                tracing::info!(node = key.node, attempt = %key.attempt, "found a running attempt");
+                self.attend(key, stream);
+            }
+            None => self.on_closed(&key),
+        }
+        Ok(())
+    }
+
+    /// Starts to talk with an attempt's supervisor.
+    fn attend(&mut self, key: Key, stream: UnixStream) {
+        let (orders, receiver) = mpsc::channel(ORDERS_MAX);
+        if let Some(held) = self.held.get_mut(&key) {
+            held.orders = Some(orders);
+        }
+        tokio::spawn(converse(key, stream, receiver, self.words_in.clone()));
+    }
+
+    /// What each node says of itself at the start of a session.
+    pub fn hello(&self) -> Vec<NodeHello> {
+        let held = |name: &str| {
+            let mine = self.held.iter().filter(|(key, _)| key.node == name);
+            let mut attempts: Vec<HeldAttempt> = mine
+                .map(|(key, held)| HeldAttempt { attempt: key.attempt, alive: !held.has_ended() })
+                .collect();
+            attempts.sort_by_key(|held| held.attempt);
+            attempts
+        };
+        let node = |node: &Node| NodeHello {
+            name: node.name.clone(),
+            facts: self.facts_of(node),
+            detected: facts::detected(&node.name, &self.machine),
+            attempts: held(&node.name),
+        };
+        self.nodes.values().map(node).collect()
+    }
+
+    pub fn beat(&self) -> ToServer {
+        let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
+        ToServer::Beat { nodes: nodes.collect() }
+    }
+
+    fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
+        let lacks = facts::not_enforced(node.hierarchy.capabilities(), Some(&node.policy));
+        facts::facts(&self.machine, self.started, lacks)
+    }
+
+    pub fn set_policies(&mut self, policies: BTreeMap<String, NodePolicy>) {
+        for (name, policy) in policies {
+            if let Some(node) = self.nodes.get_mut(&name) {
+                node.policy = policy;
+            }
+        }
+    }
+
+    /// Carries an order out, or gives the answer that refuses it.
+    pub fn on_order(&mut self, signed: &SignedOrder) -> Option<ToServer> {
+        let held = &self.held;
+        let uid_of = |node: &str, attempt: AttemptId| {
+            held.get(&Key { node: node.to_owned(), attempt }).and_then(|held| held.uid)
+        };
+        let now = self.skew.to_server(wall_clock::now());
+        let refused = match self.gate.admit(signed, now, uid_of) {
+            Ok(order) => {
+                let (serial, attempt, node) = (order.serial, order.attempt, order.node.clone());
+                match self.carry_out(order) {
+                    Ok(()) => return None,
+                    Err(why) => (serial, attempt, node, why),
+                }
+            }
+            // What a forged order says of itself is no more than a hint to whoever reads the answer.
+            Err(Refused { order, why }) => match order {
+                Some(order) => (order.serial, order.attempt, order.node, why),
+                None => {
+                    let hint: Order = serde_json::from_str(&signed.body).ok()?;
+                    (hint.serial, hint.attempt, hint.node, why)
+                }
+            },
+        };
+        let (serial, attempt, node, why) = refused;
+        tracing::warn!(node, %attempt, serial, %why, "order refused");
+        Some(ToServer::OrderRefused { serial, attempt, node, why: why.to_string() })
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {
+        let key = Key { node: order.node, attempt: order.attempt };
+        match order.action {
+            Action::Launch(launch) => {
+                self.launch(key, *launch);
+                Ok(())
+            }
+            Action::Forget => self.forget(&key),
+            Action::ExtendTo { end } => {
+                let end = end.map(|end| self.skew.to_own(end));
+                self.pass_on(&key, Action::ExtendTo { end })
+            }
+            action => self.pass_on(&key, action),
+        }
+    }
+
+    fn launch(&mut self, key: Key, launch: JobLaunch) {
+        self.held.insert(key.clone(), Held::new(Some(launch.user.uid)));
+        match self.start_supervisor(&key, launch) {
+            Ok(stream) => self.attend(key, stream),
+            Err(error) => {
+                tracing::warn!(node = key.node, attempt = %key.attempt, %error, "launch failed");
+                let event = ReportEvent::LaunchFailed { what: error.to_string() };
+                self.on_event(&key, SupervisorEvent { number: 1, at: wall_clock::now(), event });
+            }
+        }
+    }
+
+    fn start_supervisor(&self, key: &Key, launch: JobLaunch) -> Result<UnixStream, AgentError> {
+        let node = self
+            .nodes
+            .get(&key.node)
+            .ok_or_else(|| AgentError::NodeName { name: key.node.clone() })?;
+        let request = node.accept(key.attempt, launch, self.skew)?;
+        let failed = |e| AgentError::file("start a supervisor for", &request.folder, e);
+        let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let stream = UnixStream::from_std(ours).map_err(failed)?;
+        self.launcher.get_ref().launch(&request, theirs.as_fd()).map_err(failed)?;
+        Ok(stream)
+    }
+
+    fn pass_on(&mut self, key: &Key, action: Action) -> Result<(), OrderRefusal> {
+        let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
+        let held = self.held.get(key).ok_or_else(unknown)?;
+        if held.has_ended() {
+            // Its end is on the way to the server, which did not know it yet. Only a step needs an answer.
+            return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
+        }
+        let sent = held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Do(action)));
+        match sent {
+            // Without a supervisor everything of the attempt is being killed already.
+            Some(Ok(())) | None => Ok(()),
+            Some(Err(_)) => Err(OrderRefusal::Deaf(key.attempt)),
+        }
+    }
+
+    fn forget(&mut self, key: &Key) -> Result<(), OrderRefusal> {
+        if self.held.get(key).is_some_and(|held| !held.has_ended()) {
+            return Err(OrderRefusal::StillRuns(key.attempt));
+        }
+        self.held.remove(key);
+        self.reports.forget(key);
+        match self.nodes.get(&key.node) {
+            Some(node) => Ok(node.spool.remove(key.attempt)?),
+            None => Ok(()),
+        }
+    }
+
+    /// A report is on the server's disk.
+    pub fn on_acknowledged(&mut self, serial: u64) {
+        let Some(pending) = self.reports.acknowledge(serial) else { return };
+        if pending.is_step_end()
+            && let Some(orders) = self.held.get(&pending.key).and_then(|held| held.orders.as_ref())
+        {
+            // Told again on the next connection if it is lost.
+            let _ = orders.try_send(ToSupervisor::Taken { number: pending.number });
+        }
+    }
+
+    pub fn on_word(&mut self, key: &Key, word: Word) {
+        match word {
+            Word::Said(FromSupervisor::Event(event)) => self.on_event(key, event),
+            Word::Said(FromSupervisor::Hello { .. }) => {}
+            Word::Said(FromSupervisor::Refused { why }) => {
+                tracing::warn!(node = key.node, attempt = %key.attempt, why, "the supervisor refused an order");
+            }
+            Word::Closed => self.on_closed(key),
+            Word::Cleared(usage) => self.on_cleared(key, usage),
+        }
+    }
+
+    fn on_event(&mut self, key: &Key, event: SupervisorEvent) {
+        let Some(held) = self.held.get_mut(key) else { return };
+        if event.number <= held.last_number || held.has_ended() {
+            return;
+        }
+        held.last_number = event.number;
+        if let ReportEvent::ScriptEnded { exit, oom, timed_out } = event.event {
+            held.script = Some((exit, oom, timed_out));
+        }
+        if event.is_last() {
+            held.ended.send_replace(true);
+            held.orders = None;
+        }
+        self.reports.push(key.clone(), event.number, event.at, event.event);
+    }
+
+    /// The supervisor is gone. If it had told its last, or left it in the spool, all is well; else the attempt is lost
+    /// and whatever it left is killed.
+    fn on_closed(&mut self, key: &Key) {
+        let Some(held) = self.held.get_mut(key) else { return };
+        held.orders = None;
+        if held.has_ended() {
+            return;
+        }
+        let Some(node) = self.nodes.get(&key.node) else { return };
+        let status = node.spool.open_attempt(key.attempt).and_then(|dir| dir.read_status());
+        match status {
+            Ok(status) => status.into_iter().flat_map(|s| s.events).for_each(|event| {
+                self.on_event(key, event);
+            }),
+            Err(error) => tracing::warn!(%error, "an attempt's status cannot be read"),
+        }
+        if self.held.get(key).is_some_and(Held::has_ended) {
+            return;
+        }
+        tracing::warn!(node = key.node, attempt = %key.attempt, "the supervisor is lost; killing the attempt");
+        let (clearance, words, key) =
+            (self.nodes[&key.node].clearance(key.attempt), self.words_in.clone(), key.clone());
+        tokio::spawn(async move {
+            let cleared = tokio::task::spawn_blocking(move || clearance.carry_out()).await;
+            let usage = match cleared {
+                Ok(Ok(usage)) => usage,
+                Ok(Err(error)) => {
+                    // Not told as ended: the node is not free of it. The next agent tries again.
+                    tracing::error!(node = key.node, attempt = %key.attempt, %error, "cannot clear an attempt");
+                    return;
+                }
+                Err(_) => Usage::default(),
+            };
+            let _ = words.send((key, Word::Cleared(usage))).await;
+        });
+    }
+
+    fn on_cleared(&mut self, key: &Key, usage: Usage) {
+        let Some(held) = self.held.get(key) else { return };
+        let (exit, oom, timed_out) = held.script.unwrap_or_default();
+        let end = AttemptEnd { exit, usage, oom, timed_out, supervisor_lost: true };
+        let number = held.last_number + 1;
+        self.on_event(key, SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) });
+    }
+
+    /// A reader of an attempt's log; an error in words if there is no such attempt.
+    pub fn read_log(&self, stream: u32, key: &Key, offset: u64, follow: bool) -> Result<LogReader, String> {
+        let unknown = || format!("no attempt {} is on node {}", key.attempt, key.node);
+        let held = self.held.get(key).ok_or_else(unknown)?;
+        let node = self.nodes.get(&key.node).ok_or_else(unknown)?;
+        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
+        Ok(LogReader {
+            stream,
+            offset,
+            follow,
+            open: Box::new(move || dir.read_log()),
+            ended: held.ended.subscribe(),
+        })
+    }
+}

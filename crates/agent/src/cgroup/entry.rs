@@ -1,0 +1,79 @@
+//! Ways into a group for a process that is about to be: born into it, or moved there by itself.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::unistd::{ForkResult, Pid, fork, write};
+
+use super::dir::GroupDir;
+
+/// `CLONE_INTO_CGROUP`: the child starts its life in the group whose directory is given.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// The descriptors through which a forked child puts itself into the group before it executes the job.
+pub struct EntryFds {
+    /// One file for each tree, the first that of the tree that says who is a member.
+    pub(super) fds: Vec<OwnedFd>,
+    /// The v2 directory, which a child can be born into. It is then the first of `fds`.
+    pub(super) unified: Option<Arc<GroupDir>>,
+}
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub enum Forked {
+    Parent(Pid),
+    /// Whether the child is now in every tree of the group.
+    Child(Result<(), Errno>),
+}
+
+impl EntryFds {
+    /// Async-signal-safe, for use between fork and exec, where the caller is the only thread.
+    pub fn enter(&self) -> Result<(), Errno> {
+        self.fds.iter().try_for_each(enter)
+    }
+
+    /// Forks a child inside the group. To be moved there by a write, a v2 group makes every fork of the machine wait for
+    /// a grace period of milliseconds; to be born there costs nothing.
+    ///
+    /// # Safety
+    /// The calling process has one thread, and the child executes or exits without returning to code that relies on
+    /// what glibc remembers about the thread.
+    pub unsafe fn fork(&self) -> Result<Forked, Errno> {
+        if let Some(unified) = &self.unified {
+            // SAFETY: as the caller promises.
+            match unsafe { clone_into(unified) } {
+                Ok(0) => return Ok(Forked::Child(self.fds.iter().skip(1).try_for_each(enter))),
+                Ok(pid) => return Ok(Forked::Parent(Pid::from_raw(pid))),
+                // An older kernel, or a group that does not take it: the write below says why.
+                Err(_) => {}
+            }
+        }
+        // SAFETY: as the caller promises.
+        match unsafe { fork() }? {
+            ForkResult::Parent { child } => Ok(Forked::Parent(child)),
+            ForkResult::Child => Ok(Forked::Child(self.enter())),
+        }
+    }
+}
+
+fn enter(fd: &OwnedFd) -> Result<(), Errno> {
+    write(fd, b"0").map(drop)
+}
+
+/// The child's number, or 0 in the child.
+///
+/// # Safety
+/// As for [`EntryFds::fork`].
+unsafe fn clone_into(group: &GroupDir) -> Result<libc::pid_t, Errno> {
+    // SAFETY: all of its fields are numbers, for which zero means nothing special is wanted.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    arguments.cgroup = group.fd().as_raw_fd() as u64;
+    // SAFETY: the arguments are a live value of the size given, and without CLONE_VM this is a fork.
+    let pid = unsafe {
+        libc::syscall(libc::SYS_clone3, &arguments, std::mem::size_of::<libc::clone_args>())
+    };
+    Errno::result(pid).map(|pid| pid as libc::pid_t)
+}

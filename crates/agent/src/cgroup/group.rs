@@ -1,0 +1,279 @@
+//! One job's (or step's) group: made with its limits, entered, counted, removed. What is done to its processes is in `control`.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+
+use super::dir::{GroupDir, check_name, keyed_value, unless_gone};
+use super::entry::EntryFds;
+use super::error::CgroupError;
+use super::hierarchy::Hierarchy;
+use super::mounts::{Controller, ControllerSet, Version};
+use super::process::{MARKER_VARIABLE, ProcessSet};
+use super::usage::Usage;
+use super::watch::EmptyWatch;
+
+/// The limits of one group; `None` leaves a thing unlimited and uncounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupLimits {
+    pub memory_bytes: Option<u64>,
+    /// Swap beyond `memory_bytes`; zero forbids swapping.
+    pub swap_bytes: Option<u64>,
+    /// A list as the kernel writes it: `0-3,8`.
+    pub cpuset: Option<String>,
+    pub pids_max: Option<u64>,
+}
+
+/// A job's group in one tree.
+pub(super) struct Member {
+    pub version: Version,
+    pub controllers: ControllerSet,
+    pub dir: Arc<GroupDir>,
+    parent: Arc<GroupDir>,
+    /// A child group without limits of its own in this tree lives in its parent's directory.
+    pub owned: bool,
+}
+
+enum Backing {
+    /// Never empty; the first says who is a member.
+    Groups(Vec<Member>),
+    Processes(ProcessSet),
+}
+
+pub struct JobGroup {
+    name: Box<str>,
+    backing: Backing,
+}
+
+impl JobGroup {
+    /// Makes the group with its limits in force, or makes nothing. `name` must be new for every attempt.
+    /// Where groups are not available this must be called by the job's supervisor itself.
+    pub fn create(
+        hierarchy: &Hierarchy,
+        name: &str,
+        limits: &GroupLimits,
+    ) -> Result<JobGroup, CgroupError> {
+        check_name(name)?;
+        limits.check(hierarchy.capabilities())?;
+        let roots = hierarchy.roots();
+        if roots.is_empty() {
+            let set = ProcessSet::own(hierarchy.root_name(), name)?;
+            return Ok(JobGroup { name: name.into(), backing: Backing::Processes(set) });
+        }
+        let useful = limits.controllers().with(Controller::Freezer).with(Controller::Cpuacct);
+        let parents = roots.iter().enumerate().filter_map(|(index, root)| {
+            let used = root.controllers.both(useful);
+            let needed = index == 0 || !used.is_empty();
+            // A v2 group has all controllers that were delegated to it, limited or not.
+            let counted = if root.version == Version::V2 { root.controllers } else { used };
+            needed.then_some((root.version, counted, &root.dir))
+        });
+        let mut group = JobGroup { name: name.into(), backing: Backing::Groups(Vec::new()) };
+        for (version, controllers, parent) in parents {
+            if let Err(error) = group.add_member(version, controllers, parent, limits) {
+                // What was made is empty; the error that stopped us is the one to tell.
+                let _ = group.remove();
+                return Err(error);
+            }
+        }
+        Ok(group)
+    }
+
+    fn add_member(
+        &mut self,
+        version: Version,
+        controllers: ControllerSet,
+        parent: &Arc<GroupDir>,
+        limits: &GroupLimits,
+    ) -> Result<(), CgroupError> {
+        let Backing::Groups(members) = &mut self.backing else { return Ok(()) };
+        let dir = parent.make_child(&self.name)?.shared();
+        let member = Member { version, controllers, dir, parent: parent.clone(), owned: true };
+        members.push(member);
+        members.last().map_or(Ok(()), |member| limits.apply(&member.dir, version, controllers))
+    }
+
+    pub(super) fn open(hierarchy: &Hierarchy, name: &str) -> Result<JobGroup, CgroupError> {
+        check_name(name)?;
+        let missing = || CgroupError::NotFound { name: name.to_owned(), root: hierarchy.place() };
+        if hierarchy.roots().is_empty() {
+            let set = ProcessSet::marked(hierarchy.root_name(), name);
+            if set.pids()?.is_empty() {
+                return Err(missing());
+            }
+            return Ok(JobGroup { name: name.into(), backing: Backing::Processes(set) });
+        }
+        let mut members = Vec::new();
+        for root in hierarchy.roots() {
+            if let Some(dir) = unless_gone(root.dir.open_child(name))? {
+                members.push(Member {
+                    version: root.version,
+                    controllers: root.controllers,
+                    dir: dir.shared(),
+                    parent: root.dir.clone(),
+                    owned: true,
+                });
+            }
+        }
+        if members.is_empty() {
+            return Err(missing());
+        }
+        Ok(JobGroup { name: name.into(), backing: Backing::Groups(members) })
+    }
+
+    /// A group inside this one, for a step or task. Its directories are only those that its own limits need.
+    pub fn child(&self, name: &str, limits: &GroupLimits) -> Result<JobGroup, CgroupError> {
+        check_name(name)?;
+        let members = match &self.backing {
+            Backing::Groups(members) => members,
+            Backing::Processes(set) => {
+                let backing = Backing::Processes(set.child(name));
+                return Ok(JobGroup { name: name.into(), backing });
+            }
+        };
+        let mut child = JobGroup { name: name.into(), backing: Backing::Groups(Vec::new()) };
+        for (index, member) in members.iter().enumerate() {
+            let used = member.controllers.both(limits.controllers());
+            let step = if index == 0 || !used.is_empty() {
+                member
+                    .pass_on(used)
+                    .and_then(|()| child.add_member(member.version, used, &member.dir, limits))
+            } else {
+                child.share_member(member);
+                Ok(())
+            };
+            if let Err(error) = step {
+                let _ = child.remove();
+                return Err(error);
+            }
+        }
+        Ok(child)
+    }
+
+    fn share_member(&mut self, member: &Member) {
+        let Backing::Groups(members) = &mut self.backing else { return };
+        members.push(Member {
+            version: member.version,
+            controllers: member.controllers,
+            dir: member.dir.clone(),
+            parent: member.parent.clone(),
+            owned: false,
+        });
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The variable that the job's processes must carry where they can only be tracked.
+    pub fn marker(&self) -> Option<(&'static str, &str)> {
+        match &self.backing {
+            Backing::Groups(_) => None,
+            Backing::Processes(set) => Some((MARKER_VARIABLE, set.mark())),
+        }
+    }
+
+    /// Moves a running process, with all its threads, into the group.
+    pub fn attach(&self, pid: i32) -> Result<(), CgroupError> {
+        let pid = pid.to_string();
+        self.members().iter().try_for_each(|member| member.dir.write("cgroup.procs", &pid))
+    }
+
+    pub fn entry_fds(&self) -> Result<EntryFds, CgroupError> {
+        let open = |member: &Member| {
+            let file = match member.version {
+                // Moving one thread spares v1 the lock over every fork of the machine; a forked child has only one.
+                Version::V1 => "tasks",
+                Version::V2 => "cgroup.procs",
+            };
+            member.dir.open_file(file, OFlag::O_WRONLY)
+        };
+        let fds = self.members().iter().map(open).collect::<Result<_, _>>()?;
+        let first = self.members().first().filter(|first| first.version == Version::V2);
+        Ok(EntryFds { fds, unified: first.map(|first| first.dir.clone()) })
+    }
+
+    /// Puts the calling, single-threaded process into the group.
+    pub fn enter_self(&self) -> Result<(), CgroupError> {
+        let entry = self.entry_fds()?;
+        entry.enter().map_err(|errno| CgroupError::io("enter group", self.name.as_ref(), errno))
+    }
+
+    /// A descriptor that polls when the group empties; `None` where the kernel has none to give.
+    pub fn wait_empty_fd(&self) -> Result<Option<EmptyWatch>, CgroupError> {
+        match self.members().first() {
+            Some(first) if first.version == Version::V2 => EmptyWatch::open(&first.dir).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    pub fn is_empty(&self) -> Result<bool, CgroupError> {
+        if let Backing::Processes(set) = &self.backing {
+            return Ok(set.pids()?.is_empty());
+        }
+        for member in self.owned_members() {
+            let populated = match member.version {
+                Version::V2 => unless_gone(member.dir.read("cgroup.events"))?
+                    .is_some_and(|text| keyed_value(&text, "populated") != Some(0)),
+                Version::V1 => !member.dir.pids()?.is_empty(),
+            };
+            if populated {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The living processes of the group and of all groups inside it, in every tree.
+    pub fn pids(&self) -> Result<Vec<i32>, CgroupError> {
+        let mut pids = match &self.backing {
+            Backing::Processes(set) => set.pids()?,
+            Backing::Groups(_) => Vec::new(),
+        };
+        for member in self.owned_members() {
+            pids.extend(member.dir.pids()?);
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        Ok(pids)
+    }
+
+    /// What was used so far. Read it before [`JobGroup::remove`]: the counts go with the group.
+    pub fn usage(&self) -> Result<Usage, CgroupError> {
+        let pids_now = Some(self.pids()?.len() as u64);
+        Ok(Usage { pids_now, ..Usage::read(self.members()) })
+    }
+
+    /// Removes the empty group and all groups inside it. Removing it twice is no error.
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        let mut result = Ok(());
+        for member in self.owned_members() {
+            result = result.and(member.parent.remove_child(&self.name));
+        }
+        result
+    }
+
+    pub(super) fn members(&self) -> &[Member] {
+        match &self.backing {
+            Backing::Groups(members) => members,
+            Backing::Processes(_) => &[],
+        }
+    }
+
+    fn owned_members(&self) -> impl Iterator<Item = &Member> {
+        self.members().iter().filter(|member| member.owned)
+    }
+}
+
+impl Member {
+    /// v2 lets a child group be limited only after its parent has passed the controller on.
+    fn pass_on(&self, controllers: ControllerSet) -> Result<(), CgroupError> {
+        if self.version == Version::V1 {
+            return Ok(());
+        }
+        controllers
+            .names()
+            .try_for_each(|(_, name)| self.dir.write("cgroup.subtree_control", &format!("+{name}")))
+    }
+}

@@ -1,0 +1,33 @@
+//! Control groups: one interface over cgroup v1, v2, hybrid mounts, and machines where none can be used.
+//!
+//! [`Hierarchy`] is found once per agent. Each attempt of a job gets one [`JobGroup`], made before its
+//! first process and removed after its last. Everything here is synchronous and allocates little, because
+//! the supervisor that holds a group is a small single-threaded process.
+//!
+//! What must hold:
+//! - a group is never used twice: the kernel kills at birth what is cloned into a group that was once killed;
+//! - nothing mounted is changed, and nothing outside our own root group is removed;
+//! - files are reached through directory descriptors, so a path swapped underneath cannot redirect a write.
+
+mod capability;
+mod control;
+mod dir;
+mod entry;
+mod error;
+mod group;
+mod hierarchy;
+mod knob;
+mod mounts;
+mod process;
+mod signal;
+mod usage;
+mod watch;
+
+pub use capability::{Capabilities, Layout};
+pub use entry::{EntryFds, Forked};
+pub use error::CgroupError;
+pub use group::{GroupLimits, JobGroup};
+pub use hierarchy::{Hierarchy, Plugin};
+pub use process::MARKER_VARIABLE;
+pub use usage::Usage;
+pub use watch::EmptyWatch;

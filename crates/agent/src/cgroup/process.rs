@@ -1,0 +1,221 @@
+//! The members of a job where no control group can be made: found by ancestry and by a mark in their environment.
+//!
+//! Weaker than a group: a process that drops its environment *and* outlives every ancestor up to the supervisor escapes
+//! once the supervisor itself is gone. While the supervisor lives it is the subreaper, and nothing below it escapes.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
+
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::unistd::getpid;
+
+use super::error::CgroupError;
+
+/// The environment variable that marks a tracked process; its value is `ROOT/GROUP`, or `ROOT/GROUP/CHILD`.
+pub const MARKER_VARIABLE: &str = "SLUICE_GROUP";
+
+/// The kernel's own limit on arguments and environment is larger only for exotic stack limits.
+const PAGE_BYTES_MAX: u64 = 2 << 20;
+
+pub(super) struct ProcessSet {
+    mark: Box<str>,
+    /// All descendants of this process belong, marked or not: it is the job's supervisor.
+    owner: Option<i32>,
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    session: i32,
+    dead: bool,
+    mark: Option<String>,
+}
+
+impl ProcessSet {
+    /// To be called by the job's supervisor itself: orphans of the job come back to it from now on.
+    pub fn own(root_name: &str, name: &str) -> Result<ProcessSet, CgroupError> {
+        prctl::set_child_subreaper(true)
+            .map_err(|errno| CgroupError::io("become subreaper for", name, errno))?;
+        Ok(ProcessSet {
+            mark: format!("{root_name}/{name}").into(),
+            owner: Some(getpid().as_raw()),
+        })
+    }
+
+    /// What an earlier supervisor left, by its mark alone.
+    pub fn marked(root_name: &str, name: &str) -> ProcessSet {
+        ProcessSet { mark: format!("{root_name}/{name}").into(), owner: None }
+    }
+
+    pub fn child(&self, name: &str) -> ProcessSet {
+        ProcessSet { mark: format!("{}/{name}", self.mark).into(), owner: None }
+    }
+
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Members alive now; a zombie has ended and only waits to be reaped.
+    pub fn pids(&self) -> Result<Vec<i32>, CgroupError> {
+        Ok(members(&scan()?, &self.mark, self.owner, getpid().as_raw()))
+    }
+}
+
+/// The job-level groups of `root_name` that some living process carries the mark of.
+pub(super) fn marked_groups(root_name: &str) -> Result<Vec<String>, CgroupError> {
+    let prefix = format!("{root_name}/");
+    let group = |mark: &String| Some(mark.strip_prefix(&prefix)?.split('/').next()?.to_owned());
+    let own = getpid().as_raw();
+    let strangers = scan()?.into_iter().filter(|process| !process.dead && process.pid != own);
+    Ok(strangers.filter_map(|process| group(process.mark.as_ref()?)).collect())
+}
+
+fn members(all: &[Process], mark: &str, owner: Option<i32>, own: i32) -> Vec<i32> {
+    let above = ancestors(all, own);
+    let carries = |process: &Process| {
+        let rest = process.mark.as_deref().and_then(|value| value.strip_prefix(mark));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let mut inside: HashSet<i32> = HashSet::new();
+    // Each pass adds at least one process or is the last.
+    for _ in 0..=all.len() {
+        let before = inside.len();
+        for process in all {
+            let belongs = Some(process.parent) == owner
+                || carries(process)
+                || inside.contains(&process.parent)
+                || inside.contains(&process.session);
+            if belongs && Some(process.pid) != owner && !above.contains(&process.pid) {
+                inside.insert(process.pid);
+            }
+        }
+        if inside.len() == before {
+            break;
+        }
+    }
+    let alive = all.iter().filter(|process| !process.dead && inside.contains(&process.pid));
+    alive.map(|process| process.pid).collect()
+}
+
+/// `pid` and everything above it: never a member, whatever mark it inherited from a cluster around us.
+fn ancestors(all: &[Process], pid: i32) -> HashSet<i32> {
+    let mut above = HashSet::from([pid]);
+    let mut at = pid;
+    while let Some(process) = all.iter().find(|process| process.pid == at) {
+        at = process.parent;
+        if !above.insert(at) {
+            break;
+        }
+    }
+    above
+}
+
+fn scan() -> Result<Vec<Process>, CgroupError> {
+    let entries =
+        fs::read_dir("/proc").map_err(|source| CgroupError::io("list", "/proc", source))?;
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| read_process(pid).transpose()).collect()
+}
+
+/// `None` if the process ended meanwhile.
+fn read_process(pid: i32) -> Result<Option<Process>, CgroupError> {
+    let Some(stat) = read_page(pid, "stat")? else { return Ok(None) };
+    let Some((state, parent, session)) = parse_stat(&String::from_utf8_lossy(&stat)) else {
+        return Ok(None);
+    };
+    let dead = matches!(state, 'Z' | 'X' | 'x');
+    let mark = read_page(pid, "environ")?.as_deref().and_then(find_mark);
+    Ok(Some(Process { pid, parent, session, dead, mark }))
+}
+
+/// `None` if the process has ended or the page is not ours to read. Any other failure is told:
+/// a process that could not be looked at must not be taken for dead.
+fn read_page(pid: i32, page: &str) -> Result<Option<Vec<u8>>, CgroupError> {
+    let path = format!("/proc/{pid}/{page}");
+    let mut bytes = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(PAGE_BYTES_MAX).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => Ok(Some(bytes)),
+        Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+            Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM => Ok(None),
+            _ => Err(CgroupError::io("read", path, error)),
+        },
+    }
+}
+
+/// State, parent and session. The name before them is in parentheses and may itself hold blanks and parentheses.
+fn parse_stat(stat: &str) -> Option<(char, i32, i32)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some((state, parent, session))
+}
+
+fn find_mark(environ: &[u8]) -> Option<String> {
+    let value = environ
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(MARKER_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32, session: i32, mark: &str) -> Process {
+        let mark = (!mark.is_empty()).then(|| mark.to_owned());
+        Process { pid, parent, session, dead: false, mark }
+    }
+
+    #[test]
+    fn stat_survives_hostile_names() {
+        for (line, expected) in [
+            ("7 (sh) S 3 7 7 0", Some(('S', 3, 7))),
+            ("7 (a) b) (c) Z 1 2 9 0", Some(('Z', 1, 9))),
+            ("7 (sh", None),
+            ("7 (sh) S", None),
+        ] {
+            assert_eq!(parse_stat(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_mark_is_a_whole_variable() {
+        for (environ, mark) in [
+            (&b"A=1\0SLUICE_GROUP=r/j\0B=2\0"[..], Some("r/j")),
+            (b"XSLUICE_GROUP=r/j\0", None),
+            (b"SLUICE_GROUPS=r/j\0", None),
+            (b"", None),
+        ] {
+            assert_eq!(find_mark(environ).as_deref(), mark);
+        }
+    }
+
+    #[test]
+    fn members_are_descendants_sessions_and_marked() {
+        let mut all = vec![
+            process(1, 0, 1, ""),
+            process(10, 1, 10, "r/job_1"), // our supervisor, marked by an outer cluster
+            process(11, 10, 11, ""),       // the job's script
+            process(12, 11, 11, ""),       // its child
+            process(13, 1, 11, ""),        // orphan in the script's session
+            process(14, 1, 14, "r/job_1/s0"), // daemon that kept the environment
+            process(15, 14, 14, ""),       // and its child
+            process(16, 1, 16, "r/job_10"), // another job whose name begins alike
+            process(17, 1, 17, ""),        // a stranger
+            process(18, 11, 11, ""),
+        ];
+        all[9].dead = true;
+        let job = |owner| members(&all, "r/job_1", owner, 10);
+        assert_eq!(job(Some(10)), [11, 12, 13, 14, 15]);
+        assert_eq!(job(None), [14, 15]);
+        assert_eq!(members(&all, "r/job_1/s0", None, 10), [14, 15]);
+        assert_eq!(members(&all, "r/job_10", None, 10), [16]);
+        assert_eq!(members(&all, "r/job_1", None, 14), [10, 11, 12, 13], "never ourselves");
+    }
+}

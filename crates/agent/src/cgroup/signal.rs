@@ -1,0 +1,84 @@
+//! Signals to processes found by listing, without ever hitting a stranger that took over a freed pid.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use super::error::CgroupError;
+
+/// Descriptors held at a time: well below the usual limit of 1024 open files.
+const BATCH: usize = 128;
+
+/// Sends `signal` to every process that `list` names. Each is pinned by a pidfd and then looked for in a second listing:
+/// what is in both is the process that was meant, or it is dead and the signal goes nowhere.
+pub(super) fn signal_listed(
+    signal: Signal,
+    list: &dyn Fn() -> Result<Vec<i32>, CgroupError>,
+) -> Result<(), CgroupError> {
+    let first = list()?;
+    for batch in first.chunks(BATCH) {
+        let pinned: Vec<(i32, OwnedFd)> =
+            batch.iter().filter_map(|pid| Some((*pid, open_pidfd(*pid).ok()?))).collect();
+        if pinned.is_empty() {
+            continue;
+        }
+        let mut still = list()?;
+        still.sort_unstable();
+        for (pid, pidfd) in pinned {
+            if still.binary_search(&pid).is_ok() {
+                match send(pidfd.as_raw_fd(), signal) {
+                    Ok(()) | Err(Errno::ESRCH) => {}
+                    Err(errno) => {
+                        return Err(CgroupError::io("signal", format!("process {pid}"), errno));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open_pidfd(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: pidfd_open takes two integers and touches no memory of ours.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else holds its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn send(pidfd: RawFd, signal: Signal) -> Result<(), Errno> {
+    let no_info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a null siginfo is allowed and means what kill(2) would send; the rest are integers.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd, signal as libc::c_int, no_info, 0)
+    };
+    Errno::result(rc).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::Pid;
+    use std::cell::Cell;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    #[test]
+    fn only_what_is_listed_twice_is_signalled() {
+        let mut spared = Command::new("sleep").arg("60").spawn().expect("spawn");
+        let mut killed = Command::new("sleep").arg("60").spawn().expect("spawn");
+        let (one, two) = (spared.id() as i32, killed.id() as i32);
+        let calls = Cell::new(0);
+        let list = || {
+            calls.set(calls.get() + 1);
+            Ok(if calls.get() == 1 { vec![one, two] } else { vec![two] })
+        };
+        signal_listed(Signal::SIGKILL, &list).expect("signal");
+        assert_eq!(killed.wait().expect("wait").signal(), Some(9));
+        // A signal sent before would have decided the exit already.
+        nix::sys::signal::kill(Pid::from_raw(one), Signal::SIGINT).expect("interrupt");
+        let end = spared.wait().expect("wait").signal();
+        assert_eq!(end, Some(2), "left the list in between");
+    }
+}

@@ -1,0 +1,93 @@
+//! The agent's side of its talk with one supervisor: a task that passes orders down and words up.
+
+use crate::reports::Key;
+use crate::spool::AttemptDir;
+use model::run::Usage;
+use nix::errno::Errno;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use wire::frame::{self, Decoder};
+use wire::supervisor::{CHANNEL, FromSupervisor, ToSupervisor};
+
+/// Orders that may wait for a supervisor that is busy.
+pub(crate) const ORDERS_MAX: usize = 256;
+/// Looks at a socket that is there but does not answer: a supervisor needs microseconds between the two.
+const KNOCKS_MAX: usize = 5;
+const KNOCK_PAUSE: Duration = Duration::from_millis(20);
+const READ_BYTES: usize = 16 << 10;
+
+/// What an agent learns about one of its attempts.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Said(FromSupervisor),
+    /// The supervisor has gone, having said its last or not.
+    Closed,
+    /// What it left behind is killed; none if there was no group to ask for its usage.
+    Cleared(Usage),
+}
+
+/// Runs until the supervisor closes or the agent lets go of the attempt.
+pub(crate) async fn converse(
+    key: Key,
+    mut stream: UnixStream,
+    mut orders: mpsc::Receiver<ToSupervisor>,
+    words: mpsc::Sender<(Key, Word)>,
+) {
+    let mut decoder = Decoder::default();
+    let mut input = Vec::with_capacity(READ_BYTES);
+    'talk: loop {
+        input.clear();
+        tokio::select! {
+            read = stream.read_buf(&mut input) => match read {
+                Ok(length) if length > 0 => decoder.push(&input),
+                _ => break,
+            },
+            order = orders.recv() => {
+                let Some(order) = order else { return };
+                let mut bytes = Vec::new();
+                if frame::encode_message(CHANNEL, &order, &mut bytes).is_err()
+                    || stream.write_all(&bytes).await.is_err()
+                {
+                    break;
+                }
+            }
+        }
+        loop {
+            let said = match decoder.next_frame() {
+                Ok(None) => break,
+                Ok(Some(frame)) => frame::decode_message::<FromSupervisor>(&frame.payload),
+                Err(error) => Err(error),
+            };
+            // A supervisor that cannot be understood is as good as gone.
+            let Ok(said) = said else { break 'talk };
+            if words.send((key.clone(), Word::Said(said))).await.is_err() {
+                return;
+            }
+        }
+    }
+    // Nobody listens any more only when the agent itself ends.
+    let _ = words.send((key, Word::Closed)).await;
+}
+
+/// Finds the living supervisor of an attempt that an earlier agent started. None: there is none, and there never will
+/// be, because the socket's name is then taken.
+pub(crate) async fn find(dir: &AttemptDir) -> Option<UnixStream> {
+    let path = dir.control_path();
+    for _ in 0..KNOCKS_MAX {
+        match UnixStream::connect(&path).await {
+            Ok(stream) => return Some(stream),
+            // The claim is free. Who makes the socket first has it, and a supervisor that comes later gives up.
+            Err(e) if e.raw_os_error() == Some(Errno::ENOENT as i32) => {
+                if UnixListener::bind(&path).is_ok() {
+                    return None;
+                }
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(KNOCK_PAUSE).await;
+    }
+    None
+}

@@ -1,0 +1,190 @@
+//! What this machine has: processors, memory, disk and GPUs, and the `NodeName` line that says so.
+
+mod cpu;
+mod gpu;
+mod memory;
+
+use std::path::Path;
+
+use nix::sys::statvfs::statvfs;
+use nix::sys::utsname::uname;
+
+pub use cpu::{Cpu, CpuTopology, format_cpu_list, parse_cpu_list};
+pub use gpu::{GpuDevice, Vendor, detect_gpus};
+
+#[derive(Debug, thiserror::Error)]
+pub enum DetectError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path} holds {value:?}; expected {expected}")]
+    Content { path: String, value: String, expected: &'static str },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Without its domain, as Slurm names a node.
+    pub hostname: String,
+    /// Processors that this process may use, hardware threads counted singly.
+    pub cpus: u32,
+    pub boards: u32,
+    pub sockets: u32,
+    pub cores_per_socket: u32,
+    pub threads_per_core: u32,
+    pub real_memory_mb: u64,
+    /// The file system of `/tmp`.
+    pub tmp_disk_mb: u64,
+    pub gpus: Vec<GpuDevice>,
+    pub arch: String,
+    /// As `scontrol show node` has it: kernel name, release and version.
+    pub os: String,
+    /// Seconds since 1970.
+    pub boot_time: u64,
+    /// By socket, core and thread: the order in which a node's cores are numbered.
+    pub cpu_list: Vec<Cpu>,
+}
+
+impl Machine {
+    pub fn detect() -> Result<Machine, DetectError> {
+        Machine::detect_under(Path::new("/"))
+    }
+
+    /// Reads `/proc`, `/sys` and `/dev` below `root`, which a test may fill.
+    pub fn detect_under(root: &Path) -> Result<Machine, DetectError> {
+        let topology = CpuTopology::read(root)?;
+        let system = uname().map_err(|errno| DetectError::Read {
+            path: "the system's name (uname)".into(),
+            source: errno.into(),
+        })?;
+        let text = |word: &std::ffi::OsStr| word.to_string_lossy().into_owned();
+        let hostname = text(system.nodename());
+        Ok(Machine {
+            hostname: hostname.split('.').next().unwrap_or_default().to_owned(),
+            cpus: topology.cpus.len() as u32,
+            boards: 1,
+            sockets: topology.sockets,
+            cores_per_socket: topology.cores_per_socket,
+            threads_per_core: topology.threads_per_core,
+            real_memory_mb: memory::total_mb(root)?,
+            tmp_disk_mb: disk_mb(&root.join("tmp")),
+            gpus: detect_gpus(root),
+            arch: text(system.machine()),
+            os: [system.sysname(), system.release(), system.version()].map(text).join(" "),
+            boot_time: memory::boot_time(root)?,
+            cpu_list: topology.cpus,
+        })
+    }
+}
+
+/// Size of the file system at `path`; a folder that is not there has no disk.
+fn disk_mb(path: &Path) -> u64 {
+    statvfs(path).map_or(0, |disk| (disk.blocks() * disk.fragment_size()) >> 20)
+}
+
+/// The machine as one line of slurm.conf, in the words of `slurmd -C`.
+pub fn node_config_line(machine: &Machine) -> String {
+    let gres = gres_words(&machine.gpus);
+    format!(
+        "NodeName={} CPUs={} Boards={} SocketsPerBoard={} CoresPerSocket={} ThreadsPerCore={} \
+         RealMemory={}{}{gres}",
+        machine.hostname,
+        machine.cpus,
+        machine.boards,
+        machine.sockets / machine.boards.max(1),
+        machine.cores_per_socket,
+        machine.threads_per_core,
+        machine.real_memory_mb,
+        if gres.is_empty() { "" } else { " Gres=" },
+    )
+}
+
+/// The second line of `slurmd -C`: days, hours, minutes and seconds since boot.
+pub fn uptime_line(machine: &Machine, now: u64) -> String {
+    let up = now.saturating_sub(machine.boot_time);
+    let (minutes, seconds) = (up / 60, up % 60);
+    let (hours, minutes) = (minutes / 60, minutes % 60);
+    format!("UpTime={}-{:02}:{:02}:{seconds:02}", hours / 24, hours % 24, minutes)
+}
+
+/// `gpu:TYPE:COUNT` for each model, in order of first appearance.
+fn gres_words(gpus: &[GpuDevice]) -> String {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for gpu in gpus {
+        let kind = gpu.gres_type();
+        match counts.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((kind, 1)),
+        }
+    }
+    let words: Vec<String> =
+        counts.iter().map(|(kind, count)| format!("gpu:{kind}:{count}")).collect();
+    words.join(",")
+}
+
+/// The text of a small file below `root`.
+fn read_under(root: &Path, path: &str) -> Result<String, DetectError> {
+    std::fs::read_to_string(root.join(path))
+        .map_err(|source| DetectError::Read { path: format!("/{path}"), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            hostname: "vm".into(),
+            cpus: 2,
+            boards: 1,
+            sockets: 1,
+            cores_per_socket: 2,
+            threads_per_core: 1,
+            real_memory_mb: 24104,
+            tmp_disk_mb: 1,
+            gpus: Vec::new(),
+            arch: "x86_64".into(),
+            os: "Linux".into(),
+            boot_time: 1000,
+            cpu_list: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_line_is_slurmds() {
+        let expected = "NodeName=vm CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 \
+                        ThreadsPerCore=1 RealMemory=24104";
+        assert_eq!(node_config_line(&machine()), expected);
+        let gpu = |model: &str| GpuDevice {
+            index: 0,
+            vendor: Vendor::Nvidia,
+            model: model.into(),
+            path: "/dev/nvidia0".into(),
+            minor: 0,
+            numa_node: None,
+            cpus: None,
+        };
+        let gpus = vec![gpu("NVIDIA H200"), gpu("Tesla T4"), gpu("NVIDIA H200")];
+        let with = Machine { gpus, ..machine() };
+        let expected = format!("{expected} Gres=gpu:nvidia_h200:2,gpu:tesla_t4:1");
+        assert_eq!(node_config_line(&with), expected);
+    }
+
+    #[test]
+    fn uptime_counts_from_boot() {
+        for (now, line) in [
+            (1000 + 884, "UpTime=0-00:14:44"),
+            (1000 + 3 * 86400 + 3661, "UpTime=3-01:01:01"),
+            (0, "UpTime=0-00:00:00"),
+        ] {
+            assert_eq!(uptime_line(&machine(), now), line);
+        }
+    }
+
+    #[test]
+    fn this_machine_is_found() {
+        let found = Machine::detect().expect("detect");
+        assert!(!found.hostname.is_empty() && !found.hostname.contains('.'));
+        assert!(found.cpus >= 1 && found.cpus as usize == found.cpu_list.len());
+        assert!(found.sockets * found.cores_per_socket * found.threads_per_core >= found.cpus);
+        assert!(found.real_memory_mb > 0 && found.tmp_disk_mb > 0 && found.boot_time > 0);
+    }
+}

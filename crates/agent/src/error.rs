@@ -1,0 +1,47 @@
+//! What can go wrong in an agent, each in one line that names the place and what would be right.
+
+use crate::cgroup::CgroupError;
+use crate::detect::DetectError;
+use std::io;
+use std::path::Path;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("cannot {action} {path}: {source}")]
+    File { action: &'static str, path: String, source: io::Error },
+    #[error("{path} cannot be read: {reason}")]
+    Content { path: String, reason: String },
+    #[error("another agent runs on {path}: stop it first, or give this one a --state of its own")]
+    AlreadyRunning { path: String },
+    #[error("this agent has not joined a cluster: give it the join file (sluice token node NAME > FILE)")]
+    NotJoined,
+    #[error("node name {name:?} cannot be used: letters, digits, '_', '-' and '.' only, not starting with '.'")]
+    NodeName { name: String },
+    #[error("the join file is for {granted:?}, and this agent was told to be {wanted:?}")]
+    OtherNodes { granted: Vec<String>, wanted: Vec<String> },
+    #[error("the server did not accept this agent: {why}")]
+    Refused { why: String },
+    #[error("no server at {address}: {source}")]
+    Unreachable { address: String, source: io::Error },
+    #[error("the link to the server broke: {0}")]
+    Link(String),
+    #[error("certificates: {0}")]
+    Tls(String),
+    #[error("the launcher process ended; nothing can be started without it, so this agent ends too")]
+    LauncherLost,
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error(transparent)]
+    Detect(#[from] DetectError),
+}
+
+impl AgentError {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl AsRef<Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        let path = path.as_ref().display().to_string();
+        AgentError::File { action, path, source: source.into() }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a node says of itself: its machine once, its load and memory with every beat, and what it cannot enforce.
+
+use crate::cgroup::Capabilities;
+use crate::detect::Machine;
+use model::amount::Bytes;
+use model::node::{NodeConfig, NodeFacts, NodeGres};
+use model::time::Timestamp;
+use nix::unistd::Uid;
+use std::fs;
+use wire::link::NodePolicy;
+
+/// What a job is promised, as the words of [`Capabilities::why_not`].
+const PROMISES: [&str; 6] = ["containment", "memory", "swap", "cpuset", "freeze", "kill"];
+
+pub(crate) fn facts(machine: &Machine, agent_start: Timestamp, not_enforced: Vec<String>) -> NodeFacts {
+    let boot_secs = i64::try_from(machine.boot_time).unwrap_or(0);
+    NodeFacts {
+        hostname: machine.hostname.clone(),
+        address: String::new(),
+        arch: machine.arch.clone(),
+        os: machine.os.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        boot_time: Timestamp::from_secs(boot_secs),
+        agent_start,
+        free_memory: free_memory(&read("/proc/meminfo")),
+        cpu_load: cpu_load(&read("/proc/loadavg")),
+        not_enforced,
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Load average of the last minute, times 100.
+fn cpu_load(loadavg: &str) -> u32 {
+    let load: Option<f64> = loadavg.split_whitespace().next().and_then(|word| word.parse().ok());
+    load.map_or(0, |load| (load * 100.0) as u32)
+}
+
+fn free_memory(meminfo: &str) -> Bytes {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemFree:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    Bytes(kib.unwrap_or(0) << 10)
+}
+
+/// What jobs on this node are promised by the policy and do not get, each in one line.
+pub(crate) fn not_enforced(can: &Capabilities, policy: Option<&NodePolicy>) -> Vec<String> {
+    let mut lines: Vec<String> = PROMISES
+        .iter()
+        .filter_map(|what| Some(format!("{what}: {}", can.reason_against(what)?)))
+        .collect();
+    let devices = policy.is_some_and(|p| p.limits.constrain_devices && !p.gres_files.is_empty());
+    if devices {
+        lines.push("devices: this version does not restrict which devices a job can open".into());
+    }
+    let own = Uid::effective();
+    if !own.is_root() {
+        lines.push(format!("users: this agent is not root and runs only jobs of user {own}"));
+    }
+    lines
+}
+
+/// The machine as a node's configuration.
+pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
+    let gpus = machine.gpus.iter().enumerate().map(|(index, gpu)| NodeGres {
+        name: "gpu".into(),
+        kind: Some(gpu.gres_type()),
+        count: 1,
+        first_index: index as u32,
+        files: vec![gpu.path.clone()],
+        cores: gpu.cpus.as_deref().and_then(|cpus| cpus.parse().ok()),
+        device_memory: None,
+    });
+    NodeConfig {
+        hostname: machine.hostname.clone(),
+        boards: machine.boards,
+        sockets: machine.sockets,
+        cores_per_socket: machine.cores_per_socket,
+        threads_per_core: machine.threads_per_core,
+        tmp_disk: Bytes::from_mib(machine.tmp_disk_mb),
+        gres: gpus.collect(),
+        ..NodeConfig::plain(name, machine.cpus, Bytes::from_mib(machine.real_memory_mb))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_and_memory_are_read_from_the_kernels_words() {
+        assert_eq!(cpu_load("1.25 0.30 0.22 1/200 99"), 125);
+        assert_eq!(cpu_load(""), 0);
+        let meminfo = "MemTotal:  100 kB\nMemFree:     64 kB\nMemAvailable: 80 kB\n";
+        assert_eq!(free_memory(meminfo), Bytes(64 << 10));
+        assert_eq!(free_memory("nonsense"), Bytes(0));
+    }
+}

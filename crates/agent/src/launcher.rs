@@ -1,0 +1,217 @@
+//! The launcher: a single-threaded process that forks the supervisors.
+//!
+//! The agent has an async runtime with threads, and a process with threads cannot safely be forked and go on without
+//! exec. So the agent forks this one first, while it is still alone in its process, and later only asks it.
+//! A supervisor is then a fork of a small process: no exec, no runtime, and little memory of its own.
+
+use crate::cgroup::{Hierarchy, Plugin};
+use crate::supervisor;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recv,
+    recvmsg, sendmsg, setsockopt, socketpair, sockopt,
+};
+use nix::sys::stat::{Mode, umask};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use wire::report::ReportEvent;
+use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent};
+
+/// The largest request: two names and a path.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// How long the agent waits for a launcher that takes nothing more before it counts as lost.
+const PATIENCE_S: i64 = 10;
+/// What the child of a fork that panicked exits with.
+const PANICKED: i32 = 70;
+
+/// What a supervisor is started with, beside its end of the socket to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaunchRequest {
+    /// The attempt's folder in the spool.
+    pub folder: PathBuf,
+    pub group_root: String,
+    /// `CgroupPlugin` in its own words.
+    pub plugin: String,
+}
+
+/// The agent's handle on its launcher.
+#[derive(Debug)]
+pub struct Launcher {
+    socket: OwnedFd,
+}
+
+impl Launcher {
+    /// Forks the launcher. Must be the first thing a program does, before it has a second thread or an open file of
+    /// importance: only the calling thread lives on in the fork.
+    pub fn start() -> io::Result<Launcher> {
+        let kind = SockType::SeqPacket;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
+        setsockopt(&ours, sockopt::SendTimeout, &TimeVal::seconds(PATIENCE_S))?;
+        // SAFETY: the caller promises to be the only thread, so the child finds no lock held by another.
+        match unsafe { fork() }? {
+            ForkResult::Parent { .. } => Ok(Launcher { socket: ours }),
+            ForkResult::Child => {
+                drop(ours);
+                run_to_exit(|| serve(theirs))
+            }
+        }
+    }
+
+    /// Asks for a supervisor; `agent_end` becomes its connection to the agent.
+    /// If it cannot be started, that connection says so, or closes without an end.
+    pub(crate) fn launch(&self, request: &LaunchRequest, agent_end: BorrowedFd) -> io::Result<()> {
+        let message = serde_json::to_vec(request)?;
+        let fds = [agent_end.as_raw_fd()];
+        let passed = [ControlMessage::ScmRights(&fds)];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        let iov = [IoSlice::new(&message)];
+        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &iov, &passed, flags, None)?;
+        Ok(())
+    }
+
+    /// Whether the launcher has ended. Its socket becomes readable when it has.
+    pub(crate) fn is_lost(&self) -> bool {
+        let mut byte = [0];
+        !matches!(recv(self.socket.as_raw_fd(), &mut byte, MsgFlags::MSG_DONTWAIT), Err(Errno::EAGAIN))
+    }
+}
+
+impl AsFd for Launcher {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Launcher {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Runs the whole life of a forked process: it never returns into the code of the process it was forked from.
+fn run_to_exit(body: impl FnOnce() -> i32) -> ! {
+    let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(PANICKED);
+    // SAFETY: ends this process at once, without the exit handlers that belong to the parent.
+    unsafe { libc::_exit(code) }
+}
+
+fn serve(socket: OwnedFd) -> i32 {
+    let Ok(socket) = become_daemon(socket) else { return 1 };
+    let mut hierarchies: HashMap<(String, String), Hierarchy> = HashMap::new();
+    let mut buffer = vec![0; REQUEST_BYTES_MAX];
+    loop {
+        let (length, agent_end) = match receive(&socket, &mut buffer) {
+            Ok(Some(received)) => received,
+            // The agent is gone. Its supervisors go on.
+            Ok(None) => return 0,
+            Err(Errno::EINTR) => continue,
+            Err(_) => return 1,
+        };
+        let Some(agent_end) = agent_end else { continue };
+        let Ok(request) = serde_json::from_slice::<LaunchRequest>(&buffer[..length]) else { continue };
+        let key = (request.plugin.clone(), request.group_root.clone());
+        if !hierarchies.contains_key(&key) {
+            match discover(&request) {
+                Ok(found) => drop(hierarchies.insert(key.clone(), found)),
+                Err(reason) => {
+                    say_failed(agent_end, reason);
+                    continue;
+                }
+            }
+        }
+        // SAFETY: this process has one thread.
+        match unsafe { fork() } {
+            Ok(ForkResult::Parent { .. }) => {}
+            Ok(ForkResult::Child) => {
+                drop(socket);
+                let hierarchy = hierarchies.remove(&key);
+                run_to_exit(|| supervisor::run(&request, agent_end.into(), hierarchy))
+            }
+            Err(errno) => say_failed(agent_end, format!("cannot fork a supervisor: {}", errno.desc())),
+        }
+    }
+}
+
+pub(crate) fn discover(request: &LaunchRequest) -> Result<Hierarchy, String> {
+    let plugin: Plugin = request.plugin.parse()?;
+    Hierarchy::discover(plugin, &request.group_root).map_err(|e| e.to_string())
+}
+
+/// Leaves the agent's session, files and signal settings behind, so that no job inherits them.
+fn become_daemon(socket: OwnedFd) -> nix::Result<OwnedFd> {
+    setsid()?;
+    prctl::set_name(c"sluice-launcher")?;
+    for number in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
+        let handler = match number {
+            // Supervisors are reaped by the kernel, and a lost agent shows as an error, not as a death.
+            Signal::SIGCHLD | Signal::SIGPIPE => SigHandler::SigIgn,
+            _ => SigHandler::SigDfl,
+        };
+        // SAFETY: neither disposition runs any code of ours.
+        unsafe { signal(number, handler) }?;
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    drop(null);
+    umask(Mode::from_bits_truncate(0o077));
+    keep_only(socket)
+}
+
+/// Closes every descriptor from 3 on but this one, which moves to 3.
+fn keep_only(socket: OwnedFd) -> nix::Result<OwnedFd> {
+    const FIRST: RawFd = 3;
+    let at = socket.into_raw_fd();
+    if at != FIRST {
+        // SAFETY: whatever 3 was in the agent, nothing in this process uses it: all it will ever use is opened later.
+        Errno::result(unsafe { libc::dup3(at, FIRST, libc::O_CLOEXEC) })?;
+    }
+    // SAFETY: as above; close_range takes integers only.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, FIRST + 1, u32::MAX, 0) })?;
+    // SAFETY: 3 is the socket, and no handle owns it any more.
+    Ok(unsafe { OwnedFd::from_raw_fd(FIRST) })
+}
+
+/// One request and the descriptor that came with it; `None` when the agent has closed its end.
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<Option<(usize, Option<OwnedFd>)>> {
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let mut iov = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags)?;
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let mut passed = None;
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(fds) = control {
+            for fd in fds {
+                // SAFETY: the kernel has just installed this descriptor for us.
+                passed = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+    }
+    Ok(Some((message.bytes, passed)))
+}
+
+/// Tells the agent in the supervisor's stead.
+fn say_failed(agent_end: OwnedFd, what: String) {
+    let at = crate::wall_clock::now();
+    let event = SupervisorEvent { number: 1, at, event: ReportEvent::LaunchFailed { what } };
+    let mut bytes = Vec::new();
+    if wire::frame::encode_message(CHANNEL, &FromSupervisor::Event(event), &mut bytes).is_ok() {
+        // An agent that is gone reads the spool instead and finds nothing started.
+        let _ = UnixStream::from(agent_end).write_all(&bytes);
+    }
+}

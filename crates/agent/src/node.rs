@@ -1,0 +1,161 @@
+//! One node of an agent: its spool, its control groups and its policy. An agent may be several nodes on one machine.
+
+use crate::cgroup::{Hierarchy, Plugin};
+use crate::error::AgentError;
+use crate::launcher::LaunchRequest;
+use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name};
+use crate::wall_clock::Skew;
+use model::id::AttemptId;
+use model::limits::{Limits, Policy};
+use model::run::Usage;
+use ring::digest::{SHA256, digest};
+use std::collections::{BTreeMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::link::NodePolicy;
+use wire::order::JobLaunch;
+use wire::version::PROTOCOL;
+
+/// How long what a lost supervisor left may take to die.
+const KILL_PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Node {
+    pub name: String,
+    pub spool: Spool,
+    pub folder: PathBuf,
+    pub policy: NodePolicy,
+    /// All trees of the machine, whatever the policy uses: for what is left over, and for what can be enforced.
+    pub hierarchy: Hierarchy,
+    group_root: String,
+}
+
+/// What a job gets before the server has said otherwise: everything that can be enforced.
+fn default_policy() -> NodePolicy {
+    NodePolicy {
+        limits: Policy::default(),
+        cgroup_plugin: Plugin::Auto.to_string(),
+        gres_files: BTreeMap::new(),
+    }
+}
+
+impl Node {
+    pub fn open(state: &Path, name: &str) -> Result<Node, AgentError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if name.is_empty() || name.len() > 128 || name.starts_with('.') || !name.chars().all(plain) {
+            return Err(AgentError::NodeName { name: name.to_owned() });
+        }
+        let group_root = group_root(state, name);
+        Ok(Node {
+            spool: Spool::open(state, name)?,
+            folder: state.join("nodes").join(name),
+            policy: default_policy(),
+            hierarchy: Hierarchy::discover(Plugin::Auto, &group_root)?,
+            group_root,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Writes an accepted launch to the spool; gives what the launcher needs to start its supervisor.
+    pub fn accept(
+        &self,
+        attempt: AttemptId,
+        mut launch: JobLaunch,
+        skew: Skew,
+    ) -> Result<LaunchRequest, AgentError> {
+        let script = launch.script.take();
+        launch.end_limit = launch.end_limit.map(|end| skew.to_own(end));
+        let record = LaunchRecord {
+            version: PROTOCOL,
+            attempt,
+            node: self.name.clone(),
+            group_root: self.group_root.clone(),
+            plugin: self.policy.cgroup_plugin.clone(),
+            limits: Limits::of(&launch.share, &self.policy.limits),
+            has_script: script.is_some(),
+            launch,
+        };
+        let dir = self.spool.create(&record, script.as_deref())?;
+        Ok(self.request(&dir, record.plugin))
+    }
+
+    fn request(&self, dir: &AttemptDir, plugin: String) -> LaunchRequest {
+        LaunchRequest {
+            folder: dir.path().to_path_buf(),
+            group_root: self.group_root.clone(),
+            plugin,
+        }
+    }
+
+    /// Kills every group of ours that belongs to no attempt in the spool.
+    pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
+        let known: HashSet<String> = held.iter().map(|attempt| group_name(*attempt)).collect();
+        for name in self.hierarchy.leftovers()?.iter().filter(|name| !known.contains(*name)) {
+            tracing::warn!(node = self.name, group = name, "killing what an unknown attempt left");
+            let group = self.hierarchy.open_existing(name)?;
+            group.kill_all(KILL_PATIENCE)?;
+            group.remove()?;
+        }
+        Ok(())
+    }
+
+    pub fn clearance(&self, attempt: AttemptId) -> Clearance {
+        Clearance { group_root: self.group_root.clone(), group: group_name(attempt) }
+    }
+}
+
+/// The killing of what a lost supervisor left: it may take time, so it runs beside the agent's own loop.
+pub(crate) struct Clearance {
+    group_root: String,
+    group: String,
+}
+
+impl Clearance {
+    /// Gives what the group had used.
+    pub fn carry_out(self) -> Result<Usage, AgentError> {
+        let hierarchy = Hierarchy::discover(Plugin::Auto, &self.group_root)?;
+        if !hierarchy.leftovers()?.contains(&self.group) {
+            return Ok(Usage::default());
+        }
+        let group = hierarchy.open_existing(&self.group)?;
+        group.kill_all(KILL_PATIENCE)?;
+        let used = group.usage()?;
+        group.remove()?;
+        Ok(Usage {
+            cpu_user_us: used.cpu_user_us.unwrap_or(0),
+            cpu_system_us: used.cpu_system_us.unwrap_or(0),
+            memory_peak_bytes: used.memory_peak_bytes.unwrap_or(0),
+            oom_kills: used.oom_kills.unwrap_or(0) as u32,
+        })
+    }
+}
+
+/// The root of a node's groups. Two clusters on one machine may have nodes of the same name: the state folder tells
+/// them apart, so that neither takes the other's jobs for its own leftovers.
+fn group_root(state: &Path, node: &str) -> String {
+    let whole = digest(&SHA256, state.as_os_str().as_bytes());
+    let short: String = whole.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("sluice-{short}-{node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_one_name_in_two_clusters_have_groups_of_their_own() {
+        let (one, two) = (Path::new("/var/lib/sluice"), Path::new("/tmp/demo"));
+        assert_ne!(group_root(one, "node1"), group_root(two, "node1"));
+        assert_eq!(group_root(one, "node1"), group_root(one, "node1"));
+        assert!(group_root(one, "node1").ends_with("-node1"));
+    }
+
+    #[test]
+    fn a_node_name_is_never_a_path() {
+        let state = tempfile::tempdir().expect("a scratch folder");
+        for name in ["", "..", "a/b", ".x", "a b"] {
+            let refused = Node::open(state.path(), name);
+            assert!(matches!(refused, Err(AgentError::NodeName { .. })), "{name:?}");
+        }
+    }
+}

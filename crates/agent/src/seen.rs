@@ -1,0 +1,200 @@
+//! What a node must not forget about orders: the highest term, and each launch taken until its order has expired.
+//!
+//! Kept in `STATE/nodes/NAME/seen.jsonl`, one line a launch, so that a replayed order is refused even after the
+//! attempt was forgotten and the agent restarted. Lines of expired orders go when the file is written anew.
+
+use crate::error::AgentError;
+use model::id::{AttemptId, JobId};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The file is written anew when it has this many lines, and twice as many as it needs.
+const REWRITE_AT: usize = 4096;
+/// The most launches whose orders have not expired. Beyond it none is taken until some have.
+const TAKEN_MAX: usize = 1 << 18;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    term: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    taken: Option<(AttemptId, Timestamp)>,
+}
+
+pub(crate) struct Seen {
+    path: PathBuf,
+    file: File,
+    lines: usize,
+    /// Lines that it had when it was last written anew.
+    lines_needed: usize,
+    term: u64,
+    taken: HashMap<AttemptId, Timestamp>,
+    newest: BTreeMap<JobId, u32>,
+}
+
+impl Seen {
+    /// `folder` is the node's own, beside its spool.
+    pub fn open(folder: &Path, now: Timestamp) -> Result<Seen, AgentError> {
+        let path = folder.join("seen.jsonl");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(AgentError::file("read", &path, e)),
+        };
+        // A line cut short by a crash was never acted on: the launch follows the write.
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let mut seen = Seen {
+            file: open_append(&path)?,
+            path,
+            lines: 0,
+            lines_needed: 0,
+            term: 0,
+            taken: HashMap::new(),
+            newest: BTreeMap::new(),
+        };
+        for line in lines {
+            seen.term = seen.term.max(line.term);
+            if let Some((attempt, expires)) = line.taken {
+                seen.note(attempt, expires);
+            }
+        }
+        seen.rewrite(now)?;
+        Ok(seen)
+    }
+
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    pub fn was_taken(&self, attempt: AttemptId) -> bool {
+        self.taken.contains_key(&attempt)
+    }
+
+    /// The highest attempt of the job that was launched here, as far back as is remembered.
+    pub fn newest_attempt(&self, job: JobId) -> Option<u32> {
+        self.newest.get(&job).copied()
+    }
+
+    pub fn raise_term(&mut self, term: u64) -> Result<(), AgentError> {
+        if term > self.term {
+            self.term = term;
+            self.append(&Line { term, taken: None })?;
+        }
+        Ok(())
+    }
+
+    /// Remembers a launch before it is carried out.
+    pub fn take(
+        &mut self,
+        attempt: AttemptId,
+        expires: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), AgentError> {
+        if self.lines >= REWRITE_AT.max(2 * self.lines_needed) {
+            self.rewrite(now)?;
+        }
+        if self.taken.len() >= TAKEN_MAX {
+            return Err(AgentError::Content {
+                path: self.path.display().to_string(),
+                reason: format!("{TAKEN_MAX} launch orders have not expired yet; no more are taken"),
+            });
+        }
+        self.append(&Line { term: self.term, taken: Some((attempt, expires)) })?;
+        self.note(attempt, expires);
+        Ok(())
+    }
+
+    fn note(&mut self, attempt: AttemptId, expires: Timestamp) {
+        self.taken.insert(attempt, expires);
+        let newest = self.newest.entry(attempt.job).or_insert(attempt.number);
+        *newest = attempt.number.max(*newest);
+    }
+
+    fn append(&mut self, line: &Line) -> Result<(), AgentError> {
+        let bytes = encode(line);
+        self.file.write_all(&bytes).map_err(|e| AgentError::file("append to", &self.path, e))?;
+        self.lines += 1;
+        Ok(())
+    }
+
+    fn rewrite(&mut self, now: Timestamp) -> Result<(), AgentError> {
+        self.taken.retain(|_, expires| *expires >= now);
+        self.newest.clear();
+        let mut bytes = encode(&Line { term: self.term, taken: None });
+        for (attempt, expires) in &self.taken {
+            bytes.extend(encode(&Line { term: self.term, taken: Some((*attempt, *expires)) }));
+            let newest = self.newest.entry(attempt.job).or_insert(attempt.number);
+            *newest = attempt.number.max(*newest);
+        }
+        let fresh = self.path.with_extension("new");
+        fs::write(&fresh, &bytes)
+            .and_then(|()| fs::rename(&fresh, &self.path))
+            .map_err(|e| AgentError::file("write", &self.path, e))?;
+        self.file = open_append(&self.path)?;
+        self.lines = self.taken.len() + 1;
+        self.lines_needed = self.lines;
+        Ok(())
+    }
+}
+
+fn encode(line: &Line) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(line).expect("numbers always have a JSON form");
+    bytes.push(b'\n');
+    bytes
+}
+
+fn open_append(path: &Path) -> Result<File, AgentError> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| AgentError::file("open", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::attempt;
+
+    #[test]
+    fn a_restarted_agent_remembers_until_the_order_expires() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let mut seen = Seen::open(folder.path(), Timestamp(0)).expect("an empty memory");
+        seen.raise_term(7).expect("written");
+        seen.raise_term(3).expect("an older one changes nothing");
+        seen.take(attempt(1, 2), Timestamp(100), Timestamp(0)).expect("written");
+        seen.take(attempt(1, 1), Timestamp(200), Timestamp(0)).expect("written");
+        drop(seen);
+
+        // A crash in mid-write leaves half a line.
+        let path = folder.path().join("seen.jsonl");
+        let mut file = OpenOptions::new().append(true).open(path).expect("the file");
+        file.write_all(b"{\"term\":9,\"tak").expect("half a line");
+
+        let seen = Seen::open(folder.path(), Timestamp(100)).expect("the same memory");
+        assert_eq!((seen.term(), seen.newest_attempt(JobId(1))), (7, Some(2)));
+        assert!(seen.was_taken(attempt(1, 1)) && seen.was_taken(attempt(1, 2)));
+        drop(seen);
+        let seen = Seen::open(folder.path(), Timestamp(101)).expect("the same memory");
+        assert!(!seen.was_taken(attempt(1, 2)), "its order can no longer be taken");
+        assert!(seen.was_taken(attempt(1, 1)));
+    }
+
+    #[test]
+    fn the_file_does_not_grow_with_every_launch_for_ever() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let mut seen = Seen::open(folder.path(), Timestamp(0)).expect("an empty memory");
+        for job in 0..3 * REWRITE_AT as u32 {
+            let now = Timestamp(i64::from(job));
+            seen.take(attempt(job, 1), now, now).expect("written");
+        }
+        let text = fs::read_to_string(folder.path().join("seen.jsonl")).expect("the file");
+        assert!(text.lines().count() <= 2 * REWRITE_AT, "{}", text.lines().count());
+        assert!(seen.taken.len() <= 2 * REWRITE_AT);
+    }
+}

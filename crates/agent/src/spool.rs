@@ -1,0 +1,382 @@
+//! A node's spool: one folder for each attempt, from the order that was taken until the server has its end.
+//!
+//! `STATE/nodes/NAME/spool/JOB.ATTEMPT/` holds
+//! - `launch.json`: the order as it was accepted, for the supervisor;
+//! - `slurm_script`: the script, its user's own and nobody else's to read;
+//! - `ctl.sock`: where the supervisor listens. Making it is the claim on the attempt: there is never a second one;
+//! - `status.json`: what the supervisor has to tell, written whole at the end and at stages that take time;
+//! - `log`: the output, where it goes to no file of the user's.
+//!
+//! Everything is reached through directory descriptors, so nothing that a user does to a path redirects root.
+
+use crate::error::AgentError;
+use model::id::{AttemptId, JobId};
+use model::limits::Limits;
+use model::time::Timestamp;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use wire::order::JobLaunch;
+use wire::supervisor::SupervisorEvent;
+
+pub(crate) const LAUNCH: &str = "launch.json";
+pub(crate) const SCRIPT: &str = "slurm_script";
+pub(crate) const CONTROL: &str = "ctl.sock";
+pub(crate) const STATUS: &str = "status.json";
+pub(crate) const LOG: &str = "log";
+const STATUS_NEW: &str = "status.new";
+
+/// Files that a forgotten attempt may leave; the folder is removed after them.
+const FILES: [&str; 6] = [LAUNCH, SCRIPT, CONTROL, STATUS, LOG, STATUS_NEW];
+
+/// A launch as accepted, with all that the supervisor cannot learn from the order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaunchRecord {
+    pub version: u32,
+    pub attempt: AttemptId,
+    pub node: String,
+    /// The root of the node's control groups.
+    pub group_root: String,
+    /// `CgroupPlugin` in its own words.
+    pub plugin: String,
+    pub limits: Limits,
+    /// Whether there is a script beside this file; the launch itself does not repeat it.
+    pub has_script: bool,
+    /// Times in it are by the node's own clock.
+    pub launch: JobLaunch,
+}
+
+impl LaunchRecord {
+    /// Never used for another attempt: a job's id and attempt number together are new each time.
+    pub fn group_name(&self) -> String {
+        group_name(self.attempt)
+    }
+}
+
+pub(crate) fn group_name(attempt: AttemptId) -> String {
+    format!("job_{}_{}", attempt.job, attempt.number)
+}
+
+/// What the supervisor leaves for an agent that was not there: every event not yet taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StatusFile {
+    pub version: u32,
+    pub at: Timestamp,
+    pub events: Vec<SupervisorEvent>,
+}
+
+pub(crate) struct Spool {
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+/// One attempt's folder.
+pub(crate) struct AttemptDir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+const DIRECTORY: OFlag =
+    OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_RDONLY);
+
+impl Spool {
+    /// Opens the spool of one node below the state folder, and makes it if this is the first time.
+    pub fn open(state: &Path, node: &str) -> Result<Spool, AgentError> {
+        let mut path = state.to_path_buf();
+        let mut dir = open(&path, DIRECTORY.difference(OFlag::O_NOFOLLOW), Mode::empty())
+            .map_err(|e| AgentError::file("open", &path, e))?;
+        for part in ["nodes", node, "spool"] {
+            path.push(part);
+            match mkdirat(&dir, part, Mode::from_bits_truncate(0o755)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => return Err(AgentError::file("make", &path, e)),
+            }
+            dir = openat(&dir, part, DIRECTORY, Mode::empty())
+                .map_err(|e| AgentError::file("open", &path, e))?;
+        }
+        Ok(Spool { dir, path })
+    }
+
+    /// The attempts that have a folder; what is not named like one is left alone.
+    pub fn attempts(&self) -> Result<Vec<AttemptId>, AgentError> {
+        let failed = |e: Errno| AgentError::file("list", &self.path, e);
+        let again = openat(&self.dir, ".", DIRECTORY, Mode::empty()).map_err(failed)?;
+        let mut listing = Dir::from_fd(again).map_err(failed)?;
+        let mut found = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry.map_err(failed)?;
+            found.extend(entry.file_name().to_str().ok().and_then(parse_name));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Makes the folder with the accepted launch and the script in it.
+    pub fn create(&self, record: &LaunchRecord, script: Option<&str>) -> Result<AttemptDir, AgentError> {
+        let name = record.attempt.to_string();
+        let path = self.path.join(&name);
+        mkdirat(&self.dir, name.as_str(), Mode::from_bits_truncate(0o755))
+            .map_err(|e| AgentError::file("make", &path, e))?;
+        let made = self.open_attempt(record.attempt).and_then(|dir| {
+            dir.fill(record, script)?;
+            Ok(dir)
+        });
+        if made.is_err() {
+            // Half a folder would look like an attempt; the error says what failed.
+            let _ = self.remove(record.attempt);
+        }
+        made
+    }
+
+    pub fn open_attempt(&self, attempt: AttemptId) -> Result<AttemptDir, AgentError> {
+        let name = attempt.to_string();
+        let path = self.path.join(&name);
+        match openat(&self.dir, name.as_str(), DIRECTORY, Mode::empty()) {
+            Ok(fd) => Ok(AttemptDir { fd, path }),
+            Err(e) => Err(AgentError::file("open", &path, e)),
+        }
+    }
+
+    /// Removing what is gone already is no error.
+    pub fn remove(&self, attempt: AttemptId) -> Result<(), AgentError> {
+        let name = attempt.to_string();
+        let failed = |e: Errno| AgentError::file("remove", self.path.join(&name), e);
+        let dir = match openat(&self.dir, name.as_str(), DIRECTORY, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(e) => return Err(failed(e)),
+        };
+        for file in FILES {
+            match unlinkat(&dir, file, UnlinkatFlags::NoRemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        unlinkat(&self.dir, name.as_str(), UnlinkatFlags::RemoveDir).map_err(failed)
+    }
+}
+
+/// `12.1`: the job and its attempt.
+fn parse_name(name: &str) -> Option<AttemptId> {
+    let (job, number) = name.split_once('.')?;
+    let attempt = AttemptId { job: JobId(job.parse().ok()?), number: number.parse().ok()? };
+    // A name that would be written otherwise is not ours.
+    (attempt.to_string() == name).then_some(attempt)
+}
+
+impl AttemptDir {
+    /// For the supervisor, which is told its folder by path.
+    pub fn open(path: &Path) -> Result<AttemptDir, AgentError> {
+        let fd = open(path, DIRECTORY, Mode::empty())
+            .map_err(|e| AgentError::file("open", path, e))?;
+        Ok(AttemptDir { fd, path: path.to_path_buf() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn script_path(&self) -> PathBuf {
+        self.path.join(SCRIPT)
+    }
+
+    /// A way to the socket that no length of the state folder's path can make too long for the kernel.
+    pub fn control_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{CONTROL}", self.fd.as_raw_fd()))
+    }
+
+    fn fill(&self, record: &LaunchRecord, script: Option<&str>) -> Result<(), AgentError> {
+        let failed = |file| move |e| AgentError::file("write", self.path.join(file), e);
+        let json = serde_json::to_vec(record).map_err(|e| AgentError::Content {
+            path: self.path.join(LAUNCH).display().to_string(),
+            reason: e.to_string(),
+        })?;
+        self.make(LAUNCH, 0o600).and_then(|mut f| f.write_all(&json)).map_err(failed(LAUNCH))?;
+        if let Some(script) = script {
+            let user = &record.launch.user;
+            let write = |mut file: File| {
+                file.write_all(script.as_bytes())?;
+                give(&file, user.uid, user.gid)
+            };
+            self.make(SCRIPT, 0o700).and_then(write).map_err(failed(SCRIPT))?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, name: &str, mode: u32) -> std::io::Result<File> {
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        Ok(File::from(openat(&self.fd, name, flags, Mode::from_bits_truncate(mode))?))
+    }
+
+    pub fn read_launch(&self) -> Result<LaunchRecord, AgentError> {
+        self.read_json(LAUNCH)?.ok_or_else(|| AgentError::file("open", self.path.join(LAUNCH), Errno::ENOENT))
+    }
+
+    /// `None` while the supervisor has written none.
+    pub fn read_status(&self) -> Result<Option<StatusFile>, AgentError> {
+        self.read_json(STATUS)
+    }
+
+    fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, AgentError> {
+        let path = || self.path.join(name);
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let fd = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(e) => return Err(AgentError::file("open", path(), e)),
+        };
+        let mut bytes = Vec::new();
+        File::from(fd).read_to_end(&mut bytes).map_err(|e| AgentError::file("read", path(), e))?;
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| AgentError::Content {
+            path: path().display().to_string(),
+            reason: e.to_string(),
+        })
+    }
+
+    /// Replaces the status as a whole: a reader sees the old one or the new one.
+    pub fn write_status(&self, status: &StatusFile) -> Result<(), AgentError> {
+        let path = || self.path.join(STATUS);
+        let json = serde_json::to_vec(status)
+            .map_err(|e| AgentError::Content { path: path().display().to_string(), reason: e.to_string() })?;
+        let flags = OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        openat(&self.fd, STATUS_NEW, flags, Mode::from_bits_truncate(0o600))
+            .map_err(std::io::Error::from)
+            .and_then(|fd| File::from(fd).write_all(&json))
+            .and_then(|()| Ok(renameat(&self.fd, STATUS_NEW, &self.fd, STATUS)?))
+            .map_err(|e| AgentError::file("write", path(), e))
+    }
+
+    /// The attempt's log, for its processes to append to. It is the user's own: a process may open `/dev/stdout` again.
+    pub fn open_log(&self, uid: u32, gid: u32) -> Result<OwnedFd, AgentError> {
+        let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
+        let failed = |e| AgentError::file("open", self.path.join(LOG), e);
+        let fd = openat(&self.fd, LOG, flags, Mode::from_bits_truncate(0o600))
+            .map_err(|e| failed(e.into()))?;
+        let file = File::from(fd);
+        give(&file, uid, gid).map_err(failed)?;
+        Ok(file.into())
+    }
+
+    /// `None` if nothing was ever written to one.
+    pub fn read_log(&self) -> Result<Option<File>, AgentError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        match openat(&self.fd, LOG, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(File::from(fd))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(AgentError::file("open", self.path.join(LOG), e)),
+        }
+    }
+}
+
+/// Makes a file its user's own, where we are root and it is not already.
+fn give(file: &File, uid: u32, gid: u32) -> std::io::Result<()> {
+    if Uid::effective().is_root() && (uid, gid) != (0, 0) {
+        fchown(file.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use model::allocation::NodeShare;
+    use model::amount::Bytes;
+    use model::run::LaunchKind;
+    use wire::order::{FileNames, Notices, Output, UserIds};
+    use wire::report::ReportEvent;
+
+    pub fn attempt(job: u32, number: u32) -> AttemptId {
+        AttemptId { job: JobId(job), number }
+    }
+
+    /// A batch job of whoever runs the test.
+    pub fn launch() -> JobLaunch {
+        JobLaunch {
+            kind: LaunchKind::Batch,
+            user: UserIds {
+                name: "me".into(),
+                uid: Uid::effective().as_raw(),
+                gid: Gid::effective().as_raw(),
+                groups: Vec::new(),
+            },
+            share: NodeShare {
+                node: "n1".into(),
+                cpus: "0".parse().expect("a CPU list"),
+                memory: Bytes::from_mib(64),
+                gres: Vec::new(),
+                tasks: 1,
+            },
+            node_index: 0,
+            script: None,
+            arguments: Vec::new(),
+            environment: vec!["PATH=/usr/bin:/bin".into()],
+            process_variables: Vec::new(),
+            work_dir: "/tmp".into(),
+            stdin: "/dev/null".into(),
+            stdout: Output::Log,
+            stderr: Output::SameAsStdout,
+            umask: 0o22,
+            rlimits: Vec::new(),
+            name: "test".into(),
+            end_limit: None,
+            kill_wait_s: 1,
+            signal: None,
+            names: FileNames::default(),
+            first_step: None,
+            notices: Notices::default(),
+        }
+    }
+
+    pub fn record(attempt: AttemptId) -> LaunchRecord {
+        LaunchRecord {
+            version: 1,
+            attempt,
+            node: "n1".into(),
+            group_root: "sluice-test".into(),
+            plugin: "disabled".into(),
+            limits: Limits::default(),
+            has_script: true,
+            launch: launch(),
+        }
+    }
+
+    #[test]
+    fn an_attempt_is_there_from_create_to_remove() {
+        let state = tempfile::tempdir().expect("a scratch folder");
+        let spool = Spool::open(state.path(), "n1").expect("a spool");
+        let dir = spool.create(&record(attempt(12, 1)), Some("#!/bin/sh\n")).expect("a folder");
+        assert_eq!(dir.read_launch().expect("a launch"), record(attempt(12, 1)));
+        assert_eq!(dir.read_status().expect("no status yet"), None);
+        let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };
+        let status = StatusFile { version: 1, at: Timestamp(5), events: vec![event] };
+        dir.write_status(&status).expect("written");
+        assert_eq!(dir.read_status().expect("a status"), Some(status));
+        assert_eq!(spool.attempts().expect("a list"), [attempt(12, 1)]);
+        assert!(spool.create(&record(attempt(12, 1)), None).is_err(), "never two of one attempt");
+        let again = Spool::open(state.path(), "n1").expect("the spool of a restarted agent");
+        again.remove(attempt(12, 1)).expect("removed");
+        again.remove(attempt(12, 1)).expect("twice is no error");
+        assert_eq!(again.attempts().expect("a list"), []);
+    }
+
+    #[test]
+    fn only_names_of_attempts_are_attempts() {
+        for (name, expected) in [
+            ("12.1", Some(attempt(12, 1))),
+            ("012.1", None),
+            ("12", None),
+            ("12.1.1", None),
+            ("x.1", None),
+            ("..", None),
+        ] {
+            assert_eq!(parse_name(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What is due when: the warning signal, the end of the time limit, and the kill after the grace.
+
+use model::run::SignalBefore;
+use model::time::Timestamp;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    Warn(SignalBefore),
+    TimeLimit,
+    Kill,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    end_limit: Option<Timestamp>,
+    warning: Option<SignalBefore>,
+    kill_at: Option<Timestamp>,
+    /// While an attempt is suspended its limit does not come nearer.
+    suspended_since: Option<Timestamp>,
+}
+
+impl Clock {
+    pub fn new(end_limit: Option<Timestamp>, warning: Option<SignalBefore>) -> Clock {
+        Clock { end_limit, warning, ..Clock::default() }
+    }
+
+    /// The next thing that is due by now; each is given once.
+    pub fn due(&mut self, now: Timestamp) -> Option<Due> {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.kill_at = None;
+            return Some(Due::Kill);
+        }
+        if self.suspended_since.is_some() {
+            return None;
+        }
+        if self.warn_at().is_some_and(|at| at <= now) {
+            return self.warning.take().map(Due::Warn);
+        }
+        if self.end_limit.is_some_and(|at| at <= now) {
+            self.end_limit = None;
+            return Some(Due::TimeLimit);
+        }
+        None
+    }
+
+    /// When to look again.
+    pub fn next(&self) -> Option<Timestamp> {
+        let running = self.suspended_since.is_none();
+        let limits = [self.warn_at(), self.end_limit].into_iter().flatten().filter(|_| running);
+        limits.chain(self.kill_at).min()
+    }
+
+    fn warn_at(&self) -> Option<Timestamp> {
+        let before = Duration::from_secs(u64::from(self.warning?.before_s));
+        Some(self.end_limit? - before)
+    }
+
+    pub fn extend_to(&mut self, end: Option<Timestamp>) {
+        self.end_limit = end;
+    }
+
+    /// The attempt is ending: it has no limit any more, only a last moment.
+    pub fn kill_at(&mut self, at: Timestamp) {
+        self.end_limit = None;
+        self.warning = None;
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub fn suspend(&mut self, now: Timestamp) {
+        self.suspended_since.get_or_insert(now);
+    }
+
+    pub fn resume(&mut self, now: Timestamp) {
+        if let Some(since) = self.suspended_since.take() {
+            self.end_limit = self.end_limit.map(|end| end + now.since(since));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(secs: i64) -> Timestamp {
+        Timestamp::from_secs(secs)
+    }
+
+    const WARNING: SignalBefore = SignalBefore { signal: 10, before_s: 10, batch_only: true };
+
+    #[test]
+    fn the_warning_comes_before_the_limit_and_each_once() {
+        let mut clock = Clock::new(Some(s(100)), Some(WARNING));
+        assert_eq!((clock.due(s(89)), clock.next()), (None, Some(s(90))));
+        assert_eq!(clock.due(s(90)), Some(Due::Warn(WARNING)));
+        assert_eq!((clock.due(s(99)), clock.next()), (None, Some(s(100))));
+        assert_eq!(clock.due(s(100)), Some(Due::TimeLimit));
+        assert_eq!((clock.due(s(100)), clock.next()), (None, None));
+    }
+
+    #[test]
+    fn a_suspended_attempt_gets_its_time_back() {
+        let mut clock = Clock::new(Some(s(100)), None);
+        clock.suspend(s(50));
+        assert_eq!((clock.due(s(200)), clock.next()), (None, None));
+        clock.resume(s(200));
+        assert_eq!(clock.next(), Some(s(250)));
+        clock.extend_to(Some(s(300)));
+        assert_eq!(clock.next(), Some(s(300)));
+    }
+
+    #[test]
+    fn an_ending_attempt_has_only_its_last_moment() {
+        let mut clock = Clock::new(Some(s(100)), Some(WARNING));
+        clock.kill_at(s(95));
+        clock.kill_at(s(97));
+        assert_eq!((clock.next(), clock.due(s(94))), (Some(s(95)), None));
+        assert_eq!(clock.due(s(95)), Some(Due::Kill));
+        assert_eq!((clock.due(s(200)), clock.next()), (None, None));
+    }
+}

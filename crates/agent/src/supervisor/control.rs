@@ -1,0 +1,186 @@
+//! The supervisor's connections to agents, and the events that it keeps until they are taken.
+//!
+//! The first connection comes from the launcher. An agent that was restarted finds `ctl.sock`, and is told everything
+//! that was not taken before.
+
+use crate::error::AgentError;
+use crate::spool::{AttemptDir, CONTROL, StatusFile};
+use crate::wall_clock;
+use model::id::AttemptId;
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::Uid;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use wire::frame::{self, Decoder};
+use wire::report::ReportEvent;
+use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent, ToSupervisor};
+use wire::version::PROTOCOL;
+
+/// One agent, one that it replaces, and some slack; the oldest gives way.
+const CONNECTIONS_MAX: usize = 4;
+/// Ends of steps that no agent has taken; the oldest are let go, since the job's own end says what matters.
+const EVENTS_MAX: usize = 4096;
+/// What may wait for an agent that does not read. Beyond it the connection is cut, and its next one starts anew.
+const OUT_BYTES_MAX: usize = 4 << 20;
+const READ_BYTES: usize = 16 << 10;
+
+struct Connection {
+    stream: UnixStream,
+    decoder: Decoder,
+    out: Vec<u8>,
+    broken: bool,
+}
+
+pub(super) struct Control {
+    attempt: AttemptId,
+    listener: UnixListener,
+    connections: Vec<Connection>,
+    events: Vec<SupervisorEvent>,
+    last_number: u64,
+}
+
+impl Control {
+    /// Claims the attempt: fails if its socket is there already, whoever made it.
+    pub fn claim(attempt: AttemptId, dir: &AttemptDir, agent: UnixStream) -> Result<Control, AgentError> {
+        let listener = UnixListener::bind(dir.control_path())
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|e| AgentError::file("listen on", dir.path().join(CONTROL), e))?;
+        let mut control =
+            Control { attempt, listener, connections: Vec::new(), events: Vec::new(), last_number: 0 };
+        control.add(agent);
+        Ok(control)
+    }
+
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Each connection, and whether bytes wait to be written to it.
+    pub fn connections(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        self.connections.iter().map(|c| (c.stream.as_fd(), !c.out.is_empty()))
+    }
+
+    pub fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let peer = getsockopt(&stream, sockopt::PeerCredentials).map(|peer| peer.uid());
+            if peer == Ok(Uid::effective().as_raw()) {
+                self.add(stream);
+            }
+        }
+    }
+
+    fn add(&mut self, stream: UnixStream) {
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.connections.len() >= CONNECTIONS_MAX {
+            self.connections.remove(0);
+        }
+        let connection =
+            Connection { stream, decoder: Decoder::default(), out: Vec::new(), broken: false };
+        self.connections.push(connection);
+        let index = self.connections.len() - 1;
+        self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt });
+        for event in self.events.clone() {
+            self.send(index, &FromSupervisor::Event(event));
+        }
+        self.flush();
+    }
+
+    /// Keeps an event and tells it to whoever is connected.
+    pub fn tell(&mut self, event: ReportEvent) {
+        self.last_number += 1;
+        let event = SupervisorEvent { number: self.last_number, at: wall_clock::now(), event };
+        for index in 0..self.connections.len() {
+            self.send(index, &FromSupervisor::Event(event.clone()));
+        }
+        self.events.push(event);
+        if self.events.len() > EVENTS_MAX {
+            let is_step = |e: &SupervisorEvent| matches!(e.event, ReportEvent::StepEnded { .. });
+            if let Some(oldest) = self.events.iter().position(is_step) {
+                self.events.remove(oldest);
+            }
+        }
+    }
+
+    pub fn refuse(&mut self, why: String) {
+        for index in 0..self.connections.len() {
+            self.send(index, &FromSupervisor::Refused { why: why.clone() });
+        }
+    }
+
+    /// The server has these on disk; only ends of steps are many enough to be worth dropping.
+    pub fn taken(&mut self, number: u64) {
+        let step = |e: &SupervisorEvent| matches!(e.event, ReportEvent::StepEnded { .. });
+        self.events.retain(|event| event.number > number || !step(event));
+    }
+
+    pub fn status(&self) -> StatusFile {
+        StatusFile { version: PROTOCOL, at: wall_clock::now(), events: self.events.clone() }
+    }
+
+    fn send(&mut self, index: usize, message: &FromSupervisor) {
+        let connection = &mut self.connections[index];
+        let encoded = frame::encode_message(CHANNEL, message, &mut connection.out);
+        connection.broken |= encoded.is_err() || connection.out.len() > OUT_BYTES_MAX;
+    }
+
+    /// Writes what can be written now; drops connections that are of no more use.
+    pub fn flush(&mut self) {
+        for connection in &mut self.connections {
+            connection.flush();
+        }
+        self.connections.retain(|connection| !connection.broken);
+    }
+
+    /// Everything that the connected agents have said so far.
+    pub fn read(&mut self) -> Vec<ToSupervisor> {
+        let mut messages = Vec::new();
+        for connection in &mut self.connections {
+            connection.read(&mut messages);
+        }
+        self.connections.retain(|connection| !connection.broken);
+        messages
+    }
+}
+
+impl Connection {
+    fn flush(&mut self) {
+        while !self.out.is_empty() && !self.broken {
+            match self.stream.write(&self.out) {
+                Ok(0) => self.broken = true,
+                Ok(written) => drop(self.out.drain(..written)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.broken = true,
+            }
+        }
+    }
+
+    fn read(&mut self, messages: &mut Vec<ToSupervisor>) {
+        let mut buffer = [0; READ_BYTES];
+        while !self.broken {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.broken = true,
+                Ok(length) => self.decoder.push(&buffer[..length]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.broken = true,
+            }
+        }
+        loop {
+            match self.decoder.next_frame() {
+                Ok(None) => return,
+                Ok(Some(frame)) => match frame::decode_message(&frame.payload) {
+                    Ok(message) => messages.push(message),
+                    Err(_) => self.broken = true,
+                },
+                Err(_) => {
+                    self.broken = true;
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The supervisor of one attempt: a small process of one thread, forked by the launcher.
+//!
+//! It makes the job's group, starts the script or waits for steps, carries the steps' bytes, keeps the time, and stays
+//! until the group is empty. Agents come and go: what it has to tell is kept until one has taken it, and at the end it
+//! is in the attempt's folder. It waits in one place only, the `poll` below, and never for a single thing.
+
+mod attempt;
+mod clock;
+mod control;
+mod notice;
+mod plan;
+mod reap;
+mod rlimit;
+mod spawn;
+mod step;
+mod step_link;
+mod task;
+
+use crate::cgroup::{GroupLimits, Hierarchy, JobGroup, Plugin};
+use crate::error::AgentError;
+use crate::launcher::{LaunchRequest, discover};
+use crate::spool::{AttemptDir, LaunchRecord};
+use crate::wall_clock;
+use attempt::Attempt;
+use control::Control;
+use model::limits::Limits;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::setsid;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use task::Which;
+use wire::report::ReportEvent;
+
+/// The longest that the supervisor sleeps while something is emptying that no descriptor tells of.
+const EMPTYING_TICK: Duration = Duration::from_millis(20);
+
+/// What a ready descriptor belongs to.
+#[derive(Debug, Clone, Copy)]
+enum Token {
+    Children,
+    Listener,
+    Agents,
+    GroupEmpty,
+    LeaderReady,
+    StepLink(usize),
+    TaskReady(usize, usize),
+    TaskOutput(usize, usize, Which),
+    TaskInput(usize, usize),
+}
+
+/// The whole life of a supervisor; the value is the process's exit code.
+pub(crate) fn run(request: &LaunchRequest, agent: UnixStream, hierarchy: Option<Hierarchy>) -> i32 {
+    match prepare(request, agent, hierarchy) {
+        Ok(mut attempt) => {
+            attempt.start();
+            watch(&mut attempt)
+        }
+        // Another holds the attempt, or its folder is gone: there is nobody to tell, and nothing was started.
+        Err(_) => 1,
+    }
+}
+
+fn prepare(
+    request: &LaunchRequest,
+    agent: UnixStream,
+    hierarchy: Option<Hierarchy>,
+) -> Result<Attempt, AgentError> {
+    become_reaper().map_err(|e| AgentError::Link(e.desc().into()))?;
+    let dir = AttemptDir::open(&request.folder)?;
+    let record = dir.read_launch()?;
+    let mut control = Control::claim(record.attempt, &dir, agent)?;
+    let title = format!("sluice:{}", record.attempt);
+    // Only for people who look at a list of processes.
+    let _ = std::ffi::CString::new(title).map(|title| prctl::set_name(&title));
+    match make_group(request, &record, hierarchy) {
+        Ok(group) => Attempt::new(record, dir, control, group),
+        Err(what) => {
+            control.tell(ReportEvent::LaunchFailed { what });
+            dir.write_status(&control.status())?;
+            control.flush();
+            Err(AgentError::Link("the job's group could not be made".into()))
+        }
+    }
+}
+
+/// Orphans of the job come to this process, and the end of a child wakes it.
+fn become_reaper() -> nix::Result<()> {
+    setsid()?;
+    prctl::set_child_subreaper(true)?;
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
+}
+
+fn make_group(
+    request: &LaunchRequest,
+    record: &LaunchRecord,
+    hierarchy: Option<Hierarchy>,
+) -> Result<JobGroup, String> {
+    let create = |hierarchy: &Hierarchy| {
+        let limits = group_limits(&record.limits, hierarchy, &request.plugin);
+        JobGroup::create(hierarchy, &record.group_name(), &limits).map_err(|e| e.to_string())
+    };
+    match hierarchy.as_ref().map(create) {
+        Some(Ok(group)) => Ok(group),
+        // What the launcher remembers of the trees may be out of date: look once more.
+        Some(Err(_)) | None => create(&discover(request)?),
+    }
+}
+
+/// The job's limits as the group takes them. With `CgroupPlugin=autodetect` or `disabled` what the machine cannot
+/// enforce is left out, and the node says so; with a named plugin it is an error.
+fn group_limits(limits: &Limits, hierarchy: &Hierarchy, plugin: &str) -> GroupLimits {
+    let can = hierarchy.capabilities();
+    let strict = matches!(plugin.parse(), Ok(Plugin::V1 | Plugin::V2));
+    let allowed = |able: bool| able || strict;
+    let memory = limits.memory.filter(|_| allowed(can.memory_hard));
+    let swap = limits.memory_and_swap.zip(memory).filter(|_| allowed(can.swap));
+    GroupLimits {
+        memory_bytes: memory.map(|bytes| bytes.0),
+        swap_bytes: swap.map(|(both, memory)| both.0.saturating_sub(memory.0)),
+        cpuset: limits.cpus.as_ref().filter(|_| allowed(can.cpuset)).map(ToString::to_string),
+        pids_max: None,
+    }
+}
+
+/// The loop. Ends when nothing of the attempt is left and everybody who can be told has been.
+fn watch(attempt: &mut Attempt) -> i32 {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let Ok(children) = mask.thread_block().and_then(|()| SignalFd::with_flags(&mask, flags)) else {
+        return 1;
+    };
+    // A child may have ended before its signal was blocked.
+    attempt.reap();
+    loop {
+        attempt.settle();
+        if attempt.is_over() {
+            return 0;
+        }
+        for token in wait(attempt, &children) {
+            dispatch(attempt, token, &children);
+        }
+        attempt.on_time(wall_clock::now());
+    }
+}
+
+fn dispatch(attempt: &mut Attempt, token: Token, children: &SignalFd) {
+    match token {
+        Token::Children => {
+            // Several ends may stand behind one signal: the signals only wake, the reaping counts.
+            while let Ok(Some(_)) = children.read_signal() {}
+            attempt.reap();
+        }
+        Token::Listener => attempt.control.accept(),
+        Token::Agents => attempt.on_agents(),
+        Token::GroupEmpty => attempt.on_group_event(),
+        Token::LeaderReady => attempt.on_leader_ready(),
+        Token::StepLink(step) => attempt.on_step_link(step),
+        Token::TaskReady(step, task) => attempt.steps[step].on_ready(task),
+        Token::TaskOutput(step, task, which) => attempt.steps[step].on_output(task, which),
+        Token::TaskInput(step, task) => attempt.steps[step].on_input_room(task),
+    }
+}
+
+/// Sleeps until something is ready or due; says what is ready.
+fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut fds: Vec<PollFd> = Vec::new();
+    let mut add = |token: Token, fd, flags: PollFlags| {
+        tokens.push(token);
+        fds.push(PollFd::new(fd, flags));
+    };
+    let output_if = |write: bool| match write {
+        true => PollFlags::POLLIN | PollFlags::POLLOUT,
+        false => PollFlags::POLLIN,
+    };
+    add(Token::Children, children.as_fd(), PollFlags::POLLIN);
+    add(Token::Listener, attempt.control.listener(), PollFlags::POLLIN);
+    for (fd, write) in attempt.control.connections() {
+        add(Token::Agents, fd, output_if(write));
+    }
+    if let Some(watch) = &attempt.watch {
+        add(Token::GroupEmpty, watch.as_fd(), PollFlags::POLLPRI);
+    }
+    if let Some(ready) = attempt.leader_ready() {
+        add(Token::LeaderReady, ready, PollFlags::POLLIN);
+    }
+    add_steps(attempt, &mut add);
+    let timeout = timeout(attempt);
+    // Interrupted or not, the caller looks at the time and comes back.
+    let _ = poll(&mut fds, timeout);
+    let ready = fds.iter().map(|fd| fd.revents().is_some_and(|events| !events.is_empty()));
+    tokens.into_iter().zip(ready).filter_map(|(token, ready)| ready.then_some(token)).collect()
+}
+
+fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a>, PollFlags)) {
+    for (index, step) in attempt.steps.iter().enumerate() {
+        if let Some((fd, write)) = step.link().interest() {
+            let mut flags = if write { PollFlags::POLLOUT } else { PollFlags::empty() };
+            if step.takes_input() {
+                flags |= PollFlags::POLLIN;
+            }
+            add(Token::StepLink(index), fd, flags);
+        }
+        for (number, task) in step.tasks().iter().enumerate() {
+            if let Some(ready) = &task.ready {
+                add(Token::TaskReady(index, number), ready.as_fd(), PollFlags::POLLIN);
+            }
+            if let Some(fd) = task.wanting_input() {
+                add(Token::TaskInput(index, number), fd, PollFlags::POLLOUT);
+            }
+            for which in [Which::Stdout, Which::Stderr] {
+                if let Some(fd) = task.output(which).filter(|_| step.link().has_room()) {
+                    add(Token::TaskOutput(index, number, which), fd, PollFlags::POLLIN);
+                }
+            }
+        }
+    }
+}
+
+fn timeout(attempt: &Attempt) -> PollTimeout {
+    let now = wall_clock::now();
+    let due = attempt.next_due().map(|at| at.since(now) + Duration::from_millis(1));
+    let dial = attempt.steps.iter().filter_map(|step| step.link().deadline()).min();
+    let dial = dial.map(|until| until.saturating_duration_since(Instant::now()));
+    let tick = attempt.needs_tick().then_some(EMPTYING_TICK);
+    let shortest = [due, dial, tick].into_iter().flatten().min();
+    let millis = |length: Duration| i32::try_from(length.as_millis()).unwrap_or(i32::MAX);
+    shortest.map_or(PollTimeout::NONE, |length| PollTimeout::try_from(millis(length)).unwrap_or(PollTimeout::MAX))
+}

@@ -1,0 +1,53 @@
+//! The lines that a node adds to a job's error output, in the words that came with the launch.
+
+use crate::spool::LaunchRecord;
+use jiff::tz::TimeZone;
+use model::id::StepId;
+use model::time::{Timestamp, format_iso};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Fills a line in; `None` if there are no words for it.
+pub(super) fn fill(
+    words: &str,
+    record: &LaunchRecord,
+    step: StepId,
+    count: u64,
+    now: Timestamp,
+) -> Option<String> {
+    if words.is_empty() {
+        return None;
+    }
+    let mut line = words.to_owned();
+    if line.contains("{time}") {
+        line = line.replace("{time}", &format_iso(now, &TimeZone::system()));
+    }
+    let id = format!("{}.{step}", record.attempt.job);
+    Some(line.replace("{node}", &record.node).replace("{step}", &id).replace("{count}", &count.to_string()))
+}
+
+/// Writes a line where the job writes its errors. The description is shared with the job, so the line goes where the
+/// job's own next one would; a reader that takes nothing is not waited for.
+pub(super) fn write(stderr: &OwnedFd, line: &str) {
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    let writable = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+    if writable {
+        // The job's output may be full or gone; its end does not depend on this line.
+        let _ = nix::unistd::write(stderr, format!("{line}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::{attempt, record};
+
+    #[test]
+    fn lines_are_filled_in_and_empty_ones_are_not_written() {
+        let record = record(attempt(91, 1));
+        let words = "{node}: {count} kills in StepId={step} at {time}";
+        let line = fill(words, &record, StepId::Batch, 2, Timestamp::from_secs(0)).expect("a line");
+        assert!(line.starts_with("n1: 2 kills in StepId=91.batch at 19"), "{line}");
+        assert_eq!(fill("", &record, StepId::Batch, 2, Timestamp(0)), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! One task of a step: its process, the pipes to it, and what waits in them.
+
+use super::spawn::Stream;
+use model::run::ExitStatus;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::unistd::{Gid, Pid, Uid, fchown, pipe2};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use wire::order::UserIds;
+
+/// `srun` is not read while a task leaves this much of its input lying.
+const INPUT_BYTES_MAX: usize = 256 << 10;
+const READ_BYTES: usize = 64 << 10;
+
+/// Which of a task's outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Stdout,
+    Stderr,
+}
+
+pub(super) struct Task {
+    pub rank: u32,
+    pub pid: Option<Pid>,
+    pub ready: Option<OwnedFd>,
+    pub exit: Option<ExitStatus>,
+    input: Option<File>,
+    input_ends: bool,
+    waiting: VecDeque<u8>,
+    output: Option<File>,
+    error: Option<File>,
+    terminal: bool,
+}
+
+/// Our ends of a task's streams, beside the task's own ends.
+pub(super) struct Ends {
+    input: Option<File>,
+    output: Option<File>,
+    error: Option<File>,
+    terminal: bool,
+}
+
+/// How a task is connected.
+pub(super) struct Wiring {
+    pub with_input: bool,
+    /// A stream that goes to a file of the user's instead of to `srun`.
+    pub stdout: Option<Stream>,
+    pub stderr: Option<Stream>,
+    pub terminal: bool,
+}
+
+impl Wiring {
+    /// Makes the pipes (or the terminal) of one task. They belong to its user, who may open `/dev/stdout` again.
+    pub fn connect(self, user: &UserIds) -> nix::Result<([Stream; 3], Ends)> {
+        if self.terminal {
+            return terminal(user);
+        }
+        let (stdin, input) = match self.with_input {
+            true => {
+                let (read, write) = pipe(user)?;
+                set_nonblocking(&write)?;
+                (Stream::Fd(read), Some(File::from(write)))
+            }
+            false => (Stream::Null, None),
+        };
+        let outward = |stream: Option<Stream>| match stream {
+            Some(stream) => Ok((stream, None)),
+            None => {
+                let (read, write) = pipe(user)?;
+                set_nonblocking(&read)?;
+                nix::Result::Ok((Stream::Fd(write), Some(File::from(read))))
+            }
+        };
+        let (stdout, output) = outward(self.stdout)?;
+        let (stderr, error) = outward(self.stderr)?;
+        Ok(([stdin, stdout, stderr], Ends { input, output, error, terminal: false }))
+    }
+}
+
+fn pipe(user: &UserIds) -> nix::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    give(&read, user)?;
+    Ok((read, write))
+}
+
+fn give(fd: &OwnedFd, user: &UserIds) -> nix::Result<()> {
+    if !Uid::effective().is_root() || user.uid == 0 {
+        return Ok(());
+    }
+    fchown(fd, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))
+}
+
+fn terminal(user: &UserIds) -> nix::Result<([Stream; 3], Ends)> {
+    let pty = openpty(None, None)?;
+    for fd in [&pty.master, &pty.slave] {
+        fcntl(fd, FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    }
+    give(&pty.slave, user)?;
+    set_nonblocking(&pty.master)?;
+    let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| nix::Error::EMFILE);
+    let streams = [Stream::Fd(copy(&pty.slave)?), Stream::Fd(copy(&pty.slave)?), Stream::Fd(pty.slave)];
+    let input = File::from(copy(&pty.master)?);
+    let output = File::from(pty.master);
+    Ok((streams, Ends { input: Some(input), output: Some(output), error: None, terminal: true }))
+}
+
+fn set_nonblocking(fd: &OwnedFd) -> nix::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
+}
+
+impl Task {
+    pub fn new(rank: u32, ends: Ends) -> Task {
+        Task {
+            rank,
+            pid: None,
+            ready: None,
+            exit: None,
+            input: ends.input,
+            input_ends: false,
+            waiting: VecDeque::new(),
+            output: ends.output,
+            error: ends.error,
+            terminal: ends.terminal,
+        }
+    }
+
+    /// A task that could not even be connected.
+    pub fn stillborn(rank: u32, exit: ExitStatus) -> Task {
+        let mut task = Task::new(rank, Ends { input: None, output: None, error: None, terminal: false });
+        task.exit = Some(exit);
+        task
+    }
+
+    pub fn output(&self, which: Which) -> Option<BorrowedFd<'_>> {
+        match which {
+            Which::Stdout => self.output.as_ref(),
+            Which::Stderr => self.error.as_ref(),
+        }
+        .map(AsFd::as_fd)
+    }
+
+    /// Its input, if something waits to be written to it.
+    pub fn wanting_input(&self) -> Option<BorrowedFd<'_>> {
+        self.input.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.waiting.len() < INPUT_BYTES_MAX
+    }
+
+    pub fn outputs_closed(&self) -> bool {
+        self.output.is_none() && self.error.is_none()
+    }
+
+    pub fn take_input(&mut self, bytes: &[u8]) {
+        if self.input.is_some() {
+            self.waiting.extend(bytes);
+            self.write_input();
+        }
+    }
+
+    pub fn end_input(&mut self) {
+        self.input_ends = true;
+        self.write_input();
+    }
+
+    pub fn write_input(&mut self) {
+        let Some(input) = &mut self.input else { return };
+        while !self.waiting.is_empty() {
+            let (front, _) = self.waiting.as_slices();
+            match input.write(front) {
+                Ok(written) if written > 0 => drop(self.waiting.drain(..written)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                // The task has closed its input: what comes for it goes nowhere, as in a pipe of a shell.
+                Ok(_) | Err(_) => {
+                    self.waiting.clear();
+                    self.input = None;
+                    return;
+                }
+            }
+        }
+        if self.input_ends && !self.terminal {
+            self.input = None;
+        }
+    }
+
+    /// What the task has written, up to one buffer; `None` if nothing is there now. An ended output is closed.
+    pub fn read_output(&mut self, which: Which) -> Option<Vec<u8>> {
+        let output = match which {
+            Which::Stdout => &mut self.output,
+            Which::Stderr => &mut self.error,
+        };
+        let mut buffer = vec![0; READ_BYTES];
+        match output.as_mut()?.read(&mut buffer) {
+            Ok(length) if length > 0 => {
+                buffer.truncate(length);
+                Some(buffer)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+            // End, or a terminal whose other side is gone.
+            Ok(_) | Err(_) => {
+                *output = None;
+                None
+            }
+        }
+    }
+
+    pub fn close_outputs(&mut self) {
+        self.output = None;
+        self.error = None;
+    }
+
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let Some(master) = self.output.as_ref().filter(|_| self.terminal) else { return };
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the descriptor is our end of the terminal and `size` is a live value of the type asked for.
+        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &size) };
+    }
+}

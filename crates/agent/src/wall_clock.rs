@@ -1,0 +1,42 @@
+//! The node's own clock. Orders and reports carry the server's: the difference is learnt at each welcome.
+
+use model::time::Timestamp;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// How far the server's clock is ahead of ours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Skew {
+    ahead_ms: i64,
+}
+
+impl Skew {
+    pub fn between(server: Timestamp, own: Timestamp) -> Skew {
+        Skew { ahead_ms: server.millis().saturating_sub(own.millis()) }
+    }
+
+    pub fn to_server(self, own: Timestamp) -> Timestamp {
+        Timestamp::from_millis(own.millis().saturating_add(self.ahead_ms))
+    }
+
+    pub fn to_own(self, server: Timestamp) -> Timestamp {
+        Timestamp::from_millis(server.millis().saturating_sub(self.ahead_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_one_clock_come_back_from_the_other() {
+        let at = Timestamp::from_millis;
+        let skew = Skew::between(at(5_000), at(2_000));
+        assert_eq!(skew.to_server(at(2_500)), at(5_500));
+        assert_eq!(skew.to_own(skew.to_server(at(7))), at(7));
+    }
+}

@@ -1,0 +1,279 @@
+//! Steps on a real agent: a played `srun` listens, and the supervisor dials it.
+
+mod support;
+
+use model::id::StepId;
+use model::run::{ExitStatus, LaunchKind, Usage};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use support::{Cluster, PATIENCE, PlayedLink, attempt};
+use wire::frame::{self, Decoder};
+use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
+use wire::report::{Report, ReportEvent};
+use wire::step::{StepInput, StepLaunch, StepMessage, channel};
+
+/// The client's end of one step.
+struct PlayedSrun {
+    listener: TcpListener,
+}
+
+struct PlayedStep {
+    stream: TcpStream,
+    decoder: Decoder,
+}
+
+/// Everything that came from a step's tasks until it was gone.
+#[derive(Debug, Default)]
+struct Heard {
+    stdout: Vec<(u32, String)>,
+    stderr: String,
+    exits: Vec<(u32, ExitStatus)>,
+    failed: Vec<String>,
+}
+
+impl PlayedSrun {
+    fn listen() -> PlayedSrun {
+        PlayedSrun { listener: TcpListener::bind("127.0.0.1:0").expect("a port") }
+    }
+
+    fn step(&self, cluster: &Cluster, argv: &[&str], tasks: &[u32]) -> StepOrder {
+        StepOrder {
+            step: StepId::Number(0),
+            launch: StepLaunch {
+                name: argv[0].into(),
+                argv: argv.iter().map(ToString::to_string).collect(),
+                environment: "PATH=/usr/bin:/bin\0A=launch\0B=launch\0".into(),
+                work_dir: cluster.home().display().to_string(),
+                tasks: None,
+                nodes: None,
+                tasks_per_node: None,
+                cpus_per_task: None,
+                node_list: Vec::new(),
+                listen: vec![self.listener.local_addr().expect("an address").to_string()],
+                key: "secret".into(),
+                umask: 0o022,
+                stdin: StepInput::All,
+                stdout: None,
+                stderr: None,
+                submit_line: String::new(),
+                overcommit: false,
+                pty: false,
+            },
+            tasks: tasks.to_vec(),
+            node_index: 1,
+            environment: vec!["A=order".into()],
+            process_variables: vec![
+                ("RANK".into(), ProcessVariable::Rank),
+                ("LOCAL".into(), ProcessVariable::LocalRank),
+                ("HERE".into(), ProcessVariable::RanksHere),
+            ],
+        }
+    }
+
+    fn accept(&self) -> PlayedStep {
+        let (stream, _) = self.listener.accept().expect("the supervisor dials");
+        stream.set_read_timeout(Some(PATIENCE)).expect("bounded");
+        let mut step = PlayedStep { stream, decoder: Decoder::default() };
+        let hello = step.next_message();
+        let expected = StepMessage::Hello { key: "secret".into(), node: support::NODE.into(), node_index: 1 };
+        assert_eq!(hello, expected);
+        step
+    }
+}
+
+impl PlayedStep {
+    fn next(&mut self) -> frame::Frame {
+        loop {
+            if let Some(frame) = self.decoder.next_frame().expect("well formed") {
+                return frame;
+            }
+            let mut buffer = [0; 4096];
+            let length = self.stream.read(&mut buffer).expect("in time");
+            assert!(length > 0, "the supervisor closed the step's link");
+            self.decoder.push(&buffer[..length]);
+        }
+    }
+
+    fn next_message(&mut self) -> StepMessage {
+        let frame = self.next();
+        assert_eq!(frame.channel, channel::CONTROL);
+        frame::decode_message(&frame.payload).expect("a message")
+    }
+
+    fn send(&mut self, channel: u8, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        frame::encode(channel, payload, &mut bytes).expect("encoded");
+        self.stream.write_all(&bytes).expect("sent");
+    }
+
+    fn say(&mut self, message: &StepMessage) {
+        self.send(channel::CONTROL, &serde_json::to_vec(message).expect("JSON"));
+    }
+
+    fn hear_all(&mut self) -> Heard {
+        let mut heard = Heard::default();
+        loop {
+            let frame = self.next();
+            if frame.channel != channel::CONTROL {
+                let (rank, text) = frame.payload.split_first_chunk::<4>().expect("a rank");
+                let (rank, text) = (u32::from_le_bytes(*rank), String::from_utf8_lossy(text).into_owned());
+                match frame.channel {
+                    channel::STDOUT => heard.stdout.push((rank, text)),
+                    _ => heard.stderr.push_str(&text),
+                }
+                continue;
+            }
+            match frame::decode_message(&frame.payload).expect("a message") {
+                StepMessage::Exited { task, exit, .. } => heard.exits.push((task, exit)),
+                StepMessage::Failed { what, .. } => heard.failed.push(what),
+                StepMessage::Gone => break,
+                _ => {}
+            }
+        }
+        heard.stdout.sort();
+        heard.exits.sort();
+        heard
+    }
+}
+
+fn code(code: i32) -> ExitStatus {
+    ExitStatus { code, signal: 0 }
+}
+
+/// An allocation that a client holds, with its first step.
+fn interactive(cluster: &Cluster, first_step: Option<StepOrder>) -> JobLaunch {
+    JobLaunch {
+        kind: LaunchKind::Interactive,
+        script: None,
+        first_step: first_step.map(Box::new),
+        ..cluster.batch("")
+    }
+}
+
+fn await_step_end(cluster: &Cluster, link: &mut PlayedLink) -> (ExitStatus, Usage) {
+    loop {
+        if let Report { event: ReportEvent::StepEnded { exit, usage, .. }, .. } = cluster.report(link) {
+            return (exit, usage);
+        }
+    }
+}
+
+#[test]
+fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = PlayedSrun::listen();
+    let script = "read line; echo \"$line $RANK $LOCAL $HERE $A $B $(id -u)\"; echo err >&2; exit $RANK";
+    let step = srun.step(&cluster, &["sh", "-c", script], &[4, 5]);
+    let launch = interactive(&cluster, Some(step));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let mut step = srun.accept();
+    step.send(channel::STDIN, b"typed\n");
+    step.say(&StepMessage::InputEnd);
+    let heard = step.hear_all();
+    let uid = support::UID;
+    let line = |rank: u32| (rank, format!("typed {rank} {} 4,5 order launch {uid}\n", rank - 4));
+    assert_eq!(heard.stdout, [line(4), line(5)]);
+    assert_eq!(heard.stderr, "err\nerr\n");
+    assert_eq!(heard.exits, [(4, code(4)), (5, code(5))]);
+    let (exit, usage) = await_step_end(&cluster, &mut link);
+    assert_eq!(exit, code(5), "the worst of its tasks");
+    assert!(usage.memory_peak_bytes > 0);
+
+    // The allocation outlives its step until the client lets go.
+    let end = EndOrder { step: None, grace_s: 0, notice: None, exit: Some(code(5)) };
+    cluster.order(&mut link, attempt(1, 1), Action::End(end));
+    assert_eq!(cluster.await_end(&mut link, attempt(1, 1)).exit, code(5));
+    cluster.assert_no_groups();
+}
+
+#[test]
+fn root_a_program_that_is_not_there_exits_as_slurms_does() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = PlayedSrun::listen();
+    let step = srun.step(&cluster, &["nosuchcmd"], &[0]);
+    let launch = interactive(&cluster, Some(step));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let heard = srun.accept().hear_all();
+    assert_eq!(heard.stderr, "slurmstepd: error: execve(): nosuchcmd: No such file or directory\n");
+    assert_eq!(heard.exits, [(0, code(2))]);
+}
+
+#[test]
+fn root_a_step_dies_with_its_srun_and_leaves_the_job_alone() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.02; done\nexit 6\n";
+    let launch = cluster.batch(script);
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    let srun = PlayedSrun::listen();
+    let hidden = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo up; sleep 1000";
+    let order = srun.step(&cluster, &["sh", "-c", hidden], &[0]);
+    cluster.order(&mut link, attempt(1, 1), Action::Step(Box::new(order)));
+    let mut step = srun.accept();
+    while step.next().channel != channel::STDOUT {}
+    drop(step);
+    let (exit, _) = await_step_end(&cluster, &mut link);
+    assert_eq!(exit, ExitStatus { code: 0, signal: libc::SIGKILL });
+    std::fs::write(cluster.home().join("go"), "").expect("the word to go on");
+    assert_eq!(cluster.await_end(&mut link, attempt(1, 1)).exit, code(6));
+}
+
+#[test]
+fn root_much_output_arrives_whole_and_signals_pass() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = PlayedSrun::listen();
+    let script = "head -c 3000000 /dev/zero | tr '\\0' x; trap 'exit 9' USR1; echo ready >&2; \
+                  while :; do sleep 0.02; done";
+    let order = srun.step(&cluster, &["sh", "-c", script], &[0]);
+    let launch = interactive(&cluster, Some(order));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let mut step = srun.accept();
+    let mut total = 0;
+    loop {
+        let frame = step.next();
+        match frame.channel {
+            channel::STDOUT => total += frame.payload.len() - 4,
+            channel::STDERR => break,
+            _ => {}
+        }
+    }
+    step.say(&StepMessage::Signal { signal: libc::SIGUSR1 });
+    let heard = step.hear_all();
+    total += heard.stdout.iter().map(|(_, text)| text.len()).sum::<usize>();
+    assert_eq!(total, 3_000_000);
+    assert_eq!(heard.exits, [(0, code(9))]);
+}
+
+#[test]
+fn root_a_step_on_a_terminal_sees_one() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = PlayedSrun::listen();
+    let mut order = srun.step(&cluster, &["sh", "-c", "tty -s && stty size; read word; echo got $word"], &[0]);
+    order.launch.pty = true;
+    let launch = interactive(&cluster, Some(order));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let mut step = srun.accept();
+    step.send(channel::STDIN, b"typed\n");
+    let heard = step.hear_all();
+    let text: String = heard.stdout.into_iter().map(|(_, text)| text).collect();
+    assert!(text.contains("0 0") && text.contains("got typed"), "{text:?}");
+    assert_eq!(heard.exits, [(0, code(0))]);
+}
+
+#[test]
+fn root_a_step_that_cannot_reach_its_srun_ends() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = PlayedSrun::listen();
+    let order = srun.step(&cluster, &["true"], &[0]);
+    drop(srun);
+    let launch = interactive(&cluster, Some(order));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let (exit, _) = await_step_end(&cluster, &mut link);
+    assert_eq!(exit, ExitStatus { code: 0, signal: 53 });
+}

@@ -1,0 +1,523 @@
+//! `apply`: the one place where the state changes. It never judges; what an event says has happened.
+//!
+//! The assertions state what must hold in any history. They stay on in release builds: a replay
+//! that breaks one stops and names the event, rather than go on with a state that cannot be.
+
+use crate::books;
+use crate::event::{Event, Started, Submitted};
+use crate::job::{Ended, Job, PendingTasks, Phase};
+use crate::node::Node;
+use crate::state::{JoinToken, State};
+use model::allocation::Allocation;
+use model::change::{JobField, PartitionChange};
+use model::id::{AttemptId, JobId};
+use model::node::SlotState;
+use model::record::JobRecord;
+use model::request::{Memory, Sharing};
+use model::run::{ArrayTask, Attempt, Hold, JobSpec, Run};
+use model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl State {
+    /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one.
+    pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
+        match event {
+            Event::TermStarted { term, at } => self.apply_term(*term, *at),
+            Event::Configured { config, at } => self.apply_config(config, *at),
+            Event::Submitted(submitted) => self.apply_submitted(submitted),
+            Event::Held { job, by } => {
+                let job = self.job_mut(*job);
+                job.hold = Some(*by);
+            }
+            Event::Released { job } => {
+                let job = self.job_mut(*job);
+                job.hold = None;
+                job.fixed_reason = None;
+            }
+            Event::Changed { job, fields, .. } => self.apply_fields(*job, fields),
+            Event::TaskSplit { array, index, job } => self.apply_split(*array, *index, *job),
+            Event::TasksCancelled { array, indices, ended } => {
+                return Some(self.apply_tasks_cancelled(*array, indices, ended));
+            }
+            Event::Started(started) => self.apply_started(started),
+            Event::Suspended { job, .. } => self.attempt_mut(*job).suspended = true,
+            Event::Resumed { job, .. } => self.attempt_mut(*job).suspended = false,
+            Event::StepStarted { job, step } => {
+                let attempt = self.attempt_mut(*job);
+                if let model::id::StepId::Number(n) = step.id {
+                    attempt.next_step = attempt.next_step.max(n + 1);
+                }
+                attempt.steps.push((**step).clone());
+            }
+            Event::StepPartEnded { job, step, node, exit, usage, end } => {
+                let attempt = self.attempt_mut(*job);
+                if let Some(step) = attempt.steps.iter_mut().find(|s| s.id == *step) {
+                    step.waiting.retain(|n| n != node);
+                    step.exit = step.exit.max(*exit);
+                    step.usage.absorb(usage);
+                    if end.is_some() {
+                        step.end.clone_from(end);
+                    }
+                }
+            }
+            Event::Ending { job, ending, exit } => {
+                let attempt = self.attempt_mut(*job);
+                attempt.ending = Some((**ending).clone());
+                attempt.exit = *exit;
+            }
+            Event::PartEnded { attempt, node, exit, usage, at } => {
+                let active = self.attempt_mut(attempt.job);
+                active.usage.absorb(usage);
+                active.exit = active.exit.max(*exit);
+                self.release_part(*attempt, node, Some(*at));
+            }
+            Event::PartGivenUp { attempt, node } => {
+                self.release_part(*attempt, node, None);
+                if let Some(node) = self.nodes.get_mut(node) {
+                    node.stale.push(*attempt);
+                }
+            }
+            Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
+            Event::Requeued { job, ended, begin, hold, reason } => {
+                let record = books::record_of(self, *job, Some(ended));
+                self.active.remove(job);
+                let job = self.job_mut(*job);
+                job.phase = Phase::Waiting;
+                job.begin = Some(*begin);
+                job.hold = *hold;
+                job.fixed_reason.clone_from(reason);
+                return Some(record);
+            }
+            Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
+            _ => self.apply_node_or_account(event),
+        }
+        None
+    }
+
+    fn apply_node_or_account(&mut self, event: &Event) {
+        match event {
+            Event::NodeUp { node, facts, stale, .. } => {
+                let node = self.node_mut(node);
+                node.slot = SlotState::Up;
+                node.facts = (**facts).clone();
+                node.silent_since = None;
+                node.stale.clone_from(stale);
+            }
+            Event::NodeSilent { node, at } => {
+                let node = self.node_mut(node);
+                node.slot = SlotState::Silent;
+                node.silent_since = Some(*at);
+            }
+            Event::NodeDown { node, reason, .. } => {
+                let node = self.node_mut(node);
+                node.slot = SlotState::Down;
+                node.reason = Some(reason.clone());
+            }
+            Event::StaleGone { node, attempt } => {
+                self.node_mut(node).stale.retain(|a| a != attempt);
+            }
+            Event::NodeAdmin { node, admin, reason } => {
+                let node = self.node_mut(node);
+                node.admin = *admin;
+                node.reason.clone_from(reason);
+            }
+            Event::NodeSet { node, weight, features } => {
+                let config = Arc::make_mut(&mut self.node_mut(node).config);
+                config.weight = weight.unwrap_or(config.weight);
+                if let Some(features) = features {
+                    config.features.clone_from(features);
+                }
+            }
+            Event::PartitionSet { partition, change } => self.apply_partition(partition, change),
+            Event::AccountSet(account) => {
+                self.accounts.insert(account.name.clone(), account.clone());
+            }
+            Event::AccountRemoved { name } => {
+                self.accounts.remove(name);
+                self.associations.retain(|a| a.account != *name);
+            }
+            Event::AssociationSet(set) => {
+                let same = |a: &&mut model::account::Association| {
+                    a.account == set.account && a.user == set.user
+                };
+                match self.associations.iter_mut().find(same) {
+                    Some(known) => *known = (**set).clone(),
+                    None => self.associations.push((**set).clone()),
+                }
+            }
+            Event::AssociationRemoved { account, user } => {
+                self.associations.retain(|a| a.account != *account || a.user != *user);
+            }
+            Event::QosSet(qos) => {
+                self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
+            }
+            Event::QosRemoved { name } => {
+                self.qos.remove(name);
+            }
+            Event::RoleSet { name, role } => {
+                self.roles.insert(name.clone(), *role);
+            }
+            Event::TokenIssued { hash, nodes, expires } => {
+                let token = JoinToken { nodes: nodes.clone(), expires: *expires };
+                self.tokens.insert(hash.clone(), token);
+            }
+            Event::TokenUsed { hash, nodes, fingerprint } => {
+                self.tokens.remove(hash);
+                for node in nodes {
+                    self.agents.insert(node.clone(), fingerprint.clone());
+                }
+            }
+            Event::UserTokenSet(token) => {
+                self.user_tokens.insert(token.hash.clone(), (**token).clone());
+            }
+            other => unreachable!("{other:?} is applied above"),
+        }
+    }
+
+    fn apply_term(&mut self, term: u64, at: Timestamp) {
+        assert!(term > self.term, "term {term} does not follow {}", self.term);
+        self.term = term;
+        for node in self.nodes.values_mut().filter(|n| n.slot == SlotState::Up) {
+            node.slot = SlotState::Silent;
+            node.silent_since = Some(at);
+        }
+    }
+
+    fn apply_config(&mut self, config: &crate::config::ClusterConfig, at: Timestamp) {
+        let mut known: BTreeMap<String, Node> = std::mem::take(&mut self.nodes);
+        for configured in &config.nodes {
+            let config = Arc::new(configured.clone());
+            let node = match known.remove(&configured.name) {
+                Some(node) => Node { config, removed: false, ..node },
+                None => {
+                    let mut node = Node::new(config);
+                    node.admin = configured.initial;
+                    node.reason = configured.initial_reason.as_ref().map(|text| {
+                        model::node::NodeReason {
+                            text: text.clone(),
+                            by: "root".into(),
+                            uid: 0,
+                            at,
+                        }
+                    });
+                    node
+                }
+            };
+            self.nodes.insert(configured.name.clone(), node);
+        }
+        // A node that left the file stays until its last job has ended.
+        for (name, node) in known.into_iter().filter(|(_, n)| !n.holders.is_empty()) {
+            self.nodes.insert(name, Node { removed: true, ..node });
+        }
+        self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
+        self.next_job = self.next_job.max(config.parameters.first_job_id);
+        self.config = Arc::new(config.clone());
+    }
+
+    fn apply_submitted(&mut self, s: &Submitted) {
+        assert!(s.job.0 >= self.next_job, "job id {} is given a second time", s.job);
+        self.next_job = s.job.0 + 1;
+        self.next_priority = self.next_priority.saturating_sub(1);
+        let run = Run {
+            id: s.run,
+            name: s.spec.name.clone(),
+            kind: s.kind,
+            owner: s.spec.owner.name.clone(),
+            job: s.job,
+            tasks: s.tasks.clone(),
+        };
+        self.runs.insert(s.run, run);
+        let pending = s.tasks.clone().map(|indices| {
+            Box::new(PendingTasks { indices, throttle: s.throttle })
+        });
+        let job = Job {
+            id: s.job,
+            run: s.run,
+            task: None,
+            pending,
+            spec: s.spec.clone(),
+            account: s.account.clone(),
+            qos: s.qos.clone(),
+            hold: s.hold,
+            priority: s.priority,
+            submit: s.at,
+            begin: s.spec.request().begin,
+            attempts: 0,
+            fixed_reason: None,
+            phase: Phase::Waiting,
+        };
+        self.jobs.insert(s.job, job);
+    }
+
+    /// Takes task `index` out of the array's pending set into a record of its own.
+    /// The last task takes over the array's own record and id.
+    fn apply_split(&mut self, array: JobId, index: u32, id: JobId) {
+        let whole = self.job_mut(array);
+        let pending = whole.pending.as_mut().expect("a task splits off a pending array");
+        assert!(pending.indices.remove(index), "task {array}_{index} is not pending");
+        let last = pending.indices.is_empty();
+        assert_eq!(last, id == array, "only the last task takes the array's own id");
+        let task = Some(ArrayTask { array, index });
+        if last {
+            whole.pending = None;
+            whole.task = task;
+        } else {
+            let job = Job { id, task, pending: None, ..whole.clone() };
+            assert!(id.0 >= self.next_job, "job id {id} is given a second time");
+            self.next_job = id.0 + 1;
+            self.jobs.insert(id, job);
+        }
+        self.arrays.entry(array).or_default().insert(index, id);
+    }
+
+    fn apply_tasks_cancelled(
+        &mut self,
+        array: JobId,
+        indices: &model::array::IndexSet,
+        ended: &Ended,
+    ) -> JobRecord {
+        let mut record = books::record_of(self, array, Some(ended));
+        record.array_job = Some(array);
+        record.array_pending = Some(model::array::format_pending(indices, None));
+        let whole = self.job_mut(array);
+        let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");
+        pending.indices = pending.indices.difference(indices);
+        if pending.indices.is_empty() {
+            whole.phase = Phase::Ended(Box::new(ended.clone()));
+            self.ended.insert((ended.end, array));
+        }
+        record
+    }
+
+    fn apply_started(&mut self, started: &Started) {
+        let id = started.attempt.job;
+        if let Some((array, index)) = started.task {
+            self.apply_split(array, index, id);
+        }
+        let job = self.job_mut(id);
+        assert!(job.is_waiting(), "job {id} starts while it is not waiting");
+        assert_eq!(started.attempt.number, job.attempts + 1, "attempts of job {id} have a gap");
+        job.attempts = started.attempt.number;
+        let held: Vec<String> = started.allocation.node_names().map(str::to_string).collect();
+        let next_step = match started.step.as_ref().map(|s| s.id) {
+            Some(model::id::StepId::Number(n)) => n + 1,
+            _ => 0,
+        };
+        job.phase = Phase::Active(Box::new(Attempt {
+            number: started.attempt.number,
+            allocation: started.allocation.clone(),
+            start: started.at,
+            end_limit: started.end_limit,
+            held_nodes: held.clone(),
+            ending: None,
+            suspended: false,
+            exit: Default::default(),
+            usage: Default::default(),
+            steps: started.step.iter().cloned().collect(),
+            next_step,
+        }));
+        self.active.insert(id);
+        self.occupy(id, &started.allocation, &held);
+    }
+
+    /// Counts an attempt's shares on these nodes as used. Nothing is granted beyond what there is.
+    pub(crate) fn occupy(&mut self, id: JobId, allocation: &Allocation, nodes: &[String]) {
+        let job = &self.jobs[&id];
+        let uid = job.spec.owner.uid;
+        let exclusive = job.spec.request().sharing == Sharing::Node;
+        let attempt = AttemptId { job: id, number: job.attempts };
+        for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
+            let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
+            let used = &mut node.used;
+            assert!(
+                !used.cpus.intersects(&share.cpus),
+                "CPUs {} of {} are granted twice, to job {id}",
+                share.cpus,
+                share.node
+            );
+            used.cpus.union(&share.cpus);
+            used.memory.0 += share.memory.0;
+            assert!(
+                used.memory <= node.config.memory,
+                "memory of {} is granted beyond what there is, to job {id}",
+                share.node
+            );
+            used.gres.extend(share.gres.iter().cloned());
+            used.exclusive |= exclusive;
+            used.jobs += 1;
+            if let Err(at) = used.users.binary_search(&uid) {
+                used.users.insert(at, uid);
+            }
+            node.holders.push(attempt);
+        }
+    }
+
+    /// Frees an attempt's share of one node.
+    fn release_part(&mut self, attempt: AttemptId, name: &str, busy_until: Option<Timestamp>) {
+        let active = self.attempt_mut(attempt.job);
+        active.held_nodes.retain(|n| n != name);
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.holders.retain(|a| *a != attempt);
+        node.last_busy = busy_until.or(node.last_busy);
+        // Computed anew from those that are left: sets of users and the exclusive mark cannot be subtracted.
+        let holders = std::mem::take(&mut node.holders);
+        node.used = Default::default();
+        if holders.is_empty() && node.removed {
+            self.nodes.remove(name);
+            return;
+        }
+        for holder in holders {
+            let allocation = self.attempt_of(holder.job).allocation.clone();
+            self.occupy(holder.job, &allocation, &[name.to_string()]);
+        }
+    }
+
+    fn apply_ended(&mut self, id: JobId, ended: &Ended) -> JobRecord {
+        let record = books::record_of(self, id, Some(ended));
+        if let Some(attempt) = self.jobs[&id].attempt() {
+            assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
+        }
+        self.active.remove(&id);
+        self.ended.insert((ended.end, id));
+        self.job_mut(id).phase = Phase::Ended(Box::new(ended.clone()));
+        record
+    }
+
+    fn purge(&mut self, id: JobId) {
+        let Some(job) = self.jobs.remove(&id) else { return };
+        if let Some(ended) = job.ended() {
+            self.ended.remove(&(ended.end, id));
+        }
+        if let Some(task) = job.task {
+            let tasks = self.arrays.entry(task.array).or_default();
+            tasks.remove(&task.index);
+            if tasks.is_empty() {
+                self.arrays.remove(&task.array);
+            }
+        }
+        let array = job.task.map_or(id, |t| t.array);
+        if !self.jobs.contains_key(&array) && !self.arrays.contains_key(&array) {
+            self.runs.remove(&job.run);
+        }
+    }
+
+    fn apply_fields(&mut self, id: JobId, fields: &[JobField]) {
+        let parameters = self.config.clone();
+        let job = self.job_mut(id);
+        for field in fields {
+            apply_field(job, field);
+        }
+        if let Phase::Active(attempt) = &mut job.phase {
+            let partition = attempt.allocation.partition.as_str();
+            let limit = job.spec.request().time_limit.or_else(|| {
+                let found = parameters.partitions.iter().find(|p| p.name == partition)?;
+                Some(found.default_time.unwrap_or(found.max_time))
+            });
+            attempt.end_limit = limit.and_then(|l| l.duration()).map(|d| attempt.start + d);
+        }
+    }
+
+    fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
+        for partition in &mut self.partitions {
+            let chosen = partition.name == name;
+            let changes_others = matches!(change, PartitionChange::Default(true));
+            if !chosen && !changes_others {
+                continue;
+            }
+            let partition = Arc::make_mut(partition);
+            match change {
+                PartitionChange::State(state) => partition.state = *state,
+                PartitionChange::MaxTime(limit) => partition.max_time = *limit,
+                PartitionChange::Default(default) => partition.default = chosen && *default,
+            }
+        }
+    }
+
+    pub(crate) fn job_mut(&mut self, id: JobId) -> &mut Job {
+        self.jobs.get_mut(&id).unwrap_or_else(|| panic!("an event names job {id}, unknown here"))
+    }
+
+    fn attempt_mut(&mut self, id: JobId) -> &mut Attempt {
+        match &mut self.job_mut(id).phase {
+            Phase::Active(attempt) => attempt,
+            other => panic!("an event needs job {id} active, it is {other:?}"),
+        }
+    }
+
+    fn attempt_of(&self, id: JobId) -> &Attempt {
+        self.jobs[&id].attempt().expect("a holder of a node is active")
+    }
+
+    fn node_mut(&mut self, name: &str) -> &mut Node {
+        self.nodes.get_mut(name).unwrap_or_else(|| panic!("an event names unknown node {name}"))
+    }
+}
+
+fn apply_field(job: &mut Job, field: &JobField) {
+    match field {
+        JobField::Priority(priority) => {
+            job.priority = *priority;
+            match priority {
+                0 => job.hold = Some(Hold::Admin),
+                _ => job.hold = None,
+            }
+            return;
+        }
+        JobField::Qos(qos) => job.qos = qos.as_str().into(),
+        JobField::Account(account) => job.account = account.as_str().into(),
+        JobField::Begin(begin) => job.begin = Some(*begin),
+        JobField::ArrayThrottle(throttle) => {
+            if let Some(pending) = &mut job.pending {
+                pending.throttle = *throttle;
+            }
+            return;
+        }
+        JobField::Nice(nice) => {
+            let old = i64::from(job.spec.nice);
+            let raised = job.priority as i64 + old - i64::from(*nice);
+            job.priority = raised.max(1) as u64;
+        }
+        _ => {}
+    }
+    apply_spec_field(Arc::make_mut(&mut job.spec), field);
+}
+
+fn apply_spec_field(spec: &mut JobSpec, field: &JobField) {
+    match field {
+        JobField::Name(name) => spec.name.clone_from(name),
+        JobField::Nice(nice) => spec.nice = *nice,
+        JobField::Comment(comment) => spec.comment = Some(comment.clone()),
+        JobField::Dependency(dependency) => spec.dependency.clone_from(dependency),
+        JobField::Requeue(requeue) => spec.requeue = *requeue,
+        JobField::WorkDir(dir) => spec.launch.work_dir.clone_from(dir),
+        JobField::Stdout(path) => spec.launch.stdout = Some(path.clone()),
+        JobField::Stderr(path) => spec.launch.stderr = Some(path.clone()),
+        JobField::Wckey(wckey) => spec.wckey = Some(wckey.clone()),
+        JobField::Qos(qos) => spec.qos = Some(qos.clone()),
+        JobField::Account(account) => spec.account = Some(account.clone()),
+        _ => {}
+    }
+    let request = &mut spec.components[0].request;
+    match field {
+        JobField::TimeLimit(limit) => request.time_limit = Some(*limit),
+        JobField::Partition(names) => request.partitions.clone_from(names),
+        JobField::Begin(begin) => request.begin = Some(*begin),
+        JobField::Deadline(deadline) => request.deadline = Some(*deadline),
+        JobField::Nodes(nodes) => {
+            request.nodes = *nodes;
+            request.nodes_given = true;
+        }
+        JobField::Tasks(tasks) => request.tasks = Some(*tasks),
+        JobField::CpusPerTask(cpus) => request.cpus_per_task = model::range::Range::exactly(*cpus),
+        JobField::MemoryPerNode(memory) => {
+            request.memory = Memory::PerNode(model::range::Range::exactly(*memory));
+        }
+        JobField::MemoryPerCpu(memory) => request.memory = Memory::PerCpu(*memory),
+        JobField::Gres(gres) => request.gres.clone_from(gres),
+        JobField::Features(features) => request.constraint.clone_from(features),
+        JobField::NodeList(nodes) => request.node_list.clone_from(nodes),
+        JobField::Exclude(nodes) => request.exclude.clone_from(nodes),
+        _ => {}
+    }
+}

@@ -1,0 +1,32 @@
+//! The one place that says who may do what.
+
+use crate::job::Job;
+use crate::state::State;
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+
+/// What somebody wants to do to what.
+#[derive(Debug, Clone, Copy)]
+pub enum Act<'a> {
+    /// Submit as this owner.
+    SubmitAs(&'a Principal),
+    /// Cancel, signal, hold, requeue, update, read the script of this job.
+    OwnJob(&'a Job),
+    /// What Slurm leaves to operators: raise a priority, lift an administrator's hold.
+    Operate,
+    /// Nodes, partitions, accounts, configuration, tokens.
+    Administer,
+}
+
+pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Refusal> {
+    let role = state.roles.get(&who.name).copied().unwrap_or(who.role);
+    let admin = who.is_admin() || role == Role::Admin;
+    let operator = admin || role >= Role::Operator;
+    let allowed = match act {
+        Act::SubmitAs(owner) => owner.uid == who.uid || admin,
+        Act::OwnJob(job) => job.spec.owner.uid == who.uid || operator,
+        Act::Operate => operator,
+        Act::Administer => admin,
+    };
+    if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
+}

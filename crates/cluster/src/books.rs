@@ -1,0 +1,210 @@
+//! The books' entry of a job, made from the state: the same for living and for ended attempts.
+
+use crate::job::{Ended, Job};
+use crate::state::State;
+use model::amount::{Bytes, format_slurm_mb};
+use model::id::JobId;
+use model::partition::DefaultMemory;
+use model::record::{JobRecord, RecordState, StepRecord};
+use model::request::{Memory, Per, Request};
+use model::run::{Outcome, Step};
+use model::time::{TimeLimit, Timestamp};
+use model::tres::{Tres, TresKind};
+
+/// The entry of `id` as it stands, or as it ends with `ended`.
+pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
+    let job = &state.jobs[&id];
+    let ended = ended.or(job.ended());
+    let request = job.spec.request();
+    let allocation = match job.attempt() {
+        Some(attempt) => Some(&attempt.allocation),
+        None => ended.and_then(|e| e.allocation.as_ref()),
+    };
+    let req_tres = requested_tres(state, job);
+    let mut alloc_tres = allocation.map(|a| a.tres()).unwrap_or_default();
+    if allocation.is_some() {
+        let cpus = alloc_tres.amount(&TresKind::Cpu);
+        alloc_tres.set(TresKind::Billing, cpus);
+    }
+    let start = job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start));
+    let steps = job.attempt().map(|a| &a.steps).or(ended.map(|e| &e.steps));
+    let record_state = match ended {
+        Some(ended) => RecordState::Ended(ended.outcome),
+        None if job.attempt().is_some_and(|a| a.suspended) => RecordState::Suspended,
+        None if job.attempt().is_some() => RecordState::Running,
+        None => RecordState::Pending,
+    };
+    JobRecord {
+        job: id,
+        // One that waits is shown under the number that its next start will have.
+        attempt: if start.is_some() { job.attempts } else { job.attempts + 1 },
+        run: job.run,
+        array_job: job.task.map(|t| t.array).or(job.pending.as_ref().map(|_| id)),
+        array_task: job.task.map(|t| t.index),
+        array_pending: job
+            .pending
+            .as_ref()
+            .map(|p| model::array::format_pending(&p.indices, p.throttle)),
+        name: job.spec.name.clone(),
+        user: job.spec.owner.name.clone(),
+        uid: job.spec.owner.uid,
+        gid: job.spec.owner.gid,
+        group: job.spec.owner.group.clone(),
+        account: job.account.to_string(),
+        partition: shown_partition(state, job),
+        qos: job.qos.to_string(),
+        state: record_state,
+        exit: ended.map(|e| e.exit).or(job.attempt().map(|a| a.exit)).unwrap_or_default(),
+        derived_exit: ended.map(|e| e.derived_exit).unwrap_or_default(),
+        submit: job.submit,
+        eligible: Some(job.begin.map_or(job.submit, |b| b.max(job.submit))),
+        start,
+        end: ended.map(|e| e.end),
+        suspended_s: 0,
+        time_limit: effective_limit(state, job),
+        nodes: allocation.map(|a| a.node_names().map(str::to_string).collect()).unwrap_or_default(),
+        node_count: allocation.map_or(request.nodes.min, |a| a.nodes.len() as u32),
+        cpus: allocation.map_or(0, |a| a.cpu_count()),
+        tasks: request.task_count(),
+        req_cpus: req_tres.amount(&TresKind::Cpu) as u32,
+        req_nodes: request.nodes.min,
+        req_mem: shown_memory(state, job),
+        req_tres,
+        alloc_tres,
+        priority: job.priority,
+        restarts: job.attempts.saturating_sub(1),
+        work_dir: job.spec.launch.work_dir.clone(),
+        submit_line: job.spec.submit_line.clone(),
+        comment: job.spec.comment.clone(),
+        wckey: job.spec.wckey.clone(),
+        reservation: request.reservation.clone(),
+        constraint: request.constraint.as_ref().map(|c| c.to_string()),
+        reason: ended.map(|e| format!("{:?}", e.reason)).unwrap_or_else(|| "None".into()),
+        kind: job.spec.launch.kind,
+        script: job.spec.launch.script.clone(),
+        environment: job.spec.launch.environment.clone(),
+        usage: ended.map(|e| e.usage).or(job.attempt().map(|a| a.usage)).unwrap_or_default(),
+        steps: steps
+            .into_iter()
+            .flatten()
+            .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end))))
+            .collect(),
+    }
+}
+
+fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord {
+    // A step whose end was never reported ended with its job at the latest.
+    let end = step.end.as_ref().map(|e| (e.outcome, e.time)).or(job_end);
+    StepRecord {
+        id: step.id,
+        name: step.name.clone(),
+        state: end.map_or(RecordState::Running, |(outcome, _)| RecordState::Ended(outcome)),
+        exit: step.exit,
+        start: step.start,
+        end: end.map(|(_, time)| time),
+        nodes: step.nodes.clone(),
+        cpus: step.cpus,
+        tasks: step.tasks,
+        usage: step.usage,
+        submit_line: step.submit_line.clone(),
+    }
+}
+
+/// The partition it runs in, or all that it asks for.
+pub fn shown_partition(state: &State, job: &Job) -> String {
+    if let Some(attempt) = job.attempt() {
+        return attempt.allocation.partition.clone();
+    }
+    if let Some(allocation) = job.ended().and_then(|e| e.allocation.as_ref()) {
+        return allocation.partition.clone();
+    }
+    let asked = &job.spec.request().partitions;
+    match asked.is_empty() {
+        true => state.default_partition().map(|p| p.name.clone()).unwrap_or_default(),
+        false => asked.join(","),
+    }
+}
+
+/// What was asked, or the default of the first partition in question.
+pub fn effective_limit(state: &State, job: &Job) -> TimeLimit {
+    if let Some(limit) = job.spec.request().time_limit {
+        return limit;
+    }
+    let shown = shown_partition(state, job);
+    let first = shown.split(',').next().unwrap_or_default();
+    let partition = state.partition(first);
+    partition.map_or(TimeLimit::Unlimited, |p| p.default_time.unwrap_or(p.max_time))
+}
+
+/// The default that applies to a job which named no memory.
+pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
+    let shown = shown_partition(state, job);
+    let first = shown.split(',').next().unwrap_or_default();
+    let of_partition = state.partition(first).and_then(|p| p.default_memory);
+    of_partition.or(state.config.parameters.default_memory)
+}
+
+/// The memory that the job asks for in all, where that can be said before it is placed.
+fn requested_memory(state: &State, job: &Job, request: &Request) -> Option<Bytes> {
+    let cpus = u64::from(request.cpu_count());
+    let nodes = u64::from(request.nodes.min);
+    let gpus = requested_gres(request, "gpu");
+    match &request.memory {
+        Memory::PerNode(range) => Some(Bytes(range.min.0 * nodes)),
+        Memory::PerCpu(each) => Some(Bytes(each.0 * cpus)),
+        Memory::PerGpu(each) => Some(Bytes(each.0 * gpus)),
+        Memory::WholeNode => None,
+        Memory::Default => match default_memory(state, job)? {
+            DefaultMemory::PerCpu(each) => Some(Bytes(each.0 * cpus)),
+            DefaultMemory::PerNode(each) => Some(Bytes(each.0 * nodes)),
+            DefaultMemory::PerGpu(each) => Some(Bytes(each.0 * gpus)),
+        },
+    }
+}
+
+fn requested_gres(request: &Request, name: &str) -> u64 {
+    let of_name = request.gres.iter().filter(|g| g.name == name);
+    of_name.map(|g| g.count.min * times(request, g.per)).sum()
+}
+
+fn times(request: &Request, per: Per) -> u64 {
+    match per {
+        Per::Job => 1,
+        Per::Node => u64::from(request.nodes.min),
+        Per::Task => u64::from(request.task_count()),
+        Per::Socket => u64::from(request.sockets_per_node.unwrap_or(1) * request.nodes.min),
+    }
+}
+
+/// What is asked for, as trackable resources with their billing.
+pub fn requested_tres(state: &State, job: &Job) -> Tres {
+    let request = job.spec.request();
+    let mut tres = Tres::new();
+    let cpus = u64::from(request.cpu_count());
+    tres.set(TresKind::Cpu, cpus);
+    if let Some(memory) = requested_memory(state, job, request) {
+        tres.set(TresKind::Mem, memory.mib());
+    }
+    tres.set(TresKind::Node, u64::from(request.nodes.min));
+    tres.set(TresKind::Billing, cpus);
+    for gres in &request.gres {
+        let kind = TresKind::Gres { name: gres.name.clone(), kind: None };
+        tres.add(kind, gres.count.min * times(request, gres.per));
+    }
+    tres
+}
+
+fn shown_memory(state: &State, job: &Job) -> String {
+    let per = |bytes: Bytes| format_slurm_mb(bytes.mib());
+    match &job.spec.request().memory {
+        Memory::PerNode(range) => per(range.min),
+        Memory::PerCpu(each) | Memory::PerGpu(each) => per(*each),
+        Memory::WholeNode => "0".into(),
+        Memory::Default => match default_memory(state, job) {
+            Some(DefaultMemory::PerCpu(b) | DefaultMemory::PerNode(b) | DefaultMemory::PerGpu(b)) => {
+                per(b)
+            }
+            None => "0".into(),
+        },
+    }
+}

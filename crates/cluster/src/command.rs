@@ -1,0 +1,145 @@
+//! What is asked of the state machine, and what it answers.
+
+use crate::config::ClusterConfig;
+use crate::event::{Event, UserToken};
+use model::account::{Account, Association, Qos};
+use model::allocation::NodeShare;
+use model::array::ArraySpec;
+use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::id::{AttemptId, JobId, RunId, StepId};
+use model::node::NodeFacts;
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use model::run::{ExitStatus, Hold, JobSpec, Usage};
+use model::time::Timestamp;
+use sched::Start;
+
+/// Time and chance, which come in from outside.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub now: Timestamp,
+    pub random: u128,
+    /// Who asks; the server itself is root.
+    pub by: Principal,
+}
+
+#[derive(Debug, Clone)]
+pub enum Command {
+    StartTerm { term: u64 },
+    Configure(Box<ClusterConfig>),
+    Submit(Box<Submit>),
+    Start(Box<Start>),
+    Cancel(Box<CancelJobs>),
+    ChangeJob { job: JobRef, change: JobChange },
+    Relinquish { job: JobId, exit: ExitStatus },
+    /// The client that held the allocation is gone.
+    HolderLost { job: JobId },
+    CreateStep { job: JobId, ask: Box<StepAsk> },
+    Report { node: String, attempt: AttemptId, at: Timestamp, what: PartReport },
+    NodeHello { node: String, facts: Box<NodeFacts>, held: Vec<(AttemptId, bool)> },
+    NodeLost { node: String },
+    ChangeNode { nodes: Vec<String>, change: NodeChange },
+    ChangePartition { name: String, change: PartitionChange },
+    SetAccount(Account),
+    RemoveAccount { name: String },
+    SetAssociation(Box<Association>),
+    RemoveAssociation { account: String, user: Option<String> },
+    SetQos(Box<Qos>),
+    RemoveQos { name: String },
+    SetRole { name: String, role: Role },
+    IssueToken { hash: String, nodes: Vec<String>, expires: Timestamp },
+    UseToken { hash: String, fingerprint: String },
+    SetUserToken(Box<UserToken>),
+    /// Time has passed: silent nodes, deadlines, patience, old records.
+    Tick { booked: bool },
+}
+
+#[derive(Debug, Clone)]
+pub struct Submit {
+    pub spec: JobSpec,
+    pub array: Option<ArraySpec>,
+    pub hold: Option<Hold>,
+    pub priority: Option<u64>,
+    pub first_step: Option<StepAsk>,
+    /// Check only: nothing is submitted.
+    pub test_only: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct CancelJobs {
+    pub filter: JobFilter,
+    pub step: Option<StepId>,
+    /// None: end the jobs.
+    pub signal: Option<i32>,
+    pub batch_only: bool,
+    pub full: bool,
+}
+
+/// What a step wants of its job's allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StepAsk {
+    pub name: String,
+    pub tasks: Option<u32>,
+    pub nodes: Option<u32>,
+    pub tasks_per_node: Option<u32>,
+    pub cpus_per_task: Option<u32>,
+    pub node_list: Vec<String>,
+    pub overcommit: bool,
+    pub submit_line: String,
+}
+
+/// What an agent says of its part of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartReport {
+    LaunchFailed { what: String },
+    StepEnded { step: StepId, exit: ExitStatus, usage: Usage, oom: bool },
+    ScriptEnded { exit: ExitStatus, oom: bool, timed_out: bool },
+    Ended { exit: ExitStatus, usage: Usage, oom: bool, timed_out: bool, lost: bool },
+    /// The order came too late or twice: the node has nothing of the attempt.
+    Missing,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Decision {
+    pub events: Vec<Event>,
+    pub reply: Reply,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Reply {
+    #[default]
+    Done,
+    Submitted { job: JobId, run: RunId },
+    /// Per job named: what became of it.
+    PerJob(Vec<(String, Result<(), Refusal>)>),
+    /// Signals to pass on, which leave no trace in the state; and what was refused.
+    Signals { signals: Vec<SignalJob>, results: Vec<(String, Result<(), Refusal>)> },
+    Step(StepPlaced),
+    TokenNodes(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignalJob {
+    pub attempt: AttemptId,
+    pub step: Option<StepId>,
+    pub signal: i32,
+    /// The batch shell alone.
+    pub leader_only: bool,
+    /// The steps, and not the batch shell.
+    pub steps_only: bool,
+}
+
+/// Where a step's tasks are: per node its share and the global ranks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepPlaced {
+    pub attempt: AttemptId,
+    pub step: StepId,
+    pub nodes: Vec<(NodeShare, Vec<u32>)>,
+    pub cpus_per_task: u32,
+}
+
+impl From<Vec<Event>> for Decision {
+    fn from(events: Vec<Event>) -> Self {
+        Self { events, reply: Reply::Done }
+    }
+}

@@ -1,0 +1,92 @@
+//! The configuration as the state machine knows it: journalled, so that a replay needs no files.
+
+use model::limits::Policy;
+use model::node::NodeConfig;
+use model::partition::{DefaultMemory, Partition};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterConfig {
+    pub name: String,
+    pub nodes: Vec<NodeConfig>,
+    /// In the order of the file, which is the order of `sinfo`.
+    pub partitions: Vec<Partition>,
+    pub parameters: Parameters,
+    /// Canonical key to value, for `scontrol show config`.
+    pub shown: BTreeMap<String, String>,
+    /// `cgroup.conf`; the default constrains all that can be.
+    pub limits: Policy,
+    /// `autodetect`, `cgroup/v1`, `cgroup/v2`, `disabled`.
+    pub cgroup_plugin: String,
+}
+
+/// The parameters of slurm.conf that the state machine honours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Parameters {
+    pub slurmd_timeout_s: u32,
+    pub kill_wait_s: u32,
+    pub min_job_age_s: u32,
+    pub max_job_count: u32,
+    pub max_array_size: u32,
+    pub first_job_id: u32,
+    pub max_job_id: u32,
+    pub job_requeue: bool,
+    pub return_to_service: u8,
+    pub default_memory: Option<DefaultMemory>,
+    pub max_memory: Option<DefaultMemory>,
+    /// Without a configuration: the node's memory over its cores, for each core.
+    pub memory_by_core: bool,
+    pub backfill: bool,
+    pub enforce_associations: bool,
+    pub enforce_limits: bool,
+    pub enforce_qos: bool,
+    /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
+    pub enforce_partition_limits: bool,
+    pub over_time_limit_min: u32,
+    pub job_file_append: bool,
+    /// `GresTypes`, and every name that a node has.
+    pub gres_types: Vec<String>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            slurmd_timeout_s: 300,
+            kill_wait_s: 30,
+            min_job_age_s: 300,
+            max_job_count: 10_000,
+            max_array_size: 1001,
+            first_job_id: 1,
+            max_job_id: 0x03ff_0000,
+            job_requeue: true,
+            return_to_service: 0,
+            default_memory: None,
+            max_memory: None,
+            memory_by_core: false,
+            backfill: true,
+            enforce_associations: false,
+            enforce_limits: false,
+            enforce_qos: false,
+            enforce_partition_limits: false,
+            over_time_limit_min: 0,
+            job_file_append: false,
+            gres_types: Vec::new(),
+        }
+    }
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            name: "sluice".into(),
+            nodes: Vec::new(),
+            partitions: Vec::new(),
+            parameters: Parameters::default(),
+            shown: BTreeMap::new(),
+            limits: Policy::default(),
+            cgroup_plugin: "autodetect".into(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `scancel`, `dstack stop`, a client that lets go: the same thing.
+
+use super::{ended_unstarted, ending};
+use crate::authorise::{Act, authorise};
+use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
+use crate::event::Event;
+use crate::select::{self, Chosen};
+use crate::state::State;
+use model::change::JobRef;
+use model::id::{AttemptId, JobId, StepId};
+use model::reason::Refusal;
+use model::run::{ExitStatus, LaunchKind, Outcome};
+
+impl State {
+    pub(super) fn decide_cancel(&self, cancel: &CancelJobs, context: &Context) -> Decision {
+        let mut events = Vec::new();
+        let mut signals = Vec::new();
+        let mut results = Vec::new();
+        for wanted in &cancel.filter.jobs {
+            let found = select::resolve(self, wanted);
+            if found.is_empty() || found.iter().all(|c| c.job.has_ended()) {
+                results.push((shown(wanted), Err(self.why_not(wanted))));
+            }
+        }
+        for chosen in select::matching(self, &cancel.filter) {
+            if chosen.job.has_ended() {
+                continue;
+            }
+            let name = shown_chosen(&chosen);
+            if let Err(why) = authorise(self, &context.by, Act::OwnJob(chosen.job)) {
+                results.push((name, Err(why)));
+                continue;
+            }
+            match cancel.signal {
+                None if cancel.step.is_none() => {
+                    events.extend(self.cancelled(&chosen, context));
+                    results.push((name, Ok(())));
+                }
+                signal => match signal_of(&chosen, cancel, signal) {
+                    Some(signal) => {
+                        signals.push(signal);
+                        results.push((name, Ok(())));
+                    }
+                    None => results.push((name, Err(Refusal::JobNotRunning(chosen.job.id)))),
+                },
+            }
+        }
+        Decision { events, reply: Reply::Signals { signals, results } }
+    }
+
+    fn why_not(&self, wanted: &JobRef) -> Refusal {
+        match select::resolve(self, wanted).first() {
+            Some(chosen) => Refusal::JobEnded(chosen.job.id),
+            None => Refusal::UnknownJob(shown(wanted)),
+        }
+    }
+
+    fn cancelled(&self, chosen: &Chosen<'_>, context: &Context) -> Vec<Event> {
+        let job = chosen.job;
+        let outcome = Outcome::Cancelled { by: context.by.uid };
+        if job.is_waiting() {
+            let ended = Box::new(ended_unstarted(outcome, context.now));
+            return match &job.pending {
+                Some(pending) => vec![Event::TasksCancelled {
+                    array: job.id,
+                    indices: chosen.tasks.clone().unwrap_or_else(|| pending.indices.clone()),
+                    ended,
+                }],
+                None => vec![Event::Ended { job: job.id, ended }],
+            };
+        }
+        // A job that is to be requeued is cancelled for good.
+        if let Some(attempt) = job.attempt()
+            && let Some(going) = &attempt.ending
+            && going.requeue
+        {
+            let ending = model::run::Ending { outcome, requeue: false, hold: false, ..going.clone() };
+            return vec![Event::Ending { job: job.id, ending: Box::new(ending), exit: attempt.exit }];
+        }
+        ending(job, outcome, ExitStatus::default(), context.now, None).into_iter().collect()
+    }
+
+    pub(super) fn decide_relinquish(
+        &self,
+        id: JobId,
+        exit: ExitStatus,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let job = self.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
+        authorise(self, &context.by, Act::OwnJob(job))?;
+        if job.spec.launch.kind != LaunchKind::Interactive {
+            return Err(Refusal::AccessDenied);
+        }
+        if job.is_waiting() {
+            let ended = ended_unstarted(Outcome::Cancelled { by: context.by.uid }, context.now);
+            return Ok(vec![Event::Ended { job: id, ended: Box::new(ended) }].into());
+        }
+        let outcome = if exit.is_success() { Outcome::Completed } else { Outcome::Failed };
+        let event = ending(job, outcome, exit, context.now, None);
+        Ok(event.into_iter().collect::<Vec<_>>().into())
+    }
+
+    pub(super) fn decide_holder_lost(&self, id: JobId, context: &Context) -> Decision {
+        let Some(job) = self.jobs.get(&id).filter(|j| !j.has_ended()) else {
+            return Decision::default();
+        };
+        self.cancelled(&Chosen { job, tasks: None }, context).into()
+    }
+}
+
+fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> Option<SignalJob> {
+    const SIGKILL: i32 = 9;
+    let attempt = chosen.job.attempt()?;
+    // As Slurm: a plain signal goes to the steps; a script without steps is what there is to signal.
+    let numbered = |s: &model::run::Step| s.end.is_none() && matches!(s.id, StepId::Number(_));
+    let has_steps = attempt.steps.iter().any(numbered);
+    Some(SignalJob {
+        attempt: AttemptId { job: chosen.job.id, number: attempt.number },
+        step: cancel.step,
+        signal: signal.unwrap_or(SIGKILL),
+        leader_only: cancel.batch_only,
+        steps_only: has_steps && !cancel.batch_only && !cancel.full && cancel.step.is_none(),
+    })
+}
+
+fn shown(wanted: &JobRef) -> String {
+    match &wanted.tasks {
+        None => wanted.id.to_string(),
+        Some(tasks) if tasks.len() == 1 => {
+            format!("{}_{}", wanted.id, tasks.first().unwrap_or_default())
+        }
+        Some(tasks) => format!("{}_[{}]", wanted.id, model::array::format_pending(tasks, None)),
+    }
+}
+
+fn shown_chosen(chosen: &Chosen<'_>) -> String {
+    match &chosen.tasks {
+        Some(tasks) => shown(&JobRef { id: chosen.job.id, tasks: Some(tasks.clone()) }),
+        None if chosen.job.pending.is_some() => chosen.job.id.to_string(),
+        None => chosen.job.shown_id(),
+    }
+}

@@ -1,0 +1,133 @@
+//! Nodes that join, fall silent, return, and are drained or resumed.
+
+use super::report::node_failed;
+use crate::command::{Context, Decision, Reply};
+use crate::event::Event;
+use crate::state::State;
+use model::change::NodeChange;
+use model::id::AttemptId;
+use model::node::{AdminState, NodeFacts, NodeReason, SlotState};
+use model::reason::Refusal;
+use model::time::Timestamp;
+use std::time::Duration;
+
+/// The reason that a node gets when it stops answering; a return takes it away again.
+pub const NOT_RESPONDING: &str = "Not responding";
+
+impl State {
+    /// An agent is there. What it holds and we gave up is stale, and must end before anything else.
+    pub(super) fn decide_hello(
+        &self,
+        name: &str,
+        facts: &NodeFacts,
+        held: &[(AttemptId, bool)],
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let node = self.nodes.get(name).ok_or_else(|| Refusal::UnknownNode(name.into()))?;
+        let ours = |attempt: &AttemptId| node.holders.contains(attempt);
+        let stale: Vec<AttemptId> =
+            held.iter().filter(|(a, alive)| *alive && !ours(a)).map(|(a, _)| *a).collect();
+        let mut events = vec![Event::NodeUp {
+            node: name.to_string(),
+            facts: Box::new(facts.clone()),
+            stale,
+            at: context.now,
+        }];
+        let answers_again = node.reason.as_ref().is_some_and(|r| r.text == NOT_RESPONDING);
+        if answers_again && node.admin.is_none() {
+            events.push(Event::NodeAdmin { node: name.into(), admin: None, reason: None });
+        }
+        Ok(events.into())
+    }
+
+    pub(super) fn decide_node_lost(&self, name: &str, context: &Context) -> Decision {
+        match self.nodes.get(name) {
+            Some(node) if node.slot == SlotState::Up => {
+                vec![Event::NodeSilent { node: name.to_string(), at: context.now }].into()
+            }
+            _ => Decision::default(),
+        }
+    }
+
+    /// Nodes that have been silent for `SlurmdTimeout` are down, and their jobs with them.
+    pub(super) fn silent_nodes(&self, now: Timestamp) -> Vec<Event> {
+        let timeout = Duration::from_secs(u64::from(self.config.parameters.slurmd_timeout_s));
+        let mut events = Vec::new();
+        let overdue = self.nodes.iter().filter(|(_, node)| {
+            node.slot == SlotState::Silent && node.silent_since.is_some_and(|s| s + timeout <= now)
+        });
+        // One node at a time: the next tick sees what this one did to jobs of several nodes.
+        if let Some((name, _)) = overdue.into_iter().next() {
+            events.push(Event::NodeDown {
+                node: name.clone(),
+                reason: reason(NOT_RESPONDING, "slurm", 0, now),
+                at: now,
+            });
+            events.extend(self.fail_jobs_on(name, now));
+        }
+        events
+    }
+
+    fn fail_jobs_on(&self, name: &str, now: Timestamp) -> Vec<Event> {
+        let Some(node) = self.nodes.get(name) else { return Vec::new() };
+        let jobs = node.holders.iter().filter_map(|a| self.jobs.get(&a.job));
+        jobs.flat_map(|job| node_failed(job, name, now)).collect()
+    }
+
+    pub(super) fn decide_change_nodes(
+        &self,
+        names: &[String],
+        change: &NodeChange,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        if let Some(unknown) = names.iter().find(|n| !self.nodes.contains_key(*n)) {
+            return Err(Refusal::UnknownNode(unknown.clone()));
+        }
+        let mut events = Vec::new();
+        for name in names {
+            events.extend(self.change_node(name, change, context)?);
+        }
+        Ok(Decision { events, reply: Reply::Done })
+    }
+
+    fn change_node(
+        &self,
+        name: &str,
+        change: &NodeChange,
+        context: &Context,
+    ) -> Result<Vec<Event>, Refusal> {
+        let node = &self.nodes[name];
+        let set = |admin, text: &str| Event::NodeAdmin {
+            node: name.to_string(),
+            admin,
+            reason: Some(reason(text, &context.by.name, context.by.uid, context.now)),
+        };
+        Ok(match change {
+            NodeChange::Drain { reason } => vec![set(Some(AdminState::Drain), reason)],
+            NodeChange::Fail { reason } => vec![set(Some(AdminState::Fail), reason)],
+            NodeChange::Down { reason } => {
+                let mut events = vec![set(Some(AdminState::Down), reason)];
+                events.extend(self.fail_jobs_on(name, context.now));
+                events
+            }
+            NodeChange::Resume | NodeChange::Undrain => {
+                vec![Event::NodeAdmin { node: name.to_string(), admin: None, reason: None }]
+            }
+            NodeChange::Reason(text) => vec![set(node.admin, text)],
+            NodeChange::Weight(weight) => vec![Event::NodeSet {
+                node: name.to_string(),
+                weight: Some(*weight),
+                features: None,
+            }],
+            NodeChange::Features(features) => vec![Event::NodeSet {
+                node: name.to_string(),
+                weight: None,
+                features: Some(features.clone()),
+            }],
+        })
+    }
+}
+
+fn reason(text: &str, by: &str, uid: u32, at: Timestamp) -> NodeReason {
+    NodeReason { text: text.to_string(), by: by.to_string(), uid, at }
+}

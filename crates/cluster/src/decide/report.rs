@@ -1,0 +1,274 @@
+//! What agents report of their parts of attempts: each taken in once, however often it is said.
+
+use super::{RequeueAs, closing, ending};
+use crate::command::PartReport;
+use crate::event::Event;
+use crate::job::Job;
+use crate::state::State;
+use model::id::{AttemptId, StepId};
+use model::run::{Attempt, Ending, ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
+use model::time::Timestamp;
+
+impl State {
+    pub(super) fn decide_report(
+        &self,
+        node: &str,
+        attempt: AttemptId,
+        at: Timestamp,
+        what: &PartReport,
+    ) -> Vec<Event> {
+        let stale = self.nodes.get(node).is_some_and(|n| n.stale.contains(&attempt));
+        let over = matches!(
+            what,
+            PartReport::Ended { .. } | PartReport::Missing | PartReport::LaunchFailed { .. }
+        );
+        if stale && over {
+            return vec![Event::StaleGone { node: node.to_string(), attempt }];
+        }
+        let Some(job) = self.jobs.get(&attempt.job) else { return Vec::new() };
+        let Some(active) = job.attempt().filter(|a| a.number == attempt.number) else {
+            return Vec::new();
+        };
+        if !active.held_nodes.iter().any(|n| n == node) {
+            return Vec::new();
+        }
+        let part = Part { job, active, node, attempt, at };
+        match what {
+            PartReport::ScriptEnded { exit, oom, timed_out } => {
+                part.script_ended(*exit, *oom, *timed_out)
+            }
+            PartReport::StepEnded { step, exit, usage, oom } => {
+                part.step_ended(*step, *exit, *usage, *oom).into_iter().collect()
+            }
+            PartReport::LaunchFailed { .. } => part.over(Verdict {
+                outcome: Outcome::LaunchFailed,
+                exit: ExitStatus { code: 0, signal: 53 },
+                usage: Usage::default(),
+                requeue: false,
+            }),
+            PartReport::Missing => part.lost(),
+            PartReport::Ended { lost: true, .. } => part.lost(),
+            PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
+                let mut events = part.batch_step_ended(*exit, *usage, *oom, *timed_out);
+                events.extend(part.over(Verdict {
+                    outcome: outcome_of(*exit, *oom, *timed_out),
+                    exit: *exit,
+                    usage: *usage,
+                    requeue: false,
+                }));
+                events
+            }
+        }
+    }
+}
+
+/// One node's part of an attempt, at the time of a report.
+struct Part<'a> {
+    job: &'a Job,
+    active: &'a Attempt,
+    node: &'a str,
+    attempt: AttemptId,
+    at: Timestamp,
+}
+
+struct Verdict {
+    outcome: Outcome,
+    exit: ExitStatus,
+    usage: Usage,
+    requeue: bool,
+}
+
+impl Part<'_> {
+    /// Whether the end of the script here is the end of the job.
+    fn leads(&self) -> bool {
+        let first = self.active.allocation.node_names().next() == Some(self.node);
+        match self.job.spec.launch.kind {
+            LaunchKind::Batch => first,
+            LaunchKind::Task => true,
+            LaunchKind::Interactive => false,
+        }
+    }
+
+    fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
+        if !self.leads() {
+            return Vec::new();
+        }
+        let outcome = outcome_of(exit, oom, timed_out);
+        // A task of several nodes ends early only by failing.
+        if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
+            return Vec::new();
+        }
+        ending(self.job, outcome, exit, self.at, None).into_iter().collect()
+    }
+
+    fn step_ended(&self, id: StepId, exit: ExitStatus, usage: Usage, oom: bool) -> Option<Event> {
+        let step = self.active.steps.iter().find(|s| s.id == id)?;
+        step.waiting.iter().any(|n| n == self.node).then(|| {
+            let outcome = outcome_of(step.exit.max(exit), oom, false);
+            self.step_part(step, exit, usage, outcome)
+        })
+    }
+
+    fn step_part(&self, step: &Step, exit: ExitStatus, usage: Usage, outcome: Outcome) -> Event {
+        let last = step.waiting.iter().all(|n| n == self.node);
+        Event::StepPartEnded {
+            job: self.job.id,
+            step: step.id,
+            node: self.node.to_string(),
+            exit,
+            usage,
+            end: last.then_some(StepEnd { time: self.at, outcome }),
+        }
+    }
+
+    /// The batch step ends with its node's part; numbered steps that never reported do too.
+    fn batch_step_ended(
+        &self,
+        exit: ExitStatus,
+        usage: Usage,
+        oom: bool,
+        timed_out: bool,
+    ) -> Vec<Event> {
+        let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
+        open.map(|step| {
+            let cancelled = timed_out || self.active.ending.as_ref().is_some_and(|e| is_forced(e));
+            let outcome = match (cancelled, step.id) {
+                (true, _) => Outcome::Cancelled { by: 0 },
+                (false, StepId::Batch) => outcome_of(exit, oom, false),
+                (false, _) => Outcome::Completed,
+            };
+            let (exit, usage) = match step.id {
+                StepId::Batch => (exit, usage),
+                _ => (ExitStatus::default(), Usage::default()),
+            };
+            self.step_part(step, exit, usage, outcome)
+        })
+        .collect()
+    }
+
+    /// Nothing is left here. Others are told to end; the last closes the attempt.
+    fn over(&self, verdict: Verdict) -> Vec<Event> {
+        let mut events = Vec::new();
+        let leads = self.leads() || verdict.outcome == Outcome::LaunchFailed || verdict.requeue;
+        let going = self.active.ending.clone();
+        let task_done = self.job.spec.launch.kind == LaunchKind::Task
+            && verdict.outcome == Outcome::Completed
+            && self.active.held_nodes.len() > 1;
+        let mut active = self.active.clone();
+        let ending = match going {
+            Some(ending) => Some(ending),
+            None if leads && !task_done => {
+                let ending = Ending {
+                    outcome: verdict.outcome,
+                    since: self.at,
+                    requeue: verdict.requeue,
+                    hold: false,
+                };
+                active.exit = verdict.exit;
+                events.push(Event::Ending {
+                    job: self.job.id,
+                    ending: Box::new(ending.clone()),
+                    exit: verdict.exit,
+                });
+                Some(ending)
+            }
+            None => None,
+        };
+        // An end that somebody forced has its own exit status; a signal of ours is not the job's.
+        let forced = ending.as_ref().is_some_and(is_forced);
+        let exit = if forced { ExitStatus::default() } else { verdict.exit };
+        events.push(Event::PartEnded {
+            attempt: self.attempt,
+            node: self.node.to_string(),
+            exit,
+            usage: verdict.usage,
+            at: self.at,
+        });
+        let last = self.active.held_nodes.iter().all(|n| n == self.node);
+        if last {
+            active.usage.absorb(&verdict.usage);
+            active.exit = active.exit.max(exit);
+            self.finish_steps(&mut active, &verdict, forced);
+            // A part that ends unasked, as the last, ends the job by what it says of itself.
+            let ending = ending.unwrap_or(Ending {
+                outcome: verdict.outcome,
+                since: self.at,
+                requeue: false,
+                hold: false,
+            });
+            events.push(closing(self.job, &active, &ending, self.at));
+        }
+        events
+    }
+
+    /// The copy of the steps that the closing record carries has their ends filled in.
+    fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict, forced: bool) {
+        for step in active.steps.iter_mut().filter(|s| s.end.is_none()) {
+            let batch = step.id == StepId::Batch;
+            step.waiting.clear();
+            if batch {
+                step.exit = step.exit.max(verdict.exit);
+                step.usage.absorb(&verdict.usage);
+            }
+            let timed_out = verdict.outcome == Outcome::Timeout;
+            let outcome = match (forced || timed_out, batch) {
+                (true, _) => Outcome::Cancelled { by: 0 },
+                (false, true) => verdict.outcome,
+                (false, false) => Outcome::Completed,
+            };
+            step.end = Some(StepEnd { time: self.at, outcome });
+        }
+    }
+
+    /// The part is gone without an end of its own: as a node's failure.
+    fn lost(&self) -> Vec<Event> {
+        self.over(Verdict {
+            outcome: Outcome::NodeFail,
+            exit: ExitStatus::default(),
+            usage: Usage::default(),
+            requeue: self.job.spec.requeue && self.job.spec.launch.kind == LaunchKind::Batch,
+        })
+    }
+}
+
+/// Whether the end came from outside the job.
+fn is_forced(ending: &Ending) -> bool {
+    !matches!(
+        ending.outcome,
+        Outcome::Completed | Outcome::Failed | Outcome::OutOfMemory | Outcome::LaunchFailed
+    )
+}
+
+/// A node that failed: its part is given up, and the rest of the attempt is ended.
+pub(super) fn node_failed(job: &Job, node: &str, at: Timestamp) -> Vec<Event> {
+    let Some(active) = job.attempt() else { return Vec::new() };
+    let attempt = AttemptId { job: job.id, number: active.number };
+    let mut events = Vec::new();
+    let requeue = job.spec.requeue && job.spec.launch.kind == LaunchKind::Batch;
+    let how = requeue.then_some(RequeueAs { hold: false });
+    let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
+    let ending = match &begun {
+        Some(Event::Ending { ending, .. }) => (**ending).clone(),
+        _ => active.ending.clone().expect("an attempt that cannot begin to end is ending"),
+    };
+    events.extend(begun);
+    events.push(Event::PartGivenUp { attempt, node: node.to_string() });
+    if active.held_nodes.iter().all(|n| n == node) {
+        let mut closed = active.clone();
+        for step in closed.steps.iter_mut().filter(|s| s.end.is_none()) {
+            step.waiting.clear();
+            step.end = Some(StepEnd { time: at, outcome: Outcome::Cancelled { by: 0 } });
+        }
+        events.push(closing(job, &closed, &ending, at));
+    }
+    events
+}
+
+fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
+    match (oom, timed_out, exit.is_success()) {
+        (_, true, _) => Outcome::Timeout,
+        (true, false, _) => Outcome::OutOfMemory,
+        (false, false, true) => Outcome::Completed,
+        (false, false, false) => Outcome::Failed,
+    }
+}

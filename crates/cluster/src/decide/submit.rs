@@ -1,0 +1,314 @@
+//! A new job: everything that is refused is refused here, before an id is spent.
+
+use crate::authorise::{Act, authorise};
+use crate::command::{Command, Context, Decision, Reply, Submit};
+use crate::event::{Event, Submitted};
+use crate::state::State;
+use crate::view;
+use model::account::NORMAL_QOS;
+use model::id::{JobId, RunId};
+use model::partition::{Partition, PartitionState};
+use model::reason::{Limit, LimitKind, LimitScope, NeverFits, Refusal};
+use model::request::{Patience, Request};
+use model::run::{Hold, JobSpec, LaunchKind, RunKind};
+use std::sync::Arc;
+
+impl State {
+    pub(super) fn decide_submit(
+        &self,
+        submit: &Submit,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let mut spec = submit.spec.clone();
+        authorise(self, &context.by, Act::SubmitAs(&spec.owner))?;
+        self.check_size(submit)?;
+        let account = self.effective_account(&spec)?;
+        let partitions = self.admitted_partitions(&mut spec, context)?;
+        let qos = self.effective_qos(&spec, &account, &partitions)?;
+        self.check_request(&spec, &partitions, context)?;
+        self.check_submit_limits(&spec, &qos, submit)?;
+        if submit.priority.is_some() {
+            authorise(self, &context.by, Act::Operate)?;
+        }
+        let id = JobId(self.next_job);
+        if id.0 > self.config.parameters.max_job_id {
+            return Err(Refusal::TooManyJobs { limit: u64::from(self.config.parameters.max_job_id) });
+        }
+        self.check_dependency(&spec, id)?;
+        if submit.test_only {
+            return Ok(Decision::default());
+        }
+        let run = RunId::from_random(context.random);
+        let event = self.submitted(submit, spec, account, qos, run, context);
+        Ok(Decision { events: vec![event], reply: Reply::Submitted { job: id, run } })
+    }
+
+    fn submitted(
+        &self,
+        submit: &Submit,
+        spec: JobSpec,
+        account: Arc<str>,
+        qos: Arc<str>,
+        run: RunId,
+        context: &Context,
+    ) -> Event {
+        let kind = match (spec.launch.kind, &submit.array) {
+            (_, Some(_)) => RunKind::Array,
+            (LaunchKind::Batch, None) => RunKind::Batch,
+            (LaunchKind::Interactive, None) => RunKind::Interactive,
+            (LaunchKind::Task, None) => RunKind::Task,
+        };
+        let base = submit.priority.unwrap_or(self.next_priority);
+        let priority = (base as i64 - i64::from(spec.nice)).max(1) as u64;
+        let hold = match submit.priority {
+            Some(0) => Some(Hold::User),
+            _ => submit.hold,
+        };
+        Event::Submitted(Box::new(Submitted {
+            job: JobId(self.next_job),
+            run,
+            kind,
+            spec: Arc::new(spec),
+            account,
+            qos,
+            tasks: submit.array.as_ref().map(|a| a.indices.clone()),
+            throttle: submit.array.as_ref().and_then(|a| a.throttle),
+            hold,
+            priority,
+            at: context.now,
+        }))
+    }
+
+    fn check_size(&self, submit: &Submit) -> Result<(), Refusal> {
+        let parameters = &self.config.parameters;
+        let limit = u64::from(parameters.max_job_count);
+        // Ended records that await their purge do not count against a new job.
+        let alive = (self.jobs.len() - self.ended.len()) as u64;
+        if alive >= limit {
+            return Err(Refusal::TooManyJobs { limit });
+        }
+        let Some(array) = &submit.array else { return Ok(()) };
+        let highest = array.indices.last().unwrap_or(0);
+        if array.indices.is_empty() || highest >= parameters.max_array_size {
+            return Err(Refusal::InvalidArray);
+        }
+        Ok(())
+    }
+
+    fn effective_account(&self, spec: &JobSpec) -> Result<Arc<str>, Refusal> {
+        let of_user = |a: &&model::account::Association| {
+            a.user.as_deref() == Some(spec.owner.name.as_str())
+        };
+        let default = self.associations.iter().filter(of_user).find(|a| a.default);
+        let default = default.or(self.associations.iter().find(of_user));
+        let named = spec.account.clone();
+        let enforced = self.config.parameters.enforce_associations;
+        let Some(name) = named.or(default.map(|a| a.account.clone())) else {
+            return match enforced {
+                true => Err(Refusal::InvalidAccount(None)),
+                false => Ok("".into()),
+            };
+        };
+        let member = self.associations.iter().filter(of_user).any(|a| a.account == name);
+        match enforced && !member {
+            true => Err(Refusal::InvalidAccount(Some(name))),
+            false => Ok(name.into()),
+        }
+    }
+
+    fn effective_qos(
+        &self,
+        spec: &JobSpec,
+        account: &str,
+        partitions: &[u32],
+    ) -> Result<Arc<str>, Refusal> {
+        let of_user = self.associations.iter().find(|a| {
+            a.account == account && a.user.as_deref() == Some(spec.owner.name.as_str())
+        });
+        let default = of_user.and_then(|a| a.default_qos.clone());
+        let name = spec.qos.clone().or(default).unwrap_or_else(|| NORMAL_QOS.to_string());
+        let known = self.qos.contains_key(&name);
+        let allowed = match of_user {
+            Some(a) if self.config.parameters.enforce_qos && spec.qos.is_some() => {
+                a.qos.is_empty() && name == NORMAL_QOS || a.qos.contains(&name)
+            }
+            _ => true,
+        };
+        let admitted = |p: &u32| self.partitions[*p as usize].allow_qos.admits(&name);
+        if !known || !allowed || !partitions.iter().any(admitted) {
+            return Err(Refusal::InvalidQos(name));
+        }
+        Ok(name.into())
+    }
+
+    /// The partitions asked for that take this job; refused if there is none.
+    fn admitted_partitions(
+        &self,
+        spec: &mut JobSpec,
+        _context: &Context,
+    ) -> Result<Vec<u32>, Refusal> {
+        let asked = &spec.request().partitions;
+        if asked.is_empty() && self.default_partition().is_none() {
+            return Err(Refusal::NoDefaultPartition);
+        }
+        if let Some(unknown) = asked.iter().find(|name| self.partition(name).is_none()) {
+            return Err(Refusal::UnknownPartition(unknown.clone()));
+        }
+        let indices = view::partition_indices(self, asked).unwrap_or_default();
+        let mut refusal = None;
+        let mut admitted = Vec::new();
+        for index in indices {
+            match self.admits(&self.partitions[index as usize], spec) {
+                Ok(()) => admitted.push(index),
+                Err(why) => refusal = refusal.or(Some(why)),
+            }
+        }
+        match (admitted.is_empty(), refusal) {
+            (true, Some(why)) => Err(why),
+            _ => Ok(admitted),
+        }
+    }
+
+    fn admits(&self, partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
+        let name = || partition.name.clone();
+        if matches!(partition.state, PartitionState::Drain | PartitionState::Inactive) {
+            return Err(Refusal::PartitionNotAvailable(name()));
+        }
+        let root = spec.owner.uid == 0;
+        let group_ok = root || partition.allow_groups.admits(&spec.owner.group);
+        let root_ok = (root || !partition.root_only) && !(root && partition.disable_root_jobs);
+        if !group_ok || !root_ok {
+            return Err(Refusal::PartitionAccess(name()));
+        }
+        let account = spec.account.as_deref().unwrap_or_default();
+        if !account.is_empty() && !partition.allow_accounts.admits(account) {
+            return Err(Refusal::InvalidAccount(spec.account.clone()));
+        }
+        let request = spec.request();
+        if self.config.parameters.enforce_partition_limits {
+            if request.time_limit.is_some_and(|limit| limit > partition.max_time) {
+                return Err(Refusal::TimeLimit);
+            }
+            if partition.max_nodes.is_some_and(|max| request.nodes.min > max) {
+                return Err(Refusal::NodeCount);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_request(
+        &self,
+        spec: &JobSpec,
+        partitions: &[u32],
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        let request = spec.request();
+        for node in request.node_list.iter().chain(&request.exclude) {
+            if !self.nodes.contains_key(node) {
+                return Err(Refusal::UnknownNode(node.clone()));
+            }
+        }
+        for gres in &request.gres {
+            let configured = self.config.parameters.gres_types.contains(&gres.name);
+            if !configured && self.nodes.values().all(|n| n.config.gres_total(&gres.name) == 0) {
+                return Err(Refusal::UnknownGres(gres.name.clone()));
+            }
+        }
+        if let Some(name) = &request.reservation
+            && !self.reservations.contains_key(name)
+        {
+            return Err(Refusal::InvalidReservation(name.clone()));
+        }
+        if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
+            return Err(Refusal::DeadlineImpossible);
+        }
+        let view = view::resources(self);
+        sched::feasible::check(&view, spec, partitions)?;
+        self.check_patience(request, spec, partitions, context)
+    }
+
+    /// At once or never: refused if the plan would not start it now.
+    fn check_patience(
+        &self,
+        request: &Request,
+        spec: &JobSpec,
+        partitions: &[u32],
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        if request.patience != Patience::Now {
+            return Ok(());
+        }
+        let probe = self.probe(spec, partitions, context);
+        let plan = sched::plan(&probe, context.now, &mut sched::Memo::default());
+        let starts = plan.starts.iter().any(|s| s.job.0 == self.next_job);
+        if starts { Ok(()) } else { Err(Refusal::NoCapacityNow) }
+    }
+
+    /// The scheduler's view with one more job, which was not submitted.
+    pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
+        let mut view = view::view(self, context.now);
+        let dstack = u64::from(spec.dstack_priority.unwrap_or(0));
+        view.queue.push(sched::Waiting {
+            job: JobId(self.next_job),
+            tasks: 1,
+            tasks_allowed: None,
+            spec: Arc::new(spec.clone()),
+            priority: (dstack << 32) + self.next_priority,
+            submit: context.now,
+            hold: None,
+            dependency: sched::view::DependencyState::Met,
+            begin: spec.request().begin,
+            partitions: partitions.to_vec(),
+            account: spec.account.clone().unwrap_or_default(),
+            qos: spec.qos.clone().unwrap_or_else(|| NORMAL_QOS.to_string()),
+            fixed_reason: None,
+        });
+        view
+    }
+
+    fn check_submit_limits(
+        &self,
+        spec: &JobSpec,
+        qos: &str,
+        submit: &Submit,
+    ) -> Result<(), Refusal> {
+        let Some(limits) = self.qos.get(qos) else { return Ok(()) };
+        let Some(limit) = limits.max_submit_per_user else { return Ok(()) };
+        let mine = self.jobs.values().filter(|j| !j.has_ended());
+        let mine = mine.filter(|j| j.spec.owner.uid == spec.owner.uid && &*j.qos == qos);
+        let in_use: u64 = mine.map(|j| j.pending.as_ref().map_or(1, |p| p.indices.len())).sum();
+        let asked = submit.array.as_ref().map_or(1, |a| a.indices.len());
+        if in_use + asked <= u64::from(limit) {
+            return Ok(());
+        }
+        Err(Refusal::SubmitLimit(Limit {
+            scope: LimitScope::QosPerUser,
+            kind: LimitKind::SubmitJobs,
+            holder: qos.to_string(),
+            limit: u64::from(limit),
+            in_use,
+            asked,
+        }))
+    }
+
+    fn check_dependency(&self, spec: &JobSpec, own: JobId) -> Result<(), Refusal> {
+        let Some(dependency) = &spec.dependency else { return Ok(()) };
+        let names_itself = dependency.terms.iter().any(|t| t.job.is_some_and(|j| j.id == own.0));
+        if names_itself { Err(Refusal::InvalidDependency) } else { Ok(()) }
+    }
+
+    /// The nodes on which the request would be granted alone, for dstack's plan.
+    pub fn never_fits(&self, spec: &JobSpec) -> Option<NeverFits> {
+        let partitions = view::partition_indices(self, &spec.request().partitions)?;
+        match sched::feasible::check(&view::resources(self), spec, &partitions) {
+            Err(Refusal::NodeConfiguration(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The command that only checks.
+    pub fn check_submit(&self, submit: &Submit, context: &Context) -> Result<(), Refusal> {
+        let test = Command::Submit(Box::new(Submit { test_only: true, ..submit.clone() }));
+        self.decide(&test, context).map(|_| ())
+    }
+}

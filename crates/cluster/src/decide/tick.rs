@@ -1,0 +1,86 @@
+//! What time alone brings about.
+
+use super::{ended_unstarted, ending};
+use crate::command::Context;
+use crate::dependency;
+use crate::event::Event;
+use crate::job::Job;
+use crate::state::State;
+use model::dependency::DependencyState;
+use model::id::JobId;
+use model::request::Patience;
+use model::run::{ExitStatus, Outcome};
+use model::time::Timestamp;
+use std::time::Duration;
+
+/// The most records that one tick forgets.
+const PURGE_MAX: usize = 10_000;
+
+impl State {
+    /// `booked`: the books have everything that has ended, so old records may go.
+    pub(super) fn decide_tick(&self, booked: bool, context: &Context) -> Vec<Event> {
+        let mut events = self.silent_nodes(context.now);
+        if !events.is_empty() {
+            return events;
+        }
+        events.extend(self.jobs.values().filter(|j| j.is_waiting()).filter_map(|job| {
+            let outcome = self.waited_too_long(job, context.now)?;
+            Some(end_waiting(job, outcome, context.now))
+        }));
+        events.extend(self.active.iter().filter_map(|id| {
+            let job = &self.jobs[id];
+            let deadline = job.spec.request().deadline?;
+            let late = deadline <= context.now;
+            late.then(|| {
+                ending(job, Outcome::Deadline, ExitStatus::default(), context.now, None)
+            })?
+        }));
+        if booked {
+            let old = self.old_records(context.now);
+            if !old.is_empty() {
+                events.push(Event::Purged { jobs: old });
+            }
+        }
+        events
+    }
+
+    fn waited_too_long(&self, job: &Job, now: Timestamp) -> Option<Outcome> {
+        let request = job.spec.request();
+        if request.deadline.is_some_and(|d| d <= now) {
+            return Some(Outcome::Deadline);
+        }
+        match request.patience {
+            Patience::Until(time) if time <= now => return Some(Outcome::NoCapacity),
+            _ => {}
+        }
+        let never = job.spec.kill_on_invalid_dependency
+            && dependency::state_of(self, job, now) == DependencyState::Failed;
+        never.then_some(Outcome::Cancelled { by: 0 })
+    }
+
+    /// Ended records older than `MinJobAge` that no waiting job still looks at.
+    fn old_records(&self, now: Timestamp) -> Vec<JobId> {
+        let age = Duration::from_secs(u64::from(self.config.parameters.min_job_age_s));
+        let old = self.ended.iter().take_while(|(end, _)| *end + age <= now);
+        let old: Vec<JobId> = old.take(PURGE_MAX).map(|(_, id)| *id).collect();
+        if old.is_empty() {
+            return old;
+        }
+        let awaited = dependency::awaited(self);
+        let wanted = |id: &JobId| {
+            let array = self.jobs.get(id).and_then(|j| j.task).map(|t| t.array);
+            awaited.contains(id) || array.is_some_and(|a| awaited.contains(&a))
+        };
+        old.into_iter().filter(|id| !wanted(id)).collect()
+    }
+}
+
+fn end_waiting(job: &Job, outcome: Outcome, now: Timestamp) -> Event {
+    let ended = Box::new(ended_unstarted(outcome, now));
+    match &job.pending {
+        Some(pending) => {
+            Event::TasksCancelled { array: job.id, indices: pending.indices.clone(), ended }
+        }
+        None => Event::Ended { job: job.id, ended },
+    }
+}

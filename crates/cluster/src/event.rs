@@ -1,0 +1,121 @@
+//! What happened. These are what the journal holds; a release reads those of the release before.
+
+use crate::config::ClusterConfig;
+use crate::job::Ended;
+use model::account::{Account, Association, Qos};
+use model::allocation::Allocation;
+use model::array::IndexSet;
+use model::change::{JobField, PartitionChange};
+use model::id::{AttemptId, JobId, RunId, StepId};
+use model::node::{AdminState, NodeFacts, NodeReason};
+use model::principal::Role;
+use model::reason::Reason;
+use model::run::{Ending, ExitStatus, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A server took over: every node is silent until it says hello again.
+    TermStarted { term: u64, at: Timestamp },
+    Configured { config: Box<ClusterConfig>, at: Timestamp },
+    Submitted(Box<Submitted>),
+    Held { job: JobId, by: Hold },
+    Released { job: JobId },
+    Changed { job: JobId, fields: Vec<JobField>, at: Timestamp },
+    /// A pending task of an array gets a record and an id of its own.
+    TaskSplit { array: JobId, index: u32, job: JobId },
+    /// Pending tasks that will never run; the array's record goes with the last.
+    TasksCancelled { array: JobId, indices: IndexSet, ended: Box<Ended> },
+    Started(Box<Started>),
+    Suspended { job: JobId, at: Timestamp },
+    Resumed { job: JobId, at: Timestamp },
+    StepStarted { job: JobId, step: Box<Step> },
+    /// One node has reported a step's end; with `end` it was the last.
+    StepPartEnded {
+        job: JobId,
+        step: StepId,
+        node: String,
+        exit: ExitStatus,
+        usage: Usage,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<StepEnd>,
+    },
+    /// The attempt is to end; its nodes are told.
+    Ending { job: JobId, ending: Box<Ending>, exit: ExitStatus },
+    /// Nothing of the attempt is left on this node.
+    PartEnded { attempt: AttemptId, node: String, exit: ExitStatus, usage: Usage, at: Timestamp },
+    /// The node does not answer and its part of the attempt was given up.
+    PartGivenUp { attempt: AttemptId, node: String },
+    Ended { job: JobId, ended: Box<Ended> },
+    /// The attempt is over and the job waits again.
+    Requeued { job: JobId, ended: Box<Ended>, begin: Timestamp, hold: Option<Hold>, reason: Option<Reason> },
+    /// Ended records that are old enough; the books have them.
+    Purged { jobs: Vec<JobId> },
+    NodeUp { node: String, facts: Box<NodeFacts>, stale: Vec<AttemptId>, at: Timestamp },
+    NodeSilent { node: String, at: Timestamp },
+    NodeDown { node: String, reason: NodeReason, at: Timestamp },
+    StaleGone { node: String, attempt: AttemptId },
+    NodeAdmin { node: String, admin: Option<AdminState>, reason: Option<NodeReason> },
+    NodeSet { node: String, weight: Option<u32>, features: Option<Vec<String>> },
+    PartitionSet { partition: String, change: PartitionChange },
+    AccountSet(Account),
+    AccountRemoved { name: String },
+    AssociationSet(Box<Association>),
+    AssociationRemoved { account: String, user: Option<String> },
+    QosSet(Box<Qos>),
+    QosRemoved { name: String },
+    RoleSet { name: String, role: Role },
+    TokenIssued { hash: String, nodes: Vec<String>, expires: Timestamp },
+    /// The token is spent; this certificate speaks for its nodes from now on.
+    TokenUsed { hash: String, nodes: Vec<String>, fingerprint: String },
+    UserTokenSet(Box<UserToken>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Submitted {
+    pub job: JobId,
+    pub run: RunId,
+    pub kind: RunKind,
+    pub spec: Arc<JobSpec>,
+    pub account: Arc<str>,
+    pub qos: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<IndexSet>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    pub priority: u64,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    pub attempt: AttemptId,
+    /// The array and index, for a task that leaves the pending state with this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<(JobId, u32)>,
+    pub allocation: Allocation,
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_limit: Option<Timestamp>,
+    /// The batch step, or the step that `srun` starts with its job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
+}
+
+/// A token by its hash, and who it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserToken {
+    pub hash: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unix_user: Option<String>,
+    #[serde(default)]
+    pub role: Role,
+}

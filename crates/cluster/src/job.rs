@@ -1,0 +1,127 @@
+//! A job as the state holds it: waiting, active with one attempt, or ended and soon forgotten.
+
+use model::allocation::Allocation;
+use model::array::IndexSet;
+use model::id::{AttemptId, JobId, RunId};
+use model::reason::Reason;
+use model::run::{ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Usage};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub run: RunId,
+    /// Set for one task of an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<ArrayTask>,
+    /// Set for the record that stands for an array's pending tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Box<PendingTasks>>,
+    pub spec: Arc<JobSpec>,
+    pub account: Arc<str>,
+    pub qos: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    pub priority: u64,
+    pub submit: Timestamp,
+    /// Not before this: `--begin`, or the time of the last requeue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Timestamp>,
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// A reason that holds until somebody releases the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_reason: Option<Reason>,
+    pub phase: Phase,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PendingTasks {
+    pub indices: IndexSet,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Waiting,
+    Active(Box<Attempt>),
+    Ended(Box<Ended>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub derived_exit: ExitStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Timestamp>,
+    pub end: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default)]
+    pub reason: Reason,
+}
+
+impl Job {
+    pub fn state(&self) -> JobState {
+        match &self.phase {
+            Phase::Waiting => JobState::Pending,
+            Phase::Active(a) if a.ending.is_some() => JobState::Completing,
+            Phase::Active(a) if a.suspended => JobState::Suspended,
+            Phase::Active(_) => JobState::Running,
+            Phase::Ended(e) => e.outcome.state(),
+        }
+    }
+
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match &self.phase {
+            Phase::Active(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    pub fn attempt_id(&self) -> Option<AttemptId> {
+        self.attempt().map(|a| AttemptId { job: self.id, number: a.number })
+    }
+
+    pub fn ended(&self) -> Option<&Ended> {
+        match &self.phase {
+            Phase::Ended(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// `12`, `12_3` or `12_[4-7]`.
+    pub fn shown_id(&self) -> String {
+        match (&self.task, &self.pending) {
+            (Some(task), _) => format!("{}_{}", task.array, task.index),
+            (None, Some(p)) => {
+                format!("{}_[{}]", self.id, model::array::format_pending(&p.indices, p.throttle))
+            }
+            (None, None) => self.id.to_string(),
+        }
+    }
+
+    /// The restart count: attempts after the first.
+    pub fn restarts(&self) -> u32 {
+        let made = self.attempts;
+        if self.is_waiting() { made } else { made.saturating_sub(1) }
+    }
+}

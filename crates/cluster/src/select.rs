@@ -1,0 +1,78 @@
+//! Which jobs a filter means.
+
+use crate::job::Job;
+use crate::state::State;
+use model::array::IndexSet;
+use model::change::{JobFilter, JobRef};
+use model::id::JobId;
+
+/// A job that was named, and which pending tasks of it if it stands for an array's.
+#[derive(Debug)]
+pub struct Chosen<'a> {
+    pub job: &'a Job,
+    /// None: all of it.
+    pub tasks: Option<IndexSet>,
+}
+
+/// The records that `wanted` names; empty if there is none.
+pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<Chosen<'a>> {
+    match &wanted.tasks {
+        None => {
+            let of_array = state.array_jobs(wanted.id);
+            if !of_array.is_empty() {
+                return of_array.into_iter().map(|job| Chosen { job, tasks: None }).collect();
+            }
+            state.jobs.get(&wanted.id).map(|job| Chosen { job, tasks: None }).into_iter().collect()
+        }
+        Some(tasks) => resolve_tasks(state, wanted.id, tasks),
+    }
+}
+
+fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Chosen<'a>> {
+    let mut chosen = Vec::new();
+    if let Some(whole) = state.jobs.get(&array)
+        && let Some(pending) = &whole.pending
+    {
+        let meant = pending.indices.intersection(tasks);
+        if !meant.is_empty() {
+            chosen.push(Chosen { job: whole, tasks: Some(meant) });
+        }
+    }
+    let apart = state.arrays.get(&array).into_iter().flatten();
+    for (_, id) in apart.filter(|(index, _)| tasks.contains(**index)) {
+        chosen.extend(state.jobs.get(id).map(|job| Chosen { job, tasks: None }));
+    }
+    chosen
+}
+
+/// Every job that the filter means; those named by id, or all that match.
+pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<Chosen<'a>> {
+    let candidates: Vec<Chosen<'a>> = if filter.jobs.is_empty() {
+        state.jobs.values().map(|job| Chosen { job, tasks: None }).collect()
+    } else {
+        filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)).collect()
+    };
+    candidates.into_iter().filter(|chosen| matches(state, chosen.job, filter)).collect()
+}
+
+fn matches(state: &State, job: &Job, filter: &JobFilter) -> bool {
+    let any = |list: &[String], value: &str| list.is_empty() || list.iter().any(|v| v == value);
+    let state_ok = match (filter.all_states, filter.states.is_empty()) {
+        (true, _) => true,
+        (false, true) => !job.has_ended(),
+        (false, false) => filter.states.contains(&job.state()),
+    };
+    state_ok
+        && any(&filter.users, &job.spec.owner.name)
+        && any(&filter.accounts, &job.account)
+        && any(&filter.names, &job.spec.name)
+        && any(&filter.qos, &job.qos)
+        && (filter.partitions.is_empty()
+            || crate::books::shown_partition(state, job)
+                .split(',')
+                .any(|p| filter.partitions.iter().any(|f| f == p)))
+        && (filter.nodes.is_empty()
+            || job.attempt().is_some_and(|a| {
+                a.allocation.node_names().any(|n| filter.nodes.iter().any(|f| f == n))
+            }))
+}

@@ -1,0 +1,126 @@
+//! Everything that is alive: one value, changed only by `apply`.
+
+use crate::config::ClusterConfig;
+use crate::event::UserToken;
+use crate::job::Job;
+use crate::node::Node;
+use model::account::{Account, Association, NORMAL_QOS, Qos};
+use model::id::{JobId, RunId};
+use model::partition::Partition;
+use model::principal::Role;
+use model::reservation::Reservation;
+use model::run::Run;
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The priority of the first job under `priority/basic`; each later one has one less.
+pub const FIRST_PRIORITY: u64 = 4_294_901_760;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub term: u64,
+    pub config: Arc<ClusterConfig>,
+    pub nodes: BTreeMap<String, Node>,
+    /// In the order of the configuration.
+    pub partitions: Vec<Arc<Partition>>,
+    pub jobs: BTreeMap<JobId, Job>,
+    pub runs: BTreeMap<RunId, Run>,
+    /// Tasks with a record of their own, by array and index; gone with the last of them.
+    pub arrays: BTreeMap<JobId, BTreeMap<u32, JobId>>,
+    pub accounts: BTreeMap<String, Account>,
+    pub associations: Vec<Association>,
+    pub qos: BTreeMap<String, Arc<Qos>>,
+    pub roles: BTreeMap<String, Role>,
+    pub reservations: BTreeMap<String, Reservation>,
+    pub tokens: BTreeMap<String, JoinToken>,
+    /// Node to the fingerprint of the certificate that speaks for it.
+    pub agents: BTreeMap<String, String>,
+    pub user_tokens: BTreeMap<String, UserToken>,
+    pub next_job: u32,
+    pub next_priority: u64,
+    /// Derived: ended records, which `Tick` looks through for old ones.
+    #[serde(skip)]
+    pub ended: BTreeSet<(Timestamp, JobId)>,
+    /// Derived: jobs that hold resources.
+    #[serde(skip)]
+    pub active: BTreeSet<JobId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    pub nodes: Vec<String>,
+    pub expires: Timestamp,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            term: 0,
+            config: Arc::default(),
+            nodes: BTreeMap::new(),
+            partitions: Vec::new(),
+            jobs: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            arrays: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            associations: Vec::new(),
+            qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
+            roles: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            user_tokens: BTreeMap::new(),
+            next_job: 1,
+            next_priority: FIRST_PRIORITY,
+            ended: BTreeSet::new(),
+            active: BTreeSet::new(),
+        }
+    }
+}
+
+impl State {
+    pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
+        self.partitions.iter().find(|p| p.name == name)
+    }
+
+    pub fn default_partition(&self) -> Option<&Arc<Partition>> {
+        self.partitions.iter().find(|p| p.default)
+    }
+
+    /// The record of an array's task, if it has one of its own.
+    pub fn task_job(&self, array: JobId, index: u32) -> Option<&Job> {
+        self.jobs.get(self.arrays.get(&array)?.get(&index)?)
+    }
+
+    /// Every record of an array: what is pending together, and each task apart.
+    pub fn array_jobs(&self, array: JobId) -> Vec<&Job> {
+        let whole = self.jobs.get(&array).filter(|j| j.pending.is_some());
+        let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
+        whole.into_iter().chain(tasks.filter_map(|id| self.jobs.get(id))).collect()
+    }
+
+    /// What is not stored but follows from what is: filled in after a snapshot was read.
+    pub fn rebuild_derived(&mut self) {
+        self.ended.clear();
+        self.active.clear();
+        for node in self.nodes.values_mut() {
+            node.used = Default::default();
+            node.holders.clear();
+        }
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            if let Some(ended) = job.ended() {
+                self.ended.insert((ended.end, id));
+            }
+            if let Some(attempt) = job.attempt() {
+                let held = attempt.held_nodes.clone();
+                let allocation = attempt.allocation.clone();
+                self.active.insert(id);
+                self.occupy(id, &allocation, &held);
+            }
+        }
+    }
+}

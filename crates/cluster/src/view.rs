@@ -1,0 +1,128 @@
+//! The state as the scheduler is shown it.
+
+use crate::dependency;
+use crate::job::Job;
+use crate::state::State;
+use model::dependency::DependencyState;
+use model::id::JobId;
+use model::request::Sharing;
+use model::time::Timestamp;
+use sched::view::{
+    DependencyState as Standing, NodeInfo, PartitionInfo, Running, SchedulerPolicy, View, Waiting,
+};
+use std::collections::BTreeMap;
+
+/// Builds the view. Held jobs stay out of the queue: nothing but a release can start them.
+pub fn view(state: &State, now: Timestamp) -> View {
+    let mut view = resources(state);
+    view.queue = state
+        .jobs
+        .values()
+        .filter(|job| job.is_waiting() && job.hold.is_none())
+        .filter_map(|job| waiting(state, &view, job, now))
+        .collect();
+    view
+}
+
+/// Nodes, partitions and running jobs, without the queue.
+pub fn resources(state: &State) -> View {
+    let index: BTreeMap<&str, u32> =
+        state.nodes.keys().enumerate().map(|(i, name)| (name.as_str(), i as u32)).collect();
+    let nodes = state.nodes.values().map(|node| NodeInfo {
+        config: node.config.clone(),
+        availability: node.availability(),
+        used: node.used.clone(),
+    });
+    let partitions: Vec<PartitionInfo> = state
+        .partitions
+        .iter()
+        .map(|partition| PartitionInfo {
+            partition: partition.clone(),
+            nodes: partition.nodes.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
+        })
+        .collect();
+    let running = state.active.iter().map(|id| running(state, *id, &index)).collect();
+    let parameters = &state.config.parameters;
+    View {
+        nodes: nodes.collect(),
+        partitions,
+        running,
+        queue: Vec::new(),
+        qos: state.qos.values().cloned().collect(),
+        policy: SchedulerPolicy {
+            backfill: parameters.backfill,
+            default_memory: parameters.default_memory,
+            memory_by_core: parameters.memory_by_core,
+            over_time_min: parameters.over_time_limit_min,
+            ..SchedulerPolicy::default()
+        },
+    }
+}
+
+fn running(state: &State, id: JobId, index: &BTreeMap<&str, u32>) -> Running {
+    let job = &state.jobs[&id];
+    let attempt = job.attempt().expect("an active job has an attempt");
+    let held = |node: &str| attempt.held_nodes.iter().any(|n| n == node);
+    let partition = &attempt.allocation.partition;
+    Running {
+        job: id,
+        uid: job.spec.owner.uid,
+        account: job.account.to_string(),
+        qos: job.qos.to_string(),
+        partition: state.partitions.iter().position(|p| p.name == *partition).unwrap_or(0) as u32,
+        shares: attempt
+            .allocation
+            .nodes
+            .iter()
+            .filter(|s| held(&s.node))
+            .filter_map(|s| Some((*index.get(s.node.as_str())?, s.clone())))
+            .collect(),
+        end: attempt.end_limit,
+        exclusive: job.spec.request().sharing == Sharing::Node,
+    }
+}
+
+/// Partitions of a job by index, in the order asked; none if one is unknown.
+pub fn partition_indices(state: &State, asked: &[String]) -> Option<Vec<u32>> {
+    let position = |name: &str| state.partitions.iter().position(|p| p.name == name);
+    if asked.is_empty() {
+        let default = state.partitions.iter().position(|p| p.default)?;
+        return Some(vec![default as u32]);
+    }
+    asked.iter().map(|name| position(name).map(|i| i as u32)).collect()
+}
+
+/// One entry of the queue.
+pub fn waiting(state: &State, _view: &View, job: &Job, now: Timestamp) -> Option<Waiting> {
+    let pending = job.pending.as_deref();
+    let tasks = pending.map_or(1, |p| p.indices.len().min(u64::from(u32::MAX)) as u32);
+    let tasks_allowed = pending.and_then(|p| {
+        let running = state.arrays.get(&job.id).map_or(0, |tasks| {
+            let active = tasks.values().filter(|id| state.active.contains(id));
+            active.count() as u32
+        });
+        p.throttle.map(|limit| limit.saturating_sub(running))
+    });
+    let standing = match dependency::state_of(state, job, now) {
+        DependencyState::Fulfilled => Standing::Met,
+        DependencyState::Unfulfilled => Standing::Waiting,
+        DependencyState::Failed => Standing::Never,
+    };
+    let dstack = u64::from(job.spec.dstack_priority.unwrap_or(0));
+    Some(Waiting {
+        job: job.id,
+        tasks,
+        tasks_allowed,
+        spec: job.spec.clone(),
+        // `priority/basic`: dstack's priority first, then the order of submission.
+        priority: (dstack << 32) + job.priority.min(u64::from(u32::MAX)),
+        submit: job.submit,
+        hold: job.hold,
+        dependency: standing,
+        begin: job.begin,
+        partitions: partition_indices(state, &job.spec.request().partitions)?,
+        account: job.account.to_string(),
+        qos: job.qos.to_string(),
+        fixed_reason: job.fixed_reason.clone(),
+    })
+}

@@ -1,0 +1,287 @@
+//! From a task to what the server is asked: every amount a range, and dstack's rules for what was left unsaid.
+//!
+//! Nothing here looks at the machine: who calls, from where and with which environment comes in with
+//! the [`Submitter`].
+
+use crate::yaml::fault::Fault;
+use crate::yaml::profile::FleetName;
+use crate::yaml::resources::Resources;
+use crate::yaml::task::Task;
+use crate::{name, script};
+use model::amount::Bytes;
+use model::fleet;
+use model::gpu::GpuSpec;
+use model::principal::{Principal, Role};
+use model::range::Range;
+use model::request::{Grant, GresRequest, Memory, Patience, Per, Request};
+use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
+use model::time::{TimeLimit, Timestamp};
+use std::time::Duration;
+use wire::client::Submission;
+
+/// What a run finds of the environment of the client that submitted it; dstack passes nothing else on.
+const FROM_CLIENT: [&str; 5] = ["HOME", "PATH", "USER", "SHELL", "LANG"];
+
+/// Who submits, from where, with what around.
+pub struct Submitter<'a> {
+    pub now: Timestamp,
+    /// For the name of a run without one.
+    pub random: u64,
+    /// Where the client was called: the run starts there if it names no folder of its own.
+    pub work_dir: &'a str,
+    /// The configuration file as an absolute path; none for standard input.
+    pub file: Option<String>,
+    pub submit_line: String,
+    pub host: String,
+    pub session: u32,
+    pub umask: u32,
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// What is sent, and what the user is told besides.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub submission: Submission,
+    /// One line each: what was asked for and changes nothing here.
+    pub notices: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// To be shown after the file's name.
+    #[error(transparent)]
+    Environment(#[from] Fault),
+    #[error(
+        "fleet {project}/{name}: there is one project here, {}: expected {name}",
+        fleet::MAIN_PROJECT
+    )]
+    OtherProject { project: String, name: String },
+}
+
+/// The run that the task describes.
+pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
+    let environment = environment(task, submitter)?;
+    let request = request(task, submitter.now)?;
+    let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
+    let spec = JobSpec {
+        name,
+        owner: asker(),
+        account: None,
+        qos: None,
+        components: vec![Component { request }],
+        launch: launch(task, submitter),
+        dependency: None,
+        kill_on_invalid_dependency: false,
+        nice: 0,
+        dstack_priority: u8::try_from(task.priority).ok(),
+        requeue: task.retry.as_ref().is_some_and(|retry| retry.on_interruption),
+        retry: task.retry.clone(),
+        signal: None,
+        comment: tags(task),
+        wckey: None,
+        submit_line: submitter.submit_line.clone(),
+        submit_host: submitter.host.clone(),
+        submit_sid: submitter.session,
+        mail: None,
+    };
+    let submission = Submission {
+        spec,
+        array: None,
+        hold: None,
+        priority: None,
+        script: Some(script::script(&task.shell, &task.commands)),
+        environment: Some(environment),
+        first_step: None,
+    };
+    Ok(Draft { submission, notices: notices(task) })
+}
+
+/// The same request without hurry: what is offered does not depend on what is free at the moment.
+pub fn for_offers(submission: &Submission) -> Submission {
+    let mut patient = submission.clone();
+    for component in &mut patient.spec.components {
+        component.request.patience = Patience::Forever;
+    }
+    patient
+}
+
+/// Whether the second would run just as the first does: the same but for who, when and from where.
+/// Scripts and environments are stored by content, and compared by their names.
+pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
+    let essence = |spec: &JobSpec| {
+        let mut spec = spec.clone();
+        spec.owner = asker();
+        (spec.account, spec.qos) = (None, None);
+        (spec.submit_line, spec.submit_host, spec.submit_sid) = Default::default();
+        spec.launch.command = None;
+        for component in &mut spec.components {
+            component.request.patience = Patience::Forever;
+            component.request.partitions.clear();
+        }
+        spec
+    };
+    essence(one) == essence(other)
+}
+
+/// Nobody by name: the server puts in who the connection says is asking.
+fn asker() -> Principal {
+    let (name, group) = (String::new(), String::new());
+    Principal { name, uid: 0, gid: 0, group, groups: Vec::new(), role: Role::User }
+}
+
+fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
+    Launch {
+        kind: LaunchKind::Task,
+        script: None,
+        environment: None,
+        arguments: Vec::new(),
+        work_dir: task.working_dir.clone().unwrap_or_else(|| submitter.work_dir.to_owned()),
+        command: submitter.file.clone(),
+        stdin: None,
+        stdout: None,
+        stderr: None,
+        append_output: false,
+        umask: submitter.umask,
+        rlimits: Vec::new(),
+    }
+}
+
+fn environment(task: &Task, submitter: &Submitter<'_>) -> Result<String, Fault> {
+    let own = task.env.resolve(submitter.variable)?;
+    let is_own = |name: &str| own.iter().any(|(set, _)| set == name);
+    let inherited = FROM_CLIENT.iter().filter(|name| !is_own(name));
+    let mut text = String::new();
+    for name in inherited {
+        if let Some(value) = (submitter.variable)(name) {
+            text.push_str(&format!("{name}={value}\0"));
+        }
+    }
+    for (name, value) in &own {
+        text.push_str(&format!("{name}={value}\0"));
+    }
+    Ok(text)
+}
+
+fn request(task: &Task, now: Timestamp) -> Result<Request, RequestError> {
+    let resources = &task.resources;
+    Ok(Request {
+        partitions: partitions(&task.fleets)?,
+        nodes: Range::exactly(task.nodes),
+        nodes_given: true,
+        tasks_per_node: Some(1),
+        cpus_per_task: one_or_more(&resources.cpu.count),
+        cpus_per_task_given: true,
+        memory: Memory::PerNode(resources.memory),
+        gres: gpus(resources).into_iter().collect(),
+        disk: resources.disk_given.then_some(resources.disk.min),
+        time_limit: Some(time_limit(task.max_duration)),
+        patience: patience(task.retry.as_ref(), now),
+        grant: Grant::Offer,
+        ..Request::default()
+    })
+}
+
+/// Every fleet is a partition too; the nodes of `static` are seen through the default one.
+fn partitions(fleets: &[FleetName]) -> Result<Vec<String>, RequestError> {
+    for FleetName { project, name } in fleets {
+        if let Some(project) = project
+            && project != fleet::MAIN_PROJECT
+        {
+            return Err(RequestError::OtherProject {
+                project: project.clone(),
+                name: name.clone(),
+            });
+        }
+    }
+    if fleets.iter().any(|named| named.name == fleet::STATIC) {
+        return Ok(Vec::new());
+    }
+    Ok(fleets.iter().map(|named| named.name.clone()).collect())
+}
+
+/// `..4` leaves the least open, but no process runs on no CPU.
+fn one_or_more(count: &Range<u32>) -> Range<u32> {
+    let min = count.min.max(1);
+    Range { min, max: count.max.map(|max| max.max(min)) }
+}
+
+/// None where none need be there: whoever would do without gets none.
+fn gpus(resources: &Resources) -> Option<GresRequest> {
+    let gpu = resources.gpu.as_ref().filter(|gpu| gpu.count.min > 0)?;
+    Some(GresRequest {
+        per: Per::Node,
+        name: "gpu".into(),
+        kinds: gpu.names.clone(),
+        count: gpu.count.map(|count| u64::from(*count)),
+        device_memory: device_memory(gpu),
+    })
+}
+
+/// The memory of each device; where the count is exact, the memory of all says it as well.
+fn device_memory(gpu: &GpuSpec) -> Option<Range<Bytes>> {
+    let (Some(total), true) = (&gpu.total_memory, gpu.count.is_exact()) else {
+        return gpu.memory;
+    };
+    let count = u64::from(gpu.count.min);
+    let share = Range {
+        min: Bytes(total.min.0.div_ceil(count)),
+        max: total.max.map(|most| Bytes(most.0 / count)),
+    };
+    let Some(each) = gpu.memory else { return Some(share) };
+    // Where the two have nothing in common the range is empty, and no device lies in it.
+    let max = [each.max, share.max].into_iter().flatten().min();
+    Some(Range { min: each.min.max(share.min), max })
+}
+
+fn time_limit(max_duration: Option<Duration>) -> TimeLimit {
+    match max_duration.map(|length| length.as_secs().div_ceil(60)) {
+        Some(minutes) => u32::try_from(minutes).map_or(TimeLimit::Unlimited, TimeLimit::Minutes),
+        None => TimeLimit::Unlimited,
+    }
+}
+
+/// Without a retry on no-capacity a run starts at once or not at all.
+fn patience(retry: Option<&Retry>, now: Timestamp) -> Patience {
+    match retry.filter(|retry| retry.on_no_capacity).map(|retry| retry.duration_s) {
+        Some(Some(secs)) => Patience::Until(now + Duration::from_secs(secs)),
+        Some(None) => Patience::Forever,
+        None => Patience::Now,
+    }
+}
+
+fn tags(task: &Task) -> Option<String> {
+    let each: Vec<String> = task.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    (!each.is_empty()).then(|| each.join(","))
+}
+
+/// What was asked for and cannot be checked, or is not done, on this cluster.
+fn notices(task: &Task) -> Vec<String> {
+    let resources = &task.resources;
+    let gpu = resources.gpu.as_ref();
+    let vendor = gpu.and_then(|gpu| gpu.vendor.as_ref());
+    let capability = gpu.and_then(|gpu| gpu.compute_capability.as_ref());
+    let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
+    let retry = task.retry.as_ref().filter(|retry| retry.on_interruption || retry.on_error);
+    let stop = task.stop_duration != Task::default().stop_duration;
+    let said = [
+        resources.cpu.architecture.map(|architecture| {
+            format!("`resources.cpu`: nodes are not told apart by architecture: {architecture} is not checked")
+        }),
+        vendor.map(|vendor| {
+            format!("`resources.gpu`: nodes are not told apart by vendor: {vendor} is not checked")
+        }),
+        capability.map(|version| {
+            format!("`resources.gpu.compute_capability`: {version} is not checked: name the GPUs that will do")
+        }),
+        total.map(|_| {
+            "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`".into()
+        }),
+        retry.map(|_| {
+            "`retry`: a run waits for capacity, but is not yet started again after an error or an interruption".into()
+        }),
+        stop.then(|| {
+            "`stop_duration`: has no effect yet: the cluster's KillWait lies between the signal and the kill".into()
+        }),
+    ];
+    said.into_iter().flatten().collect()
+}

@@ -1,0 +1,209 @@
+//! The tables that the commands print: `ps`, and what `apply` shows before it asks.
+
+use crate::offer::{self, Offer};
+use crate::yaml::profile::SpotPolicy;
+use crate::yaml::task::Task;
+use model::run::Retry;
+use model::time::Timestamp;
+use std::time::Duration;
+
+/// Offers shown by `apply`; the rest is only counted.
+pub const PLAN_OFFERS_SHOWN: usize = 3;
+/// How long dstack keeps a machine that a run has left, where nothing else is said.
+const IDLE_DURATION: Duration = Duration::from_secs(300);
+
+/// One line of `ps`. What does not apply is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PsRow {
+    pub name: String,
+    pub backend: String,
+    /// `gpu=H100:80GB:1`
+    pub gpu: String,
+    /// `cpu=8 mem=64GB disk=500GB gpu=H100:80GB:1`
+    pub resources: String,
+    pub instance_type: String,
+    pub price: String,
+    pub status: String,
+    /// [`ago`] for `ps`, the time of day while `apply` waits.
+    pub submitted: String,
+    pub error: String,
+}
+
+struct PsColumn {
+    header: &'static str,
+    shown: Shown,
+    cell: fn(&PsRow) -> &str,
+}
+
+#[derive(PartialEq)]
+enum Shown {
+    Always,
+    Brief,
+    Verbose,
+}
+
+const fn column(header: &'static str, shown: Shown, cell: fn(&PsRow) -> &str) -> PsColumn {
+    PsColumn { header, shown, cell }
+}
+
+/// A run without resources yet shows a dash for them.
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+const PS_COLUMNS: &[PsColumn] = &[
+    column("NAME", Shown::Always, |row| &row.name),
+    column("BACKEND", Shown::Always, |row| &row.backend),
+    column("GPU", Shown::Brief, |row| or_dash(&row.gpu)),
+    column("RESOURCES", Shown::Verbose, |row| or_dash(&row.resources)),
+    column("INSTANCE TYPE", Shown::Verbose, |row| &row.instance_type),
+    column("PRICE", Shown::Always, |row| or_dash(&row.price)),
+    column("STATUS", Shown::Always, |row| &row.status),
+    column("PROBES", Shown::Verbose, |_| ""),
+    column("SUBMITTED", Shown::Always, |row| &row.submitted),
+    column("ERROR", Shown::Verbose, |row| &row.error),
+];
+
+pub fn ps(rows: &[PsRow], verbose: bool) -> String {
+    let left_out = if verbose { Shown::Brief } else { Shown::Verbose };
+    let columns: Vec<&PsColumn> = PS_COLUMNS.iter().filter(|c| c.shown != left_out).collect();
+    let header = columns.iter().map(|c| c.header.to_owned()).collect();
+    let cells = |row| columns.iter().map(|c| (c.cell)(row).to_owned()).collect();
+    let mut lines: Vec<Vec<String>> = vec![header];
+    lines.extend(rows.iter().map(cells));
+    align(&lines)
+}
+
+/// What `apply` is about to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan<'a> {
+    pub project: &'a str,
+    pub user: &'a str,
+    pub task: &'a Task,
+    /// The best ones first.
+    pub offers: &'a [Offer],
+}
+
+pub fn plan(plan: &Plan<'_>) -> String {
+    let mut text = align(&plan_properties(plan));
+    text.push('\n');
+    if plan.offers.is_empty() {
+        text.push_str("No matching instance offers available.\n");
+        return text;
+    }
+    let header = ["#", "BACKEND", "RESOURCES", "INSTANCE TYPE", "PRICE", ""];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for (i, offer) in plan.offers.iter().take(PLAN_OFFERS_SHOWN).enumerate() {
+        lines.push(vec![
+            (i + 1).to_string(),
+            offer.backend.clone(),
+            offer.resources.to_string(),
+            offer.instance_text(),
+            offer.price_text(),
+            offer.availability.word().to_owned(),
+        ]);
+    }
+    text.push_str(&align(&lines));
+    let total = plan.offers.len();
+    if total > PLAN_OFFERS_SHOWN {
+        text.push_str(&format!(" Shown {PLAN_OFFERS_SHOWN} of {total} offers\n"));
+    }
+    text
+}
+
+fn plan_properties(plan: &Plan<'_>) -> Vec<Vec<String>> {
+    let task = plan.task;
+    let profile = &task.profile;
+    let spot_policy = match profile.spot_policy {
+        Some(SpotPolicy::Spot) => "spot",
+        Some(SpotPolicy::Auto) => "auto",
+        Some(SpotPolicy::OnDemand) | None => "on-demand",
+    };
+    let rows = [
+        ("Project", plan.project.to_owned()),
+        ("User", plan.user.to_owned()),
+        ("Type", format!("task (nodes={})", task.nodes)),
+        ("Resources", task.resources.to_string()),
+        ("Spot policy", spot_policy.to_owned()),
+        ("Max price", profile.max_price.map_or("off".to_owned(), offer::price)),
+        ("Retry policy", task.retry.as_ref().map_or("off".to_owned(), retry_text)),
+        ("Idle duration", duration(profile.idle_duration.unwrap_or(Some(IDLE_DURATION)))),
+        ("Max duration", duration(task.max_duration)),
+    ];
+    rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec()
+}
+
+/// `2h[no-capacity, error]`
+fn retry_text(retry: &Retry) -> String {
+    let events = [
+        (retry.on_no_capacity, "no-capacity"),
+        (retry.on_interruption, "interruption"),
+        (retry.on_error, "error"),
+    ];
+    let named: Vec<&str> = events.iter().filter(|e| e.0).map(|e| e.1).collect();
+    let length = duration(retry.duration_s.map(Duration::from_secs));
+    format!("{length}[{}]", named.join(", "))
+}
+
+/// In the largest unit that is exact: `5m`, `90m`, `2h`; None is `off`.
+pub fn duration(length: Option<Duration>) -> String {
+    const UNITS: [(u64, char); 4] = [(604_800, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')];
+    let Some(secs) = length.map(|length| length.as_secs()) else {
+        return "off".to_owned();
+    };
+    let exact = |(unit, _): &&(u64, char)| secs > 0 && secs % unit == 0;
+    match UNITS.iter().find(exact) {
+        Some((unit, letter)) => format!("{}{letter}", secs / unit),
+        None => format!("{secs}s"),
+    }
+}
+
+/// How long ago, as `ps` says it.
+pub fn ago(then: Timestamp, now: Timestamp) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    /// From this many seconds on: this unit, with its name for one and for several.
+    const STEPS: [(u64, u64, &str, &str); 7] = [
+        (365 * DAY, 365 * DAY, "year", "years"),
+        (31 * DAY, 30 * DAY, "month", "months"),
+        (7 * DAY, 7 * DAY, "week", "weeks"),
+        (DAY, DAY, "day", "days"),
+        (HOUR, HOUR, "hour", "hours"),
+        (MINUTE, MINUTE, "min", "mins"),
+        (10, 1, "sec", "sec"),
+    ];
+    let secs = now.since(then).as_secs();
+    let Some((_, unit, one, several)) = STEPS.iter().find(|step| secs >= step.0) else {
+        return "now".to_owned();
+    };
+    match secs / unit {
+        1 if *unit == DAY => "yesterday".to_owned(),
+        1 => format!("1 {one} ago"),
+        count => format!("{count} {several} ago"),
+    }
+}
+
+/// Columns of equal width, a space on either side of each. What would move the cursor is shown as `?`.
+fn align(lines: &[Vec<String>]) -> String {
+    let safe = |cell: &String| -> String {
+        let shown = cell.chars().map(|c| if c.is_control() { '?' } else { c });
+        shown.collect()
+    };
+    let lines: Vec<Vec<String>> = lines.iter().map(|l| l.iter().map(safe).collect()).collect();
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let mut widths = vec![0; columns];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for line in &lines {
+        for (width, cell) in widths.iter().zip(line) {
+            text.push_str(&format!(" {cell:width$} "));
+        }
+        text.push('\n');
+    }
+    text
+}

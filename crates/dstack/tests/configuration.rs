@@ -1,0 +1,410 @@
+//! `.dstack.yml` files in, typed tasks or one clear line out.
+
+use dstack::yaml::configuration::{Configuration, Loaded, parse};
+use dstack::yaml::env::Value;
+use dstack::yaml::profile::{FleetName, SpotPolicy, StopCriteria};
+use dstack::yaml::property::{Standing, TASK};
+use dstack::yaml::resources::{Architecture, Resources};
+use dstack::yaml::task::{Port, Shell, Task};
+use model::amount::Bytes;
+use model::range::Range;
+use std::time::Duration;
+
+fn load(text: &str) -> Loaded {
+    parse("t.dstack.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn task(text: &str) -> Task {
+    let Configuration::Task(task) = load(text).configuration;
+    *task
+}
+
+/// The task with these lines beside its type and its one command.
+fn task_with(lines: &str) -> Task {
+    task(&format!("type: task\ncommands: [x]\n{lines}\n"))
+}
+
+fn resources(lines: &str) -> Resources {
+    task_with(&format!("resources: {lines}")).resources
+}
+
+fn refusal(text: &str) -> String {
+    match parse("t.dstack.yml", text.as_bytes()) {
+        Ok(loaded) => panic!("accepted: {loaded:?}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// The error line, without its start, of a task whose third line is this one.
+fn refusal_with(line: &str) -> String {
+    let text = format!("type: task\ncommands: [x]\n{line}\n");
+    let message = refusal(&text);
+    assert!(!message.contains('\n'), "{message}");
+    let rest = message.strip_prefix("t.dstack.yml:3:");
+    rest.unwrap_or_else(|| panic!("{message}")).to_owned()
+}
+
+fn gib(n: u64) -> Bytes {
+    Bytes::from_gib(n)
+}
+
+#[test]
+fn a_whole_task_is_read() {
+    let task = task(
+        r#"
+type: task
+name: train
+nodes: 2
+commands:
+  - pip list
+  - |
+    for i in 1 2; do
+      echo "$i"
+    done
+env:
+  - HF_TOKEN
+  - EPOCHS=3
+  - EMPTY=
+  - EQ=x=y
+resources:
+  cpu: x86:4..
+  memory: 16GB..32GB
+  gpu: H100:80GB:2
+  disk: 200GB..
+max_duration: 2h
+stop_duration: 30s
+priority: 70
+retry:
+  on_events: [no-capacity, error]
+  duration: 1d
+working_dir: /data
+shell: sh
+fleets: [lab, other/big]
+tags: {team: vision}
+backends: [remote]
+"#,
+    );
+    assert_eq!(task.name.as_deref(), Some("train"));
+    assert_eq!(task.nodes, 2);
+    assert_eq!(task.commands[0], "pip list");
+    assert_eq!(task.commands[1], "for i in 1 2; do\n  echo \"$i\"\ndone\n");
+    let client = |name: &str| (name == "HF_TOKEN").then(|| "secret".to_owned());
+    let env = task.env.resolve(client).unwrap();
+    let env: Vec<_> = env.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    assert_eq!(env, ["HF_TOKEN=secret", "EPOCHS=3", "EMPTY=", "EQ=x=y"]);
+    assert_eq!(task.env.0[0].value, Value::FromClient);
+    assert_eq!(task.resources.cpu.architecture, Some(Architecture::X86));
+    assert_eq!(task.resources.memory, Range::between(gib(16), gib(32)));
+    assert_eq!(
+        task.resources.to_string(),
+        "cpu=x86:4.. mem=16GB..32GB disk=200GB.. gpu=H100:80GB:2"
+    );
+    assert_eq!(task.max_duration, Some(Duration::from_secs(7_200)));
+    assert_eq!(task.stop_duration, Some(Duration::from_secs(30)));
+    assert_eq!(task.priority, 70);
+    let retry = task.retry.unwrap();
+    assert!(retry.on_no_capacity && !retry.on_interruption && retry.on_error);
+    assert_eq!(retry.duration_s, Some(86_400));
+    assert_eq!(task.working_dir.as_deref(), Some("/data"));
+    assert_eq!(task.shell, Shell("/bin/sh".into()));
+    let project = Some("other".to_owned());
+    let name = "big".to_owned();
+    assert_eq!(task.fleets[1], FleetName { project, name });
+    assert_eq!(task.tags["team"], "vision");
+}
+
+#[test]
+fn what_is_not_said_has_dstacks_defaults() {
+    let task = task("type: task\ncommands:\n- hostname\n");
+    let expected = Task { commands: vec!["hostname".into()], ..Task::default() };
+    assert_eq!(task, expected);
+    let summary = task.resources.to_string();
+    assert_eq!(summary, "cpu=2.. mem=8GB.. disk=100GB..");
+    assert_eq!(task.resources.gpu, None);
+    assert_eq!(task.stop_duration, Some(Duration::from_secs(300)));
+    assert_eq!((task.nodes, task.priority), (1, 0));
+}
+
+#[test]
+fn a_bare_amount_is_exact_and_dots_open_it() {
+    let cases = [
+        ("{cpu: 4}", "cpu=4 mem=8GB.. disk=100GB.."),
+        ("{cpu: '4..8'}", "cpu=4..8 mem=8GB.. disk=100GB.."),
+        ("{cpu: ..8}", "cpu=0..8 mem=8GB.. disk=100GB.."),
+        ("{cpu: arm}", "cpu=arm:2.. mem=8GB.. disk=100GB.."),
+        ("{cpu: {arch: arm, count: 4}}", "cpu=arm:4 mem=8GB.. disk=100GB.."),
+        ("{cpu: {min: 2, max: 4}}", "cpu=2..4 mem=8GB.. disk=100GB.."),
+        ("{memory: 16}", "cpu=2.. mem=16GB disk=100GB.."),
+        ("{memory: 512MB..}", "cpu=2.. mem=512MB.. disk=100GB.."),
+        ("{memory: {min: 8}}", "cpu=2.. mem=8GB.. disk=100GB.."),
+        ("{disk: {size: 1TB}}", "cpu=2.. mem=8GB.. disk=1024GB"),
+        ("{gpu: 0}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=0"),
+        ("{gpu: 24GB..}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=24GB..:1.."),
+        ("{gpu: amd:MI300X:8}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=amd:MI300X:8"),
+        (
+            "{gpu: {name: [A100, H100], memory: 80GB, count: {min: 1, max: 2}}}",
+            "cpu=2.. mem=8GB.. disk=100GB.. gpu=A100,H100:80GB:1..2",
+        ),
+        ("{gpu: {vendor: tpu}}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=google:1.."),
+        ("{shm_size: 8GB}", "cpu=2.. mem=8GB.. shm_size=8GB disk=100GB.."),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(resources(text).to_string(), expected, "{text}");
+    }
+    let gpu = resources("{gpu: {compute_capability: 8.0, total_memory: 160GB..}}").gpu.unwrap();
+    assert_eq!(gpu.compute_capability.as_deref(), Some("8.0"));
+    assert_eq!(gpu.total_memory, Some(Range::at_least(gib(160))));
+}
+
+#[test]
+fn durations_and_retries_can_be_switched_off() {
+    let hour = Some(Duration::from_secs(3_600));
+    let max = [
+        ("off", None),
+        ("'off'", None),
+        ("false", None),
+        ("true", None),
+        ("1 h", hour),
+        ("3600", hour),
+    ];
+    for (text, expected) in max {
+        let task = task_with(&format!("max_duration: {text}"));
+        assert_eq!(task.max_duration, expected, "{text}");
+    }
+    assert_eq!(task_with("stop_duration: off").stop_duration, None);
+    assert_eq!(task_with("retry: false").retry, None);
+    let retry = task_with("retry: true").retry.unwrap();
+    assert!(retry.on_no_capacity && retry.on_interruption && retry.on_error);
+    assert_eq!(retry.duration_s, Some(3_600));
+    let retry = task_with("retry: {duration: 4h}").retry.unwrap();
+    assert!(retry.on_error);
+    assert_eq!(retry.duration_s, Some(14_400));
+}
+
+#[test]
+fn env_may_be_a_mapping_and_keeps_the_text_as_written() {
+    let task = task_with("env: {A: '1', B: 2, C: 1.50, D: \"yes\", E: \"\"}");
+    let env = task.env.resolve(|_| None).unwrap();
+    let values: Vec<&str> = env.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["1", "2", "1.50", "yes", ""]);
+}
+
+#[test]
+fn a_variable_missing_at_the_client_is_named_with_its_place() {
+    let fault = task_with("env: [A, B]").env.resolve(|_| None).unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "3:7: `A` is to be taken from the environment, where it is not set: set it, or write `A=VALUE`"
+    );
+}
+
+#[test]
+fn what_has_no_effect_yet_is_kept_and_said() {
+    let loaded = load(
+        "type: task\ncommands: [x]\nports: [8080, '80:8080', '*:9000']\nspot_policy: auto\nresources: {shm_size: 8GB}\nidle_duration: off\nstartup_order: workers-first\nregions: []\n",
+    );
+    let said: Vec<String> = loaded.notices.iter().map(|n| n.to_string()).collect();
+    assert_eq!(
+        said,
+        [
+            "3:8: `ports`: ports are not forwarded yet",
+            "4:14: `spot_policy`: has no effect: every offer is one of this cluster's own nodes",
+            "5:23: `resources.shm_size`: has no effect without a container",
+            "7:16: `startup_order`: has no effect: all nodes of a run are started together",
+        ]
+    );
+    let Configuration::Task(task) = loaded.configuration;
+    let port = |local, of_run| Port { local, of_run };
+    let ports = [port(Some(8080), 8080), port(Some(80), 8080), port(None, 9000)];
+    assert_eq!(task.ports, ports);
+    assert_eq!(task.profile.spot_policy, Some(SpotPolicy::Auto));
+    assert_eq!(task.profile.idle_duration, Some(None));
+}
+
+#[test]
+fn what_would_change_what_runs_is_refused() {
+    let refused = TASK.iter().filter(|p| matches!(p.standing, Standing::Refused(_)));
+    for property in refused {
+        let line = refusal_with(&format!("{}: something", property.name));
+        let start = format!("{}: `{}`: ", property.name.len() + 3, property.name);
+        assert!(line.starts_with(&start), "{line}");
+        // A value that asks for nothing changes nothing.
+        task_with(&format!("{}: null", property.name));
+        task_with(&format!("{}: []", property.name));
+        task_with(&format!("{}: false", property.name));
+    }
+    assert_eq!(
+        refusal_with("image: pytorch/pytorch"),
+        "8: `image`: containers are not available yet: the commands run as processes of your own on the node"
+    );
+    let line = refusal("type: task\nstop_criteria: master-done\nnodes: 2\ncommands: [x]\n");
+    assert!(
+        line.starts_with("t.dstack.yml:2:16: `stop_criteria`: `master-done` is not available yet")
+    );
+    let alone = task_with("stop_criteria: master-done");
+    assert_eq!(alone.stop_criteria, StopCriteria::MasterDone);
+}
+
+#[test]
+fn no_property_that_acts_is_passed_over() {
+    let acting = TASK.iter().filter(|p| p.standing == Standing::Acts && p.name != "type");
+    for property in acting {
+        refusal_with(&format!("{}: {{x: {{y: []}}}}", property.name));
+    }
+}
+
+#[test]
+fn every_bad_value_gets_one_line_with_its_place_and_what_would_be_right() {
+    let cases = [
+        ("comands: [y]", "1: unknown property `comands`: did you mean `commands`?"),
+        ("frobnicate: 1", "1: unknown property `frobnicate`"),
+        (
+            "inactivity_duration: 2h",
+            "1: `inactivity_duration` is a property of dev-environment: a task has none",
+        ),
+        ("commands: [y]", "1: `commands` is given twice: it is already in line 2"),
+        ("nodes: 0", "8: `nodes`: invalid \"0\": expected a whole number, 1 or more"),
+        ("nodes: two", "8: `nodes`: invalid \"two\": expected a whole number, 1 or more"),
+        ("priority: 101", "11: `priority`: invalid \"101\": expected a whole number from 0 to 100"),
+        ("priority: [1]", "11: `priority`: invalid list: expected a whole number from 0 to 100"),
+        (
+            "name: Bad_Name!",
+            "7: `name`: invalid \"Bad_Name!\": expected a name of 2 to 41 lower-case letters",
+        ),
+        ("shell: zsh", "8: `shell`: invalid \"zsh\": expected sh, bash, or an absolute path"),
+        ("working_dir: data", "14: `working_dir`: invalid \"data\": expected an absolute path"),
+        ("max_duration: 1h30m", "15: `max_duration`: invalid duration \"1h30m\": expected"),
+        (
+            "retry: {on_events: [x]}",
+            "21: `retry.on_events[0]`: invalid \"x\": expected one of no-capacity, interruption, error",
+        ),
+        ("retry: {on_events: []}", "20: `retry.on_events`: invalid list: expected at least one of"),
+        (
+            "retry: {on_event: [error]}",
+            "9: unknown property `retry.on_event`: did you mean `on_events`?",
+        ),
+        ("resources: {gpus: 1}", "13: unknown property `resources.gpus`: did you mean `gpu`?"),
+        (
+            "resources: {gpu: 'A100:H100'}",
+            "18: `resources.gpu`: invalid GPU spec \"A100:H100\": expected one name",
+        ),
+        ("resources: {gpu: true}", "18: `resources.gpu`: invalid \"true\": expected a count"),
+        ("resources: {gpu: {foo: 1}}", "19: unknown property `resources.gpu.foo`"),
+        (
+            "resources: {gpu: {vendor: acme}}",
+            "27: `resources.gpu.vendor`: invalid GPU vendor \"acme\"",
+        ),
+        (
+            "resources: {gpu: {compute_capability: x}}",
+            "39: `resources.gpu.compute_capability`: invalid \"x\": expected a version such as 8.0",
+        ),
+        (
+            "resources: {cpu: 'mips:2'}",
+            "18: `resources.cpu`: invalid CPU \"mips:2\": expected the architecture x86 or arm",
+        ),
+        ("resources: {cpu: '4:8'}", "18: `resources.cpu`: invalid CPU \"4:8\": expected one count"),
+        (
+            "resources: {cpu: 'x86:arm'}",
+            "18: `resources.cpu`: invalid CPU \"x86:arm\": expected one architecture",
+        ),
+        ("resources: {cpu: '8..2'}", "18: `resources.cpu`: invalid CPU count \"8..2\""),
+        ("resources: {cpu: -1}", "18: `resources.cpu`: invalid CPU count \"-1\""),
+        (
+            "resources: {memory: 16G}",
+            "21: `resources.memory`: invalid memory size \"16G\": expected a number with MB, GB or TB",
+        ),
+        ("resources: {memory: ..}", "21: `resources.memory`: invalid size \"..\""),
+        (
+            "resources: {memory: {min: 8, max: 4}}",
+            "21: `resources.memory`: invalid mapping: expected `min` not above `max`",
+        ),
+        (
+            "resources: 4",
+            "12: `resources`: invalid \"4\": expected a mapping of cpu, memory, gpu, disk and shm_size",
+        ),
+        ("env: [1A=2]", "7: `env[0]`: invalid \"1A=2\": expected NAME=value or NAME"),
+        ("env: [A, A=2]", "10: `env.A` is given twice: it is already in line 3"),
+        ("env: {A: yes}", "10: `env.A`: invalid \"yes\": expected text: put the word in quotes"),
+        ("env: {A: }", "8: `env.A`: invalid \"\": expected text, or \"\" for an empty value"),
+        ("env: {A b: 1}", "7: `env`: invalid \"A b\": expected a name of letters"),
+        (
+            "env: {A: '${{ secrets.t }}'}",
+            "10: `env.A`: secrets and other `${{ }}` values are not available yet",
+        ),
+        ("fleets: [a/b/c]", "10: `fleets[0]`: invalid \"a/b/c\": expected NAME or PROJECT/NAME"),
+        ("tags: {a b: c}", "8: `tags`: invalid \"a b\": expected a tag of 1 to 60"),
+        ("backends: [aws]", "11: `backends`: no such backend here"),
+        (
+            "max_price: 0",
+            "12: `max_price`: invalid \"0\": expected a price in dollars an hour, above 0",
+        ),
+        ("ports: [70000]", "9: `ports[0]`: invalid \"70000\": expected a port"),
+        (
+            "utilization_policy: {min_gpu_utilization: 10, time_window: 1m}",
+            "60: `utilization_policy.time_window`: invalid \"1m\": expected 5m or more",
+        ),
+        (
+            "startup_order: last",
+            "16: `startup_order`: invalid \"last\": expected one of any, master-first, workers-first",
+        ),
+    ];
+    for (line, expected) in cases {
+        let message = refusal_with(line);
+        assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
+    }
+}
+
+#[test]
+fn commands_must_be_there_and_be_commands() {
+    let cases = [
+        (
+            "type: task\n",
+            "1:1: `commands` is missing: expected a list of one shell command or more",
+        ),
+        ("type: task\ncommands: []\n", "1:1: `commands` is missing"),
+        (
+            "type: task\ncommands: echo hi\n",
+            "2:11: `commands`: invalid \"echo hi\": expected a list of shell commands",
+        ),
+        (
+            "type: task\ncommands:\n  - echo a: b\n",
+            "3:5: `commands[0]`: invalid mapping: expected a shell command: put quotes",
+        ),
+        (
+            "type: task\ncommands:\n  -\n",
+            "3:4: `commands[0]`: invalid \"\": expected a shell command",
+        ),
+    ];
+    for (text, expected) in cases {
+        let message = refusal(text);
+        let expected = format!("t.dstack.yml:{expected}");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+}
+
+#[test]
+fn other_types_are_known_by_name_only() {
+    let cases = [
+        (
+            "type: service\nport: 80\n",
+            "1:7: type service is not supported yet: expected `type: task`",
+        ),
+        (
+            "name: x\ntype: dev-environment\n",
+            "2:7: type dev-environment is not supported yet: expected `type: task`",
+        ),
+        ("type: fleet\n", "1:7: type fleet is not supported yet: expected `type: task`"),
+        (
+            "type: tsk\n",
+            "1:7: `type`: invalid \"tsk\": expected one of task, dev-environment, service",
+        ),
+        ("name: x\n", "1:1: `type` is missing: expected `type: task`"),
+        ("- a\n", "1:1: not YAML"),
+        ("~\n", "1:1: the file is empty"),
+    ];
+    for (text, expected) in cases {
+        let message = refusal(text);
+        let expected = format!("t.dstack.yml:{expected}");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+}

@@ -1,0 +1,187 @@
+//! From a task's YAML to what the server is asked.
+
+use dstack::request::{Draft, RequestError, Submitter, draft, for_offers, is_same_run};
+use dstack::yaml::configuration::{Configuration, parse};
+use dstack::yaml::task::Task;
+use model::request::Patience;
+use model::run::LaunchKind;
+use model::time::Timestamp;
+use serde_json::{Value, json};
+
+fn task(lines: &str) -> Task {
+    let text = format!("type: task\ncommands: [make, make test]\n{lines}\n");
+    let loaded = parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let Configuration::Task(task) = loaded.configuration;
+    *task
+}
+
+fn try_drafted(lines: &str, now: Timestamp) -> Result<Draft, RequestError> {
+    let variable = |name: &str| match name {
+        "HOME" => Some("/home/ada".to_owned()),
+        "PATH" => Some("/bin".to_owned()),
+        "TOKEN" => Some("of-the-client".to_owned()),
+        _ => None,
+    };
+    let submitter = Submitter {
+        now,
+        random: 0,
+        work_dir: "/home/ada/src",
+        file: Some("/home/ada/src/task.yml".into()),
+        submit_line: "sluice apply -f task.yml".into(),
+        host: "login".into(),
+        session: 7,
+        umask: 0o027,
+        variable: &variable,
+    };
+    draft(&task(lines), &submitter)
+}
+
+fn drafted(lines: &str) -> Draft {
+    try_drafted(lines, Timestamp::from_secs(1_000)).unwrap_or_else(|e| panic!("{lines}: {e}"))
+}
+
+#[test]
+fn amounts_are_ranges_and_what_is_unsaid_is_dstacks() {
+    const GIB: u64 = 1 << 30;
+    let gpu = |count: Value, kinds: Value| json!([{"per": "node", "name": "gpu", "kinds": kinds, "count": count}]);
+    let table = [
+        ("", "/cpus_per_task", json!({"min": 2})),
+        ("", "/memory", json!({"per_node": {"min": 8 * GIB}})),
+        ("", "/gres", Value::Null),
+        ("", "/disk", Value::Null),
+        ("", "/nodes", json!({"min": 1, "max": 1})),
+        ("", "/tasks_per_node", json!(1)),
+        ("", "/grant", json!("offer")),
+        ("", "/partitions", Value::Null),
+        ("nodes: 2", "/nodes", json!({"min": 2, "max": 2})),
+        ("resources: {cpu: 4}", "/cpus_per_task", json!({"min": 4, "max": 4})),
+        ("resources: {cpu: 4..8}", "/cpus_per_task", json!({"min": 4, "max": 8})),
+        ("resources: {cpu: ..8}", "/cpus_per_task", json!({"min": 1, "max": 8})),
+        (
+            "resources: {memory: 1GB..2GB}",
+            "/memory",
+            json!({"per_node": {"min": GIB, "max": 2 * GIB}}),
+        ),
+        ("resources: {gpu: 'H100:2'}", "/gres", gpu(json!({"min": 2, "max": 2}), json!(["H100"]))),
+        (
+            "resources: {gpu: 'A100,H100:1..4'}",
+            "/gres",
+            gpu(json!({"min": 1, "max": 4}), json!(["A100", "H100"])),
+        ),
+        ("resources: {gpu: 0}", "/gres", Value::Null),
+        ("resources: {gpu: 0..4}", "/gres", Value::Null),
+        ("resources: {gpu: '24GB..'}", "/gres/0/device_memory", json!({"min": 24 * GIB})),
+        (
+            "resources: {gpu: {count: 2, total_memory: 80GB..160GB}}",
+            "/gres/0/device_memory",
+            json!({"min": 40 * GIB, "max": 80 * GIB}),
+        ),
+        (
+            "resources: {gpu: {count: 2, memory: 24GB, total_memory: 80GB..}}",
+            "/gres/0/device_memory",
+            json!({"min": 40 * GIB, "max": 24 * GIB}),
+        ),
+        ("resources: {disk: 10GB..}", "/disk", json!(10 * GIB)),
+        ("fleets: [a, main/b]", "/partitions", json!(["a", "b"])),
+        ("fleets: [static]", "/partitions", Value::Null),
+        ("", "/time_limit", json!("Unlimited")),
+        ("max_duration: off", "/time_limit", json!("Unlimited")),
+        ("max_duration: 1h", "/time_limit", json!({"Minutes": 60})),
+        ("max_duration: 61s", "/time_limit", json!({"Minutes": 2})),
+        ("", "/patience", json!("now")),
+        ("retry: false", "/patience", json!("now")),
+        ("retry: true", "/patience", json!({"until": 4_600_000})),
+        ("retry: {on_events: [error]}", "/patience", json!("now")),
+        (
+            "retry: {on_events: [no-capacity], duration: 2h}",
+            "/patience",
+            json!({"until": 8_200_000}),
+        ),
+    ];
+    for (lines, pointer, expected) in table {
+        let draft = drafted(lines);
+        let request = serde_json::to_value(draft.submission.spec.request()).expect("JSON");
+        let found = request.pointer(pointer).cloned().unwrap_or_default();
+        assert_eq!(found, expected, "{lines}: {pointer}");
+    }
+}
+
+#[test]
+fn the_run_is_named_placed_and_started_as_the_file_says() {
+    let draft = drafted("name: train\nworking_dir: /data\npriority: 70\ntags: {team: a, x: b}");
+    let spec = &draft.submission.spec;
+    assert_eq!(spec.name, "train");
+    assert_eq!(spec.launch.kind, LaunchKind::Task);
+    assert_eq!(spec.launch.work_dir, "/data");
+    assert_eq!(spec.launch.umask, 0o027);
+    assert_eq!(spec.dstack_priority, Some(70));
+    assert_eq!(spec.comment.as_deref(), Some("team=a,x=b"));
+    assert!(spec.owner.name.is_empty(), "the server says who asks");
+    let script = draft.submission.script.expect("a script");
+    assert!(script.starts_with("#!/bin/bash\n") && script.contains("make test"), "{script}");
+
+    let unnamed = drafted("");
+    assert!(dstack::name::is_valid(&unnamed.submission.spec.name));
+    assert_eq!(unnamed.submission.spec.launch.work_dir, "/home/ada/src");
+}
+
+#[test]
+fn only_a_little_of_the_clients_environment_goes_along() {
+    let text = |lines| drafted(lines).submission.environment.expect("an environment");
+    assert_eq!(text(""), "HOME=/home/ada\0PATH=/bin\0");
+    let own = text("env: [TOKEN, A=b=c, PATH=/opt]");
+    assert_eq!(own, "HOME=/home/ada\0TOKEN=of-the-client\0A=b=c\0PATH=/opt\0");
+}
+
+#[test]
+fn what_cannot_be_asked_is_one_line() {
+    let table = [
+        ("env: [MISSING]", "`MISSING` is to be taken from the environment"),
+        ("fleets: [other/a]", "fleet other/a: there is one project here, main: expected a"),
+    ];
+    for (lines, expected) in table {
+        let error = try_drafted(lines, Timestamp::default()).expect_err(lines).to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn what_is_not_checked_is_said() {
+    let table = [
+        ("resources: {cpu: x86}", "resources.cpu"),
+        ("resources: {gpu: nvidia}", "vendor"),
+        ("resources: {gpu: {compute_capability: 8.0}}", "compute_capability"),
+        ("resources: {gpu: {count: 1.., total_memory: 80GB}}", "total_memory"),
+        ("retry: true", "retry"),
+        ("stop_duration: 10s", "stop_duration"),
+    ];
+    for (lines, word) in table {
+        let notices = drafted(lines).notices;
+        assert!(notices.len() == 1 && notices[0].contains(word), "{lines}: {notices:?}");
+    }
+    let quiet = "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}";
+    assert_eq!(drafted(quiet).notices, [""; 0]);
+}
+
+#[test]
+fn offers_are_asked_for_without_hurry() {
+    let submission = drafted("").submission;
+    assert_eq!(submission.spec.request().patience, Patience::Now);
+    assert_eq!(for_offers(&submission).spec.request().patience, Patience::Forever);
+}
+
+#[test]
+fn a_run_is_the_same_whoever_asks_and_whenever() {
+    let spec = |lines, secs| {
+        let draft = try_drafted(lines, Timestamp::from_secs(secs)).expect(lines);
+        draft.submission.spec
+    };
+    let first = spec("name: train\nretry: true", 1_000);
+    let mut later = spec("name: train\nretry: true", 2_000);
+    later.owner.name = "ada".into();
+    later.submit_host = "elsewhere".into();
+    assert!(is_same_run(&first, &later));
+    for other in ["name: train\nretry: true\npriority: 1", "name: train\nretry: true\nnodes: 2"] {
+        assert!(!is_same_run(&first, &spec(other, 1_000)), "{other}");
+    }
+}

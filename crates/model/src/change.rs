@@ -1,0 +1,107 @@
+//! What may be changed, and which jobs are meant: the vocabulary of `scontrol`, `scancel`, `squeue`.
+
+use crate::amount::Bytes;
+use crate::array::IndexSet;
+use crate::constraint::Constraint;
+use crate::dependency::Dependency;
+use crate::id::JobId;
+use crate::partition::PartitionState;
+use crate::range::Range;
+use crate::request::GresRequest;
+use crate::run::{Hold, JobState};
+use crate::time::{TimeLimit, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// `12`, `12_3`, `12_[1-5]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRef {
+    pub id: JobId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<IndexSet>,
+}
+
+impl JobRef {
+    pub fn whole(id: JobId) -> Self {
+        Self { id, tasks: None }
+    }
+}
+
+/// Empty lists do not filter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobFilter {
+    pub jobs: Vec<JobRef>,
+    pub users: Vec<String>,
+    pub accounts: Vec<String>,
+    pub partitions: Vec<String>,
+    pub names: Vec<String>,
+    pub qos: Vec<String>,
+    pub nodes: Vec<String>,
+    /// Empty: what has not ended. `all_states` lifts that.
+    pub states: Vec<JobState>,
+    pub all_states: bool,
+}
+
+/// What `scontrol` may do to a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobChange {
+    Hold { by: Hold },
+    Release,
+    Requeue { hold: bool },
+    Suspend,
+    Resume,
+    Fields(Vec<JobField>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobField {
+    TimeLimit(TimeLimit),
+    Name(String),
+    Partition(Vec<String>),
+    Qos(String),
+    Account(String),
+    Priority(u64),
+    Nice(i32),
+    Comment(String),
+    Begin(Timestamp),
+    Deadline(Timestamp),
+    Dependency(Option<Dependency>),
+    Nodes(Range<u32>),
+    Tasks(u32),
+    CpusPerTask(u32),
+    MemoryPerNode(Bytes),
+    MemoryPerCpu(Bytes),
+    Gres(Vec<GresRequest>),
+    Features(Option<Constraint>),
+    NodeList(Vec<String>),
+    Exclude(Vec<String>),
+    ArrayThrottle(Option<u32>),
+    Requeue(bool),
+    WorkDir(String),
+    Stdout(String),
+    Stderr(String),
+    Wckey(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeChange {
+    Drain { reason: String },
+    Undrain,
+    Down { reason: String },
+    Fail { reason: String },
+    Resume,
+    Reason(String),
+    Weight(u32),
+    Features(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionChange {
+    State(PartitionState),
+    MaxTime(TimeLimit),
+    Default(bool),
+}

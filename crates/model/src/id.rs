@@ -1,0 +1,121 @@
+//! Names and numbers by which things are told apart.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Slurm's job number; an array task that has left the pending state has one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub u32);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A run's identity: dstack's UUID. Random bits come in with the command that makes the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(pub u128);
+
+impl RunId {
+    /// A version-4 UUID from 128 random bits.
+    pub fn from_random(bits: u128) -> Self {
+        let version = (bits & !(0xf << 76)) | (0x4 << 76);
+        Self((version & !(0x3 << 62)) | (0x2 << 62))
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let v = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            v >> 96,
+            (v >> 80) & 0xffff,
+            (v >> 64) & 0xffff,
+            (v >> 48) & 0xffff,
+            v & 0xffff_ffff_ffff
+        )
+    }
+}
+
+impl FromStr for RunId {
+    type Err = crate::grammar::GrammarError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let hex: String = s.chars().filter(|c| *c != '-').collect();
+        let bits = (hex.len() == 32).then(|| u128::from_str_radix(&hex, 16).ok()).flatten();
+        bits.map(Self).ok_or_else(|| crate::grammar::GrammarError {
+            what: "run id",
+            value: s.to_string(),
+            expected: "a UUID".to_string(),
+        })
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// One step of a job: the batch script, the shell of an allocation, or an `srun`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepId {
+    Batch,
+    Extern,
+    Interactive,
+    Number(u32),
+}
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch => f.write_str("batch"),
+            Self::Extern => f.write_str("extern"),
+            Self::Interactive => f.write_str("interactive"),
+            Self::Number(n) => n.fmt(f),
+        }
+    }
+}
+
+/// The content address of a script or an environment: SHA-256, as hex.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BlobRef(pub String);
+
+/// One launch of one job: the pair that every order and report carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AttemptId {
+    pub job: JobId,
+    /// Counts from 1; Slurm's restart count is one less.
+    pub number: u32,
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.job, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_id_reads_back_as_the_uuid_it_prints() {
+        let id = RunId::from_random(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(id.to_string(), "01234567-89ab-4def-8123-456789abcdef");
+        assert_eq!(id.to_string().parse::<RunId>().unwrap(), id);
+        assert!("nonsense".parse::<RunId>().is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! The words of the domain and their grammars. No I/O, no clock, no randomness.
+//!
+//! `Request` (asked) → `Allocation` (granted) → `Limits` (enforced) → `Usage` (used): one road.
+
+pub mod account;
+pub mod allocation;
+pub mod amount;
+pub mod array;
+pub mod change;
+pub mod constraint;
+pub mod cpuset;
+pub mod dependency;
+pub mod filename;
+pub mod fleet;
+pub mod gpu;
+pub mod grammar;
+pub mod gres;
+pub mod hostlist;
+pub mod id;
+pub mod limits;
+pub mod node;
+pub mod partition;
+pub mod principal;
+pub mod range;
+pub mod reason;
+pub mod record;
+pub mod request;
+pub mod reservation;
+pub mod run;
+pub mod time;
+pub mod tres;
+pub mod when;

@@ -1,0 +1,158 @@
+//! Partitions: views over nodes, with policy. Views overlap.
+
+use crate::amount::Bytes;
+use crate::time::TimeLimit;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Partition {
+    pub name: String,
+    pub nodes: Vec<String>,
+    #[serde(default)]
+    pub default: bool,
+    #[serde(default)]
+    pub state: PartitionState,
+    #[serde(default = "unlimited")]
+    pub max_time: TimeLimit,
+    /// None: `max_time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_time: Option<TimeLimit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_nodes: Option<u32>,
+    #[serde(default)]
+    pub min_nodes: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpus_per_node: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_memory: Option<DefaultMemory>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<DefaultMemory>,
+    #[serde(default = "one")]
+    pub priority_tier: u32,
+    #[serde(default = "one")]
+    pub priority_job_factor: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+    #[serde(default)]
+    pub allow_accounts: Access,
+    #[serde(default)]
+    pub allow_groups: Access,
+    #[serde(default)]
+    pub allow_qos: Access,
+    #[serde(default)]
+    pub hidden: bool,
+    #[serde(default)]
+    pub root_only: bool,
+    #[serde(default)]
+    pub disable_root_jobs: bool,
+    #[serde(default)]
+    pub exclusive_user: bool,
+    #[serde(default)]
+    pub least_loaded: bool,
+    #[serde(default)]
+    pub require_reservation: bool,
+    #[serde(default)]
+    pub over_subscribe: OverSubscribe,
+    #[serde(default)]
+    pub grace_time_s: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempt_mode: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_time_limit: Option<TimeLimit>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub billing_weights: BTreeMap<String, f64>,
+}
+
+fn unlimited() -> TimeLimit {
+    TimeLimit::Unlimited
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Partition {
+    /// A partition over these nodes, with Slurm's defaults for everything else.
+    pub fn over(name: &str, nodes: Vec<String>) -> Self {
+        Self {
+            name: name.to_string(),
+            nodes,
+            default: false,
+            state: PartitionState::Up,
+            max_time: TimeLimit::Unlimited,
+            default_time: None,
+            max_nodes: None,
+            min_nodes: 0,
+            max_cpus_per_node: None,
+            default_memory: None,
+            max_memory: None,
+            priority_tier: 1,
+            priority_job_factor: 1,
+            qos: None,
+            allow_accounts: Access::All,
+            allow_groups: Access::All,
+            allow_qos: Access::All,
+            hidden: false,
+            root_only: false,
+            disable_root_jobs: false,
+            exclusive_user: false,
+            least_loaded: false,
+            require_reservation: false,
+            over_subscribe: OverSubscribe::No,
+            grace_time_s: 0,
+            preempt_mode: None,
+            over_time_limit: None,
+            billing_weights: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionState {
+    #[default]
+    Up,
+    /// Takes submits, starts nothing.
+    Down,
+    /// Takes no submits, runs what it has.
+    Drain,
+    Inactive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DefaultMemory {
+    PerCpu(Bytes),
+    PerNode(Bytes),
+    PerGpu(Bytes),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    #[default]
+    All,
+    Only(Vec<String>),
+    Except(Vec<String>),
+}
+
+impl Access {
+    pub fn admits(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|n| n == name),
+            Self::Except(names) => !names.iter().any(|n| n == name),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverSubscribe {
+    #[default]
+    No,
+    Exclusive,
+    Yes(u32),
+    Force(u32),
+}

@@ -1,0 +1,171 @@
+//! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
+
+use crate::id::JobId;
+use crate::tres::TresKind;
+use serde::{Deserialize, Serialize};
+
+/// Why a job waits (or how it came to end).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    #[default]
+    None,
+    /// Its turn has come, the resources are not free.
+    Resources,
+    /// Others are before it.
+    Priority,
+    Dependency,
+    DependencyNeverSatisfied,
+    BeginTime,
+    HeldByUser,
+    HeldByAdmin,
+    ArrayTaskLimit,
+    PartitionNodeLimit,
+    PartitionTimeLimit,
+    PartitionDown,
+    PartitionInactive,
+    /// Named nodes that cannot be had now.
+    RequiredNodesUnavailable {
+        nodes: Vec<String>,
+    },
+    /// Every node that could hold it is down, drained or kept for a higher tier.
+    NodesDown,
+    Licenses,
+    Reservation,
+    BadConstraints,
+    InvalidAccount,
+    InvalidQos,
+    Limit(Limit),
+    /// The launch failed on a node; the job is held after a requeue.
+    LaunchFailed,
+    NonZeroExit,
+    TimeLimit,
+    OutOfMemory,
+    NodeFail,
+    Deadline,
+    NoCapacity,
+    /// Not looked at yet.
+    NotPlanned,
+}
+
+/// A limit that holds a job back: whose, of what, how much of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Limit {
+    pub scope: LimitScope,
+    pub kind: LimitKind,
+    /// The QOS or association that carries the limit.
+    pub holder: String,
+    pub limit: u64,
+    pub in_use: u64,
+    pub asked: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitScope {
+    QosPerUser,
+    QosPerJob,
+    QosPerAccount,
+    QosGroup,
+    AssociationPerJob,
+    AssociationGroup,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    Tres(TresKind),
+    Jobs,
+    SubmitJobs,
+    Wall,
+}
+
+/// Why a command changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    #[error("partition {0} does not exist")]
+    UnknownPartition(String),
+    #[error("no default partition is configured")]
+    NoDefaultPartition,
+    #[error("partition {0} takes no jobs")]
+    PartitionNotAvailable(String),
+    #[error("user or group may not use partition {0}")]
+    PartitionAccess(String),
+    #[error("node {0} does not exist")]
+    UnknownNode(String),
+    #[error("no node can ever satisfy the request: {0}")]
+    NodeConfiguration(NeverFits),
+    #[error("feature {0} is on no node")]
+    UnknownFeature(String),
+    #[error("generic resource {0} is not configured")]
+    UnknownGres(String),
+    #[error("account {0:?} cannot be used")]
+    InvalidAccount(Option<String>),
+    #[error("QOS {0} cannot be used")]
+    InvalidQos(String),
+    #[error("reservation {0} cannot be used")]
+    InvalidReservation(String),
+    #[error("the dependency cannot be read or names itself")]
+    InvalidDependency,
+    #[error("the array specification cannot be used")]
+    InvalidArray,
+    #[error("the time limit is beyond the partition's")]
+    TimeLimit,
+    #[error("more nodes than the partition gives to one job")]
+    NodeCount,
+    #[error("job {0} does not exist")]
+    UnknownJob(String),
+    #[error("job {0} has ended")]
+    JobEnded(JobId),
+    #[error("job {0} is not pending")]
+    JobNotPending(JobId),
+    #[error("job {0} is not running")]
+    JobNotRunning(JobId),
+    #[error("step {0} does not exist")]
+    UnknownStep(String),
+    #[error("job {0} cannot be requeued")]
+    NotRequeueable(JobId),
+    #[error("access denied")]
+    AccessDenied,
+    #[error("{key} cannot be updated")]
+    UpdateNotSupported { key: String },
+    #[error("{what}: {value:?} is not valid: {expected}")]
+    InvalidValue { what: String, value: String, expected: String },
+    #[error("the limit of {limit} jobs is reached")]
+    TooManyJobs { limit: u64 },
+    #[error("a submit limit is reached")]
+    SubmitLimit(Limit),
+    #[error("begin or deadline lies in the past")]
+    DeadlineImpossible,
+    #[error("resources are not available now")]
+    NoCapacityNow,
+    #[error("the server's disk is full: {0}")]
+    DiskFull(String),
+    #[error("{what} {name} does not exist")]
+    UnknownThing { what: String, name: String },
+    #[error("{what} {name} exists already")]
+    AlreadyExists { what: String, name: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The constraint which no node of the partition meets.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum NeverFits {
+    #[error("{asked} CPUs on one node, the largest has {most}")]
+    Cpus { asked: u64, most: u64 },
+    #[error("{asked_mib} MiB of memory on one node, the largest has {most_mib}")]
+    Memory { asked_mib: u64, most_mib: u64 },
+    #[error("{asked} of {name} on one node, the largest has {most}")]
+    Gres { name: String, asked: u64, most: u64 },
+    #[error("{asked} nodes, the partition has {most} that fit")]
+    Nodes { asked: u64, most: u64 },
+    #[error("the features {0} are on no node")]
+    Features(String),
+    #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
+    Disk { asked_mib: u64, most_mib: u64 },
+    #[error("the nodes named cannot hold it")]
+    NamedNodes,
+}

@@ -1,0 +1,117 @@
+//! The books' entry for a job's attempt: what `sacct` shows of it, after and while it lives.
+
+use crate::id::{BlobRef, JobId, RunId, StepId};
+use crate::change::JobRef;
+use crate::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
+use crate::time::{TimeLimit, Timestamp};
+use crate::tres::Tres;
+use serde::{Deserialize, Serialize};
+
+/// One attempt of one job. `(job, attempt)` is its key: writing it twice changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    pub job: JobId,
+    /// Counts from 1; a job that waits has the number that its next start would have.
+    pub attempt: u32,
+    pub run: RunId,
+    pub array_job: Option<JobId>,
+    pub array_task: Option<u32>,
+    /// The pending indices of an array that is still waiting, as squeue prints them.
+    pub array_pending: Option<String>,
+    pub name: String,
+    pub user: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub group: String,
+    pub account: String,
+    pub partition: String,
+    pub qos: String,
+    pub state: RecordState,
+    pub exit: ExitStatus,
+    pub derived_exit: ExitStatus,
+    pub submit: Timestamp,
+    pub eligible: Option<Timestamp>,
+    pub start: Option<Timestamp>,
+    pub end: Option<Timestamp>,
+    pub suspended_s: u64,
+    pub time_limit: TimeLimit,
+    pub nodes: Vec<String>,
+    pub node_count: u32,
+    pub cpus: u32,
+    pub tasks: u32,
+    pub req_cpus: u32,
+    pub req_nodes: u32,
+    /// `8G`, `1000Mc` … as asked: MiB and what it was per.
+    pub req_mem: String,
+    pub req_tres: Tres,
+    pub alloc_tres: Tres,
+    pub priority: u64,
+    pub restarts: u32,
+    pub work_dir: String,
+    pub submit_line: String,
+    pub comment: Option<String>,
+    pub wckey: Option<String>,
+    pub reservation: Option<String>,
+    pub constraint: Option<String>,
+    pub reason: String,
+    pub kind: LaunchKind,
+    pub script: Option<BlobRef>,
+    pub environment: Option<BlobRef>,
+    pub usage: Usage,
+    pub steps: Vec<StepRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRecord {
+    pub id: StepId,
+    pub name: String,
+    pub state: RecordState,
+    pub exit: ExitStatus,
+    pub start: Timestamp,
+    pub end: Option<Timestamp>,
+    pub nodes: Vec<String>,
+    pub cpus: u32,
+    pub tasks: u32,
+    pub usage: Usage,
+    pub submit_line: String,
+}
+
+/// Where the attempt stands in the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordState {
+    Pending,
+    Running,
+    Suspended,
+    Ended(Outcome),
+}
+
+/// Which ended and living attempts `sacct` wants.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistoryFilter {
+    #[serde(default)]
+    pub jobs: Vec<JobRef>,
+    #[serde(default)]
+    pub users: Vec<String>,
+    #[serde(default)]
+    pub accounts: Vec<String>,
+    #[serde(default)]
+    pub partitions: Vec<String>,
+    #[serde(default)]
+    pub names: Vec<String>,
+    #[serde(default)]
+    pub qos: Vec<String>,
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    #[serde(default)]
+    pub states: Vec<JobState>,
+    #[serde(default)]
+    pub from: Option<Timestamp>,
+    #[serde(default)]
+    pub until: Option<Timestamp>,
+    /// Also the attempts before the last (`-D`).
+    #[serde(default)]
+    pub duplicates: bool,
+    #[serde(default)]
+    pub limit: Option<u32>,
+}

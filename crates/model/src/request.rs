@@ -1,0 +1,223 @@
+//! What was asked, in both languages: every amount is a range.
+
+use crate::amount::Bytes;
+use crate::constraint::Constraint;
+use crate::range::Range;
+use crate::time::{TimeLimit, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The demand of one component of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// Any one of these; empty means the default partition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<String>,
+    pub nodes: Range<u32>,
+    /// Whether `nodes` was said, or follows from tasks and what fits.
+    #[serde(default)]
+    pub nodes_given: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_per_node: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_per_socket: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_per_core: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_per_gpu: Option<u32>,
+    pub cpus_per_task: Range<u32>,
+    /// Whether `-c` was said: Slurm sets SLURM_CPUS_PER_TASK only then.
+    #[serde(default)]
+    pub cpus_per_task_given: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_per_gpu: Option<u32>,
+    /// `--mincpus`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_per_node: Option<u32>,
+    pub memory: Memory,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gres: Vec<GresRequest>,
+    /// Local scratch, `--tmp` and dstack's `disk`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
+    /// All of these (`-w`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_list: Vec<String>,
+    /// None of these (`-x`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    #[serde(default)]
+    pub sharing: Sharing,
+    #[serde(default)]
+    pub overcommit: bool,
+    #[serde(default)]
+    pub contiguous: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads_per_core: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets_per_node: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores_per_socket: Option<u32>,
+    /// None: the partition's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<TimeLimit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_min: Option<TimeLimit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    #[serde(default)]
+    pub patience: Patience,
+    #[serde(default)]
+    pub grant: Grant,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub licenses: Vec<(String, u32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<Switches>,
+}
+
+impl Default for Request {
+    /// One task of one CPU on one node, with the partition's memory and time.
+    fn default() -> Self {
+        Self {
+            partitions: Vec::new(),
+            nodes: Range::exactly(1),
+            nodes_given: false,
+            tasks: None,
+            tasks_per_node: None,
+            tasks_per_socket: None,
+            tasks_per_core: None,
+            tasks_per_gpu: None,
+            cpus_per_task: Range::exactly(1),
+            cpus_per_task_given: false,
+            cpus_per_gpu: None,
+            cpus_per_node: None,
+            memory: Memory::Default,
+            gres: Vec::new(),
+            disk: None,
+            constraint: None,
+            node_list: Vec::new(),
+            exclude: Vec::new(),
+            sharing: Sharing::default(),
+            overcommit: false,
+            contiguous: false,
+            threads_per_core: None,
+            sockets_per_node: None,
+            cores_per_socket: None,
+            time_limit: None,
+            time_min: None,
+            begin: None,
+            deadline: None,
+            patience: Patience::default(),
+            grant: Grant::default(),
+            licenses: Vec::new(),
+            reservation: None,
+            switches: None,
+        }
+    }
+}
+
+impl Request {
+    /// The number of tasks the job is for, before anything is placed.
+    pub fn task_count(&self) -> u32 {
+        match (self.tasks, self.tasks_per_node) {
+            (Some(n), _) => n,
+            (None, Some(per_node)) => per_node.saturating_mul(self.nodes.min),
+            (None, None) => self.nodes.min,
+        }
+    }
+
+    /// The CPUs that the job asks for at least.
+    pub fn cpu_count(&self) -> u32 {
+        if self.overcommit {
+            return self.nodes.min;
+        }
+        self.task_count().saturating_mul(self.cpus_per_task.min)
+    }
+}
+
+/// How memory was asked for. Slurm's `--mem=16G` is the range `16G..16G`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// Nothing said: `DefMemPer*`, or the node's memory over its cores.
+    Default,
+    PerNode(Range<Bytes>),
+    PerCpu(Bytes),
+    PerGpu(Bytes),
+    /// `--mem=0`
+    WholeNode,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct GresRequest {
+    pub per: Per,
+    /// `gpu`, `fpga`, …
+    pub name: String,
+    /// Any one of these kinds, without regard to case; empty means any kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+    pub count: Range<u64>,
+    /// dstack's `gpu: 24GB..`: the memory that each device must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<Range<Bytes>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    Node,
+    Job,
+    Task,
+    Socket,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Beside others, on resources of its own.
+    #[default]
+    Share,
+    /// `--exclusive`: whole nodes.
+    Node,
+    /// `--exclusive=user`: nodes that run only this user's jobs.
+    User,
+    /// `--oversubscribe`: may share the very same resources where the partition lets it.
+    Oversubscribe,
+}
+
+/// How long the request waits when it cannot start at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Patience {
+    #[default]
+    Forever,
+    /// Ends as failed if it has not started by then.
+    Until(Timestamp),
+    /// At once or never: `srun -I`, a dstack run without `retry`.
+    Now,
+}
+
+/// What the dialect is granted within its ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// Slurm: what was asked, the lower end of each range.
+    #[default]
+    Asked,
+    /// dstack: an offer, the smallest share of the host's blocks that satisfies the ranges.
+    Offer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Switches {
+    pub count: u32,
+    #[serde(default)]
+    pub wait_s: Option<u32>,
+}

@@ -1,0 +1,352 @@
+//! Run, job, component, attempt, array task, step: the things that are run.
+
+use crate::allocation::Allocation;
+use crate::dependency::Dependency;
+use crate::id::{BlobRef, JobId, RunId, StepId};
+use crate::principal::Principal;
+use crate::request::Request;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What was submitted, and never changes by running: shared by all tasks of an array.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub name: String,
+    pub owner: Principal,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+    /// A gang: started together or not at all. Slurm's heterogeneous job has several.
+    pub components: Vec<Component>,
+    pub launch: Launch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency: Option<Dependency>,
+    #[serde(default)]
+    pub kill_on_invalid_dependency: bool,
+    /// Subtracted from the priority.
+    #[serde(default)]
+    pub nice: i32,
+    /// dstack's 0–100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dstack_priority: Option<u8>,
+    /// `--requeue`: a node's failure makes a new attempt.
+    pub requeue: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<SignalBefore>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wckey: Option<String>,
+    /// The command line that made it, as `scontrol show job` and `sacct` print it.
+    #[serde(default)]
+    pub submit_line: String,
+    /// The host and session that submitted: `AllocNode:Sid`.
+    #[serde(default)]
+    pub submit_host: String,
+    #[serde(default)]
+    pub submit_sid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Mail>,
+}
+
+impl JobSpec {
+    pub fn request(&self) -> &Request {
+        &self.components[0].request
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Component {
+    pub request: Request,
+}
+
+/// What is started when the allocation is there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Launch {
+    pub kind: LaunchKind,
+    /// The script, by content; none for an allocation that a client holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<BlobRef>,
+    /// The environment, by content: `NAME=value` ended by NUL each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<BlobRef>,
+    /// The script's own arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    pub work_dir: String,
+    /// The script's path as submitted (`Command=`); none for `--wrap` and standard input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Output patterns; none means the dialect's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    #[serde(default)]
+    pub append_output: bool,
+    #[serde(default = "default_umask")]
+    pub umask: u32,
+    /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rlimits: Vec<(String, u64)>,
+}
+
+fn default_umask() -> u32 {
+    0o022
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchKind {
+    /// `sbatch`: the script on the first node.
+    Batch,
+    /// `salloc` and `srun`: a client holds the allocation and starts steps.
+    Interactive,
+    /// A dstack task: the commands on every node of the gang.
+    Task,
+}
+
+/// dstack's `retry`: which ends make a new attempt, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Retry {
+    #[serde(default)]
+    pub on_no_capacity: bool,
+    #[serde(default)]
+    pub on_interruption: bool,
+    #[serde(default)]
+    pub on_error: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_s: Option<u64>,
+}
+
+/// `--signal=[B:]SIG[@seconds]`: sent that long before the time limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SignalBefore {
+    pub signal: i32,
+    pub before_s: u32,
+    /// To the batch shell only.
+    pub batch_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mail {
+    pub types: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// A run owns jobs: one for `sbatch`, many for an array, a gang for a dstack task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub id: RunId,
+    pub name: String,
+    pub kind: RunKind,
+    pub owner: String,
+    /// The job, or the record that holds an array's pending indices.
+    pub job: JobId,
+    /// All tasks of an array, as submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<crate::array::IndexSet>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    Batch,
+    Array,
+    Interactive,
+    Task,
+}
+
+/// Who holds a job back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    User,
+    Admin,
+}
+
+/// Which task of which array a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ArrayTask {
+    pub array: JobId,
+    pub index: u32,
+}
+
+/// One launch of a job on its allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counts from 1; durable before the order goes out.
+    pub number: u32,
+    pub allocation: Allocation,
+    pub start: Timestamp,
+    /// When the time limit ends it; none without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_limit: Option<Timestamp>,
+    /// Nodes that still hold a part of it.
+    pub held_nodes: Vec<String>,
+    /// Set once it is to end: how it will be recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+    #[serde(default)]
+    pub suspended: bool,
+    #[serde(default)]
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    #[serde(default)]
+    pub next_step: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub outcome: Outcome,
+    pub since: Timestamp,
+    /// A new attempt follows.
+    #[serde(default)]
+    pub requeue: bool,
+    /// The new attempt stays held.
+    #[serde(default)]
+    pub hold: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub id: StepId,
+    pub name: String,
+    pub start: Timestamp,
+    pub nodes: Vec<String>,
+    pub tasks: u32,
+    pub cpus: u32,
+    /// Nodes that have not reported its end.
+    pub waiting: Vec<String>,
+    /// Per node, the global ranks of the tasks there; empty for a script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layout: Vec<(String, Vec<u32>)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<StepEnd>,
+    #[serde(default)]
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default)]
+    pub submit_line: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepEnd {
+    pub time: Timestamp,
+    pub outcome: Outcome,
+}
+
+/// How an attempt, a step or a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Completed,
+    Failed,
+    Cancelled {
+        by: u32,
+    },
+    Timeout,
+    OutOfMemory,
+    NodeFail,
+    Preempted,
+    Requeued,
+    Deadline,
+    /// The node could not start it: Slurm's `JobLaunchFailure`, 0:53.
+    LaunchFailed,
+    /// No capacity within its patience.
+    NoCapacity,
+}
+
+/// Slurm's pair `code:signal`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+pub struct ExitStatus {
+    pub code: i32,
+    pub signal: i32,
+}
+
+impl ExitStatus {
+    pub fn is_success(self) -> bool {
+        self.code == 0 && self.signal == 0
+    }
+}
+
+impl std::fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.code, self.signal)
+    }
+}
+
+/// What was used, read from the job's own control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu_user_us: u64,
+    pub cpu_system_us: u64,
+    pub memory_peak_bytes: u64,
+    #[serde(default)]
+    pub oom_kills: u32,
+}
+
+impl Usage {
+    /// Adds another node's or step's use: times add up, the peak is the highest.
+    pub fn absorb(&mut self, other: &Self) {
+        self.cpu_user_us += other.cpu_user_us;
+        self.cpu_system_us += other.cpu_system_us;
+        self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
+        self.oom_kills += other.oom_kills;
+    }
+}
+
+/// Slurm's word for where a job stands; both dialects render from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    Pending,
+    Configuring,
+    Running,
+    Suspended,
+    Completing,
+    Completed,
+    Cancelled,
+    Failed,
+    Timeout,
+    NodeFail,
+    Preempted,
+    BootFail,
+    Deadline,
+    OutOfMemory,
+    Requeued,
+}
+
+impl JobState {
+    pub fn is_ended(self) -> bool {
+        self >= Self::Completed
+    }
+}
+
+impl Outcome {
+    pub fn state(self) -> JobState {
+        match self {
+            Self::Completed => JobState::Completed,
+            Self::Failed | Self::LaunchFailed | Self::NoCapacity => JobState::Failed,
+            Self::Cancelled { .. } => JobState::Cancelled,
+            Self::Timeout => JobState::Timeout,
+            Self::OutOfMemory => JobState::OutOfMemory,
+            Self::NodeFail => JobState::NodeFail,
+            Self::Preempted => JobState::Preempted,
+            Self::Requeued => JobState::Requeued,
+            Self::Deadline => JobState::Deadline,
+        }
+    }
+}

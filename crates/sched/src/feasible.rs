@@ -1,0 +1,188 @@
+//! What is refused at submit: a request that no nodes of its partitions, empty and all in service, could ever hold.
+
+use crate::gate;
+pub use crate::offers::{NodeOffer, offers};
+use crate::place::demand::Demand;
+use crate::place::{Candidates, fit, gres, place};
+use crate::shape::Emptied;
+use crate::view::View;
+use model::constraint::Constraint;
+use model::node::NodeConfig;
+use model::reason::{NeverFits, Refusal};
+use model::request::Request;
+use model::run::JobSpec;
+
+/// Whether the job can start one day in at least one of the partitions (positions in `View::partitions`). More nodes
+/// than a partition has are no refusal: the job waits with `PartitionNodeLimit`, as in Slurm.
+pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refusal> {
+    if spec.components.len() != 1 {
+        return Err(Refusal::Other(format!(
+            "a job of {} components cannot be started together yet: one is right",
+            spec.components.len()
+        )));
+    }
+    let request = spec.request();
+    check_names(view, request)?;
+    let mut why = None;
+    for &partition in partitions {
+        match never_fits(view, request, partition, spec.owner.uid) {
+            None => return Ok(()),
+            Some(never) => why = why.or(Some(never)),
+        }
+    }
+    why.map_or(Ok(()), |never| Err(Refusal::NodeConfiguration(never)))
+}
+
+/// Names that are nowhere in the cluster: a typing error more often than not.
+fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
+    let configs = || view.nodes.iter().map(|node| &*node.config);
+    let stranger = |name: &&String| !configs().any(|config| config.name == **name);
+    if let Some(name) = request.node_list.iter().chain(&request.exclude).find(stranger) {
+        return Err(Refusal::UnknownNode(name.clone()));
+    }
+    let mut features = Vec::new();
+    request.constraint.iter().for_each(|constraint| feature_names(constraint, &mut features));
+    let unknown = |name: &&String| !configs().any(|config| config.features.contains(name));
+    if let Some(name) = features.into_iter().find(unknown) {
+        return Err(Refusal::UnknownFeature(name.clone()));
+    }
+    let nowhere =
+        |name: &String| !configs().any(|config| config.gres.iter().any(|line| line.name == *name));
+    match request.gres.iter().find(|gres| nowhere(&gres.name)) {
+        Some(gres) => Err(Refusal::UnknownGres(gres.name.clone())),
+        None => Ok(()),
+    }
+}
+
+fn feature_names<'a>(constraint: &'a Constraint, names: &mut Vec<&'a String>) {
+    match constraint {
+        Constraint::Feature(name) => names.push(name),
+        Constraint::And(parts) | Constraint::Or(parts) | Constraint::Xor(parts) => {
+            parts.iter().for_each(|part| feature_names(part, names));
+        }
+        Constraint::Count { of, .. } => feature_names(of, names),
+    }
+}
+
+fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Option<NeverFits> {
+    let info = view.partitions.get(partition as usize)?;
+    let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
+    let candidates = Candidates::of(view, partition);
+    if gate::exceeds_nodes(info, &demand) {
+        demand.nodes_min = demand.nodes_min.min(info.nodes.len() as u32).max(1);
+        demand.nodes_max = demand.nodes_max.max(demand.nodes_min);
+        demand.tasks = crate::place::demand::Tasks::PerNode(demand.tasks_on_each());
+    }
+    let space = Emptied { view, in_service_only: false };
+    match place(&demand, &space, &mut candidates.afresh()) {
+        Some(_) => None,
+        None => Some(diagnose(view, &demand, &candidates)),
+    }
+}
+
+/// The first thing that no node, or not enough nodes, of the partition have.
+fn diagnose(view: &View, demand: &Demand<'_>, candidates: &Candidates) -> NeverFits {
+    let request = demand.request;
+    let all = || candidates.nodes.iter().map(|&node| &*view.nodes[node as usize].config);
+    if let Some(constraint) = &request.constraint
+        && !all().any(|config| constraint.matches(&config.features))
+    {
+        return NeverFits::Features(constraint.to_string());
+    }
+    if let Some(disk) = request.disk
+        && !all().any(|config| config.tmp_disk >= disk)
+    {
+        let most = all().map(|config| config.tmp_disk.mib_floor()).max().unwrap_or(0);
+        return NeverFits::Disk { asked_mib: disk.mib(), most_mib: most };
+    }
+    let of_sort: Vec<&NodeConfig> =
+        all().filter(|config| fit::is_of_sort(demand, config)).collect();
+    if let Some(lack) = lack_on_every_node(demand, &of_sort) {
+        return lack;
+    }
+    if !request.node_list.is_empty() {
+        return NeverFits::NamedNodes;
+    }
+    nodes_short(view, demand, &of_sort)
+}
+
+/// What the least that one node must hold exceeds on each of them.
+fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits> {
+    let tasks = match demand.nodes_max {
+        1 => demand.task_count(),
+        _ => demand.tasks_on_each(),
+    };
+    let totals = match demand.nodes_max {
+        1 => demand.job_totals(),
+        _ => vec![0; demand.gres.len()],
+    };
+    let asked = |config: &NodeConfig| fit::asked(demand, config, tasks, &totals);
+    let cpus_max = demand.cpus_max.unwrap_or(u32::MAX);
+    let cpus = |config: &NodeConfig| u64::from(config.usable_cpus().len().min(cpus_max));
+    let cpus_asked =
+        |config: &NodeConfig| u64::from(asked(config).cores * crate::place::cores::threads(config));
+    if nodes.iter().all(|config| cpus_asked(config) > cpus(config)) {
+        return Some(NeverFits::Cpus {
+            asked: nodes.iter().map(|config| cpus_asked(config)).min().unwrap_or(0),
+            most: nodes.iter().map(|config| cpus(config)).max().unwrap_or(0),
+        });
+    }
+    let memory = |config: &NodeConfig| {
+        demand.memory_max.map_or(config.usable_memory(), |most| most.min(config.usable_memory()))
+    };
+    if nodes.iter().all(|config| asked(config).memory > memory(config)) {
+        return Some(NeverFits::Memory {
+            asked_mib: nodes.iter().map(|config| asked(config).memory.mib()).min().unwrap_or(0),
+            most_mib: nodes.iter().map(|config| memory(config).mib_floor()).max().unwrap_or(0),
+        });
+    }
+    demand.gres.iter().enumerate().find_map(|(at, wanted)| {
+        let has = |config: &NodeConfig| -> u64 {
+            let lines = config.gres.iter().filter(|line| gres::serves(line, wanted));
+            lines.map(|line| line.count).sum()
+        };
+        nodes.iter().all(|config| asked(config).gres[at] > has(config)).then(|| NeverFits::Gres {
+            name: wanted
+                .kinds
+                .first()
+                .map_or(wanted.name.clone(), |kind| format!("{}:{kind}", wanted.name)),
+            asked: nodes.iter().map(|config| asked(config).gres[at]).min().unwrap_or(0),
+            most: nodes.iter().map(|config| has(config)).max().unwrap_or(0),
+        })
+    })
+}
+
+/// Each node holds a part, but there are too few of them for the whole.
+fn nodes_short(view: &View, demand: &Demand<'_>, nodes: &[&NodeConfig]) -> NeverFits {
+    let nothing = vec![0; demand.gres.len()];
+    let each = demand.tasks_on_each();
+    let fits: Vec<&&NodeConfig> = nodes
+        .iter()
+        .filter(|config| {
+            fit::fits(demand, config, &crate::free::NodeFree::empty(config), each, &nothing)
+        })
+        .collect();
+    let most = fits.len().min(demand.nodes_max as usize) as u64;
+    let tasks_on = |config: &NodeConfig| {
+        let free = crate::free::NodeFree::empty(config);
+        u64::from(fit::capacity(demand, config, &free, demand.task_count(), &nothing))
+    };
+    let by_tasks = match fits.iter().map(|config| tasks_on(config)).max() {
+        Some(largest) if largest > 0 => u64::from(demand.task_count()).div_ceil(largest),
+        _ => 1,
+    };
+    let by_totals = demand.gres.iter().filter(|wanted| wanted.per_job > 0).map(|wanted| {
+        let has = |config: &NodeConfig| -> u64 {
+            config
+                .gres
+                .iter()
+                .filter(|line| gres::serves(line, wanted))
+                .map(|line| line.count)
+                .sum()
+        };
+        let largest = view.nodes.iter().map(|node| has(&node.config)).max().unwrap_or(0).max(1);
+        wanted.per_job.div_ceil(largest)
+    });
+    let asked = by_totals.max().unwrap_or(1).max(by_tasks).max(u64::from(demand.nodes_min));
+    NeverFits::Nodes { asked: asked.max(most + 1), most }
+}

@@ -1,0 +1,233 @@
+//! Placement: the whole of a job at once, or nothing.
+//!
+//! Candidates come lowest weight first, then in the order of the nodes. A job that fits on one node and did not ask for
+//! more gets the first that holds it. Else a set of nodes is chosen ([`select`]) and the tasks are dealt out in blocks:
+//! each node is filled before the next, but one task is kept for every node that follows.
+
+pub mod cores;
+pub mod demand;
+pub mod fit;
+pub mod gres;
+pub mod memory;
+pub mod offer;
+mod select;
+
+use crate::free::NodeFree;
+use crate::view::View;
+use demand::{Demand, Tasks};
+use model::allocation::NodeShare;
+use model::node::NodeConfig;
+use select::Room;
+use std::borrow::Cow;
+use std::rc::Rc;
+
+/// Nodes with what is free of each, at one moment or through a stretch of time.
+pub trait Space {
+    fn config(&self, node: u32) -> &NodeConfig;
+    /// None: nothing may be placed there.
+    fn free(&self, node: u32) -> Option<Cow<'_, NodeFree>>;
+}
+
+/// Where a job would go, in the order of the nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    pub shares: Vec<(u32, NodeShare)>,
+}
+
+/// The nodes of a partition in the order in which a job of one shape tries them.
+#[derive(Debug, Clone)]
+pub struct Candidates {
+    /// Lowest weight first, then in the order of the nodes.
+    pub nodes: Rc<[u32]>,
+    /// Those before this position hold no job of this shape any more: nothing comes free within a plan.
+    pub passed: usize,
+}
+
+impl Candidates {
+    pub fn of(view: &View, partition: u32) -> Self {
+        let members = view.partitions.get(partition as usize).map_or(&[][..], |p| &p.nodes);
+        let mut keyed: Vec<(u32, u32)> = members
+            .iter()
+            .filter_map(|&node| Some((view.nodes.get(node as usize)?.config.weight, node)))
+            .collect();
+        keyed.sort_unstable();
+        keyed.dedup();
+        Self { nodes: keyed.into_iter().map(|(_, node)| node).collect(), passed: 0 }
+    }
+
+    pub fn afresh(&self) -> Self {
+        Self { nodes: Rc::clone(&self.nodes), passed: 0 }
+    }
+}
+
+/// Places the job, or says that it cannot be done. `passed` is moved on only by what holds for every later job of the
+/// same shape in the same or a fuller space.
+pub fn place(
+    demand: &Demand<'_>,
+    space: &impl Space,
+    candidates: &mut Candidates,
+) -> Option<Placement> {
+    let choices = demand.request.constraint.as_ref().map_or(Vec::new(), |c| c.alternatives());
+    if choices.len() < 2 {
+        return place_among(demand, space, candidates);
+    }
+    // `[a|b]`: all nodes share one of the features.
+    choices.into_iter().find_map(|choice| {
+        let of_choice =
+            candidates.nodes.iter().copied().filter(|&n| choice.matches(&space.config(n).features));
+        let mut narrowed = Candidates { nodes: of_choice.collect(), passed: 0 };
+        place_among(demand, space, &mut narrowed)
+    })
+}
+
+fn place_among(
+    demand: &Demand<'_>,
+    space: &impl Space,
+    candidates: &mut Candidates,
+) -> Option<Placement> {
+    if demand.nodes_min > demand.nodes_max {
+        return None;
+    }
+    let counted = demand.request.constraint.as_ref().is_some_and(|c| c.has_counts());
+    let fewest = (!demand.wants_many_nodes() || demand.nodes_max == 1) && !counted;
+    if fewest && demand.nodes_min == 1 {
+        if let Some(placement) = on_one_node(demand, space, candidates) {
+            return Some(placement);
+        }
+        if demand.nodes_max == 1 {
+            return None;
+        }
+    }
+    let rooms = rooms(demand, space, &candidates.nodes);
+    select::first_set(demand, space, &rooms, |set| deal(demand, space, set))
+}
+
+fn on_one_node(
+    demand: &Demand<'_>,
+    space: &impl Space,
+    candidates: &mut Candidates,
+) -> Option<Placement> {
+    let tasks = demand.task_count();
+    let totals = demand.job_totals();
+    while let Some(&node) = candidates.nodes.get(candidates.passed) {
+        if fit::is_of_sort(demand, space.config(node))
+            && is_allowed_alone(demand, space.config(node))
+            && let Some(free) = space.free(node)
+            && let Some(share) = fit::grant(demand, space.config(node), &free, tasks, &totals)
+        {
+            return Some(Placement { shares: vec![(node, share)] });
+        }
+        candidates.passed += 1;
+    }
+    None
+}
+
+/// With `-w` the one node must be the named one.
+fn is_allowed_alone(demand: &Demand<'_>, config: &NodeConfig) -> bool {
+    demand.request.node_list.iter().all(|name| *name == config.name)
+}
+
+/// What each candidate could hold now; those that could hold nothing are left out.
+fn rooms(demand: &Demand<'_>, space: &impl Space, candidates: &[u32]) -> Vec<Room> {
+    let totals = demand.job_totals();
+    let nothing = vec![0; totals.len()];
+    // Every node of the job gives some of its totals, where there is one for each.
+    let one_each =
+        demand.has_job_totals() && totals.iter().sum::<u64>() >= u64::from(demand.nodes_min);
+    let each = demand.tasks_on_each();
+    let limit = match demand.tasks {
+        Tasks::Total { count, .. } => count.max(demand.nodes_min),
+        Tasks::PerNode(count) => count,
+    };
+    candidates
+        .iter()
+        .filter_map(|&node| {
+            let config = space.config(node);
+            if !fit::is_of_sort(demand, config) {
+                return None;
+            }
+            let free = space.free(node)?;
+            let tasks = fit::capacity(demand, config, &free, limit, &nothing);
+            if tasks < each {
+                return None;
+            }
+            let of_totals = (0..totals.len()).map(|at| {
+                fit::most_that(totals[at], |count| {
+                    let mut part = nothing.clone();
+                    part[at] = count;
+                    fit::fits(demand, config, &free, each, &part)
+                })
+            });
+            let of_totals: Vec<u64> = of_totals.collect();
+            let useless = one_each && of_totals.iter().all(|count| *count == 0);
+            (!useless).then_some(Room { node, weight: config.weight, tasks, of_totals })
+        })
+        .collect()
+}
+
+/// Deals tasks and totals over the nodes of a set and takes the shares; none if the two together do not fit.
+fn deal(demand: &Demand<'_>, space: &impl Space, mut set: Vec<&Room>) -> Option<Placement> {
+    set.sort_unstable_by_key(|room| room.node);
+    let tasks = match demand.tasks {
+        Tasks::PerNode(count) => vec![count; set.len()],
+        Tasks::Total { count, .. } => {
+            let rooms: Vec<u64> = set.iter().map(|room| u64::from(room.tasks)).collect();
+            let count = u64::from(count).max(set.len() as u64);
+            blocks(&rooms, count)?.into_iter().map(|count| count as u32).collect()
+        }
+    };
+    let mut parts = vec![vec![0; demand.gres.len()]; set.len()];
+    for (at, total) in demand.job_totals().into_iter().enumerate().filter(|(_, total)| *total > 0) {
+        let rooms: Vec<u64> = set.iter().map(|room| room.of_totals[at]).collect();
+        for (part, count) in parts.iter_mut().zip(blocks(&rooms, total)?) {
+            part[at] = count;
+        }
+    }
+    let shares: Option<Vec<(u32, NodeShare)>> = set
+        .iter()
+        .zip(tasks.iter().zip(&parts))
+        .map(|(room, (&tasks, part))| {
+            let free = space.free(room.node)?;
+            let share = fit::grant(demand, space.config(room.node), &free, tasks, part)?;
+            Some((room.node, share))
+        })
+        .collect();
+    shares.map(|shares| Placement { shares })
+}
+
+/// Fills each in turn and keeps one for each that follows, as far as there is one for each.
+fn blocks(rooms: &[u64], count: u64) -> Option<Vec<u64>> {
+    let mut left = count;
+    let dealt: Vec<u64> = rooms
+        .iter()
+        .enumerate()
+        .map(|(at, &room)| {
+            let after = rooms[at + 1..].iter().filter(|room| **room > 0).count() as u64;
+            let part = room.min(left.saturating_sub(after).max(left.min(1)));
+            left -= part;
+            part
+        })
+        .collect();
+    (left == 0).then_some(dealt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::blocks;
+
+    #[test]
+    fn blocks_fill_the_first_and_keep_one_for_each_of_the_rest() {
+        type Case<'a> = (&'a [u64], u64, Option<&'a [u64]>);
+        let table: [Case<'_>; 6] = [
+            (&[16, 16], 4, Some(&[3, 1])),
+            (&[2, 16], 4, Some(&[2, 2])),
+            (&[8, 8, 8], 17, Some(&[8, 8, 1])),
+            (&[8, 8], 17, None),
+            (&[8, 0, 8], 9, Some(&[8, 0, 1])),
+            (&[8, 8], 1, Some(&[1, 0])),
+        ];
+        for (rooms, count, dealt) in table {
+            assert_eq!(blocks(rooms, count).as_deref(), dealt, "{count} over {rooms:?}");
+        }
+    }
+}

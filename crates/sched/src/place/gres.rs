@@ -1,0 +1,104 @@
+//! Generic resources: which units of which lines a share gets, close to its CPUs where there is a choice.
+
+use super::demand::GresDemand;
+use crate::free::{LineFree, NodeFree};
+use model::allocation::GresShare;
+use model::cpuset::CpuSet;
+use model::node::{NodeConfig, NodeGres};
+
+pub const GPU: &str = "gpu";
+
+/// Whether units of this line serve the demand. Devices of unknown memory serve no demand for memory.
+pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
+    let kind_fits = || {
+        let kind = line.kind.as_deref().unwrap_or_default();
+        demand.kinds.is_empty()
+            || demand.kinds.iter().any(|wanted| wanted.eq_ignore_ascii_case(kind))
+    };
+    let memory_fits = || match (&demand.device_memory, &line.device_memory) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(range), Some(memory)) => range.contains(memory),
+    };
+    line.name == demand.name && kind_fits() && memory_fits()
+}
+
+/// How many units each line gives so that every demand has its count; none if they do not suffice.
+/// Demands stand with the most particular first, so that `gpu:h100:1,gpu:1` leaves the H100 to the one that needs it.
+pub fn divide(
+    config: &NodeConfig,
+    free: &NodeFree,
+    demands: &[GresDemand],
+    counts: &[u64],
+    near: &CpuSet,
+) -> Option<Vec<u64>> {
+    let mut taken = vec![0; config.gres.len()];
+    for (demand, &count) in demands.iter().zip(counts).filter(|(_, count)| **count > 0) {
+        let mut lines: Vec<usize> =
+            (0..config.gres.len()).filter(|&at| serves(&config.gres[at], demand)).collect();
+        let left = |taken: &[u64], at: usize| free.gres[at].count - taken[at];
+        if demand.kinds.len() > 1 {
+            lines = one_kind(config, &lines, |at| left(&taken, at), count)?;
+        }
+        lines.sort_by_key(|&at| !is_near(&config.gres[at], near));
+        let mut missing = count;
+        for at in lines {
+            let units = left(&taken, at).min(missing);
+            taken[at] += units;
+            missing -= units;
+        }
+        if missing > 0 {
+            return None;
+        }
+    }
+    Some(taken)
+}
+
+/// Of several kinds that would do, all units are of one: the first that has enough.
+fn one_kind(
+    config: &NodeConfig,
+    lines: &[usize],
+    left: impl Fn(usize) -> u64,
+    count: u64,
+) -> Option<Vec<usize>> {
+    let of_kind_of = |first: usize| -> Vec<usize> {
+        lines
+            .iter()
+            .copied()
+            .filter(|&at| config.gres[at].kind == config.gres[first].kind)
+            .collect()
+    };
+    lines
+        .iter()
+        .map(|&first| of_kind_of(first))
+        .find(|same| same.iter().map(|&at| left(at)).sum::<u64>() >= count)
+}
+
+fn is_near(line: &NodeGres, cpus: &CpuSet) -> bool {
+    line.cores.as_ref().is_some_and(|cores| cores.intersects(cpus))
+}
+
+/// The lowest free units, so many of each line; lines of one name and kind become one share.
+pub fn pick(config: &NodeConfig, free: &[LineFree], units: &[u64]) -> Vec<GresShare> {
+    let mut shares: Vec<GresShare> = Vec::new();
+    for ((line, free), &count) in config.gres.iter().zip(free).zip(units) {
+        if count == 0 {
+            continue;
+        }
+        let indices = free.indices.iter().copied().take(count as usize);
+        match shares.iter_mut().find(|s| s.name == line.name && s.kind == line.kind) {
+            Some(share) => {
+                share.count += count;
+                share.indices.extend(indices);
+                share.indices.sort_unstable();
+            }
+            None => shares.push(GresShare {
+                name: line.name.clone(),
+                kind: line.kind.clone(),
+                count,
+                indices: indices.collect(),
+            }),
+        }
+    }
+    shares
+}

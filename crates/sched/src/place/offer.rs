@@ -1,0 +1,64 @@
+//! dstack's offer: a node is divided into equal blocks, one for each GPU (or, without GPUs, for each core), and the
+//! offer is the smallest number of blocks whose share reaches the lower end of every range. What the share has
+//! beyond the upper end of a range stays with the node, though a core is never split.
+
+use super::cores;
+use super::demand::Demand;
+use super::fit::Amounts;
+use super::gres::GPU;
+use super::memory::portion;
+use model::amount::Bytes;
+use model::node::NodeConfig;
+use model::request::Memory;
+
+/// The share of this node, whatever is free of it; none if all its blocks do not suffice.
+pub fn share(
+    demand: &Demand<'_>,
+    config: &NodeConfig,
+    tasks: u32,
+    of_totals: &[u64],
+) -> Option<Amounts> {
+    let threads = cores::threads(config);
+    let cores_total = u64::from(cores::count(&config.usable_cpus(), threads));
+    let gpus_total = config.gres_total(GPU);
+    let blocks_total = if gpus_total > 0 { gpus_total } else { cores_total };
+
+    let asked = &demand.request.cpus_per_task;
+    let cpus_min =
+        asked.min.saturating_mul(tasks).max(demand.request.cpus_per_node.unwrap_or(1)).max(1);
+    let cores_min = u64::from(cpus_min.div_ceil(threads));
+    let least: Vec<u64> =
+        demand.gres.iter().zip(of_totals).map(|(g, part)| g.on_node(tasks, *part)).collect();
+    let gpus = demand.gres.iter().zip(&least).filter(|(g, _)| g.name == GPU);
+    let gpus_min: u64 = gpus.map(|(_, count)| count).sum();
+    let memory_min = memory_min(demand, config, cpus_min, gpus_min);
+
+    let blocks = (1..=blocks_total).find(|&blocks| {
+        cores_total * blocks / blocks_total >= cores_min
+            && portion(config.usable_memory(), blocks, blocks_total) >= memory_min
+            && (gpus_total == 0 || blocks >= gpus_min)
+    })?;
+
+    let cores_max =
+        asked.max.map_or(u64::MAX, |most| u64::from(most.saturating_mul(tasks) / threads));
+    let cores = (cores_total * blocks / blocks_total).min(cores_max).max(cores_min);
+    let memory = portion(config.usable_memory(), blocks, blocks_total);
+    let memory = match &demand.request.memory {
+        Memory::PerNode(range) => range.max.map_or(memory, |most| memory.min(most)),
+        _ => memory,
+    };
+    let gres = demand.gres.iter().zip(least).map(|(g, least)| {
+        // One that would do without gets none: others can use the devices.
+        let is_gpu = g.name == GPU && least > 0;
+        if is_gpu { blocks.min(g.most.unwrap_or(u64::MAX)).max(least) } else { least }
+    });
+    Some(Amounts { tasks, cores: u32::try_from(cores).ok()?, memory, gres: gres.collect() })
+}
+
+/// Where nothing was said of memory, what the blocks bring is right.
+fn memory_min(demand: &Demand<'_>, config: &NodeConfig, cpus: u32, gpus: u64) -> Bytes {
+    match demand.request.memory {
+        Memory::Default => Bytes(0),
+        _ => demand.memory.on_node(config, cpus, gpus),
+    }
+}

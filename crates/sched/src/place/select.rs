@@ -1,0 +1,152 @@
+//! Which nodes serve a job of several: sets to try, the likeliest first.
+//!
+//! For each number of nodes the first set is the first nodes in order, then the roomiest of the lightest weights, then
+//! the roomiest of all; with `--contiguous`, neighbours only. Named nodes are in every set.
+
+use super::Space;
+use super::demand::{Demand, Tasks};
+use model::constraint::Constraint;
+use std::cmp::Reverse;
+
+/// Numbers of nodes that are tried before the largest.
+const SIZES_MAX: usize = 8;
+
+/// What one candidate could hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    pub node: u32,
+    pub weight: u32,
+    pub tasks: u32,
+    /// Units of each of the job's totals.
+    pub of_totals: Vec<u64>,
+}
+
+/// The first set whose rooms add up to what is asked and of which `attempt` makes something. `rooms` are in the order of
+/// the candidates.
+pub fn first_set<'r, T>(
+    demand: &Demand<'_>,
+    space: &impl Space,
+    rooms: &'r [Room],
+    mut attempt: impl FnMut(Vec<&'r Room>) -> Option<T>,
+) -> Option<T> {
+    let named = named(demand, space, rooms)?;
+    let mut try_set = |set: Vec<&'r Room>| {
+        let has_named = named.iter().all(|room| set.iter().any(|chosen| chosen.node == room.node));
+        let enough = has_named
+            && suffices(demand, &set)
+            && has_counts(demand.request.constraint.as_ref(), space, &set);
+        if enough { attempt(set) } else { None }
+    };
+    sizes(demand, rooms).into_iter().find_map(|size| match demand.request.contiguous {
+        true => neighbours(rooms, size).into_iter().find_map(&mut try_set),
+        false => ORDERS.iter().find_map(|order| try_set(choose(&named, order(rooms), size))),
+    })
+}
+
+/// The rooms of `-w`; none if one of them has no room.
+fn named<'r>(demand: &Demand<'_>, space: &impl Space, rooms: &'r [Room]) -> Option<Vec<&'r Room>> {
+    let find = |name: &String| rooms.iter().find(|room| space.config(room.node).name == *name);
+    demand.request.node_list.iter().map(find).collect()
+}
+
+/// Numbers of nodes worth trying: as many as there are where a range was asked for, else the fewest that can do.
+fn sizes(demand: &Demand<'_>, rooms: &[Room]) -> Vec<usize> {
+    let most = rooms.len().min(demand.nodes_max as usize);
+    let least = demand.nodes_min as usize;
+    if most < least {
+        return Vec::new();
+    }
+    if demand.wants_many_nodes() {
+        return vec![most];
+    }
+    let fewest = |mut amounts: Vec<u64>, wanted: u64| {
+        amounts.sort_unstable_by_key(|amount| Reverse(*amount));
+        let mut sum = 0u64;
+        let enough = |amount: &u64| {
+            sum = sum.saturating_add(*amount);
+            sum >= wanted
+        };
+        amounts.iter().position(enough).map(|at| at + 1)
+    };
+    let by_tasks = match demand.tasks {
+        Tasks::PerNode(_) => Some(1),
+        Tasks::Total { count, .. } => {
+            fewest(rooms.iter().map(|r| u64::from(r.tasks)).collect(), u64::from(count))
+        }
+    };
+    let by_totals = demand.job_totals().into_iter().enumerate().filter(|(_, total)| *total > 0);
+    let by_totals =
+        by_totals.map(|(at, total)| fewest(rooms.iter().map(|r| r.of_totals[at]).collect(), total));
+    let enough: Option<usize> = std::iter::once(by_tasks)
+        .chain(by_totals)
+        .try_fold(least, |size, more| Some(size.max(more?)));
+    match enough {
+        // Tasks and totals may suffice each by itself and not together: some more nodes, then all.
+        Some(size) if size <= most => (size..most).take(SIZES_MAX).chain([most]).collect(),
+        _ => Vec::new(),
+    }
+}
+
+type Order = for<'r> fn(&'r [Room]) -> Vec<&'r Room>;
+
+const ORDERS: [Order; 4] = [
+    |rooms| rooms.iter().collect(),
+    |rooms| sorted(rooms, |room| (room.weight, Reverse((room.of_totals.iter().sum(), room.tasks)))),
+    |rooms| sorted(rooms, |room| (0, Reverse((room.of_totals.iter().sum(), room.tasks)))),
+    |rooms| sorted(rooms, |room| (0, Reverse((u64::from(room.tasks), 0)))),
+];
+
+/// By weight where it counts, then the roomiest first.
+type Rank = (u32, Reverse<(u64, u32)>);
+
+fn sorted(rooms: &[Room], key: fn(&Room) -> Rank) -> Vec<&Room> {
+    let mut order: Vec<&Room> = rooms.iter().collect();
+    order.sort_by_key(|room| key(room));
+    order
+}
+
+fn choose<'r>(named: &[&'r Room], order: Vec<&'r Room>, size: usize) -> Vec<&'r Room> {
+    let others = order.into_iter().filter(|room| !named.iter().any(|n| n.node == room.node));
+    named.iter().copied().chain(others).take(size).collect()
+}
+
+/// Runs of nodes that stand side by side.
+fn neighbours(rooms: &[Room], size: usize) -> Vec<Vec<&Room>> {
+    let mut by_node: Vec<&Room> = rooms.iter().collect();
+    by_node.sort_unstable_by_key(|room| room.node);
+    by_node
+        .windows(size.max(1))
+        .filter(|run| run.windows(2).all(|pair| pair[1].node == pair[0].node + 1))
+        .map(<[&Room]>::to_vec)
+        .collect()
+}
+
+fn suffices(demand: &Demand<'_>, set: &[&Room]) -> bool {
+    let tasks: u64 = set.iter().map(|room| u64::from(room.tasks)).sum();
+    let tasks_wanted = match demand.tasks {
+        Tasks::PerNode(_) => 0,
+        Tasks::Total { count, .. } => u64::from(count),
+    };
+    let totals_suffice = demand
+        .job_totals()
+        .into_iter()
+        .enumerate()
+        .all(|(at, total)| set.iter().map(|room| room.of_totals[at]).sum::<u64>() >= total);
+    tasks >= tasks_wanted && totals_suffice
+}
+
+/// `a*2`: at least so many nodes of the set have it.
+fn has_counts(constraint: Option<&Constraint>, space: &impl Space, set: &[&Room]) -> bool {
+    let Some(constraint) = constraint else { return true };
+    match constraint {
+        Constraint::Feature(_) => true,
+        Constraint::And(parts) => parts.iter().all(|part| has_counts(Some(part), space, set)),
+        Constraint::Or(parts) | Constraint::Xor(parts) => {
+            parts.iter().any(|part| has_counts(Some(part), space, set))
+        }
+        Constraint::Count { of, nodes } => {
+            let having = set.iter().filter(|room| of.matches(&space.config(room.node).features));
+            having.count() >= *nodes as usize
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Builders for tests: a cluster and its jobs in a few lines, and plans as text.
+
+use crate::free::{Holder, NodeFree};
+use crate::view::{
+    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Running, View, Waiting,
+};
+use model::account::NORMAL_QOS;
+use model::allocation::NodeShare;
+use model::amount::Bytes;
+use model::id::JobId;
+use model::node::{NodeConfig, NodeGres};
+use model::partition::{OverSubscribe, Partition};
+use model::principal::{Principal, Role};
+use model::range::Range;
+use model::request::{GresRequest, Memory, Per, Request, Sharing};
+use model::run::{Component, JobSpec, Launch, LaunchKind};
+use model::time::{TimeLimit, Timestamp};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+pub const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+
+pub fn after_min(minutes: i64) -> Timestamp {
+    Timestamp::from_secs(NOW.secs() + minutes * 60)
+}
+
+pub fn gpus(kind: &str, count: u64, first_index: u32) -> NodeGres {
+    NodeGres {
+        name: "gpu".to_string(),
+        kind: Some(kind.to_string()),
+        count,
+        first_index,
+        files: Vec::new(),
+        cores: None,
+        device_memory: None,
+    }
+}
+
+/// 32 CPUs, 128,000 MiB, eight H100: a node of the reference lab.
+pub fn gpu_node(name: &str) -> NodeConfig {
+    let mut node = NodeConfig::plain(name, 32, Bytes::from_mib(128_000));
+    (node.sockets, node.cores_per_socket) = (2, 16);
+    node.gres = vec![gpus("h100", 8, 0)];
+    node
+}
+
+/// `node1` and so on, all alike.
+pub fn gpu_nodes(count: u32) -> Vec<NodeConfig> {
+    (1..=count).map(|at| gpu_node(&format!("node{at}"))).collect()
+}
+
+/// These nodes, idle, in one partition `main`.
+pub fn cluster(nodes: Vec<NodeConfig>) -> View {
+    let names = nodes.iter().map(|node| node.name.clone()).collect();
+    let members = (0..nodes.len() as u32).collect();
+    let idle = |config| NodeInfo {
+        config: Arc::new(config),
+        availability: Availability::Available,
+        used: NodeUse::default(),
+    };
+    View {
+        nodes: nodes.into_iter().map(idle).collect(),
+        partitions: vec![PartitionInfo {
+            partition: Arc::new(Partition::over("main", names)),
+            nodes: members,
+        }],
+        ..View::default()
+    }
+}
+
+impl View {
+    pub fn with_partition(
+        mut self,
+        name: &str,
+        nodes: &[u32],
+        set: impl Fn(&mut Partition),
+    ) -> Self {
+        let names = nodes.iter().map(|&at| self.nodes[at as usize].config.name.clone()).collect();
+        let mut partition = Partition::over(name, names);
+        set(&mut partition);
+        self.partitions
+            .push(PartitionInfo { partition: Arc::new(partition), nodes: nodes.to_vec() });
+        self
+    }
+
+    pub fn with_main(mut self, set: impl Fn(&mut Partition)) -> Self {
+        set(Arc::make_mut(&mut self.partitions[0].partition));
+        self
+    }
+
+    pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = Waiting>) -> Self {
+        self.queue.extend(jobs);
+        self
+    }
+
+    pub fn plan(&self) -> Plan {
+        crate::plan(self, NOW, &mut crate::Memo::default())
+    }
+
+    /// What the cluster would do with a plan: the starts run, and leave the queue.
+    pub fn carry_out(&mut self, plan: &Plan) {
+        for start in &plan.starts {
+            let at = self.queue.iter().position(|w| w.job == start.job).expect("it waited");
+            let waiting = self.queue[at].clone();
+            let partition_at = self
+                .partitions
+                .iter()
+                .position(|p| p.partition.name == start.allocation.partition)
+                .expect("a partition of the view");
+            let partition = &self.partitions[partition_at].partition;
+            let shares: Vec<(u32, NodeShare)> = start
+                .allocation
+                .nodes
+                .iter()
+                .map(|share| {
+                    let named = |n: &NodeInfo| n.config.name == share.node;
+                    let node = self.nodes.iter().position(named).expect("a node of the view");
+                    (node as u32, share.clone())
+                })
+                .collect();
+            let sharing = waiting.spec.request().sharing;
+            let holder = Holder {
+                uid: waiting.spec.owner.uid,
+                whole_node: sharing == Sharing::Node
+                    || partition.over_subscribe == OverSubscribe::Exclusive,
+                user_exclusive: sharing == Sharing::User || partition.exclusive_user,
+            };
+            shares.iter().for_each(|(node, share)| {
+                occupy(&mut self.nodes[*node as usize], start.job, share, holder)
+            });
+            self.running.push(Running {
+                job: start.job,
+                uid: holder.uid,
+                account: waiting.account.clone(),
+                qos: waiting.qos.clone(),
+                partition: partition_at as u32,
+                shares,
+                end: start.time_limit.duration().map(|length| NOW + length),
+                exclusive: holder.whole_node,
+            });
+            self.queue[at].tasks -= 1;
+            if self.queue[at].tasks == 0 {
+                self.queue.remove(at);
+            }
+        }
+    }
+}
+
+/// Takes a share of a node, and fails the test if any of it is taken already or not there at all.
+fn occupy(node: &mut NodeInfo, job: JobId, share: &NodeShare, holder: Holder) {
+    let free = NodeFree::of(node);
+    assert!(share.cpus.is_subset(&free.cpus), "CPUs {} of {:?}", share.cpus, free);
+    assert!(share.memory <= free.memory, "{:?} of {:?}", share.memory, free);
+    assert!(!free.exclusive && (!holder.whole_node || free.jobs == 0), "beside a whole-node job");
+    for gres in &share.gres {
+        let held = node.used.gres.iter().filter(|g| g.name == gres.name);
+        let taken: Vec<u32> = held.flat_map(|g| g.indices.clone()).collect();
+        let total = node.config.gres_total(&gres.name) as u32;
+        assert_eq!(gres.indices.len() as u64, gres.count);
+        assert!(
+            gres.indices.iter().all(|index| *index < total && !taken.contains(index)),
+            "{gres:?}"
+        );
+    }
+    node.used.cpus.union(&share.cpus);
+    node.used.memory = Bytes(node.used.memory.0 + share.memory.0);
+    node.used.gres.extend(share.gres.iter().cloned());
+    node.used.exclusive |= holder.whole_node;
+    node.used.jobs += 1;
+    node.used.users.push(holder.uid);
+    node.used.users.sort_unstable();
+    node.used.users.dedup();
+    if holder.user_exclusive {
+        node.used.user_exclusive.push((job, holder.uid));
+    }
+}
+
+/// One task of one CPU with 1 GiB for an hour, of user 1000 in partition `main`.
+pub fn job(id: u32) -> Waiting {
+    let request = Request {
+        memory: Memory::PerNode(Range::exactly(Bytes::from_gib(1))),
+        time_limit: Some(TimeLimit::Minutes(60)),
+        ..Request::default()
+    };
+    Waiting {
+        job: JobId(id),
+        tasks: 1,
+        tasks_allowed: None,
+        spec: Arc::new(spec(request)),
+        priority: 100,
+        submit: Timestamp::from_secs(i64::from(id)),
+        hold: None,
+        dependency: DependencyState::Met,
+        begin: None,
+        partitions: vec![0],
+        account: "physics".to_string(),
+        qos: NORMAL_QOS.to_string(),
+        fixed_reason: None,
+    }
+}
+
+impl Waiting {
+    pub fn asking(mut self, ask: impl FnOnce(&mut Request)) -> Self {
+        ask(&mut Arc::make_mut(&mut self.spec).components[0].request);
+        self
+    }
+
+    pub fn with(mut self, set: impl FnOnce(&mut Waiting)) -> Self {
+        set(&mut self);
+        self
+    }
+
+    pub fn of_user(mut self, uid: u32) -> Self {
+        Arc::make_mut(&mut self.spec).owner.uid = uid;
+        self
+    }
+
+    pub fn for_min(self, minutes: u32) -> Self {
+        self.asking(|r| r.time_limit = Some(TimeLimit::Minutes(minutes)))
+    }
+
+    pub fn nodes(self, count: u32) -> Self {
+        self.asking(|r| (r.nodes, r.nodes_given) = (Range::exactly(count), true))
+    }
+
+    pub fn cpus(self, count: u32) -> Self {
+        self.asking(|r| r.cpus_per_task = Range::exactly(count))
+    }
+
+    pub fn gpus(self, per: Per, count: u64) -> Self {
+        self.asking(|r| r.gres.push(gpu_request(per, &[], count)))
+    }
+}
+
+pub fn gpu_request(per: Per, kinds: &[&str], count: u64) -> GresRequest {
+    GresRequest {
+        per,
+        name: "gpu".to_string(),
+        kinds: kinds.iter().map(|kind| kind.to_string()).collect(),
+        count: Range::exactly(count),
+        device_memory: None,
+    }
+}
+
+pub fn spec(request: Request) -> JobSpec {
+    JobSpec {
+        name: "job".to_string(),
+        owner: Principal {
+            name: "alice".to_string(),
+            uid: 1000,
+            gid: 1000,
+            group: "alice".to_string(),
+            groups: Vec::new(),
+            role: Role::User,
+        },
+        account: None,
+        qos: None,
+        components: vec![Component { request }],
+        launch: Launch {
+            kind: LaunchKind::Batch,
+            script: None,
+            environment: None,
+            arguments: Vec::new(),
+            work_dir: "/tmp".to_string(),
+            command: None,
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            append_output: false,
+            umask: 0o022,
+            rlimits: Vec::new(),
+        },
+        dependency: None,
+        kill_on_invalid_dependency: false,
+        nice: 0,
+        dstack_priority: None,
+        requeue: true,
+        retry: None,
+        signal: None,
+        comment: None,
+        wckey: None,
+        submit_line: String::new(),
+        submit_host: String::new(),
+        submit_sid: 0,
+        mail: None,
+    }
+}
+
+/// A plan for people: starts with their shares, waits with their reasons, estimates in minutes from now.
+pub fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    for start in &plan.starts {
+        let shares: Vec<String> = start.allocation.nodes.iter().map(share_text).collect();
+        writeln!(text, "{} starts: {}", start.job, shares.join("; ")).expect("a string takes all");
+    }
+    for (job, reason) in &plan.reasons {
+        writeln!(text, "{job} waits: {reason:?}").expect("a string takes all");
+    }
+    for estimate in &plan.estimates {
+        let minutes = (estimate.start.secs() - NOW.secs()) / 60;
+        writeln!(
+            text,
+            "{} expected in {minutes} min on {}",
+            estimate.job,
+            estimate.nodes.join(",")
+        )
+        .expect("a string takes all");
+    }
+    text
+}
+
+fn share_text(share: &NodeShare) -> String {
+    let gres: Vec<String> = share
+        .gres
+        .iter()
+        .map(|g| format!(" {}:{}{:?}", g.name, g.kind.as_deref().unwrap_or("-"), g.indices))
+        .collect();
+    let memory = share.memory.mib();
+    format!("{} cpu {} mem {memory}M{} x{}", share.node, share.cpus, gres.concat(), share.tasks)
+}

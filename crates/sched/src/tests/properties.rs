@@ -1,0 +1,189 @@
+//! What must hold for any cluster and any queue.
+
+use crate::testing::*;
+use crate::view::{Estimate, Plan, View, Waiting};
+use crate::{Memo, plan};
+use model::amount::Bytes;
+use model::id::JobId;
+use model::node::NodeConfig;
+use model::range::Range;
+use model::request::{Memory, Per, Request, Sharing};
+use model::time::TimeLimit;
+use proptest::prelude::*;
+
+fn node(at: usize) -> impl Strategy<Value = NodeConfig> {
+    (1u32..=8, 1u32..=2, 1u64..=16, 0u64..=4, 1u32..=3).prop_map(
+        move |(cores, threads, memory_gib, gpu_count, weight)| {
+            let name = format!("n{at}");
+            let mut node = NodeConfig::plain(&name, cores * threads, Bytes::from_gib(memory_gib));
+            (node.cores_per_socket, node.threads_per_core) = (cores, threads);
+            node.weight = weight;
+            if gpu_count > 0 {
+                node.gres = vec![gpus("h100", gpu_count, 0)];
+            }
+            node
+        },
+    )
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let nodes = prop_oneof![3 => Just(None), 1 => (1u32..=3).prop_map(Some)];
+    let tasks = prop_oneof![2 => Just(None), 1 => (1u32..=8).prop_map(Some)];
+    let per = prop_oneof![Just(Per::Node), Just(Per::Job), Just(Per::Task)];
+    let gpus = prop_oneof![1 => Just(None), 1 => (per, 1u64..=3).prop_map(Some)];
+    let sharing =
+        prop_oneof![6 => Just(Sharing::Share), 1 => Just(Sharing::Node), 1 => Just(Sharing::User)];
+    let minutes = prop_oneof![5 => (1u32..=100).prop_map(TimeLimit::Minutes), 1 => Just(TimeLimit::Unlimited)];
+    (nodes, tasks, 1u32..=4, 1u64..=4, gpus, sharing, minutes).prop_map(
+        |(nodes, tasks, cpus, memory_gib, gpus, sharing, minutes)| Request {
+            nodes: Range::exactly(nodes.unwrap_or(1)),
+            nodes_given: nodes.is_some(),
+            tasks,
+            cpus_per_task: Range::exactly(cpus),
+            memory: Memory::PerNode(Range::exactly(Bytes::from_gib(memory_gib))),
+            gres: gpus.map(|(per, count)| gpu_request(per, &[], count)).into_iter().collect(),
+            sharing,
+            time_limit: Some(minutes),
+            ..Request::default()
+        },
+    )
+}
+
+fn waiting() -> impl Strategy<Value = Waiting> {
+    (
+        request(),
+        1u32..=3,
+        0u64..3,
+        1u32..=2,
+        prop_oneof![Just(vec![0]), Just(vec![1]), Just(vec![1, 0])],
+    )
+        .prop_map(|(request, tasks, priority, uid, partitions)| {
+            job(0).of_user(uid).asking(|r| *r = request).with(|w| {
+                (w.tasks, w.priority, w.partitions) = (tasks, priority, partitions);
+            })
+        })
+}
+
+/// Two partitions over a few nodes, some jobs running, others waiting.
+fn view() -> impl Strategy<Value = View> {
+    let nodes = (1usize..=4).prop_flat_map(|count| (0..count).map(node).collect::<Vec<_>>());
+    let queue = || proptest::collection::vec(waiting(), 0..12);
+    (nodes, queue(), queue(), 0u32..=3).prop_map(|(nodes, first, then, reservations)| {
+        let half: Vec<u32> = (0..nodes.len().div_ceil(2) as u32).collect();
+        let mut view = cluster(nodes).with_partition("half", &half, |p| p.priority_tier = 2);
+        view.policy.reservations = reservations;
+        let numbered = |from: u32, jobs: Vec<Waiting>| {
+            jobs.into_iter()
+                .zip(from..)
+                .map(|(w, id)| w.with(|w| w.job = JobId(id)))
+                .collect::<Vec<_>>()
+        };
+        let mut view = view.with_jobs(numbered(1, first));
+        let plan = view.plan();
+        view.carry_out(&plan);
+        view.queue.clear();
+        view.with_jobs(numbered(100, then))
+    })
+}
+
+/// Whether a start gives what its request says.
+fn satisfies(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
+    for start in &plan.starts {
+        let waiting = view.queue.iter().find(|w| w.job == start.job).expect("it waited");
+        let request = waiting.spec.request();
+        let nodes = &start.allocation.nodes;
+        let allowed = |w: &Waiting| {
+            w.partitions
+                .iter()
+                .any(|&p| view.partitions[p as usize].partition.name == start.allocation.partition)
+        };
+        prop_assert!(allowed(waiting));
+        if request.nodes_given {
+            prop_assert_eq!(nodes.len() as u32, request.nodes.min);
+        }
+        let tasks: u32 = nodes.iter().map(|n| n.tasks).sum();
+        prop_assert_eq!(tasks, request.tasks.unwrap_or(1).max(nodes.len() as u32));
+        for share in nodes {
+            prop_assert!(share.tasks > 0);
+            prop_assert!(share.cpus.len() >= share.tasks * request.cpus_per_task.min);
+            prop_assert_eq!(&request.memory, &Memory::PerNode(Range::exactly(share.memory)));
+        }
+        for gres in &request.gres {
+            let granted: u64 = nodes.iter().map(|n| n.gres_count("gpu")).sum();
+            let asked = match gres.per {
+                Per::Job => gres.count.min,
+                Per::Task => gres.count.min * u64::from(tasks),
+                _ => gres.count.min * nodes.len() as u64,
+            };
+            let whole = request.sharing == Sharing::Node;
+            prop_assert!(
+                (granted == asked) || (whole && granted > asked),
+                "{} of {}",
+                granted,
+                asked
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_granted_beyond_what_there_is_or_was_asked(view in view()) {
+        let plan = view.plan();
+        satisfies(&view, &plan)?;
+        // `carry_out` asserts that every share is free when it is taken.
+        view.clone().carry_out(&plan);
+    }
+
+    #[test]
+    fn every_task_starts_or_has_its_reason(view in view()) {
+        let plan = view.plan();
+        for waiting in &view.queue {
+            let starts = plan.starts.iter().filter(|s| s.job == waiting.job).count() as u32;
+            let reasons = plan.reasons.iter().filter(|(job, _)| *job == waiting.job).count();
+            prop_assert!(starts <= waiting.tasks);
+            prop_assert_eq!(reasons, usize::from(starts < waiting.tasks));
+        }
+    }
+
+    #[test]
+    fn a_plan_depends_neither_on_the_order_of_the_view_nor_on_the_memo(view in view(), turn in 0usize..12) {
+        let mut memo = Memo::default();
+        let first = plan(&view, NOW, &mut memo);
+        let mut other = view.clone();
+        other.queue.reverse();
+        let turn = turn.min(other.queue.len());
+        other.queue.rotate_left(turn);
+        other.running.reverse();
+        prop_assert_eq!(&plan(&other, NOW, &mut memo), &first);
+        prop_assert_eq!(&plan(&view, NOW, &mut Memo::default()), &first);
+    }
+
+    #[test]
+    fn those_that_start_never_delay_a_reservation(view in view()) {
+        let plan = view.plan();
+        let mut after = view.clone();
+        after.carry_out(&plan);
+        for estimate in plan.estimates {
+            // With all that started in place, and nobody else in line, it still starts by then.
+            let mut alone = after.clone();
+            alone.queue.retain(|w| w.job == estimate.job);
+            alone.policy.reservations = 1;
+            let alone = alone.plan();
+            let starts = alone.starts.iter().any(|s| s.job == estimate.job);
+            let in_time = |e: &Estimate| e.job == estimate.job && e.start <= estimate.start;
+            prop_assert!(starts || alone.estimates.iter().any(in_time), "{:?} became {:?}", estimate, alone);
+        }
+    }
+
+    #[test]
+    fn a_second_plan_starts_nothing_more(mut view in view()) {
+        view.queue.iter_mut().for_each(|w| w.partitions.truncate(1));
+        let plan = view.plan();
+        view.carry_out(&plan);
+        prop_assert_eq!(view.plan().starts, vec![]);
+    }
+}

@@ -1,0 +1,494 @@
+//! Agents' connections: they dial in over TLS, join once with a token, and then speak for their
+//! nodes by certificate.
+
+use crate::clock;
+use crate::identity::{self, Identity};
+use crate::shared::Shared;
+use crate::token;
+use cluster::command::PartReport;
+use cluster::{Command, Reply};
+use model::id::AttemptId;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use wire::frame::{self, Decoder};
+use wire::link::{self, Hello, Join, Joined, NodePolicy, ToAgent, ToServer, Welcome};
+use wire::order::SignedOrder;
+use wire::report::{Report, ReportEvent};
+use wire::stream::{STREAMS_MAX, Window};
+
+/// Connections at once, joined or not.
+const CONNECTIONS_MAX: usize = 20_000;
+
+/// Messages under way to one agent; an agent that does not read is cut off beyond it.
+const OUTBOX: usize = 16_384;
+
+/// A connection must say who it is within this time.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+
+const BEAT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A link that says nothing for this long is dead.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+pub struct Agents {
+    /// Node to its link. A newer link of the same node takes over.
+    links: Mutex<HashMap<String, Link>>,
+    next_link: AtomicU64,
+    next_stream: AtomicU32,
+    streams: Mutex<HashMap<u32, Stream>>,
+}
+
+#[derive(Clone)]
+struct Link {
+    number: u64,
+    outbox: mpsc::Sender<ToAgent>,
+}
+
+struct Stream {
+    link: u64,
+    chunks: mpsc::Sender<Result<Vec<u8>, String>>,
+    window: Window,
+    outbox: mpsc::Sender<ToAgent>,
+}
+
+impl Agents {
+    /// Sends an order if the node's agent is there.
+    pub fn order(&self, node: &str, order: SignedOrder) {
+        let link = self.links.lock().expect("no panic with the links held").get(node).cloned();
+        let Some(link) = link else { return };
+        if link.outbox.try_send(ToAgent::Order(order)).is_err() {
+            tracing::error!("the agent of {node} does not take its orders; it is cut off");
+            self.links.lock().expect("no panic with the links held").remove(node);
+        }
+    }
+
+    pub fn is_connected(&self, node: &str) -> bool {
+        self.links.lock().expect("no panic with the links held").contains_key(node)
+    }
+
+    /// Tells every agent the policies anew, after a change of configuration.
+    pub fn tell_policies(&self, policies: &BTreeMap<String, NodePolicy>) {
+        let links = self.links.lock().expect("no panic with the links held");
+        let mut told = std::collections::HashSet::new();
+        for link in links.values().filter(|l| told.insert(l.number)) {
+            let _ = link.outbox.try_send(ToAgent::Policies(policies.clone()));
+        }
+    }
+
+    /// Opens a stream of an attempt's log. The chunks end with the log, or with an error.
+    pub fn read_log(
+        &self,
+        node: &str,
+        attempt: AttemptId,
+        offset: u64,
+        follow: bool,
+    ) -> Option<mpsc::Receiver<Result<Vec<u8>, String>>> {
+        let link = self.links.lock().expect("no panic with the links held").get(node).cloned()?;
+        let stream = self.next_stream.fetch_add(1, Ordering::Relaxed);
+        // A window's worth of the smallest chunks an agent sends.
+        let (chunks, receiver) = mpsc::channel(1024);
+        let mut streams = self.streams.lock().expect("no panic with the streams held");
+        if streams.len() >= STREAMS_MAX {
+            return None;
+        }
+        let outbox = link.outbox.clone();
+        streams.insert(stream, Stream { link: link.number, chunks, window: Window::default(), outbox });
+        drop(streams);
+        let order = ToAgent::ReadLog { stream, node: node.into(), attempt, offset, follow };
+        link.outbox.try_send(order).ok()?;
+        Some(receiver)
+    }
+
+    async fn stream_data(&self, payload: &[u8]) {
+        let Some((id, data)) = payload.split_first_chunk::<4>() else { return };
+        let id = u32::from_le_bytes(*id);
+        let chunks = {
+            let mut streams = self.streams.lock().expect("no panic with the streams held");
+            let Some(stream) = streams.get_mut(&id) else { return };
+            if stream.window.received(data.len()).is_err() {
+                streams.remove(&id);
+                return;
+            }
+            stream.chunks.clone()
+        };
+        let gone = chunks.send(Ok(data.to_vec())).await.is_err();
+        let mut streams = self.streams.lock().expect("no panic with the streams held");
+        let Some(stream) = streams.get_mut(&id) else { return };
+        if gone {
+            let end = ToAgent::StreamEnd { stream: id, error: None };
+            let _ = stream.outbox.try_send(end);
+            streams.remove(&id);
+        } else if let Some(bytes) = stream.window.consumed(data.len()) {
+            let _ = stream.outbox.try_send(ToAgent::Credit { stream: id, bytes });
+        }
+    }
+
+    fn stream_end(&self, id: u32, error: Option<String>) {
+        let stream = self.streams.lock().expect("no panic with the streams held").remove(&id);
+        if let (Some(stream), Some(error)) = (stream, error) {
+            let _ = stream.chunks.try_send(Err(error));
+        }
+    }
+
+    fn drop_link(&self, number: u64, nodes: &[String]) -> Vec<String> {
+        self.streams.lock().expect("no panic with the streams held").retain(|_, s| s.link != number);
+        let mut links = self.links.lock().expect("no panic with the links held");
+        let mut lost = Vec::new();
+        for node in nodes {
+            if links.get(node).is_some_and(|l| l.number == number) {
+                links.remove(node);
+                lost.push(node.clone());
+            } else if !links.contains_key(node) {
+                lost.push(node.clone());
+            }
+        }
+        lost
+    }
+}
+
+/// The agents' door.
+pub async fn listen(shared: Arc<Shared>, listener: TcpListener) {
+    let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                tracing::warn!("the agents' port: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            tracing::warn!("an agent is turned away: {CONNECTIONS_MAX} connections are open");
+            continue;
+        };
+        let (shared, acceptor) = (shared.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = connection(&shared, acceptor, socket).await {
+                tracing::debug!("an agent's connection ended: {error}");
+            }
+        });
+    }
+}
+
+async fn connection(
+    shared: &Arc<Shared>,
+    acceptor: TlsAcceptor,
+    socket: TcpStream,
+) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not say who it is in time");
+    let greeting = async {
+        let mut stream = acceptor.accept(socket).await?;
+        let mut decoder = Decoder::default();
+        let first = next_message(&mut stream, &mut decoder).await?;
+        Ok::<_, io::Error>((stream, decoder, first))
+    };
+    let greeted = tokio::time::timeout(GREETING_TIME, greeting).await.map_err(|_| late())??;
+    let (mut stream, decoder, first) = greeted;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
+    let fingerprint = certificate.map(|c| identity::fingerprint(c));
+    match (first, fingerprint) {
+        (ToServer::Join(join), _) => {
+            let answer = admit(shared, &join).await;
+            send(&mut stream, &answer).await
+        }
+        (ToServer::Hello(hello), Some(fingerprint)) => {
+            serve(shared, stream, decoder, hello, &fingerprint).await
+        }
+        _ => {
+            let why = "say hello with a certificate, or join with a token".to_string();
+            send(&mut stream, &ToAgent::Refused { why }).await
+        }
+    }
+}
+
+/// A token is good for one certificate.
+async fn admit(shared: &Shared, join: &Join) -> ToAgent {
+    let refused = |why: String| ToAgent::Refused { why };
+    if !wire::version::compatible(join.version) {
+        return refused(format!("protocol {} is not spoken here", join.version));
+    }
+    let (certificate, fingerprint) = match shared.identity.certify(&join.certificate_request) {
+        Ok(signed) => signed,
+        Err(error) => return refused(format!("the certificate request cannot be used: {error}")),
+    };
+    let command = Command::UseToken { hash: token::hash(&join.token), fingerprint };
+    match shared.writer.run(command, crate::writer::server_principal()).await {
+        Ok(Reply::TokenNodes(nodes)) => {
+            tracing::info!("an agent joined for {}", nodes.join(","));
+            let order_key = shared.identity.order_public_key();
+            ToAgent::Joined(Joined { certificate, order_key, nodes })
+        }
+        Ok(_) => refused("the token was not taken".into()),
+        Err(why) => {
+            tracing::warn!("an agent was turned away: {why}");
+            refused(why.to_string())
+        }
+    }
+}
+
+/// The nodes of a hello that this certificate may speak for.
+fn rightful(shared: &Shared, hello: &Hello, fingerprint: &str) -> Result<Vec<String>, String> {
+    let state = shared.read();
+    for node in &hello.nodes {
+        if state.agents.get(&node.name).map(String::as_str) != Some(fingerprint) {
+            return Err(format!("this certificate does not speak for node {}", node.name));
+        }
+        if !state.nodes.contains_key(&node.name) {
+            return Err(format!("node {} is not in the configuration", node.name));
+        }
+    }
+    if !wire::version::compatible(hello.version) {
+        return Err(format!("protocol {} is not spoken here", hello.version));
+    }
+    Ok(hello.nodes.iter().map(|n| n.name.clone()).collect())
+}
+
+/// What the configuration says of the enforcement on each node.
+pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
+    let state = shared.read();
+    let config = &state.config;
+    let of = |node: &cluster::Node| {
+        let mut gres_files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for gres in &node.config.gres {
+            gres_files.entry(gres.name.clone()).or_default().extend(gres.files.iter().cloned());
+        }
+        let mut limits = config.limits.clone();
+        limits.declared = node.config.declared;
+        NodePolicy { limits, cgroup_plugin: config.cgroup_plugin.clone(), gres_files }
+    };
+    state.nodes.iter().map(|(name, node)| (name.clone(), of(node))).collect()
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    mut stream: TlsStream<TcpStream>,
+    decoder: Decoder,
+    hello: Hello,
+    fingerprint: &str,
+) -> io::Result<()> {
+    let nodes = match rightful(shared, &hello, fingerprint) {
+        Ok(nodes) => nodes,
+        Err(why) => {
+            tracing::warn!("an agent's hello is refused: {why}");
+            return send(&mut stream, &ToAgent::Refused { why }).await;
+        }
+    };
+    let number = shared.agents.next_link.fetch_add(1, Ordering::Relaxed);
+    let mut policies = policies(shared);
+    policies.retain(|name, _| nodes.contains(name));
+    let term = shared.read().term;
+    let welcome = Welcome {
+        version: wire::version::PROTOCOL,
+        term,
+        now: clock::now(),
+        beat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
+        policies,
+    };
+    send(&mut stream, &ToAgent::Welcome(welcome)).await?;
+    let (outbox, inbox) = mpsc::channel(OUTBOX);
+    let link = Link { number, outbox: outbox.clone() };
+    {
+        let mut links = shared.agents.links.lock().expect("no panic with the links held");
+        links.extend(nodes.iter().map(|node| (node.clone(), link.clone())));
+    }
+    for node in hello.nodes {
+        let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
+        let command = Command::NodeHello {
+            node: node.name.clone(),
+            facts: Box::new(node.facts.clone()),
+            held: held.clone(),
+        };
+        if shared.writer.run(command, crate::writer::server_principal()).await.is_ok() {
+            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+            facts.insert(node.name.clone(), node.facts);
+            drop(facts);
+            shared.dispatch.reconcile(node.name, held);
+        }
+    }
+    let (reader, writer) = tokio::io::split(stream);
+    let ended = tokio::select! {
+        read = receive(shared, reader, decoder, &nodes, &outbox) => read,
+        written = deliver(writer, inbox) => written,
+    };
+    for node in shared.agents.drop_link(number, &nodes) {
+        shared.writer.tell_later(Command::NodeLost { node });
+    }
+    ended
+}
+
+async fn receive(
+    shared: &Arc<Shared>,
+    mut reader: impl AsyncReadExt + Unpin,
+    mut decoder: Decoder,
+    nodes: &[String],
+    outbox: &mpsc::Sender<ToAgent>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+            match frame.channel {
+                link::CHANNEL_STREAM => shared.agents.stream_data(&frame.payload).await,
+                _ => {
+                    let message = frame::decode_message(&frame.payload).map_err(io::Error::other)?;
+                    message_from(shared, message, nodes, outbox);
+                }
+            }
+        }
+        let read = tokio::time::timeout(SILENCE_MAX, reader.read(&mut buffer)).await;
+        match read.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the agent is silent"))?? {
+            0 => return Ok(()),
+            n => decoder.push(&buffer[..n]),
+        }
+    }
+}
+
+fn message_from(
+    shared: &Arc<Shared>,
+    message: ToServer,
+    nodes: &[String],
+    outbox: &mpsc::Sender<ToAgent>,
+) {
+    match message {
+        ToServer::Report(report) if nodes.contains(&report.node) => {
+            take_report(shared, report, outbox);
+        }
+        ToServer::Beat { nodes: beats } => {
+            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+            facts.extend(beats.into_iter().filter(|(name, _)| nodes.contains(name)));
+        }
+        ToServer::OrderRefused { attempt, node, why, .. } if nodes.contains(&node) => {
+            tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
+            let what = match why.contains("taken") {
+                true => PartReport::Missing,
+                false => PartReport::LaunchFailed { what: why },
+            };
+            let held = shared.read().nodes.get(&node).is_some_and(|n| n.holders.contains(&attempt));
+            if held {
+                let at = clock::now();
+                shared.writer.tell_later(Command::Report { node, attempt, at, what });
+            }
+        }
+        ToServer::StreamEnd { stream, error } => shared.agents.stream_end(stream, error),
+        _ => {}
+    }
+}
+
+/// Takes a report in and acknowledges it once it is on disk.
+fn take_report(shared: &Arc<Shared>, report: Report, outbox: &mpsc::Sender<ToAgent>) {
+    let Report { serial, node, attempt, at, event } = report;
+    let what = match event {
+        // Told by the start itself; nothing to keep.
+        ReportEvent::Started => {
+            let _ = outbox.try_send(ToAgent::Ack { serial });
+            return;
+        }
+        ReportEvent::LaunchFailed { what } => {
+            tracing::warn!("{node} could not launch attempt {attempt}: {what}");
+            PartReport::LaunchFailed { what }
+        }
+        ReportEvent::StepEnded { step, exit, usage, oom } => {
+            PartReport::StepEnded { step, exit, usage, oom }
+        }
+        ReportEvent::ScriptEnded { exit, oom, timed_out } => {
+            PartReport::ScriptEnded { exit, oom, timed_out }
+        }
+        ReportEvent::Ended(end) => PartReport::Ended {
+            exit: end.exit,
+            usage: end.usage,
+            oom: end.oom,
+            timed_out: end.timed_out,
+            lost: end.supervisor_lost,
+        },
+    };
+    let over = matches!(what, PartReport::Ended { .. } | PartReport::LaunchFailed { .. });
+    // An agent's clock may be off; an end is never before now by more than it took to get here.
+    let at = at.min(clock::now());
+    let (shared, outbox) = (shared.clone(), outbox.clone());
+    tokio::spawn(async move {
+        let known = {
+            let state = shared.read();
+            let node = state.nodes.get(&node);
+            node.is_some_and(|n| n.holders.contains(&attempt) || n.stale.contains(&attempt))
+        };
+        let command = Command::Report { node: node.clone(), attempt, at, what };
+        if shared.writer.run(command, crate::writer::server_principal()).await.is_ok() {
+            let _ = outbox.send(ToAgent::Ack { serial }).await;
+            if over && !known {
+                // Said before, or given up long ago: the spool may let go of it.
+                shared.dispatch.reconcile(node, vec![(attempt, false)]);
+            }
+        }
+    });
+}
+
+async fn deliver(
+    mut writer: impl AsyncWriteExt + Unpin,
+    mut inbox: mpsc::Receiver<ToAgent>,
+) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    while let Some(first) = inbox.recv().await {
+        bytes.clear();
+        frame::encode_message(link::CHANNEL_CONTROL, &first, &mut bytes).map_err(io::Error::other)?;
+        while bytes.len() < 256 << 10
+            && let Ok(more) = inbox.try_recv()
+        {
+            frame::encode_message(link::CHANNEL_CONTROL, &more, &mut bytes)
+                .map_err(io::Error::other)?;
+        }
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+    }
+    Ok(())
+}
+
+async fn send(stream: &mut TlsStream<TcpStream>, message: &ToAgent) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    frame::encode_message(link::CHANNEL_CONTROL, message, &mut bytes).map_err(io::Error::other)?;
+    stream.write_all(&bytes).await?;
+    stream.flush().await
+}
+
+async fn next_message(
+    stream: &mut TlsStream<TcpStream>,
+    decoder: &mut Decoder,
+) -> io::Result<ToServer> {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+            return frame::decode_message(&frame.payload).map_err(io::Error::other);
+        }
+        match stream.read(&mut buffer).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => decoder.push(&buffer[..n]),
+        }
+    }
+}
+
+/// A join file for these nodes; the token in it is good once.
+pub fn join_file(
+    identity: &Identity,
+    servers: Vec<String>,
+    token: String,
+    nodes: Vec<String>,
+) -> wire::link::JoinFile {
+    wire::link::JoinFile {
+        version: wire::version::PROTOCOL,
+        servers,
+        authority: identity.authority_pem().to_string(),
+        token,
+        nodes,
+    }
+}

@@ -1,0 +1,421 @@
+//! Each call of a client: to the writer if it changes something, to the state if it looks.
+
+use crate::agents;
+use crate::clock;
+use crate::configure;
+use crate::principal;
+use crate::shared::Shared;
+use crate::token;
+use crate::views::{self, Lens};
+use crate::writer::step_ask;
+use cluster::authorise::{Act, authorise};
+use cluster::command::{CancelJobs, Submit};
+use cluster::event::UserToken;
+use cluster::{Command, Context, Reply, books, select};
+use model::change::JobRef;
+use model::id::JobId;
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use model::run::{JobState, LaunchKind, Outcome};
+use model::time::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::client::{
+    Answer, Call, Cancel, CancelResult, CreateStep, HistoryFilter, JobsWanted, Offer,
+    SCRIPT_BYTES_MAX, Submission,
+};
+use wire::step::{StepLayout, StepNode};
+
+/// The longest that one call waits for a job; the client asks again.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How long a join token is good for.
+const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// The most records that one `sacct` gets.
+const HISTORY_MAX: u32 = 1_000_000;
+
+pub async fn call(shared: &Arc<Shared>, by: Principal, call: Call) -> Answer {
+    match answer(shared, by, call).await {
+        Ok(answer) => answer,
+        Err(refusal) => Answer::Refused(refusal),
+    }
+}
+
+async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    let now = clock::now();
+    match call {
+        Call::Ping => Ok(Answer::Pong {
+            version: env!("CARGO_PKG_VERSION").into(),
+            now,
+            hostname: shared.setup.hostname.clone(),
+        }),
+        Call::Submit(submission) => submit(shared, by, submission).await,
+        Call::TestSubmit(submission) => test_submit(shared, by, *submission),
+        Call::Offers(submission) => offers(shared, by, *submission),
+        Call::AwaitStart { job, timeout_ms } => await_start(shared, &by, job, timeout_ms).await,
+        Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
+        Call::Jobs(wanted) => Ok(Answer::Jobs { now, jobs: jobs(shared, &wanted, now)? }),
+        Call::Cluster => Ok(Answer::Cluster(views::cluster(shared, now))),
+        Call::Config => Ok(Answer::Config(views::config(shared, now))),
+        Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
+        Call::UpdateJob { job, change } => {
+            done(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
+        }
+        Call::UpdateNode { nodes, change } => {
+            done(shared.writer.run(Command::ChangeNode { nodes, change }, by).await?)
+        }
+        Call::UpdatePartition { name, change } => {
+            done(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
+        }
+        Call::Reconfigure => reconfigure(shared, by).await,
+        Call::History(filter) => Ok(Answer::History(history(shared, &filter)?)),
+        Call::Script { job } => script(shared, &by, job),
+        Call::CreateStep(create) => create_step(shared, by, *create).await,
+        Call::SignalStep { job, step, signal } => {
+            let cancel = CancelJobs {
+                filter: one_job(job),
+                step: Some(step),
+                signal: Some(signal),
+                batch_only: false,
+                full: false,
+            };
+            done(shared.writer.run(Command::Cancel(Box::new(cancel)), by).await?)
+        }
+        Call::Relinquish { job, exit } => {
+            done(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
+        }
+        other => administer(shared, by, other).await,
+    }
+}
+
+async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    let command = match call {
+        Call::Accounts => return Ok(Answer::Accounts(views::accounts(shared))),
+        Call::NodeToken { nodes } => return node_token(shared, by, nodes).await,
+        Call::UserToken { name, account, unix_user, role } => {
+            let text = token::generate();
+            let hash = token::hash(&text);
+            let role = role.unwrap_or(Role::User);
+            let kept = UserToken { hash, name, account, unix_user, role };
+            shared.writer.run(Command::SetUserToken(Box::new(kept)), by).await?;
+            return Ok(Answer::Token { text });
+        }
+        Call::SetAccount(account) => Command::SetAccount(account),
+        Call::RemoveAccount { name } => Command::RemoveAccount { name },
+        Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
+        Call::RemoveAssociation { account, user } => Command::RemoveAssociation { account, user },
+        Call::SetQos(qos) => Command::SetQos(Box::new(qos)),
+        Call::RemoveQos { name } => Command::RemoveQos { name },
+        other => unreachable!("{other:?} is answered above"),
+    };
+    done(shared.writer.run(command, by).await?)
+}
+
+fn done(reply: Reply) -> Result<Answer, Refusal> {
+    Ok(match reply {
+        Reply::PerJob(results) => Answer::Updated(results),
+        _ => Answer::Done,
+    })
+}
+
+fn one_job(job: JobId) -> model::change::JobFilter {
+    model::change::JobFilter { jobs: vec![JobRef::whole(job)], ..Default::default() }
+}
+
+/// Whose job it is to be: the asker's, unless root submits for another.
+fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refusal> {
+    let named = &submission.spec.owner;
+    if by.is_admin() && named.uid != by.uid && !named.name.is_empty() {
+        submission.spec.owner = principal::of_uid(named.uid, named.gid);
+    } else {
+        submission.spec.owner = Principal { role: Role::User, ..by.clone() };
+    }
+    let size = submission.script.as_ref().map_or(0, String::len);
+    if size > SCRIPT_BYTES_MAX {
+        return Err(Refusal::InvalidValue {
+            what: "script".into(),
+            value: format!("{size} bytes"),
+            expected: format!("at most {SCRIPT_BYTES_MAX} bytes"),
+        });
+    }
+    if submission.spec.components.len() != 1 {
+        return Err(Refusal::Other("a job of several components is not supported yet".into()));
+    }
+    Ok(())
+}
+
+async fn submit(
+    shared: &Arc<Shared>,
+    by: Principal,
+    mut submission: Box<Submission>,
+) -> Result<Answer, Refusal> {
+    settle_owner(&mut submission, &by)?;
+    let name = submission.spec.name.clone();
+    match shared.writer.submit(submission, by).await? {
+        Reply::Submitted { job, run } => Ok(Answer::Submitted { job, run, name }),
+        other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
+    }
+}
+
+fn context(by: &Principal) -> Context {
+    Context { now: clock::now(), random: clock::random_u128(), by: by.clone() }
+}
+
+fn probe(
+    shared: &Shared,
+    by: &Principal,
+    submission: Submission,
+) -> Result<(Submit, sched::View, Vec<u32>, Context), Refusal> {
+    let mut submission = submission;
+    settle_owner(&mut submission, by)?;
+    let Submission { spec, array, hold, priority, .. } = submission;
+    let submit = Submit { spec, array, hold, priority, first_step: None, test_only: true };
+    let context = context(by);
+    let state = shared.read();
+    state.check_submit(&submit, &context)?;
+    let partitions = cluster::view::partition_indices(&state, &submit.spec.request().partitions)
+        .unwrap_or_default();
+    let view = state.probe(&submit.spec, &partitions, &context);
+    Ok((submit, view, partitions, context))
+}
+
+fn test_submit(
+    shared: &Shared,
+    by: Principal,
+    submission: Submission,
+) -> Result<Answer, Refusal> {
+    let (submit, view, partitions, context) = probe(shared, &by, submission)?;
+    let id = JobId(shared.read().next_job);
+    let plan = sched::plan(&view, context.now, &mut sched::Memo::default());
+    let partition = view.partitions[partitions[0] as usize].partition.name.clone();
+    let cpus = submit.spec.request().cpu_count();
+    if let Some(start) = plan.starts.iter().find(|s| s.job == id) {
+        let nodes = start.allocation.node_names().map(str::to_string).collect();
+        let (start, cpus) = (context.now, start.allocation.cpu_count());
+        return Ok(Answer::Tested { job: Some(id), start, nodes, cpus, partition });
+    }
+    let estimate = plan.estimates.iter().find(|e| e.job == id);
+    let start = estimate.map_or(context.now, |e| e.start);
+    let nodes = estimate.map(|e| e.nodes.clone()).unwrap_or_default();
+    Ok(Answer::Tested { job: Some(id), start, nodes, cpus, partition })
+}
+
+fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
+    let (submit, view, partitions, _) = probe(shared, &by, submission)?;
+    let offers = sched::feasible::offers(&view, &submit.spec, &partitions);
+    let offers = offers.into_iter().map(|offer| {
+        let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
+        let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");
+        Offer {
+            fleet: node.map(|n| n.config.fleet.clone()).unwrap_or_default(),
+            node: offer.share.node.clone(),
+            cpus: offer.share.cpus.len(),
+            memory: offer.share.memory,
+            gpus: gpus.map(|g| (g.kind.clone().unwrap_or_default(), g.count)).collect(),
+            available: offer.available,
+        }
+    });
+    Ok(Answer::Offers(offers.collect()))
+}
+
+fn jobs(
+    shared: &Shared,
+    wanted: &JobsWanted,
+    now: Timestamp,
+) -> Result<Vec<wire::view::JobView>, Refusal> {
+    let state = shared.read();
+    if let [only] = wanted.filter.jobs.as_slice()
+        && select::resolve(&state, only).is_empty()
+    {
+        return Err(Refusal::UnknownJob(only.id.to_string()));
+    }
+    Ok(Lens::new(shared, &state, now).jobs(wanted))
+}
+
+async fn await_start(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    job: JobId,
+    timeout_ms: u64,
+) -> Result<Answer, Refusal> {
+    let mut changes = shared.changes.subscribe();
+    let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
+    loop {
+        {
+            let state = shared.read();
+            let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
+            authorise(&state, by, Act::OwnJob(found))?;
+            let waiting = found.is_waiting();
+            if !waiting || tokio::time::Instant::now() >= deadline {
+                let view = Lens::new(shared, &state, clock::now()).job(found, None);
+                return Ok(Answer::Start {
+                    state: view.state,
+                    reason: view.reason.clone(),
+                    allocation: found.attempt().map(|a| a.allocation.clone()),
+                    view: Box::new(view),
+                });
+            }
+        }
+        let _ = tokio::time::timeout_at(deadline, changes.changed()).await;
+    }
+}
+
+async fn await_end(
+    shared: &Arc<Shared>,
+    job: JobId,
+    timeout_ms: u64,
+) -> Result<Answer, Refusal> {
+    let mut changes = shared.changes.subscribe();
+    let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
+    loop {
+        if let Some(end) = ended(shared, job)? {
+            return Ok(end);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Ok(Answer::End { ended: false, exit: Default::default(), outcome: None });
+        }
+        let _ = tokio::time::timeout_at(deadline, changes.changed()).await;
+    }
+}
+
+/// The end of a job, or of every task of an array: the highest exit status of them.
+fn ended(shared: &Shared, job: JobId) -> Result<Option<Answer>, Refusal> {
+    let state = shared.read();
+    let records = select::resolve(&state, &JobRef::whole(job));
+    if records.is_empty() {
+        return Err(Refusal::UnknownJob(job.to_string()));
+    }
+    if records.iter().any(|c| !c.job.has_ended()) {
+        return Ok(None);
+    }
+    let ends: Vec<_> = records.iter().filter_map(|c| c.job.ended()).collect();
+    let exit = ends.iter().map(|e| e.exit).max().unwrap_or_default();
+    let failed = ends.iter().map(|e| e.outcome).find(|o| *o != Outcome::Completed);
+    let outcome = failed.or(Some(Outcome::Completed));
+    Ok(Some(Answer::End { ended: true, exit, outcome }))
+}
+
+async fn cancel_jobs(
+    shared: &Arc<Shared>,
+    by: Principal,
+    cancel: Cancel,
+) -> Result<Answer, Refusal> {
+    let command = CancelJobs {
+        filter: cancel.filter,
+        step: cancel.step,
+        signal: cancel.signal,
+        batch_only: cancel.batch_only,
+        full: cancel.full,
+    };
+    match shared.writer.run(Command::Cancel(Box::new(command)), by).await? {
+        Reply::Signals { results, .. } => {
+            let results = results.into_iter();
+            let results = results.map(|(job, r)| CancelResult { job, refusal: r.err() });
+            Ok(Answer::Cancelled(results.collect()))
+        }
+        other => Err(Refusal::Other(format!("a cancel was answered with {other:?}"))),
+    }
+}
+
+async fn reconfigure(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> {
+    authorise(&shared.read(), &by, Act::Administer)?;
+    let (dir, machine) = (shared.setup.config_dir.as_deref(), shared.setup.machine.as_ref());
+    let config = configure::load(dir, machine).map_err(|e| Refusal::Other(e.to_string()))?;
+    shared.writer.run(Command::Configure(Box::new(config)), by).await?;
+    shared.agents.tell_policies(&agents::policies(shared));
+    Ok(Answer::Done)
+}
+
+/// Living records from the state, ended ones from the books: each attempt once.
+fn history(shared: &Shared, filter: &HistoryFilter) -> Result<Vec<model::record::JobRecord>, Refusal> {
+    let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
+    let wanted = HistoryFilter { limit: Some(limit), ..filter.clone() };
+    let mut records = {
+        let reader = shared.books.reader.lock().expect("no panic with the reader held");
+        reader.query(&wanted).map_err(|e| Refusal::Other(e.to_string()))?
+    };
+    let key = |r: &model::record::JobRecord| (r.job, r.attempt, r.array_pending.clone());
+    let booked: std::collections::HashSet<_> = records.iter().map(key).collect();
+    let state = shared.read();
+    let alive = state.jobs.values().map(|job| books::record_of(&state, job.id, None));
+    let alive = alive.filter(|r| !booked.contains(&key(r)));
+    records.extend(alive.filter(|r| store::books::matches(r, &wanted)));
+    records.sort_by_key(|r| (r.array_job.unwrap_or(r.job), r.array_task, r.job, r.attempt));
+    if !filter.duplicates {
+        // The last attempt stands for its job.
+        let mut last = std::collections::HashMap::new();
+        for (at, record) in records.iter().enumerate() {
+            last.insert((record.job, record.array_pending.clone()), at);
+        }
+        let keep: std::collections::HashSet<usize> = last.into_values().collect();
+        let mut at = 0;
+        records.retain(|_| {
+            at += 1;
+            keep.contains(&(at - 1))
+        });
+    }
+    let beyond = records.len().saturating_sub(limit as usize);
+    records.drain(..beyond);
+    Ok(records)
+}
+
+fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal> {
+    let blob = {
+        let state = shared.read();
+        let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
+        authorise(&state, by, Act::OwnJob(found))?;
+        found.spec.launch.script.clone()
+    };
+    let missing = || Refusal::Other(format!("job {job} has no script"));
+    let text = crate::launch::blob_text(shared, &blob.ok_or_else(missing)?);
+    Ok(Answer::Script { text: text.map_err(|e| Refusal::Other(e.to_string()))? })
+}
+
+async fn create_step(
+    shared: &Arc<Shared>,
+    by: Principal,
+    create: CreateStep,
+) -> Result<Answer, Refusal> {
+    let CreateStep { job, launch } = create;
+    let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
+    let placed = shared.writer.run_step(command, by, job, launch).await?;
+    let nodes = placed.nodes.iter().map(|(share, ranks)| StepNode {
+        node: share.node.clone(),
+        tasks: ranks.clone(),
+        cpus: share.cpus.len(),
+    });
+    Ok(Answer::Step(StepLayout {
+        job,
+        step: placed.step,
+        attempt: placed.attempt.number,
+        nodes: nodes.collect(),
+        cpus_per_task: placed.cpus_per_task,
+    }))
+}
+
+async fn node_token(
+    shared: &Arc<Shared>,
+    by: Principal,
+    nodes: Vec<String>,
+) -> Result<Answer, Refusal> {
+    let text = token::generate();
+    let expires = clock::now() + TOKEN_LIFE;
+    let command = Command::IssueToken { hash: token::hash(&text), nodes: nodes.clone(), expires };
+    shared.writer.run(command, by).await?;
+    let servers = shared.setup.agents_addresses.clone();
+    let file = agents::join_file(&shared.identity, servers, text, nodes);
+    let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
+    Ok(Answer::Token { text: text + "\n" })
+}
+
+/// Whether the job is an allocation that this principal may hold.
+pub fn may_hold(shared: &Shared, by: &Principal, job: JobId) -> Result<(), Refusal> {
+    let state = shared.read();
+    let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
+    authorise(&state, by, Act::OwnJob(found))?;
+    match (found.spec.launch.kind, found.state()) {
+        (LaunchKind::Interactive, s) if s != JobState::Completing && !s.is_ended() => Ok(()),
+        _ => Err(Refusal::JobEnded(job)),
+    }
+}

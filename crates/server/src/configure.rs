@@ -1,0 +1,172 @@
+//! From the files of a configuration folder to what the state machine knows.
+
+use crate::error::ServerError;
+use cluster::{ClusterConfig, Parameters};
+use model::limits::Policy;
+use model::node::NodeConfig;
+use model::partition::Partition;
+use slurm::conf::choices::{AccountingEnforce, Choice, EnforcePartLimits, SchedulerType};
+use slurm::conf::{Conf, RealFiles, load_dir};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The partition of a cluster without a configuration.
+const MAIN_PARTITION: &str = "main";
+
+/// The machine that all nodes of the configuration are on, for `sluice up`.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The machine itself as a node.
+    pub node: NodeConfig,
+}
+
+/// The configuration of `dir`, or of the machine alone without one.
+pub fn load(dir: Option<&Path>, machine: Option<&Machine>) -> Result<ClusterConfig, ServerError> {
+    let mut config = match (dir, machine) {
+        (Some(dir), _) => load_files(dir)?,
+        (None, Some(machine)) => return Ok(for_machine(machine.node.clone())),
+        (None, None) => {
+            let text = "a server of several machines needs --config with a slurm.conf";
+            return Err(ServerError::Configuration(text.into()));
+        }
+    };
+    mark_declared(&mut config, machine);
+    Ok(config)
+}
+
+/// Several nodes on one host, or more than the host has: the counts are declared, not measured.
+fn mark_declared(config: &mut ClusterConfig, machine: Option<&Machine>) {
+    let overrides = config.shown.get("SlurmdParameters").is_some_and(|v| v.contains("config_overrides"));
+    let several = machine.is_some() && config.nodes.len() > 1;
+    for node in &mut config.nodes {
+        let larger = machine.is_some_and(|m| node.cpus > m.node.cpus || node.memory > m.node.memory);
+        node.declared = overrides || several || larger;
+    }
+}
+
+/// Reads a folder with `slurm.conf`. Notices go to the log; errors come back, a line each.
+fn load_files(dir: &Path) -> Result<ClusterConfig, ServerError> {
+    let conf = load_dir(&RealFiles, dir).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| e.to_string()).collect();
+        ServerError::Configuration(lines.join("\n"))
+    })?;
+    for notice in &conf.notices {
+        tracing::info!("{notice}");
+    }
+    from_conf(&conf)
+}
+
+/// Without a folder: one node, this machine as it was found, and one partition.
+fn for_machine(node: NodeConfig) -> ClusterConfig {
+    let mut partition = Partition::over(MAIN_PARTITION, vec![node.name.clone()]);
+    partition.default = true;
+    let parameters = Parameters {
+        memory_by_core: true,
+        return_to_service: 2,
+        gres_types: names_of(std::slice::from_ref(&node)),
+        max_job_count: 100_000,
+        max_array_size: 1_000_001,
+        kill_wait_s: 10,
+        ..Parameters::default()
+    };
+    ClusterConfig {
+        nodes: vec![node],
+        partitions: vec![partition],
+        parameters,
+        shown: BTreeMap::new(),
+        ..ClusterConfig::default()
+    }
+}
+
+fn names_of(nodes: &[NodeConfig]) -> Vec<String> {
+    let mut names: Vec<String> =
+        nodes.iter().flat_map(|n| &n.gres).map(|g| g.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
+    let slurm = &conf.slurm;
+    let mut nodes: Vec<NodeConfig> = slurm.nodes.iter().map(|n| n.config.clone()).collect();
+    for down in &slurm.down_nodes {
+        for node in nodes.iter_mut().filter(|n| down.nodes.contains(&n.name)) {
+            node.initial = slurm::conf::node_conf::admin_state(down.state);
+            node.initial_reason.clone_from(&down.reason);
+        }
+    }
+    if nodes.is_empty() {
+        let text = "slurm.conf: no NodeName line: a cluster needs at least one node";
+        return Err(ServerError::Configuration(text.into()));
+    }
+    let partitions: Vec<Partition> =
+        slurm.partitions.iter().map(|p| p.partition.clone()).collect();
+    let parameters = parameters(conf, &nodes);
+    let shown = slurm.raw.iter().map(|(key, value)| (key.clone(), value.text.clone())).collect();
+    Ok(ClusterConfig {
+        name: match slurm.cluster_name.as_str() {
+            "" => "sluice".into(),
+            name => name.into(),
+        },
+        nodes,
+        partitions,
+        parameters,
+        shown,
+        limits: limits(conf),
+        cgroup_plugin: conf.cgroup.plugin.word().to_string(),
+    })
+}
+
+fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
+    let globals = &conf.slurm.globals;
+    // Each of the later ones implies those before it.
+    let said = |what| globals.accounting.enforce.contains(&what);
+    let enforce_limits =
+        said(AccountingEnforce::Limits) || said(AccountingEnforce::Safe) || said(AccountingEnforce::All);
+    let enforce_qos = said(AccountingEnforce::Qos) || said(AccountingEnforce::All);
+    let enforce_associations = said(AccountingEnforce::Associations)
+        || said(AccountingEnforce::WcKeys)
+        || enforce_limits
+        || enforce_qos;
+    let mut gres_types = globals.gres_types.clone();
+    gres_types.extend(names_of(nodes));
+    gres_types.sort();
+    gres_types.dedup();
+    Parameters {
+        slurmd_timeout_s: globals.times.slurmd_timeout_s,
+        kill_wait_s: globals.times.kill_wait_s,
+        min_job_age_s: globals.times.min_job_age_s,
+        max_job_count: globals.ids.max_job_count,
+        max_array_size: globals.ids.max_array_size,
+        first_job_id: globals.ids.first_job_id,
+        max_job_id: globals.ids.max_job_id,
+        job_requeue: globals.launch.job_requeue,
+        return_to_service: globals.return_to_service.min(2) as u8,
+        default_memory: globals.memory.default,
+        max_memory: globals.memory.max,
+        memory_by_core: false,
+        backfill: globals.scheduling.scheduler == SchedulerType::Backfill,
+        enforce_associations,
+        enforce_limits,
+        enforce_qos,
+        enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
+        over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(0),
+        job_file_append: globals.launch.job_file_append,
+        gres_types,
+    }
+}
+
+fn limits(conf: &Conf) -> Policy {
+    let cgroup = &conf.cgroup;
+    let percent = |p: slurm::conf::value::Percent| p.of(100_000) as f64 / 1000.0;
+    Policy {
+        constrain_cores: cgroup.constrain_cores,
+        constrain_memory: cgroup.constrain_ram,
+        constrain_swap: cgroup.constrain_swap,
+        constrain_devices: cgroup.constrain_devices,
+        allowed_memory_percent: percent(cgroup.allowed_ram),
+        allowed_swap_percent: percent(cgroup.allowed_swap),
+        memory_floor: cgroup.min_ram,
+        declared: false,
+    }
+}

@@ -1,0 +1,33 @@
+//! What keeps the server from starting or going on.
+
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("cannot listen at {address}: {source}")]
+    Listen { address: String, source: io::Error },
+    #[error("the journal: {0}")]
+    Journal(#[from] store::JournalError),
+    #[error("the blobs: {0}")]
+    Blobs(#[from] store::BlobError),
+    #[error("the books: {0}")]
+    Books(#[from] store::BooksError),
+    #[error("the snapshot of seq {seq} cannot be read: {reason}")]
+    Snapshot { seq: u64, reason: String },
+    #[error("{0}")]
+    Configuration(String),
+    #[error("the server's keys: {0}")]
+    Identity(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl ServerError {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}

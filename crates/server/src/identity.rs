@@ -1,0 +1,153 @@
+//! The server's keys: an authority for agents' certificates, its own certificate, and the key that
+//! signs orders. Made at the first start, kept readable by the server alone.
+
+use crate::error::ServerError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use wire::order::{Order, SignedOrder};
+
+/// The name under which agents know the server, whatever its address.
+pub const SERVER_NAME: &str = "sluice-server";
+
+pub struct Identity {
+    authority_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+    order_key: Ed25519KeyPair,
+    pub tls: Arc<rustls::ServerConfig>,
+}
+
+fn failed(e: impl std::fmt::Display) -> ServerError {
+    ServerError::Identity(e.to_string())
+}
+
+impl Identity {
+    pub fn load_or_make(dir: &Path) -> Result<Self, ServerError> {
+        if !dir.join("order.key").exists() {
+            make(dir)?;
+        }
+        let read = |name: &str| {
+            let path = dir.join(name);
+            std::fs::read_to_string(&path).map_err(ServerError::file(path))
+        };
+        let authority_pem = read("authority.pem")?;
+        let authority_key = KeyPair::from_pem(&read("authority.key")?).map_err(failed)?;
+        let issuer = Issuer::from_ca_cert_pem(&authority_pem, authority_key).map_err(failed)?;
+        let order = BASE64.decode(read("order.key")?.trim()).map_err(failed)?;
+        let order_key = Ed25519KeyPair::from_pkcs8(&order).map_err(failed)?;
+        let tls = tls_config(&authority_pem, &read("server.pem")?, &read("server.key")?)?;
+        Ok(Self { authority_pem, issuer, order_key, tls })
+    }
+
+    pub fn authority_pem(&self) -> &str {
+        &self.authority_pem
+    }
+
+    pub fn order_public_key(&self) -> String {
+        BASE64.encode(self.order_key.public_key().as_ref())
+    }
+
+    pub fn sign(&self, order: &Order) -> Result<SignedOrder, ServerError> {
+        let body = serde_json::to_string(order).map_err(failed)?;
+        let signature = BASE64.encode(self.order_key.sign(body.as_bytes()).as_ref());
+        Ok(SignedOrder { body, signature })
+    }
+
+    /// Signs an agent's certificate request; gives the certificate and its fingerprint.
+    pub fn certify(&self, request_pem: &str) -> Result<(String, String), ServerError> {
+        let mut request = CertificateSigningRequestParams::from_pem(request_pem).map_err(failed)?;
+        // Only the key is taken from the request: who it speaks for is the server's to say.
+        request.params.is_ca = IsCa::NoCa;
+        request.params.subject_alt_names.clear();
+        request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        request.params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let certificate = request.signed_by(&self.issuer).map_err(failed)?;
+        Ok((certificate.pem(), fingerprint(certificate.der())))
+    }
+}
+
+/// SHA-256 of a certificate, as hex.
+pub fn fingerprint(certificate: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn make(dir: &Path) -> Result<(), ServerError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(ServerError::file(dir))?;
+    let authority_key = KeyPair::generate().map_err(failed)?;
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, "sluice authority");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    authority.not_after = rcgen::date_time_ymd(2100, 1, 1);
+    let authority_pem = authority.self_signed(&authority_key).map_err(failed)?.pem();
+    let issuer = Issuer::from_params(&authority, &authority_key);
+    let server_key = KeyPair::generate().map_err(failed)?;
+    let mut server = CertificateParams::new(vec![SERVER_NAME.to_string()]).map_err(failed)?;
+    server.distinguished_name.push(DnType::CommonName, SERVER_NAME);
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    server.not_after = rcgen::date_time_ymd(2100, 1, 1);
+    let server_pem = server.signed_by(&server_key, &issuer).map_err(failed)?.pem();
+    let random = ring::rand::SystemRandom::new();
+    let order = Ed25519KeyPair::generate_pkcs8(&random).map_err(failed)?;
+    write_private(dir, "authority.pem", &authority_pem)?;
+    write_private(dir, "authority.key", &authority_key.serialize_pem())?;
+    write_private(dir, "server.pem", &server_pem)?;
+    write_private(dir, "server.key", &server_key.serialize_pem())?;
+    // Last: its presence says that the others are whole.
+    write_private(dir, "order.key", &BASE64.encode(order.as_ref()))
+}
+
+pub fn write_private(dir: &Path, name: &str, text: &str) -> Result<(), ServerError> {
+    let path = dir.join(name);
+    let partial = dir.join(format!("{name}.partial"));
+    let write = || -> std::io::Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&partial, &path)?;
+        std::fs::File::open(dir)?.sync_all()
+    };
+    write().map_err(ServerError::file(&path))
+}
+
+fn tls_config(
+    authority: &str,
+    certificate: &str,
+    key: &str,
+) -> Result<Arc<rustls::ServerConfig>, ServerError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).map_err(failed)?).map_err(failed)?;
+    // Without a certificate a connection may only join, with a token.
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(failed)?;
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(failed)?];
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(failed)?;
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(failed)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(failed)?;
+    Ok(Arc::new(config))
+}

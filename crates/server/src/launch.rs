@@ -1,0 +1,288 @@
+//! What a node is told to start: the environment ready in the job's dialect, the script's text,
+//! the output's place.
+
+use crate::error::ServerError;
+use crate::shared::Shared;
+use cluster::{Job, State};
+use model::allocation::NodeShare;
+use model::array::IndexSet;
+use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
+use model::id::{AttemptId, BlobRef, JobId, StepId};
+use model::partition::DefaultMemory;
+use model::run::{Attempt, LaunchKind, Outcome};
+use slurm::environment::job::{ArrayFacts, DeviceNumbering, JobFacts};
+use slurm::environment::notice::{self, Cause};
+use slurm::environment::{self, Environment};
+use wire::order::{FileNames, JobLaunch, Output, ProcessVariable, StepOrder, UserIds};
+use wire::step::{StepLaunch, StepLayout, StepNode};
+
+/// A blob's text. It was checked to be text when it was taken in.
+pub fn blob_text(shared: &Shared, blob: &BlobRef) -> Result<String, ServerError> {
+    let missing = || ServerError::Other(format!("blob {} is missing", blob.0));
+    let id = blob.0.parse().map_err(|_| missing())?;
+    let blobs = shared.blobs.lock().expect("no panic with the blobs held");
+    let bytes = blobs.get(&id)?.ok_or_else(missing)?;
+    String::from_utf8(bytes).map_err(|_| missing())
+}
+
+/// What a launch needs of the state, copied out so that nothing is held while blobs are read.
+struct Facts {
+    job: Job,
+    attempt: Attempt,
+    share: NodeShare,
+    node_index: u32,
+    cluster: String,
+    qos: String,
+    kill_wait_s: u32,
+    append: bool,
+    addresses: Vec<String>,
+    tasks: Option<IndexSet>,
+    default_memory: Option<DefaultMemory>,
+}
+
+fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+    let job = state.jobs.get(&id.job)?;
+    let attempt = job.attempt().filter(|a| a.number == id.number && a.ending.is_none())?;
+    let node_index = attempt.allocation.nodes.iter().position(|s| s.node == node)?;
+    let address = |share: &NodeShare| {
+        let known = state.nodes.get(&share.node);
+        let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
+        said.or(known.map(|n| n.config.address.clone())).unwrap_or_default()
+    };
+    Some(Facts {
+        share: attempt.allocation.nodes[node_index].clone(),
+        node_index: node_index as u32,
+        cluster: state.config.name.clone(),
+        qos: job.qos.to_string(),
+        kill_wait_s: state.config.parameters.kill_wait_s,
+        append: state.config.parameters.job_file_append,
+        addresses: attempt.allocation.nodes.iter().map(address).collect(),
+        tasks: state.runs.get(&job.run).and_then(|r| r.tasks.clone()),
+        default_memory: cluster::books::default_memory(state, job),
+        job: job.clone(),
+        attempt: attempt.clone(),
+    })
+}
+
+/// The launch of one node's part of an attempt; none if the attempt is over.
+pub fn job_launch(
+    shared: &Shared,
+    id: AttemptId,
+    node: &str,
+) -> Result<Option<JobLaunch>, ServerError> {
+    let Some(facts) = facts(&shared.read(), id, node) else { return Ok(None) };
+    let spec = facts.job.spec.clone();
+    let launch = &spec.launch;
+    let runs_here = match launch.kind {
+        LaunchKind::Batch => facts.node_index == 0,
+        LaunchKind::Task => true,
+        LaunchKind::Interactive => false,
+    };
+    let script = match (&launch.script, runs_here) {
+        (Some(blob), true) => Some(blob_text(shared, blob)?),
+        _ => None,
+    };
+    let base = match &launch.environment {
+        Some(blob) => blob_text(shared, blob)?,
+        None => String::new(),
+    };
+    let environment = match launch.kind {
+        LaunchKind::Task => task_environment(shared, &facts, &base),
+        _ => slurm_environment(shared, &facts, &base),
+    };
+    let (stdout, stderr) = outputs(&facts);
+    Ok(Some(JobLaunch {
+        kind: launch.kind,
+        user: UserIds {
+            name: spec.owner.name.clone(),
+            uid: spec.owner.uid,
+            gid: spec.owner.gid,
+            groups: spec.owner.groups.clone(),
+        },
+        share: facts.share.clone(),
+        node_index: facts.node_index,
+        script,
+        arguments: launch.arguments.clone(),
+        environment,
+        process_variables: process_variables(launch.kind),
+        work_dir: launch.work_dir.clone(),
+        stdin: launch.stdin.clone().unwrap_or_else(|| "/dev/null".into()),
+        stdout,
+        stderr,
+        umask: launch.umask,
+        rlimits: launch.rlimits.clone(),
+        name: spec.name.clone(),
+        end_limit: facts.attempt.end_limit,
+        kill_wait_s: facts.kill_wait_s,
+        signal: spec.signal,
+        names: file_names(&facts.job),
+        first_step: None,
+        notices: notice::of_launch(facts.job.id),
+    }))
+}
+
+fn process_variables(kind: LaunchKind) -> Vec<(String, ProcessVariable)> {
+    match kind {
+        LaunchKind::Task => Vec::new(),
+        _ => environment::job::batch_process_variables(),
+    }
+}
+
+fn outputs(facts: &Facts) -> (Output, Output) {
+    let launch = &facts.job.spec.launch;
+    if launch.kind == LaunchKind::Task {
+        return (Output::Log, Output::SameAsStdout);
+    }
+    let usual = if facts.job.task.is_some() { DEFAULT_ARRAY_OUTPUT } else { DEFAULT_OUTPUT };
+    // A requeued job goes on in the same file, as in Slurm, if it says so; else it starts anew.
+    let append = launch.append_output || facts.append;
+    let file = |pattern: &str| Output::File { pattern: pattern.to_string(), append };
+    let stdout = file(launch.stdout.as_deref().unwrap_or(usual));
+    let stderr = match &launch.stderr {
+        Some(pattern) => file(pattern),
+        None => Output::SameAsStdout,
+    };
+    (stdout, stderr)
+}
+
+fn file_names(job: &Job) -> FileNames {
+    FileNames {
+        job_id: job.id.0,
+        array_job_id: job.task.map(|t| t.array.0),
+        array_task_id: job.task.map(|t| t.index),
+        user: job.spec.owner.name.clone(),
+        job_name: job.spec.name.clone(),
+    }
+}
+
+/// The line for the output of a job that is ended from outside.
+pub fn end_notice(job: &Job, outcome: Outcome) -> Option<String> {
+    let cause = match outcome {
+        Outcome::Cancelled { .. } => Cause::Cancelled,
+        Outcome::Requeued => Cause::Requeue,
+        Outcome::Preempted => Cause::Preemption,
+        Outcome::NodeFail => Cause::NodeFailure,
+        Outcome::Deadline => Cause::TimeLimit,
+        _ => return None,
+    };
+    Some(notice::job(job.id, cause))
+}
+
+/// Where the job's own commands find the server: the socket of the machine they run on.
+fn way_back(shared: &Shared, environment: &mut Environment) {
+    if let Some(dir) = &shared.setup.client_state {
+        environment.set("SLUICE_STATE", dir);
+    }
+}
+
+fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
+    JobFacts {
+        cluster: &facts.cluster,
+        job: facts.job.id,
+        array: facts.job.task.map(|task| match &facts.tasks {
+            Some(all) => ArrayFacts::new(task.array, task.index, all),
+            None => ArrayFacts::new(task.array, task.index, &Default::default()),
+        }),
+        spec: &facts.job.spec,
+        allocation: &facts.attempt.allocation,
+        account: &facts.job.account,
+        qos: &facts.qos,
+        restarts: facts.job.restarts(),
+        default_memory: facts.default_memory,
+        conf_file: None,
+        submit_dir: None,
+        numbering: DeviceNumbering::Node,
+    }
+}
+
+fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
+    let exported = Environment::from_block(base);
+    let mut environment =
+        environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
+    way_back(shared, &mut environment);
+    environment.to_entries()
+}
+
+fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
+    let run = facts.job.run.to_string();
+    let node = dstack::environment::TaskNode {
+        run_id: &run,
+        run_name: &facts.job.spec.name,
+        job_id: &run,
+        working_dir: &facts.job.spec.launch.work_dir,
+        node_ips: &facts.addresses,
+        rank: facts.node_index,
+        gpus_per_node: facts.share.gres_count("gpu") as u32,
+        mpi_hostfile: "",
+    };
+    let mut variables = Environment::from_block(base);
+    for (name, value) in node.variables().into_iter().filter(|(_, value)| !value.is_empty()) {
+        variables.set(name, value);
+    }
+    // The device variables are the devices' own, whatever the language; so is the job's number,
+    // by which `srun` and `sbatch` in the commands find their way.
+    let slurm = environment::job::batch(
+        &job_facts(facts),
+        facts.node_index as usize,
+        Environment::new(),
+    );
+    for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
+        variables.set(name, value);
+    }
+    way_back(shared, &mut variables);
+    variables.to_entries()
+}
+
+/// Variables of a batch script that say nothing true of a task.
+fn dialect_only(name: &str) -> bool {
+    matches!(name, "ENVIRONMENT" | "TMPDIR" | "HOSTNAME")
+}
+
+/// The orders of a step for each of its nodes.
+pub fn step_orders(
+    shared: &Shared,
+    id: JobId,
+    step: StepId,
+    launch: &StepLaunch,
+) -> Vec<(String, AttemptId, u32, StepOrder)> {
+    let state = shared.read();
+    let Some(job) = state.jobs.get(&id) else { return Vec::new() };
+    let Some(attempt) = job.attempt() else { return Vec::new() };
+    let Some(record) = attempt.steps.iter().find(|s| s.id == step) else { return Vec::new() };
+    let ranks = record.layout.clone();
+    let first = attempt.allocation.nodes.first().map(|s| s.node.clone()).unwrap_or_default();
+    let attempt_id = AttemptId { job: id, number: attempt.number };
+    let Some(facts) = facts(&state, attempt_id, &first) else { return Vec::new() };
+    drop(state);
+    let layout = layout(&facts, ranks);
+    let layout = StepLayout {
+        job: id,
+        step,
+        attempt: facts.attempt.number,
+        nodes: layout,
+        cpus_per_task: launch.cpus_per_task.unwrap_or(1),
+    };
+    let job = job_facts(&facts);
+    let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
+        let mut variables = environment::step::variables(&job, &layout, launch, index);
+        way_back(shared, &mut variables);
+        let order = StepOrder {
+            step,
+            launch: launch.clone(),
+            tasks: node.tasks.clone(),
+            node_index: index as u32,
+            environment: variables.to_entries(),
+            process_variables: environment::step::process_variables(),
+        };
+        (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
+    });
+    orders.collect()
+}
+
+fn layout(facts: &Facts, tasks: Vec<(String, Vec<u32>)>) -> Vec<StepNode> {
+    let node = |(node, tasks): (String, Vec<u32>)| {
+        let cpus = facts.attempt.allocation.share(&node)?.cpus.len();
+        Some(StepNode { node, tasks, cpus })
+    };
+    tasks.into_iter().filter_map(node).collect()
+}

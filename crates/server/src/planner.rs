@@ -1,0 +1,64 @@
+//! The planner: beside the writer, on a view of its own. It runs on a signal and on a timer.
+//!
+//! Its decisions go back as commands and are checked again when they are applied, so a long plan
+//! never holds up a submit, and a plan that has been overtaken does no harm.
+
+use crate::clock;
+use crate::shared::Shared;
+use cluster::Command;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// A plan is made at least this often while anything waits: for begin times and throttles.
+const PERIOD: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Default)]
+pub struct Planner {
+    signal: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Planner {
+    /// Something happened that may let a job start.
+    pub fn wake(&self) {
+        let (wanted, changed) = &*self.signal;
+        *wanted.lock().expect("nobody panics with the signal held") = true;
+        changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let (wanted, changed) = &*self.signal;
+        let guard = wanted.lock().expect("nobody panics with the signal held");
+        let (mut guard, _) = changed
+            .wait_timeout_while(guard, PERIOD, |wanted| !*wanted)
+            .expect("nobody panics with the signal held");
+        *guard = false;
+    }
+
+    /// The planner's thread; it ends with the process.
+    pub fn run(&self, shared: &Shared) -> ! {
+        let mut memo = sched::Memo::default();
+        loop {
+            self.wait();
+            plan_once(shared, &mut memo);
+        }
+    }
+}
+
+fn plan_once(shared: &Shared, memo: &mut sched::Memo) {
+    let now = clock::now();
+    let view = cluster::view::view(&shared.read(), now);
+    if view.queue.is_empty() {
+        return;
+    }
+    let plan = sched::plan(&view, now, memo);
+    let volatile = &shared.volatile;
+    let reasons = plan.reasons.into_iter().collect();
+    *volatile.reasons.write().expect("no panic while writing reasons") = reasons;
+    let estimates = plan.estimates.iter().map(|e| (e.job, e.start)).collect();
+    *volatile.estimates.write().expect("no panic while writing estimates") = estimates;
+    *volatile.last_plan.write().expect("no panic while writing a time") = Some(now);
+    let starts: Vec<Command> =
+        plan.starts.into_iter().map(|start| Command::Start(Box::new(start))).collect();
+    // The next plan must see what became of these, or it would propose them again.
+    shared.writer.run_internal_batch(starts);
+}

@@ -1,0 +1,71 @@
+//! What the server's threads share.
+
+use crate::agents::Agents;
+use crate::await_change::Changes;
+use crate::books::BooksHandle;
+use crate::dispatch::Dispatch;
+use crate::identity::Identity;
+use crate::planner::Planner;
+use crate::writer::Writer;
+use cluster::State;
+use model::id::{JobId, StepId};
+use model::node::NodeFacts;
+use model::reason::Reason;
+use model::time::Timestamp;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock};
+use wire::step::StepLaunch;
+
+pub struct Shared {
+    pub state: Arc<RwLock<State>>,
+    pub blobs: Arc<Mutex<store::Blobs>>,
+    pub writer: Writer,
+    pub planner: Planner,
+    pub dispatch: Dispatch,
+    pub books: BooksHandle,
+    pub agents: Agents,
+    pub identity: Identity,
+    pub changes: Changes,
+    pub volatile: Volatile,
+    pub setup: Setup,
+}
+
+/// What is lost with the process, and found again without harm.
+#[derive(Default)]
+pub struct Volatile {
+    /// Why each waiting job waits, from the last plan.
+    pub reasons: RwLock<HashMap<JobId, Reason>>,
+    /// When those with a reservation are expected to start.
+    pub estimates: RwLock<HashMap<JobId, Timestamp>>,
+    pub last_plan: RwLock<Option<Timestamp>>,
+    /// Load and memory of nodes, from their beats.
+    pub facts: RwLock<HashMap<String, NodeFacts>>,
+    /// Launches of steps whose orders have not gone out.
+    pub steps: Mutex<HashMap<(JobId, StepId), StepLaunch>>,
+    /// Steps that start with their job.
+    pub first_steps: Mutex<HashMap<JobId, StepLaunch>>,
+    /// How many connections hold each interactive allocation.
+    pub holders: Mutex<HashMap<JobId, u32>>,
+}
+
+/// How the server was started.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub server_dir: PathBuf,
+    pub machine: Option<crate::configure::Machine>,
+    pub config_dir: Option<PathBuf>,
+    pub agents_addresses: Vec<String>,
+    pub listen: String,
+    /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
+    pub client_state: Option<String>,
+    pub hostname: String,
+    pub started: Timestamp,
+}
+
+impl Shared {
+    pub fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        // A poisoned lock means that applying an event broke an invariant: nothing may go on.
+        self.state.read().expect("the state's invariants hold")
+    }
+}

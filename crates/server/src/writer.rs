@@ -1,0 +1,520 @@
+//! The single writer: decides, journals, applies, and only then answers.
+//!
+//! Commands that come while one commit is on its way to the disk go together into the next:
+//! group commit. If the journal refuses a commit, the state is read back from disk, so that what
+//! is shown never runs ahead of what is kept.
+
+use crate::clock;
+use crate::error::ServerError;
+use crate::recover::{self, Recovered};
+use crate::shared::Shared;
+use cluster::command::{StepAsk, StepPlaced, Submit};
+use cluster::{Command, Context, Decision, Event, Reply, State};
+use model::id::{BlobRef, JobId};
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use model::record::JobRecord;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use store::{Journal, JournalError, LogFile, Snapshots};
+use tokio::sync::oneshot;
+use wire::client::Submission;
+use wire::step::StepLaunch;
+
+/// Commands that may wait for the writer; more make their senders wait.
+const QUEUE: usize = 4096;
+
+/// Commands that go into one commit.
+const BATCH: usize = 1024;
+
+/// Bytes of events that go into one commit, well below a segment of the journal.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Ids are leased from the high-water mark in blocks of this many.
+const ID_BLOCK: u64 = 1000;
+
+/// New jobs are refused below this much certain room: ends must still fit.
+const ROOM_FOR_SUBMITS: u64 = 6 << 20;
+
+/// A snapshot is due after this many events.
+const SNAPSHOT_EVENTS: u64 = 100_000;
+
+pub type Answer = Result<Reply, Refusal>;
+
+pub struct Work {
+    what: What,
+    by: Principal,
+    reply: Option<oneshot::Sender<Answer>>,
+}
+
+enum What {
+    Command(Command),
+    Submit(Box<Submission>),
+    Step { command: Command, job: JobId, launch: Box<StepLaunch> },
+    /// Several of the server's own, answered once.
+    Batch(Vec<Command>),
+}
+
+#[derive(Clone)]
+pub struct Writer {
+    sender: SyncSender<Work>,
+}
+
+/// The server acting of itself.
+pub fn server_principal() -> Principal {
+    Principal {
+        name: "root".into(),
+        uid: 0,
+        gid: 0,
+        group: "root".into(),
+        groups: Vec::new(),
+        role: Role::Admin,
+    }
+}
+
+impl Writer {
+    pub fn new() -> (Self, Receiver<Work>) {
+        let (sender, receiver) = sync_channel(QUEUE);
+        (Self { sender }, receiver)
+    }
+
+    /// Runs a command; answered when it is on disk.
+    pub async fn run(&self, command: Command, by: Principal) -> Answer {
+        self.ask(What::Command(command), by).await
+    }
+
+    pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
+        self.ask(What::Submit(submission), by).await
+    }
+
+    /// Creates a step; its launch is there before the order that needs it is made.
+    pub async fn run_step(
+        &self,
+        command: Command,
+        by: Principal,
+        job: JobId,
+        launch: StepLaunch,
+    ) -> Result<StepPlaced, Refusal> {
+        match self.ask(What::Step { command, job, launch: Box::new(launch) }, by).await? {
+            Reply::Step(placed) => Ok(placed),
+            other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),
+        }
+    }
+
+    async fn ask(&self, what: What, by: Principal) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let mut work = Work { what, by, reply: Some(reply) };
+        // The queue's bound makes the asker wait, not the runtime.
+        loop {
+            match self.sender.try_send(work) {
+                Ok(()) => break,
+                Err(std::sync::mpsc::TrySendError::Full(back)) => {
+                    work = back;
+                    tokio::task::yield_now().await;
+                }
+                Err(std::sync::mpsc::TrySendError::Disconnected(_)) => {
+                    return Err(Refusal::Other("the server is stopping".into()));
+                }
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(Refusal::Other("the server is stopping".into())))
+    }
+
+    /// Runs a command of the server's own and forgets the answer.
+    pub fn tell(&self, command: Command) {
+        let work = Work { what: What::Command(command), by: server_principal(), reply: None };
+        let _ = self.sender.send(work);
+    }
+
+    /// As `tell`, but drops the command when the writer has more than enough to do: for what comes
+    /// again anyway.
+    pub fn tell_later(&self, command: Command) {
+        let work = Work { what: What::Command(command), by: server_principal(), reply: None };
+        let _ = self.sender.try_send(work);
+    }
+
+    /// Runs the server's own commands and waits until they are on disk.
+    pub fn run_internal_batch(&self, commands: Vec<Command>) {
+        if commands.is_empty() {
+            return;
+        }
+        let (reply, answer) = oneshot::channel();
+        let what = What::Batch(commands);
+        if self.sender.send(Work { what, by: server_principal(), reply: Some(reply) }).is_ok() {
+            let _ = answer.blocking_recv();
+        }
+    }
+}
+
+/// The writer's own side: the journal and what it takes to fill it.
+pub struct WriterThread {
+    shared: OnceLock<Arc<Shared>>,
+    journal: LogFile,
+    snapshots: Arc<std::sync::Mutex<Snapshots>>,
+    term: u64,
+    leased: u64,
+    snapshot_seq: u64,
+    snapshot_done: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// What one batch has gathered before it is committed.
+#[derive(Default)]
+struct Pending {
+    events: Vec<Event>,
+    bytes: Vec<Vec<u8>>,
+    size: usize,
+    records: Vec<JobRecord>,
+    answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
+    first_steps: Vec<(JobId, StepLaunch)>,
+    signals: Vec<cluster::command::SignalJob>,
+}
+
+impl WriterThread {
+    pub fn new(recovered: Recovered) -> (State, Self, Vec<(u64, JobRecord)>) {
+        let Recovered { state, journal, snapshots, recovery, records, snapshot_seq } = recovered;
+        let mark = journal.high_water().leased_ids;
+        let lost = recovery.loss.is_some();
+        if let Some(loss) = &recovery.loss {
+            tracing::error!("{loss}. Jobs acknowledged since then are lost; ids go on after {mark}");
+        }
+        let term = journal.term().max(state.term) + 1;
+        let thread = Self {
+            shared: OnceLock::new(),
+            journal,
+            snapshots: Arc::new(std::sync::Mutex::new(snapshots)),
+            term,
+            leased: if lost { 0 } else { mark },
+            snapshot_seq,
+            snapshot_done: Arc::default(),
+        };
+        let mut state = state;
+        if lost {
+            // Never an id that may have been given before.
+            state.next_job = state.next_job.max(mark as u32 + 1);
+        }
+        (state, thread, records)
+    }
+
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// The writer's thread: until every sender is gone.
+    pub fn run(mut self, shared: Arc<Shared>, work: &Receiver<Work>) -> Result<(), ServerError> {
+        let _ = self.shared.set(shared);
+        while let Ok(first) = work.recv() {
+            self.batch(first, work)?;
+            self.after_batch()?;
+        }
+        Ok(())
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        self.shared.get().expect("run() sets it first").clone()
+    }
+
+    fn batch(&mut self, first: Work, work: &Receiver<Work>) -> Result<(), ServerError> {
+        let shared = self.shared();
+        let mut pending = Pending::default();
+        {
+            let mut state = shared.state.write().expect("the state's invariants hold");
+            let mut next = Some(first);
+            let mut taken = 0;
+            while let Some(one) = next.take() {
+                self.take(&mut state, one, &mut pending, &shared);
+                taken += 1;
+                if taken < BATCH && pending.size < BATCH_BYTES {
+                    next = work.try_recv().ok();
+                }
+            }
+        }
+        match self.commit(&pending, &shared) {
+            Ok(()) => {
+                self.publish(pending, &shared);
+                Ok(())
+            }
+            Err(error) => self.roll_back(pending, error, &shared),
+        }
+    }
+
+    fn take(&mut self, state: &mut State, work: Work, pending: &mut Pending, shared: &Shared) {
+        let context = Context { now: clock::now(), random: clock::random_u128(), by: work.by };
+        match work.what {
+            What::Command(command) => {
+                let answer = self.execute(state, &command, &context, pending, shared);
+                pending.answers.push((work.reply, answer));
+            }
+            What::Batch(commands) => {
+                for command in commands {
+                    // A start that has been overtaken is no error: the next plan sees why.
+                    let _ = self.execute(state, &command, &context, pending, shared);
+                }
+                pending.answers.push((work.reply, Ok(Reply::Done)));
+            }
+            What::Step { command, job, launch } => {
+                let answer = self.execute(state, &command, &context, pending, shared);
+                if let Ok(Reply::Step(placed)) = &answer {
+                    let mut steps = shared.volatile.steps.lock().expect("no panic with it held");
+                    steps.insert((job, placed.step), *launch);
+                }
+                pending.answers.push((work.reply, answer));
+            }
+            What::Submit(submission) => {
+                let answer = self.submit(state, *submission, &context, pending, shared);
+                pending.answers.push((work.reply, answer));
+            }
+        }
+    }
+
+    fn submit(
+        &mut self,
+        state: &mut State,
+        submission: Submission,
+        context: &Context,
+        pending: &mut Pending,
+        shared: &Shared,
+    ) -> Answer {
+        if self.journal.room() < ROOM_FOR_SUBMITS + pending.size as u64 {
+            return Err(Refusal::DiskFull("no room is left in the journal".into()));
+        }
+        let Submission { mut spec, array, hold, priority, script, environment, first_step } =
+            submission;
+        let stage = |content: Option<String>| -> Result<Option<BlobRef>, Refusal> {
+            let Some(content) = content else { return Ok(None) };
+            let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
+            let id = blobs
+                .stage(content.as_bytes(), context.now.secs() as u64)
+                .map_err(|e| Refusal::DiskFull(e.to_string()))?;
+            Ok(Some(BlobRef(id.to_string())))
+        };
+        spec.launch.script = stage(script)?;
+        spec.launch.environment = stage(environment)?;
+        let ask = first_step.as_deref().map(step_ask);
+        let submit = Submit { spec, array, hold, priority, first_step: ask, test_only: false };
+        let command = Command::Submit(Box::new(submit));
+        let answer = self.execute(state, &command, context, pending, shared);
+        if let (Ok(Reply::Submitted { job, .. }), Some(step)) = (&answer, first_step) {
+            pending.first_steps.push((*job, *step));
+        }
+        answer
+    }
+
+    fn execute(
+        &mut self,
+        state: &mut State,
+        command: &Command,
+        context: &Context,
+        pending: &mut Pending,
+        shared: &Shared,
+    ) -> Answer {
+        let Decision { events, reply } = state.decide(command, context)?;
+        self.lease(u64::from(state.next_job) + events.iter().filter(|e| takes_id(e)).count() as u64)?;
+        for event in events {
+            self.take_event(state, event, pending)?;
+        }
+        if let Command::Start(_) = command {
+            self.first_step(state, context, pending, shared)?;
+        }
+        if let Reply::Signals { signals, .. } = &reply {
+            pending.signals.extend(signals.iter().cloned());
+        }
+        Ok(reply)
+    }
+
+    fn take_event(
+        &self,
+        state: &mut State,
+        event: Event,
+        pending: &mut Pending,
+    ) -> Result<(), Refusal> {
+        let bytes = serde_json::to_vec(&event)
+            .map_err(|e| Refusal::Other(format!("an event cannot be written: {e}")))?;
+        pending.size += bytes.len();
+        pending.bytes.push(bytes);
+        pending.records.extend(state.apply(&event));
+        pending.events.push(event);
+        Ok(())
+    }
+
+    /// `srun` outside an allocation: its step starts in the same commit as its job.
+    fn first_step(
+        &self,
+        state: &mut State,
+        context: &Context,
+        pending: &mut Pending,
+        shared: &Shared,
+    ) -> Result<(), Refusal> {
+        let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
+        let job = started.attempt.job;
+        let mut waiting = shared.volatile.first_steps.lock().expect("no panic with it held");
+        let just_now = pending.first_steps.iter().position(|(id, _)| *id == job);
+        let launch = match just_now {
+            Some(at) => pending.first_steps.remove(at).1,
+            None => match waiting.remove(&job) {
+                Some(launch) => launch,
+                None => return Ok(()),
+            },
+        };
+        let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
+        let Decision { events, reply } = state.decide(&command, context)?;
+        for event in events {
+            self.take_event(state, event, pending)?;
+        }
+        if let Reply::Step(placed) = reply {
+            let mut steps = shared.volatile.steps.lock().expect("no panic with it held");
+            steps.insert((job, placed.step), launch);
+        }
+        Ok(())
+    }
+
+    /// Ids are given out only below the durable high-water mark.
+    fn lease(&mut self, wanted: u64) -> Result<(), Refusal> {
+        if wanted < self.leased {
+            return Ok(());
+        }
+        let upto = (wanted / ID_BLOCK + 1) * ID_BLOCK;
+        self.journal.lease(upto).map_err(|e| Refusal::DiskFull(e.to_string()))?;
+        self.leased = upto;
+        Ok(())
+    }
+
+    fn commit(&mut self, pending: &Pending, shared: &Shared) -> Result<(), ServerError> {
+        if pending.events.is_empty() {
+            shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
+            return Ok(());
+        }
+        shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
+        let seq = self.journal.last_seq();
+        let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
+        self.journal.append(self.term, seq, &events)?;
+        Ok(())
+    }
+
+    fn publish(&mut self, pending: Pending, shared: &Arc<Shared>) {
+        if !pending.first_steps.is_empty() {
+            let mut first = shared.volatile.first_steps.lock().expect("no panic with it held");
+            first.extend(pending.first_steps);
+        }
+        let wake = pending.events.iter().any(lets_jobs_start);
+        shared.books.add(self.journal.last_seq(), pending.records);
+        shared.dispatch.take(pending.events, pending.signals);
+        for (reply, answer) in pending.answers {
+            if let Some(reply) = reply {
+                // A client that is gone does not hear it; what was done stays done.
+                let _ = reply.send(answer);
+            }
+        }
+        shared.changes.committed();
+        if wake {
+            shared.planner.wake();
+        }
+    }
+
+    /// The commit did not reach the disk: everybody in it is told so, and the state goes back to
+    /// what the disk has.
+    fn roll_back(
+        &mut self,
+        pending: Pending,
+        error: ServerError,
+        shared: &Arc<Shared>,
+    ) -> Result<(), ServerError> {
+        tracing::error!("nothing of {} events was kept: {error}", pending.events.len());
+        shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
+        let recovered = recover::recover(&shared.setup.server_dir)?;
+        self.journal = recovered.journal;
+        self.snapshots = Arc::new(std::sync::Mutex::new(recovered.snapshots));
+        self.leased = self.leased.max(self.journal.high_water().leased_ids);
+        *shared.state.write().expect("the state's invariants hold") = recovered.state;
+        let why = match &error {
+            ServerError::Journal(JournalError::Full { .. }) => "no space left on device".to_string(),
+            other => other.to_string(),
+        };
+        for (reply, answer) in pending.answers {
+            let answer = match answer {
+                Ok(_) => Err(Refusal::DiskFull(why.clone())),
+                refused => refused,
+            };
+            if let Some(reply) = reply {
+                let _ = reply.send(answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn after_batch(&mut self) -> Result<(), ServerError> {
+        self.journal.maintain()?;
+        let done = self.snapshot_done.swap(0, std::sync::atomic::Ordering::AcqRel);
+        if done > 0 {
+            self.journal.compact(done)?;
+        }
+        if self.journal.last_seq() - self.snapshot_seq >= SNAPSHOT_EVENTS {
+            self.snapshot();
+        }
+        Ok(())
+    }
+
+    /// Writes a snapshot beside the writer, once the books have all that it leaves out.
+    fn snapshot(&mut self) {
+        let shared = self.shared();
+        if !shared.books.is_settled() {
+            return;
+        }
+        let position = self.journal.position();
+        self.snapshot_seq = position.seq;
+        let state = shared.read().clone();
+        let snapshots = self.snapshots.clone();
+        let done = self.snapshot_done.clone();
+        let write = move || {
+            let body = match serde_json::to_vec(&state) {
+                Ok(body) => body,
+                Err(error) => return tracing::error!("no snapshot was written: {error}"),
+            };
+            let mut snapshots = snapshots.lock().expect("no panic with the snapshots held");
+            match snapshots.write(position, &body) {
+                Ok(upto) => done.store(upto, std::sync::atomic::Ordering::Release),
+                Err(error) => tracing::error!("no snapshot was written: {error}"),
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
+            tracing::error!("no snapshot was written: {error}");
+        }
+    }
+}
+
+pub fn step_ask(launch: &StepLaunch) -> StepAsk {
+    StepAsk {
+        name: launch.name.clone(),
+        tasks: launch.tasks,
+        nodes: launch.nodes,
+        tasks_per_node: launch.tasks_per_node,
+        cpus_per_task: launch.cpus_per_task,
+        node_list: launch.node_list.clone(),
+        overcommit: launch.overcommit,
+        submit_line: launch.submit_line.clone(),
+    }
+}
+
+/// Whether an event gives a job id out.
+fn takes_id(event: &Event) -> bool {
+    match event {
+        Event::Submitted(_) | Event::TaskSplit { .. } => true,
+        Event::Started(started) => started.task.is_some(),
+        _ => false,
+    }
+}
+
+/// Whether a plan made now could differ from the last.
+fn lets_jobs_start(event: &Event) -> bool {
+    !matches!(
+        event,
+        Event::Started(_)
+            | Event::StepStarted { .. }
+            | Event::StepPartEnded { .. }
+            | Event::Ending { .. }
+            | Event::Held { .. }
+            | Event::Purged { .. }
+            | Event::TokenIssued { .. }
+            | Event::TokenUsed { .. }
+            | Event::UserTokenSet(_)
+    )
+}

@@ -1,0 +1,120 @@
+//! `sluice agent`: this machine's nodes.
+
+use super::state_dir::StateDir;
+use super::{Done, VerbError, server};
+use ::agent::detect::{Machine, node_config_line};
+use ::agent::{AgentConfig, Launcher};
+use clap::Args;
+use model::amount::Bytes;
+use model::node::{NodeConfig, NodeGres};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long the join file of a server that is just starting is waited for.
+const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Args)]
+pub struct AgentArgs {
+    /// The server's agents port, ADDR:PORT; without it, the join file's
+    #[arg(long)]
+    server: Option<String>,
+    /// The one-time join file that `sluice token node NAME` made
+    #[arg(long)]
+    join: Option<PathBuf>,
+    /// The node to be; without it, all that the join file is for
+    #[arg(long)]
+    node: Option<String>,
+    /// The state folder
+    #[arg(long, env = "SLUICE_STATE")]
+    state: Option<PathBuf>,
+    /// Print this machine's NodeName line and do nothing else
+    #[arg(long)]
+    print_config: bool,
+}
+
+pub fn run(args: AgentArgs) -> Done {
+    if args.print_config {
+        let machine = Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
+        println!("{}", node_config_line(&machine));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Before anything else in this process: the launcher is a fork of what is here now.
+    let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
+    server::log_to_stderr();
+    let path = args.state.unwrap_or_else(crate::connect::default_state_dir);
+    let state = StateDir::prepare(&path)?;
+    if let Some(pid) = state.living("agent").filter(|p| p.as_raw() != std::process::id() as i32) {
+        let text = format!("an agent runs in {} already, as process {pid}", path.display());
+        return Err(VerbError::Said(text));
+    }
+    state.write_pid("agent")?;
+    if let Some(join) = &args.join {
+        await_file(join)?;
+    }
+    let config = AgentConfig {
+        state: state.path.clone(),
+        join_file: args.join,
+        servers: args.server.iter().map(|s| address_of(s)).collect(),
+        nodes: args.node.into_iter().collect(),
+    };
+    ::agent::run(config, launcher).map_err(|e| VerbError::Said(e.to_string()))?;
+    let _ = std::fs::remove_file(state.pid_file("agent"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn address_of(server: &str) -> String {
+    let rest = server.strip_prefix("https://").or_else(|| server.strip_prefix("http://"));
+    rest.unwrap_or(server).trim_end_matches('/').to_string()
+}
+
+/// `sluice up` starts the agent before the server has written the join file.
+fn await_file(path: &Path) -> Result<(), VerbError> {
+    let deadline = Instant::now() + JOIN_PATIENCE;
+    while !path.exists() {
+        if Instant::now() > deadline {
+            let missing = std::io::ErrorKind::NotFound.into();
+            return Err(VerbError::file(path)(missing));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The machine as a node of the configuration.
+pub fn node_config(machine: &Machine) -> NodeConfig {
+    let mut gres: Vec<NodeGres> = Vec::new();
+    for (index, gpu) in machine.gpus.iter().enumerate() {
+        let kind = Some(gpu.gres_type());
+        match gres.last_mut().filter(|g| g.kind == kind) {
+            Some(same) => {
+                same.count += 1;
+                same.files.push(gpu.path.clone());
+            }
+            None => gres.push(NodeGres {
+                name: "gpu".into(),
+                kind,
+                count: 1,
+                first_index: index as u32,
+                files: vec![gpu.path.clone()],
+                cores: None,
+                device_memory: None,
+            }),
+        }
+    }
+    NodeConfig {
+        hostname: machine.hostname.clone(),
+        address: "127.0.0.1".into(),
+        boards: machine.boards,
+        sockets: machine.sockets,
+        cores_per_socket: machine.cores_per_socket,
+        threads_per_core: machine.threads_per_core,
+        tmp_disk: Bytes::from_mib(machine.tmp_disk_mb),
+        gres,
+        ..NodeConfig::plain(
+            &machine.hostname,
+            machine.cpus,
+            Bytes::from_mib(machine.real_memory_mb),
+        )
+    }
+}

@@ -1,0 +1,146 @@
+//! The scenes of the demo, in order.
+
+use super::stage::Stage;
+
+type Played = Result<(), String>;
+
+pub fn play(stage: &Stage) -> Played {
+    title("One GPU: it runs");
+    one_gpu(stage)?;
+    title("Sixteen GPUs on one node: it can never run, and is refused at once");
+    too_large(stage)?;
+    title("A QOS that caps each user at four GPUs: the job waits, and says why");
+    capped(stage)?;
+    title("An array of 24 one-GPU tasks: it fills both nodes, the rest waits");
+    array(stage)?;
+    title("The drain drill: work routes around a drained node, and comes back");
+    drain(stage)
+}
+
+fn title(text: &str) {
+    println!("\n== {text}");
+}
+
+/// The one number in `sbatch --parsable`'s answer.
+fn submit(stage: &Stage, line: &[&str]) -> Result<String, String> {
+    let text = stage.run(line)?;
+    let id = text.trim().split(';').next().unwrap_or_default().to_string();
+    match id.parse::<u32>() {
+        Ok(_) => Ok(id),
+        Err(_) => Err(format!("sbatch answered {text:?}")),
+    }
+}
+
+fn state_of<'a>(id: &'a str) -> [&'a str; 6] {
+    ["squeue", "-h", "-j", id, "-o", "%T|%r"]
+}
+
+fn one_gpu(stage: &Stage) -> Played {
+    let id = submit(
+        stage,
+        &["sbatch", "--parsable", "-J", "small", "--gres=gpu:1", "--wrap", "sleep 300"],
+    )?;
+    stage.until("the job runs", &state_of(&id), |t| t.trim() == "RUNNING|None")?;
+    stage.run(&["squeue"])?;
+    stage.quietly(&["scancel", &id])?;
+    Ok(())
+}
+
+fn too_large(stage: &Stage) -> Played {
+    let said = stage.refused(&["sbatch", "--gres=gpu:16", "--wrap", "sleep 300"])?;
+    match said.contains("Requested node configuration is not available") {
+        true => Ok(()),
+        false => Err(format!("a job of 16 GPUs was refused with {said:?}")),
+    }
+}
+
+fn capped(stage: &Stage) -> Played {
+    stage.run(&["sacctmgr", "-i", "add", "qos", "capped", "set", "MaxTRESPerUser=gres/gpu=4"])?;
+    let line = |name| {
+        ["sbatch", "--parsable", "-J", name, "-q", "capped", "--gres=gpu:4", "--wrap", "sleep 300"]
+    };
+    let first = submit(stage, &line("within"))?;
+    stage.until("the first job runs", &state_of(&first), |t| t.trim() == "RUNNING|None")?;
+    let second = submit(stage, &line("beyond"))?;
+    let wanted = "PENDING|QOSMaxGRESPerUser";
+    stage.until("the second job waits for the cap", &state_of(&second), |t| t.trim() == wanted)?;
+    stage.run(&["squeue"])?;
+    stage.keep(
+        "qos.txt",
+        "a job beyond the QOS's cap of four GPUs a user waits",
+        &[
+            &["sacctmgr", "-n", "-P", "show", "qos", "format=name,maxtresperuser"],
+            &["squeue"],
+        ],
+    )?;
+    stage.quietly(&["scancel", &first, &second])?;
+    Ok(())
+}
+
+const COUNT_BY_STATE: [&str; 5] = ["squeue", "-h", "-r", "-o", "%T|%r|%N"];
+
+fn count(text: &str, what: &str) -> usize {
+    text.lines().filter(|line| line.starts_with(what)).count()
+}
+
+fn array(stage: &Stage) -> Played {
+    stage.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
+    submit(
+        stage,
+        &["sbatch", "--parsable", "-J", "sweep", "--array=0-23", "--gres=gpu:1", "--wrap", "sleep 300"],
+    )?;
+    stage.until("16 run and 8 wait", &COUNT_BY_STATE, |t| {
+        count(t, "RUNNING") == 16 && count(t, "PENDING|Resources") == 8
+    })?;
+    stage.run(&["squeue"])?;
+    stage.run(&["sinfo"])?;
+    stage.keep(
+        "squeue.txt",
+        "an array of 24 tasks on 16 GPUs",
+        &[&["squeue"], &["squeue", "-r", "-o", "%i %T %r %N %b"]],
+    )?;
+    stage.keep(
+        "sinfo.txt",
+        "both nodes are full of GPUs",
+        &[
+            &["sinfo"],
+            &["sinfo", "-N", "-O", "NodeList,Gres:20,GresUsed:30,StateLong"],
+            &["scontrol", "show", "node", "gpu1"],
+        ],
+    )
+}
+
+fn drain(stage: &Stage) -> Played {
+    stage.run(&["scontrol", "update", "NodeName=gpu1", "State=DRAIN", "Reason=drill"])?;
+    stage.until("gpu1 drains", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
+        t.trim() == "draining"
+    })?;
+    stage.run(&["sinfo", "-R"])?;
+    // What runs on gpu1 ends; what waits goes to gpu2 alone.
+    stage.quietly(&["scancel", "-w", "gpu1", "-t", "RUNNING"])?;
+    stage.until("gpu1 is drained", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
+        t.trim() == "drained"
+    })?;
+    stage.quietly(&["scancel", "-w", "gpu2", "-t", "RUNNING"])?;
+    stage.until("the rest runs on gpu2", &COUNT_BY_STATE, |t| {
+        t.lines().filter(|l| l.starts_with("RUNNING") && l.ends_with("|gpu2")).count() == 8
+            && !t.contains("|gpu1")
+    })?;
+    stage.run(&["squeue"])?;
+    stage.run(&["scontrol", "update", "NodeName=gpu1", "State=RESUME"])?;
+    let id = submit(
+        stage,
+        &["sbatch", "--parsable", "-J", "back", "-w", "gpu1", "--gres=gpu:1", "--wrap", "true"],
+    )?;
+    stage.until("a job runs on gpu1 again", &["sacct", "-n", "-X", "-P", "-j", &id, "-o", "State,NodeList"], |t| {
+        t.trim() == "COMPLETED|gpu1"
+    })?;
+    stage.quietly(&["scancel", "--me"])?;
+    stage.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
+    stage.run(&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,AllocTRES%50"])?;
+    stage.keep(
+        "sacct.txt",
+        "the books after the tour",
+        &[&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,NodeList,AllocTRES%50"]],
+    )
+}

@@ -1,0 +1,267 @@
+//! `sluice apply -f FILE`: shows what a configuration would be granted, asks, submits, and stays with the run.
+
+use super::{attach, confirm, jobs, nodes, print, stop, unexpected};
+use crate::command::{Done, VerbError, Whither};
+use crate::connect::Client;
+use ::dstack::offer::Offer;
+use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
+use ::dstack::standing::{self, Nodes, Standing};
+use ::dstack::table::{self, Plan, PsRow};
+use ::dstack::yaml::configuration::{self, Configuration};
+use ::dstack::yaml::task::Task;
+use ::dstack::{name, share};
+use clap::Args;
+use jiff::tz::TimeZone;
+use model::change::JobFilter;
+use model::fleet::MAIN_PROJECT;
+use model::id::{BlobRef, JobId};
+use model::reason::Refusal;
+use model::run::LaunchKind;
+use model::time::Timestamp;
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::process::ExitCode;
+use store::BlobId;
+use wire::client::{Answer, Call, Submission};
+use wire::view::JobView;
+
+/// No configuration is as long as this; the reader of the file says what is too long.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A run that has not started by then is said to wait.
+const START_PATIENCE_MS: u64 = 1_000;
+
+#[derive(Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    whither: Whither,
+    /// The configuration; - reads standard input
+    #[arg(short, long, default_value = ".dstack.yml", value_name = "FILE")]
+    file: String,
+    /// The run's name, whatever the configuration says
+    #[arg(short, long, value_name = "NAME")]
+    name: Option<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Submit again even if the same run is active
+    #[arg(long)]
+    force: bool,
+    /// Return once the run is submitted
+    #[arg(short, long)]
+    detach: bool,
+}
+
+pub fn run(args: ApplyArgs) -> Done {
+    let task = read_task(&args)?;
+    let draft = translate(&task, &args)?;
+    for notice in &draft.notices {
+        eprintln!("{}: {notice}", args.file);
+    }
+    let mut client = args.whither.client()?;
+    let nodes = nodes(&mut client)?;
+    let offers = offers(&mut client, &draft.submission, &nodes)?;
+    let user = user_name();
+    print(&table::plan(&Plan {
+        project: MAIN_PROJECT,
+        user: &user,
+        task: &task,
+        offers: &offers,
+    }))?;
+    print("\n")?;
+    if !agreed(&mut client, &draft, &args)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = draft.submission.spec.name.clone();
+    let job = match submit(&mut client, draft.submission)? {
+        Some(job) => job,
+        None => return no_capacity(&name),
+    };
+    if args.detach {
+        print(&format!("Run {name} submitted, detaching...\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    stay(&mut client, job, &name, &nodes)
+}
+
+fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
+    let mut bytes = Vec::new();
+    let read = match args.file.as_str() {
+        "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
+        path => File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
+    };
+    read.map_err(VerbError::file(&args.file))?;
+    let loaded = configuration::parse(&args.file, &bytes).map_err(said)?;
+    for notice in &loaded.notices {
+        eprintln!("{}:{notice}", args.file);
+    }
+    let Configuration::Task(mut task) = loaded.configuration;
+    if let Some(given) = &args.name {
+        if !name::is_valid(given) {
+            return Err(VerbError::Said(format!("--name {given:?}: expected {}", name::RULE)));
+        }
+        task.name = Some(given.clone());
+    }
+    Ok(*task)
+}
+
+fn said(error: impl std::fmt::Display) -> VerbError {
+    VerbError::Said(error.to_string())
+}
+
+fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
+    let here = std::env::current_dir().map_err(VerbError::file("."))?;
+    let file = (args.file != "-").then(|| here.join(&args.file).display().to_string());
+    let host = nix::unistd::gethostname().map_err(said)?;
+    let session = nix::unistd::getsid(None).map_or(0, |id| id.as_raw().unsigned_abs());
+    let work_dir = here.display().to_string();
+    let variable = |name: &str| std::env::var(name).ok();
+    let submitter = Submitter {
+        now: ::server::clock::now(),
+        random: u64::from_le_bytes(::server::clock::random()),
+        work_dir: &work_dir,
+        file,
+        submit_line: format!("sluice apply -f {}", args.file),
+        host: host.to_string_lossy().into_owned(),
+        session,
+        umask: umask(),
+        variable: &variable,
+    };
+    request::draft(task, &submitter).map_err(|error| match error {
+        RequestError::Environment(fault) => VerbError::Said(format!("{}:{fault}", args.file)),
+        other => VerbError::Said(format!("{}: {other}", args.file)),
+    })
+}
+
+/// The caller; the number where it has no name.
+fn user_name() -> String {
+    let uid = nix::unistd::getuid();
+    let known = nix::unistd::User::from_uid(uid).ok().flatten();
+    known.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// The kernel tells the mask only by setting another.
+fn umask() -> u32 {
+    use nix::sys::stat::{Mode, umask};
+    let mask = umask(Mode::empty());
+    umask(mask);
+    mask.bits()
+}
+
+/// What would be granted, the nodes that are free first; none where no node will ever do.
+fn offers(
+    client: &mut Client,
+    submission: &Submission,
+    nodes: &Nodes,
+) -> Result<Vec<Offer>, VerbError> {
+    let patient = Box::new(request::for_offers(submission));
+    match client.call(Call::Offers(patient))? {
+        Answer::Offers(mut found) => {
+            found.sort_by_key(|offer| !offer.available);
+            Ok(found.iter().map(|offer| share::offered(offer, nodes.get(&offer.node))).collect())
+        }
+        Answer::Refused(Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_)) => Ok(Vec::new()),
+        Answer::Refused(Refusal::UnknownPartition(name)) => {
+            Err(VerbError::Said(format!("fleet {name} does not exist")))
+        }
+        Answer::Refused(why) => Err(why.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Whether to go on: the user says so, and an active run of the same name has made room.
+fn agreed(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, VerbError> {
+    let name = &draft.submission.spec.name;
+    let Some(active) = active_run(client, name)? else {
+        let yes = args.yes || confirm(&format!("Submit the run {name}?"))?;
+        if !yes {
+            print("Exiting...\n")?;
+        }
+        return Ok(yes);
+    };
+    if is_unchanged(&active, &draft.submission) && !args.force {
+        print(&format!("Active run {name} already exists. Detected no changes.\n"))?;
+        print("Use --force to apply anyway.\n")?;
+        return Ok(false);
+    }
+    print(&format!("Active run {name} already exists and cannot be updated in place.\n"))?;
+    if !args.yes && !confirm("Stop and override the run?")? {
+        print("Exiting...\n")?;
+        return Ok(false);
+    }
+    stop::end(client, active.id, false)?;
+    attach::await_end(client, active.id)?;
+    Ok(true)
+}
+
+/// Names are for one active run each; a job of `sbatch` that has the same name is none.
+fn active_run(client: &mut Client, name: &str) -> Result<Option<JobView>, VerbError> {
+    let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
+    let active = jobs(client, filter)?.into_iter();
+    Ok(active.filter(|job| job.spec.launch.kind == LaunchKind::Task).max_by_key(|job| job.id))
+}
+
+/// Compares as the server keeps it: scripts and environments by the names of their contents.
+fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
+    let blob = |text: &Option<String>| {
+        text.as_ref().map(|text| BlobRef(BlobId::of(text.as_bytes()).to_string()))
+    };
+    let mut spec = submission.spec.clone();
+    spec.launch.script = blob(&submission.script);
+    spec.launch.environment = blob(&submission.environment);
+    is_same_run(&active.spec, &spec)
+}
+
+/// The job, or none where nothing is free for a run that does not wait.
+fn submit(client: &mut Client, submission: Submission) -> Result<Option<JobId>, VerbError> {
+    match client.call(Call::Submit(Box::new(submission)))? {
+        Answer::Submitted { job, .. } => Ok(Some(job)),
+        Answer::Refused(Refusal::NoCapacityNow | Refusal::UnknownGres(_)) => Ok(None),
+        Answer::Refused(Refusal::NodeConfiguration(why)) => {
+            Err(VerbError::Said(format!("no node of this cluster will ever do: {why}")))
+        }
+        Answer::Refused(why) => Err(why.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn no_capacity(name: &str) -> Done {
+    let row = PsRow {
+        name: name.to_owned(),
+        status: Standing::without_capacity().message,
+        submitted: time_of_day(::server::clock::now()),
+        ..PsRow::default()
+    };
+    print(&table::ps(&[row], false))?;
+    eprintln!(
+        "\nNothing is free for run {name} now, and it was not submitted. With `retry: {{on_events: [no-capacity]}}` it waits."
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+fn time_of_day(time: Timestamp) -> String {
+    let text = model::time::format_iso(time, &TimeZone::system());
+    text.get(11..16).unwrap_or_default().to_owned()
+}
+
+/// Shows the run when it starts, its output, and its end; the exit code says whether it ended well.
+fn stay(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Done {
+    attach::detach_on_interrupt(name)?;
+    let started = attach::await_start(client, job, START_PATIENCE_MS, |view| {
+        let message = Standing::of_job(view).message;
+        eprintln!("{name} waits ({message}); Ctrl-C detaches from it");
+    })?;
+    print(&table::ps(&standing::rows(&started, nodes, &time_of_day(started.submit)), false))?;
+    let standing = Standing::of_job(&started);
+    print(&format!("\n{name} provisioning completed ({})\n", standing.status))?;
+    let ended = Standing::of_job(&attach::follow(client, job, 0)?);
+    let mut message = ended.message.clone();
+    if let Some(first) = message.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    match ended.error.as_str() {
+        "" => print(&format!("{message}\n"))?,
+        why => print(&format!("{message}: {why}\n"))?,
+    }
+    Ok(if ended.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

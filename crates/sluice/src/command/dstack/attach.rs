@@ -1,0 +1,139 @@
+//! Staying with a run: until it has started, and through its output to its end.
+
+use super::{ask, unexpected, write_out};
+use crate::command::VerbError;
+use crate::connect::{Client, ClientError};
+use model::change::{JobFilter, JobRef};
+use model::id::JobId;
+use model::reason::Refusal;
+use model::run::JobState;
+use wire::client::{Answer, Call};
+use wire::view::JobView;
+
+/// The longest that one question waits; a run that takes longer is asked for again.
+const WAIT_MS: u64 = 30_000;
+
+/// Between the end of an attempt's log and the end of the run lies only its report.
+const END_WAIT_MS: u64 = 2_000;
+
+/// What a shell says of a command that was interrupted.
+const INTERRUPTED: i32 = 130;
+
+/// Ctrl-C lets go of the run, which goes on; from here until the program ends.
+pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
+    let name = name.to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| VerbError::Said(format!("cannot wait for Ctrl-C: {e}")))?;
+    std::thread::spawn(move || {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            eprintln!(
+                "\nDetached; run {name} goes on. `sluice logs -f {name}` shows it, `sluice stop {name}` ends it."
+            );
+            std::process::exit(INTERRUPTED);
+        }
+    });
+    Ok(())
+}
+
+/// The run once it has left the queue; `waiting` hears of it, once, if that takes longer than `patience_ms`.
+pub fn await_start(
+    client: &mut Client,
+    job: JobId,
+    patience_ms: u64,
+    mut waiting: impl FnMut(&JobView),
+) -> Result<JobView, VerbError> {
+    let mut timeout_ms = patience_ms;
+    let mut told = false;
+    loop {
+        let view = match ask(client, Call::AwaitStart { job, timeout_ms })? {
+            Answer::Start { view, .. } => *view,
+            other => return Err(unexpected(&other)),
+        };
+        if view.state != JobState::Pending {
+            return Ok(view);
+        }
+        if !std::mem::replace(&mut told, true) {
+            waiting(&view);
+        }
+        timeout_ms = WAIT_MS;
+    }
+}
+
+/// Prints what the run writes on one of its nodes until it has ended, and gives the run as it ended.
+/// A server or an agent that restarts meanwhile is waited for: the log goes on where it was.
+pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, VerbError> {
+    let mut log = Log { job, node, attempt: 0, offset: 0 };
+    let mut told = false;
+    loop {
+        let view = await_start(client, job, WAIT_MS, |_| ())?;
+        if log.attempt != view.restarts + 1 {
+            log = Log { attempt: view.restarts + 1, offset: 0, ..log };
+        }
+        if view.allocation.is_some()
+            && let Err(why) = log.copy(client)?
+            && !std::mem::replace(&mut told, true)
+        {
+            eprintln!("{why}; waiting for it");
+        }
+        if has_ended(client, job)? {
+            return ended_view(client, job);
+        }
+    }
+}
+
+/// One attempt's log on one node, and how much of it was printed.
+struct Log {
+    job: JobId,
+    node: usize,
+    attempt: u32,
+    offset: u64,
+}
+
+impl Log {
+    /// Prints what is new until the attempt has ended. The inner error is one that may pass.
+    fn copy(&mut self, client: &mut Client) -> Result<Result<(), String>, VerbError> {
+        let Self { job, node, attempt, offset } = self;
+        let path = format!(
+            "/api/v1/logs?job={job}&attempt={attempt}&node={node}&offset={offset}&follow=true"
+        );
+        let mut written = Ok(());
+        let answer = client.stream(&path, |bytes| {
+            *offset += bytes.len() as u64;
+            written = write_out(bytes);
+            written.is_ok()
+        });
+        written.map_err(VerbError::file("standard output"))?;
+        match answer {
+            // A refusal because the attempt is over: a new one, or the end of the run, follows.
+            Ok(None | Some(Answer::Refused(Refusal::JobNotRunning(_)))) => Ok(Ok(())),
+            Ok(Some(Answer::Refused(Refusal::Other(why)))) => Ok(Err(why)),
+            Ok(Some(Answer::Refused(why))) => Err(why.into()),
+            Ok(Some(other)) => Err(unexpected(&other)),
+            Err(error @ ClientError::Unreachable { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn has_ended(client: &mut Client, job: JobId) -> Result<bool, VerbError> {
+    match ask(client, Call::AwaitEnd { job, timeout_ms: END_WAIT_MS })? {
+        Answer::End { ended, .. } => Ok(ended),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn ended_view(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
+    let jobs = vec![JobRef::whole(job)];
+    let filter = JobFilter { jobs, all_states: true, ..JobFilter::default() };
+    let found = super::jobs(client, filter)?;
+    let missing = || VerbError::Refused(Refusal::UnknownJob(job.to_string()));
+    found.into_iter().next().ok_or_else(missing)
+}
+
+/// Waits for the run to be gone.
+pub fn await_end(client: &mut Client, job: JobId) -> Result<(), VerbError> {
+    while !has_ended(client, job)? {}
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! `sluice logs`: what a run has written, from its node; of a batch job, from the file it writes to.
+
+use super::{ask, attach, find_run, unexpected, write_out};
+use crate::command::{Done, VerbError, Whither};
+use crate::connect::Client;
+use ::slurm::output::job_text;
+use clap::Args;
+use model::run::LaunchKind;
+use std::fs::File;
+use std::io::Read;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::view::JobView;
+
+/// How long one question for the end of a job waits; a file that is followed is read in between.
+const FOLLOW_PAUSE_MS: u64 = 200;
+
+const PIECE_BYTES: usize = 64 << 10;
+
+#[derive(Args)]
+pub struct LogsArgs {
+    #[command(flatten)]
+    whither: Whither,
+    /// The run's name, or a job's number
+    run: String,
+    /// Go on until the run has ended
+    #[arg(short, long)]
+    follow: bool,
+    /// The node of the run, counted from 0
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    job: usize,
+    /// A task has one replica, 0
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    replica: usize,
+}
+
+pub fn run(args: LogsArgs) -> Done {
+    if args.replica != 0 {
+        let text = format!("--replica {}: a task has one replica: expected 0", args.replica);
+        return Err(VerbError::Said(text));
+    }
+    let mut client = args.whither.client()?;
+    let job = find_run(&mut client, &args.run)?;
+    if let Some(count) = job.allocation.as_ref().map(|allocation| allocation.nodes.len())
+        && args.job >= count
+    {
+        let last = count.saturating_sub(1);
+        let text = format!(
+            "--job {}: run {} has {count} node(s): expected 0 to {last}",
+            args.job, args.run
+        );
+        return Err(VerbError::Said(text));
+    }
+    match job.spec.launch.kind {
+        LaunchKind::Task if args.follow => {
+            attach::follow(&mut client, job.id, args.job)?;
+        }
+        LaunchKind::Task => once(&mut client, &job, args.job)?,
+        LaunchKind::Batch => file(&mut client, &job, args.follow)?,
+        LaunchKind::Interactive => {
+            let text = format!(
+                "job {} writes to the terminal of its srun or salloc: no log is kept",
+                job.id
+            );
+            return Err(VerbError::Said(text));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is there now; nothing of a run that has not started.
+fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError> {
+    if job.allocation.is_none() {
+        return Ok(());
+    }
+    let path = format!("/api/v1/logs?job={}&node={node}", job.id);
+    let mut written = Ok(());
+    let answer = client.stream(&path, |bytes| {
+        written = write_out(bytes);
+        written.is_ok()
+    })?;
+    written.map_err(VerbError::file("standard output"))?;
+    match answer {
+        None => Ok(()),
+        Some(Answer::Refused(why)) => Err(why.into()),
+        Some(other) => Err(unexpected(&other)),
+    }
+}
+
+/// A batch job writes to a file of its user, which this machine may have as well.
+fn file(client: &mut Client, job: &JobView, follow: bool) -> Result<(), VerbError> {
+    let Some(streams) = job_text::streams(job) else { return Ok(()) };
+    let mut source: Option<File> = None;
+    loop {
+        // Asked before the file is read: what was written before the end is then surely seen.
+        let ended = !follow || has_ended(client, job)?;
+        if source.is_none() {
+            source = match File::open(&streams.stdout) {
+                Ok(file) => Some(file),
+                // It is made when the job starts.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && !ended => None,
+                Err(error) => return Err(VerbError::file(&streams.stdout)(error)),
+            };
+        }
+        if let Some(file) = &mut source {
+            copy(file).map_err(VerbError::file(&streams.stdout))?;
+        }
+        if ended {
+            return Ok(());
+        }
+    }
+}
+
+fn copy(file: &mut File) -> std::io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(()),
+            length => write_out(&piece[..length])?,
+        }
+    }
+}
+
+fn has_ended(client: &mut Client, job: &JobView) -> Result<bool, VerbError> {
+    match ask(client, Call::AwaitEnd { job: job.id, timeout_ms: FOLLOW_PAUSE_MS })? {
+        Answer::End { ended, .. } => Ok(ended),
+        other => Err(unexpected(&other)),
+    }
+}

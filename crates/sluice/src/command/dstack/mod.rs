@@ -1,0 +1,96 @@
+//! dstack's verbs: `apply`, `ps`, `logs` and `stop`, and what they have in common.
+
+pub mod apply;
+mod attach;
+pub mod logs;
+pub mod ps;
+pub mod stop;
+
+use super::VerbError;
+use crate::connect::Client;
+use ::dstack::standing::Nodes;
+use model::change::{JobFilter, JobRef};
+use model::id::JobId;
+use std::io::{self, BufRead, Write};
+use wire::client::{Answer, Call, JobsWanted};
+use wire::view::JobView;
+
+/// The answer, where a refusal is the end of the command.
+fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
+    match client.call(call)? {
+        Answer::Refused(why) => Err(why.into()),
+        answer => Ok(answer),
+    }
+}
+
+fn unexpected(answer: &Answer) -> VerbError {
+    let text: String = format!("{answer:?}").chars().take(80).collect();
+    VerbError::Said(format!("the server answered something else than was asked: {text}"))
+}
+
+fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
+    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    match ask(client, Call::Jobs(wanted))? {
+        Answer::Jobs { jobs, .. } => Ok(jobs),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn nodes(client: &mut Client) -> Result<Nodes, VerbError> {
+    match ask(client, Call::Cluster)? {
+        Answer::Cluster(view) => {
+            Ok(view.nodes.into_iter().map(|node| (node.config.name.clone(), node.config)).collect())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The run of this name, or the job of this number: the newest that has not ended, else the newest.
+fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
+    let mut filter = JobFilter { all_states: true, ..JobFilter::default() };
+    match word.parse() {
+        Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
+        Err(_) => filter.names.push(word.to_owned()),
+    }
+    let found = match client.call(Call::Jobs(JobsWanted { filter, ..JobsWanted::default() }))? {
+        Answer::Jobs { jobs, .. } => jobs,
+        Answer::Refused(model::reason::Refusal::UnknownJob(_)) => Vec::new(),
+        Answer::Refused(why) => return Err(why.into()),
+        other => return Err(unexpected(&other)),
+    };
+    newest(found).ok_or_else(|| VerbError::Said(format!("Run {word} not found")))
+}
+
+fn newest(jobs: Vec<JobView>) -> Option<JobView> {
+    jobs.into_iter().max_by_key(|job| (!job.state.is_ended(), job.submit, job.id))
+}
+
+/// Asks on the terminal, or of whatever standard input is; its end is an error, not a yes.
+fn confirm(question: &str) -> Result<bool, VerbError> {
+    loop {
+        print(&format!("{question} [y/n]: "))?;
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        if read.map_err(VerbError::file("standard input"))? == 0 {
+            println!();
+            let text =
+                "standard input has ended without an answer: say -y to go on without a question";
+            return Err(VerbError::Said(text.into()));
+        }
+        match line.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return Ok(true),
+            "n" | "no" => return Ok(false),
+            _ => println!("Please enter y or n"),
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), VerbError> {
+    write_out(text.as_bytes()).map_err(VerbError::file("standard output"))
+}
+
+fn write_out(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}

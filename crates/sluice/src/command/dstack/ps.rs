@@ -1,0 +1,188 @@
+//! `sluice ps`: the runs of the cluster, and every other job of it, as dstack lists them.
+
+use super::{ask, nodes, print, unexpected};
+use crate::command::{Done, VerbError, Whither};
+use crate::connect::Client;
+use ::dstack::standing::{self, Standing};
+use ::dstack::table::{self, PsRow, ago};
+use clap::Args;
+use model::change::JobFilter;
+use model::fleet::MAIN_PROJECT;
+use model::record::JobRecord;
+use model::time::{Timestamp, format_iso};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::io::{IsTerminal, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+use wire::client::{Answer, Call, HistoryFilter, JobsWanted};
+use wire::view::JobView;
+
+/// The most runs that one listing takes from the books.
+const HISTORY_MAX: u32 = 1_000;
+
+/// Between two looks of `--watch`.
+const WATCH_PAUSE: Duration = Duration::from_secs(2);
+
+/// Clears the terminal and goes to its upper left corner.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+#[derive(Args)]
+pub struct PsArgs {
+    #[command(flatten)]
+    whither: Whither,
+    /// Show all runs; without it only those that have not finished, or the last that has
+    #[arg(short, long)]
+    all: bool,
+    /// Show more of each run
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show again and again, until interrupted
+    #[arg(short, long, conflicts_with = "json")]
+    watch: bool,
+    /// Show only the last N runs, finished or not
+    #[arg(short = 'n', long, value_name = "N")]
+    last: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: PsArgs) -> Done {
+    let mut client = args.whither.client()?;
+    loop {
+        let listing = Listing::ask(&mut client, &args)?;
+        let text = match args.json {
+            true => format!("{}\n", listing.json()),
+            false => table::ps(&listing.rows(&mut client)?, args.verbose),
+        };
+        if args.watch && stdout().is_terminal() {
+            print(CLEAR)?;
+        }
+        print(&text)?;
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(WATCH_PAUSE);
+    }
+}
+
+/// A job that the server still holds, or one that only the books know.
+enum Entry {
+    Job(Box<JobView>),
+    Record(Box<JobRecord>),
+}
+
+impl Entry {
+    fn submitted(&self) -> Timestamp {
+        match self {
+            Self::Job(job) => job.submit,
+            Self::Record(record) => record.submit,
+        }
+    }
+
+    fn id(&self) -> u32 {
+        match self {
+            Self::Job(job) => job.id.0,
+            Self::Record(record) => record.job.0,
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::Job(job) => job.state.is_ended(),
+            Self::Record(_) => true,
+        }
+    }
+}
+
+struct Listing {
+    now: Timestamp,
+    /// The newest first.
+    entries: Vec<Entry>,
+}
+
+impl Listing {
+    fn ask(client: &mut Client, args: &PsArgs) -> Result<Self, VerbError> {
+        let filter = JobFilter { all_states: true, ..JobFilter::default() };
+        let wanted = JobsWanted { filter, ..JobsWanted::default() };
+        let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
+            Answer::Jobs { now, jobs } => (now, jobs),
+            other => return Err(unexpected(&other)),
+        };
+        let all = args.all || args.last.is_some();
+        let past = if all || jobs.is_empty() { history(client)? } else { Vec::new() };
+        let known: HashSet<u32> = jobs.iter().map(|job| job.id.0).collect();
+        let past = past.into_iter().filter(|record| !known.contains(&record.job.0));
+        let mut entries: Vec<Entry> = jobs.into_iter().map(|j| Entry::Job(Box::new(j))).collect();
+        entries.extend(past.map(|record| Entry::Record(Box::new(record))));
+        entries.sort_by_key(|entry| std::cmp::Reverse((entry.submitted(), entry.id())));
+        if !all {
+            keep_unfinished(&mut entries);
+        }
+        entries.truncate(args.last.unwrap_or(usize::MAX));
+        Ok(Self { now, entries })
+    }
+
+    fn rows(&self, client: &mut Client) -> Result<Vec<PsRow>, VerbError> {
+        let nodes = nodes(client)?;
+        let rows = self.entries.iter().flat_map(|entry| {
+            let submitted = ago(entry.submitted(), self.now);
+            match entry {
+                Entry::Job(job) => standing::rows(job, &nodes, &submitted),
+                Entry::Record(record) => vec![standing::record_row(record, &submitted)],
+            }
+        });
+        Ok(rows.collect())
+    }
+
+    /// The fields of dstack's own answer that are known here, and the number of the job.
+    fn json(&self) -> Value {
+        let runs: Vec<Value> = self.entries.iter().map(entry_json).collect();
+        json!({ "project": MAIN_PROJECT, "runs": runs })
+    }
+}
+
+/// Those that have not finished; where all have, the last.
+fn keep_unfinished(entries: &mut Vec<Entry>) {
+    match entries.iter().any(|entry| !entry.is_finished()) {
+        true => entries.retain(|entry| !entry.is_finished()),
+        false => entries.truncate(1),
+    }
+}
+
+fn history(client: &mut Client) -> Result<Vec<JobRecord>, VerbError> {
+    let filter = HistoryFilter { limit: Some(HISTORY_MAX), ..HistoryFilter::default() };
+    match ask(client, Call::History(filter))? {
+        Answer::History(records) => Ok(records),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    let (standing, id, name, user) = match entry {
+        Entry::Job(job) => (Standing::of_job(job), job.run, &job.spec.name, &job.spec.owner.name),
+        Entry::Record(record) => {
+            (Standing::of_record(record), record.run, &record.name, &record.user)
+        }
+    };
+    let utc = |time| format!("{}Z", format_iso(time, &jiff::tz::TimeZone::UTC));
+    let nodes: Vec<&str> = match entry {
+        Entry::Job(job) => job.allocation.iter().flat_map(|a| a.node_names()).collect(),
+        Entry::Record(record) => record.nodes.iter().map(String::as_str).collect(),
+    };
+    json!({
+        "id": id,
+        "project_name": MAIN_PROJECT,
+        "user": user,
+        "submitted_at": utc(entry.submitted()),
+        "status": standing.status.word(),
+        "status_message": standing.message,
+        "termination_reason": standing.end.map(|end| end.word()),
+        "exit_status": standing.exit,
+        "error": standing.error,
+        "run_spec": { "run_name": name },
+        "job_id": entry.id(),
+        "nodes": nodes,
+    })
+}

@@ -1,0 +1,78 @@
+//! `sluice stop`: ends runs; the same as `scancel`.
+
+use super::{ask, confirm, find_run, print, unexpected};
+use crate::command::{Done, VerbError, Whither};
+use crate::connect::Client;
+use clap::Args;
+use model::change::{JobFilter, JobRef};
+use model::id::JobId;
+use model::reason::Refusal;
+use nix::libc::SIGKILL;
+use std::process::ExitCode;
+use wire::client::{Answer, Call, Cancel};
+use wire::view::JobView;
+
+#[derive(Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    whither: Whither,
+    /// The runs' names, or jobs' numbers
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<String>,
+    /// Kill it at once
+    #[arg(short = 'x', long)]
+    abort: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub fn run(args: StopArgs) -> Done {
+    let mut client = args.whither.client()?;
+    let word = if args.abort { "Abort" } else { "Stop" };
+    // All are looked for before the first is stopped: a slip in the last name changes nothing.
+    let found: Result<Vec<JobView>, VerbError> =
+        args.runs.iter().map(|run| find_run(&mut client, run)).collect();
+    for job in found? {
+        if !args.yes && !confirm(&format!("{word} the run {}?", job.spec.name))? {
+            print("Exiting...\n")?;
+            return Ok(ExitCode::FAILURE);
+        }
+        end(&mut client, whole(&job), args.abort)?;
+        print(if args.abort { "Aborted\n" } else { "Stopped\n" })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The job, or the array that it is a task of: a run is stopped as a whole.
+fn whole(job: &JobView) -> JobId {
+    job.array.as_ref().map_or(job.id, |array| array.array)
+}
+
+/// Ends a run; one that has ended already stays as it is.
+pub fn end(client: &mut Client, job: JobId, at_once: bool) -> Result<(), VerbError> {
+    cancel(client, job, None)?;
+    if at_once {
+        // The run is ending: the kill only spares it the grace. It may be gone before.
+        match cancel(client, job, Some(SIGKILL)) {
+            Err(VerbError::Refused(Refusal::JobNotRunning(_))) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn cancel(client: &mut Client, job: JobId, signal: Option<i32>) -> Result<(), VerbError> {
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    let cancel = Cancel { filter, step: None, signal, batch_only: false, full: true };
+    match ask(client, Call::Cancel(cancel))? {
+        Answer::Cancelled(results) => {
+            let refusals = results.into_iter().filter_map(|result| result.refusal);
+            match refusals.into_iter().find(|why| !matches!(why, Refusal::JobEnded(_))) {
+                Some(why) => Err(why.into()),
+                None => Ok(()),
+            }
+        }
+        other => Err(unexpected(&other)),
+    }
+}

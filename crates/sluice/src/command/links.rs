@@ -1,0 +1,37 @@
+//! `sluice links DIR`: every Slurm command as a link to this program.
+
+use super::{Done, VerbError};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const NAMES: [&str; 17] = [
+    "sbatch", "srun", "salloc", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sacctmgr",
+    "sreport", "sstat", "sprio", "sshare", "sdiag", "sattach", "sbcast", "strigger",
+];
+
+#[derive(Args)]
+pub struct LinksArgs {
+    dir: PathBuf,
+}
+
+pub fn run(args: &LinksArgs) -> Done {
+    let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    std::fs::create_dir_all(&args.dir).map_err(VerbError::file(&args.dir))?;
+    for name in NAMES {
+        let link = args.dir.join(name);
+        match std::fs::symlink_metadata(&link) {
+            Ok(found) if found.is_symlink() => {
+                std::fs::remove_file(&link).map_err(VerbError::file(&link))?;
+            }
+            Ok(_) => {
+                let text = format!("{} is there and is not a link; it is left alone", link.display());
+                return Err(VerbError::Said(text));
+            }
+            Err(_) => {}
+        }
+        std::os::unix::fs::symlink(&program, &link).map_err(VerbError::file(&link))?;
+    }
+    println!("{} links in {}", NAMES.len(), args.dir.display());
+    Ok(ExitCode::SUCCESS)
+}

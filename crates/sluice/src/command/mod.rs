@@ -1,0 +1,136 @@
+//! Which command was meant: by the program's name, or by its first word.
+
+pub mod agent;
+pub mod demo;
+pub mod doctor;
+pub mod down;
+pub mod dstack;
+pub mod links;
+pub mod ports;
+pub mod server;
+pub mod slurm;
+pub mod state_dir;
+pub mod token;
+pub mod up;
+
+use crate::connect::{Client, ClientError, Place};
+use ::slurm::option::Command as SlurmCommand;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Turns machines into one GPU cluster that speaks Slurm's language and dstack's.
+#[derive(Parser)]
+#[command(name = "sluice", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start the embedded cluster on this machine: a server and an agent
+    Up(up::UpArgs),
+    /// Stop server and agent; running jobs go on unless --jobs ends them
+    Down(down::DownArgs),
+    /// Run a server alone, for several machines
+    Server(server::ServerArgs),
+    /// Run this machine's agent alone
+    Agent(agent::AgentArgs),
+    /// Make a join file for a node, or a token for a user
+    Token(token::TokenArgs),
+    /// The guided tour, in a scratch cluster with declared GPUs
+    Demo(demo::DemoArgs),
+    /// What this machine can and cannot enforce, and how to mend it
+    Doctor(doctor::DoctorArgs),
+    /// Submit a run that a .dstack.yml file describes, and stay with it
+    Apply(dstack::apply::ApplyArgs),
+    /// List runs and jobs
+    Ps(dstack::ps::PsArgs),
+    /// Print what a run has written
+    Logs(dstack::logs::LogsArgs),
+    /// End runs
+    Stop(dstack::stop::StopArgs),
+    /// Put links for all Slurm commands into a folder
+    Links(links::LinksArgs),
+}
+
+/// Which server is meant.
+#[derive(Args, Clone, Default)]
+pub struct Whither {
+    /// The server: http://ADDR:PORT (with SLUICE_TOKEN), or the path of its socket
+    #[arg(long, env = "SLUICE_SERVER")]
+    pub server: Option<String>,
+    /// The state folder of a server on this machine
+    #[arg(long, env = "SLUICE_STATE")]
+    pub state: Option<PathBuf>,
+}
+
+impl Whither {
+    pub fn client(&self) -> Result<Client, ClientError> {
+        match (&self.server, &self.state) {
+            (Some(server), _) => Client::at(Place::from_server(server)?),
+            (None, Some(state)) => Client::at(Place::in_state(state)),
+            (None, None) => Client::find(),
+        }
+    }
+}
+
+/// Runs the command that the program was called as, or `sluice VERB`.
+pub fn run(name: &str, args: Vec<String>) -> ExitCode {
+    if let Some(command) = SlurmCommand::from_name(name) {
+        return slurm::run(command, &args);
+    }
+    // `sluice squeue …` is `squeue …`, for who has made no links.
+    if let Some(command) = args.first().and_then(|word| SlurmCommand::from_name(word)) {
+        return slurm::run(command, &args[1..]);
+    }
+    let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
+    let done = match cli.verb {
+        Verb::Up(args) => up::run(args),
+        Verb::Down(args) => down::run(&args),
+        Verb::Server(args) => server::run(args),
+        Verb::Agent(args) => agent::run(args),
+        Verb::Token(args) => token::run(args),
+        Verb::Demo(args) => demo::run(args),
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Apply(args) => dstack::apply::run(args),
+        Verb::Ps(args) => dstack::ps::run(args),
+        Verb::Logs(args) => dstack::logs::run(args),
+        Verb::Stop(args) => dstack::stop::run(args),
+        Verb::Links(args) => links::run(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            for line in error.to_string().lines() {
+                eprintln!("sluice: error: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a verb of ours may fail with: a line or more for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbError {
+    #[error("{0}")]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    Server(#[from] ::server::ServerError),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    Refused(#[from] model::reason::Refusal),
+    #[error("{0}")]
+    Said(String),
+}
+
+impl VerbError {
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}
+
+pub type Done = Result<ExitCode, VerbError>;

@@ -1,0 +1,77 @@
+//! The doors' addresses: as asked, as last time, or the usual ones.
+
+use super::VerbError;
+use super::state_dir::StateDir;
+use serde::{Deserialize, Serialize};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+const USUAL_LISTEN: &str = "127.0.0.1:6820";
+const USUAL_AGENTS: &str = "127.0.0.1:6821";
+
+/// Kept in the state folder, so that agents find a restarted server where it was.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Kept {
+    listen: Option<SocketAddr>,
+    agents: Option<SocketAddr>,
+}
+
+pub struct Bound {
+    pub doors: ::server::Doors,
+    pub listen: SocketAddr,
+    pub agents: SocketAddr,
+}
+
+/// Binds the three doors. An address that was asked for must be free; a usual one may give way.
+pub fn bind(
+    state: &StateDir,
+    listen: Option<SocketAddr>,
+    agents: Option<SocketAddr>,
+) -> Result<Bound, VerbError> {
+    let file = state.path.join("ports.json");
+    let kept: Kept = std::fs::read(&file)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default();
+    let port = bind_one(listen, kept.listen, USUAL_LISTEN)?;
+    let agents = bind_one(agents, kept.agents, USUAL_AGENTS)?;
+    let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
+    let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
+    let kept = Kept { listen: Some(listen_at), agents: Some(agents_at) };
+    let text = serde_json::to_string(&kept).map_err(|e| VerbError::Said(e.to_string()))?;
+    std::fs::write(&file, text).map_err(VerbError::file(&file))?;
+    let socket = bind_socket(state)?;
+    let doors = ::server::Doors { socket, port, agents };
+    Ok(Bound { doors, listen: listen_at, agents: agents_at })
+}
+
+fn bind_one(
+    asked: Option<SocketAddr>,
+    kept: Option<SocketAddr>,
+    usual: &str,
+) -> Result<TcpListener, VerbError> {
+    let fails = |address: SocketAddr| {
+        move |e| VerbError::Said(format!("cannot listen at {address}: {e}"))
+    };
+    if let Some(address) = asked {
+        return TcpListener::bind(address).map_err(fails(address));
+    }
+    if let Some(address) = kept {
+        return TcpListener::bind(address).map_err(fails(address));
+    }
+    let usual: SocketAddr = usual.parse().map_err(|_| VerbError::Said(usual.into()))?;
+    let any = SocketAddr::new(usual.ip(), 0);
+    TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
+}
+
+fn bind_socket(state: &StateDir) -> Result<UnixListener, VerbError> {
+    let path = state.socket();
+    if path.exists() {
+        std::fs::remove_file(&path).map_err(VerbError::file(&path))?;
+    }
+    let listener = UnixListener::bind(&path).map_err(VerbError::file(&path))?;
+    let everybody = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(&path, everybody).map_err(VerbError::file(&path))?;
+    Ok(listener)
+}

@@ -1,0 +1,119 @@
+//! `sluice server`: a server alone. Agents of other machines dial in.
+
+use super::state_dir::{self, StateDir};
+use super::{Done, VerbError, ports};
+use ::server::configure::{self, Machine};
+use ::server::ServerOptions;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args, Clone)]
+pub struct ServerArgs {
+    /// A folder with slurm.conf, and gres.conf and cgroup.conf where wanted
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// The state folder
+    #[arg(long, env = "SLUICE_STATE")]
+    pub state: Option<PathBuf>,
+    /// Where clients connect: ADDR:PORT
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
+    /// Where agents connect: ADDR:PORT
+    #[arg(long)]
+    pub agents: Option<SocketAddr>,
+    /// Where ssh will connect: ADDR:PORT (kept for later)
+    #[arg(long)]
+    pub ssh: Option<SocketAddr>,
+}
+
+impl ServerArgs {
+    pub fn state_path(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(crate::connect::default_state_dir)
+    }
+}
+
+pub fn run(args: ServerArgs) -> Done {
+    log_to_stderr();
+    let state = StateDir::prepare(&args.state_path())?;
+    start(&args, state, None, |_| Ok(()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// This machine's own nodes, and where its agent finds the server.
+pub struct Local {
+    pub nodes: Vec<String>,
+    pub servers: Vec<String>,
+}
+
+/// The log goes to standard error; `SLUICE_LOG` says how much.
+pub fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .try_init();
+}
+
+/// Runs the server in this process until it is told to stop. With `machine`, every node of the
+/// configuration is on this machine; `beside` is called while this is still root, with what the
+/// join file of this machine must say.
+pub fn start(
+    args: &ServerArgs,
+    state: StateDir,
+    machine: Option<Machine>,
+    beside: impl FnOnce(&Local) -> Result<(), VerbError>,
+) -> Result<(), VerbError> {
+    if let Some(pid) = state.living("server") {
+        let path = state.path.display();
+        return Err(VerbError::Said(format!("a server runs in {path} already, as process {pid}")));
+    }
+    let config_dir = match &args.config {
+        Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
+        None => None,
+    };
+    let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
+    let nodes = match machine {
+        Some(_) => config.nodes.iter().map(|n| n.name.clone()).collect(),
+        None => Vec::new(),
+    };
+    let admin_token = state.admin_token()?;
+    let bound = ports::bind(&state, args.listen, args.agents)?;
+    state.write_pid("server")?;
+    let local = Local { nodes, servers: vec![bound.agents.to_string()] };
+    beside(&local)?;
+    if let Some(user) = state_dir::server_user() {
+        state.give_server_dir(user)?;
+        enter(&state)?;
+        state_dir::give_up_root(user)?;
+    } else {
+        enter(&state)?;
+    }
+    let listen = bound.listen;
+    let options = ServerOptions {
+        server_dir: PathBuf::from("."),
+        state_dir: state.path.clone(),
+        config_dir,
+        config,
+        machine,
+        admin_token,
+        agents_addresses: local.servers,
+        local_nodes: local.nodes,
+        hostname: nix::unistd::gethostname()
+            .map(|h| h.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+    };
+    ::server::run(options, bound.doors, move || {
+        println!("sluice is up: http://{listen}");
+    })?;
+    Ok(())
+}
+
+/// The server works from within its own folder: the folders above need not be open to its user.
+fn enter(state: &StateDir) -> Result<(), VerbError> {
+    let dir = state.server_dir();
+    std::env::set_current_dir(&dir).map_err(VerbError::file(dir))
+}

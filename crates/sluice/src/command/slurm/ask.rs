@@ -1,0 +1,143 @@
+//! What the showing commands have in common: options read, the server asked, text printed.
+
+use crate::connect::{Client, ClientError};
+use ::slurm::option::parse::{Parsed, Question};
+use ::slurm::option::{Command, OptionError, environment, help, parse};
+use ::slurm::words::refusal;
+use jiff::tz::TimeZone;
+use model::reason::Refusal;
+use nix::unistd::{Uid, User, getuid};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+
+/// Why a showing command prints no more.
+#[derive(Debug, thiserror::Error)]
+pub enum ShowError {
+    /// The command line is wrong.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    #[error("{doing}: Unable to contact slurm controller (connect failure): {source}")]
+    Unreachable { doing: &'static str, source: ClientError },
+    /// Whole lines in Slurm's words, for standard error.
+    #[error("{text}")]
+    Said { text: String, code: u8 },
+    #[error("the server answered something else than was asked: {0}")]
+    Unexpected(String),
+    #[error("cannot print: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl ShowError {
+    /// Lines for standard error, and exit code 1.
+    pub fn said(text: impl Into<String>) -> Self {
+        Self::Said { text: text.into(), code: 1 }
+    }
+
+    pub fn unexpected(answer: &Answer) -> Self {
+        let mut text = format!("{answer:?}");
+        text.truncate(text.char_indices().nth(80).map_or(text.len(), |(at, _)| at));
+        Self::Unexpected(text)
+    }
+}
+
+/// The end of a command: its last words, and its exit code.
+pub fn finish(command: Command, result: Result<ExitCode, ShowError>) -> ExitCode {
+    let error = match result {
+        Ok(code) => return code,
+        // The reader has gone (`squeue | head`): there is nobody to tell.
+        Err(ShowError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => error,
+    };
+    let (text, code) = match error {
+        ShowError::Option(error) => (error.render(command), error.exit_code(command) as u8),
+        ShowError::Said { text, code } => (format!("{text}\n"), code),
+        ShowError::Unreachable { .. } => (format!("{error}\n"), 1),
+        other => (format!("{}: error: {other}\n", command.name()), 1),
+    };
+    // When standard error is gone as well, the exit code is all that is left to say.
+    let _ = io::stderr().write_all(text.as_bytes());
+    ExitCode::from(code)
+}
+
+/// The options of a command line over those of the environment; `None` if only help or version was asked, and answered.
+pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, ShowError> {
+    let mut parsed = parse::parse(command, args)?;
+    if let Some(question) = parsed.question() {
+        let text = match question {
+            Question::Help => help::help(command),
+            Question::Usage => help::usage(command),
+            Question::Version => help::version(),
+        };
+        print(&text)?;
+        return Ok(None);
+    }
+    let mut values = environment::settings(command, |name| std::env::var(name).ok());
+    values.append(&mut parsed.values);
+    Ok(Some(Parsed { values, ..parsed }))
+}
+
+pub fn print(text: &str) -> Result<(), ShowError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// The server, asked in turn. `doing` is how Slurm's own clients name the request when it fails.
+pub struct Server {
+    client: Client,
+    doing: &'static str,
+}
+
+impl Server {
+    pub fn find(doing: &'static str) -> Result<Self, ShowError> {
+        let client = Client::find().map_err(|source| ShowError::Unreachable { doing, source })?;
+        Ok(Self { client, doing })
+    }
+
+    /// The answer, where a refusal is the end of the command.
+    pub fn ask(&mut self, call: Call) -> Result<Answer, ShowError> {
+        self.try_ask(call)?
+            .map_err(|why| ShowError::said(format!("{}: {}", self.doing, refusal::text(&why))))
+    }
+
+    /// The answer, where the command has words of its own for a refusal.
+    pub fn try_ask(&mut self, call: Call) -> Result<Result<Answer, Refusal>, ShowError> {
+        let doing = self.doing;
+        match self.client.call(call) {
+            Ok(Answer::Refused(why)) => Ok(Err(why)),
+            Ok(answer) => Ok(Ok(answer)),
+            Err(source) => Err(ShowError::Unreachable { doing, source }),
+        }
+    }
+}
+
+/// What the cluster is called.
+pub fn cluster_name(server: &mut Server) -> Result<String, ShowError> {
+    match server.ask(Call::Config)? {
+        Answer::Config(config) => Ok(config.values.get("ClusterName").cloned().unwrap_or_default()),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+/// The zone that times are shown in.
+pub fn time_zone() -> TimeZone {
+    TimeZone::system()
+}
+
+/// Names of users, by the machine's own list.
+pub fn user_name(uid: u32) -> Option<String> {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+}
+
+/// The caller; the number where it has no name.
+pub fn me() -> String {
+    let uid = getuid().as_raw();
+    user_name(uid).unwrap_or_else(|| uid.to_string())
+}
+
+pub fn is_root() -> bool {
+    getuid().is_root()
+}

@@ -1,0 +1,37 @@
+//! Slurm's commands: options in, one call to the server, Slurm's words out.
+
+mod ask;
+mod caller;
+mod job_list;
+mod sacct;
+mod sacctmgr;
+mod salloc;
+mod sbatch;
+mod scancel;
+mod scontrol;
+mod sinfo;
+mod squeue;
+mod srun;
+mod step;
+mod watch;
+
+use ::slurm::option::Command;
+use std::process::ExitCode;
+
+pub fn run(command: Command, args: &[String]) -> ExitCode {
+    match command {
+        Command::Sbatch => sbatch::run(args),
+        Command::Srun => srun::run(args),
+        Command::Salloc => salloc::run(args),
+        Command::Scancel => scancel::run(args),
+        Command::Squeue => squeue::run(args),
+        Command::Sinfo => sinfo::run(args),
+        Command::Scontrol => scontrol::run(args),
+        Command::Sacct => sacct::run(args),
+        Command::Sacctmgr => sacctmgr::run(args),
+        other => {
+            eprintln!("{}: error: this command is not supported yet", other.name());
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `sacctmgr`: the accounts, users and qualities of service.
+
+mod account;
+mod association_key;
+mod line;
+mod qos;
+mod show;
+mod user;
+mod value;
+
+use super::ask::{self, Server, ShowError};
+use ::slurm::option::{Command, OptionKey as K, Parsed, help};
+use ::slurm::output::sacctmgr::Entity;
+use ::slurm::words::refusal;
+use line::{Line, Verb};
+use model::reason::Refusal;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, BufRead};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::view::AccountsView;
+
+/// How long a person has to agree to a change.
+const DECIDE_SECS: u16 = 30;
+
+pub fn run(args: &[String]) -> ExitCode {
+    ask::finish(Command::Sacctmgr, act(args))
+}
+
+fn act(args: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(parsed) = ask::options(Command::Sacctmgr, args)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let [word] = parsed.rest.as_slice()
+        && word.eq_ignore_ascii_case("version")
+    {
+        ask::print(&help::version())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let line = Line::parse(&parsed.rest)?;
+    if line.verb == Verb::Show {
+        return show::run(&line, &parsed);
+    }
+    if parsed.has(K::ReadOnly) {
+        return Err(ShowError::said("Can't run this command in readonly mode."));
+    }
+    let mut books = Books::open(&parsed)?;
+    match (line.entity, line.verb) {
+        (Entity::Qos, Verb::Add) => qos::add(&mut books, &line),
+        (Entity::Qos, Verb::Modify) => qos::modify(&mut books, &line),
+        (Entity::Qos, Verb::Delete) => qos::delete(&mut books, &line),
+        (Entity::Account, Verb::Add) => account::add(&mut books, &line),
+        (Entity::Account, Verb::Modify) => account::modify(&mut books, &line),
+        (Entity::Account, Verb::Delete) => account::delete(&mut books, &line),
+        (Entity::User, Verb::Add) => user::add(&mut books, &line),
+        (Entity::User, Verb::Modify) => user::modify(&mut books, &line),
+        (Entity::User, Verb::Delete) => user::delete(&mut books, &line),
+        // The cluster and what it counts are the configuration's; an association is changed through its user or account.
+        (Entity::Association | Entity::Tres | Entity::Cluster, _) | (_, Verb::Show) => {
+            Err(ShowError::said(format!(
+                "sacctmgr: error: {} of this entity is not supported",
+                line.verb_word
+            )))
+        }
+    }
+}
+
+/// What is in the books now, and how a change is agreed upon and made.
+struct Books {
+    server: Server,
+    view: AccountsView,
+    /// `-i`: without asking.
+    immediate: bool,
+    quiet: bool,
+}
+
+impl Books {
+    fn open(parsed: &Parsed) -> Result<Self, ShowError> {
+        let mut server = Server::find("sacctmgr: error")?;
+        let view = load(&mut server)?;
+        let (immediate, quiet) = (parsed.has(K::Immediate), parsed.has(K::Quiet));
+        Ok(Self { server, view, immediate, quiet })
+    }
+
+    fn say(&self, text: &str) -> Result<(), ShowError> {
+        if self.quiet { Ok(()) } else { ask::print(text) }
+    }
+
+    /// Says what would change, asks, and sends the calls.
+    fn commit(&mut self, said: &str, calls: Vec<Call>) -> Result<ExitCode, ShowError> {
+        self.say(said)?;
+        if !self.immediate && !agreed()? {
+            self.say(" Changes Discarded\n")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        for call in calls {
+            if let Err(why) = self.server.try_ask(call)? {
+                return Err(refused(&why));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Nothing fits: said on standard output, with exit code 1.
+    fn nothing(&self, text: &str) -> Result<ExitCode, ShowError> {
+        self.say(text)?;
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+fn load(server: &mut Server) -> Result<AccountsView, ShowError> {
+    match server.ask(Call::Accounts)? {
+        Answer::Accounts(view) => Ok(view),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+fn refused(why: &Refusal) -> ShowError {
+    ShowError::said(format!("sacctmgr: error: {}", refusal::text(why)))
+}
+
+/// Asks the person at standard input; silence, as anything but yes, is no.
+fn agreed() -> Result<bool, ShowError> {
+    ask::print(&format!(
+        "Would you like to commit changes? (You have {DECIDE_SECS} seconds to decide)\n(N/y): "
+    ))?;
+    let input = io::stdin();
+    let mut waiting = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    let millis = PollTimeout::from(DECIDE_SECS.saturating_mul(1_000));
+    let ready = poll(&mut waiting, millis).map_err(io::Error::from)?;
+    let mut answer = String::new();
+    if ready > 0 {
+        input.lock().read_line(&mut answer)?;
+    }
+    ask::print("\n")?;
+    Ok(matches!(answer.trim().chars().next(), Some('y' | 'Y')))
+}

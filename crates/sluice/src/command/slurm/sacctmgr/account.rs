@@ -1,0 +1,221 @@
+//! `sacctmgr add|modify|delete account`.
+
+use super::Books;
+use super::association_key as key;
+use super::line::{Line, Term, unknown_option};
+use crate::command::slurm::ask::ShowError;
+use model::account::{Account, Association};
+use std::process::ExitCode;
+use wire::client::Call;
+use wire::view::AccountsView;
+
+/// The account that all others are below.
+const ROOT: &str = "root";
+
+/// An account with its own association, and the lines that show the association's settings.
+struct Changed {
+    account: Account,
+    association: Association,
+    lines: String,
+}
+
+/// Puts a term into the account itself; false if it is none of its keys.
+fn apply(account: &mut Account, term: &Term) -> bool {
+    let value = || term.value.clone();
+    if term.is(&["Description"]) {
+        account.description = value();
+    } else if term.is(&["Organization"]) {
+        account.organization = value();
+    } else if term.is(&["Parent"]) {
+        account.parent = Some(value());
+    } else {
+        return false;
+    }
+    true
+}
+
+fn with_terms(
+    view: &AccountsView,
+    mut account: Account,
+    mut association: Association,
+    terms: &[Term],
+) -> Result<Changed, ShowError> {
+    let mut lines = String::new();
+    for term in terms {
+        if !apply(&mut account, term) {
+            lines.push_str(&key::apply(&mut association, term, view)?);
+        }
+    }
+    let parent = account.parent.as_deref().unwrap_or(ROOT);
+    if parent != ROOT && !view.accounts.iter().any(|known| known.name == parent) {
+        return Err(ShowError::said(format!(" This parent account '{parent}' doesn't exist.")));
+    }
+    Ok(Changed { account, association, lines })
+}
+
+pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+    if line.names.is_empty() {
+        return Err(ShowError::said(" Need name of account to add: sacctmgr add account NAME"));
+    }
+    let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
+    // There is one cluster.
+    Line::take(&mut terms, &["Cluster", "Clusters"]);
+    let mut added = Vec::new();
+    for name in line.names.iter().map(|name| name.to_ascii_lowercase()) {
+        if books.view.accounts.iter().any(|account| account.name == name) {
+            continue;
+        }
+        let association = key::plain(&name, None);
+        let account = Account {
+            description: name.clone(),
+            organization: name.clone(),
+            parent: Some(ROOT.to_owned()),
+            name,
+        };
+        added.push(with_terms(&books.view, account, association, &terms)?);
+    }
+    if added.is_empty() {
+        return books.nothing(" Nothing new added.\n");
+    }
+    let said = said_of_added(&added, &books.view.cluster);
+    let calls = added
+        .into_iter()
+        .flat_map(|new| [Call::SetAccount(new.account), Call::SetAssociation(new.association)]);
+    books.commit(&said, calls.collect())
+}
+
+/// All of one line have the same settings, so these are shown once.
+fn said_of_added(added: &[Changed], cluster: &str) -> String {
+    let mut said = " Adding Account(s)\n".to_owned();
+    for new in added {
+        said.push_str(&format!("  {}\n", new.account.name));
+    }
+    if let Some(Changed { account, .. }) = added.first() {
+        said.push_str(&format!(
+            " Settings\n  Description     = {}\n  Organization    = {}\n",
+            account.description, account.organization
+        ));
+    }
+    said.push_str(" Associations\n");
+    for new in added {
+        said.push_str(&format!("  A = {:<10} C = {cluster:<10}\n", new.account.name));
+    }
+    if let Some(Changed { account, lines, .. }) = added.first() {
+        let parent = account.parent.as_deref().unwrap_or(ROOT);
+        said.push_str(&format!(" Settings\n{lines}  Parent        = {parent}\n"));
+    }
+    said
+}
+
+fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Account>, ShowError> {
+    let mut terms = line.terms.clone();
+    Line::take(&mut terms, &["Cluster", "Clusters"]);
+    let mut names = line.names.clone();
+    names.extend(Line::take(&mut terms, &["Account", "Accounts"]));
+    if let Some(term) = terms.first() {
+        return Err(unknown_option(&term.typed));
+    }
+    let named = |account: &&Account| {
+        names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&account.name))
+    };
+    Ok(view.accounts.iter().filter(named).collect())
+}
+
+fn own_association(view: &AccountsView, account: &str) -> Association {
+    let own = view.associations.iter().find(|a| a.user.is_none() && a.account == account);
+    own.cloned().unwrap_or_else(|| key::plain(account, None))
+}
+
+pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+    if line.set.is_empty() {
+        let text = " You didn't give me anything to set: modify account NAME set KEY=VALUE";
+        return Err(ShowError::said(text));
+    }
+    let (mut accounts, mut associations) = (String::new(), String::new());
+    let mut calls = Vec::new();
+    for account in chosen(&books.view, line)? {
+        let association = own_association(&books.view, &account.name);
+        let changed = with_terms(&books.view, account.clone(), association.clone(), &line.set)?;
+        if changed.account != *account {
+            accounts.push_str(&format!("  {}\n", account.name));
+            calls.push(Call::SetAccount(changed.account));
+        }
+        if !changed.lines.is_empty() {
+            associations
+                .push_str(&format!("  C = {:<10} A = {:<20}\n", books.view.cluster, account.name));
+            calls.push(Call::SetAssociation(changed.association));
+        }
+    }
+    if calls.is_empty() {
+        return books.nothing(" Nothing modified\n");
+    }
+    let mut said = String::new();
+    for (head, lines) in [
+        (" Modified accounts...\n", accounts),
+        (" Modified account associations...\n", associations),
+    ] {
+        if !lines.is_empty() {
+            said.push_str(head);
+            said.push_str(&lines);
+        }
+    }
+    books.commit(&said, calls)
+}
+
+pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+    if line.names.is_empty() && line.terms.is_empty() {
+        return Err(ShowError::said(
+            " Need name of account to delete: sacctmgr delete account NAME",
+        ));
+    }
+    let names: Vec<String> =
+        chosen(&books.view, line)?.iter().map(|account| account.name.clone()).collect();
+    if names.is_empty() {
+        return books.nothing(" Nothing deleted\n");
+    }
+    let mut said = " Deleting accounts...\n".to_owned();
+    let mut calls = Vec::new();
+    for name in names {
+        said.push_str(&format!("  {name}\n"));
+        for association in books.view.associations.iter().filter(|a| a.account == name) {
+            let (account, user) = (association.account.clone(), association.user.clone());
+            calls.push(Call::RemoveAssociation { account, user });
+        }
+        calls.push(Call::RemoveAccount { name });
+    }
+    books.commit(&said, calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::term;
+    use super::*;
+
+    #[test]
+    fn an_added_account_is_shown_as_slurm_shows_it() {
+        let view = key::view();
+        let account = Account {
+            name: "chem".into(),
+            description: "chem".into(),
+            organization: "chem".into(),
+            parent: Some(ROOT.into()),
+        };
+        let terms = ["Description=chem", "Organization=lab", "Fairshare=5"].map(term);
+        let added = with_terms(&view, account, key::plain("chem", None), &terms).expect("right");
+        assert_eq!(added.association.shares, 5);
+        let expected = " Adding Account(s)\n  chem\n Settings\n  Description     = chem\n  \
+                        Organization    = lab\n Associations\n  A = chem       C = lab       \n \
+                        Settings\n  Fairshare     = 5\n  Parent        = root\n";
+        assert_eq!(said_of_added(&[added], "lab"), expected);
+    }
+
+    #[test]
+    fn a_parent_must_exist() {
+        let view = key::view();
+        let account = view.accounts[1].clone();
+        let error =
+            with_terms(&view, account, key::plain("physics", None), &[term("Parent=nosuch")]);
+        let text = error.err().expect("wrong").to_string();
+        assert_eq!(text, " This parent account 'nosuch' doesn't exist.");
+    }
+}

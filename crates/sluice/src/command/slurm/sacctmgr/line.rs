@@ -1,0 +1,208 @@
+//! The grammar of `sacctmgr`'s words: `VERB ENTITY [NAMES] [KEY=VALUE…] [where …] [set …]`.
+
+use crate::command::slurm::ask::ShowError;
+use ::slurm::option::value;
+use ::slurm::output::sacctmgr::Entity;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Show,
+    Add,
+    Modify,
+    Delete,
+}
+
+const VERBS: &[(&str, Verb)] = &[
+    ("show", Verb::Show),
+    ("list", Verb::Show),
+    ("add", Verb::Add),
+    ("create", Verb::Add),
+    ("modify", Verb::Modify),
+    ("update", Verb::Modify),
+    ("delete", Verb::Delete),
+    ("remove", Verb::Delete),
+];
+
+/// How a value is put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    Set,
+    /// `+=`
+    Add,
+    /// `-=`
+    Remove,
+}
+
+/// `Key=Value`, `Key+=Value`, `Key-=Value`, or a word alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    pub key: String,
+    pub operator: Operator,
+    pub value: String,
+    pub typed: String,
+}
+
+impl Term {
+    fn parse(word: &str) -> Option<Self> {
+        let (key, value) = word.split_once('=')?;
+        let (key, operator) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
+            (Some(key), _) => (key, Operator::Add),
+            (_, Some(key)) => (key, Operator::Remove),
+            _ => (key, Operator::Set),
+        };
+        let value = value.trim_matches(['"', '\'']).to_owned();
+        Some(Self { key: key.to_owned(), operator, value, typed: word.to_owned() })
+    }
+
+    pub fn is(&self, keys: &[&str]) -> bool {
+        keys.iter().any(|key| self.key.eq_ignore_ascii_case(key))
+    }
+}
+
+/// A line that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub verb: Verb,
+    pub verb_word: String,
+    pub entity: Entity,
+    /// The things that were named without a key.
+    pub names: Vec<String>,
+    /// What must hold (`where`), or with `add` what is set.
+    pub terms: Vec<Term>,
+    /// What is set by `modify`.
+    pub set: Vec<Term>,
+    /// Words of `show` that stand alone, such as `withassoc`.
+    pub flags: Vec<String>,
+}
+
+const FLAGS: [&str; 9] = [
+    "withassoc",
+    "withcoord",
+    "withdeleted",
+    "wopinfo",
+    "woplimits",
+    "wolimits",
+    "tree",
+    "onlydefaults",
+    "withrawqos",
+];
+
+/// Keys that say the same as a name alone.
+const NAME_KEYS: [&str; 2] = ["name", "names"];
+
+impl Line {
+    pub fn parse(words: &[String]) -> Result<Self, ShowError> {
+        let Some((verb_word, rest)) = words.split_first() else {
+            let text = "sacctmgr: error: no keyword given, as in: sacctmgr show qos";
+            return Err(ShowError::said(text));
+        };
+        let verb = VERBS.iter().find(|(name, _)| name.eq_ignore_ascii_case(verb_word));
+        let Some((_, verb)) = verb else {
+            return Err(ShowError::said(format!("invalid keyword: {verb_word}")));
+        };
+        let Some((entity, rest)) =
+            rest.split_first().and_then(|(word, rest)| Some((Entity::parse(word)?, rest)))
+        else {
+            return Err(ShowError::said(format!(
+                "No valid entity in {verb_word} command\n\
+                 Input line must include \"Account\", \"Association\", \"Cluster\", \"QOS\", \"TRES\" or \"User\""
+            )));
+        };
+        let mut line = Line {
+            verb: *verb,
+            verb_word: verb_word.clone(),
+            entity,
+            names: Vec::new(),
+            terms: Vec::new(),
+            set: Vec::new(),
+            flags: Vec::new(),
+        };
+        line.take_words(rest)?;
+        Ok(line)
+    }
+
+    fn take_words(&mut self, words: &[String]) -> Result<(), ShowError> {
+        let mut setting = false;
+        for word in words {
+            match word.to_ascii_lowercase().as_str() {
+                "where" => setting = false,
+                "set" => setting = true,
+                flag if FLAGS.contains(&flag) => self.flags.push(flag.to_owned()),
+                _ => match Term::parse(word) {
+                    Some(term) if setting => self.set.push(term),
+                    Some(term) if term.is(&NAME_KEYS) => {
+                        self.names.extend(value::list(&term.value));
+                    }
+                    Some(term) => self.terms.push(term),
+                    None if setting => return Err(unknown_option(word)),
+                    None => self.names.extend(value::list(word)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of one of these keys, and takes them out.
+    pub fn take(terms: &mut Vec<Term>, keys: &[&str]) -> Vec<String> {
+        let (taken, rest): (Vec<Term>, Vec<Term>) = terms.drain(..).partition(|term| term.is(keys));
+        *terms = rest;
+        taken.iter().flat_map(|term| value::list(&term.value)).collect()
+    }
+}
+
+pub fn unknown_option(word: &str) -> ShowError {
+    ShowError::said(format!(" Unknown option: {word}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Line, ShowError> {
+        let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        Line::parse(&words)
+    }
+
+    fn terms(terms: &[Term]) -> Vec<(&str, Operator, &str)> {
+        terms.iter().map(|t| (t.key.as_str(), t.operator, t.value.as_str())).collect()
+    }
+
+    #[test]
+    fn names_conditions_and_settings_are_told_apart() {
+        let line =
+            read("modify user where name=alice account=physics set QOS+=capped,high Fairshare=3");
+        let line = line.expect("right");
+        assert_eq!((line.verb, line.entity), (Verb::Modify, Entity::User));
+        assert_eq!(line.names, ["alice"]);
+        assert_eq!(terms(&line.terms), [("account", Operator::Set, "physics")]);
+        assert_eq!(
+            terms(&line.set),
+            [("QOS", Operator::Add, "capped,high"), ("Fairshare", Operator::Set, "3")]
+        );
+        let line = read("add qos high,low Priority=1000 MaxTRESPerUser=gres/gpu=4").expect("right");
+        assert_eq!(line.names, ["high", "low"]);
+        assert_eq!(
+            terms(&line.terms),
+            [("Priority", Operator::Set, "1000"), ("MaxTRESPerUser", Operator::Set, "gres/gpu=4")]
+        );
+        let line = read("list assoc withassoc tree format=user,qos%20").expect("right");
+        assert_eq!(
+            (line.entity, line.flags),
+            (Entity::Association, vec!["withassoc".into(), "tree".into()])
+        );
+    }
+
+    #[test]
+    fn what_is_no_command_is_said() {
+        let table = [
+            ("bogus qos", "invalid keyword: bogus"),
+            ("show bogus", "No valid entity in show command"),
+            ("modify qos a set b", " Unknown option: b"),
+        ];
+        for (text, said) in table {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.starts_with(said), "{text}: {error}");
+        }
+        assert!(Line::parse(&[]).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! `sacctmgr show|list`.
+
+use super::line::{Line, unknown_option};
+use super::load;
+use crate::command::slurm::ask::{Server, ShowError};
+use ::slurm::option::{OptionKey as K, Parsed};
+use ::slurm::output::field_table::Layout;
+use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
+use std::collections::BTreeSet;
+use std::io;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::view::AccountsView;
+
+const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
+const USER_KEYS: [&str; 2] = ["User", "Users"];
+const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
+
+pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
+    let mut terms = line.terms.clone();
+    let format = Line::take(&mut terms, &["Format"]);
+    let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
+    let users = Line::take(&mut terms, &USER_KEYS);
+    Line::take(&mut terms, &CLUSTER_KEYS);
+    if let Some(term) = terms.first() {
+        return Err(unknown_option(&term.typed));
+    }
+    let mut server = Server::find("sacctmgr: error")?;
+    let mut view = load(&mut server)?;
+    let options = Options {
+        format: (!format.is_empty()).then(|| format.join(",")),
+        no_header: parsed.has(K::Noheader),
+        layout: layout(parsed),
+        associations: parsed.has(K::Associations) || line.flags.iter().any(|f| f == "withassoc"),
+        names: named(line, &accounts, &users),
+    };
+    narrow(&mut view, &accounts, &users);
+    let gres = if line.entity == Entity::Tres { gres_names(&mut server)? } else { Vec::new() };
+    let control = match line.entity {
+        Entity::Cluster => control_address(&mut server)?,
+        _ => ControlAddress::default(),
+    };
+    let mut out = io::stdout().lock();
+    match output::show(&mut out, line.entity, &view, &gres, &control, &options) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error @ SacctmgrError::UnknownField(_)) => Err(ShowError::said(error.to_string())),
+        Err(SacctmgrError::Write(error)) => Err(error.into()),
+    }
+}
+
+fn layout(parsed: &Parsed) -> Layout {
+    let separator = Layout::SEPARATOR.to_owned();
+    let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));
+    match kind.map(|setting| setting.key) {
+        Some(K::Parsable) => Layout::Ended(separator),
+        Some(_) => Layout::Separated(separator),
+        None => Layout::Aligned,
+    }
+}
+
+/// Things by name: `show account physics` and `show account where account=physics` say the same.
+fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
+    let same = match line.entity {
+        Entity::Account => accounts,
+        Entity::User => users,
+        _ => &[],
+    };
+    line.names.iter().chain(same).cloned().collect()
+}
+
+/// Leaves the associations of these accounts and users.
+fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
+    view.associations.retain(|a| {
+        let user = a.user.as_deref().unwrap_or_default();
+        (accounts.is_empty() || accounts.contains(&a.account))
+            && (users.is_empty() || users.iter().any(|name| name == user))
+    });
+}
+
+/// The generic resources that some node has.
+fn gres_names(server: &mut Server) -> Result<Vec<String>, ShowError> {
+    match server.ask(Call::Cluster)? {
+        Answer::Cluster(cluster) => {
+            let gres = cluster.nodes.iter().flat_map(|node| &node.config.gres);
+            let names: BTreeSet<String> = gres.map(|gres| gres.name.clone()).collect();
+            Ok(names.into_iter().collect())
+        }
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+/// The server has no port of Slurm's own to name.
+fn control_address(server: &mut Server) -> Result<ControlAddress, ShowError> {
+    match server.ask(Call::Ping)? {
+        Answer::Pong { hostname, .. } => Ok(ControlAddress { host: hostname, port: 0 }),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::association_key::{plain, view};
+    use super::*;
+
+    #[test]
+    fn associations_are_narrowed_by_account_and_user() {
+        let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        let mut view = view();
+        view.associations.push(plain("chem", Some("alice")));
+        let table = [
+            (&[][..], &[][..], 3),
+            (&["physics"], &[], 2),
+            (&[], &["alice"], 2),
+            (&["chem"], &["alice"], 1),
+        ];
+        for (accounts, users, left) in table {
+            let mut view = view.clone();
+            narrow(&mut view, &strings(accounts), &strings(users));
+            assert_eq!(view.associations.len(), left, "{accounts:?} {users:?}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `salloc`: an allocation, held while a command or a shell runs beside it.
+
+use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
+use super::sbatch::{check_clusters, tested};
+use super::watch::{self, Notice, Watch};
+use crate::connect::{Client, ClientError};
+use ::slurm::environment::Environment;
+use ::slurm::environment::job::{DeviceNumbering, JobFacts, allocation};
+use ::slurm::option::invocation::{self, Invocation};
+use ::slurm::option::{Command, JobOptions};
+use ::slurm::request::{self, Submitter};
+use ::slurm::words::refusal;
+use model::id::JobId;
+use model::run::ExitStatus;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::unistd::Pid;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use wire::client::{Answer, Call, Cancel};
+use wire::view::JobView;
+
+const COMMAND: Command = Command::Salloc;
+
+/// How often an interrupt is looked for while the allocation is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Set by an interrupt while the allocation is waited for.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+pub fn run(args: &[String]) -> ExitCode {
+    let here = Here::default();
+    let read = match invocation::launch(COMMAND, args, &caller::caller(&here)) {
+        Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
+        Ok(Invocation::Submission(read)) => read,
+        Err(error) => return caller::refuse_option(COMMAND, &error),
+    };
+    let [(options, argv)] = read.components.as_slice() else {
+        complain(COMMAND, "a heterogeneous job is not supported yet");
+        return ExitCode::from(FAILURE);
+    };
+    let submitter = caller::submitter(COMMAND, args, options);
+    let call = Invoked { options, argv, submitter: &submitter };
+    match call.go() {
+        Ok(code) => code,
+        Err(AllocError::Client(error)) => unreachable(COMMAND, &error),
+        Err(AllocError::Io(error)) => {
+            complain(COMMAND, &error.to_string());
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AllocError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+struct Invoked<'a> {
+    options: &'a JobOptions,
+    argv: &'a [String],
+    submitter: &'a Submitter,
+}
+
+impl Invoked<'_> {
+    fn go(&self) -> Result<ExitCode, AllocError> {
+        let mut client = Client::find()?;
+        if let Some(code) = check_clusters(&mut client, self.options)? {
+            return Ok(code);
+        }
+        let draft = match request::allocation(self.options, self.argv, self.submitter) {
+            Ok(draft) => draft,
+            Err(error) => return Ok(caller::refuse_option(COMMAND, &error)),
+        };
+        draft.notes.iter().for_each(|line| self.tell(line));
+        let submission = Box::new(draft.submission);
+        if self.options.test_only {
+            return Ok(tested(COMMAND, client.call(Call::TestSubmit(submission))?));
+        }
+        catch_interrupts()?;
+        let job = match client.call(Call::Submit(submission))? {
+            Answer::Submitted { job, .. } => job,
+            Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
+            other => return Ok(unexpected(COMMAND, &other)),
+        };
+        if !self.options.no_shell {
+            watch::hold(client.place().clone(), job)?;
+        }
+        let mut watch = Watch::begin(client.place().clone(), job, true)?;
+        let Some(view) = self.granted(&mut client, job, &mut watch)? else {
+            return Ok(ExitCode::from(FAILURE));
+        };
+        self.tell(&format!("Granted job allocation {job}"));
+        if self.options.no_shell {
+            return Ok(ExitCode::SUCCESS);
+        }
+        self.run_command(&mut client, job, &view, watch)
+    }
+
+    fn tell(&self, line: &str) {
+        if !self.options.quiet {
+            say(COMMAND, line);
+        }
+    }
+
+    /// Waits for the start; none if there will be none, which has then been said.
+    fn granted(
+        &self,
+        client: &mut Client,
+        job: JobId,
+        watch: &mut Watch,
+    ) -> Result<Option<Box<JobView>>, ClientError> {
+        let mut queued = false;
+        loop {
+            if INTERRUPTED.load(Ordering::Relaxed) {
+                give_up(client, job)?;
+                self.tell(&format!("Job allocation {job} has been revoked."));
+                return Ok(None);
+            }
+            match watch.wait_for(LOOK_EVERY) {
+                None => {}
+                Some(Notice::Queued) => {
+                    queued = true;
+                    self.tell(&format!("Pending job allocation {job}"));
+                    self.tell(&format!("job {job} queued and waiting for resources"));
+                }
+                Some(Notice::Started(view)) => {
+                    if queued {
+                        self.tell(&format!("job {job} has been allocated resources"));
+                    }
+                    return Ok(Some(view));
+                }
+                Some(Notice::Ended { .. }) => {
+                    complain(COMMAND, &format!("Job allocation {job} has been revoked."));
+                    return Ok(None);
+                }
+                Some(Notice::Refused(why)) => {
+                    complain(COMMAND, &refusal::text(&why));
+                    return Ok(None);
+                }
+                Some(Notice::Unreachable(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn run_command(
+        &self,
+        client: &mut Client,
+        job: JobId,
+        view: &JobView,
+        watch: Watch,
+    ) -> Result<ExitCode, AllocError> {
+        let shell = || vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned())];
+        let argv = if self.argv.is_empty() { shell() } else { self.argv.to_vec() };
+        let variables = self.variables(client, job, view)?;
+        let child = std::process::Command::new(&argv[0])
+            .args(&argv[1..])
+            .envs(variables.iter())
+            .current_dir(&view.spec.launch.work_dir)
+            .spawn();
+        let (status, revoked) = match child {
+            Ok(child) => self.wait(child, job, watch)?,
+            Err(error) => {
+                complain(COMMAND, &format!("Unable to run {}: {error}", argv[0]));
+                (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
+            }
+        };
+        if !revoked {
+            self.tell(&format!("Relinquishing job allocation {job}"));
+            // Were it refused, the job is at its end by itself; were it lost, so is the hold.
+            let _ = client.call(Call::Relinquish { job, exit: status });
+        }
+        Ok(ExitCode::from(code(status)))
+    }
+
+    /// Waits for the command; gives also whether its allocation ended before it.
+    fn wait(&self, mut child: Child, job: JobId, watch: Watch) -> io::Result<(ExitStatus, bool)> {
+        let revoked = Arc::new(AtomicBool::new(false));
+        let pid = Pid::from_raw(child.id() as i32);
+        let (seen, signal) = (Arc::clone(&revoked), self.options.kill_command);
+        std::thread::Builder::new()
+            .name("revoked".into())
+            .spawn(move || tell_revoked(watch, job, &seen, pid, signal))?;
+        let status = child.wait()?;
+        let exit =
+            ExitStatus { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) };
+        Ok((exit, revoked.load(Ordering::Acquire)))
+    }
+
+    fn variables(
+        &self,
+        client: &mut Client,
+        job: JobId,
+        view: &JobView,
+    ) -> Result<Environment, ClientError> {
+        let cluster = match client.call(Call::Cluster)? {
+            Answer::Cluster(cluster) => cluster.name,
+            _ => String::new(),
+        };
+        let Some(granted) = &view.allocation else { return Ok(Environment::new()) };
+        let mut env = allocation(&JobFacts {
+            cluster: &cluster,
+            job,
+            array: None,
+            spec: &view.spec,
+            allocation: granted,
+            account: &view.account,
+            qos: &view.qos,
+            restarts: view.restarts,
+            default_memory: view.default_memory,
+            conf_file: None,
+            submit_dir: Some(&self.submitter.work_dir),
+            numbering: DeviceNumbering::default(),
+        });
+        env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
+        env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
+        Ok(env)
+    }
+}
+
+/// Says when the allocation ends before the command, and tells the command if that was asked for.
+fn tell_revoked(mut watch: Watch, job: JobId, seen: &AtomicBool, command: Pid, signal: Option<i32>) {
+    while let Some(notice) = watch.wait() {
+        if let Notice::Ended { .. } = notice {
+            seen.store(true, Ordering::Release);
+            say(COMMAND, &format!("Job allocation {job} has been revoked."));
+            if let Some(signal) = signal.and_then(|number| Signal::try_from(number).ok()) {
+                // It may have ended by itself in the meantime.
+                let _ = kill(command, signal);
+            }
+        }
+    }
+}
+
+fn give_up(client: &mut Client, job: JobId) -> Result<(), ClientError> {
+    let filter = model::change::JobFilter {
+        jobs: vec![model::change::JobRef::whole(job)],
+        ..Default::default()
+    };
+    let cancel = Cancel { filter, step: None, signal: None, batch_only: false, full: false };
+    client.call(Call::Cancel(cancel)).map(drop)
+}
+
+/// An interrupt ends the waiting, and later goes to the command alone. A handler, unlike ignoring, is not inherited
+/// by the command.
+fn catch_interrupts() -> io::Result<()> {
+    extern "C" fn note(_: libc::c_int) {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+    let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        // SAFETY: the handler only stores to an atomic, which is allowed at any moment.
+        unsafe { sigaction(signal, &action) }?;
+    }
+    Ok(())
+}
+
+/// The command's own code; as a shell would say it for a signal.
+fn code(status: ExitStatus) -> u8 {
+    match status.signal {
+        0 => status.code as u8,
+        signal => 128_u8.saturating_add(signal as u8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_the_commands() {
+        for (code_, signal, expected) in [(0, 0, 0), (4, 0, 4), (0, 9, 137)] {
+            assert_eq!(code(ExitStatus { code: code_, signal }), expected);
+        }
+    }
+}

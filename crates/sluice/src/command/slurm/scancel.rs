@@ -1,0 +1,341 @@
+//! `scancel`: which jobs, and whether to end or only to signal them.
+
+use super::ask::{self, ShowError};
+use super::job_list::{self, NamedJob};
+use crate::connect::Client;
+use ::slurm::option::key::OptionKey as K;
+use ::slurm::option::parse::Parsed;
+use ::slurm::option::{Command, signal, value};
+use ::slurm::words::refusal;
+use model::change::JobFilter;
+use model::hostlist;
+use model::id::StepId;
+use model::reason::Refusal;
+use model::run::JobState;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use wire::client::{Answer, Call, Cancel, CancelResult, JobsWanted};
+
+const COMMAND: Command = Command::Scancel;
+
+/// What Slurm calls the request when the server cannot be reached.
+const DOING: &str = "scancel: error: slurm_kill_job";
+
+/// The states that `-t` may name.
+const STATES: [JobState; 3] = [JobState::Pending, JobState::Running, JobState::Suspended];
+
+pub fn run(args: &[String]) -> ExitCode {
+    ask::finish(COMMAND, cancel(args))
+}
+
+fn cancel(args: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(parsed) = ask::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
+    let order = Order::read(&parsed)?;
+    let mut client = Client::find().map_err(unreachable)?;
+    let mut code = 0;
+    for cancel in order.calls() {
+        let cancel = match order.confirm {
+            true => confirmed(&mut client, cancel)?,
+            false => Some(cancel),
+        };
+        let Some(cancel) = cancel else { continue };
+        let named = cancel.filter.jobs.len() == 1;
+        let asked = order.words.first().filter(|_| named && order.words.len() == 1);
+        match client.call(Call::Cancel(cancel)).map_err(unreachable)? {
+            Answer::Cancelled(results) => {
+                code = code.max(order.tell(&results, asked.map(String::as_str)));
+            }
+            Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
+            other => return Err(ShowError::unexpected(&other)),
+        }
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn unreachable(source: crate::connect::ClientError) -> ShowError {
+    ShowError::Unreachable { doing: DOING, source }
+}
+
+fn error_line(text: &str) -> String {
+    format!("{}: error: {text}", COMMAND.name())
+}
+
+/// What was asked, checked.
+#[derive(Debug)]
+struct Order {
+    /// The jobs as they were written.
+    words: Vec<String>,
+    jobs: Vec<NamedJob>,
+    filter: JobFilter,
+    signal: Option<i32>,
+    batch_only: bool,
+    full: bool,
+    confirm: bool,
+    verbose: bool,
+    quiet: bool,
+}
+
+impl Order {
+    fn read(parsed: &Parsed) -> Result<Self, ShowError> {
+        let words: Vec<String> = parsed.rest.clone();
+        let mut jobs = Vec::new();
+        for word in &words {
+            let named = job_list::parse_jobs(word)
+                .map_err(|bad| ShowError::said(error_line(&format!("Invalid job id {bad}"))))?;
+            jobs.extend(named);
+        }
+        let filter = filter(parsed)?;
+        if jobs.is_empty() && filter == JobFilter::default() {
+            return Err(ShowError::said(error_line("No job identification provided")));
+        }
+        let signal = parsed.text(K::Signal).map(|text| {
+            let unknown = || ShowError::said(error_line(&format!("Unknown job signal: {text}")));
+            signal::number(text).ok_or_else(unknown)
+        });
+        Ok(Self {
+            words,
+            jobs,
+            filter,
+            signal: signal.transpose()?,
+            batch_only: parsed.has(K::BatchOnly),
+            full: parsed.has(K::Full),
+            confirm: parsed.has(K::Confirm),
+            verbose: parsed.has(K::Verbose),
+            quiet: parsed.has(K::Quiet),
+        })
+    }
+
+    /// One call for all whole jobs; one for each step that was named.
+    fn calls(&self) -> Vec<Cancel> {
+        let call = |jobs: Vec<&NamedJob>, step: Option<StepId>| Cancel {
+            filter: JobFilter {
+                jobs: jobs.into_iter().map(|named| named.job.clone()).collect(),
+                ..self.filter.clone()
+            },
+            step,
+            signal: self.signal,
+            batch_only: self.batch_only,
+            full: self.full,
+        };
+        let whole: Vec<&NamedJob> = self.jobs.iter().filter(|named| named.step.is_none()).collect();
+        let steps = self.jobs.iter().filter(|named| named.step.is_some());
+        let mut calls = Vec::new();
+        if !whole.is_empty() || self.jobs.is_empty() {
+            calls.push(call(whole, None));
+        }
+        calls.extend(steps.map(|named| call(vec![named], named.step)));
+        calls
+    }
+
+    /// Says what there is to say about the results, and gives the exit code.
+    fn tell(&self, results: &[CancelResult], asked: Option<&str>) -> u8 {
+        let mut code = 0;
+        let mut said: Vec<String> = Vec::new();
+        for result in results {
+            let name = self.shown(&result.job, asked);
+            let mut lines = Vec::new();
+            if self.verbose {
+                lines.push(match self.signal {
+                    Some(number) => format!("scancel: Signal {number} to job {name}"),
+                    None => format!("scancel: Terminating job {name}"),
+                });
+            }
+            if let Some(why) = &result.refusal {
+                let (shown, weight) = self.judged(why);
+                code = code.max(weight);
+                if shown && !self.quiet {
+                    let text = refusal::text(why);
+                    lines.push(error_line(&format!("Kill job error on job id {name}: {text}")));
+                }
+            }
+            // An array's tasks that share a name share its lines.
+            lines.retain(|line| !said.contains(line));
+            lines.iter().for_each(|line| eprintln!("{line}"));
+            said.extend(lines);
+        }
+        code
+    }
+
+    /// Whether a refusal is shown, and the exit code it makes. To end what has ended already, or what never was, is
+    /// no failure; to signal it is.
+    fn judged(&self, why: &Refusal) -> (bool, u8) {
+        let code = refusal::scancel_code(why) as u8;
+        match why {
+            Refusal::JobEnded(_) if self.signal.is_none() => (self.verbose, 0),
+            Refusal::JobEnded(_) => (self.verbose, code),
+            Refusal::UnknownJob(_) | Refusal::UnknownStep(_) if self.batch_only => (true, 1),
+            Refusal::UnknownJob(_) => (self.verbose, 0),
+            _ => (true, code),
+        }
+    }
+
+    /// The name the user gave: the one that was asked for, or the array of which this is a task.
+    fn shown<'a>(&self, job: &'a str, asked: Option<&'a str>) -> &'a str {
+        if let Some(asked) = asked {
+            return asked;
+        }
+        match job.split_once('_') {
+            Some((array, _)) if self.words.iter().any(|word| word == array) => array,
+            _ => job,
+        }
+    }
+}
+
+fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
+    let list = |key| parsed.text(key).map(value::list).unwrap_or_default();
+    let mut users = parsed
+        .text(K::Users)
+        .map(|text| job_list::parse_users(text, ask::user_name))
+        .unwrap_or_default();
+    if parsed.has(K::Me) {
+        users.push(ask::me());
+    }
+    let nodes = parsed.text(K::Nodelist).unwrap_or_default();
+    let nodes = hostlist::expand(nodes)
+        .map_err(|error| ShowError::said(error_line(&error.to_string())))?;
+    for (key, option) in [(K::Reservation, "--reservation"), (K::Wckey, "--wckey")] {
+        if parsed.has(key) {
+            let text = format!("{option} is not supported yet: name the jobs, or filter otherwise");
+            return Err(ShowError::said(error_line(&text)));
+        }
+    }
+    Ok(JobFilter {
+        jobs: Vec::new(),
+        users,
+        accounts: list(K::Account),
+        partitions: list(K::Partition),
+        names: list(K::Name),
+        qos: list(K::Qos),
+        nodes,
+        states: parsed.text(K::States).map(states).transpose()?.unwrap_or_default(),
+        all_states: false,
+    })
+}
+
+fn states(text: &str) -> Result<Vec<JobState>, ShowError> {
+    let refused = |word: &str| {
+        ShowError::said(format!(
+            "Invalid job state specified: {word}\n\
+             Valid job states are PENDING, RUNNING, and SUSPENDED"
+        ))
+    };
+    let states = job_list::parse_states(text).map_err(|word| refused(&word))?;
+    let states = states.unwrap_or(STATES.to_vec());
+    match states.iter().all(|state| STATES.contains(state)) {
+        true => Ok(states),
+        false => Err(refused(text)),
+    }
+}
+
+/// `-i`: asks about each job, and gives back those that were agreed to.
+fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, ShowError> {
+    let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
+    let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
+        Answer::Jobs { jobs, .. } => jobs,
+        Answer::Refused(Refusal::UnknownJob(_)) => Vec::new(),
+        Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    let mut agreed = Vec::new();
+    for job in jobs {
+        let tasks = job.array.as_ref().and_then(|array| array.pending.clone());
+        let step = cancel.step.map(|step| format!(".{step}")).unwrap_or_default();
+        let (id, name, partition) = (job.id, &job.spec.name, &job.partition);
+        eprint!("Cancel job_id={id}{step} name={name} partition={partition} [y/n]? ");
+        if agreed_to(&mut std::io::stdin().lock())? {
+            agreed.push(model::change::JobRef { id, tasks });
+        }
+    }
+    if agreed.is_empty() {
+        return Ok(None);
+    }
+    let filter = JobFilter { jobs: agreed, ..Default::default() };
+    Ok(Some(Cancel { filter, ..cancel }))
+}
+
+/// A line that begins with `y`; the end of the input is no.
+fn agreed_to(input: &mut impl BufRead) -> Result<bool, ShowError> {
+    std::io::stderr().flush()?;
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    Ok(line.trim_start().starts_with(['y', 'Y']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+
+    fn order(args: &[&str]) -> Result<Order, ShowError> {
+        let parsed = ::slurm::option::parse::parse(COMMAND, args).expect("options of scancel");
+        Order::read(&parsed)
+    }
+
+    #[test]
+    fn jobs_steps_and_filters_become_calls() {
+        let table: [(&[&str], usize, usize); 6] = [
+            (&["5", "6", "7"], 1, 3),
+            (&["5_[1-3]", "5_7"], 1, 2),
+            (&["5,6"], 1, 2),
+            (&["5.0", "6.1", "7"], 3, 1),
+            (&["5.0"], 1, 1),
+            (&["-u", "alice"], 1, 0),
+        ];
+        for (args, calls, jobs_in_first) in table {
+            let made = order(args).expect("well formed").calls();
+            assert_eq!((made.len(), made[0].filter.jobs.len()), (calls, jobs_in_first), "{args:?}");
+        }
+        let signal = &order(&["-b", "-s", "usr1", "5"]).expect("well formed").calls()[0];
+        assert_eq!((signal.signal, signal.batch_only, signal.full), (Some(10), true, false));
+    }
+
+    #[test]
+    fn bad_input_is_refused_in_the_captured_words() {
+        let table: [(&[&str], &str); 5] = [
+            (&["abc"], "scancel: error: Invalid job id abc"),
+            (&["5", "x"], "scancel: error: Invalid job id x"),
+            (
+                &["-t", "BOGUS"],
+                "Invalid job state specified: BOGUS\nValid job states are PENDING, RUNNING, and SUSPENDED",
+            ),
+            (&[], "scancel: error: No job identification provided"),
+            (&["-s", "NOSUCH", "5"], "scancel: error: Unknown job signal: NOSUCH"),
+        ];
+        for (args, line) in table {
+            assert_eq!(order(args).expect_err("refused").to_string(), line, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_weigh_as_captured() {
+        let ended = || Refusal::JobEnded(JobId(3));
+        let unknown = || Refusal::UnknownJob("999999".into());
+        let table: [(&[&str], Refusal, (bool, u8)); 7] = [
+            (&["3"], ended(), (false, 0)),
+            (&["-v", "3"], ended(), (true, 0)),
+            (&["-s", "USR1", "3"], ended(), (false, 229)),
+            (&["999999"], unknown(), (false, 0)),
+            (&["-b", "-s", "TERM", "16277_2"], unknown(), (true, 1)),
+            (&["14"], Refusal::AccessDenied, (true, 210)),
+            (&["-u", "alice"], Refusal::AccessDenied, (true, 210)),
+        ];
+        for (args, refusal, judged) in table {
+            assert_eq!(order(args).expect("well formed").judged(&refusal), judged, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_of_an_array_that_was_named_whole_goes_by_the_arrays_name() {
+        let many = order(&["14", "20_3"]).expect("well formed");
+        assert_eq!(many.shown("14_2", None), "14");
+        assert_eq!(many.shown("20_3", None), "20_3");
+        assert_eq!(many.shown("16", Some("14_2")), "14_2");
+    }
+
+    #[test]
+    fn only_a_yes_is_one() {
+        for (line, yes) in [("y\n", true), ("Yes\n", true), ("n\n", false), ("", false)] {
+            assert_eq!(agreed_to(&mut line.as_bytes()).expect("readable"), yes, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `scontrol`: shows and changes jobs, nodes and partitions.
+
+mod job_action;
+mod job_key;
+mod node_key;
+mod partition_key;
+mod show;
+mod update;
+
+use super::ask::{self, Server, ShowError};
+use ::slurm::option::{Command, OptionKey as K, Parsed, help};
+use ::slurm::output::scontrol as output;
+use ::slurm::words::refusal;
+use model::change::JobChange;
+use model::reason::Refusal;
+use model::run::Hold;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+
+/// What a keyword does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Show,
+    Update,
+    /// What is done to jobs that are named by their ids.
+    Job(JobVerb),
+    Write,
+    Ping,
+    Reconfigure,
+    Version,
+    Help,
+    /// Slurm has it, Sluice does not.
+    Unsupported,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JobVerb {
+    Hold,
+    UserHold,
+    Release,
+    Requeue,
+    RequeueHold,
+    Suspend,
+    Resume,
+}
+
+impl JobVerb {
+    fn change(self) -> JobChange {
+        match self {
+            JobVerb::Hold => JobChange::Hold { by: Hold::Admin },
+            JobVerb::UserHold => JobChange::Hold { by: Hold::User },
+            JobVerb::Release => JobChange::Release,
+            JobVerb::Requeue => JobChange::Requeue { hold: false },
+            JobVerb::RequeueHold => JobChange::Requeue { hold: true },
+            JobVerb::Suspend => JobChange::Suspend,
+            JobVerb::Resume => JobChange::Resume,
+        }
+    }
+
+    /// Whether Slurm says a refusal a second time, as the error of the whole request.
+    fn repeats_refusal(self) -> bool {
+        matches!(self, JobVerb::Hold | JobVerb::UserHold | JobVerb::Release)
+    }
+}
+
+/// The keywords. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const KEYWORDS: &[(&str, Verb)] = &[
+    ("show",          Verb::Show),
+    ("sh",            Verb::Show),
+    ("update",        Verb::Update),
+    ("hold",          Verb::Job(JobVerb::Hold)),
+    ("holdu",         Verb::Job(JobVerb::UserHold)),
+    ("uhold",         Verb::Job(JobVerb::UserHold)),
+    ("release",       Verb::Job(JobVerb::Release)),
+    ("requeue",       Verb::Job(JobVerb::Requeue)),
+    ("requeuehold",   Verb::Job(JobVerb::RequeueHold)),
+    ("suspend",       Verb::Job(JobVerb::Suspend)),
+    ("resume",        Verb::Job(JobVerb::Resume)),
+    ("write",         Verb::Write),
+    ("ping",          Verb::Ping),
+    ("reconfigure",   Verb::Reconfigure),
+    ("version",       Verb::Version),
+    ("help",          Verb::Help),
+    ("abort",         Verb::Unsupported),
+    ("cancel_reboot", Verb::Unsupported),
+    ("completing",    Verb::Unsupported),
+    ("create",        Verb::Unsupported),
+    ("delete",        Verb::Unsupported),
+    ("errnumstr",     Verb::Unsupported),
+    ("listpids",      Verb::Unsupported),
+    ("notify",        Verb::Unsupported),
+    ("pidinfo",       Verb::Unsupported),
+    ("reboot",        Verb::Unsupported),
+    ("schedloglevel", Verb::Unsupported),
+    ("setdebug",      Verb::Unsupported),
+    ("setdebugflags", Verb::Unsupported),
+    ("shutdown",      Verb::Unsupported),
+    ("takeover",      Verb::Unsupported),
+    ("token",         Verb::Unsupported),
+    ("top",           Verb::Unsupported),
+    ("wait_job",      Verb::Unsupported),
+];
+
+/// The row of a word in any case: by its name, or by a beginning that only rows of one meaning have.
+fn lookup<'a, T: PartialEq>(
+    rows: &'a [(&'static str, T)],
+    word: &str,
+) -> Option<&'a (&'static str, T)> {
+    if let Some(exact) = rows.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
+        return Some(exact);
+    }
+    let begins =
+        |name: &str| name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word));
+    let mut fitting = rows.iter().filter(|(name, _)| !word.is_empty() && begins(name));
+    fitting.next().filter(|(_, meaning)| fitting.all(|(_, other)| other == meaning))
+}
+
+pub fn run(args: &[String]) -> ExitCode {
+    ask::finish(Command::Scontrol, act(args))
+}
+
+fn act(args: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(parsed) = ask::options(Command::Scontrol, args)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Some((keyword, words)) = parsed.rest.split_first() else {
+        return Err(ShowError::said("scontrol: error: no keyword given, as in: scontrol show job"));
+    };
+    let Some((name, verb)) = lookup(KEYWORDS, keyword) else {
+        return Err(ShowError::said(format!("invalid keyword: {keyword}")));
+    };
+    match verb {
+        Verb::Show => show::run(words, shown(&parsed)),
+        Verb::Update => update::run(words),
+        Verb::Job(verb) => job_action::run(name, *verb, words),
+        Verb::Write => job_action::write(words),
+        Verb::Ping => ping(),
+        Verb::Reconfigure => reconfigure(),
+        Verb::Version => ask::print(&help::version()).map(|()| ExitCode::SUCCESS),
+        Verb::Help => ask::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
+        Verb::Unsupported => {
+            Err(ShowError::said(format!("scontrol: error: {name} is not supported")))
+        }
+    }
+}
+
+fn shown(parsed: &Parsed) -> output::Options {
+    output::Options { details: parsed.has(K::Details), oneliner: parsed.has(K::Oneliner) }
+}
+
+fn too_few(keyword: &str) -> ShowError {
+    ShowError::said(format!("too few arguments for keyword:{keyword}"))
+}
+
+/// A server that does not answer is an answer too.
+fn ping() -> Result<ExitCode, ShowError> {
+    let mut server = Server::find("slurm_ping error")?;
+    match server.try_ask(Call::Ping) {
+        Ok(Ok(Answer::Pong { hostname, .. })) => {
+            ask::print(&output::ping(&hostname, true))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(ShowError::Unreachable { .. }) => {
+            let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+            ask::print(&output::ping(host.as_deref().unwrap_or("localhost"), false))?;
+            Ok(ExitCode::FAILURE)
+        }
+        Ok(Ok(other)) => Err(ShowError::unexpected(&other)),
+        Ok(Err(why)) => Err(ShowError::said(refusal::text(&why))),
+        Err(error) => Err(error),
+    }
+}
+
+fn reconfigure() -> Result<ExitCode, ShowError> {
+    let mut server = Server::find("slurm_reconfigure error")?;
+    match server.try_ask(Call::Reconfigure)? {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(why) => Err(ShowError::said(format!("slurm_reconfigure error: {}", update_text(&why)))),
+    }
+}
+
+/// A refusal in the words of updates, which know one of their own for access.
+fn update_text(why: &Refusal) -> String {
+    match why {
+        Refusal::AccessDenied => refusal::INVALID_USER.text.to_owned(),
+        other => refusal::text(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_are_found_in_any_case_and_by_a_beginning_of_their_own() {
+        let table = [
+            ("show", Some("show")),
+            ("SHOW", Some("show")),
+            ("sh", Some("sh")),
+            ("sho", Some("show")),
+            ("upd", Some("update")),
+            ("hold", Some("hold")),
+            ("requeue", Some("requeue")),
+            ("rec", Some("reconfigure")),
+            ("re", None),
+            ("", None),
+            ("bogus", None),
+        ];
+        for (word, name) in table {
+            assert_eq!(lookup(KEYWORDS, word).map(|(name, _)| *name), name, "{word}");
+        }
+    }
+}

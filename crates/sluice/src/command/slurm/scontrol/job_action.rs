@@ -1,0 +1,158 @@
+//! `scontrol hold`, `release`, `requeue`, `suspend` and their kin; `scontrol write batch_script`.
+
+use super::{JobVerb, too_few};
+use crate::command::slurm::ask::{self, Server, ShowError};
+use crate::command::slurm::job_list::{self, NamedJob};
+use ::slurm::words::refusal;
+use model::change::{JobFilter, JobRef};
+use model::reason::Refusal;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::ExitCode;
+use wire::client::{Answer, Call, JobsWanted};
+
+/// A script is its owner's: as Slurm, readable and executable by nobody else.
+const SCRIPT_MODE: u32 = 0o700;
+
+pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, ShowError> {
+    if words.is_empty() {
+        return Err(too_few(keyword));
+    }
+    let mut server = Server::find("slurm_suspend error")?;
+    let mut code = ExitCode::SUCCESS;
+    for word in words {
+        for (job, named) in targets(&mut server, word)? {
+            let answer = match job {
+                Some(job) => server.try_ask(Call::UpdateJob { job, change: verb.change() })?,
+                None => Err(Refusal::UnknownJob(named.clone())),
+            };
+            let refusals = refusals(answer, &named)?;
+            for (job, why) in &refusals {
+                eprintln!("{} for job {job}", refusal::text(why));
+                code = ExitCode::FAILURE;
+            }
+            if let Some((_, why)) = refusals.first().filter(|_| verb.repeats_refusal()) {
+                eprintln!("slurm_suspend error: {}", refusal::text(why));
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// The jobs that a word names: by id, or by their name; with each, what messages call it.
+fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, String)>, ShowError> {
+    if let Ok(named) = job_list::parse_jobs(word) {
+        return Ok(named
+            .into_iter()
+            .map(|NamedJob { job, .. }| (Some(job.clone()), shown(&job)))
+            .collect());
+    }
+    let name = word.strip_prefix("jobname=").or_else(|| word.strip_prefix("name=")).unwrap_or(word);
+    let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
+    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let jobs = match server.ask(Call::Jobs(wanted))? {
+        Answer::Jobs { jobs, .. } => jobs,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    if jobs.is_empty() {
+        return Ok(vec![(None, word.to_owned())]);
+    }
+    Ok(jobs.iter().map(|job| (Some(JobRef::whole(job.id)), job.id.to_string())).collect())
+}
+
+/// `12`, `12_3`, `12_[1-5]`.
+pub(super) fn shown(job: &JobRef) -> String {
+    match &job.tasks {
+        None => job.id.to_string(),
+        Some(tasks) if tasks.len() == 1 => format!("{}_{tasks}", job.id),
+        Some(tasks) => format!("{}_[{tasks}]", job.id),
+    }
+}
+
+/// Whom the server refused, and why.
+pub(super) fn refusals(
+    answer: Result<Answer, Refusal>,
+    named: &str,
+) -> Result<Vec<(String, Refusal)>, ShowError> {
+    match answer {
+        Ok(Answer::Done) => Ok(Vec::new()),
+        Ok(Answer::Updated(results)) => {
+            Ok(results.into_iter().filter_map(|(job, r)| Some((job, r.err()?))).collect())
+        }
+        Ok(other) => Err(ShowError::unexpected(&other)),
+        Err(why) => Ok(vec![(named.to_owned(), why)]),
+    }
+}
+
+/// `write batch_script ID [FILE|-]`
+pub fn write(words: &[String]) -> Result<ExitCode, ShowError> {
+    let (id, file) = match words {
+        [what, ..] if !what.eq_ignore_ascii_case("batch_script") => {
+            return Err(ShowError::said(format!("invalid entity:{what} for keyword:write ")));
+        }
+        [_, id] => (id, None),
+        [_, id, file] => (id, Some(file.as_str())),
+        [_, _, _, ..] => return Err(ShowError::said("too many arguments for keyword:write")),
+        _ => return Err(too_few("write")),
+    };
+    let doing = "job script retrieval failed";
+    let unknown = || ShowError::said(format!("{doing}: {}: {id}", refusal::INVALID_JOB_ID.text));
+    let job = job_list::parse_job(id).ok_or_else(unknown)?.job;
+    let mut server = Server::find(doing)?;
+    let text = match server.ask(Call::Script { job: job.id })? {
+        Answer::Script { text } => text,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    if file == Some("-") {
+        ask::print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let path = file.map_or_else(|| format!("slurm-{}.sh", job.id), str::to_owned);
+    let opened = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(SCRIPT_MODE)
+        .open(&path);
+    opened
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| ShowError::said(format!("failed to write file `{path}`: {error}")))?;
+    ask::print(&format!("batch script for job {} written to {path}\n", job.id))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_called_as_they_were_named() {
+        for word in ["12", "12_3", "12_[1-5]", "12_[1,4-5]"] {
+            assert_eq!(shown(&job_list::parse_job(word).expect("a job").job), word);
+        }
+    }
+
+    #[test]
+    fn each_refused_task_is_named() {
+        let answer = Ok(Answer::Updated(vec![
+            ("7_1".to_owned(), Ok(())),
+            ("7_2".to_owned(), Err(Refusal::AccessDenied)),
+        ]));
+        let refused = refusals(answer, "7").expect("an update");
+        assert_eq!(refused, [("7_2".to_owned(), Refusal::AccessDenied)]);
+        let refused = refusals(Err(Refusal::AccessDenied), "7").expect("a refusal");
+        assert_eq!(refused, [("7".to_owned(), Refusal::AccessDenied)]);
+    }
+
+    #[test]
+    fn a_script_needs_its_job() {
+        let said = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            write(&words).expect_err("wrong").to_string()
+        };
+        assert_eq!(said(&[]), "too few arguments for keyword:write");
+        assert_eq!(said(&["script", "5"]), "invalid entity:script for keyword:write ");
+        let unknown = "job script retrieval failed: Invalid job id specified: abc";
+        assert_eq!(said(&["batch_script", "abc"]), unknown);
+    }
+}

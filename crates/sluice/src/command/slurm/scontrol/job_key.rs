@@ -1,0 +1,253 @@
+//! The keys of `scontrol update JobId=…`: each with the grammar of its value.
+
+use super::lookup;
+use super::update::{Pair, invalid, unsupported};
+use crate::command::slurm::ask::ShowError;
+use ::slurm::option::value;
+use jiff::tz::TimeZone;
+use model::amount::Bytes;
+use model::change::JobField;
+use model::constraint::Constraint;
+use model::dependency::Dependency;
+use model::hostlist;
+use model::range::{Range, parse_node_count};
+use model::request::{GresRequest, Per};
+use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+
+/// What values depend on besides their text.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub now: Timestamp,
+    pub tz: &'a TimeZone,
+}
+
+/// One thing to change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update {
+    Field(JobField),
+    /// `TimeLimit=+10`: relative to the present limit.
+    AddMinutes(i64),
+}
+
+/// Reads a value, or says what would be right.
+type Grammar = fn(&str, Surroundings<'_>) -> Result<Update, String>;
+
+/// Nice without a value; as `--nice`.
+const NICE_DEFAULT: i32 = 100;
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const KEYS: &[(&str, Grammar)] = &[
+    ("Account",           |v, _| text(v, JobField::Account)),
+    ("ArrayTaskThrottle", |v, _| number(v).map(|n: u32| JobField::ArrayThrottle((n > 0).then_some(n))).map(Update::Field)),
+    ("Comment",           |v, _| text(v, JobField::Comment)),
+    ("CPUsPerTask",       |v, _| positive(v).map(JobField::CpusPerTask).map(Update::Field)),
+    ("Deadline",          |v, s| when(v, s).map(JobField::Deadline).map(Update::Field)),
+    ("Dependency",        |v, _| dependency(v)),
+    ("EligibleTime",      |v, s| when(v, s).map(JobField::Begin).map(Update::Field)),
+    ("ExcNodeList",       |v, _| hosts(v).map(JobField::Exclude).map(Update::Field)),
+    ("Features",          |v, _| features(v)),
+    ("Gres",              |v, _| gres(v)),
+    ("JobName",           |v, _| text(v, JobField::Name)),
+    ("MinMemoryCPU",      |v, _| size(v).map(JobField::MemoryPerCpu).map(Update::Field)),
+    ("MinMemoryNode",     |v, _| size(v).map(JobField::MemoryPerNode).map(Update::Field)),
+    ("Name",              |v, _| text(v, JobField::Name)),
+    ("Nice",              |v, _| nice(v)),
+    ("NodeList",          |v, _| hosts(v).map(JobField::NodeList).map(Update::Field)),
+    ("NumNodes",          |v, _| nodes(v)),
+    ("NumTasks",          |v, _| positive(v).map(JobField::Tasks).map(Update::Field)),
+    ("Partition",         |v, _| names(v).map(JobField::Partition).map(Update::Field)),
+    ("Priority",          |v, _| number(v).map(JobField::Priority).map(Update::Field)),
+    ("QOS",               |v, _| text(v, JobField::Qos)),
+    ("ReqNodeList",       |v, _| hosts(v).map(JobField::NodeList).map(Update::Field)),
+    ("ReqNodes",          |v, _| nodes(v)),
+    ("ReqProcs",          |v, _| positive(v).map(JobField::Tasks).map(Update::Field)),
+    ("Requeue",           |v, _| flag(v).map(JobField::Requeue).map(Update::Field)),
+    ("StartTime",         |v, s| when(v, s).map(JobField::Begin).map(Update::Field)),
+    ("StdErr",            |v, _| text(v, JobField::Stderr)),
+    ("StdOut",            |v, _| text(v, JobField::Stdout)),
+    ("TimeLimit",         |v, _| time_limit(v)),
+    ("TresPerNode",       |v, _| gres(v)),
+    ("WCKey",             |v, _| text(v, JobField::Wckey)),
+    ("WorkDir",           |v, _| text(v, JobField::WorkDir)),
+];
+
+/// What a pair changes. Any beginning of a key is enough that no other key has.
+pub fn parse(pair: &Pair, surroundings: Surroundings<'_>) -> Result<Update, ShowError> {
+    let rows = KEYS.iter().map(|(name, _)| (*name, *name)).collect::<Vec<_>>();
+    let found = lookup(&rows, &pair.key).map(|(name, _)| *name);
+    let row = KEYS.iter().find(|(name, _)| Some(*name) == found);
+    let (_, grammar) = row.ok_or_else(|| unsupported(pair))?;
+    grammar(&pair.value, surroundings).map_err(|expected| invalid(pair, expected))
+}
+
+fn text(value: &str, field: fn(String) -> JobField) -> Result<Update, String> {
+    Ok(Update::Field(field(value.to_owned())))
+}
+
+fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.trim().parse().map_err(|_| "expected a whole number".to_owned())
+}
+
+fn positive(value: &str) -> Result<u32, String> {
+    let number: u32 = number(value)?;
+    if number == 0 { Err("expected at least 1".to_owned()) } else { Ok(number) }
+}
+
+fn flag(value: &str) -> Result<bool, String> {
+    match value {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        word if word.eq_ignore_ascii_case("yes") => Ok(true),
+        word if word.eq_ignore_ascii_case("no") => Ok(false),
+        _ => Err("expected 0 or 1".to_owned()),
+    }
+}
+
+fn names(value: &str) -> Result<Vec<String>, String> {
+    let names = value::list(value);
+    if names.is_empty() { Err("expected a name".to_owned()) } else { Ok(names) }
+}
+
+/// An empty list takes the wish back.
+fn hosts(value: &str) -> Result<Vec<String>, String> {
+    if value.is_empty() {
+        return Ok(Vec::new());
+    }
+    hostlist::expand(value).map_err(|error| error.to_string())
+}
+
+fn when(value: &str, surroundings: Surroundings<'_>) -> Result<Timestamp, String> {
+    parse_when(value, surroundings.now, surroundings.tz).map_err(|error| error.to_string())
+}
+
+fn size(value: &str) -> Result<Bytes, String> {
+    Bytes::parse_slurm(value).map_err(|error| error.to_string())
+}
+
+fn nice(value: &str) -> Result<Update, String> {
+    let nice = if value.is_empty() { NICE_DEFAULT } else { number(value)? };
+    Ok(Update::Field(JobField::Nice(nice)))
+}
+
+fn nodes(value: &str) -> Result<Update, String> {
+    let count: Range<u32> = parse_node_count(value).map_err(|error| error.to_string())?;
+    Ok(Update::Field(JobField::Nodes(count)))
+}
+
+fn dependency(value: &str) -> Result<Update, String> {
+    let parsed = (!value.is_empty()).then(|| Dependency::parse(value)).transpose();
+    parsed.map(JobField::Dependency).map(Update::Field).map_err(|error| error.to_string())
+}
+
+fn features(value: &str) -> Result<Update, String> {
+    let parsed = (!value.is_empty()).then(|| Constraint::parse(value)).transpose();
+    parsed.map(JobField::Features).map(Update::Field).map_err(|error| error.to_string())
+}
+
+/// Counts per node, as `--gres`; an empty text takes them back.
+fn gres(value: &str) -> Result<Update, String> {
+    if value.is_empty() {
+        return Ok(Update::Field(JobField::Gres(Vec::new())));
+    }
+    let counts = value::gres(value).map_err(|error| error.to_string())?;
+    let request = |gres: model::gres::GresCount| GresRequest {
+        per: Per::Node,
+        name: gres.name,
+        kinds: gres.kind.into_iter().collect(),
+        count: Range::exactly(gres.count),
+        device_memory: None,
+    };
+    Ok(Update::Field(JobField::Gres(counts.into_iter().map(request).collect())))
+}
+
+fn time_limit(value: &str) -> Result<Update, String> {
+    let limit = |text| parse_time_limit(text).map_err(|error| error.to_string());
+    let (sign, rest) = match value.split_at_checked(1) {
+        Some(("+", rest)) => (1, rest),
+        Some(("-", rest)) => (-1, rest),
+        _ => {
+            let limit = limit(value)?.zero_is_unlimited();
+            return Ok(Update::Field(JobField::TimeLimit(limit)));
+        }
+    };
+    match limit(rest)? {
+        TimeLimit::Minutes(minutes) => Ok(Update::AddMinutes(sign * i64::from(minutes))),
+        TimeLimit::Unlimited => Err("expected a time after the sign".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(key: &str, value: &str) -> Result<Update, ShowError> {
+        let typed = format!("{key}={value}");
+        let pair = Pair { key: key.to_owned(), value: value.to_owned(), typed };
+        parse(&pair, Surroundings { now: Timestamp::from_secs(1_000), tz: &TimeZone::UTC })
+    }
+
+    #[test]
+    fn keys_become_fields() {
+        let gpu = GresRequest {
+            per: Per::Node,
+            name: "gpu".into(),
+            kinds: vec!["h100".into()],
+            count: Range::exactly(2),
+            device_memory: None,
+        };
+        let hosts = vec!["n1".to_owned(), "n2".to_owned()];
+        let table = [
+            ("timelimit", "2-0", JobField::TimeLimit(TimeLimit::Minutes(2_880))),
+            ("TimeLimit", "0", JobField::TimeLimit(TimeLimit::Unlimited)),
+            ("TIMEL", "10", JobField::TimeLimit(TimeLimit::Minutes(10))),
+            ("arraytaskthrottle", "1", JobField::ArrayThrottle(Some(1))),
+            ("ArrayTaskThrottle", "0", JobField::ArrayThrottle(None)),
+            ("JobName", "new name", JobField::Name("new name".into())),
+            ("Partition", "a,b", JobField::Partition(vec!["a".into(), "b".into()])),
+            ("Nice", "", JobField::Nice(100)),
+            ("Nice", "-5", JobField::Nice(-5)),
+            ("Priority", "0", JobField::Priority(0)),
+            ("Gres", "gpu:h100:2", JobField::Gres(vec![gpu])),
+            ("ReqNodeList", "n[1-2]", JobField::NodeList(hosts)),
+            ("ExcNodeList", "", JobField::Exclude(Vec::new())),
+            ("NumNodes", "2-4", JobField::Nodes(Range::between(2, 4))),
+            ("MinMemoryNode", "4G", JobField::MemoryPerNode(Bytes::from_gib(4))),
+            ("Requeue", "0", JobField::Requeue(false)),
+            ("Dependency", "", JobField::Dependency(None)),
+            ("StartTime", "now+10", JobField::Begin(Timestamp::from_secs(1_010))),
+        ];
+        for (key, value, field) in table {
+            assert_eq!(read(key, value).expect(key), Update::Field(field), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn a_limit_may_be_relative() {
+        assert_eq!(read("TimeLimit", "+1:00:00").expect("right"), Update::AddMinutes(60));
+        assert_eq!(read("TimeLimit", "-5").expect("right"), Update::AddMinutes(-5));
+    }
+
+    #[test]
+    fn bad_values_are_shown_with_what_would_be_right() {
+        let bad = [
+            ("TimeLimit", "soon"),
+            ("NumNodes", "0"),
+            ("Nice", "x"),
+            ("Gres", "gpu:x:y"),
+            ("Requeue", "2"),
+            ("Dependency", "afterok"),
+            ("StartTime", "never"),
+            ("Partition", ""),
+        ];
+        for (key, value) in bad {
+            let text = read(key, value).expect_err(key).to_string();
+            let expected = format!("Invalid input: {key}={value}: ");
+            assert!(text.starts_with(&expected) && text.ends_with("\nRequest aborted"), "{text}");
+        }
+        // `Re` begins several keys.
+        assert!(
+            read("Re", "1").expect_err("ambiguous").to_string().contains("not supported: Re=1")
+        );
+    }
+}

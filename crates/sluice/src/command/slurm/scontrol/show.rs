@@ -1,0 +1,288 @@
+//! `scontrol show ENTITY [NAME]`.
+
+use crate::command::slurm::ask::{self, Server, ShowError};
+use crate::command::slurm::job_list::{self, NamedJob};
+use ::slurm::output::Moment;
+use ::slurm::output::scontrol::{self as output, Options};
+use model::change::JobFilter;
+use model::hostlist;
+use std::process::ExitCode;
+use wire::client::{Answer, Call, JobsWanted};
+use wire::view::{ClusterView, JobView};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entity {
+    Aliases,
+    Config,
+    Daemons,
+    Federation,
+    HostList,
+    HostListSorted,
+    HostNames,
+    Job,
+    Licenses,
+    Node,
+    Partition,
+    Reservation,
+    Step,
+    Topology,
+}
+
+/// Entities by their names and synonyms. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const ENTITIES: &[(&str, Entity)] = &[
+    ("aliases",        Entity::Aliases),
+    ("config",         Entity::Config),
+    ("configuration",  Entity::Config),
+    ("daemons",        Entity::Daemons),
+    ("federation",     Entity::Federation),
+    ("hostlist",       Entity::HostList),
+    ("hostlistsorted", Entity::HostListSorted),
+    ("hostnames",      Entity::HostNames),
+    ("hostname",       Entity::HostNames),
+    ("job",            Entity::Job),
+    ("jobs",           Entity::Job),
+    ("jobid",          Entity::Job),
+    ("licenses",       Entity::Licenses),
+    ("node",           Entity::Node),
+    ("nodes",          Entity::Node),
+    ("nodename",       Entity::Node),
+    ("partition",      Entity::Partition),
+    ("partitions",     Entity::Partition),
+    ("partitionname",  Entity::Partition),
+    ("reservation",    Entity::Reservation),
+    ("reservations",   Entity::Reservation),
+    ("reservationname", Entity::Reservation),
+    ("step",           Entity::Step),
+    ("steps",          Entity::Step),
+    ("stepid",         Entity::Step),
+    ("topology",       Entity::Topology),
+];
+
+pub fn run(words: &[String], options: Options) -> Result<ExitCode, ShowError> {
+    let Some((first, rest)) = words.split_first() else { return Err(super::too_few("show")) };
+    // `show job=5` is `show job 5`.
+    let (word, attached) = match first.split_once('=') {
+        Some((word, name)) => (word, Some(name)),
+        None => (first.as_str(), None),
+    };
+    let Some((_, entity)) = super::lookup(ENTITIES, word) else {
+        return Err(ShowError::said(format!("invalid entity:{word} for keyword:show ")));
+    };
+    if rest.len() + usize::from(attached.is_some()) > 1 {
+        return Err(ShowError::said("too many arguments for keyword:show"));
+    }
+    let name = attached.or(rest.first().map(String::as_str));
+    let text = match entity {
+        Entity::Job => return jobs(name, options),
+        Entity::Step => return steps(name, options),
+        Entity::Node => return nodes(name, options),
+        Entity::Partition => return partitions(name, options),
+        Entity::Config => return config(),
+        Entity::HostNames => return hosts(name, output::hostnames),
+        Entity::HostList => return hosts(name, output::host_list),
+        Entity::HostListSorted => return hosts(name, output::host_list_sorted),
+        Entity::Topology => {
+            eprintln!("scontrol: error: No topology information available");
+            String::new()
+        }
+        Entity::Aliases => aliases()?,
+        Entity::Daemons => "slurmctld slurmd\n".to_owned(),
+        Entity::Federation => String::new(),
+        Entity::Licenses => "No licenses configured in Slurm.\n".to_owned(),
+        Entity::Reservation => "No reservations in the system\n".to_owned(),
+    };
+    ask::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The jobs that are named, or all; also those that have ended and are still remembered.
+fn load(
+    named: &[NamedJob],
+    steps: bool,
+) -> Result<(Vec<JobView>, model::time::Timestamp), ShowError> {
+    let mut server = Server::find("slurm_load_jobs error")?;
+    let wanted = JobsWanted {
+        filter: JobFilter {
+            jobs: named.iter().map(|named| named.job.clone()).collect(),
+            all_states: true,
+            ..JobFilter::default()
+        },
+        expand_arrays: false,
+        steps,
+    };
+    match server.ask(Call::Jobs(wanted))? {
+        Answer::Jobs { now, mut jobs } => {
+            jobs.sort_by_key(|job| job.id);
+            Ok((jobs, now))
+        }
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+fn parse_named(name: Option<&str>) -> Result<Vec<NamedJob>, ShowError> {
+    job_list::parse_jobs(name.unwrap_or_default())
+        .map_err(|word| ShowError::said(format!("{}: {word}", output::NO_JOB)))
+}
+
+fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+    let named = parse_named(name)?;
+    let (jobs, now) = load(&named, false)?;
+    let tz = ask::time_zone();
+    let mut text = String::new();
+    for job in &jobs {
+        output::job::push(&mut text, job, Moment { now, tz: &tz }, options);
+    }
+    if jobs.is_empty() && named.is_empty() {
+        text.push_str(output::NO_JOBS);
+    } else if jobs.is_empty() {
+        return Err(ShowError::said(output::NO_JOB));
+    }
+    ask::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+    let named = parse_named(name)?;
+    let (jobs, now) = load(&named, true)?;
+    let wanted = named.first().and_then(|named| named.step);
+    let tz = ask::time_zone();
+    let mut text = String::new();
+    for job in &jobs {
+        output::step::push(&mut text, job, wanted, Moment { now, tz: &tz }, options);
+    }
+    match (text.is_empty(), name) {
+        (true, None) => text.push_str(output::NO_STEPS),
+        (true, Some(name)) => text = format!("Job step {name} not found\n"),
+        (false, _) => {}
+    }
+    ask::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn cluster(server: &mut Server) -> Result<ClusterView, ShowError> {
+    match server.ask(Call::Cluster)? {
+        Answer::Cluster(cluster) => Ok(cluster),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+    let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
+    let tz = ask::time_zone();
+    let moment = Moment { now: cluster.now, tz: &tz };
+    let names: Vec<String> = match name {
+        Some(list) => hostlist::expand(list).map_err(|e| ShowError::said(e.to_string()))?,
+        None => cluster.nodes.iter().map(|node| node.config.name.clone()).collect(),
+    };
+    let mut text = String::new();
+    let mut code = ExitCode::SUCCESS;
+    for name in &names {
+        match cluster.nodes.iter().find(|node| node.config.name == *name) {
+            Some(node) => output::node::push(&mut text, node, moment, options),
+            None => {
+                text.push_str(&output::no_node(name));
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    if names.is_empty() {
+        text.push_str("No nodes in the system\n");
+    }
+    ask::print(&text)?;
+    Ok(code)
+}
+
+fn partitions(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+    let cluster = cluster(&mut Server::find("slurm_load_partitions error")?)?;
+    let chosen = cluster.partitions.iter().filter(|p| name.is_none_or(|name| p.name == name));
+    let mut text = String::new();
+    for partition in chosen {
+        output::partition::push(&mut text, partition, &cluster, options);
+    }
+    let code = match (text.is_empty(), name) {
+        (true, Some(name)) => {
+            text = output::no_partition(name);
+            ExitCode::FAILURE
+        }
+        (true, None) => {
+            text = "No partitions in the system\n".to_owned();
+            ExitCode::SUCCESS
+        }
+        (false, _) => ExitCode::SUCCESS,
+    };
+    ask::print(&text)?;
+    Ok(code)
+}
+
+fn config() -> Result<ExitCode, ShowError> {
+    let mut server = Server::find("slurm_load_ctl_conf error")?;
+    let config = match server.ask(Call::Config)? {
+        Answer::Config(config) => config,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    let hostname = match server.ask(Call::Ping)? {
+        Answer::Pong { hostname, .. } => hostname,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    let tz = ask::time_zone();
+    let mut text = String::new();
+    output::config::push(&mut text, &config, Moment { now: config.now, tz: &tz }, &hostname);
+    ask::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn aliases() -> Result<String, ShowError> {
+    let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
+    let names: Vec<&str> = cluster.nodes.iter().map(|node| node.config.name.as_str()).collect();
+    Ok(format!("{}\n", names.join(" ")))
+}
+
+/// Host lists need no server. Without a list, the job's own nodes are meant.
+fn hosts<E>(
+    list: Option<&str>,
+    render: impl Fn(&str) -> Result<String, E>,
+) -> Result<ExitCode, ShowError> {
+    let own = std::env::var("SLURM_JOB_NODELIST").or_else(|_| std::env::var("SLURM_NODELIST"));
+    let list = match (list, own) {
+        (Some(list), _) => list.to_owned(),
+        (None, Ok(own)) => own,
+        (None, Err(_)) => return Err(super::too_few("show")),
+    };
+    match render(&list) {
+        Ok(text) => ask::print(&text)?,
+        Err(_) => eprintln!("Invalid hostlist: {list}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::slurm::scontrol::lookup;
+
+    #[test]
+    fn entities_have_synonyms() {
+        let table = [
+            ("job", Some(Entity::Job)),
+            ("JobId", Some(Entity::Job)),
+            ("nodes", Some(Entity::Node)),
+            ("part", Some(Entity::Partition)),
+            ("partition", Some(Entity::Partition)),
+            ("hostnames", Some(Entity::HostNames)),
+            ("bogus", None),
+        ];
+        for (word, entity) in table {
+            assert_eq!(lookup(ENTITIES, word).map(|(_, entity)| *entity), entity, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_entity_is_said() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let said = |text| run(&words(text), Options::default()).expect_err("wrong").to_string();
+        assert_eq!(said("bogus"), "invalid entity:bogus for keyword:show ");
+        assert_eq!(said("job 1 2"), "too many arguments for keyword:show");
+        assert_eq!(said("job abc"), "slurm_load_jobs error: Invalid job id specified: abc");
+    }
+}

@@ -1,0 +1,239 @@
+//! `scontrol update`: which thing is meant, and its new values.
+
+use super::job_action::{refusals, shown};
+use super::{job_key, node_key, partition_key, show, update_text};
+use crate::command::slurm::ask::{self, Server, ShowError};
+use crate::command::slurm::job_list;
+use ::slurm::words::refusal;
+use model::change::{JobChange, JobField, JobRef, NodeChange};
+use model::hostlist;
+use model::time::TimeLimit;
+use std::process::ExitCode;
+use wire::client::{Answer, Call, JobsWanted};
+
+const DOING: &str = "slurm_update error";
+
+/// `Key=Value` as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    pub key: String,
+    pub value: String,
+    pub typed: String,
+}
+
+/// The words of an update. A word without `=` is a key whose value is the next word (`update job 5 nice=3`), or none.
+fn pairs(words: &[String]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let pair = match word.split_once('=') {
+            Some((key, value)) => (key.to_owned(), value.to_owned(), word.clone()),
+            None => {
+                let value = words.next_if(|next| !next.contains('=')).cloned().unwrap_or_default();
+                (word.clone(), value, word.clone())
+            }
+        };
+        pairs.push(Pair { key: pair.0, value: pair.1, typed: pair.2 });
+    }
+    pairs
+}
+
+pub(super) fn unsupported(pair: &Pair) -> ShowError {
+    ShowError::said(format!(
+        "Update of this parameter is not supported: {}\nRequest aborted",
+        pair.typed
+    ))
+}
+
+pub(super) fn invalid(pair: &Pair, expected: impl std::fmt::Display) -> ShowError {
+    ShowError::said(format!("Invalid input: {}: {expected}\nRequest aborted", pair.typed))
+}
+
+/// Takes the pair of one of these keys out.
+fn take(pairs: &mut Vec<Pair>, keys: &[&str]) -> Option<Pair> {
+    let at = pairs.iter().position(|p| keys.iter().any(|key| p.key.eq_ignore_ascii_case(key)))?;
+    Some(pairs.remove(at))
+}
+
+pub fn run(words: &[String]) -> Result<ExitCode, ShowError> {
+    let mut pairs = pairs(words);
+    if let Some(job) = take(&mut pairs, &["JobId", "Job"]) {
+        return update_jobs(&job.value, &pairs);
+    }
+    if let Some(nodes) = take(&mut pairs, &["NodeName", "Node"]) {
+        return update_nodes(&nodes.value, &pairs);
+    }
+    if let Some(partition) = take(&mut pairs, &["PartitionName"]) {
+        return update_partition(&partition.value, &pairs);
+    }
+    Err(ShowError::said(
+        "No valid entity in update command\n\
+         Input line must include \"NodeName\", \"PartitionName\", \"Reservation\", \"JobId\", or \"SlurmctldDebug\"",
+    ))
+}
+
+fn update_jobs(named: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
+    let unknown =
+        |word: String| ShowError::said(format!("{} for job {word}", refusal::INVALID_JOB_ID.text));
+    let jobs = job_list::parse_jobs(named).map_err(unknown)?;
+    let tz = ask::time_zone();
+    let now = model::time::Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
+    let surroundings = job_key::Surroundings { now, tz: &tz };
+    // Every value is read before anything is sent: a bad one changes nothing.
+    let updates: Vec<job_key::Update> =
+        pairs.iter().map(|pair| job_key::parse(pair, surroundings)).collect::<Result<_, _>>()?;
+    let mut server = Server::find(DOING)?;
+    let mut code = ExitCode::SUCCESS;
+    for job in jobs.into_iter().map(|named| named.job) {
+        let name = shown(&job);
+        let fields = fields(&mut server, &job, &updates)?;
+        let call = Call::UpdateJob { job, change: JobChange::Fields(fields) };
+        for (job, why) in refusals(server.try_ask(call)?, &name)? {
+            eprintln!("{} for job {job}", update_text(&why));
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+/// The fields to set; a limit that was given relative to the present one is worked out first.
+fn fields(
+    server: &mut Server,
+    job: &JobRef,
+    updates: &[job_key::Update],
+) -> Result<Vec<JobField>, ShowError> {
+    let mut fields = Vec::with_capacity(updates.len());
+    for update in updates {
+        fields.push(match update {
+            job_key::Update::Field(field) => field.clone(),
+            job_key::Update::AddMinutes(minutes) => {
+                JobField::TimeLimit(moved(present_limit(server, job)?, *minutes))
+            }
+        });
+    }
+    Ok(fields)
+}
+
+fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, ShowError> {
+    let filter = model::change::JobFilter { jobs: vec![job.clone()], ..Default::default() };
+    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    match server.ask(Call::Jobs(wanted))? {
+        Answer::Jobs { jobs, .. } => jobs
+            .first()
+            .map(|job| job.time_limit)
+            .ok_or_else(|| ShowError::said(format!("{DOING}: {}", refusal::INVALID_JOB_ID.text))),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+/// A limit that is none stays none; one does not fall below a minute.
+fn moved(limit: TimeLimit, minutes: i64) -> TimeLimit {
+    match limit {
+        TimeLimit::Unlimited => TimeLimit::Unlimited,
+        TimeLimit::Minutes(now) => {
+            let sum = (i64::from(now) + minutes).clamp(1, i64::from(u32::MAX));
+            TimeLimit::Minutes(u32::try_from(sum).unwrap_or(u32::MAX))
+        }
+    }
+}
+
+fn update_nodes(named: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
+    let changes = node_key::changes(pairs)?;
+    let mut server = Server::find(DOING)?;
+    let nodes = if named.eq_ignore_ascii_case("ALL") {
+        let cluster = show::cluster(&mut server)?;
+        cluster.nodes.into_iter().map(|node| node.config.name).collect()
+    } else {
+        hostlist::expand(named).map_err(|error| ShowError::said(format!("{DOING}: {error}")))?
+    };
+    for change in changes {
+        change_nodes(&mut server, nodes.clone(), change)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn change_nodes(
+    server: &mut Server,
+    nodes: Vec<String>,
+    change: NodeChange,
+) -> Result<(), ShowError> {
+    match server.try_ask(Call::UpdateNode { nodes, change })? {
+        Ok(_) => Ok(()),
+        Err(why) => Err(ShowError::said(format!("{DOING}: {}", update_text(&why)))),
+    }
+}
+
+fn update_partition(name: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
+    let changes = pairs.iter().map(partition_key::parse).collect::<Result<Vec<_>, ShowError>>()?;
+    let mut server = Server::find(DOING)?;
+    for change in changes {
+        let call = Call::UpdatePartition { name: name.to_owned(), change };
+        if let Err(why) = server.try_ask(call)? {
+            return Err(ShowError::said(format!("{DOING}: {}", update_text(&why))));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &[&str]) -> Vec<String> {
+        text.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn pairs_may_be_written_with_or_without_an_equals_sign() {
+        let pairs = pairs(&words(&["job", "5", "Nice", "TimeLimit=1-0", "Reason=bad gpu 3"]));
+        let shown: Vec<_> = pairs.iter().map(|p| (p.key.as_str(), p.value.as_str())).collect();
+        let expected = [("job", "5"), ("Nice", ""), ("TimeLimit", "1-0"), ("Reason", "bad gpu 3")];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn an_update_of_nothing_says_what_it_may_be_of() {
+        let text = run(&words(&["timelimit=1"])).expect_err("wrong").to_string();
+        assert!(text.starts_with("No valid entity in update command\nInput line must include"));
+    }
+
+    #[test]
+    fn bad_updates_are_refused_in_slurms_words_before_anything_is_sent() {
+        let table = [
+            (
+                &["jobid=110", "bogus=1"][..],
+                "Update of this parameter is not supported: bogus=1\nRequest aborted",
+            ),
+            (&["jobid=abc", "nice=1"], "Invalid job id specified for job abc"),
+            (
+                &["nodename=node1", "state=drain"],
+                "You must specify a reason when DOWNING or DRAINING a node. Request denied",
+            ),
+            (
+                &["nodename=node2", "state=bogus"],
+                "Invalid input: state=bogus\nRequest aborted\n\
+                 Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN\n\
+                 Not all states are valid given a node's prior state",
+            ),
+            (
+                &["partitionname=debug", "state=bogus"],
+                "Invalid input: state=bogus: expected UP, DOWN, DRAIN or INACTIVE\nRequest aborted",
+            ),
+        ];
+        for (line, said) in table {
+            assert_eq!(run(&words(line)).expect_err("wrong").to_string(), said, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_moved_within_its_bounds() {
+        let table = [
+            (TimeLimit::Minutes(60), 10, TimeLimit::Minutes(70)),
+            (TimeLimit::Minutes(60), -90, TimeLimit::Minutes(1)),
+            (TimeLimit::Unlimited, 10, TimeLimit::Unlimited),
+        ];
+        for (limit, minutes, new) in table {
+            assert_eq!(moved(limit, minutes), new);
+        }
+    }
+}

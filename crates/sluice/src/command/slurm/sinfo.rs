@@ -1,0 +1,119 @@
+//! `sinfo`: the partitions and their nodes.
+
+use super::ask::{self, Server, ShowError};
+use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::sinfo::{self, Options};
+use ::slurm::output::{Moment, json};
+use ::slurm::words::node;
+use model::hostlist;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+use wire::client::{Answer, Call};
+
+const DOING: &str = "slurm_load_partitions";
+
+pub fn run(args: &[String]) -> ExitCode {
+    ask::finish(Command::Sinfo, list(args))
+}
+
+fn list(args: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(parsed) = ask::options(Command::Sinfo, args)? else { return Ok(ExitCode::SUCCESS) };
+    let options = shown(&parsed)?;
+    let every = match parsed.text(K::Iterate) {
+        Some(text) => {
+            let seconds = value::number_from(1, text, "--iterate")?;
+            Some(Duration::from_secs(u64::from(seconds)))
+        }
+        None => None,
+    };
+    if parsed.has(K::Yaml) {
+        return Err(ShowError::said("sinfo: error: --yaml is not supported; --json is"));
+    }
+    if parsed.has(K::Reservations) {
+        ask::print("No reservations in the system\n")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let tz = ask::time_zone();
+    let mut server = Server::find(DOING)?;
+    loop {
+        let answer = server.ask(Call::Cluster)?;
+        let Answer::Cluster(cluster) = answer else { return Err(ShowError::unexpected(&answer)) };
+        let moment = Moment { now: cluster.now, tz: &tz };
+        let mut out = io::stdout().lock();
+        if parsed.has(K::Json) {
+            json::nodes(&mut out, &cluster)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if every.is_some() && !options.long {
+            ask::print(&format!("{}\n", moment.date_line()))?;
+        }
+        for warning in sinfo::render(&mut out, &options, &cluster, moment)? {
+            eprintln!("sinfo: error: {warning}");
+        }
+        let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
+        ask::print("\n")?;
+        std::thread::sleep(every);
+    }
+}
+
+fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
+    let format = parsed.values.iter().rev().find(|s| matches!(s.key, K::Format | K::LongFormat));
+    let of = |key| format.filter(|s| s.key == key).map(|s| s.text().to_owned());
+    let states = node::parse_filters(parsed.text(K::States).unwrap_or("all")).map_err(|error| {
+        let valid = node::BadState::valid_states();
+        ShowError::said(format!("sinfo: error: {error}\nsinfo: error: {valid}"))
+    })?;
+    let nodes = match parsed.text(K::Nodelist) {
+        Some(text) => {
+            hostlist::expand(text).map_err(|error| OptionError::Value(vec![error.to_string()]))?
+        }
+        None => Vec::new(),
+    };
+    Ok(Options {
+        format: of(K::Format),
+        long_format: of(K::LongFormat),
+        sort: parsed.text(K::Sort).map(str::to_owned),
+        no_header: parsed.has(K::Noheader),
+        long: parsed.has(K::Long),
+        node_centric: parsed.has(K::NodeCentric),
+        summarize: parsed.has(K::Summarize),
+        reasons: parsed.has(K::ListReasons),
+        dead: parsed.has(K::Dead),
+        responding: parsed.has(K::Responding),
+        exact: parsed.has(K::ExactMatch),
+        all: parsed.has(K::All),
+        states,
+        nodes,
+        partitions: value::list(parsed.text(K::Partition).unwrap_or_default()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::slurm::option::parse::parse;
+
+    fn options(args: &[&str]) -> Result<Options, ShowError> {
+        shown(&parse(Command::Sinfo, args).expect("a right line"))
+    }
+
+    #[test]
+    fn filters_and_flags_are_passed_on() {
+        let all = options(&["-Nel", "-t", "idle,down", "-n", "n[1-3]", "-p", "gpu,cpu", "-h"]);
+        let all = all.expect("right");
+        assert!(all.node_centric && all.exact && all.long && all.no_header && !all.dead);
+        assert_eq!(all.states.len(), 2);
+        assert_eq!(all.nodes, ["n1", "n2", "n3"]);
+        assert_eq!(all.partitions, ["gpu", "cpu"]);
+        assert!(options(&["-t", "all"]).expect("right").states.is_empty());
+    }
+
+    #[test]
+    fn a_bad_state_is_named_with_the_valid_ones() {
+        let text = options(&["-t", "bogus"]).expect_err("wrong").to_string();
+        let (first, second) = text.split_once('\n').expect("two lines");
+        assert_eq!(first, "sinfo: error: Bad state string: \"bogus\"");
+        assert!(second.starts_with("sinfo: error: valid states: unknown,down,idle"), "{second}");
+    }
+}

@@ -1,0 +1,299 @@
+//! `srun`: a step in an allocation that is there, or in one of its own.
+
+use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
+use super::sbatch::{check_clusters, tested};
+use super::step::door::Door;
+use super::step::output::{Names, Outputs, Target};
+use super::step::{Outturn, Plan, Step, terminal};
+use super::watch::{self, Watch};
+use crate::connect::{Client, ClientError};
+use ::slurm::option::invocation::{self, Invocation};
+use ::slurm::option::job_options::OpenMode;
+use ::slurm::option::{Command, JobOptions};
+use ::slurm::request::step::{Within, launch};
+use ::slurm::request::{self, Submitter};
+use ::slurm::words::refusal;
+use model::id::{JobId, StepId};
+use model::reason::Refusal;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::Duration;
+use wire::client::{Answer, Call, CreateStep};
+use wire::step::{StepInput, StepLaunch};
+
+const COMMAND: Command = Command::Srun;
+
+/// What goes to the tasks instead of to `srun`; interrupts and ends are judged first.
+const SIGNALS: [Signal; 8] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGWINCH,
+];
+
+/// Why an `srun` came to nothing, already said or still to be.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it was said")]
+    Said(ExitCode),
+}
+
+impl From<nix::Error> for RunError {
+    fn from(errno: nix::Error) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+pub fn run(args: &[String]) -> ExitCode {
+    let here = Here::default();
+    let read = match invocation::launch(COMMAND, args, &caller::caller(&here)) {
+        Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
+        Ok(Invocation::Submission(read)) => read,
+        Err(error) => return caller::refuse_option(COMMAND, &error),
+    };
+    let [(options, argv)] = read.components.as_slice() else {
+        complain(COMMAND, "a heterogeneous job is not supported yet");
+        return ExitCode::from(FAILURE);
+    };
+    if let Some(option) = unsupported(options) {
+        complain(COMMAND, &format!("{option} is not supported yet"));
+        return ExitCode::from(FAILURE);
+    }
+    let submitter = caller::submitter(COMMAND, args, options);
+    let call = Invoked { options, argv, submitter: &submitter };
+    match call.go() {
+        Ok(code) | Err(RunError::Said(code)) => code,
+        Err(RunError::Client(error)) => unreachable(COMMAND, &error),
+        Err(error @ RunError::Io(_)) => {
+            complain(COMMAND, &error.to_string());
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+/// What would be pretended if it were taken.
+fn unsupported(options: &JobOptions) -> Option<&'static str> {
+    let step = &options.step;
+    let table = [
+        (step.multi_prog, "--multi-prog"),
+        (step.no_allocate, "--no-allocate"),
+        (step.bcast.is_some(), "--bcast"),
+        (step.het_group.is_some(), "--het-group"),
+        (step.relative.is_some(), "--relative"),
+    ];
+    table.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
+}
+
+struct Invoked<'a> {
+    options: &'a JobOptions,
+    argv: &'a [String],
+    submitter: &'a Submitter,
+}
+
+impl Invoked<'_> {
+    fn go(&self) -> Result<ExitCode, RunError> {
+        let mut client = Client::find()?;
+        if let Some(code) = check_clusters(&mut client, self.options)? {
+            return Err(RunError::Said(code));
+        }
+        let signals = take_signals()?;
+        match self.options.step.job_id {
+            Some(job) => self.in_allocation(client, JobId(job), &signals),
+            None => self.with_own(client, &signals),
+        }
+    }
+
+    /// A step of an allocation that was there before.
+    fn in_allocation(
+        &self,
+        mut client: Client,
+        job: JobId,
+        signals: &SignalFd,
+    ) -> Result<ExitCode, RunError> {
+        let (door, input, launch) = self.launch(Within::Given)?;
+        let create = Box::new(CreateStep { job, launch });
+        let layout = match client.call(Call::CreateStep(create))? {
+            Answer::Step(layout) => layout,
+            Answer::Refused(why) => return Err(RunError::Said(no_step(job, &why))),
+            other => return Err(RunError::Said(unexpected(COMMAND, &other))),
+        };
+        let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
+        let plan = self.plan(job, layout.step, Some(tasks as u32));
+        let watch = Watch::begin(client.place().clone(), job, false)?;
+        let outturn = self.carry(plan, door, input, watch, signals)?;
+        Ok(ExitCode::from(outturn.code))
+    }
+
+    /// An allocation of its own, with the step in it.
+    fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
+        let draft = request::allocation(self.options, self.argv, self.submitter)
+            .map_err(|error| RunError::Said(caller::refuse_option(COMMAND, &error)))?;
+        self.note(&draft.notes);
+        let mut submission = draft.submission;
+        if self.options.test_only {
+            return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
+        }
+        let (door, input, launch) = self.launch(Within::Own)?;
+        submission.first_step = Some(Box::new(launch));
+        let job = match client.call(Call::Submit(Box::new(submission)))? {
+            Answer::Submitted { job, .. } => job,
+            Answer::Refused(why) => return Err(RunError::Said(refused(COMMAND, &why))),
+            other => return Err(RunError::Said(unexpected(COMMAND, &other))),
+        };
+        watch::hold(client.place().clone(), job)?;
+        let watch = Watch::begin(client.place().clone(), job, true)?;
+        let plan = self.plan(job, StepId::Number(0), self.options.ntasks);
+        let outturn = self.carry(plan, door, input, watch, signals)?;
+        if !outturn.job_ended {
+            // Were it refused, the job is at its end by itself; were it lost, so is the hold.
+            let _ = client.call(Call::Relinquish { job, exit: outturn.exit });
+        }
+        Ok(ExitCode::from(outturn.code))
+    }
+
+    fn launch(&self, within: Within) -> Result<(Door, Option<File>, StepLaunch), RunError> {
+        let (wanted, input) = input(self.options.input.as_deref(), self.options.step.pty)?;
+        let door = Door::open()?;
+        let endpoint = door.endpoint()?;
+        let (launch, notes) =
+            launch(self.options, self.argv, self.submitter, within, endpoint, wanted);
+        self.note(&notes);
+        Ok((door, input, launch))
+    }
+
+    fn note(&self, notes: &[String]) {
+        if !self.options.quiet {
+            notes.iter().for_each(|line| say(COMMAND, line));
+        }
+    }
+
+    fn plan(&self, job: JobId, step: StepId, tasks: Option<u32>) -> Plan {
+        let options = &self.options.step;
+        Plan {
+            job,
+            name: format!("{job}.{step}"),
+            tasks,
+            label: options.label,
+            quiet: self.options.quiet,
+            terminal: options.pty,
+            kill_on_bad_exit: options.kill_on_bad_exit == Some(true),
+            wait: options.wait_secs.filter(|secs| *secs > 0).map(|s| Duration::from_secs(s.into())),
+        }
+    }
+
+    fn carry(
+        &self,
+        plan: Plan,
+        door: Door,
+        input: Option<File>,
+        mut watch: Watch,
+        signals: &SignalFd,
+    ) -> Result<Outturn, RunError> {
+        let raw = if self.options.step.pty { terminal::Raw::enter()? } else { None };
+        let outputs = self.outputs(&plan)?;
+        let outturn = Step::new(plan, door, outputs, input).run(&mut watch, signals);
+        drop(raw);
+        Ok(outturn?)
+    }
+
+    fn outputs(&self, plan: &Plan) -> io::Result<Outputs> {
+        let options = self.options;
+        let names = Names {
+            job_id: plan.job.0,
+            step: plan.name.rsplit('.').next().unwrap_or_default().to_owned(),
+            user: std::env::var("USER").unwrap_or_default(),
+            job_name: options.job_name.clone().unwrap_or_else(|| self.argv[0].clone()),
+            work_dir: self.submitter.work_dir.clone(),
+        };
+        let error = options.error.as_deref().map(|text| Target::parse(Some(text)));
+        let append = options.open_mode == Some(OpenMode::Append);
+        Outputs::new(Target::parse(options.output.as_deref()), error, append, names)
+    }
+}
+
+/// Signals are read as they come instead of striking; the threads that follow inherit that.
+fn take_signals() -> nix::Result<SignalFd> {
+    let set: SigSet = SIGNALS.into_iter().collect();
+    set.thread_block()?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+/// Who gets input, and where it comes from: `-i` is `all`, `none`, a task's rank, or a file.
+fn input(text: Option<&str>, terminal: bool) -> io::Result<(StepInput, Option<File>)> {
+    let own = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    let is_null = |file: &File| {
+        let null = nix::sys::stat::stat("/dev/null").map(|stat| stat.st_rdev);
+        null.is_ok_and(|null| nix::sys::stat::fstat(file).is_ok_and(|stat| stat.st_rdev == null))
+    };
+    match text {
+        Some(word) if word.eq_ignore_ascii_case("none") => Ok((StepInput::None, None)),
+        Some(word) if !word.eq_ignore_ascii_case("all") => match word.parse() {
+            Ok(rank) => Ok((StepInput::Task(rank), Some(own()?))),
+            Err(_) => {
+                let file = File::open(word)
+                    .map_err(|e| io::Error::new(e.kind(), format!("could not open {word}: {e}")))?;
+                Ok((StepInput::All, Some(file)))
+            }
+        },
+        _ => match own() {
+            // A closed or empty input is none from the start.
+            Ok(file) if terminal || !is_null(&file) => Ok((StepInput::All, Some(file))),
+            _ => Ok((StepInput::None, None)),
+        },
+    }
+}
+
+/// A step that the server refused.
+fn no_step(job: JobId, why: &Refusal) -> ExitCode {
+    let text = refusal::text(why);
+    match why {
+        Refusal::UnknownJob(_) | Refusal::JobEnded(_) => {
+            complain(COMMAND, &format!("Unable to confirm allocation for job {job}: {text}"));
+            say(
+                COMMAND,
+                &format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {job}"),
+            );
+        }
+        _ => complain(COMMAND, &format!("Unable to create step for job {job}: {text}")),
+    }
+    ExitCode::from(FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_is_all_none_one_task_or_a_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("in");
+        std::fs::write(&path, "x").expect("written");
+        let path = path.to_string_lossy().into_owned();
+        assert_eq!(input(Some("none"), false).expect("known").0, StepInput::None);
+        assert_eq!(input(Some("3"), false).expect("known").0, StepInput::Task(3));
+        let (wanted, file) = input(Some(&path), false).expect("there");
+        assert!(wanted == StepInput::All && file.is_some());
+        let error = input(Some("/no/such/file"), false).expect_err("not there");
+        assert!(error.to_string().contains("/no/such/file"));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_by_name() {
+        let mut options = JobOptions::default();
+        assert_eq!(unsupported(&options), None);
+        options.step.multi_prog = true;
+        assert_eq!(unsupported(&options), Some("--multi-prog"));
+    }
+}

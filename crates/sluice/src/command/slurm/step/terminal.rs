@@ -1,0 +1,39 @@
+//! The terminal of `srun --pty`: raw while the task has it, and as it was afterwards.
+
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use std::io::{self, IsTerminal};
+
+/// Raw until it is dropped.
+pub struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    /// None where standard input is no terminal.
+    pub fn enter() -> nix::Result<Option<Self>> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(None);
+        }
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        cfmakeraw(&mut raw);
+        tcsetattr(&stdin, SetArg::TCSANOW, &raw)?;
+        Ok(Some(Self { before }))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no mending.
+        let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
+    }
+}
+
+/// Rows and columns of the terminal on standard input.
+pub fn size() -> Option<(u16, u16)> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the request writes one `winsize`, and `size` is one that outlives the call.
+    let done = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCGWINSZ, &mut size) };
+    (done == 0 && size.ws_row > 0).then_some((size.ws_row, size.ws_col))
+}

@@ -1,0 +1,156 @@
+//! The state folder: who owns what in it, and the processes that live there.
+
+use super::VerbError;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, User, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The user that the server becomes when it gives up root; the first that exists.
+const SERVER_USERS: [&str; 2] = ["sluice", "nobody"];
+
+pub struct StateDir {
+    pub path: PathBuf,
+}
+
+/// The account that the server runs as.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerUser {
+    pub uid: Uid,
+    pub gid: Gid,
+}
+
+impl StateDir {
+    /// Makes the folder as it must be: 755, with the server's own part readable by it alone.
+    pub fn prepare(path: &Path) -> Result<Self, VerbError> {
+        let make = |dir: &Path, mode: u32| {
+            std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
+        };
+        make(path, 0o755).map_err(VerbError::file(path))?;
+        let path = path.canonicalize().map_err(VerbError::file(path))?;
+        for (name, mode) in [("server", 0o700), ("nodes", 0o755)] {
+            let dir = path.join(name);
+            make(&dir, mode).map_err(VerbError::file(dir))?;
+        }
+        Ok(Self { path })
+    }
+
+    pub fn open(path: &Path) -> Self {
+        Self { path: path.to_path_buf() }
+    }
+
+    pub fn server_dir(&self) -> PathBuf {
+        self.path.join("server")
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("sluice.sock")
+    }
+
+    pub fn pid_file(&self, of: &str) -> PathBuf {
+        self.path.join(format!("{of}.pid"))
+    }
+
+    /// The process that a pid file names, if it lives and is one of ours.
+    pub fn living(&self, of: &str) -> Option<Pid> {
+        let text = std::fs::read_to_string(self.pid_file(of)).ok()?;
+        let pid: i32 = text.trim().parse().ok()?;
+        // A pid may have gone to another program since.
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let ours = String::from_utf8_lossy(&command).contains("sluice");
+        (ours && kill(Pid::from_raw(pid), None).is_ok()).then(|| Pid::from_raw(pid))
+    }
+
+    pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
+        let path = self.pid_file(of);
+        let text = format!("{}\n", std::process::id());
+        std::fs::write(&path, text).map_err(VerbError::file(path))
+    }
+
+    /// The administrator's token, made at the first start.
+    pub fn admin_token(&self) -> Result<String, VerbError> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.path.join("admin.token");
+        if let Ok(text) = std::fs::read_to_string(&path)
+            && !text.trim().is_empty()
+        {
+            return Ok(text.trim().to_string());
+        }
+        let token: String =
+            ::server::clock::random::<32>().iter().map(|b| format!("{b:02x}")).collect();
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        opened
+            .and_then(|mut file| writeln!(file, "{token}"))
+            .map_err(VerbError::file(&path))?;
+        Ok(token)
+    }
+
+    /// Gives the server's part to its user.
+    pub fn give_server_dir(&self, user: ServerUser) -> Result<(), VerbError> {
+        let mut dirs = vec![self.server_dir()];
+        while let Some(dir) = dirs.pop() {
+            chown(&dir, Some(user.uid), Some(user.gid))
+                .map_err(|e| VerbError::file(&dir)(e.into()))?;
+            for entry in std::fs::read_dir(&dir).map_err(VerbError::file(&dir))? {
+                let entry = entry.map_err(VerbError::file(&dir))?;
+                let kind = entry.file_type().map_err(VerbError::file(&dir))?;
+                if kind.is_dir() {
+                    dirs.push(entry.path());
+                } else if kind.is_file() {
+                    let path = entry.path();
+                    chown(&path, Some(user.uid), Some(user.gid))
+                        .map_err(|e| VerbError::file(&path)(e.into()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The account to give root up for; none when we are not root.
+pub fn server_user() -> Option<ServerUser> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    let found = SERVER_USERS.iter().find_map(|name| User::from_name(name).ok().flatten());
+    found.map(|user| ServerUser { uid: user.uid, gid: user.gid })
+}
+
+/// From here on this process is not root, and cannot become it again.
+pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
+    let failed = |e: nix::Error| VerbError::Said(format!("root cannot be given up: {e}"));
+    nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
+    nix::unistd::setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
+    nix::unistd::setresuid(user.uid, user.uid, user.uid).map_err(failed)?;
+    match nix::unistd::setuid(Uid::from_raw(0)) {
+        Ok(()) => Err(VerbError::Said("root could be taken back after it was given up".into())),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Sends SIGTERM and waits until the process is gone.
+pub fn end(pid: Pid, patience: Duration) -> bool {
+    if kill(pid, Signal::SIGTERM).is_err() {
+        return true;
+    }
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        if !is_alive(pid) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// A zombie is gone already; only its parent has not looked yet.
+fn is_alive(pid: Pid) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'),
+        Err(_) => false,
+    }
+}

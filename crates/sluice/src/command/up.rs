@@ -1,0 +1,122 @@
+//! `sluice up`: one command, two processes. This one becomes the server and gives up root; the
+//! agent is started beside it and stays root.
+
+use super::server::{self, Local, ServerArgs};
+use super::state_dir::{self, StateDir};
+use super::{Done, VerbError};
+use ::server::configure::Machine;
+use clap::Args;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Return once the cluster is up
+    #[arg(long)]
+    detach: bool,
+}
+
+pub fn run(args: UpArgs) -> Done {
+    let state = StateDir::prepare(&args.server.state_path())?;
+    if args.detach {
+        return detached(&args, &state);
+    }
+    server::log_to_stderr();
+    let detected = ::agent::detect::Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
+    let machine = Machine { node: super::agent::node_config(&detected) };
+    let own = StateDir::open(&state.path);
+    let beside = move |local: &Local| start_agent(&own, local);
+    server::start(&args.server, state, Some(machine), beside)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the same command in a session of its own and waits for its line.
+fn detached(args: &UpArgs, state: &StateDir) -> Done {
+    if let Some(pid) = state.living("server") {
+        let path = state.path.display();
+        return Err(VerbError::Said(format!("a server runs in {path} already, as process {pid}")));
+    }
+    let log_path = state.path.join("server.log");
+    let mut options = std::fs::OpenOptions::new();
+    let log = options.create(true).append(true).open(&log_path).map_err(VerbError::file(&log_path))?;
+    let before = log.metadata().map(|m| m.len()).unwrap_or(0);
+    let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    let mut command = Command::new(program);
+    command.arg("up").arg("--state").arg(&state.path);
+    let paths = [("--config", args.server.config.as_ref())];
+    for (flag, value) in paths {
+        command.args(value.into_iter().flat_map(|v| [flag.as_ref(), v.as_os_str()]));
+    }
+    let sockets =
+        [("--listen", args.server.listen), ("--agents", args.server.agents), ("--ssh", args.server.ssh)];
+    for (flag, value) in sockets {
+        command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+    }
+    let mut child = command.spawn().map_err(VerbError::file("sluice"))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    if line.starts_with("sluice is up") {
+        print!("{line}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let _ = child.wait();
+    Err(VerbError::Said(what_was_logged(&log_path, before)))
+}
+
+/// What the failed start wrote, without the marks that `run` adds again.
+fn what_was_logged(path: &std::path::Path, from: u64) -> String {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
+    let errors: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("sluice: error: ")).collect();
+    match errors.is_empty() {
+        true => format!("the server did not come up; see {}", path.display()),
+        false => errors.join("\n"),
+    }
+}
+
+/// How long an agent may take to stop.
+const AGENT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts the agent unless a fitting one lives: jobs and agent outlive a server. An agent for other
+/// nodes, or with another server, makes way for one that joins anew.
+fn start_agent(state: &StateDir, local: &Local) -> Result<(), VerbError> {
+    let join = state.server_dir().join("local.join");
+    let fits = std::fs::read(&join)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<wire::link::JoinFile>(&bytes).ok())
+        .is_some_and(|file| file.nodes == local.nodes && file.servers == local.servers);
+    match state.living("agent") {
+        Some(_) if fits => return Ok(()),
+        Some(pid) => {
+            state_dir::end(pid, AGENT_PATIENCE);
+        }
+        None => {}
+    }
+    if !fits && join.exists() {
+        std::fs::remove_file(&join).map_err(VerbError::file(&join))?;
+    }
+    let log_path = state.path.join("agent.log");
+    let mut options = std::fs::OpenOptions::new();
+    let log = options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
+    let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    let mut command = Command::new(program);
+    command.arg("agent").arg("--state").arg(&state.path).arg("--join").arg(join);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+    }
+    command.spawn().map(drop).map_err(VerbError::file("sluice agent"))
+}

@@ -1,0 +1,14 @@
+//! The program: `sluice`, and every Slurm command by link.
+
+mod command;
+mod connect;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args();
+    let called_as = args.next().unwrap_or_default();
+    let name = called_as.rsplit('/').next().unwrap_or_default().to_string();
+    let args: Vec<String> = args.collect();
+    command::run(&name, args)
+}

@@ -1,0 +1,93 @@
+//! cgroup.conf: what the kernel is asked to enforce.
+
+use model::amount::Bytes;
+
+use super::choices::CgroupPlugin;
+use super::error::Findings;
+use super::lines::Line;
+use super::record::Record;
+use super::record_keys::CGROUP;
+use super::value::Percent;
+
+const MOUNTPOINT_DEFAULT: &str = "/sys/fs/cgroup";
+const MIN_RAM_MIB_DEFAULT: u64 = 30;
+const SWAPPINESS_MAX: u64 = 100;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupConf {
+    pub plugin: CgroupPlugin,
+    pub mountpoint: String,
+    pub constrain_cores: bool,
+    pub constrain_devices: bool,
+    pub constrain_ram: bool,
+    pub constrain_swap: bool,
+    /// The hard limit, as a share of the memory allocated.
+    pub allowed_ram: Percent,
+    /// Swap beyond that, as a share of the memory allocated.
+    pub allowed_swap: Percent,
+    /// Bounds on both, as a share of the node's memory.
+    pub max_ram: Percent,
+    pub max_swap: Percent,
+    /// No limit is set lower than this.
+    pub min_ram: Bytes,
+    pub memory_swappiness: Option<u8>,
+    pub ignore_systemd: bool,
+    pub ignore_systemd_on_failure: bool,
+}
+
+impl CgroupConf {
+    /// Without a cgroup.conf everything that can be enforced is.
+    pub fn everything() -> CgroupConf {
+        CgroupConf {
+            constrain_cores: true,
+            constrain_devices: true,
+            constrain_ram: true,
+            constrain_swap: true,
+            ..CgroupConf::from_record(&Record::new(CGROUP))
+        }
+    }
+
+    /// With one, a constraint that it does not name is off, as in Slurm.
+    pub fn read(lines: &[Line], findings: &mut Findings) -> CgroupConf {
+        let pairs: Vec<_> = lines.iter().flatten().cloned().collect();
+        let record = Record::read(CGROUP, &pairs, findings);
+        for key in ["MaxRAMPercent", "MaxSwapPercent"] {
+            if let Some(entry) = record.entry(key)
+                && record.percent(key).is_some_and(|percent| percent > Percent::WHOLE)
+            {
+                findings.wrong(&entry.place, key, &entry.text, "expected at most 100");
+            }
+        }
+        if let Some(entry) = record.entry("MemorySwappiness")
+            && record.number("MemorySwappiness").is_some_and(|n: u64| n > SWAPPINESS_MAX)
+        {
+            let expected = format!("expected a whole number from 0 to {SWAPPINESS_MAX}");
+            findings.wrong(&entry.place, "MemorySwappiness", &entry.text, expected);
+        }
+        CgroupConf::from_record(&record)
+    }
+
+    fn from_record(record: &Record) -> CgroupConf {
+        let on = |key| record.flag(key).unwrap_or(false);
+        let percent = |key, default| record.percent(key).unwrap_or(default);
+        let mountpoint = record.text("CgroupMountpoint");
+        CgroupConf {
+            plugin: record.choice("CgroupPlugin").unwrap_or(CgroupPlugin::Autodetect),
+            mountpoint: mountpoint.unwrap_or_else(|| MOUNTPOINT_DEFAULT.into()),
+            constrain_cores: on("ConstrainCores"),
+            constrain_devices: on("ConstrainDevices"),
+            constrain_ram: on("ConstrainRAMSpace"),
+            constrain_swap: on("ConstrainSwapSpace"),
+            allowed_ram: percent("AllowedRAMSpace", Percent::WHOLE),
+            allowed_swap: percent("AllowedSwapSpace", Percent::ZERO),
+            max_ram: percent("MaxRAMPercent", Percent::WHOLE),
+            max_swap: percent("MaxSwapPercent", Percent::WHOLE),
+            min_ram: Bytes::from_mib(record.number("MinRAMSpace").unwrap_or(MIN_RAM_MIB_DEFAULT)),
+            memory_swappiness: record
+                .number("MemorySwappiness")
+                .and_then(|n: u64| u8::try_from(n).ok()),
+            ignore_systemd: on("IgnoreSystemd"),
+            ignore_systemd_on_failure: on("IgnoreSystemdOnFailure"),
+        }
+    }
+}

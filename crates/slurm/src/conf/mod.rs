@@ -1,0 +1,109 @@
+//! Slurm's configuration files, read into types: slurm.conf, gres.conf, cgroup.conf.
+//!
+//! The road of a value: `lines` gives `Key=Value` pairs with their places; `record` looks each key
+//! up in a table (`global_keys`, `record_keys`) and parses the value by the kind it has there; the
+//! files' own modules turn records into types and check what must hold between them. All errors are
+//! collected, not only the first.
+
+pub mod cgroup_conf;
+pub mod choices;
+pub mod error;
+pub mod files;
+pub mod globals;
+pub mod gres_conf;
+pub mod node_conf;
+pub mod partition_conf;
+pub mod slurm_conf;
+
+pub mod keys;
+pub mod value;
+
+mod global_keys;
+mod lines;
+mod node_gres;
+mod node_shape;
+mod record;
+mod record_keys;
+
+use std::io;
+use std::path::Path;
+
+pub use cgroup_conf::CgroupConf;
+pub use error::{ConfError, Notice, NoticeKind, Place};
+pub use files::{Files, MemoryFiles, RealFiles};
+pub use globals::Globals;
+pub use gres_conf::GresConf;
+pub use node_conf::NodeConf;
+pub use partition_conf::PartitionConf;
+pub use slurm_conf::SlurmConf;
+
+use error::Findings;
+use lines::{Line, read_lines};
+
+/// A folder's configuration, checked as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conf {
+    /// The nodes' `gres` are complete: slurm.conf's counts with gres.conf's devices.
+    pub slurm: SlurmConf,
+    pub gres: GresConf,
+    pub cgroup: CgroupConf,
+    pub notices: Vec<Notice>,
+}
+
+/// Reads `dir`/slurm.conf, and gres.conf and cgroup.conf where they are. Answers with every error
+/// found if there is any.
+pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
+    let mut findings = Findings::default();
+    let slurm_lines = lines_of(files, &dir.join("slurm.conf"), Presence::Required, &mut findings);
+    let gres_lines = lines_of(files, &dir.join("gres.conf"), Presence::Optional, &mut findings);
+    let cgroup_lines = lines_of(files, &dir.join("cgroup.conf"), Presence::Optional, &mut findings);
+
+    let mut slurm = SlurmConf::read(&slurm_lines.unwrap_or_default(), &mut findings);
+    let gres = GresConf::read(&gres_lines.unwrap_or_default(), &mut findings);
+    node_gres::merge(&gres, &mut slurm.nodes, &mut findings);
+    let mut cgroup = match &cgroup_lines {
+        Some(lines) => CgroupConf::read(lines, &mut findings),
+        None => CgroupConf::everything(),
+    };
+    let names_plugin = |lines: &Vec<Line>| {
+        lines.iter().flatten().any(|pair| pair.key.eq_ignore_ascii_case("CgroupPlugin"))
+    };
+    // Slurm has the key in cgroup.conf, so there it wins.
+    if let Some(plugin) = slurm.globals.launch.cgroup_plugin
+        && !cgroup_lines.as_ref().is_some_and(names_plugin)
+    {
+        cgroup.plugin = plugin;
+    }
+    if findings.errors.is_empty() {
+        Ok(Conf { slurm, gres, cgroup, notices: findings.notices })
+    } else {
+        Err(findings.errors)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Required,
+    Optional,
+}
+
+/// None where the file is not there or cannot be read.
+fn lines_of(
+    files: &dyn Files,
+    path: &Path,
+    presence: Presence,
+    findings: &mut Findings,
+) -> Option<Vec<Line>> {
+    match files.read(path) {
+        Ok(text) => Some(read_lines(files, path, &text, findings)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && presence == Presence::Optional => None,
+        Err(e) => {
+            let file = path.to_string_lossy().into_owned();
+            findings.errors.push(ConfError::Unreadable { file, reason: e.to_string() });
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

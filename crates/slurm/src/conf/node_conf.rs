@@ -1,0 +1,218 @@
+//! The `NodeName` lines of slurm.conf: defaults, ranges, and what each node has.
+
+use std::collections::BTreeMap;
+
+use model::amount::Bytes;
+use model::array::IndexSet;
+use model::gres::{self, DeclaredGres};
+use model::hostlist;
+use model::node::{AdminState, NodeConfig};
+
+use super::choices::{Choice, NodeState};
+use super::error::{Findings, Place};
+use super::lines::Pair;
+use super::node_shape::Shape;
+use super::record::Record;
+use super::record_keys::NODE;
+
+/// Keys that say the same thing in different ways: one on a node's own line replaces the default's.
+const SAME_MEANING: &[&[&str]] = &[
+    &["Sockets", "SocketsPerBoard"],
+    &["CPUs", "Procs"],
+    &["Feature", "Features"],
+    &["CoreSpecCount", "CpuSpecList"],
+];
+
+/// Keys that each node must say for itself.
+const OWN: [&str; 3] = ["NodeAddr", "NodeHostname", "Port"];
+
+/// One node as slurm.conf declares it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeConf {
+    /// The node in the words of the model. Its `gres` are filled in when gres.conf has been read.
+    pub config: NodeConfig,
+    pub state: NodeState,
+    pub reason: Option<String>,
+    /// The port of the node's agent, where it is not the cluster's.
+    pub port: Option<u16>,
+    /// `Gres=`: what the node has, before gres.conf says which devices those are.
+    pub gres: Vec<DeclaredGres>,
+    /// `Gres=` as written, for `scontrol show node`.
+    pub gres_text: Option<String>,
+    pub cpu_bind: Option<String>,
+    pub place: Place,
+}
+
+impl NodeConf {
+    /// `State=` as Slurm writes it.
+    pub fn state_word(&self) -> &'static str {
+        self.state.word()
+    }
+}
+
+/// The nodes read so far, and what `NodeName=DEFAULT` lines have said for those that follow.
+#[derive(Debug)]
+pub struct NodeLines {
+    defaults: Record,
+    /// Where each name was declared first.
+    places: BTreeMap<String, Place>,
+    pub nodes: Vec<NodeConf>,
+}
+
+impl Default for NodeLines {
+    fn default() -> Self {
+        Self { defaults: Record::new(NODE), places: BTreeMap::new(), nodes: Vec::new() }
+    }
+}
+
+impl NodeLines {
+    /// Takes one line in, from its `NodeName=` on.
+    pub fn add(&mut self, line: &[Pair], findings: &mut Findings) {
+        let record = Record::read(NODE, line, findings);
+        let Some(entry) = record.entry("NodeName") else { return };
+        let names = match hostlist::expand(&entry.text) {
+            Ok(names) => names,
+            Err(e) => {
+                let expected = format!("expected {}", e.expected);
+                return findings.wrong(&entry.place, "NodeName", &entry.text, expected);
+            }
+        };
+        let place = entry.place.clone();
+        if names.iter().any(|name| name.eq_ignore_ascii_case("DEFAULT")) {
+            return self.add_defaults(record, findings);
+        }
+        if let Some(all) = names.iter().find(|name| name.eq_ignore_ascii_case("ALL")) {
+            let why = "ALL means every node and can name none";
+            return findings.wrong(&place, "NodeName", all, why);
+        }
+        let record = record.over(&self.defaults, SAME_MEANING);
+        let alike = node_of(&record, &place, findings);
+        let hosts = per_node(&record, "NodeHostname", &names, findings);
+        let addresses = per_node(&record, "NodeAddr", &names, findings);
+        let ports = ports(&record, names.len(), findings);
+        for (i, name) in names.into_iter().enumerate() {
+            if let Some(before) = self.places.get(&name) {
+                let why = format!("declared already, at {before}");
+                findings.wrong(&place, "NodeName", name, why);
+                continue;
+            }
+            let mut node = alike.clone();
+            // A host is called as its node, and found by its host name, unless the line says otherwise.
+            node.config.hostname = hosts.as_ref().map_or_else(|| name.clone(), |h| h[i].clone());
+            node.config.address =
+                addresses.as_ref().map_or_else(|| node.config.hostname.clone(), |a| a[i].clone());
+            node.port = ports.as_ref().map(|p| p[i]);
+            node.config.name.clone_from(&name);
+            self.places.insert(name, place.clone());
+            self.nodes.push(node);
+        }
+    }
+
+    /// `NodeName=DEFAULT`: adds to what was said before; the later of two wins.
+    fn add_defaults(&mut self, record: Record, findings: &mut Findings) {
+        for key in OWN {
+            if let Some(entry) = record.entry(key) {
+                let why = "cannot be a default: each node has its own";
+                findings.wrong(&entry.place, key, &entry.text, why);
+            }
+        }
+        self.defaults = record.over(&self.defaults, SAME_MEANING);
+    }
+}
+
+/// What all nodes of a line have in common.
+fn node_of(record: &Record, place: &Place, findings: &mut Findings) -> NodeConf {
+    let shape = Shape::read(record, findings);
+    let mib = |key: &str, unsaid: u64| Bytes::from_mib(record.number(key).unwrap_or(unsaid));
+    let state = record.choice("State").unwrap_or(NodeState::Unknown);
+    let reason = record.text("Reason");
+    let features = match record.has("Features") {
+        true => record.words("Features"),
+        false => record.words("Feature"),
+    };
+    let config = NodeConfig {
+        boards: shape.boards,
+        sockets: shape.sockets,
+        cores_per_socket: shape.cores_per_socket,
+        threads_per_core: shape.threads_per_core,
+        tmp_disk: mib("TmpDisk", 0),
+        features,
+        weight: record.number("Weight").unwrap_or(1),
+        memory_reserved: mib("MemSpecLimit", 0),
+        cpus_reserved: shape.reserved(record, findings),
+        initial: admin_state(state),
+        initial_reason: reason.clone(),
+        // The documented default of RealMemory is one megabyte.
+        ..NodeConfig::plain("", shape.cpus, mib("RealMemory", 1))
+    };
+    NodeConf {
+        config,
+        state,
+        reason,
+        port: None,
+        gres: declared_gres(record, findings),
+        gres_text: record.text("Gres"),
+        cpu_bind: record.text("CpuBind"),
+        place: place.clone(),
+    }
+}
+
+/// What the state in the file means for a node that has not been heard of yet.
+pub fn admin_state(state: NodeState) -> Option<AdminState> {
+    match state {
+        NodeState::Down => Some(AdminState::Down),
+        NodeState::Drain => Some(AdminState::Drain),
+        NodeState::Fail | NodeState::Failing => Some(AdminState::Fail),
+        NodeState::Future => Some(AdminState::Future),
+        NodeState::Unknown | NodeState::Cloud | NodeState::External => None,
+    }
+}
+
+fn declared_gres(record: &Record, findings: &mut Findings) -> Vec<DeclaredGres> {
+    let Some(entry) = record.entry("Gres") else { return Vec::new() };
+    gres::parse_node(&entry.text).unwrap_or_else(|e| {
+        findings.wrong(&entry.place, "Gres", &entry.text, format!("expected {}", e.expected));
+        Vec::new()
+    })
+}
+
+/// A host for each of the names: one for all of them, or as many as there are.
+fn per_node(
+    record: &Record,
+    key: &'static str,
+    names: &[String],
+    findings: &mut Findings,
+) -> Option<Vec<String>> {
+    let hosts = record.hosts(key)?;
+    if hosts.len() == names.len() {
+        return Some(hosts);
+    }
+    if let [one] = hosts.as_slice() {
+        return Some(vec![one.clone(); names.len()]);
+    }
+    let entry = record.entry(key)?;
+    let why = format!("{} hosts for {} nodes; expected as many", hosts.len(), names.len());
+    findings.wrong(&entry.place, key, &entry.text, why);
+    None
+}
+
+/// `Port=7001`, or `Port=[7001-7003]` with one for each node.
+fn ports(record: &Record, nodes: usize, findings: &mut Findings) -> Option<Vec<u16>> {
+    let entry = record.entry("Port")?;
+    let text = entry.text.trim_start_matches('[').trim_end_matches(']');
+    let listed = IndexSet::parse(text, u32::from(u16::MAX)).ok().filter(|set| {
+        // Zero is no port.
+        set.first().is_some_and(|first| first > 0)
+            && (set.len() == 1 || usize::try_from(set.len()) == Ok(nodes))
+    });
+    let Some(listed) = listed else {
+        let why = format!("expected one port, or a range of {nodes}");
+        findings.wrong(&entry.place, "Port", &entry.text, why);
+        return None;
+    };
+    let numbers: Vec<u16> = listed.iter().filter_map(|port| u16::try_from(port).ok()).collect();
+    match numbers.as_slice() {
+        [one] => Some(vec![*one; nodes]),
+        _ => Some(numbers),
+    }
+}

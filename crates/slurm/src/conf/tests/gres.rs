@@ -1,0 +1,120 @@
+//! gres.conf, and its agreement with `Gres=` of slurm.conf.
+
+use model::cpuset::CpuSet;
+use model::node::NodeGres;
+
+use super::{accepted, refused};
+use crate::conf::choices::{AutoDetect, GresFlag};
+
+/// The resources of the first node, as (name, kind, count, files, first index).
+type Units = (String, Option<String>, u64, usize, u32);
+
+fn units(gres: &[NodeGres]) -> Vec<Units> {
+    let unit =
+        |g: &NodeGres| (g.name.clone(), g.kind.clone(), g.count, g.files.len(), g.first_index);
+    gres.iter().map(unit).collect()
+}
+
+fn unit(name: &str, kind: &str, count: u64, files: usize, first: u32) -> Units {
+    (name.into(), (!kind.is_empty()).then(|| kind.into()), count, files, first)
+}
+
+#[test]
+fn the_two_files_together_give_the_nodes_units() {
+    // (Gres= of the node, gres.conf, what the node has)
+    let table = [
+        ("gpu:8", "", vec![unit("gpu", "", 8, 0, 0)]),
+        (
+            "gpu:h100:4,gpu:a100:2",
+            "",
+            vec![unit("gpu", "h100", 4, 0, 0), unit("gpu", "a100", 2, 0, 4)],
+        ),
+        (
+            "gpu:h100:8",
+            "Name=gpu Type=h100 File=/dev/nvidia[0-7]",
+            vec![unit("gpu", "h100", 8, 8, 0)],
+        ),
+        ("gpu:h100:2", "Name=gpu File=/dev/nvidia[0-1]", vec![unit("gpu", "h100", 2, 2, 0)]),
+        (
+            "gpu:4",
+            "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia[1-3]",
+            vec![unit("gpu", "a", 1, 1, 0), unit("gpu", "b", 3, 3, 1)],
+        ),
+        ("fpga:2", "Name=gpu File=/dev/nvidia[0-1]", vec![unit("fpga", "", 2, 0, 0)]),
+        (
+            "gpu:1",
+            "NodeName=n1 Name=gpu MultipleFiles=/dev/a,/dev/b",
+            vec![unit("gpu", "", 1, 1, 0)],
+        ),
+        ("shard:8", "Name=shard Count=8 File=/dev/nvidia[0-1]", vec![unit("shard", "", 8, 2, 0)]),
+        ("gpu:4", "AutoDetect=nvml\nName=gpu", vec![unit("gpu", "", 4, 0, 0)]),
+        ("bw:4K", "NodeName=n1 Name=bw Count=4K Flags=CountOnly", vec![unit("bw", "", 4096, 0, 0)]),
+        ("gpu:2", "NodeName=n2 Name=gpu File=/dev/nvidia0", vec![unit("gpu", "", 2, 0, 0)]),
+    ];
+    for (gres, file, expected) in table {
+        let slurm = format!("NodeName=n1 CPUs=4 Gres={gres}\nNodeName=n2\n");
+        let conf = accepted(&[("slurm.conf", &slurm), ("gres.conf", file)]);
+        assert_eq!(units(&conf.slurm.nodes[0].config.gres), expected, "{gres} with {file}");
+        assert!(conf.slurm.nodes[1].config.gres.is_empty());
+    }
+}
+
+#[test]
+fn cores_are_given_as_the_cpus_that_they_are() {
+    let slurm = "NodeName=n1 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 Gres=gpu:2";
+    let gres = "Name=gpu File=/dev/nvidia0 COREs=0-3\nName=gpu File=/dev/nvidia1 Cores=4-7";
+    let conf = accepted(&[("slurm.conf", slurm), ("gres.conf", gres)]);
+    let cores = |i: usize| conf.slurm.nodes[0].config.gres[i].cores.clone();
+    assert_eq!(cores(0), Some(CpuSet::first(8)));
+    assert_eq!(cores(1), Some((8..16).collect()));
+}
+
+#[test]
+fn links_flags_and_detection_are_read() {
+    let gres = "AutoDetect=nvml\nNodeName=n2 AutoDetect=off\n\
+                Name=gpu File=/dev/nvidia0 Links=-1,16 Flags=nvidia_gpu_env";
+    let slurm = "NodeName=n[1-2]\n";
+    let conf = accepted(&[("slurm.conf", slurm), ("gres.conf", gres)]).gres;
+    assert_eq!(conf.lines[0].links, [-1, 16]);
+    assert_eq!(conf.lines[0].flags, [GresFlag::NvidiaGpuEnv]);
+    assert_eq!(
+        (conf.auto_detect("n1"), conf.auto_detect("n2")),
+        (AutoDetect::Nvml, AutoDetect::Off)
+    );
+}
+
+#[test]
+fn a_disagreement_names_both_places() {
+    let slurm = "NodeName=n[1-2] CPUs=4 Gres=gpu:h100:8";
+    let gres = "# devices\nName=gpu Type=h100 File=/dev/nvidia[0-3]";
+    let said = refused(&[("slurm.conf", slurm), ("gres.conf", gres)]);
+    assert_eq!(
+        said,
+        "/c/gres.conf:2: Name: \"gpu:h100:4\": makes 4 on \"n1\", but 8 by Gres=gpu:h100:8 at /c/slurm.conf:1"
+    );
+}
+
+#[test]
+fn bad_lines_are_refused_in_one_line() {
+    let table = [
+        ("Name=gpu File=/dev/nvidia[0-3] Count=3", "Count: \"3\": expected 4"),
+        ("Name=gpu File=nvidia0", "absolute paths"),
+        ("Name=gpu File=/dev/nvidia[0-", "File"),
+        ("Name=gpu File=/dev/nvidia[0-4000]", "at most 1024 files"),
+        ("Name=gpu File=/dev/a MultipleFiles=/dev/b", "either File or MultipleFiles"),
+        ("Name=gpu Count=4 Links=-1,4", "one device only"),
+        ("Name=gpu File=/dev/a Links=x", "numbers of connections"),
+        ("Name=gpu Count=4 Cores=0-99", "\"n1\" does not have; it has 4"),
+        ("Name=gpu Type=a100 Count=4", "type a100 is not that of \"n1\""),
+        ("File=/dev/nvidia0", "expected Name= on the line"),
+        ("Name=gpu Fiel=/dev/nvidia0", "nearest is File"),
+        ("Name=gpu Count=4 Flags=shiny", "\"shiny\" is none of"),
+        ("AutoDetect=maybe", "expected one of off, nvml"),
+        ("NodeName=n1 AutoDetect=nvml\nNodeName=n1 AutoDetect=rsmi", "another AutoDetect"),
+    ];
+    for (line, expected) in table {
+        let slurm = "NodeName=n1 CPUs=4 Gres=gpu:h100:4";
+        let said = refused(&[("slurm.conf", slurm), ("gres.conf", line)]);
+        assert!(said.starts_with("/c/gres.conf:") && said.contains(expected), "{line}: {said}");
+    }
+}

@@ -1,0 +1,118 @@
+//! What `sbatch` sends along: the submitter's variables that `--export` lets through, and those that stand for options.
+
+use super::Environment;
+use crate::option::job_options::{Export, ExportVariable, JobOptions};
+use model::gres::GresCount;
+
+/// The search path of a job that does not take its submitter's.
+const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games";
+
+/// Who the job runs as, for the variables of a fresh login.
+#[derive(Debug, Clone, Copy)]
+pub struct Login<'a> {
+    pub name: &'a str,
+    pub home: &'a str,
+    pub shell: &'a str,
+}
+
+/// The environment that is submitted with a job: what is exported, and the options that only a variable tells the job of.
+pub fn submitted(own: &Environment, options: &JobOptions, login: Login<'_>) -> Environment {
+    let mut env = exported(own, options.export.as_ref(), login);
+    let gpus = &options.gpus_per_node;
+    let told = [
+        ("SLURM_GPUS_PER_NODE", (!gpus.is_empty()).then(|| gpu_counts(gpus))),
+        ("SLURM_GPU_BIND", options.gpu_bind.clone()),
+        ("SLURM_HINT", options.hint.clone()),
+        ("SLURM_PROFILE", options.profile.clone()),
+    ];
+    for (name, value) in told {
+        // Within another job the variable may be that job's.
+        env.remove(name);
+        if let Some(value) = value {
+            env.set(name, value);
+        }
+    }
+    env
+}
+
+/// `2`, `h100:2`.
+fn gpu_counts(gpus: &[GresCount]) -> String {
+    let one = |gpu: &GresCount| match &gpu.kind {
+        Some(kind) => format!("{kind}:{}", gpu.count),
+        None => gpu.count.to_string(),
+    };
+    gpus.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+/// The submitter's variables that the job gets. Without `--export` that is all of them.
+///
+/// Where only some or none of it is taken, Slurm's own variables stay, and what a login would set is filled in (but for `NIL`).
+pub fn exported(own: &Environment, export: Option<&Export>, login: Login<'_>) -> Environment {
+    let Some(export) = export else { return own.clone() };
+    let mut env = match export {
+        Export::All(variables) => {
+            let mut env = own.clone();
+            set_named(&mut env, own, variables);
+            env
+        }
+        Export::Only(variables) => {
+            let mut env = of_slurm(own);
+            set_named(&mut env, own, variables);
+            as_login(&mut env, login);
+            env
+        }
+        Export::None => {
+            let mut env = of_slurm(own);
+            as_login(&mut env, login);
+            env
+        }
+        Export::Nil => of_slurm(own),
+    };
+    if let Some(text) = text(export) {
+        env.set("SLURM_EXPORT_ENV", text);
+    }
+    env
+}
+
+fn of_slurm(own: &Environment) -> Environment {
+    let mut env = own.clone();
+    env.retain(|name| name.starts_with("SLURM_"));
+    env
+}
+
+/// A variable with a value is set to it; one without is the submitter's, where the submitter has it.
+fn set_named(env: &mut Environment, own: &Environment, variables: &[ExportVariable]) {
+    for variable in variables {
+        if let Some(value) = variable.value.as_deref().or_else(|| own.get(&variable.name)) {
+            env.set(&variable.name, value);
+        }
+    }
+}
+
+fn as_login(env: &mut Environment, login: Login<'_>) {
+    env.set("SLURM_GET_USER_ENV", 1);
+    env.set_default("HOME", login.home);
+    env.set_default("SHELL", login.shell);
+    env.set_default("PATH", LOGIN_PATH);
+    for name in ["USER", "LOGNAME"] {
+        env.set_default(name, login.name);
+    }
+}
+
+/// As `srun` in the job will read it; none for what it does by itself.
+fn text(export: &Export) -> Option<String> {
+    let named = |variables: &[ExportVariable]| {
+        let one = |variable: &ExportVariable| match &variable.value {
+            Some(value) => format!("{}={value}", variable.name),
+            None => variable.name.clone(),
+        };
+        variables.iter().map(one).collect::<Vec<_>>().join(",")
+    };
+    match export {
+        Export::All(variables) if variables.is_empty() => None,
+        Export::All(variables) => Some(format!("ALL,{}", named(variables))),
+        Export::Only(variables) => Some(named(variables)),
+        Export::None => Some("NONE".to_owned()),
+        Export::Nil => Some("NIL".to_owned()),
+    }
+}

@@ -1,0 +1,278 @@
+//! The variables of a job: those of its batch script, of `salloc`'s shell, and the ground of its steps.
+
+use super::{Environment, compress_counts};
+use model::allocation::{Allocation, NodeShare};
+use model::array::IndexSet;
+use model::hostlist;
+use model::id::JobId;
+use model::partition::DefaultMemory;
+use model::request::{GresRequest, Memory, Per, Request};
+use model::run::JobSpec;
+use wire::order::ProcessVariable;
+
+/// What is known of a job when it starts.
+#[derive(Debug, Clone, Copy)]
+pub struct JobFacts<'a> {
+    pub cluster: &'a str,
+    pub job: JobId,
+    pub array: Option<ArrayFacts>,
+    pub spec: &'a JobSpec,
+    pub allocation: &'a Allocation,
+    pub account: &'a str,
+    pub qos: &'a str,
+    pub restarts: u32,
+    /// What memory that was not asked for is.
+    pub default_memory: Option<DefaultMemory>,
+    /// `SLURM_CONF`, where there is such a file.
+    pub conf_file: Option<&'a str>,
+    /// Where the job was submitted; none: its working directory.
+    pub submit_dir: Option<&'a str>,
+    pub numbering: DeviceNumbering,
+}
+
+/// Which numbers a process knows its devices by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceNumbering {
+    /// Those of the node: every device can be seen.
+    #[default]
+    Node,
+    /// From zero: only the job's own devices can be seen (`ConstrainDevices`).
+    Own,
+}
+
+/// One task of an array, and the array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrayFacts {
+    pub array: JobId,
+    pub task: u32,
+    pub count: u64,
+    pub min: u32,
+    pub max: u32,
+    pub step: u32,
+}
+
+impl ArrayFacts {
+    /// Of the task `task` among all indices that were submitted.
+    pub fn new(array: JobId, task: u32, all: &IndexSet) -> Self {
+        let mut first_two = all.iter();
+        let step = match (first_two.next(), first_two.next()) {
+            (Some(first), Some(second)) => second - first,
+            _ => 1,
+        };
+        let (min, max) = (all.first().unwrap_or(task), all.last().unwrap_or(task));
+        Self { array, task, count: all.len(), min, max, step }
+    }
+}
+
+/// What is the same on every node: what `salloc` sets for its shell, too.
+pub fn allocation(facts: &JobFacts<'_>) -> Environment {
+    let mut env = Environment::new();
+    let (spec, nodes) = (facts.spec, &facts.allocation.nodes);
+    let node_list = hostlist::compress(facts.allocation.node_names());
+    for name in ["SLURM_JOB_ID", "SLURM_JOBID"] {
+        env.set(name, facts.job);
+    }
+    for name in ["SLURM_JOB_NODELIST", "SLURM_NODELIST"] {
+        env.set(name, &node_list);
+    }
+    for name in ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"] {
+        env.set(name, nodes.len());
+    }
+    env.set("SLURM_CLUSTER_NAME", facts.cluster);
+    env.set("SLURM_JOB_ACCOUNT", facts.account);
+    env.set("SLURM_JOB_CPUS_PER_NODE", compress_counts(nodes.iter().map(|n| n.cpus.len())));
+    env.set("SLURM_JOB_GID", spec.owner.gid);
+    env.set("SLURM_JOB_NAME", &spec.name);
+    env.set("SLURM_JOB_PARTITION", &facts.allocation.partition);
+    env.set("SLURM_JOB_QOS", facts.qos);
+    env.set("SLURM_JOB_UID", spec.owner.uid);
+    env.set("SLURM_JOB_USER", &spec.owner.name);
+    env.set("SLURM_NODE_ALIASES", "(null)");
+    env.set("SLURM_SUBMIT_DIR", facts.submit_dir.unwrap_or(&spec.launch.work_dir));
+    env.set("SLURM_SUBMIT_HOST", &spec.submit_host);
+    env.set("SLURM_TASKS_PER_NODE", compress_counts(nodes.iter().map(|n| n.tasks)));
+    if let Some(conf_file) = facts.conf_file {
+        env.set("SLURM_CONF", conf_file);
+    }
+    if facts.restarts > 0 {
+        env.set("SLURM_RESTART_COUNT", facts.restarts);
+    }
+    set_request(&mut env, facts, spec.request());
+    if let Some(array) = &facts.array {
+        set_array(&mut env, array);
+    }
+    env
+}
+
+/// What is there only because it was asked for.
+fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
+    if request.tasks.is_some() || request.tasks_per_node.is_some() {
+        for name in ["SLURM_NTASKS", "SLURM_NPROCS"] {
+            env.set(name, facts.allocation.task_count());
+        }
+    }
+    let given = [
+        ("SLURM_NTASKS_PER_NODE", request.tasks_per_node),
+        ("SLURM_NTASKS_PER_SOCKET", request.tasks_per_socket),
+        ("SLURM_NTASKS_PER_CORE", request.tasks_per_core),
+        ("SLURM_NTASKS_PER_GPU", request.tasks_per_gpu),
+        ("SLURM_CPUS_PER_GPU", request.cpus_per_gpu),
+        ("SLURM_THREADS_PER_CORE", request.threads_per_core),
+        ("SLURM_CPUS_PER_TASK", request.cpus_per_task_given.then_some(request.cpus_per_task.min)),
+        ("SLURM_OVERCOMMIT", request.overcommit.then_some(1)),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            env.set(name, value);
+        }
+    }
+    let gpus = [
+        ("SLURM_GPUS", Per::Job),
+        ("SLURM_GPUS_PER_TASK", Per::Task),
+        ("SLURM_GPUS_PER_SOCKET", Per::Socket),
+    ];
+    for (name, per) in gpus {
+        let asked: Vec<String> = request
+            .gres
+            .iter()
+            .filter(|g| g.per == per && g.name == "gpu")
+            .map(gpu_count)
+            .collect();
+        if !asked.is_empty() {
+            env.set(name, asked.join(","));
+        }
+    }
+    let memory = match &request.memory {
+        Memory::PerNode(range) => Some(DefaultMemory::PerNode(range.min)),
+        Memory::PerCpu(each) => Some(DefaultMemory::PerCpu(*each)),
+        Memory::PerGpu(each) => Some(DefaultMemory::PerGpu(*each)),
+        Memory::WholeNode => None,
+        Memory::Default => facts.default_memory,
+    };
+    match memory {
+        Some(DefaultMemory::PerNode(each)) => env.set("SLURM_MEM_PER_NODE", each.mib()),
+        Some(DefaultMemory::PerCpu(each)) => env.set("SLURM_MEM_PER_CPU", each.mib()),
+        Some(DefaultMemory::PerGpu(each)) => env.set("SLURM_MEM_PER_GPU", each.mib()),
+        None => {}
+    }
+    if let Some(reservation) = &request.reservation {
+        env.set("SLURM_JOB_RESERVATION", reservation);
+    }
+}
+
+/// `2`, `h100:2`.
+fn gpu_count(gres: &GresRequest) -> String {
+    match gres.kinds.as_slice() {
+        [] => gres.count.min.to_string(),
+        kinds => format!("{}:{}", kinds.join("|"), gres.count.min),
+    }
+}
+
+fn set_array(env: &mut Environment, array: &ArrayFacts) {
+    env.set("SLURM_ARRAY_JOB_ID", array.array);
+    env.set("SLURM_ARRAY_TASK_ID", array.task);
+    env.set("SLURM_ARRAY_TASK_COUNT", array.count);
+    env.set("SLURM_ARRAY_TASK_MIN", array.min);
+    env.set("SLURM_ARRAY_TASK_MAX", array.max);
+    env.set("SLURM_ARRAY_TASK_STEP", array.step);
+}
+
+/// What differs from node to node.
+pub(super) fn set_node(env: &mut Environment, share: &NodeShare, node_index: usize) {
+    env.set("SLURMD_NODENAME", &share.node);
+    env.set("SLURM_CPUS_ON_NODE", share.cpus.len());
+    env.set("SLURM_NODEID", node_index);
+    env.set("SLURM_PRIO_PROCESS", 0);
+    env.set("SLURM_TOPOLOGY_ADDR", &share.node);
+    env.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node");
+}
+
+/// The variables by which GPU libraries find the devices that they may use.
+const VISIBLE: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"];
+
+/// The GPUs of a node's share. `name` is `SLURM_JOB_GPUS` for the job, `SLURM_STEP_GPUS` for a step.
+pub(super) fn set_gpus(
+    env: &mut Environment,
+    share: &NodeShare,
+    numbering: DeviceNumbering,
+    name: &str,
+) {
+    let count = share.gres_count("gpu");
+    if count == 0 {
+        return;
+    }
+    let of_gpus = share.gres.iter().filter(|gres| gres.name == "gpu");
+    let mut indices: Vec<u32> = of_gpus.flat_map(|gres| gres.indices.iter().copied()).collect();
+    indices.sort_unstable();
+    env.set("SLURM_GPUS_ON_NODE", count);
+    env.set(name, list(indices.iter().copied()));
+    let visible = match numbering {
+        DeviceNumbering::Node => list(indices.iter().copied()),
+        DeviceNumbering::Own => list(0..indices.len() as u32),
+    };
+    VISIBLE.iter().for_each(|variable| env.set(variable, &visible));
+}
+
+fn list(indices: impl Iterator<Item = u32>) -> String {
+    indices.map(|index| index.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Variables that a job has only sometimes: those of a job within which this one was submitted are not its own.
+const SOMETIMES: [&str; 20] = [
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_THREADS_PER_CORE",
+    "SLURM_OVERCOMMIT",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_JOB_GPUS",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_GPU",
+    "SLURM_JOB_RESERVATION",
+    "SLURM_RESTART_COUNT",
+];
+
+fn is_of_another_job(name: &str) -> bool {
+    SOMETIMES.contains(&name)
+        || name.starts_with("SLURM_ARRAY_")
+        || name.starts_with("SLURM_STEP_")
+        || VISIBLE.contains(&name)
+}
+
+/// The batch script's environment on one node, over what the user exported.
+pub fn batch(facts: &JobFacts<'_>, node_index: usize, exported: Environment) -> Environment {
+    let mut env = exported;
+    // Outside a job, what the user says about devices is the user's business.
+    if env.get("SLURM_JOB_ID").is_some() {
+        env.retain(|name| !is_of_another_job(name));
+    }
+    env.extend(allocation(facts));
+    env.set("ENVIRONMENT", "BATCH");
+    env.set("SLURM_GTIDS", 0);
+    env.set("SLURM_LOCALID", 0);
+    env.set("SLURM_PROCID", 0);
+    env.set_default("TMPDIR", "/tmp");
+    for name in ["USER", "LOGNAME"] {
+        env.set_default(name, &facts.spec.owner.name);
+    }
+    if let Some(share) = facts.allocation.nodes.get(node_index) {
+        env.set("HOSTNAME", &share.node);
+        set_node(&mut env, share, node_index);
+        set_gpus(&mut env, share, facts.numbering, "SLURM_JOB_GPUS");
+    }
+    env
+}
+
+/// What only the node can tell of the batch script.
+pub fn batch_process_variables() -> Vec<(String, ProcessVariable)> {
+    vec![("SLURM_TASK_PID".to_owned(), ProcessVariable::Pid)]
+}

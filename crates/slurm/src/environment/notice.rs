@@ -1,0 +1,58 @@
+//! The lines that a node writes into a job's error output, in the words of `slurmstepd`.
+//!
+//! The node fills in `{time}`, `{node}`, `{step}`, `{count}`, `{what}` and `{error}`.
+
+use model::id::{JobId, StepId};
+use wire::order::Notices;
+
+/// Why a job or step is ended before its own end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody cancelled it.
+    Cancelled,
+    TimeLimit,
+    Preemption,
+    Requeue,
+    NodeFailure,
+}
+
+impl Cause {
+    fn words(self) -> &'static str {
+        match self {
+            Cause::Cancelled => "",
+            Cause::TimeLimit => " DUE TO TIME LIMIT",
+            Cause::Preemption => " DUE TO PREEMPTION",
+            Cause::Requeue => " DUE TO JOB REQUEUE",
+            Cause::NodeFailure => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
+        }
+    }
+}
+
+/// `slurmstepd: error: *** JOB 87 ON node1 CANCELLED AT … DUE TO TIME LIMIT ***`, with `{node}` and `{time}` open.
+pub fn job(job: JobId, cause: Cause) -> String {
+    ended(&format!("JOB {job}"), cause)
+}
+
+/// The same for one step.
+pub fn step(job: JobId, step: StepId, cause: Cause) -> String {
+    ended(&format!("STEP {job}.{step}"), cause)
+}
+
+fn ended(what: &str, cause: Cause) -> String {
+    format!("slurmstepd: error: *** {what} ON {{node}} CANCELLED AT {{time}}{} ***", cause.words())
+}
+
+/// The lines that go with a launch.
+pub fn of_launch(id: JobId) -> Notices {
+    Notices {
+        time_limit: job(id, Cause::TimeLimit),
+        out_of_memory: "slurmstepd: error: Detected {count} oom-kill event(s) in StepId={step}. \
+                        Some of your processes may have been killed by the cgroup out-of-memory handler."
+            .to_owned(),
+        node_failure: job(id, Cause::NodeFailure),
+        exec_failed: "slurmstepd: error: execve(): {what}: {error}".to_owned(),
+        work_dir_failed:
+            "slurmstepd: error: couldn't chdir to `{what}': {error}: going to /tmp instead"
+                .to_owned(),
+    }
+}

@@ -1,0 +1,140 @@
+//! Everything that can be wrong with a command line or a batch script, in Slurm's words and with Slurm's exit codes.
+
+use thiserror::Error;
+
+use super::command::Command;
+use super::parse::Source;
+
+/// Exit code of a value that Slurm's option table refuses.
+const CODE_VALUE: i32 = 255;
+/// Exit code of what Slurm's commands refuse later.
+const CODE_FAILURE: i32 = 1;
+
+/// One refusal. `Display` gives the message alone; [`OptionError::render`] gives what the command prints.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OptionError {
+    #[error("unrecognized option '{0}'")]
+    Unrecognized(String),
+    #[error("invalid option -- '{0}'")]
+    UnknownLetter(char),
+    #[error("option '{given}' is ambiguous; possibilities: {possibilities}")]
+    Ambiguous { given: String, possibilities: String },
+    #[error("option '--{0}' requires an argument")]
+    MissingArgument(&'static str),
+    #[error("option requires an argument -- '{0}'")]
+    MissingLetterArgument(char),
+    #[error("option '--{0}' doesn't allow an argument")]
+    UnexpectedArgument(&'static str),
+    #[error("Unrecognized option: {0}")]
+    UnexpectedOperand(String),
+    #[error("Invalid directive found in batch script: {0}")]
+    InvalidDirective(String),
+    /// A value outside its option's grammar.
+    #[error("Invalid --{0} specification")]
+    Specification(&'static str),
+    /// A point in time that cannot be read; Slurm says so twice.
+    #[error("Invalid time specification (pos=0): {value}")]
+    Time { option: &'static str, value: String },
+    /// A number that is none, or too small. `option` is as Slurm spells it, dashes and all.
+    #[error("Invalid numeric value \"{value}\" for {option}.")]
+    Number { value: String, option: String },
+    /// Other words for a refused value; one entry a line.
+    #[error("{}", .0.join(" "))]
+    Value(Vec<String>),
+    /// Words of a failure that comes after the values were read; one entry a line.
+    #[error("{}", .0.join(" "))]
+    Failure(Vec<String>),
+    /// Options that contradict each other.
+    #[error("{0}")]
+    Fatal(String),
+    /// What Slurm's controller would answer to the submission.
+    #[error("{0}")]
+    Refused(&'static str),
+    /// A refusal of something said elsewhere than on the command line, where its author has to be shown the place.
+    #[error("{error} ({place})")]
+    Placed { error: Box<OptionError>, place: String },
+}
+
+impl OptionError {
+    pub(crate) fn failure(line: impl Into<String>) -> OptionError {
+        OptionError::Failure(vec![line.into()])
+    }
+
+    pub(crate) fn number(value: &str, option: impl Into<String>) -> OptionError {
+        OptionError::Number { value: value.to_owned(), option: option.into() }
+    }
+
+    pub(crate) fn value(line: impl Into<String>) -> OptionError {
+        OptionError::Value(vec![line.into()])
+    }
+
+    /// The same refusal, with the place where the refused thing was said.
+    pub(crate) fn at(self, source: Source) -> OptionError {
+        let place = match source {
+            Source::CommandLine => return self,
+            Source::Script { line } => format!("line {line} of the batch script"),
+            Source::Environment(name) => format!("{name} in the environment"),
+        };
+        OptionError::Placed { error: Box::new(self), place }
+    }
+
+    /// What `command` prints on standard error, each line ended.
+    pub fn render(&self, command: Command) -> String {
+        let name = command.name();
+        match self {
+            OptionError::Unrecognized(_)
+            | OptionError::UnknownLetter(_)
+            | OptionError::Ambiguous { .. }
+            | OptionError::MissingArgument(_)
+            | OptionError::MissingLetterArgument(_)
+            | OptionError::UnexpectedArgument(_) => {
+                let mut text = format!("{name}: {self}\n");
+                if command.points_to_help() {
+                    text.push_str(&format!("Try \"{name} --help\" for more information\n"));
+                }
+                text
+            }
+            OptionError::Time { option, .. } => {
+                format!("{self}\n{name}: error: Invalid --{option} specification\n")
+            }
+            OptionError::Placed { error, place } => {
+                format!("{}{name}: error: ({place})\n", error.render(command))
+            }
+            OptionError::Failure(lines) | OptionError::Value(lines) => {
+                lines.iter().map(|line| format!("{name}: error: {line}\n")).collect()
+            }
+            OptionError::Fatal(_) => format!("{name}: fatal: {self}\n"),
+            OptionError::Refused(_) => {
+                format!("{name}: error: {}: {self}\n", command.refusal_prefix())
+            }
+            OptionError::UnexpectedOperand(_) => {
+                format!("{name}: error: {self}\n{}", super::help::usage(command))
+            }
+            OptionError::InvalidDirective(_)
+            | OptionError::Specification(_)
+            | OptionError::Number { .. } => format!("{name}: error: {self}\n"),
+        }
+    }
+
+    /// The code `command` exits with.
+    pub fn exit_code(&self, command: Command) -> i32 {
+        match self {
+            OptionError::Placed { error, .. } => error.exit_code(command),
+            OptionError::Unrecognized(_)
+            | OptionError::UnknownLetter(_)
+            | OptionError::Ambiguous { .. }
+            | OptionError::MissingArgument(_)
+            | OptionError::MissingLetterArgument(_)
+            | OptionError::UnexpectedArgument(_) => command.misuse_code(),
+            OptionError::InvalidDirective(_)
+            | OptionError::Specification(_)
+            | OptionError::Time { .. }
+            | OptionError::Value(_) => CODE_VALUE,
+            OptionError::UnexpectedOperand(_)
+            | OptionError::Number { .. }
+            | OptionError::Failure(_)
+            | OptionError::Fatal(_)
+            | OptionError::Refused(_) => CODE_FAILURE,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the commands say about themselves: `--help`, `--usage`, `--version`.
+
+use super::command::Command;
+use super::table::{self, Arg, OptionSpec};
+
+/// The version that is claimed. Clients read it to decide what they can ask for, so it is that of the Slurm whose
+/// language is spoken.
+pub const VERSION: &str = "slurm-wlm 22.05.8";
+
+const LINE_CHARS_MAX: usize = 80;
+/// Where the descriptions begin.
+const DESCRIPTION_COLUMN: usize = 34;
+
+/// What may follow the options.
+fn operands(command: Command) -> &'static str {
+    match command {
+        Command::Sbatch => "[ : [OPTIONS]] [script [args...]]",
+        Command::Srun => "[ : [OPTIONS]] executable [args...]",
+        Command::Salloc => "[ : [OPTIONS]] [command [args...]]",
+        Command::Scancel => "[job_id[_array_id][.step_id]...]",
+        Command::Scontrol | Command::Sacctmgr | Command::Sreport => "[command]",
+        Command::Sattach => "job_id.step_id",
+        Command::Sbcast => "source destination",
+        Command::Squeue
+        | Command::Sinfo
+        | Command::Sacct
+        | Command::Sprio
+        | Command::Sshare
+        | Command::Sdiag
+        | Command::Sstat
+        | Command::Strigger => "",
+    }
+}
+
+/// The text of `--help`: every option that has something to say, a line each.
+pub fn help(command: Command) -> String {
+    let head = format!("Usage: {} [OPTIONS] {}", command.name(), operands(command));
+    let mut text = format!("{}\n\n", head.trim_end());
+    for spec in table::options(command).filter(|spec| !spec.about.is_empty()) {
+        let names = spelled(spec);
+        if names.len() + 2 > DESCRIPTION_COLUMN {
+            text.push_str(&format!("{names}\n{:DESCRIPTION_COLUMN$}{}\n", "", spec.about));
+        } else {
+            text.push_str(&format!("{names:DESCRIPTION_COLUMN$}{}\n", spec.about));
+        }
+    }
+    text
+}
+
+/// `  -n, --ntasks=count`
+fn spelled(spec: &OptionSpec) -> String {
+    let argument = match (spec.arg, spec.long) {
+        (Arg::None, _) => String::new(),
+        (Arg::Required(value), "") => format!(" {value}"),
+        (Arg::Required(value), _) => format!("={value}"),
+        (Arg::Optional(value), _) => format!("[={value}]"),
+    };
+    match (spec.short, spec.long) {
+        (Some(letter), "") => format!("  -{letter}{argument}"),
+        (Some(letter), long) => format!("  -{letter}, --{long}{argument}"),
+        (None, long) => format!("      --{long}{argument}"),
+    }
+}
+
+/// The text of `--usage`: all options on a few lines.
+pub fn usage(command: Command) -> String {
+    let head = format!("Usage: {}", command.name());
+    let indent = " ".repeat(head.len());
+    let words = table::options(command)
+        .filter(|spec| !spec.about.is_empty())
+        .map(bracketed)
+        .chain(Some(operands(command).to_owned()).filter(|operands| !operands.is_empty()));
+    let mut text = head;
+    let mut line_chars = text.len();
+    for word in words {
+        if line_chars + 1 + word.len() > LINE_CHARS_MAX {
+            text.push_str(&format!("\n{indent}"));
+            line_chars = indent.len();
+        }
+        text.push_str(&format!(" {word}"));
+        line_chars += 1 + word.len();
+    }
+    text.push('\n');
+    text
+}
+
+/// `[-n count]`
+fn bracketed(spec: &OptionSpec) -> String {
+    match (spec.short, spec.arg) {
+        (Some(letter), Arg::None) => format!("[-{letter}]"),
+        (Some(letter), Arg::Required(value)) => format!("[-{letter} {value}]"),
+        (Some(letter), Arg::Optional(value)) => format!("[-{letter}[{value}]]"),
+        (None, Arg::None) => format!("[--{}]", spec.long),
+        (None, Arg::Required(value)) => format!("[--{}={value}]", spec.long),
+        (None, Arg::Optional(value)) => format!("[--{}[={value}]]", spec.long),
+    }
+}
+
+/// The text of `--version`.
+pub fn version() -> String {
+    format!("{VERSION}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_described_option_of_the_command_and_no_other() {
+        for command in Command::ALL {
+            let text = help(command);
+            for spec in table::options(command).filter(|spec| !spec.about.is_empty()) {
+                assert!(text.contains(spec.about), "{}: {}", command.name(), spec.long);
+            }
+        }
+        assert!(!help(Command::Srun).contains("--parsable"));
+        assert!(
+            help(Command::Sbatch).contains("  -n, --ntasks=count              number of tasks\n")
+        );
+    }
+
+    #[test]
+    fn usage_stays_within_the_width_of_a_terminal() {
+        for command in Command::ALL {
+            let text = usage(command);
+            assert!(text.starts_with(&format!("Usage: {}", command.name())));
+            for line in text.lines() {
+                assert!(line.len() <= LINE_CHARS_MAX, "{}: {line}", command.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Whole command lines, and what they come to.
+
+use std::io;
+
+use jiff::tz::TimeZone;
+use model::amount::Bytes;
+use model::range::Range;
+use model::time::{TimeLimit, Timestamp};
+
+use super::*;
+use crate::option::job_options::{Exclusive, OpenMode};
+
+struct Desk {
+    root: bool,
+    zone: TimeZone,
+}
+
+impl Surroundings for Desk {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(1_800_000_000)
+    }
+    fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+    fn is_root(&self) -> bool {
+        self.root
+    }
+    fn user_id(&self, name: &str) -> Option<u32> {
+        (name == "bob").then_some(1002)
+    }
+    fn group_id(&self, name: &str) -> Option<u32> {
+        (name == "users").then_some(100)
+    }
+    fn read_file(&self, path: &str) -> io::Result<String> {
+        match path {
+            "/hosts" => Ok("n1 n[2-3]\nn7\n".to_owned()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+const HDR: &str = "#!/bin/sh\n#SBATCH -J hdr -t 9 --mem=100\n#SBATCH --ntasks=2\ntrue\n";
+
+fn with_caller<T>(
+    root: bool,
+    environment: &[(&str, &str)],
+    act: impl FnOnce(&Caller<'_>) -> T,
+) -> T {
+    let desk = Desk { root, zone: TimeZone::UTC };
+    let variable = |name: &str| {
+        environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    };
+    let load = |name: Option<&str>| match name {
+        Some("hdr.sh") => Ok(HDR.as_bytes().to_vec()),
+        Some("badline.sh") => Ok(b"#!/bin/sh\n\n#SBATCH -n x\n".to_vec()),
+        Some(name) => script::load(name),
+        None => Ok(b"#!/bin/sh\necho stdin\n".to_vec()),
+    };
+    act(&Caller { variable: &variable, surroundings: &desk, load: &load })
+}
+
+fn try_batch(
+    root: bool,
+    environment: &[(&str, &str)],
+    args: &[&str],
+) -> Result<Batch, OptionError> {
+    with_caller(root, environment, |caller| match batch(args, caller)? {
+        Invocation::Submission(batch) => Ok(batch),
+        Invocation::Question(question) => panic!("{question:?}"),
+    })
+}
+
+fn options(environment: &[(&str, &str)], args: &[&str]) -> JobOptions {
+    let mut batch =
+        try_batch(true, environment, args).unwrap_or_else(|error| panic!("{args:?}: {error}"));
+    assert_eq!(batch.components.len(), 1);
+    batch.components.remove(0)
+}
+
+#[path = "refusal_tests.rs"]
+mod refusals;
+
+#[test]
+fn command_line_before_environment_before_script() {
+    let environment = [("SBATCH_TIMELIMIT", "7"), ("SBATCH_PARTITION", "debug")];
+    let found = options(&environment, &["-n5", "hdr.sh"]);
+    assert_eq!(found.ntasks, Some(5));
+    assert_eq!(found.time, Some(TimeLimit::Minutes(7)));
+    assert_eq!(found.partitions, ["debug"]);
+    assert_eq!(found.job_name.as_deref(), Some("hdr"));
+    assert_eq!(found.mem, Some(Bytes(100 << 20)));
+}
+
+#[test]
+fn later_options_undo_earlier_ones_that_contradict_them() {
+    let wrapped = |args: &[&str]| options(&[], &[args, &["--wrap", "x"]].concat());
+    let shared = wrapped(&["--exclusive", "-s"]);
+    assert_eq!((shared.exclusive, shared.oversubscribe), (None, true));
+    let whole = wrapped(&["-s", "--exclusive=user"]);
+    assert_eq!((whole.exclusive, whole.oversubscribe), (Some(Exclusive::OtherUsers), false));
+    assert_eq!(wrapped(&["--requeue", "--no-requeue"]).requeue, Some(false));
+    assert!(!wrapped(&["--no-kill", "--no-kill=off"]).no_kill);
+}
+
+#[test]
+fn typed_values_reach_their_fields() {
+    let found = options(
+        &[],
+        &[
+            "-A",
+            "phys",
+            "-a",
+            "0-9%2",
+            "-b",
+            "now+1hour",
+            "-c2",
+            "-d",
+            "afterok:12",
+            "-N2-4",
+            "-n8",
+            "-p",
+            "a,b",
+            "-t",
+            "1-0",
+            "-w",
+            "n[1-2]",
+            "-x",
+            "n9",
+            "-G",
+            "h100:4",
+            "--gres=gpu:2",
+            "-B",
+            "2:*:1",
+            "--open-mode=append",
+            "--nice",
+            "-vv",
+            "--mem-bind=local",
+            "--network=ib0",
+            "--switches=1@5",
+            "--wrap",
+            "true",
+        ],
+    );
+    assert_eq!(found.account.as_deref(), Some("phys"));
+    assert_eq!(found.array.as_ref().and_then(|array| array.throttle), Some(2));
+    assert_eq!(found.begin, Some(Timestamp::from_secs(1_800_003_600)));
+    assert_eq!(found.cpus_per_task, Some(2));
+    assert_eq!(found.dependency.as_ref().map(|dependency| dependency.terms.len()), Some(1));
+    assert_eq!(found.nodes, Some(Range::between(2, 4)));
+    assert_eq!(found.partitions, ["a", "b"]);
+    assert_eq!(found.time, Some(TimeLimit::Minutes(1440)));
+    assert_eq!(found.nodelist, ["n1", "n2"]);
+    assert_eq!(found.exclude, ["n9"]);
+    assert_eq!((found.gpus[0].kind.as_deref(), found.gpus[0].count), (Some("h100"), 4));
+    assert_eq!((found.gres[0].kind.as_deref(), found.gres[0].count), (None, 2));
+    let levels = (found.sockets_per_node, found.cores_per_socket, found.threads_per_core);
+    assert_eq!(levels, (Some(2), None, Some(1)));
+    assert_eq!(found.open_mode, Some(OpenMode::Append));
+    assert_eq!((found.nice, found.verbose), (Some(100), 2));
+    assert_eq!(found.kept.get(&OptionKey::Network).map(String::as_str), Some("ib0"));
+    assert_eq!(options(&[], &["-F", "/hosts", "--wrap", "x"]).nodelist, ["n1", "n2", "n3", "n7"]);
+    assert_eq!(options(&[], &["-w", "/hosts", "--wrap", "x"]).nodelist.len(), 4);
+}
+
+/// No option is swallowed: with a right value each leaves a trace in the options.
+#[test]
+fn every_submission_option_changes_something() {
+    use crate::option::table::{self, Arg};
+    let right = |key| match key {
+        OptionKey::Dependency => "singleton",
+        OptionKey::KillOnInvalidDep => "yes",
+        OptionKey::MailType => "END",
+        OptionKey::Signal | OptionKey::KillCommand => "USR1",
+        OptionKey::Uid => "bob",
+        OptionKey::Gid => "users",
+        OptionKey::Begin | OptionKey::Deadline => "now",
+        OptionKey::Distribution => "block",
+        OptionKey::Exclusive => "user",
+        OptionKey::GpuBind => "closest",
+        OptionKey::GresFlags => "enforce-binding",
+        OptionKey::Gres => "gpu:1",
+        OptionKey::Hint => "multithread",
+        OptionKey::MemBind => "local",
+        OptionKey::CpuBind => "cores",
+        OptionKey::Nodefile => "/hosts",
+        OptionKey::OpenMode => "append",
+        OptionKey::Profile => "all",
+        OptionKey::Propagate => "ALL",
+        OptionKey::SendLibs => "yes",
+        OptionKey::NoKill => "set",
+        OptionKey::AccelBind => "g",
+        _ => "1",
+    };
+    let nothing = with_caller(true, &[], |caller| typed(Command::Srun, &[], &[], &[], caller));
+    let nothing = nothing.expect("nothing is right");
+    for command in [Command::Sbatch, Command::Srun, Command::Salloc] {
+        for spec in table::options(command) {
+            if matches!(spec.key, OptionKey::Help | OptionKey::Usage | OptionKey::Version) {
+                continue;
+            }
+            let arg = match spec.arg {
+                Arg::None => format!("--{}", spec.long),
+                _ => format!("--{}={}", spec.long, right(spec.key)),
+            };
+            let parsed = parse::parse(command, &[arg.as_str()]).expect("a right line");
+            let found =
+                with_caller(true, &[], |caller| typed(command, &[], &[], &parsed.values, caller))
+                    .unwrap_or_else(|error| panic!("{} {arg}: {error}", command.name()));
+            assert_ne!(found, nothing, "{} {arg}", command.name());
+        }
+    }
+}
+
+#[test]
+fn the_script_comes_from_wrap_a_file_or_standard_input() {
+    let wrapped = try_batch(true, &[], &["--wrap", "echo hi"]).expect("right");
+    assert_eq!(wrapped.script, script::wrap("echo hi"));
+    let file = try_batch(true, &[], &["-n2", "hdr.sh", "-n9", "b"]).expect("right");
+    assert_eq!(
+        (file.script_name.as_deref(), file.args.join(" ")),
+        (Some("hdr.sh"), "-n9 b".into())
+    );
+    assert_eq!(file.script, HDR.as_bytes());
+    let piped = try_batch(true, &[], &[]).expect("right");
+    assert_eq!((piped.script_name, piped.script), (None, b"#!/bin/sh\necho stdin\n".to_vec()));
+    let both = try_batch(true, &[], &["--wrap", "true", "hdr.sh"]).expect_err("one of them");
+    assert_eq!(
+        both.render(Command::Sbatch),
+        "sbatch: error: Script arguments not permitted with --wrap option\n"
+    );
+    assert_eq!(both.exit_code(Command::Sbatch), 1);
+}
+
+#[test]
+fn questions_are_answered_before_anything_is_read() {
+    let asked = with_caller(false, &[], |caller| batch(&["-V", "nosuch.sh"], caller));
+    assert_eq!(asked, Ok(Invocation::Question(Question::Version)));
+    let asked = with_caller(false, &[], |caller| launch(Command::Srun, &["--help"], caller));
+    assert_eq!(asked, Ok(Invocation::Question(Question::Help)));
+}
+
+#[test]
+fn components_of_srun_have_options_and_commands_of_their_own() {
+    let environment = [("SLURM_NTASKS", "3"), ("SLURM_LABELIO", "1")];
+    let args = ["-n1", "a", "x", ":", "-N2", "b"];
+    let found = with_caller(false, &environment, |caller| launch(Command::Srun, &args, caller));
+    let Ok(Invocation::Submission(Launch { components })) = found else { panic!("{found:?}") };
+    let shown: Vec<_> =
+        components.iter().map(|(options, run)| (options.ntasks, run.join(" "))).collect();
+    assert_eq!(shown, [(Some(1), "a x".to_owned()), (Some(3), "b".to_owned())]);
+    assert!(components.iter().all(|(options, _)| options.step.label));
+}

@@ -1,0 +1,389 @@
+//! The grammars of single option values that only Slurm's command line has. Each refusal is in Slurm's words.
+
+use model::amount::Bytes;
+use model::array::{ArraySpec, IndexSet};
+use model::constraint::Constraint;
+use model::dependency::Dependency;
+use model::gres::{self, GresCount};
+use model::hostlist;
+use model::range::Range;
+use model::time::{self, TimeLimit};
+
+use super::error::OptionError;
+use super::job_options::{
+    Distribution, Exclusive, Export, ExportVariable, GresFlag, LicenseCount, LocalDistribution,
+    MailEvent, NodeDistribution, OpenMode, PriorityOption, SignalOption, Switches,
+};
+use super::signal;
+
+/// What a job asks for with `--signal` and no time.
+const SIGNAL_SECS_DEFAULT: u32 = 60;
+const SIGNAL_SECS_MAX: u32 = 65_535;
+const NICE_MAX: i64 = 2_147_483_645;
+const NICE_DEFAULT: i32 = 100;
+/// Indices an array may have as far as the grammar goes; the server has a smaller limit of its own.
+const ARRAY_INDEX_MAX: u32 = u32::MAX - 2;
+const HET_COMPONENT_MAX: u32 = 127;
+const PRIORITY_END: u64 = 4_294_967_294;
+
+type Result<T> = std::result::Result<T, OptionError>;
+
+/// A whole number of at least `min`. `option` is as Slurm names it in the refusal.
+pub fn number_from(min: u32, text: &str, option: &str) -> Result<u32> {
+    let digits = text.trim_start();
+    digits
+        .strip_prefix('+')
+        .unwrap_or(digits)
+        .parse::<i32>()
+        .ok()
+        .and_then(|number| u32::try_from(number).ok())
+        .filter(|number| *number >= min)
+        .ok_or_else(|| OptionError::number(text, option))
+}
+
+/// `--mem`, `--tmp` and their kin.
+pub fn size(text: &str, option: &'static str) -> Result<Bytes> {
+    Bytes::parse_slurm(text).map_err(|_| OptionError::Specification(option))
+}
+
+/// `--time`: a limit, where zero is none.
+pub fn limit(text: &str, option: &'static str) -> Result<TimeLimit> {
+    time::parse_time_limit(text)
+        .map(TimeLimit::zero_is_unlimited)
+        .map_err(|_| OptionError::Specification(option))
+}
+
+/// `--nodes=min[-max]`, with `k` and `m` for 1024 and 1024².
+pub fn node_count(text: &str) -> Result<Range<u32>> {
+    let count = |text: &str| {
+        let (digits, factor) = match text.trim().char_indices().next_back() {
+            Some((at, 'k' | 'K')) => (&text.trim()[..at], 1 << 10),
+            Some((at, 'm' | 'M')) => (&text.trim()[..at], 1 << 20),
+            _ => (text.trim(), 1),
+        };
+        digits
+            .strip_prefix('+')
+            .unwrap_or(digits)
+            .parse::<u32>()
+            .ok()
+            .and_then(|number| number.checked_mul(factor))
+            .ok_or_else(|| OptionError::value(format!("\"{text}\" is not a valid node count")))
+    };
+    let (min, max) = match text.split_once('-') {
+        // `-4` asks for up to four.
+        Some(("", max)) => (1, count(max)?),
+        Some((min, max)) => (count(min)?, count(max)?),
+        None => (count(text)?, count(text)?),
+    };
+    if min == 0 {
+        return Err(OptionError::Refused("Node count specification invalid"));
+    }
+    if max < min {
+        let words = format!("Maximum node count {max} is less than minimum node count {min}");
+        return Err(OptionError::value(words));
+    }
+    Ok(Range::between(min, max))
+}
+
+/// A list of hosts, such as `node[1-3],gpu1`.
+pub fn hosts(text: &str) -> Result<Vec<String>> {
+    hostlist::expand(text).map_err(|_| OptionError::Refused("Invalid node name specified"))
+}
+
+/// `a,b`; empty parts are nothing.
+pub fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+const BAD_GRES: &str = "Invalid generic resource (gres) specification";
+
+/// `--gres`; `none` asks for nothing.
+pub fn gres(text: &str) -> Result<Vec<GresCount>> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(Vec::new());
+    }
+    gres::parse_request(text).map_err(|_| OptionError::failure(BAD_GRES))
+}
+
+/// `--gpus` and its kin.
+pub fn gpus(text: &str) -> Result<Vec<GresCount>> {
+    gres::parse_gpus(text).map_err(|_| OptionError::failure(BAD_GRES))
+}
+
+/// `name[:count]`, also with `=`.
+pub fn licenses(text: &str) -> Result<Vec<LicenseCount>> {
+    let refused = || OptionError::Refused("Invalid license specification");
+    list(text)
+        .into_iter()
+        .map(|part| {
+            let (name, count) = match part.rsplit_once([':', '=']) {
+                Some((name, count)) => (name, count.parse().map_err(|_| refused())?),
+                None => (part.as_str(), 1),
+            };
+            match (name, count) {
+                ("", _) | (_, 0) => Err(refused()),
+                _ => Ok(LicenseCount { name: name.to_owned(), count }),
+            }
+        })
+        .collect()
+}
+
+/// `[R][B]:signal[@seconds]`. Only a batch job has a script that can be meant by `B`.
+pub fn signal_option(text: &str, batch: bool) -> Result<SignalOption> {
+    let refused = || OptionError::Specification("signal");
+    let (flags, rest) = text.split_once(':').unwrap_or(("", text));
+    let mut option = SignalOption {
+        signal: 0,
+        before_secs: SIGNAL_SECS_DEFAULT,
+        batch_only: false,
+        for_reservation: false,
+    };
+    for flag in flags.chars() {
+        match flag.to_ascii_uppercase() {
+            'B' if batch => option.batch_only = true,
+            'R' => option.for_reservation = true,
+            _ => return Err(refused()),
+        }
+    }
+    let (name, secs) = match rest.split_once('@') {
+        Some((name, secs)) => (name, Some(secs)),
+        None => (rest, None),
+    };
+    option.signal = signal::number(name).ok_or_else(refused)?;
+    if let Some(secs) = secs {
+        option.before_secs =
+            secs.parse().ok().filter(|secs| *secs <= SIGNAL_SECS_MAX).ok_or_else(refused)?;
+    }
+    Ok(option)
+}
+
+/// `--nice[=value]`.
+pub fn nice(text: Option<&str>) -> Result<i32> {
+    let Some(text) = text else { return Ok(NICE_DEFAULT) };
+    let value: i64 = text.trim().parse().map_err(|_| OptionError::Specification("nice"))?;
+    if value.abs() > NICE_MAX {
+        let words = format!("Invalid --nice value, out of range (+/- {NICE_MAX})");
+        return Err(OptionError::value(words));
+    }
+    i32::try_from(value).map_err(|_| OptionError::Specification("nice"))
+}
+
+pub fn priority(text: &str) -> Result<PriorityOption> {
+    if text.eq_ignore_ascii_case("TOP") {
+        return Ok(PriorityOption::Top);
+    }
+    let value: i64 = text.trim().parse().map_err(|_| OptionError::Specification("priority"))?;
+    let Ok(value) = u64::try_from(value) else {
+        return Err(OptionError::value("Priority must be >= 0"));
+    };
+    match u32::try_from(value) {
+        Ok(small) if value < PRIORITY_END => Ok(PriorityOption::Value(small)),
+        _ => Err(OptionError::value(format!("Priority must be < {PRIORITY_END}"))),
+    }
+}
+
+/// `ALL`, `NONE`, `NIL`, or a list of names with or without values, to which `ALL` may be added.
+pub fn export(text: &str) -> Result<Export> {
+    match text.to_ascii_uppercase().as_str() {
+        "ALL" => return Ok(Export::All(Vec::new())),
+        "NONE" => return Ok(Export::None),
+        "NIL" => return Ok(Export::Nil),
+        _ => {}
+    }
+    let mut all = false;
+    let mut variables = Vec::new();
+    for part in split_outside_quotes(text) {
+        if part.eq_ignore_ascii_case("ALL") {
+            all = true;
+            continue;
+        }
+        let (name, value) = match part.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (part.as_str(), None),
+        };
+        if name.is_empty() {
+            return Err(OptionError::Specification("export"));
+        }
+        variables.push(ExportVariable { name: name.to_owned(), value });
+    }
+    Ok(if all { Export::All(variables) } else { Export::Only(variables) })
+}
+
+/// Splits at commas, but not inside `'…'` or `"…"`; the quotes go. Empty parts are nothing.
+fn split_outside_quotes(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut quote = None;
+    for c in text.chars() {
+        match c {
+            _ if quote == Some(c) => quote = None,
+            '"' | '\'' if quote.is_none() => quote = Some(c),
+            ',' if quote.is_none() => parts.push(String::new()),
+            _ => parts.last_mut().expect("there is a first part").push(c),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// `--exclusive[=user|mcs]`.
+pub fn exclusive(text: Option<&str>) -> Result<Exclusive> {
+    match text.unwrap_or_default().to_ascii_lowercase().as_str() {
+        "" | "exclusive" => Ok(Exclusive::AnyJob),
+        "user" => Ok(Exclusive::OtherUsers),
+        "mcs" => Ok(Exclusive::OtherLabels),
+        _ => Err(OptionError::Specification("exclusive")),
+    }
+}
+
+/// Slurm looks at the first letter only.
+pub fn open_mode(text: &str) -> Result<OpenMode> {
+    match text.chars().next() {
+        Some('a' | 'A') => Ok(OpenMode::Append),
+        Some('t' | 'T') => Ok(OpenMode::Truncate),
+        _ => Err(OptionError::Specification("open-mode")),
+    }
+}
+
+pub fn gres_flag(text: &str) -> Result<GresFlag> {
+    match text.to_ascii_lowercase().as_str() {
+        "enforce-binding" => Ok(GresFlag::EnforceBinding),
+        "disable-binding" => Ok(GresFlag::DisableBinding),
+        _ => Err(OptionError::Specification("gres-flags")),
+    }
+}
+
+/// `yes` or `no`.
+pub fn yes_or_no(text: &str, option: &'static str) -> Result<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(OptionError::Specification(option)),
+    }
+}
+
+/// `max[@wait]`.
+pub fn switches(text: &str) -> Result<Switches> {
+    let (count, wait) = match text.split_once('@') {
+        Some((count, wait)) => (count, Some(limit(wait, "switches")?)),
+        None => (text, None),
+    };
+    Ok(Switches { count: number_from(1, count, "--switches")?, wait })
+}
+
+const MAIL_EVENTS: &[(&str, MailEvent)] = &[
+    ("INVALID_DEPEND", MailEvent::InvalidDepend),
+    ("BEGIN", MailEvent::Begin),
+    ("END", MailEvent::End),
+    ("FAIL", MailEvent::Fail),
+    ("REQUEUE", MailEvent::Requeue),
+    ("STAGE_OUT", MailEvent::StageOut),
+    ("TIME_LIMIT", MailEvent::TimeLimit),
+    ("TIME_LIMIT_90", MailEvent::TimeLimit90),
+    ("TIME_LIMIT_80", MailEvent::TimeLimit80),
+    ("TIME_LIMIT_50", MailEvent::TimeLimit50),
+    ("ARRAY_TASKS", MailEvent::ArrayTasks),
+];
+/// How many of the events above are `ALL`.
+const MAIL_ALL: usize = 6;
+
+/// A list of events, sorted; `NONE` anywhere means none.
+pub fn mail_types(text: &str) -> Result<Vec<MailEvent>> {
+    let words = list(text);
+    if words.is_empty() {
+        return Err(OptionError::Specification("mail-type"));
+    }
+    let mut events = Vec::new();
+    for word in &words {
+        match MAIL_EVENTS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
+            Some((_, event)) => events.push(*event),
+            None if word.eq_ignore_ascii_case("ALL") => {
+                events.extend(MAIL_EVENTS[..MAIL_ALL].iter().map(|(_, event)| *event));
+            }
+            None if word.eq_ignore_ascii_case("NONE") => return Ok(Vec::new()),
+            None => return Err(OptionError::Specification("mail-type")),
+        }
+    }
+    events.sort();
+    events.dedup();
+    Ok(events)
+}
+
+/// `nodes[:sockets[:cores]][,Pack|NoPack]`, where `*` is the default of a level.
+pub fn distribution(text: &str) -> Result<Distribution> {
+    let refused = || OptionError::Specification("distribution");
+    let mut found = Distribution::default();
+    for part in text.to_ascii_lowercase().split(',') {
+        match part {
+            "pack" => found.pack = Some(true),
+            "nopack" => found.pack = Some(false),
+            levels => {
+                let levels: Vec<&str> = levels.split(':').collect();
+                if levels.len() > 3 {
+                    return Err(refused());
+                }
+                found.nodes = node_distribution(levels[0]).ok_or_else(refused)?;
+                found.sockets = local_distribution(levels.get(1)).ok_or_else(refused)?;
+                found.cores = local_distribution(levels.get(2)).ok_or_else(refused)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The outer `None` is a word that is none of these.
+fn node_distribution(word: &str) -> Option<Option<NodeDistribution>> {
+    match word {
+        "*" => Some(None),
+        "block" => Some(Some(NodeDistribution::Block)),
+        "cyclic" => Some(Some(NodeDistribution::Cyclic)),
+        "arbitrary" => Some(Some(NodeDistribution::Arbitrary)),
+        _ => {
+            let size = word.strip_prefix("plane=")?.parse().ok()?;
+            (size > 0).then_some(Some(NodeDistribution::Plane(size)))
+        }
+    }
+}
+
+fn local_distribution(word: Option<&&str>) -> Option<Option<LocalDistribution>> {
+    match word.copied() {
+        None | Some("*") => Some(None),
+        Some("block") => Some(Some(LocalDistribution::Block)),
+        Some("cyclic") => Some(Some(LocalDistribution::Cyclic)),
+        Some("fcyclic") => Some(Some(LocalDistribution::Fcyclic)),
+        Some(_) => None,
+    }
+}
+
+/// `--array`.
+pub fn array(text: &str) -> Result<ArraySpec> {
+    ArraySpec::parse(text, ARRAY_INDEX_MAX)
+        .map_err(|_| OptionError::Refused("Invalid job array specification"))
+}
+
+/// An empty text takes a dependency back.
+pub fn dependency(text: &str) -> Result<Option<Dependency>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Dependency::parse(text).map(Some).map_err(|_| OptionError::Refused("Job dependency problem"))
+}
+
+/// `--constraint` and `--prefer`; an empty text takes it back.
+pub fn constraint(text: &str) -> Result<Option<Constraint>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Constraint::parse(text)
+        .map(Some)
+        .map_err(|_| OptionError::Refused("Invalid feature specification"))
+}
+
+/// `--het-group`: the components to run on.
+pub fn het_group(text: &str) -> Result<IndexSet> {
+    IndexSet::parse(text, HET_COMPONENT_MAX)
+        .map_err(|_| OptionError::failure(format!("Invalid --het-group value: {text}")))
+}
+
+#[cfg(test)]
+#[path = "value_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! The parts of a node that more than one command shows, in Slurm's notation.
+
+use super::job_text;
+use model::allocation::GresShare;
+use model::array::IndexSet;
+use model::gres::{DeclaredGres, GresCount};
+use model::node::NodeConfig;
+use model::tres::{Tres, TresKind};
+use wire::view::NodeView;
+
+/// `gpu:h100:8,fpga:1`; `(null)` for none.
+pub fn gres(config: &NodeConfig) -> String {
+    let one = |gres: &model::node::NodeGres| {
+        let count = GresCount::new(&gres.name, gres.kind.as_deref(), gres.count);
+        let sockets = sockets(config, gres);
+        DeclaredGres { gres: count, no_consume: false, sockets }.to_string()
+    };
+    or_null(config.gres.iter().map(one).collect())
+}
+
+/// The sockets that a line of GRES hangs on, where its cores were said and are not all there are.
+fn sockets(config: &NodeConfig, gres: &model::node::NodeGres) -> Option<IndexSet> {
+    let cores = gres.cores.as_ref()?;
+    let per_socket = (config.cores_per_socket * config.threads_per_core).max(1);
+    let sockets: IndexSet = cores.iter().map(|cpu| cpu / per_socket).collect();
+    (!sockets.is_empty()).then_some(sockets)
+}
+
+/// `gpu:h100:2(IDX:0-1)`: one entry for each line of the node's GRES, also for what is free.
+pub fn gres_used(node: &NodeView) -> String {
+    let one = |(at, gres): (usize, &model::node::NodeGres)| {
+        let none = GresShare {
+            name: gres.name.clone(),
+            kind: gres.kind.clone(),
+            count: 0,
+            indices: Vec::new(),
+        };
+        let used = node.gres_used.get(at).unwrap_or(&none);
+        job_text::gres_share(used, true)
+    };
+    or_null(node.config.gres.iter().enumerate().map(one).collect())
+}
+
+fn or_null(parts: Vec<String>) -> String {
+    if parts.is_empty() { crate::words::NULL.to_owned() } else { parts.join(",") }
+}
+
+/// What the node has: `cpu=32,mem=125G,billing=32,gres/gpu=8`.
+pub fn configured_tres(config: &NodeConfig) -> Tres {
+    let mut tres = Tres::new();
+    tres.set(TresKind::Cpu, u64::from(config.cpus));
+    tres.set(TresKind::Mem, config.memory.mib_floor());
+    tres.set(TresKind::Billing, u64::from(config.cpus));
+    for gres in &config.gres {
+        tres.add(TresKind::gres(&gres.name, None), gres.count);
+    }
+    tres
+}
+
+/// What of it is granted: `cpu=4,mem=8G,gres/gpu=2`; empty for an idle node.
+pub fn allocated_tres(node: &NodeView) -> Tres {
+    let mut tres = Tres::new();
+    if node.cpus_allocated == 0 {
+        return tres;
+    }
+    tres.set(TresKind::Cpu, u64::from(node.cpus_allocated));
+    if node.memory_allocated.0 > 0 {
+        tres.set(TresKind::Mem, node.memory_allocated.mib());
+    }
+    for used in node.gres_used.iter().filter(|used| used.count > 0) {
+        tres.add(TresKind::gres(&used.name, None), used.count);
+    }
+    tres
+}
+
+/// Load average with two decimals.
+pub fn cpu_load(node: &NodeView) -> String {
+    format!("{}.{:02}", node.facts.cpu_load / 100, node.facts.cpu_load % 100)
+}
+
+pub fn address(node: &NodeView) -> &str {
+    first_said([&node.config.address, &node.facts.address, &node.config.name])
+}
+
+pub fn hostname(node: &NodeView) -> &str {
+    first_said([&node.config.hostname, &node.facts.hostname, &node.config.name])
+}
+
+fn first_said<const N: usize>(candidates: [&str; N]) -> &str {
+    candidates.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// Features with commas; `(null)` for none.
+pub fn features(config: &NodeConfig) -> String {
+    or_null(config.features.clone())
+}
+
+/// Whose CPUs: allocated, idle, other, total. What is free on a node that takes no jobs is `other`.
+pub fn cpu_counts(node: &NodeView) -> [u32; 4] {
+    let total = node.config.usable_cpus().len();
+    let allocated = node.cpus_allocated.min(total);
+    let free = total - allocated;
+    if crate::words::node::NodeState::of(node).is_available() {
+        [allocated, free, 0, total]
+    } else {
+        [allocated, 0, free, total]
+    }
+}

@@ -1,0 +1,217 @@
+//! `sacctmgr show`: accounts, users, associations, qualities of service, and what is counted.
+
+use super::field_table::{self, Chosen, Layout, NamedColumn, Table};
+use super::sacctmgr_fields::{
+    ACCOUNT, ACCOUNT_USUAL, CLUSTER, ClusterRow, Field, MEMBER, Member, QOS, QOS_USUAL, TRES,
+    TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
+};
+use model::account::{Account, Association, Qos};
+use model::hostlist::compare_names;
+use std::collections::BTreeSet;
+use std::io;
+use wire::view::AccountsView;
+
+const USER_USUAL: &[&str] = &["User", "DefaultAccount", "AdminLevel"];
+#[rustfmt::skip]
+const USER_WITH_ASSOCIATIONS: &[&str] = &[
+    "User", "DefaultAccount", "AdminLevel", "Cluster", "Account", "Partition", "Share", "Priority", "MaxJobs",
+    "MaxNodes", "MaxCPUs", "MaxSubmitJobs", "MaxWall", "MaxCPUMins", "QOS", "DefaultQOS",
+];
+#[rustfmt::skip]
+const ASSOCIATION_USUAL: &[&str] = &[
+    "Cluster", "Account", "User", "Partition", "Share", "Priority", "GrpJobs", "GrpTRES", "GrpSubmitJobs",
+    "GrpWall", "GrpTRESMins", "MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxSubmitJobs", "MaxWall", "MaxTRESMins",
+    "QOS", "DefaultQOS", "GrpTRESRunMins",
+];
+
+/// What is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entity {
+    Qos,
+    Account,
+    User,
+    Association,
+    Tres,
+    Cluster,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const ENTITIES: &[(&str, Entity)] = &[
+    ("qos", Entity::Qos),
+    ("account", Entity::Account),
+    ("user", Entity::User),
+    ("association", Entity::Association),
+    ("tres", Entity::Tres),
+    ("cluster", Entity::Cluster),
+];
+
+impl Entity {
+    /// By its name, a plural, or the beginning of it (`assoc`).
+    pub fn parse(word: &str) -> Option<Self> {
+        let word = word.to_ascii_lowercase();
+        let of = |name: &str| {
+            name == word
+                || format!("{name}s") == word
+                || (word.len() > 2 && name.starts_with(&word))
+        };
+        ENTITIES.iter().find(|(name, _)| of(name)).map(|(_, entity)| *entity)
+    }
+}
+
+/// What the command line says.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// `format=Name,MaxTRESPU%20`
+    pub format: Option<String>,
+    pub no_header: bool,
+    pub layout: Layout,
+    /// `-s`: with each user, its associations.
+    pub associations: bool,
+    /// Only these; empty: all.
+    pub names: Vec<String>,
+}
+
+/// Where the server is, for `show cluster`.
+#[derive(Debug, Clone, Default)]
+pub struct ControlAddress {
+    pub host: String,
+    pub port: u16,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SacctmgrError {
+    #[error("Unknown field '{0}'")]
+    UnknownField(String),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Prints the table of an entity. `gres` are the names that the cluster counts beside the usual resources.
+pub fn show(
+    out: &mut impl io::Write,
+    entity: Entity,
+    view: &AccountsView,
+    gres: &[String],
+    control: &ControlAddress,
+    options: &Options,
+) -> Result<(), SacctmgrError> {
+    let wanted = |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
+    let mut text = String::new();
+    match entity {
+        Entity::Qos => {
+            let rows: Vec<Qos> = view.qos.iter().filter(|q| wanted(&q.name)).cloned().collect();
+            push(&mut text, QOS, first_names(QOS, QOS_USUAL), options, &rows)?;
+        }
+        Entity::Account => {
+            let mut rows: Vec<Account> =
+                view.accounts.iter().filter(|a| wanted(&a.name)).cloned().collect();
+            rows.sort_by(|a, b| a.name.cmp(&b.name));
+            push(&mut text, ACCOUNT, first_names(ACCOUNT, ACCOUNT_USUAL), options, &rows)?;
+        }
+        Entity::User => {
+            let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_USUAL };
+            let mut rows = users(view, options.associations);
+            rows.retain(|member| wanted(member.user()));
+            push(&mut text, MEMBER, names.to_vec(), options, &rows)?;
+        }
+        Entity::Association => {
+            let mut rows = associations(view);
+            rows.retain(|m| wanted(&m.association.account) || wanted(m.user()));
+            push(&mut text, MEMBER, ASSOCIATION_USUAL.to_vec(), options, &rows)?;
+        }
+        Entity::Tres => {
+            push(&mut text, TRES, first_names(TRES, TRES.len()), options, &tres_rows(gres))?;
+        }
+        Entity::Cluster => {
+            let ControlAddress { host, port } = control.clone();
+            let rows = [ClusterRow { name: view.cluster.clone(), host, port }];
+            push(&mut text, CLUSTER, first_names(CLUSTER, CLUSTER.len()), options, &rows)?;
+        }
+    }
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+fn first_names<T>(fields: &'static [Field<T>], count: usize) -> Vec<&'static str> {
+    fields.iter().take(count).map(NamedColumn::name).collect()
+}
+
+fn push<T>(
+    text: &mut String,
+    fields: &'static [Field<T>],
+    usual: Vec<&str>,
+    options: &Options,
+    rows: &[T],
+) -> Result<(), SacctmgrError> {
+    let columns: Vec<Chosen<Field<T>>> = match &options.format {
+        Some(format) => field_table::parse(fields, format)
+            .map_err(|unknown| SacctmgrError::UnknownField(unknown.0))?,
+        None => field_table::usual(fields, &usual),
+    };
+    let table = Table { columns: &columns, layout: &options.layout };
+    if !options.no_header {
+        table.push_header(text);
+    }
+    for row in rows {
+        table.push_line(text, |field, cell| (field.render)(row, cell));
+    }
+    Ok(())
+}
+
+/// Each user once, or once for each association.
+fn users(view: &AccountsView, each_association: bool) -> Vec<Member> {
+    let mut members: Vec<Member> = view
+        .associations
+        .iter()
+        .filter(|association| association.user.is_some())
+        .map(|association| Member::of(view, association))
+        .collect();
+    members.sort_by(|a, b| compare_names(a.user(), b.user()));
+    if !each_association {
+        members.dedup_by(|a, b| a.user() == b.user());
+    }
+    members
+}
+
+/// Every account before its users, and before the accounts below it.
+fn associations(view: &AccountsView) -> Vec<Member> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut stack: Vec<&str> = children(view, None);
+    while let Some(account) = stack.pop() {
+        if seen.insert(account) {
+            order.push(account);
+            stack.extend(children(view, Some(account)));
+        }
+    }
+    let place = |account: &str| order.iter().position(|name| *name == account);
+    let mut rows: Vec<&Association> = view.associations.iter().collect();
+    rows.sort_by_key(|a| (place(&a.account).unwrap_or(usize::MAX), a.user.clone()));
+    rows.into_iter().map(|association| Member::of(view, association)).collect()
+}
+
+/// The accounts under `parent`, last in the alphabet first: they are taken from the end.
+fn children<'a>(view: &'a AccountsView, parent: Option<&str>) -> Vec<&'a str> {
+    let below = view.accounts.iter().filter(|a| a.parent.as_deref() == parent);
+    let mut names: Vec<&str> = below.map(|a| a.name.as_str()).collect();
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    names
+}
+
+fn tres_rows(gres: &[String]) -> Vec<TresRow> {
+    let always = TRES_ALWAYS.iter().zip(1..).map(|((kind, name), id)| TresRow {
+        kind,
+        name: (*name).to_owned(),
+        id,
+    });
+    let generic = gres.iter().zip(TRES_GRES_FIRST..).map(|(name, id)| TresRow {
+        kind: "gres",
+        name: name.clone(),
+        id,
+    });
+    always.chain(generic).collect()
+}
+
+#[cfg(test)]
+#[path = "sacctmgr_tests.rs"]
+mod tests;

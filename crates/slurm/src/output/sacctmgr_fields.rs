@@ -1,0 +1,275 @@
+//! The columns of `sacctmgr show`, one table for each kind of thing.
+
+use super::field_table::NamedColumn;
+use super::job_text::push;
+use model::account::{Account, Association, Qos};
+use model::principal::Role;
+use model::time::{TimeLimit, format_elapsed_full, format_limit_full};
+use model::tres::{Tres, TresKind};
+use std::fmt::Write;
+use wire::view::AccountsView;
+
+/// A column over things of type `T`.
+pub struct Field<T: 'static> {
+    name: &'static str,
+    header: &'static str,
+    width: i16,
+    pub render: fn(&T, &mut String),
+}
+
+impl<T: 'static> NamedColumn for Field<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn header(&self) -> &'static str {
+        self.header
+    }
+    fn width(&self) -> i16 {
+        self.width
+    }
+}
+
+const fn field<T>(
+    name: &'static str,
+    header: &'static str,
+    width: i16,
+    render: fn(&T, &mut String),
+) -> Field<T> {
+    Field { name, header, width, render }
+}
+
+/// A setting that Slurm has and Sluice has not: always empty.
+const fn without<T>(name: &'static str, header: &'static str, width: i16) -> Field<T> {
+    Field { name, header, width, render: |_, _| {} }
+}
+
+fn count(cell: &mut String, value: Option<u32>) {
+    if let Some(value) = value {
+        push!(cell, "{value}");
+    }
+}
+
+fn wall(cell: &mut String, value: Option<TimeLimit>) {
+    if let Some(value) = value {
+        cell.push_str(&format_limit_full(value));
+    }
+}
+
+fn tres(cell: &mut String, value: &Tres) {
+    push!(cell, "{value}");
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+pub static QOS: &[Field<Qos>] = &[
+    field("Name", "Name", 10, |q, c| c.push_str(&q.name)),
+    field("Priority", "Priority", 10, |q, c| push!(c, "{}", q.priority)),
+    field("GraceTime", "GraceTime", 10, |q, c| c.push_str(&format_elapsed_full(u64::from(q.grace_time_s)))),
+    field("Preempt", "Preempt", 10, |q, c| c.push_str(&q.preempt.join(","))),
+    without("PreemptExemptTime", "PreemptExemptTime", 19),
+    field("PreemptMode", "PreemptMode", 11, |q, c| c.push_str(&q.preempt_mode.as_deref().unwrap_or("cluster").to_ascii_lowercase())),
+    field("Flags", "Flags", 40, |q, c| c.push_str(&q.flags.join(","))),
+    without("UsageThreshold", "UsageThres", 10),
+    field("UsageFactor", "UsageFactor", 11, |_, c| c.push_str("1.000000")),
+    field("GrpTRES", "GrpTRES", 13, |q, c| tres(c, &q.group_tres)),
+    without("GrpTRESMins", "GrpTRESMins", 13),
+    without("GrpTRESRunMins", "GrpTRESRunMin", 13),
+    without("GrpJobs", "GrpJobs", 7),
+    without("GrpSubmitJobs", "GrpSubmit", 9),
+    without("GrpWall", "GrpWall", 11),
+    field("MaxTRES", "MaxTRES", 13, |q, c| tres(c, &q.max_tres_per_job)),
+    without("MaxTRESPerNode", "MaxTRESPerNode", 14),
+    without("MaxTRESMins", "MaxTRESMins", 13),
+    field("MaxWall", "MaxWall", 11, |q, c| wall(c, q.max_wall)),
+    field("MaxTRESPU", "MaxTRESPU", 13, |q, c| tres(c, &q.max_tres_per_user)),
+    field("MaxJobsPU", "MaxJobsPU", 9, |q, c| count(c, q.max_jobs_per_user)),
+    field("MaxSubmitJobsPU", "MaxSubmitPU", 11, |q, c| count(c, q.max_submit_per_user)),
+    field("MaxTRESPA", "MaxTRESPA", 13, |q, c| tres(c, &q.max_tres_per_account)),
+    without("MaxJobsPA", "MaxJobsPA", 9),
+    without("MaxSubmitJobsPA", "MaxSubmitPA", 11),
+    without("MinTRES", "MinTRES", 13),
+    // Other names of the same, and what the usual listing leaves out.
+    field("MaxTRESPerUser", "MaxTRESPU", 13, |q, c| tres(c, &q.max_tres_per_user)),
+    field("MaxTRESPerJob", "MaxTRES", 13, |q, c| tres(c, &q.max_tres_per_job)),
+    field("MaxTRESPerAccount", "MaxTRESPA", 13, |q, c| tres(c, &q.max_tres_per_account)),
+    field("MaxJobsPerUser", "MaxJobsPU", 9, |q, c| count(c, q.max_jobs_per_user)),
+    field("MaxSubmitJobsPerUser", "MaxSubmitPU", 11, |q, c| count(c, q.max_submit_per_user)),
+    field("Description", "Descr", 20, |q, c| c.push_str(&q.description)),
+];
+
+/// How many of [`QOS`] the usual listing shows.
+pub const QOS_USUAL: usize = 26;
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+pub static ACCOUNT: &[Field<Account>] = &[
+    field("Account", "Account", 10, |a, c| c.push_str(&a.name)),
+    field("Description", "Descr", 20, |a, c| c.push_str(&a.description)),
+    field("Organization", "Org", 20, |a, c| c.push_str(&a.organization)),
+    field("ParentName", "Par Name", 10, |a, c| c.push_str(a.parent.as_deref().unwrap_or(""))),
+];
+
+pub const ACCOUNT_USUAL: usize = 3;
+
+/// An association with what its account, its user and its cluster add to it.
+pub struct Member {
+    pub association: Association,
+    pub cluster: String,
+    pub default_account: String,
+    pub admin: &'static str,
+    pub qos: String,
+    pub parent: String,
+}
+
+impl Member {
+    pub fn of(view: &AccountsView, association: &Association) -> Self {
+        Self {
+            cluster: view.cluster.clone(),
+            default_account: default_account(view, association).to_owned(),
+            admin: admin(view, association.user.as_deref().unwrap_or_default()),
+            qos: qos(view, association),
+            parent: match association.user {
+                Some(_) => String::new(),
+                None => parent(view, &association.account).unwrap_or_default().to_owned(),
+            },
+            association: association.clone(),
+        }
+    }
+
+    pub fn user(&self) -> &str {
+        self.association.user.as_deref().unwrap_or_default()
+    }
+
+    fn max(&self, kind: &TresKind) -> Option<u32> {
+        let amount = self.association.limits.max_tres_per_job.get(kind)?;
+        u32::try_from(amount).ok()
+    }
+}
+
+fn default_account<'a>(view: &'a AccountsView, association: &Association) -> &'a str {
+    let of_user = || view.associations.iter().filter(|a| a.user == association.user);
+    let default = of_user().find(|a| a.default).or_else(|| of_user().next());
+    default.map_or("", |association| &association.account)
+}
+
+fn admin(view: &AccountsView, user: &str) -> &'static str {
+    match view.roles.get(user) {
+        Some(Role::Admin) => "Administrator",
+        Some(Role::Operator) => "Operator",
+        _ if user == "root" => "Administrator",
+        _ => "None",
+    }
+}
+
+fn parent<'a>(view: &'a AccountsView, account: &str) -> Option<&'a str> {
+    let of_name = view.accounts.iter().find(|a| a.name == account);
+    of_name.and_then(|account| account.parent.as_deref())
+}
+
+/// Its own QOS, or those of the nearest account above that names any.
+fn qos(view: &AccountsView, association: &Association) -> String {
+    let mut association = association;
+    // An account is at most as deep as there are accounts.
+    for _ in 0..=view.accounts.len() {
+        if !association.qos.is_empty() {
+            return association.qos.join(",");
+        }
+        let above = match &association.user {
+            Some(_) => Some(association.account.as_str()),
+            None => parent(view, &association.account),
+        };
+        let of_account = |a: &&Association| a.user.is_none() && Some(a.account.as_str()) == above;
+        match view.associations.iter().find(of_account) {
+            Some(found) => association = found,
+            None => break,
+        }
+    }
+    model::account::NORMAL_QOS.to_owned()
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+pub static MEMBER: &[Field<Member>] = &[
+    field("User", "User", 10, |m, c| c.push_str(m.user())),
+    field("DefaultAccount", "Def Acct", 10, |m, c| c.push_str(&m.default_account)),
+    field("AdminLevel", "Admin", 9, |m, c| c.push_str(m.admin)),
+    field("Cluster", "Cluster", 10, |m, c| c.push_str(&m.cluster)),
+    field("Account", "Account", 10, |m, c| c.push_str(&m.association.account)),
+    field("Partition", "Partition", 10, |m, c| c.push_str(m.association.partition.as_deref().unwrap_or(""))),
+    field("Share", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),
+    field("Fairshare", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),
+    without("Priority", "Priority", 10),
+    without("GrpJobs", "GrpJobs", 7),
+    field("GrpTRES", "GrpTRES", 13, |m, c| tres(c, &m.association.limits.group_tres)),
+    without("GrpSubmitJobs", "GrpSubmit", 9),
+    without("GrpWall", "GrpWall", 11),
+    without("GrpTRESMins", "GrpTRESMins", 13),
+    field("MaxJobs", "MaxJobs", 7, |m, c| count(c, m.association.limits.max_jobs)),
+    field("MaxTRES", "MaxTRES", 13, |m, c| tres(c, &m.association.limits.max_tres_per_job)),
+    field("MaxTRESPerJob", "MaxTRES", 13, |m, c| tres(c, &m.association.limits.max_tres_per_job)),
+    without("MaxTRESPerNode", "MaxTRESPerNode", 14),
+    field("MaxNodes", "MaxNodes", 8, |m, c| count(c, m.max(&TresKind::Node))),
+    field("MaxCPUs", "MaxCPUs", 8, |m, c| count(c, m.max(&TresKind::Cpu))),
+    field("MaxSubmitJobs", "MaxSubmit", 9, |m, c| count(c, m.association.limits.max_submit)),
+    field("MaxWall", "MaxWall", 11, |m, c| wall(c, m.association.limits.max_wall)),
+    without("MaxCPUMins", "MaxCPUMins", 11),
+    without("MaxTRESMins", "MaxTRESMins", 13),
+    field("QOS", "QOS", 20, |m, c| c.push_str(&m.qos)),
+    field("DefaultQOS", "Def QOS", 9, |m, c| c.push_str(m.association.default_qos.as_deref().unwrap_or(""))),
+    without("GrpTRESRunMins", "GrpTRESRunMin", 13),
+    field("ParentName", "Par Name", 10, |m, c| c.push_str(&m.parent)),
+];
+
+/// What is counted, with Slurm's numbers for it.
+pub struct TresRow {
+    pub kind: &'static str,
+    pub name: String,
+    pub id: u32,
+}
+
+pub static TRES: &[Field<TresRow>] = &[
+    field("Type", "Type", 8, |t, c| c.push_str(t.kind)),
+    field("Name", "Name", 15, |t, c| c.push_str(&t.name)),
+    field("ID", "ID", 6, |t, c| push!(c, "{}", t.id)),
+];
+
+/// The resources that every cluster counts.
+pub const TRES_ALWAYS: [(&str, &str); 8] = [
+    ("cpu", ""),
+    ("mem", ""),
+    ("energy", ""),
+    ("node", ""),
+    ("billing", ""),
+    ("fs", "disk"),
+    ("vmem", ""),
+    ("pages", ""),
+];
+
+/// The number of the first generic resource; the rest count on from it.
+pub const TRES_GRES_FIRST: u32 = 1001;
+
+/// The one cluster that there is.
+pub struct ClusterRow {
+    pub name: String,
+    pub host: String,
+    pub port: u16,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+pub static CLUSTER: &[Field<ClusterRow>] = &[
+    field("Cluster", "Cluster", 10, |r, c| c.push_str(&r.name)),
+    field("ControlHost", "ControlHost", 15, |r, c| c.push_str(&r.host)),
+    field("ControlPort", "ControlPort", 12, |r, c| push!(c, "{}", r.port)),
+    field("RPC", "RPC", 5, |_, c| c.push_str("9728")),
+    field("Share", "Share", 9, |_, c| c.push('1')),
+    without("GrpJobs", "GrpJobs", 7),
+    without("GrpTRES", "GrpTRES", 13),
+    without("GrpSubmitJobs", "GrpSubmit", 9),
+    without("MaxJobs", "MaxJobs", 7),
+    without("MaxTRES", "MaxTRES", 13),
+    without("MaxSubmitJobs", "MaxSubmit", 9),
+    without("MaxWall", "MaxWall", 11),
+    field("QOS", "QOS", 20, |_, c| c.push_str(model::account::NORMAL_QOS)),
+    without("DefaultQOS", "Def QOS", 9),
+];

@@ -1,0 +1,110 @@
+//! `scontrol show partition`.
+
+use super::Options;
+use super::record::Record;
+use crate::output::node_text;
+use crate::words::partition as words;
+use model::hostlist;
+use model::partition::{DefaultMemory, Partition};
+use model::time::{TimeLimit, format_limit_full};
+use model::tres::{Tres, TresKind};
+use wire::view::ClusterView;
+
+pub fn push(out: &mut String, partition: &Partition, cluster: &ClusterView, options: Options) {
+    let mut record = Record::new(out, options.oneliner);
+    push_access(&mut record, partition);
+    push_limits(&mut record, partition);
+    push_resources(&mut record, partition, cluster);
+    record.end();
+}
+
+fn yes_no(set: bool) -> &'static str {
+    if set { "YES" } else { "NO" }
+}
+
+fn or_unlimited(count: Option<u32>) -> String {
+    count.map_or_else(|| "UNLIMITED".to_owned(), |count| count.to_string())
+}
+
+fn push_access(record: &mut Record<'_>, partition: &Partition) {
+    record.line(format!("PartitionName={}", partition.name));
+    record.line(format!(
+        "{} {} {}",
+        words::access("Groups", &partition.allow_groups),
+        words::access("Accounts", &partition.allow_accounts),
+        words::access("Qos", &partition.allow_qos)
+    ));
+    record.line(format!(
+        "AllocNodes=ALL Default={} QoS={}",
+        yes_no(partition.default),
+        partition.qos.as_deref().unwrap_or("N/A")
+    ));
+    record.line(format!(
+        "DefaultTime={} DisableRootJobs={} ExclusiveUser={} GraceTime={} Hidden={}",
+        partition.default_time.map_or_else(|| "NONE".to_owned(), format_limit_full),
+        yes_no(partition.disable_root_jobs),
+        yes_no(partition.exclusive_user),
+        partition.grace_time_s,
+        yes_no(partition.hidden)
+    ));
+}
+
+fn push_limits(record: &mut Record<'_>, partition: &Partition) {
+    record.line(format!(
+        "MaxNodes={} MaxTime={} MinNodes={} LLN={} MaxCPUsPerNode={}",
+        or_unlimited(partition.max_nodes),
+        format_limit_full(partition.max_time),
+        partition.min_nodes,
+        yes_no(partition.least_loaded),
+        or_unlimited(partition.max_cpus_per_node)
+    ));
+    record.line(format!("Nodes={}", hostlist::compress(&partition.nodes)));
+    record.line(format!(
+        "PriorityJobFactor={} PriorityTier={} RootOnly={} ReqResv={} OverSubscribe={}",
+        partition.priority_job_factor,
+        partition.priority_tier,
+        yes_no(partition.root_only),
+        yes_no(partition.require_reservation),
+        words::over_subscribe(partition.over_subscribe)
+    ));
+    let over_time = match partition.over_time_limit {
+        None => "NONE".to_owned(),
+        Some(TimeLimit::Minutes(minutes)) => minutes.to_string(),
+        Some(TimeLimit::Unlimited) => "UNLIMITED".to_owned(),
+    };
+    let preempt = partition.preempt_mode.as_deref().unwrap_or("OFF");
+    record.line(format!("OverTimeLimit={over_time} PreemptMode={preempt}"));
+}
+
+fn push_resources(record: &mut Record<'_>, partition: &Partition, cluster: &ClusterView) {
+    let mut tres = Tres::new();
+    let mut nodes = 0u64;
+    let members = cluster.nodes.iter().filter(|node| partition.nodes.contains(&node.config.name));
+    for node in members {
+        tres.merge(&node_text::configured_tres(&node.config));
+        nodes += 1;
+    }
+    tres.set(TresKind::Node, nodes);
+    record.line(format!(
+        "State={} TotalCPUs={} TotalNodes={nodes} SelectTypeParameters=NONE",
+        words::long(partition.state),
+        tres.amount(&TresKind::Cpu)
+    ));
+    record.line("JobDefaults=(null)");
+    record.line(format!(
+        "{} {}",
+        memory("Def", partition.default_memory),
+        memory("Max", partition.max_memory)
+    ));
+    record.line(format!("TRES={tres}"));
+}
+
+/// `DefMemPerCPU=1000`; a partition that says nothing has no limit per node.
+fn memory(what: &str, value: Option<DefaultMemory>) -> String {
+    match value {
+        None => format!("{what}MemPerNode=UNLIMITED"),
+        Some(DefaultMemory::PerNode(each)) => format!("{what}MemPerNode={}", each.mib()),
+        Some(DefaultMemory::PerCpu(each)) => format!("{what}MemPerCPU={}", each.mib()),
+        Some(DefaultMemory::PerGpu(each)) => format!("{what}MemPerGPU={}", each.mib()),
+    }
+}

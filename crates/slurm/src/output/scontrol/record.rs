@@ -1,0 +1,35 @@
+//! One record of `scontrol show`: lines that begin with three spaces, or all on one line.
+
+/// A record being written. It ends with an empty line, or with the line on which all of it stands.
+pub struct Record<'a> {
+    out: &'a mut String,
+    oneliner: bool,
+    begun: bool,
+}
+
+impl<'a> Record<'a> {
+    pub fn new(out: &'a mut String, oneliner: bool) -> Self {
+        Self { out, oneliner, begun: false }
+    }
+
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        self.put("\n   ", text.as_ref());
+    }
+
+    /// A line that belongs to the one before.
+    pub fn detail(&mut self, text: impl AsRef<str>) {
+        self.put("\n     ", text.as_ref());
+    }
+
+    fn put(&mut self, lead: &str, text: &str) {
+        if self.begun {
+            self.out.push_str(if self.oneliner { " " } else { lead });
+        }
+        self.begun = true;
+        self.out.push_str(text);
+    }
+
+    pub fn end(self) {
+        self.out.push_str(if self.oneliner { "\n" } else { "\n\n" });
+    }
+}

@@ -1,0 +1,265 @@
+//! From the options of `sbatch`, `srun` and `salloc` to what the server is asked: Slurm's rules for what was left unsaid.
+//!
+//! Nothing here looks at the machine: who calls, from where and with which environment comes in with the [`Submitter`].
+
+pub mod resources;
+pub mod step;
+
+use crate::environment::Environment;
+use crate::environment::export::{Login, exported};
+use crate::option::invocation::Batch;
+use crate::option::job_options::{Export, MailEvent, OpenMode, PriorityOption};
+use crate::option::{Command, JobOptions, OptionError};
+use model::principal::Principal;
+use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
+use model::time::Timestamp;
+use wire::client::Submission;
+
+/// A job's name where there is nothing to name it after.
+const NAME_OF_STDIN: &str = "sbatch";
+const NAME_OF_WRAP: &str = "wrap";
+const NAME_OF_SHELL: &str = "interactive";
+
+/// By these variables a job finds the cluster again, whatever `--export` says.
+const CLUSTER_PREFIX: &str = "SLUICE_";
+
+/// `--priority=TOP`: before every priority that can be said in numbers.
+const PRIORITY_TOP: u64 = 4_294_967_293;
+
+/// Who submits, from where, with what around.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitter {
+    pub command: Command,
+    /// The command and its arguments as they were typed.
+    pub words: Vec<String>,
+    pub owner: Principal,
+    /// Where the command was called.
+    pub work_dir: String,
+    pub host: String,
+    pub session: u32,
+    pub umask: u32,
+    /// Soft limits, by names such as `NOFILE`.
+    pub rlimits: Vec<(String, u64)>,
+    pub variables: Vec<(String, String)>,
+    /// Needed only where [`wants_login`] says so.
+    pub login: LoginUser,
+    pub now: Timestamp,
+}
+
+/// Whose login stands in for an environment that does not go along.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoginUser {
+    pub name: String,
+    pub home: String,
+    pub shell: String,
+}
+
+/// What is sent, and what the user is told besides.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub submission: Submission,
+    /// Lines for standard error, without the command's name.
+    pub notes: Vec<String>,
+}
+
+/// The job of an `sbatch`.
+pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError> {
+    let options = first(&batch.components);
+    let script = String::from_utf8(batch.script.clone()).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        OptionError::failure(format!("Batch script is not UTF-8 text (byte {at})"))
+    })?;
+    let name = match (&batch.script_name, &options.wrap) {
+        (Some(path), _) => base_name(path),
+        (None, Some(_)) => NAME_OF_WRAP,
+        (None, None) => NAME_OF_STDIN,
+    };
+    let command = batch.script_name.as_ref().map(|path| join(&submitter.work_dir, path));
+    let launch = Launch {
+        arguments: batch.args.clone(),
+        command,
+        ..launch(LaunchKind::Batch, options, submitter)
+    };
+    let mut draft = draft(&batch.components, name, launch, submitter)?;
+    draft.submission.script = Some(script);
+    draft.submission.environment = Some(environment(options, submitter));
+    Ok(draft)
+}
+
+/// The allocation that an `srun` or `salloc` holds; `argv` is what it will run.
+pub fn allocation(
+    options: &JobOptions,
+    argv: &[String],
+    submitter: &Submitter,
+) -> Result<Draft, OptionError> {
+    let name = argv.first().map_or(NAME_OF_SHELL, |program| base_name(program));
+    let launch = launch(LaunchKind::Interactive, options, submitter);
+    draft(std::slice::from_ref(options), name, launch, submitter)
+}
+
+fn draft(
+    components: &[JobOptions],
+    default_name: &str,
+    launch: Launch,
+    submitter: &Submitter,
+) -> Result<Draft, OptionError> {
+    let options = first(components);
+    if options.container.is_some() {
+        return Err(OptionError::failure("--container is not supported yet"));
+    }
+    let mut notes = Vec::new();
+    let mut requests = Vec::new();
+    for component in components {
+        let (request, remarks) = resources::request(component, submitter.now);
+        requests.push(Component { request });
+        notes.extend(remarks);
+    }
+    // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
+    let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
+    let spec = JobSpec {
+        name: options.job_name.clone().unwrap_or_else(|| default_name.to_owned()),
+        owner: submitter.owner.clone(),
+        account: options.account.clone(),
+        qos: options.qos.clone(),
+        components: requests,
+        launch,
+        dependency: options.dependency.clone(),
+        kill_on_invalid_dependency: options.kill_on_invalid_dep.unwrap_or(false),
+        nice: options.nice.unwrap_or(0),
+        dstack_priority: None,
+        requeue,
+        retry: None,
+        signal: signal(options),
+        comment: options.comment.clone(),
+        wckey: options.wckey.clone(),
+        submit_line: submitter.words.join(" "),
+        submit_host: submitter.host.clone(),
+        submit_sid: submitter.session,
+        mail: mail(options),
+    };
+    let submission = Submission {
+        spec,
+        array: options.array.clone(),
+        hold: options.hold.then_some(Hold::User),
+        priority: options.priority.map(|priority| match priority {
+            PriorityOption::Value(value) => u64::from(value),
+            PriorityOption::Top => PRIORITY_TOP,
+        }),
+        script: None,
+        environment: None,
+        first_step: None,
+    };
+    Ok(Draft { submission, notes })
+}
+
+fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Launch {
+    Launch {
+        kind,
+        script: None,
+        environment: None,
+        arguments: Vec::new(),
+        work_dir: work_dir(options, submitter),
+        command: None,
+        stdin: options.input.as_deref().map(file_name),
+        stdout: options.output.as_deref().map(file_name),
+        stderr: options.error.as_deref().map(file_name),
+        append_output: options.open_mode == Some(OpenMode::Append),
+        umask: submitter.umask,
+        rlimits: propagated(options, submitter),
+    }
+}
+
+/// Whether [`Submitter::login`] is looked at: where `--export` leaves the caller's environment behind.
+pub fn wants_login(options: &JobOptions) -> bool {
+    matches!(options.export, Some(Export::None | Export::Only(_)))
+}
+
+/// The environment that goes along, `NAME=value` each, ended by NUL.
+pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String {
+    let own: Environment =
+        submitter.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let LoginUser { name, home, shell } = &submitter.login;
+    let mut env = exported(&own, options.export.as_ref(), Login { name, home, shell });
+    for (name, value) in own.iter().filter(|(name, _)| name.starts_with(CLUSTER_PREFIX)) {
+        env.set(name, value);
+    }
+    env.set("SLURM_SUBMIT_DIR", &submitter.work_dir);
+    env.set("SLURM_SUBMIT_HOST", &submitter.host);
+    env.set("SLURM_PRIO_PROCESS", 0);
+    env.to_block()
+}
+
+/// `-D`, from where the command was called.
+pub(crate) fn work_dir(options: &JobOptions, submitter: &Submitter) -> String {
+    match &options.chdir {
+        Some(dir) => join(&submitter.work_dir, dir),
+        None => submitter.work_dir.clone(),
+    }
+}
+
+/// Slurm's word `none` for a file is the null device.
+fn file_name(text: &str) -> String {
+    if text.eq_ignore_ascii_case("none") { "/dev/null".to_owned() } else { text.to_owned() }
+}
+
+/// The limits that `--propagate` names; all of them where it was not said.
+fn propagated(options: &JobOptions, submitter: &Submitter) -> Vec<(String, u64)> {
+    let Some(names) = &options.propagate else { return submitter.rlimits.clone() };
+    let wanted = |name: &str| {
+        names.iter().any(|asked| {
+            let asked = asked.to_ascii_uppercase();
+            asked == "ALL" || asked.strip_prefix("RLIMIT_").unwrap_or(&asked) == name
+        })
+    };
+    submitter.rlimits.iter().filter(|(name, _)| wanted(name)).cloned().collect()
+}
+
+fn signal(options: &JobOptions) -> Option<SignalBefore> {
+    options.signal.map(|asked| SignalBefore {
+        signal: asked.signal,
+        before_s: asked.before_secs,
+        batch_only: asked.batch_only,
+    })
+}
+
+fn mail(options: &JobOptions) -> Option<Mail> {
+    let types: Vec<String> = options.mail_types.iter().map(|e| mail_word(*e).to_owned()).collect();
+    (!types.is_empty()).then(|| Mail { types, user: options.mail_user.clone() })
+}
+
+fn mail_word(event: MailEvent) -> &'static str {
+    match event {
+        MailEvent::InvalidDepend => "INVALID_DEPEND",
+        MailEvent::Begin => "BEGIN",
+        MailEvent::End => "END",
+        MailEvent::Fail => "FAIL",
+        MailEvent::Requeue => "REQUEUE",
+        MailEvent::StageOut => "STAGE_OUT",
+        MailEvent::TimeLimit => "TIME_LIMIT",
+        MailEvent::TimeLimit90 => "TIME_LIMIT_90",
+        MailEvent::TimeLimit80 => "TIME_LIMIT_80",
+        MailEvent::TimeLimit50 => "TIME_LIMIT_50",
+        MailEvent::ArrayTasks => "ARRAY_TASKS",
+    }
+}
+
+fn first(components: &[JobOptions]) -> &JobOptions {
+    components.first().expect("a command line always has one component")
+}
+
+pub(crate) fn base_name(path: &str) -> &str {
+    let trimmed = path.trim_end_matches('/');
+    trimmed.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+}
+
+fn join(dir: &str, path: &str) -> String {
+    if path.starts_with('/') {
+        return path.to_owned();
+    }
+    let path = path.strip_prefix("./").unwrap_or(path);
+    format!("{}/{path}", dir.trim_end_matches('/'))
+}
+
+#[cfg(test)]
+#[path = "request/tests.rs"]
+mod tests;

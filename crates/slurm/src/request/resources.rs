@@ -1,0 +1,175 @@
+//! What a job needs: the arithmetic of nodes, tasks and CPUs, the forms of memory, and generic resources.
+
+use crate::option::JobOptions;
+use crate::option::job_options::Exclusive;
+use model::gres::GresCount;
+use model::range::Range;
+use model::request::{GresRequest, Memory, Patience, Per, Request, Sharing, Switches};
+use model::time::Timestamp;
+
+/// `--immediate` without a number means one second, and that means at once.
+const IMMEDIATE_NOW_SECS: u32 = 1;
+
+/// The request, and remarks on what of it was bent to fit together.
+pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
+    let (counts, mut notes) = counts(options);
+    let node_list = fitting_node_list(options, &counts, &mut notes);
+    let request = Request {
+        partitions: options.partitions.clone(),
+        nodes: counts.nodes.unwrap_or(Range::exactly(1)),
+        nodes_given: counts.nodes.is_some(),
+        tasks: options.ntasks,
+        tasks_per_node: counts.tasks_per_node,
+        tasks_per_socket: options.ntasks_per_socket,
+        tasks_per_core: options.ntasks_per_core,
+        tasks_per_gpu: options.ntasks_per_gpu,
+        cpus_per_task: Range::exactly(options.cpus_per_task.unwrap_or(1)),
+        cpus_per_task_given: options.cpus_per_task.is_some(),
+        cpus_per_gpu: options.cpus_per_gpu,
+        cpus_per_node: options.mincpus,
+        memory: memory(options),
+        gres: gres(options),
+        disk: options.tmp,
+        constraint: options.constraint.clone(),
+        node_list,
+        exclude: options.exclude.clone(),
+        sharing: sharing(options),
+        overcommit: options.overcommit,
+        contiguous: options.contiguous,
+        threads_per_core: options.threads_per_core,
+        sockets_per_node: options.sockets_per_node,
+        cores_per_socket: options.cores_per_socket,
+        time_limit: options.time,
+        time_min: options.time_min,
+        begin: options.begin,
+        deadline: options.deadline,
+        patience: patience(options, now),
+        licenses: licenses(options),
+        reservation: options.reservation.clone(),
+        switches: options.switches.map(|switches| Switches {
+            count: switches.count,
+            wait_s: switches
+                .wait
+                .and_then(|wait| wait.secs())
+                .map(|secs| u32::try_from(secs).unwrap_or(u32::MAX)),
+        }),
+        ..Request::default()
+    };
+    (request, notes)
+}
+
+/// Nodes and tasks that agree with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// None where no number of nodes was said.
+    pub nodes: Option<Range<u32>>,
+    pub tasks_per_node: Option<u32>,
+}
+
+/// No node without a task, and no bound on a node's tasks that leaves some of them without a place.
+pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
+    let mut counts =
+        Counts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
+    let mut notes = Vec::new();
+    let (Some(tasks), Some(nodes)) = (options.ntasks, options.nodes) else {
+        return (counts, notes);
+    };
+    let nodes_max = nodes.max.unwrap_or(u32::MAX);
+    if tasks < nodes.min {
+        notes.push(format!(
+            "Warning: can't run {tasks} processes on {} nodes, setting nnodes to {tasks}",
+            nodes.min
+        ));
+        counts.nodes = Some(Range::exactly(tasks));
+    } else {
+        counts.nodes = Some(Range::between(nodes.min, nodes_max.min(tasks)));
+    }
+    if let Some(per_node) = options.ntasks_per_node
+        && per_node.saturating_mul(nodes_max) < tasks
+    {
+        notes.push(format!(
+            "Warning: can't honor --ntasks-per-node set to {per_node} which doesn't match the \
+             requested tasks {tasks} with the number of requested nodes {nodes_max}. \
+             Ignoring --ntasks-per-node."
+        ));
+        counts.tasks_per_node = None;
+    }
+    (counts, notes)
+}
+
+/// `-w`, without what is beyond the number of nodes.
+fn fitting_node_list(
+    options: &JobOptions,
+    counts: &Counts,
+    notes: &mut Vec<String>,
+) -> Vec<String> {
+    let named = options.nodelist.len();
+    let most = counts.nodes.and_then(|nodes| nodes.max).map_or(named, |max| max as usize);
+    if named > most {
+        notes.push(format!(
+            "error: Required nodelist includes more nodes than permitted by max-node count \
+             ({named} > {most}). Eliminating nodes from the nodelist."
+        ));
+    }
+    options.nodelist.iter().take(most).cloned().collect()
+}
+
+/// Zero, in any of the forms, is all that a node has.
+fn memory(options: &JobOptions) -> Memory {
+    match (options.mem, options.mem_per_cpu, options.mem_per_gpu) {
+        (Some(bytes), _, _) | (None, Some(bytes), _) | (None, None, Some(bytes)) if bytes.0 == 0 => {
+            Memory::WholeNode
+        }
+        (Some(bytes), _, _) => Memory::PerNode(Range::exactly(bytes)),
+        (None, Some(bytes), _) => Memory::PerCpu(bytes),
+        (None, None, Some(bytes)) => Memory::PerGpu(bytes),
+        (None, None, None) => Memory::Default,
+    }
+}
+
+fn gres(options: &JobOptions) -> Vec<GresRequest> {
+    let forms = [
+        (Per::Node, &options.gres),
+        (Per::Job, &options.gpus),
+        (Per::Node, &options.gpus_per_node),
+        (Per::Socket, &options.gpus_per_socket),
+        (Per::Task, &options.gpus_per_task),
+    ];
+    let wanted = |per: Per, asked: &GresCount| GresRequest {
+        per,
+        name: asked.name.clone(),
+        kinds: asked.kind.iter().cloned().collect(),
+        count: Range::exactly(asked.count),
+        device_memory: None,
+    };
+    forms
+        .into_iter()
+        .flat_map(|(per, list)| list.iter().map(move |asked| (per, asked)))
+        .filter(|(_, asked)| asked.count > 0)
+        .map(|(per, asked)| wanted(per, asked))
+        .collect()
+}
+
+/// `--exclusive=mcs` sets nodes apart by security labels, of which there are none here: it changes nothing, as in a
+/// Slurm without such labels.
+fn sharing(options: &JobOptions) -> Sharing {
+    match options.exclusive {
+        Some(Exclusive::AnyJob) => Sharing::Node,
+        Some(Exclusive::OtherUsers) => Sharing::User,
+        _ if options.oversubscribe => Sharing::Oversubscribe,
+        Some(Exclusive::OtherLabels) | None => Sharing::Share,
+    }
+}
+
+fn patience(options: &JobOptions, now: Timestamp) -> Patience {
+    match options.immediate_secs {
+        None => Patience::Forever,
+        Some(secs) if secs <= IMMEDIATE_NOW_SECS => Patience::Now,
+        Some(secs) => Patience::Until(Timestamp(now.0 + i64::from(secs) * 1_000)),
+    }
+}
+
+fn licenses(options: &JobOptions) -> Vec<(String, u32)> {
+    let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    options.licenses.iter().map(|asked| (asked.name.clone(), count(asked.count))).collect()
+}

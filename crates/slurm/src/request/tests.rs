@@ -1,0 +1,313 @@
+use super::*;
+use crate::option::Surroundings;
+use crate::option::invocation::{self, Caller, Invocation};
+use crate::request::step::{Endpoint, Within};
+use wire::step::StepInput;
+use jiff::tz::TimeZone;
+use model::request::{Memory, Patience, Per, Request, Sharing};
+
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+struct Still;
+
+impl Surroundings for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+    fn time_zone(&self) -> &TimeZone {
+        const { &TimeZone::UTC }
+    }
+    fn is_root(&self) -> bool {
+        true
+    }
+    fn user_id(&self, _: &str) -> Option<u32> {
+        Some(1001)
+    }
+    fn group_id(&self, _: &str) -> Option<u32> {
+        Some(1001)
+    }
+    fn read_file(&self, _: &str) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+}
+
+fn caller() -> Caller<'static> {
+    Caller {
+        variable: &|_| None,
+        surroundings: &Still,
+        load: &|_| Ok(b"#!/bin/sh\n#SBATCH -J header\ntrue\n".to_vec()),
+    }
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn submitter(command: Command) -> Submitter {
+    let owner = Principal {
+        name: String::new(),
+        uid: 1001,
+        gid: 1001,
+        group: String::new(),
+        groups: Vec::new(),
+        role: Default::default(),
+    };
+    Submitter {
+        command,
+        words: vec!["sbatch".into(), "job.sh".into()],
+        owner,
+        work_dir: "/home/alice/run".into(),
+        host: "login1".into(),
+        session: 7,
+        umask: 0o027,
+        rlimits: vec![("NOFILE".into(), 1024), ("CORE".into(), 0)],
+        variables: pairs(&[("PATH", "/opt/bin"), ("FOO", "1"), ("SLURM_X", "2"), ("HOME", "/h"), ("SLUICE_STATE", "/s")]),
+        login: LoginUser { name: "alice".into(), home: "/home/alice".into(), shell: "/bin/sh".into() },
+        now: NOW,
+    }
+}
+
+fn sbatch(args: &[&str]) -> Draft {
+    let Ok(Invocation::Submission(read)) = invocation::batch(args, &caller()) else {
+        panic!("{args:?} is not read");
+    };
+    batch(&read, &submitter(Command::Sbatch)).unwrap_or_else(|e| panic!("{args:?}: {e}"))
+}
+
+fn asked(args: &[&str]) -> (Request, Vec<String>) {
+    let args = [args, &["--wrap", "true"]].concat();
+    let draft = sbatch(&args);
+    (draft.submission.spec.request().clone(), draft.notes)
+}
+
+fn variables(draft: &Draft) -> Vec<&str> {
+    let blob = draft.submission.environment.as_deref().expect("a batch job has one");
+    assert!(blob.ends_with('\0'), "every variable is ended");
+    blob.split_terminator('\0').collect()
+}
+
+#[test]
+fn nodes_and_tasks_agree() {
+    const FEW: &str = "Warning: can't run 1 processes on 2 nodes, setting nnodes to 1";
+    // Arguments; nodes from, to and whether said; tasks; tasks a node; how the remark begins.
+    type Row<'a> = (&'a [&'a str], (u32, Option<u32>, bool), Option<u32>, Option<u32>, &'a str);
+    let table: &[Row] = &[
+        (&[], (1, Some(1), false), None, None, ""),
+        (&["-n4"], (1, Some(1), false), Some(4), None, ""),
+        (&["-N2"], (2, Some(2), true), None, None, ""),
+        (&["-N2-4"], (2, Some(4), true), None, None, ""),
+        (&["-N2-8", "-n4"], (2, Some(4), true), Some(4), None, ""),
+        (&["-N2", "-n1"], (1, Some(1), true), Some(1), None, FEW),
+        (&["-N2", "--ntasks-per-node=3"], (2, Some(2), true), None, Some(3), ""),
+        (&["-N2", "-n4", "--ntasks-per-node=3"], (2, Some(2), true), Some(4), Some(3), ""),
+        (&["-N2", "-n9", "--ntasks-per-node=3"], (2, Some(2), true), Some(9), None, "Warning: can't honor"),
+    ];
+    for (args, (min, max, given), tasks, per_node, note) in table {
+        let (request, notes) = asked(args);
+        assert_eq!((request.nodes.min, request.nodes.max, request.nodes_given), (*min, *max, *given), "{args:?}");
+        assert_eq!((request.tasks, request.tasks_per_node), (*tasks, *per_node), "{args:?}");
+        assert_eq!(notes.is_empty(), note.is_empty(), "{args:?}: {notes:?}");
+        assert!(notes.iter().all(|line| line.starts_with(note)), "{args:?}: {notes:?}");
+    }
+}
+
+#[test]
+fn a_node_list_longer_than_the_node_count_is_cut() {
+    let (request, notes) = asked(&["-N1", "-w", "node[1-2]"]);
+    assert_eq!(request.node_list, ["node1"]);
+    assert!(notes[0].contains("(2 > 1)"), "{notes:?}");
+    assert_eq!(asked(&["-w", "node[1-2]"]).0.node_list.len(), 2);
+}
+
+#[test]
+fn memory_in_its_forms() {
+    use model::amount::Bytes;
+    use model::range::Range;
+    let gib = Bytes(1 << 30);
+    let table: [(&[&str], Memory); 6] = [
+        (&[], Memory::Default),
+        (&["--mem=1G"], Memory::PerNode(Range::exactly(gib))),
+        (&["--mem-per-cpu=1G"], Memory::PerCpu(gib)),
+        (&["--mem-per-gpu=1G"], Memory::PerGpu(gib)),
+        (&["--mem=0"], Memory::WholeNode),
+        (&["--mem-per-cpu=0"], Memory::WholeNode),
+    ];
+    for (args, memory) in table {
+        assert_eq!(asked(args).0.memory, memory, "{args:?}");
+    }
+}
+
+#[test]
+fn devices_are_counted_per_what_was_said() {
+    let table: [(&[&str], &[(Per, &str, Option<&str>, u64)]); 6] = [
+        (&["--gres=gpu:h100:2,fpga:1"], &[(Per::Node, "gpu", Some("h100"), 2), (Per::Node, "fpga", None, 1)]),
+        (&["-G", "4"], &[(Per::Job, "gpu", None, 4)]),
+        (&["--gpus-per-node=a100:2"], &[(Per::Node, "gpu", Some("a100"), 2)]),
+        (&["--gpus-per-task=1", "-n2"], &[(Per::Task, "gpu", None, 1)]),
+        (&["--gpus-per-socket=1", "--sockets-per-node=1"], &[(Per::Socket, "gpu", None, 1)]),
+        (&["--gres=gpu:0"], &[]),
+    ];
+    for (args, wanted) in table {
+        let request = asked(args).0;
+        let found: Vec<_> = request
+            .gres
+            .iter()
+            .map(|g| (g.per, g.name.as_str(), g.kinds.first().map(String::as_str), g.count.min))
+            .collect();
+        assert_eq!(found, wanted, "{args:?}");
+    }
+}
+
+#[test]
+fn sharing_and_the_rest_of_a_request() {
+    let table: [(&[&str], Sharing); 4] = [
+        (&[], Sharing::Share),
+        (&["--exclusive"], Sharing::Node),
+        (&["--exclusive=user"], Sharing::User),
+        (&["-s"], Sharing::Oversubscribe),
+    ];
+    for (args, sharing) in table {
+        assert_eq!(asked(args).0.sharing, sharing, "{args:?}");
+    }
+    let (request, _) = asked(&["-c4", "-p", "a,b", "--begin=now+60", "-L", "matlab:2", "--mincpus=3"]);
+    assert_eq!((request.cpus_per_task.min, request.cpus_per_task_given), (4, true));
+    assert!(!asked(&[]).0.cpus_per_task_given, "one CPU a task is a default, not a wish");
+    assert_eq!(request.partitions, ["a", "b"]);
+    assert_eq!(request.begin, Some(Timestamp::from_secs(NOW.secs() + 60)));
+    assert_eq!(request.licenses, [("matlab".to_owned(), 2)]);
+    assert_eq!(request.cpus_per_node, Some(3));
+}
+
+#[test]
+fn patience_is_at_once_or_until_then() {
+    let of = |args: &[&str]| {
+        let args = [args, &["true"]].concat();
+        let Ok(Invocation::Submission(read)) = invocation::launch(Command::Srun, &args, &caller())
+        else {
+            panic!("{args:?} is not read");
+        };
+        let (options, argv) = &read.components[0];
+        let draft = allocation(options, argv, &submitter(Command::Srun)).expect("well formed");
+        draft.submission.spec.request().patience
+    };
+    assert_eq!(of(&[]), Patience::Forever);
+    assert_eq!(of(&["-I"]), Patience::Now);
+    assert_eq!(of(&["-I30"]), Patience::Until(Timestamp::from_secs(NOW.secs() + 30)));
+}
+
+#[test]
+fn a_job_is_named_after_what_it_runs() {
+    let table: [(&[&str], &str, Option<&str>); 6] = [
+        (&["--wrap", "true"], "wrap", None),
+        (&["-J", "mine", "--wrap", "true"], "mine", None),
+        (&["dir/job.sh", "a", "b c"], "header", Some("/home/alice/run/dir/job.sh")),
+        (&["-J", "mine", "/x/job.sh"], "mine", Some("/x/job.sh")),
+        (&["./job.sh"], "header", Some("/home/alice/run/job.sh")),
+        (&[], "header", None),
+    ];
+    for (args, name, command) in table {
+        let spec = sbatch(args).submission.spec;
+        assert_eq!((spec.name.as_str(), spec.launch.command.as_deref()), (name, command), "{args:?}");
+    }
+    let options = JobOptions::default();
+    for (argv, name) in [(&[][..], "interactive"), (&["/bin/bash".to_owned()][..], "bash")] {
+        let draft = allocation(&options, argv, &submitter(Command::Salloc)).expect("well formed");
+        assert_eq!(draft.submission.spec.name, name);
+    }
+}
+
+#[test]
+fn what_surrounds_the_job_goes_along() {
+    let draft = sbatch(&["-D", "sub", "-o", "none", "--open-mode=append", "-H", "job.sh", "x", "y z"]);
+    let Submission { spec, hold, script, .. } = draft.submission;
+    assert_eq!(spec.launch.work_dir, "/home/alice/run/sub");
+    assert_eq!(spec.launch.stdout.as_deref(), Some("/dev/null"));
+    assert_eq!(spec.launch.stderr, None, "the server knows the default");
+    assert!(spec.launch.append_output);
+    assert_eq!(spec.launch.arguments, ["x", "y z"]);
+    assert_eq!((spec.launch.umask, hold), (0o027, Some(Hold::User)));
+    assert_eq!(spec.submit_line, "sbatch job.sh");
+    assert!(script.is_some_and(|text| text.starts_with("#!/bin/sh")));
+}
+
+#[test]
+fn a_batch_job_is_requeued_unless_told_otherwise_and_an_allocation_never() {
+    assert!(sbatch(&["--wrap", "true"]).submission.spec.requeue);
+    assert!(!sbatch(&["--no-requeue", "--wrap", "true"]).submission.spec.requeue);
+    let held = allocation(&JobOptions::default(), &[], &submitter(Command::Salloc));
+    assert!(!held.expect("well formed").submission.spec.requeue);
+}
+
+#[test]
+fn limits_go_along_as_propagate_says() {
+    let table: [(&[&str], &[&str]); 4] = [
+        (&[], &["NOFILE", "CORE"]),
+        (&["--propagate"], &["NOFILE", "CORE"]),
+        (&["--propagate=NOFILE"], &["NOFILE"]),
+        (&["--propagate=NONE"], &[]),
+    ];
+    for (args, names) in table {
+        let args = [args, &["--wrap", "true"]].concat();
+        let limits = sbatch(&args).submission.spec.launch.rlimits;
+        let found: Vec<&str> = limits.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, names, "{args:?}");
+    }
+}
+
+#[test]
+fn the_environment_is_what_export_says() {
+    let always =
+        ["SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR=/home/alice/run", "SLURM_SUBMIT_HOST=login1", "SLUICE_STATE=/s"];
+    let table: [(&[&str], &[&str], &[&str]); 4] = [
+        (&[], &["FOO=1", "HOME=/h", "PATH=/opt/bin"], &["USER=", "SLURM_EXPORT_ENV="]),
+        (&["--export=ALL,BAR=3"], &["FOO=1", "BAR=3"], &["USER="]),
+        (&["--export=NONE"], &["HOME=/home/alice", "USER=alice"], &["FOO=", "PATH=/opt"]),
+        (&["--export=FOO=bar,HOME"], &["FOO=bar", "HOME=/h", "USER=alice"], &["PATH=/opt"]),
+    ];
+    for (args, present, absent) in table {
+        let args = [args, &["--wrap", "true"]].concat();
+        let draft = sbatch(&args);
+        let found = variables(&draft);
+        for wanted in present.iter().chain(&always) {
+            assert!(found.contains(wanted), "{args:?}: {wanted} is missing in {found:?}");
+        }
+        for unwanted in absent {
+            assert!(!found.iter().any(|v| v.starts_with(unwanted)), "{args:?}: {unwanted} in {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_script_that_is_no_text_is_refused() {
+    let read = Batch {
+        components: vec![JobOptions::default()],
+        script: b"#!/bin/sh\n\xff\n".to_vec(),
+        script_name: None,
+        args: Vec::new(),
+        notes: Vec::new(),
+    };
+    let refused = batch(&read, &submitter(Command::Sbatch)).expect_err("not text");
+    assert_eq!(refused.to_string(), "Batch script is not UTF-8 text (byte 10)");
+}
+
+#[test]
+fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
+    let options = JobOptions {
+        ntasks: Some(1),
+        nodes: Some(model::range::Range::exactly(2)),
+        nodelist: vec!["node2".into()],
+        ..JobOptions::default()
+    };
+    let argv = ["/bin/echo".to_owned(), "hi".to_owned()];
+    let of = |within| {
+        let endpoint = Endpoint { listen: vec!["127.0.0.1:1".into()], key: "k".into() };
+        step::launch(&options, &argv, &submitter(Command::Srun), within, endpoint, StepInput::All)
+    };
+    let (given, notes) = of(Within::Given);
+    assert_eq!((given.tasks, given.nodes, given.name.as_str()), (Some(1), Some(1), "echo"));
+    assert_eq!((given.node_list.len(), notes.len()), (1, 1));
+    let (own, notes) = of(Within::Own);
+    assert_eq!((own.nodes, own.node_list.len(), notes.len()), (None, 0, 0));
+    assert_eq!(own.umask, 0o027);
+    assert!(own.environment.contains("FOO=1\0"));
+}

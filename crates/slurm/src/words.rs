@@ -1,0 +1,10 @@
+//! Slurm's words for what the cluster answers with types: states, reasons, refusals, nodes and partitions.
+
+pub mod job;
+pub mod node;
+pub mod partition;
+pub mod reason;
+pub mod refusal;
+
+/// What Slurm prints for a text that is not there.
+pub const NULL: &str = "(null)";

@@ -1,0 +1,264 @@
+//! Node states: what `sinfo` and `scontrol` call the state that a node's view shows.
+
+use model::node::{AdminState, SlotState};
+use wire::view::NodeView;
+
+/// Slurm's base state of a node. The order is Slurm's own, by which `sinfo` sorts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Base {
+    Unknown,
+    Down,
+    Idle,
+    Allocated,
+    Mixed,
+    Future,
+}
+
+/// What a powered node has beside its base state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Power {
+    On,
+    PoweredDown,
+    PoweringUp,
+    PoweringDown,
+}
+
+/// A node's state as Slurm composes it: a base and flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeState {
+    pub base: Base,
+    pub drain: bool,
+    pub fail: bool,
+    pub completing: bool,
+    pub not_responding: bool,
+    pub power: Power,
+}
+
+impl NodeState {
+    pub fn of(node: &NodeView) -> Self {
+        let usable = node.config.usable_cpus().len();
+        let base = match (node.slot, node.admin) {
+            (_, Some(AdminState::Future)) => Base::Future,
+            (SlotState::Down, _) | (_, Some(AdminState::Down)) => Base::Down,
+            (SlotState::Joining, _) => Base::Unknown,
+            _ if node.cpus_allocated == 0 && node.job_count == 0 => Base::Idle,
+            _ if node.cpus_allocated >= usable => Base::Allocated,
+            _ => Base::Mixed,
+        };
+        let power = match node.slot {
+            SlotState::Wanted => Power::PoweredDown,
+            SlotState::Provisioning => Power::PoweringUp,
+            SlotState::Leaving => Power::PoweringDown,
+            _ => Power::On,
+        };
+        Self {
+            base,
+            drain: node.admin == Some(AdminState::Drain),
+            fail: node.admin == Some(AdminState::Fail),
+            completing: node.completing,
+            not_responding: matches!(
+                node.slot,
+                SlotState::Joining | SlotState::Silent | SlotState::Down
+            ),
+            power,
+        }
+    }
+
+    /// Whether jobs hold a part of the node.
+    pub fn is_busy(self) -> bool {
+        self.completing || matches!(self.base, Base::Allocated | Base::Mixed)
+    }
+
+    /// Whether the node takes new jobs.
+    pub fn is_available(self) -> bool {
+        !self.drain && !self.fail && matches!(self.base, Base::Idle | Base::Allocated | Base::Mixed)
+    }
+
+    /// `mixed`, `draining`, `idle*`: the long form of `sinfo`.
+    pub fn long(self) -> String {
+        format!("{}{}", self.words().0, self.mark())
+    }
+
+    /// `mix`, `drng`, `idle*`: the short form of `sinfo`.
+    pub fn compact(self) -> String {
+        format!("{}{}", self.words().1, self.mark())
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
+        match (self.base, self.is_busy()) {
+            (Base::Future, _) => ("future", "futr"),
+            (_, true) if self.drain => ("draining", "drng"),
+            (_, false) if self.drain => ("drained", "drain"),
+            (_, true) if self.fail => ("failing", "failg"),
+            (_, false) if self.fail => ("fail", "fail"),
+            (Base::Unknown, _) => ("unknown", "unk"),
+            (Base::Down, _) => ("down", "down"),
+            (Base::Allocated, _) if self.completing => ("allocated+", "alloc+"),
+            (Base::Allocated, _) => ("allocated", "alloc"),
+            (_, _) if self.completing => ("completing", "comp"),
+            (Base::Idle, _) => ("idle", "idle"),
+            (Base::Mixed, _) => ("mixed", "mix"),
+        }
+    }
+
+    /// The sign behind the word: power first, else `*` for a node that does not answer.
+    fn mark(self) -> &'static str {
+        match self.power {
+            Power::PoweredDown => "~",
+            Power::PoweringUp => "#",
+            Power::PoweringDown => "%",
+            Power::On if self.not_responding => "*",
+            Power::On => "",
+        }
+    }
+
+    fn base_word(self) -> &'static str {
+        match self.base {
+            Base::Unknown => "UNKNOWN",
+            Base::Down => "DOWN",
+            Base::Idle => "IDLE",
+            Base::Allocated => "ALLOCATED",
+            Base::Mixed => "MIXED",
+            Base::Future => "FUTURE",
+        }
+    }
+
+    /// The flags' words, as `scontrol` joins them.
+    pub fn flags(self) -> Vec<&'static str> {
+        let power = match self.power {
+            Power::On => None,
+            Power::PoweredDown => Some("POWERED_DOWN"),
+            Power::PoweringUp => Some("POWERING_UP"),
+            Power::PoweringDown => Some("POWERING_DOWN"),
+        };
+        [
+            self.drain.then_some("DRAIN"),
+            self.fail.then_some("FAIL"),
+            self.completing.then_some("COMPLETING"),
+            power,
+            self.not_responding.then_some("NOT_RESPONDING"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// `MIXED+DRAIN`: the form of `scontrol show node`.
+    pub fn full(self) -> String {
+        let mut words = vec![self.base_word()];
+        words.extend(self.flags());
+        words.join("+")
+    }
+
+    /// The base alone, in lower case, as the JSON has it.
+    pub fn base_lower(self) -> String {
+        self.base_word().to_ascii_lowercase()
+    }
+
+    /// Where `sinfo -S t` puts it: flagged states are above all plain ones.
+    pub fn rank(self) -> (bool, Base) {
+        (self.drain || self.fail || self.not_responding || self.power != Power::On, self.base)
+    }
+}
+
+/// One word of `sinfo -t`.
+#[derive(Debug, Clone, Copy)]
+pub struct StateFilter(fn(NodeState) -> bool);
+
+impl StateFilter {
+    pub fn admits(self, state: NodeState) -> bool {
+        (self.0)(state)
+    }
+}
+
+/// A word of `sinfo -t`, its compact form, and the states that it lets through. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const FILTERS: [(&str, &str, fn(NodeState) -> bool); 17] = [
+    ("unknown",       "unk",   |s| s.base == Base::Unknown),
+    ("down",          "down",  |s| s.base == Base::Down),
+    ("idle",          "idle",  |s| s.base == Base::Idle && !s.drain && !s.fail && !s.completing),
+    ("allocated",     "alloc", |s| matches!(s.base, Base::Allocated) || s.completing),
+    ("mixed",         "mix",   |s| s.base == Base::Mixed),
+    ("future",        "futr",  |s| s.base == Base::Future),
+    ("drain",         "drain", |s| s.drain),
+    ("drained",       "drain", |s| s.drain && !s.is_busy()),
+    ("draining",      "drng",  |s| s.drain && s.is_busy()),
+    ("no_respond",    "no_respond", |s| s.not_responding),
+    ("completing",    "comp",  |s| s.completing),
+    ("fail",          "fail",  |s| s.fail),
+    ("failing",       "failg", |s| s.fail && s.is_busy()),
+    ("powering_down", "pow_dn", |s| s.power == Power::PoweringDown),
+    ("powered_down",  "powered_down", |s| s.power == Power::PoweredDown),
+    ("power_down",    "power_down", |s| s.power == Power::PoweredDown),
+    ("powering_up",   "pow_up", |s| s.power == Power::PoweringUp),
+];
+
+/// A state that `sinfo -t` does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Bad state string: \"{0}\"")]
+pub struct BadState(pub String);
+
+impl BadState {
+    /// The line after the error.
+    pub fn valid_states() -> String {
+        let words: Vec<&str> = FILTERS.iter().map(|(word, ..)| *word).collect();
+        format!("valid states: {}", words.join(","))
+    }
+}
+
+/// The states of `sinfo -t`: a comma between them, `all` for every one.
+pub fn parse_filters(text: &str) -> Result<Vec<StateFilter>, BadState> {
+    if text.trim().eq_ignore_ascii_case("all") {
+        return Ok(Vec::new());
+    }
+    let read = |word: &str| {
+        let is = |name: &str| name.eq_ignore_ascii_case(word);
+        let row = FILTERS.iter().find(|(long, compact, _)| is(long) || is(compact));
+        row.map(|(.., test)| StateFilter(*test)).ok_or_else(|| BadState(word.to_owned()))
+    };
+    text.split(',').map(|word| read(word.trim())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::samples;
+
+    /// Slot, what the administrator said, allocated CPUs, jobs, completing: compact, long and full word.
+    #[rustfmt::skip]
+    #[test]
+    fn states_have_slurms_words() {
+        use {AdminState as A, SlotState as S};
+        let table = [
+            (S::Up, None, 0, 0, false, "idle", "idle", "IDLE"),
+            (S::Up, None, 4, 1, false, "mix", "mixed", "MIXED"),
+            (S::Up, None, 32, 1, false, "alloc", "allocated", "ALLOCATED"),
+            (S::Up, None, 4, 1, true, "comp", "completing", "MIXED+COMPLETING"),
+            (S::Up, Some(A::Drain), 4, 1, false, "drng", "draining", "MIXED+DRAIN"),
+            (S::Up, Some(A::Drain), 0, 0, false, "drain", "drained", "IDLE+DRAIN"),
+            (S::Up, Some(A::Down), 0, 0, false, "down", "down", "DOWN"),
+            (S::Down, None, 0, 0, false, "down*", "down*", "DOWN+NOT_RESPONDING"),
+            (S::Silent, None, 0, 0, false, "idle*", "idle*", "IDLE+NOT_RESPONDING"),
+            (S::Joining, None, 0, 0, false, "unk*", "unknown*", "UNKNOWN+NOT_RESPONDING"),
+            (S::Down, Some(A::Drain), 0, 0, false, "drain*", "drained*", "DOWN+DRAIN+NOT_RESPONDING"),
+            (S::Provisioning, None, 0, 0, false, "idle#", "idle#", "IDLE+POWERING_UP"),
+        ];
+        for (slot, admin, cpus, jobs, completing, compact, long, full) in table {
+            let mut node = samples::node("node1");
+            (node.slot, node.admin, node.completing) = (slot, admin, completing);
+            (node.cpus_allocated, node.job_count) = (cpus, jobs);
+            let state = NodeState::of(&node);
+            assert_eq!((state.compact().as_str(), state.long().as_str()), (compact, long));
+            assert_eq!(state.full(), full);
+        }
+    }
+
+    #[test]
+    fn an_unknown_state_is_named_with_those_that_exist() {
+        let refused = parse_filters("idle,bogus").expect_err("not a state");
+        assert_eq!(refused.to_string(), "Bad state string: \"bogus\"");
+        assert!(BadState::valid_states().starts_with("valid states: unknown,down,idle,allocated,"));
+        let count = |text| parse_filters(text).map(|filters| filters.len());
+        assert_eq!((count("all"), count("IDLE,drng")), (Ok(0), Ok(2)));
+    }
+}

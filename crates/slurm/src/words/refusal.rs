@@ -1,0 +1,160 @@
+//! What a client of Slurm prints when the server refuses.
+
+use crate::words::reason;
+use model::reason::{NeverFits, Reason, Refusal};
+
+/// Slurm's error: its number, whose low byte is the exit code of `scancel`, and its sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlurmError {
+    pub number: u32,
+    pub text: &'static str,
+}
+
+const fn error(number: u32, text: &'static str) -> SlurmError {
+    SlurmError { number, text }
+}
+
+pub const ACCESS_DENIED: SlurmError = error(2002, "Access/permission denied");
+pub const INVALID_JOB_ID: SlurmError = error(2017, "Invalid job id specified");
+/// What `scontrol` says where `scancel` says that access is denied: updates of jobs and nodes, `reconfigure`.
+pub const INVALID_USER: SlurmError = error(2010, "Invalid user id");
+
+/// The error that stands for a refusal; none for those that Slurm has no sentence for.
+pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
+    let error = match refusal {
+        Refusal::UnknownPartition(_) => error(2000, "Invalid partition name specified"),
+        Refusal::NoDefaultPartition => {
+            error(2001, "No partition specified or system default partition")
+        }
+        Refusal::AccessDenied => ACCESS_DENIED,
+        Refusal::PartitionAccess(_) => {
+            error(2003, "User's group not permitted to use this partition")
+        }
+        Refusal::NodeCount => error(2006, "Node count specification invalid"),
+        Refusal::NodeConfiguration(_) => {
+            error(2014, "Requested node configuration is not available")
+        }
+        Refusal::NoCapacityNow => error(2016, "Requested nodes are busy"),
+        Refusal::UnknownJob(_) | Refusal::UnknownStep(_) => INVALID_JOB_ID,
+        Refusal::UnknownNode(_) => error(2018, "Invalid node name specified"),
+        Refusal::JobEnded(_) => error(2021, "Job/step already completing or completed"),
+        Refusal::JobNotRunning(_) => error(2024, "Job is pending execution"),
+        Refusal::JobNotPending(_) => error(2030, "Job is no longer pending execution"),
+        Refusal::UnknownFeature(_) => error(2035, "Invalid feature specification"),
+        Refusal::InvalidDependency => error(2039, "Job dependency problem"),
+        Refusal::NotRequeueable(_) => error(2040, "Only batch jobs are accepted or processed"),
+        Refusal::InvalidAccount(_) => {
+            error(2045, "Invalid account or account/partition combination specified")
+        }
+        Refusal::TimeLimit | Refusal::DeadlineImpossible => {
+            error(2051, "Requested time limit is invalid (missing or exceeds some limit)")
+        }
+        Refusal::InvalidReservation(_) => error(2052, "Requested reservation is invalid"),
+        Refusal::InvalidQos(_) => error(2066, "Invalid qos specification"),
+        Refusal::UnknownGres(_) => error(2072, "Invalid generic resource (gres) specification"),
+        Refusal::PartitionNotAvailable(_) => {
+            error(2078, "Required partition not available (inactive or drain)")
+        }
+        Refusal::InvalidArray => error(2090, "Invalid job array specification"),
+        Refusal::SubmitLimit(_) => error(
+            2050,
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        ),
+        _ => return None,
+    };
+    Some(error)
+}
+
+/// The sentence, without the command's own beginning.
+pub fn text(refusal: &Refusal) -> String {
+    match (slurm_error(refusal), refusal) {
+        (Some(error), _) => error.text.to_owned(),
+        (None, Refusal::UpdateNotSupported { key }) => {
+            format!("Update of this parameter is not supported: {key}")
+        }
+        (None, other) => other.to_string(),
+    }
+}
+
+/// The line that Slurm's clients print before the refusal itself, where they know more.
+pub fn hint(refusal: &Refusal) -> Option<String> {
+    let line = match refusal {
+        Refusal::NodeConfiguration(NeverFits::Cpus { .. }) => {
+            "CPU count per node can not be satisfied"
+        }
+        Refusal::NodeConfiguration(NeverFits::Memory { .. }) => {
+            "Memory specification can not be satisfied"
+        }
+        Refusal::SubmitLimit(limit) => {
+            return Some(reason::text(&Reason::Limit(limit.clone())).into_owned());
+        }
+        _ => return None,
+    };
+    Some(line.to_owned())
+}
+
+/// `scancel`'s exit code for a refusal: the low byte of Slurm's number.
+pub fn scancel_code(refusal: &Refusal) -> i32 {
+    slurm_error(refusal).map_or(1, |error| (error.number & 0xff) as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+
+    #[test]
+    fn refusals_have_the_captured_words() {
+        let cpus = NeverFits::Cpus { asked: 64, most: 32 };
+        let memory = NeverFits::Memory { asked_mib: 921_600, most_mib: 128_000 };
+        let gpus = NeverFits::Gres { name: "gpu".into(), asked: 16, most: 8 };
+        let not_available = "Requested node configuration is not available";
+        let table = [
+            (
+                Refusal::NodeConfiguration(cpus),
+                Some("CPU count per node can not be satisfied"),
+                not_available,
+            ),
+            (
+                Refusal::NodeConfiguration(memory),
+                Some("Memory specification can not be satisfied"),
+                not_available,
+            ),
+            (Refusal::NodeConfiguration(gpus), None, not_available),
+            (Refusal::UnknownFeature("a100".into()), None, "Invalid feature specification"),
+            (Refusal::UnknownNode("node9".into()), None, "Invalid node name specified"),
+            (Refusal::InvalidQos("nosuch".into()), None, "Invalid qos specification"),
+            (Refusal::InvalidArray, None, "Invalid job array specification"),
+            (Refusal::InvalidDependency, None, "Job dependency problem"),
+            (
+                Refusal::InvalidAccount(None),
+                None,
+                "Invalid account or account/partition combination specified",
+            ),
+            (Refusal::InvalidReservation("x".into()), None, "Requested reservation is invalid"),
+            (
+                Refusal::PartitionNotAvailable("debug".into()),
+                None,
+                "Required partition not available (inactive or drain)",
+            ),
+            (Refusal::NotRequeueable(JobId(2)), None, "Only batch jobs are accepted or processed"),
+        ];
+        for (refusal, line_before, sentence) in table {
+            assert_eq!(hint(&refusal).as_deref(), line_before);
+            assert_eq!(text(&refusal), sentence);
+        }
+    }
+
+    #[test]
+    fn scancel_ends_with_the_captured_codes() {
+        assert_eq!(scancel_code(&Refusal::AccessDenied), 210);
+        assert_eq!(scancel_code(&Refusal::JobEnded(JobId(1))), 229);
+        assert_eq!(scancel_code(&Refusal::Other("?".into())), 1);
+    }
+
+    #[test]
+    fn what_slurm_has_no_words_for_says_itself() {
+        let refusal = Refusal::DiskFull("no space".into());
+        assert_eq!(text(&refusal), "the server's disk is full: no space");
+    }
+}

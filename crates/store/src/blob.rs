@@ -1,0 +1,315 @@
+//! Blobs: scripts, environments and uploads, kept once for each content under its SHA-256.
+//!
+//! Small blobs go into append-only packs: all that were staged since the last commit cost one write
+//! and one `fdatasync` together, and content that is there already costs nothing. Large ones get a
+//! file of their own, `big/ab/abcd…`. Both hold the same record ([`crate::pack`]).
+//!
+//! Nothing here reads a clock. The caller passes seconds, and [`Blobs::retain`] spares what was
+//! stored or asked for again since a moment the caller names: a submit that found its script here
+//! must not lose it before its event is in the journal.
+
+mod id;
+mod recovery;
+mod retain;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile, is_full};
+use crate::pack::{self, BlobRecord, record_len};
+
+pub use id::BlobId;
+pub use recovery::{BadBytes, BlobRecovery};
+pub use retain::Collected;
+
+const PACKS: &str = "packs";
+const BIG: &str = "big";
+const TEMPORARY: &str = ".tmp";
+
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    #[error("'{text}' is not a blob's name; 64 hexadecimal digits are")]
+    BadId { text: String },
+    #[error("a blob of {bytes} bytes is larger than the {max} allowed")]
+    TooLarge { bytes: u64, max: u64 },
+    #[error("more than {max} bytes are staged; commit first")]
+    StagedFull { max: u64 },
+    #[error("blobs are staged; commit or discard them first")]
+    StagedPending,
+    #[error("disk full: {file} cannot be written; nothing was stored")]
+    Full { file: String },
+    #[error("blob {id} is damaged in {file}: {found}")]
+    Damaged { id: BlobId, file: String, found: &'static str },
+    #[error("cannot {action} {file}")]
+    Io { action: &'static str, file: String, source: io::Error },
+}
+
+impl BlobError {
+    fn io(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| {
+            if is_full(&source) { Self::Full { file } } else { Self::Io { action, file, source } }
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct BlobOptions {
+    /// Larger blobs get a file of their own.
+    pub packed_bytes_max: usize,
+    pub pack_bytes: u64,
+    pub blob_bytes_max: usize,
+    pub staged_bytes_max: usize,
+}
+
+impl Default for BlobOptions {
+    fn default() -> Self {
+        Self {
+            packed_bytes_max: 64 << 10,
+            pack_bytes: 16 << 20,
+            blob_bytes_max: 1 << 30,
+            staged_bytes_max: 64 << 20,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Packed { pack: u32, offset: u32, len: u32 },
+    Big { len: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    place: Place,
+    /// When it was last stored or asked for again.
+    touched_s: u64,
+}
+
+struct ActivePack {
+    number: u32,
+    file: Box<dyn DiskFile>,
+    end: u64,
+}
+
+/// The blobs in a folder of their own.
+pub struct Blobs {
+    disk: Arc<dyn Disk>,
+    options: BlobOptions,
+    known: HashMap<BlobId, Known>,
+    active: Option<ActivePack>,
+    next_pack: u32,
+    staged: HashMap<BlobId, Known>,
+    /// The records of the staged small blobs; a staged offset is one in here.
+    staged_bytes: Vec<u8>,
+}
+
+impl Blobs {
+    /// Stores one content durably.
+    pub fn put(&mut self, content: &[u8], now_s: u64) -> Result<BlobId, BlobError> {
+        let id = self.stage(content, now_s)?;
+        self.commit_staged()?;
+        Ok(id)
+    }
+
+    /// Stores many contents durably at the price of one.
+    pub fn put_many(&mut self, contents: &[&[u8]], now_s: u64) -> Result<Vec<BlobId>, BlobError> {
+        let ids = contents
+            .iter()
+            .map(|content| self.stage(content, now_s))
+            .collect::<Result<Vec<BlobId>, BlobError>>()?;
+        self.commit_staged()?;
+        Ok(ids)
+    }
+
+    /// Takes a content in; it is durable, and to be found, after [`Blobs::commit_staged`].
+    pub fn stage(&mut self, content: &[u8], now_s: u64) -> Result<BlobId, BlobError> {
+        let max = self.options.blob_bytes_max.min(u32::MAX as usize / 2);
+        if content.len() > max {
+            return Err(BlobError::TooLarge { bytes: content.len() as u64, max: max as u64 });
+        }
+        let id = BlobId::of(content);
+        if let Some(known) = self.known.get_mut(&id) {
+            known.touched_s = known.touched_s.max(now_s);
+            return Ok(id);
+        }
+        self.stage_new(id, content, now_s)?;
+        Ok(id)
+    }
+
+    fn stage_new(&mut self, id: BlobId, content: &[u8], now_s: u64) -> Result<(), BlobError> {
+        if self.staged.contains_key(&id) {
+            return Ok(());
+        }
+        let len = content.len();
+        if len > self.options.packed_bytes_max {
+            self.write_big(&id, content, now_s)?;
+            let place = Place::Big { len: len as u64 };
+            self.staged.insert(id, Known { place, touched_s: now_s });
+            return Ok(());
+        }
+        let offset = self.staged_bytes.len();
+        let max = self.options.staged_bytes_max.min(u32::MAX as usize);
+        if offset + record_len(len) > max {
+            return Err(BlobError::StagedFull { max: max as u64 });
+        }
+        pack::encode(&id, now_s, content, &mut self.staged_bytes);
+        let place = Place::Packed { pack: 0, offset: offset as u32, len: len as u32 };
+        self.staged.insert(id, Known { place, touched_s: now_s });
+        Ok(())
+    }
+
+    /// Makes all that is staged durable: one write and one sync for the small ones. On an error
+    /// none of them is stored, and none stays staged.
+    pub fn commit_staged(&mut self) -> Result<(), BlobError> {
+        let base = self.append_staged();
+        let synced = base.and_then(|base| self.sync_big().map(|()| base));
+        let (pack, base) = match synced {
+            Ok(place) => place,
+            Err(error) => {
+                self.discard_staged();
+                return Err(error);
+            }
+        };
+        for (id, Known { place, touched_s }) in self.staged.drain() {
+            let place = match place {
+                Place::Packed { offset, len, .. } => {
+                    Place::Packed { pack, offset: base + offset, len }
+                }
+                big => big,
+            };
+            self.known.insert(id, Known { place, touched_s });
+        }
+        self.staged_bytes.clear();
+        Ok(())
+    }
+
+    pub fn discard_staged(&mut self) {
+        self.staged.clear();
+        self.staged_bytes.clear();
+    }
+
+    pub fn contains(&self, id: &BlobId) -> bool {
+        self.known.contains_key(id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// The content, checked against its name; `None` if it is not here.
+    pub fn get(&self, id: &BlobId) -> Result<Option<Vec<u8>>, BlobError> {
+        let Some(known) = self.known.get(id) else { return Ok(None) };
+        let (file, offset, len) = match known.place {
+            Place::Packed { pack, offset, len } => {
+                (pack_name(pack), u64::from(offset), record_len(len as usize))
+            }
+            Place::Big { len } => (big_name(id), 0, record_len(usize::try_from(len).unwrap_or(0))),
+        };
+        let mut bytes = vec![0; len];
+        let handle = self.disk.open(&file).map_err(BlobError::io("open", &file))?;
+        let read = handle.read_at(offset, &mut bytes).map_err(BlobError::io("read", &file))?;
+        let damaged = |found| BlobError::Damaged { id: *id, file: file.clone(), found };
+        let record = BlobRecord::parse(&bytes[..read])
+            .ok_or_else(|| damaged("the record fails its checksum"))?;
+        if BlobId::of(record.content) != *id {
+            return Err(damaged("the content has another hash"));
+        }
+        Ok(Some(record.content.to_vec()))
+    }
+
+    /// Writes the staged records to the active pack; returns the pack and where they start.
+    fn append_staged(&mut self) -> Result<(u32, u32), BlobError> {
+        let len = self.staged_bytes.len() as u64;
+        if len == 0 {
+            return Ok((0, 0));
+        }
+        let pack_bytes = self.options.pack_bytes;
+        let active = match self.active.take() {
+            Some(active) if active.end + len <= pack_bytes => active,
+            _ => self.new_pack(len)?,
+        };
+        let name = pack_name(active.number);
+        let written = active
+            .file
+            .write_at(active.end, &self.staged_bytes)
+            .and_then(|()| active.file.sync_data());
+        if let Err(error) = written {
+            // The pack is given up: what a failed sync has left on the disk is not known. Cutting
+            // it keeps a later scan from taking cached bytes for stored ones.
+            let _ = active.file.truncate(active.end);
+            return Err(BlobError::io("write", &name)(error));
+        }
+        let place = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
+        self.active = Some(ActivePack { end: active.end + len, ..active });
+        Ok(place)
+    }
+
+    fn new_pack(&mut self, needed: u64) -> Result<ActivePack, BlobError> {
+        let number = self.next_pack;
+        let name = pack_name(number);
+        let file = self.disk.create(&name).map_err(BlobError::io("create", &name))?;
+        let made = file
+            .preallocate(self.options.pack_bytes.max(needed))
+            .and_then(|()| file.sync_data())
+            .and_then(|()| self.disk.sync_dir(PACKS));
+        if let Err(error) = made {
+            let _ = self.disk.remove(&name);
+            return Err(BlobError::io("create", &name)(error));
+        }
+        self.next_pack += 1;
+        Ok(ActivePack { number, file, end: 0 })
+    }
+
+    /// Writes a large blob under its final name; the name is durable after [`Blobs::sync_big`].
+    fn write_big(&self, id: &BlobId, content: &[u8], now_s: u64) -> Result<(), BlobError> {
+        let name = big_name(id);
+        let dir = crate::disk::parent(&name);
+        let temporary = format!("{BIG}/{id}{TEMPORARY}");
+        let mut record = Vec::with_capacity(record_len(content.len()));
+        pack::encode(id, now_s, content, &mut record);
+        let written = self.disk.make_dir(dir).and_then(|()| {
+            let file = self.disk.create(&temporary)?;
+            file.write_at(0, &record)?;
+            file.sync_data()?;
+            self.disk.rename(&temporary, &name)
+        });
+        written.map_err(|error| {
+            let _ = self.disk.remove(&temporary);
+            BlobError::io("write", &name)(error)
+        })
+    }
+
+    fn sync_big(&self) -> Result<(), BlobError> {
+        let mut dirs: Vec<String> = self
+            .staged
+            .iter()
+            .filter(|(_, staged)| matches!(staged.place, Place::Big { .. }))
+            .map(|(id, _)| crate::disk::parent(&big_name(id)).to_owned())
+            .collect();
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        dirs.push(BIG.to_owned());
+        dirs.sort_unstable();
+        dirs.dedup();
+        dirs.iter().try_for_each(|dir| self.disk.sync_dir(dir).map_err(BlobError::io("sync", dir)))
+    }
+}
+
+fn pack_name(number: u32) -> String {
+    format!("{PACKS}/pack-{number:08}")
+}
+
+fn pack_number(name: &str) -> Option<u32> {
+    name.strip_prefix("pack-")?.parse().ok()
+}
+
+fn big_name(id: &BlobId) -> String {
+    format!("{BIG}/{:02x}/{id}", id.0[0])
+}

@@ -1,0 +1,155 @@
+//! Opening the blobs: the index in memory is read back from the packs and the files, and what is
+//! unfinished or damaged there is said.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{
+    ActivePack, BIG, BlobError, BlobId, BlobOptions, Blobs, Known, PACKS, Place, TEMPORARY,
+};
+use super::{pack_name, pack_number};
+use crate::disk::{Disk, DiskFile, Entry};
+use crate::pack::{self, RECORD_HEADER, record_len};
+
+/// What opening the blobs found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlobRecovery {
+    pub blobs: u64,
+    /// The unfinished end of the newest pack, cut off: it was never acknowledged.
+    pub torn_tail: Option<BadBytes>,
+    /// Bytes that hold no sound record. What was there is missing, if it was ever acknowledged.
+    pub damaged: Vec<BadBytes>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadBytes {
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Blobs {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: BlobOptions,
+    ) -> Result<(Self, BlobRecovery), BlobError> {
+        for dir in [PACKS, BIG] {
+            disk.make_dir(dir).map_err(BlobError::io("make", dir))?;
+        }
+        disk.sync_dir("").map_err(BlobError::io("sync", "the blobs"))?;
+        let mut blobs = Self {
+            disk,
+            options,
+            known: HashMap::new(),
+            active: None,
+            next_pack: 1,
+            staged: HashMap::new(),
+            staged_bytes: Vec::new(),
+        };
+        let mut recovery = BlobRecovery::default();
+        blobs.read_packs(&mut recovery)?;
+        blobs.read_big(&mut recovery)?;
+        recovery.blobs = blobs.known.len() as u64;
+        for bad in &recovery.damaged {
+            tracing::error!("{}: {} damaged bytes at {}", bad.file, bad.bytes, bad.offset);
+        }
+        Ok((blobs, recovery))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<Entry>, BlobError> {
+        self.disk.list(dir).map_err(BlobError::io("list", dir))
+    }
+
+    fn read_packs(&mut self, recovery: &mut BlobRecovery) -> Result<(), BlobError> {
+        let mut numbers: Vec<u32> =
+            self.list(PACKS)?.iter().filter_map(|entry| pack_number(&entry.name)).collect();
+        numbers.sort_unstable();
+        let newest = numbers.last().copied();
+        for number in numbers {
+            let name = pack_name(number);
+            let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
+            let bytes = file.read_all().map_err(BlobError::io("read", &name))?;
+            let known = &mut self.known;
+            let scan = pack::scan(&bytes, |offset, record| {
+                let len = record.content.len() as u32;
+                let place = Place::Packed { pack: number, offset: offset as u32, len };
+                known.insert(record.id, Known { place, touched_s: record.stored_s });
+            });
+            let bad = |offset: usize, bytes: usize| BadBytes {
+                file: name.clone(),
+                offset: offset as u64,
+                bytes: bytes as u64,
+            };
+            recovery.damaged.extend(scan.gaps.iter().map(|(offset, bytes)| bad(*offset, *bytes)));
+            if Some(number) == newest {
+                self.next_pack = number + 1;
+                if scan.tail > 0 {
+                    recovery.torn_tail = Some(bad(scan.end, scan.tail));
+                }
+                self.active = Some(reopen(number, file, &scan)?);
+            } else if scan.tail > 0 {
+                recovery.damaged.push(bad(scan.end, scan.tail));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_big(&mut self, recovery: &mut BlobRecovery) -> Result<(), BlobError> {
+        // Names that a killed program left behind may not be durable yet.
+        self.disk.sync_dir(BIG).map_err(BlobError::io("sync", BIG))?;
+        for entry in self.list(BIG)? {
+            let dir = format!("{BIG}/{}", entry.name);
+            if !entry.is_dir {
+                if entry.name.ends_with(TEMPORARY) {
+                    self.disk.remove(&dir).map_err(BlobError::io("remove", &dir))?;
+                }
+                continue;
+            }
+            for entry in self.list(&dir)? {
+                self.read_big_header(&format!("{dir}/{}", entry.name), &entry, recovery)?;
+            }
+            self.disk.sync_dir(&dir).map_err(BlobError::io("sync", &dir))?;
+        }
+        Ok(())
+    }
+
+    /// Large blobs are checked when they are read, not all at every start; here only the header.
+    fn read_big_header(
+        &mut self,
+        path: &str,
+        entry: &Entry,
+        recovery: &mut BlobRecovery,
+    ) -> Result<(), BlobError> {
+        let file = self.disk.open(path).map_err(BlobError::io("open", path))?;
+        let mut header = [0; RECORD_HEADER];
+        let read = file.read_at(0, &mut header).map_err(BlobError::io("read", path))?;
+        let described = pack::describe(&header[..read]);
+        match (described, entry.name.parse::<BlobId>()) {
+            (Some((id, stored_s, len)), Ok(name))
+                if id == name && record_len(len) as u64 == entry.len =>
+            {
+                let place = Place::Big { len: len as u64 };
+                self.known.insert(id, Known { place, touched_s: stored_s });
+            }
+            _ => {
+                let file = path.to_owned();
+                recovery.damaged.push(BadBytes { file, offset: 0, bytes: entry.len });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes up writing the newest pack: its unfinished end is cleared, and what a killed program had
+/// written but not synced is synced before anyone relies on it.
+fn reopen(
+    number: u32,
+    file: Box<dyn DiskFile>,
+    scan: &pack::PackScan,
+) -> Result<ActivePack, BlobError> {
+    let name = pack_name(number);
+    let end = scan.end as u64;
+    file.write_at(end, &vec![0; scan.tail]).map_err(BlobError::io("cut", &name))?;
+    file.sync_data().map_err(BlobError::io("sync", &name))?;
+    Ok(ActivePack { number, file, end })
+}

@@ -1,0 +1,195 @@
+//! The books: ended jobs in indexed SQLite tables, for `sacct` and its like.
+//!
+//! The journal is what is true; the books are made from it, and how far they have come is stored in
+//! the same transaction as the rows. So replaying a stretch of history twice bills nothing twice.
+//! One [`Books`] writes; any number of [`BookReader`]s, each with a connection of its own, read
+//! beside it.
+
+mod predicate;
+mod query;
+mod schema;
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use model::record::{HistoryFilter, JobRecord};
+use model::time::Timestamp;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
+
+pub use predicate::{matches, state_of};
+pub use query::RECORDS_MAX;
+
+/// How long a connection waits for another's lock before it gives up.
+const BUSY_TIMEOUT_MS: u32 = 5_000;
+
+/// The column for the end of what has not ended: after the opening of every window.
+const NOT_ENDED_MS: i64 = i64::MAX;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BooksError {
+    #[error("the books have schema {found}, written by a newer program; this one knows {known}")]
+    Newer { found: i64, known: i64 },
+    #[error("the books cannot be made at {path}")]
+    File { path: String, source: std::io::Error },
+    #[error("cannot {action} the books")]
+    Sql { action: &'static str, source: rusqlite::Error },
+    #[error("job {job} in the books is not a record that this program can read or write")]
+    Record { job: u32, source: serde_json::Error },
+}
+
+impl BooksError {
+    fn sql(action: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Sql { action, source }
+    }
+}
+
+/// The writer.
+pub struct Books {
+    connection: Connection,
+    applied_seq: u64,
+}
+
+impl Books {
+    /// Opens the books, making or upgrading them as needed.
+    pub fn open(path: &Path) -> Result<Self, BooksError> {
+        make_private(path)
+            .map_err(|source| BooksError::File { path: path.display().to_string(), source })?;
+        let mut connection = Connection::open(path).map_err(BooksError::sql("open"))?;
+        connection
+            .execute_batch(&format!(
+                "PRAGMA busy_timeout = {BUSY_TIMEOUT_MS};
+                 PRAGMA journal_mode = WAL;
+                 PRAGMA synchronous = FULL;
+                 PRAGMA foreign_keys = ON;"
+            ))
+            .map_err(BooksError::sql("set up"))?;
+        schema::upgrade(&mut connection)?;
+        let applied_seq = applied_seq(&connection)?;
+        Ok(Self { connection, applied_seq })
+    }
+
+    /// How far in the journal the books have come.
+    pub fn applied_seq(&self) -> u64 {
+        self.applied_seq
+    }
+
+    /// Takes in the attempts that ended up to `seq` of the journal, durably and all at once. What the
+    /// books have already seen is left alone; false says that this was the case.
+    pub fn apply(&mut self, seq: u64, records: &[JobRecord]) -> Result<bool, BooksError> {
+        if seq <= self.applied_seq {
+            return Ok(false);
+        }
+        let write = || BooksError::sql("write");
+        let behaviour = TransactionBehavior::Immediate;
+        let transaction =
+            Transaction::new_unchecked(&self.connection, behaviour).map_err(write())?;
+        for record in records {
+            let text = serde_json::to_string(record)
+                .map_err(|source| BooksError::Record { job: record.job.0, source })?;
+            put(&transaction, record, &text).map_err(write())?;
+        }
+        transaction
+            .execute("UPDATE progress SET applied_seq = ?1", params![seq])
+            .map_err(write())?;
+        transaction.commit().map_err(write())?;
+        self.applied_seq = seq;
+        Ok(true)
+    }
+
+    /// Forgets attempts that ended before `before`, at most `limit` in one call; returns how many
+    /// went.
+    pub fn purge(&mut self, before: Timestamp, limit: u32) -> Result<usize, BooksError> {
+        self.connection
+            .execute(
+                "DELETE FROM jobs WHERE entry IN
+                 (SELECT entry FROM jobs WHERE end_ms < ?1 ORDER BY end_ms LIMIT ?2)",
+                params![before.millis(), limit],
+            )
+            .map_err(BooksError::sql("purge"))
+    }
+}
+
+/// Makes the file, readable by its owner alone, if it is not there; SQLite gives its side files the
+/// same mode.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    if let Some(dir) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+}
+
+/// Replaces whatever the books hold under this record's key.
+fn put(transaction: &Transaction<'_>, record: &JobRecord, text: &str) -> rusqlite::Result<()> {
+    let pending = record.array_pending.as_deref().unwrap_or_default();
+    // In the word that the states of a filter have when they are bound.
+    let state = serde_json::json!(state_of(record.state));
+    // The nodes go with their job.
+    transaction
+        .prepare_cached(
+            "DELETE FROM jobs WHERE job_id = ?1 AND array_pending = ?2 AND attempt = ?3",
+        )?
+        .execute(params![record.job.0, pending, record.attempt])?;
+    let entry = transaction
+        .prepare_cached(
+            "INSERT INTO jobs (job_id, array_pending, attempt, array_job_id, array_task_id, name,
+                 user, account, partition, qos, state, submit_ms, end_ms, record)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .insert(params![
+            record.job.0,
+            pending,
+            record.attempt,
+            record.array_job.map(|id| id.0),
+            record.array_task,
+            record.name,
+            record.user,
+            record.account,
+            Some(&record.partition).filter(|names| !names.contains(',')),
+            record.qos,
+            state.as_str(),
+            record.submit.millis(),
+            record.end.map_or(NOT_ENDED_MS, Timestamp::millis),
+            text,
+        ])?;
+    let mut insert = transaction
+        .prepare_cached("INSERT OR IGNORE INTO job_nodes (node, entry) VALUES (?1, ?2)")?;
+    for node in &record.nodes {
+        insert.execute(params![node, entry])?;
+    }
+    Ok(())
+}
+
+fn applied_seq(connection: &Connection) -> Result<u64, BooksError> {
+    connection
+        .query_row("SELECT applied_seq FROM progress", [], |row| row.get(0))
+        .map_err(BooksError::sql("read"))
+}
+
+/// A reader with its own connection; it cannot write.
+pub struct BookReader {
+    connection: Connection,
+}
+
+impl BookReader {
+    pub fn open(path: &Path) -> Result<Self, BooksError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(BooksError::sql("open"))?;
+        connection
+            .execute_batch(&format!("PRAGMA busy_timeout = {BUSY_TIMEOUT_MS};"))
+            .map_err(BooksError::sql("set up"))?;
+        schema::check(&connection)?;
+        Ok(Self { connection })
+    }
+
+    pub fn applied_seq(&self) -> Result<u64, BooksError> {
+        applied_seq(&self.connection)
+    }
+
+    /// The ended attempts that the filter wants, in the order in which they ended; under a limit
+    /// ([`RECORDS_MAX`] if the filter has none) the last of them.
+    pub fn query(&self, filter: &HistoryFilter) -> Result<Vec<JobRecord>, BooksError> {
+        query::run(&self.connection, filter)
+    }
+}

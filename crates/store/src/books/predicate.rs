@@ -1,0 +1,101 @@
+//! Whether a filter wants a record: the one rule for the ended ones in the books and the living ones
+//! in memory.
+
+use model::array::IndexSet;
+use model::change::JobRef;
+use model::record::{HistoryFilter, JobRecord, RecordState};
+use model::run::JobState;
+
+/// What ends a list of indices that was too long to show.
+const CUT: &str = ",...";
+
+/// Whether `filter` wants this record by itself. `limit` and `duplicates` are about many records and
+/// not asked here.
+pub fn matches(record: &JobRecord, filter: &HistoryFilter) -> bool {
+    let names = [
+        (&filter.users, &record.user),
+        (&filter.accounts, &record.account),
+        (&filter.names, &record.name),
+        (&filter.qos, &record.qos),
+    ];
+    names.iter().all(|(wanted, name)| any(wanted, |wanted| wanted == *name))
+        && any(&filter.jobs, |wanted| is_named(record, wanted))
+        && any(&filter.partitions, |wanted| record.partition.split(',').any(|name| name == wanted))
+        && any(&filter.nodes, |wanted| record.nodes.contains(wanted))
+        && any(&filter.states, |wanted| *wanted == state_of(record.state))
+        && was_alive(record, filter)
+}
+
+/// An empty list asks nothing.
+fn any<T>(wanted: &[T], fits: impl Fn(&T) -> bool) -> bool {
+    wanted.is_empty() || wanted.iter().any(fits)
+}
+
+/// Slurm's word for where the record stands.
+pub fn state_of(state: RecordState) -> JobState {
+    match state {
+        RecordState::Pending => JobState::Pending,
+        RecordState::Running => JobState::Running,
+        RecordState::Suspended => JobState::Suspended,
+        RecordState::Ended(outcome) => outcome.state(),
+    }
+}
+
+/// `12` names the job 12 and every task of array 12, `12_3` only that task.
+fn is_named(record: &JobRecord, wanted: &JobRef) -> bool {
+    let in_array = record.array_job == Some(wanted.id);
+    match &wanted.tasks {
+        None => in_array || record.job == wanted.id,
+        Some(tasks) => in_array && has_task(record, tasks),
+    }
+}
+
+fn has_task(record: &JobRecord, wanted: &IndexSet) -> bool {
+    match (record.array_task, &record.array_pending) {
+        (Some(index), _) => wanted.contains(index),
+        (None, Some(pending)) => may_hold(pending, wanted),
+        (None, None) => false,
+    }
+}
+
+/// Whether the waiting tasks, as squeue prints them (`3-100%2`), hold a wanted one. A list that was
+/// cut may hold anything beyond its shown part: better an entry too many than one hidden.
+fn may_hold(pending: &str, wanted: &IndexSet) -> bool {
+    let indices = pending.split_once('%').map_or(pending, |(indices, _)| indices);
+    let shown = indices.strip_suffix(CUT);
+    let Ok(held) = IndexSet::parse(shown.unwrap_or(indices), u32::MAX) else { return false };
+    !held.intersection(wanted).is_empty() || shown.is_some() && wanted.last() > held.last()
+}
+
+/// Submitted before the window closes, and not over before it opens.
+fn was_alive(record: &JobRecord, filter: &HistoryFilter) -> bool {
+    filter.until.is_none_or(|until| record.submit <= until)
+        && filter.from.is_none_or(|from| record.end.is_none_or(|end| end >= from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::array::format_pending;
+
+    #[test]
+    fn waiting_tasks_are_found_in_the_text_that_squeue_prints() {
+        let long: IndexSet = (0..200).map(|n| n * n).collect();
+        let cut = format_pending(&long, Some(2));
+        assert!(cut.contains("..."), "{cut}");
+        let table = [
+            ("3-100", 3, true),
+            ("3-100%2", 100, true),
+            ("3-100%2", 101, false),
+            ("1-45:2", 7, true),
+            ("1-45:2", 8, false),
+            (cut.as_str(), 16, true),
+            (cut.as_str(), 17, false),
+            (cut.as_str(), 10_000, true),
+            ("nonsense", 1, false),
+        ];
+        for (pending, index, held) in table {
+            assert_eq!(may_hold(pending, &IndexSet::from_range(index, index)), held, "{pending}");
+        }
+    }
+}

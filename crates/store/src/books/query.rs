@@ -1,0 +1,155 @@
+//! Questions to the books. SQLite narrows by its indices, [`matches`] has the last word; what the
+//! user typed reaches SQLite only as bound values.
+
+use model::record::{HistoryFilter, JobRecord};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::BooksError;
+use super::predicate::matches;
+
+/// The records of one answer where the filter sets no limit of its own.
+pub const RECORDS_MAX: u32 = 1_000_000;
+
+const LAST_ATTEMPT: &str = "entry = (SELECT max(last.entry) FROM jobs AS last
+    WHERE last.job_id = jobs.job_id AND last.array_pending = jobs.array_pending)";
+
+/// A row for each way to name a job. `CROSS` keeps the order: from each name to its few rows.
+const NAMED: &str = "entry IN (SELECT job.entry FROM json_each(?) AS wanted CROSS JOIN jobs AS job
+    ON (job.job_id = wanted.value ->> 'id' AND wanted.value ->> 'tasks' IS NULL)
+    OR (job.array_job_id = wanted.value ->> 'id' AND (wanted.value ->> 'tasks' IS NULL
+        OR job.array_pending <> ''
+        OR EXISTS (SELECT 1 FROM json_each(wanted.value, '$.tasks') AS tasks
+            WHERE job.array_task_id BETWEEN tasks.value ->> 0 AND tasks.value ->> 1))))";
+
+const ON_NODES: &str = "entry IN (SELECT entry FROM job_nodes
+    WHERE node IN (SELECT value FROM json_each(?)))";
+
+/// The conditions of a query and the values bound to them, in the same order.
+#[derive(Default)]
+struct Conditions {
+    sql: Vec<&'static str>,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    /// A list goes in as one JSON array, so its length meets no limit on bound values.
+    fn any_of<T: serde::Serialize>(&mut self, sql: &'static str, wanted: &[T]) {
+        if !wanted.is_empty() {
+            let list: serde_json::Value =
+                wanted.iter().map(|item| serde_json::json!(item)).collect();
+            self.sql.push(sql);
+            self.values.push(Value::Text(list.to_string()));
+        }
+    }
+
+    fn compare(&mut self, sql: &'static str, value: Option<i64>) {
+        if let Some(value) = value {
+            self.sql.push(sql);
+            self.values.push(Value::Integer(value));
+        }
+    }
+
+    fn of(filter: &HistoryFilter) -> Self {
+        let mut all = Self::default();
+        all.any_of(NAMED, &filter.jobs);
+        all.any_of("user IN (SELECT value FROM json_each(?))", &filter.users);
+        all.any_of("account IN (SELECT value FROM json_each(?))", &filter.accounts);
+        all.any_of(
+            "(partition IN (SELECT value FROM json_each(?)) OR partition IS NULL)",
+            &filter.partitions,
+        );
+        all.any_of("name IN (SELECT value FROM json_each(?))", &filter.names);
+        all.any_of("qos IN (SELECT value FROM json_each(?))", &filter.qos);
+        all.any_of(ON_NODES, &filter.nodes);
+        all.any_of("state IN (SELECT value FROM json_each(?))", &filter.states);
+        all.compare("end_ms >= ?", filter.from.map(|from| from.millis()));
+        all.compare("submit_ms <= ?", filter.until.map(|until| until.millis()));
+        if !filter.duplicates {
+            all.sql.push(LAST_ATTEMPT);
+        }
+        all
+    }
+
+    /// Selects the entries alone: sorting them must not carry whole records along.
+    fn select(&self) -> String {
+        let clause = if self.sql.is_empty() { "TRUE".to_owned() } else { self.sql.join("\n AND ") };
+        format!("SELECT entry FROM jobs WHERE {clause} ORDER BY end_ms DESC, entry DESC")
+    }
+}
+
+pub(super) fn run(
+    connection: &Connection,
+    filter: &HistoryFilter,
+) -> Result<Vec<JobRecord>, BooksError> {
+    let failed = || BooksError::sql("query");
+    // One moment of the books for the entries and their records.
+    let moment = connection.unchecked_transaction().map_err(failed())?;
+    let conditions = Conditions::of(filter);
+    let mut newest_first = moment.prepare_cached(&conditions.select()).map_err(failed())?;
+    let mut record_of = moment
+        .prepare_cached("SELECT job_id, record FROM jobs WHERE entry = ?1")
+        .map_err(failed())?;
+    let mut entries = newest_first.query(params_from_iter(conditions.values)).map_err(failed())?;
+    let limit = filter.limit.unwrap_or(RECORDS_MAX) as usize;
+    let mut found = Vec::new();
+    while found.len() < limit
+        && let Some(row) = entries.next().map_err(failed())?
+    {
+        let entry: i64 = row.get(0).map_err(failed())?;
+        let (job, text): (u32, String) =
+            record_of.query_row([entry], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed())?;
+        let record =
+            serde_json::from_str(&text).map_err(|source| BooksError::Record { job, source })?;
+        if matches(&record, filter) {
+            found.push(record);
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Books;
+    use super::*;
+    use model::array::IndexSet;
+    use model::change::JobRef;
+    use model::id::JobId;
+    use model::run::JobState;
+    use model::time::Timestamp;
+
+    /// How SQLite goes about it, one line a step.
+    fn plan(connection: &Connection, filter: &HistoryFilter) -> Vec<String> {
+        let conditions = Conditions::of(filter);
+        let text = format!("EXPLAIN QUERY PLAN {}", conditions.select());
+        let mut statement = connection.prepare(&text).unwrap();
+        let steps = statement.query_map(params_from_iter(conditions.values), |row| row.get(3));
+        steps.unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn each_filter_reads_by_an_index_and_not_every_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let books = Books::open(&folder.path().join("books.db")).unwrap();
+        let all = HistoryFilter::default;
+        let one = || vec!["x".to_owned()];
+        let task = JobRef { id: JobId(1), tasks: Some(IndexSet::from_range(1, 2)) };
+        let table = [
+            HistoryFilter { jobs: vec![task], ..all() },
+            HistoryFilter { users: one(), ..all() },
+            HistoryFilter { accounts: one(), ..all() },
+            HistoryFilter { partitions: one(), ..all() },
+            HistoryFilter { names: one(), ..all() },
+            HistoryFilter { qos: one(), ..all() },
+            HistoryFilter { nodes: one(), ..all() },
+            HistoryFilter { states: vec![JobState::Failed], ..all() },
+            HistoryFilter { from: Some(Timestamp(1)), ..all() },
+        ];
+        for filter in table {
+            let steps = plan(&books.connection, &filter);
+            let scans = steps.iter().filter(|step| step.starts_with("SCAN job"));
+            assert_eq!(scans.count(), 0, "{filter:?} {steps:#?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The tables of the books, and how an older file becomes a newer one.
+//!
+//! A row is the whole record as JSON beside the columns that questions narrow by: a new field of a
+//! record needs no new schema.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::BooksError;
+
+/// `UPGRADES[n]` turns schema n into n + 1. A released one is never edited.
+const UPGRADES: [&str; 1] = [V1];
+
+/// `entry` grows with each write, so the highest entry of a job is its last attempt: attempt 0, a
+/// cancellation while waiting for another try, may well come after attempt 1.
+const V1: &str = "
+CREATE TABLE progress (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    applied_seq INTEGER NOT NULL
+);
+INSERT INTO progress VALUES (1, 0);
+
+CREATE TABLE jobs (
+    entry INTEGER PRIMARY KEY,
+    job_id INTEGER NOT NULL,
+    -- Which waiting tasks of an array this is about, '' for all else: several cancellations of
+    -- waiting tasks have the array's id and attempt 0 in common.
+    array_pending TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    array_job_id INTEGER,
+    array_task_id INTEGER,
+    name TEXT NOT NULL,
+    user TEXT NOT NULL,
+    account TEXT NOT NULL,
+    -- NULL where a job that never started names several.
+    partition TEXT,
+    qos TEXT NOT NULL,
+    state TEXT NOT NULL,
+    submit_ms INTEGER NOT NULL,
+    end_ms INTEGER NOT NULL,
+    record TEXT NOT NULL,
+    UNIQUE (job_id, array_pending, attempt)
+);
+CREATE INDEX jobs_array ON jobs (array_job_id, array_task_id) WHERE array_job_id IS NOT NULL;
+CREATE INDEX jobs_user ON jobs (user, end_ms);
+CREATE INDEX jobs_account ON jobs (account, end_ms);
+CREATE INDEX jobs_partition ON jobs (partition, end_ms);
+CREATE INDEX jobs_qos ON jobs (qos, end_ms);
+CREATE INDEX jobs_name ON jobs (name);
+CREATE INDEX jobs_state ON jobs (state, end_ms);
+CREATE INDEX jobs_end ON jobs (end_ms);
+
+CREATE TABLE job_nodes (
+    node TEXT NOT NULL,
+    entry INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE,
+    PRIMARY KEY (node, entry)
+) WITHOUT ROWID;
+CREATE INDEX job_nodes_entry ON job_nodes (entry);
+";
+
+fn version(connection: &Connection) -> Result<i64, BooksError> {
+    connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(BooksError::sql("read the version of"))
+}
+
+/// Refuses books that a newer program has written.
+pub(super) fn check(connection: &Connection) -> Result<usize, BooksError> {
+    let (found, known) = (version(connection)?, UPGRADES.len() as i64);
+    usize::try_from(found)
+        .ok()
+        .filter(|found| *found <= UPGRADES.len())
+        .ok_or(BooksError::Newer { found, known })
+}
+
+pub(super) fn upgrade(connection: &mut Connection) -> Result<(), BooksError> {
+    let found = check(connection)?;
+    for (version, sql) in UPGRADES.iter().enumerate().skip(found) {
+        let mut step = || -> rusqlite::Result<()> {
+            let behaviour = TransactionBehavior::Immediate;
+            let transaction = connection.transaction_with_behavior(behaviour)?;
+            transaction.execute_batch(sql)?;
+            transaction.pragma_update(None, "user_version", version as i64 + 1)?;
+            transaction.commit()
+        };
+        step().map_err(BooksError::sql("upgrade"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! What Sluice keeps on disk: the journal of events, snapshots of the state, blobs by content, and
+//! the books of ended jobs.
+//!
+//! The journal, the snapshots and the blobs reach the disk only through [`disk::Disk`], so that a
+//! test or the simulator can make any access fail or crash there. The journal carries opaque bytes:
+//! this crate knows no event type and reads no clock; times come in from the caller.
+
+pub mod blob;
+pub mod books;
+pub mod disk;
+pub mod faulty_disk;
+mod frame;
+pub mod high_water;
+pub mod journal;
+pub mod log_file;
+mod pack;
+pub mod real_disk;
+mod recovery;
+pub mod snapshot;
+
+pub use blob::{BlobError, BlobId, Blobs};
+pub use books::{BookReader, Books, BooksError};
+pub use disk::{Disk, DiskFile};
+pub use faulty_disk::FaultyDisk;
+pub use high_water::HighWater;
+pub use journal::{Journal, JournalError, Loss, Position, Record, Recovery, TornTail};
+pub use log_file::{LogFile, LogOptions};
+pub use real_disk::RealDisk;
+pub use snapshot::{Snapshot, Snapshots};

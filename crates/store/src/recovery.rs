@@ -1,0 +1,280 @@
+//! Reading a journal back: every checksum and every link of the chain from the snapshot's position
+//! on, and the line between a torn tail and damage.
+//!
+//! Each commit is synced before the next is written, so a crash can leave at most one unfinished
+//! commit, and it is the last thing in the newest segment. That alone is a torn tail. Bad bytes with
+//! a sound commit after them, a gap in the segments or a broken chain are damage, and stop recovery.
+
+use crate::disk::Disk;
+use crate::frame::{ALIGN, Fault, Frame, SEGMENT_HEADER, SegmentHeader};
+use crate::journal::{JournalError, Loss, Position, Record, Recovery, TornTail};
+
+const PREFIX: &str = "journal-";
+const SUFFIX: &str = ".log";
+
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{PREFIX}{number:012}{SUFFIX}")
+}
+
+fn segment_number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let number = digits.parse().ok()?;
+    (segment_name(number) == name).then_some(number)
+}
+
+/// A segment file that recovery has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub number: u64,
+    /// The last seq before it.
+    pub before: u64,
+}
+
+/// The end of the newest segment, where the next commit goes.
+pub(crate) struct Tail {
+    pub end: Position,
+    pub term: u64,
+    /// Where in the newest segment the next frame starts.
+    pub offset: u64,
+    /// Header or frame that was written last, with its place: it may have reached only the page
+    /// cache, and is written once more before anything builds on it.
+    pub last_write: (u64, Vec<u8>),
+}
+
+pub(crate) type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), String> + 'a;
+
+pub(crate) struct Scan<'a> {
+    pub disk: &'a dyn Disk,
+    pub snapshot: Position,
+    pub high_water: Position,
+    pub replay: &'a mut Replay<'a>,
+}
+
+pub(crate) struct Scanned {
+    pub segments: Vec<Segment>,
+    /// `None` if there is no segment at all.
+    pub tail: Option<Tail>,
+    pub recovery: Recovery,
+}
+
+/// What the scan has come to.
+struct Progress {
+    at: Position,
+    term: u64,
+    snapshot_seen: bool,
+    high_water_seen: bool,
+    recovery: Recovery,
+}
+
+/// How far the frames of a segment reach.
+struct Reach {
+    offset: usize,
+    last_frame: Option<(usize, usize)>,
+}
+
+impl Scan<'_> {
+    pub fn run(mut self) -> Result<Scanned, JournalError> {
+        let headers = self.headers()?;
+        let snapshot = self.snapshot.seq;
+        // Segments that end before the snapshot are leftovers of a compaction; their order of
+        // removal is up to the file system, so gaps among them mean nothing.
+        let first = headers.iter().rposition(|header| header.before.seq <= snapshot);
+        let Some(first) = first else {
+            return match headers.first() {
+                None => self.without_segments(),
+                Some(header) => Err(JournalError::damaged(
+                    &segment_name(header.number),
+                    0,
+                    format!(
+                        "the oldest segment starts at seq {}, but the newest good snapshot ends at {snapshot}",
+                        header.before.seq + 1
+                    ),
+                )),
+            };
+        };
+        let mut progress = Progress {
+            at: headers[first].before,
+            term: headers[first].term,
+            snapshot_seen: false,
+            high_water_seen: self.high_water.seq < headers[first].before.seq,
+            recovery: Recovery::default(),
+        };
+        let mut tail = None;
+        for (index, header) in headers.iter().enumerate().skip(first) {
+            let newest = index + 1 == headers.len();
+            let expected = headers[first].number + (index - first) as u64;
+            tail = Some(self.segment(header, expected, newest, &mut progress)?);
+        }
+        let recovery = self.finish(progress)?;
+        let segments = headers.iter().map(|h| Segment { number: h.number, before: h.before.seq });
+        Ok(Scanned { segments: segments.collect(), tail, recovery })
+    }
+
+    fn headers(&self) -> Result<Vec<SegmentHeader>, JournalError> {
+        let entries = self.disk.list("").map_err(JournalError::io("list", "the journal"))?;
+        let mut headers = Vec::new();
+        for entry in entries {
+            let Some(number) = segment_number(&entry.name) else { continue };
+            let mut bytes = [0; SEGMENT_HEADER];
+            let file =
+                self.disk.open(&entry.name).map_err(JournalError::io("open", &entry.name))?;
+            let read =
+                file.read_at(0, &mut bytes).map_err(JournalError::io("read", &entry.name))?;
+            let header = SegmentHeader::parse(&bytes[..read])
+                .map_err(|found| JournalError::damaged(&entry.name, 0, found))?;
+            if header.number != number {
+                let found = format!("this is segment {}, under another's name", header.number);
+                return Err(JournalError::damaged(&entry.name, 16, found));
+            }
+            headers.push(header);
+        }
+        headers.sort_unstable_by_key(|header| header.number);
+        Ok(headers)
+    }
+
+    fn without_segments(&self) -> Result<Scanned, JournalError> {
+        if self.snapshot.seq > 0 {
+            let found = format!("a snapshot at seq {}, and no journal", self.snapshot.seq);
+            return Err(JournalError::damaged(&segment_name(1), 0, found));
+        }
+        let expected_seq = self.high_water.seq;
+        let loss = (expected_seq > 0).then_some(Loss { expected_seq, found_seq: 0 });
+        let recovery = Recovery { loss, ..Recovery::default() };
+        Ok(Scanned { segments: Vec::new(), tail: None, recovery })
+    }
+
+    fn segment(
+        &mut self,
+        header: &SegmentHeader,
+        expected: u64,
+        newest: bool,
+        progress: &mut Progress,
+    ) -> Result<Tail, JournalError> {
+        let name = segment_name(header.number);
+        if header.number != expected {
+            let found = format!("segment {} is missing", segment_name(expected));
+            return Err(JournalError::damaged(&name, 0, found));
+        }
+        if header.before != progress.at {
+            let found = format!(
+                "the segment continues {:?}, but the one before it ends at {:?}",
+                header.before, progress.at
+            );
+            return Err(JournalError::damaged(&name, 24, found));
+        }
+        let file = self.disk.open(&name).map_err(JournalError::io("open", &name))?;
+        let bytes = file.read_all().map_err(JournalError::io("read", &name))?;
+        self.reach(&name, progress)?;
+        let reach = self.frames(&name, &bytes, progress)?;
+        let torn = torn_tail(&name, &bytes, reach.offset, progress.at.seq + 1, newest)?;
+        if torn.is_some() {
+            progress.recovery.torn_tail = torn;
+        }
+        let (start, end) = reach.last_frame.unwrap_or((0, SEGMENT_HEADER));
+        Ok(Tail {
+            end: progress.at,
+            term: progress.term,
+            offset: reach.offset as u64,
+            last_write: (start as u64, bytes[start..end].to_vec()),
+        })
+    }
+
+    /// Follows the frames as far as they are sound.
+    fn frames(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+        progress: &mut Progress,
+    ) -> Result<Reach, JournalError> {
+        let mut reach = Reach { offset: SEGMENT_HEADER, last_frame: None };
+        while let Ok(frame) = Frame::parse(&bytes[reach.offset..]) {
+            let offset = reach.offset as u64;
+            let damaged = |found: String| JournalError::damaged(name, offset, found);
+            let next = frame.follows(&progress.at).map_err(damaged)?;
+            if frame.term < progress.term {
+                let found = format!("term {} after term {}", frame.term, progress.term);
+                return Err(damaged(found));
+            }
+            for (seq, event) in (frame.first_seq..).zip(frame.each_event()) {
+                let event = event.map_err(damaged)?;
+                if seq > self.snapshot.seq {
+                    progress.recovery.replayed += 1;
+                    (self.replay)(Record { seq, term: frame.term, event })
+                        .map_err(|reason| JournalError::Replay { seq, reason })?;
+                }
+            }
+            (progress.at, progress.term) = (next, frame.term);
+            reach.last_frame = Some((reach.offset, reach.offset + frame.len));
+            reach.offset += frame.len;
+            self.reach(name, progress)?;
+        }
+        Ok(reach)
+    }
+
+    /// Compares the history with what snapshot and high-water mark know about this position.
+    fn reach(&self, name: &str, progress: &mut Progress) -> Result<(), JournalError> {
+        let at = progress.at;
+        if at.seq == self.high_water.seq {
+            progress.high_water_seen = at == self.high_water;
+        }
+        if at.seq < self.snapshot.seq || progress.snapshot_seen {
+            return Ok(());
+        }
+        progress.snapshot_seen = true;
+        if at == self.snapshot {
+            return Ok(());
+        }
+        let found = format!("the history at {at:?} is not the snapshot's, {:?}", self.snapshot);
+        Err(JournalError::damaged(name, 0, found))
+    }
+
+    fn finish(&self, progress: Progress) -> Result<Recovery, JournalError> {
+        let end = progress.at.seq;
+        if !progress.snapshot_seen {
+            let found =
+                format!("the snapshot is at seq {}, the log ends at {end}", self.snapshot.seq);
+            return Err(JournalError::damaged("journal", 0, found));
+        }
+        let mut recovery = progress.recovery;
+        if !progress.high_water_seen {
+            recovery.loss = Some(Loss { expected_seq: self.high_water.seq, found_seq: end });
+        }
+        Ok(recovery)
+    }
+}
+
+/// What lies behind the last sound frame: nothing, an unfinished commit, or damage.
+fn torn_tail(
+    file: &str,
+    bytes: &[u8],
+    offset: usize,
+    seq: u64,
+    newest: bool,
+) -> Result<Option<TornTail>, JournalError> {
+    let rest = &bytes[offset..];
+    let Some(last) = rest.iter().rposition(|byte| *byte != 0) else { return Ok(None) };
+    let damaged = |found: String| Err(JournalError::damaged(file, offset as u64, found));
+    let fault = match Frame::parse(rest) {
+        Err(Fault::Version(version)) => {
+            return damaged(format!(
+                "a commit of version {version}, which this program cannot read"
+            ));
+        }
+        Err(Fault::Unfinished(what)) => what,
+        Ok(_) => "a frame out of place",
+    };
+    for ahead in (ALIGN..=last).step_by(ALIGN) {
+        if let Ok(frame) = Frame::parse(&rest[ahead..]) {
+            return damaged(format!(
+                "{fault} where seq {seq} was due, and a sound commit (seq {}) at byte {}",
+                frame.first_seq,
+                offset + ahead
+            ));
+        }
+    }
+    if !newest {
+        return damaged(format!("{fault} where seq {seq} was due, and later segments exist"));
+    }
+    let bytes = last as u64 + 1;
+    Ok(Some(TornTail { file: file.to_owned(), seq, offset: offset as u64, bytes }))
+}

@@ -1,0 +1,370 @@
+//! What the books promise: nothing twice, everything found, nothing broken by odd names.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use model::array::IndexSet;
+use model::change::JobRef;
+use model::id::{BlobRef, JobId, RunId, StepId};
+use model::record::{HistoryFilter, JobRecord, RecordState, StepRecord};
+use model::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
+use model::time::{TimeLimit, Timestamp};
+use model::tres::{Tres, TresKind};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use store::books::matches;
+use store::{BlobId, BookReader, Books, BooksError};
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    books: Books,
+}
+
+fn fixture(records: &[JobRecord]) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("books/books.db");
+    let mut books = Books::open(&path).unwrap();
+    assert!(books.apply(10, records).unwrap());
+    Fixture { _folder: folder, path, books }
+}
+
+fn step(id: StepId, start: Timestamp) -> StepRecord {
+    StepRecord {
+        id,
+        name: id.to_string(),
+        state: RecordState::Ended(Outcome::Completed),
+        exit: ExitStatus::default(),
+        start,
+        end: Some(Timestamp(start.0 + 300)),
+        nodes: vec!["n9".into()],
+        cpus: 2,
+        tasks: 1,
+        usage: Usage { memory_peak_bytes: u64::MAX, ..Usage::default() },
+        submit_line: "srun 'a \"b\"'".into(),
+    }
+}
+
+/// Submitted at `id` seconds, over half a second later, on node `n9` and one of three others.
+fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
+    let submit = Timestamp::from_secs(i64::from(id));
+    let start = Timestamp(submit.0 + 100);
+    JobRecord {
+        job: JobId(id),
+        attempt: 1,
+        run: RunId::from_random(u128::from(id)),
+        array_job: None,
+        array_task: None,
+        array_pending: None,
+        name: format!("job{id}"),
+        user: user.into(),
+        uid: 1000,
+        gid: 1000,
+        group: "users".into(),
+        account: "physics".into(),
+        partition: if id.is_multiple_of(2) { "gpu".into() } else { "cpu".into() },
+        qos: "normal".into(),
+        state: RecordState::Ended(outcome),
+        exit: ExitStatus { code: 3, signal: 0 },
+        derived_exit: ExitStatus { code: 0, signal: 9 },
+        submit,
+        eligible: Some(submit),
+        start: Some(start),
+        end: Some(Timestamp(submit.0 + 500)),
+        suspended_s: 0,
+        time_limit: TimeLimit::Minutes(60),
+        nodes: vec![format!("n{}", id % 3), "n9".into()],
+        node_count: 2,
+        cpus: 4,
+        tasks: 1,
+        req_cpus: 4,
+        req_nodes: 2,
+        req_mem: "8G".into(),
+        req_tres: [(TresKind::Cpu, 4), (TresKind::gpu(), 1)].into_iter().fold(
+            Tres::default(),
+            |mut tres, (kind, count)| {
+                tres.set(kind, count);
+                tres
+            },
+        ),
+        alloc_tres: Tres::default(),
+        priority: u64::MAX,
+        restarts: 0,
+        work_dir: "/home/ann".into(),
+        submit_line: "sbatch job.sh".into(),
+        comment: None,
+        wckey: Some("paper".into()),
+        reservation: None,
+        constraint: None,
+        reason: "None".into(),
+        kind: LaunchKind::Batch,
+        script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),
+        environment: None,
+        usage: Usage::default(),
+        steps: vec![step(StepId::Batch, start), step(StepId::Number(0), start)],
+    }
+}
+
+fn done(id: u32) -> JobRecord {
+    job(id, "ann", Outcome::Completed)
+}
+
+fn array_task(id: u32, array: u32, task: u32) -> JobRecord {
+    JobRecord { array_job: Some(JobId(array)), array_task: Some(task), ..done(id) }
+}
+
+/// Tasks of an array that were cancelled while they waited.
+fn cancelled_waiting(array: u32, pending: &str) -> JobRecord {
+    JobRecord {
+        attempt: 0,
+        array_job: Some(JobId(array)),
+        array_pending: Some(pending.into()),
+        partition: "cpu,gpu".into(),
+        start: None,
+        nodes: Vec::new(),
+        steps: Vec::new(),
+        ..job(array, "ann", Outcome::Cancelled { by: 1000 })
+    }
+}
+
+fn requeued_then_done(id: u32) -> [JobRecord; 2] {
+    [job(id, "ann", Outcome::Requeued), JobRecord { attempt: 2, ..done(id) }]
+}
+
+fn ids(reader: &BookReader, filter: &HistoryFilter) -> Vec<u32> {
+    reader.query(filter).unwrap().iter().map(|record| record.job.0).collect()
+}
+
+fn all() -> HistoryFilter {
+    HistoryFilter::default()
+}
+
+fn task(id: u32, first: u32, last: u32) -> JobRef {
+    JobRef { id: JobId(id), tasks: Some(IndexSet::from_range(first, last)) }
+}
+
+fn whole(id: u32) -> JobRef {
+    JobRef::whole(JobId(id))
+}
+
+#[test]
+fn what_went_in_comes_out_and_replays_bill_nothing_twice() {
+    let jobs = [done(1), job(2, "bob", Outcome::Failed)];
+    let mut f = fixture(&jobs);
+    let reader = BookReader::open(&f.path).unwrap();
+    assert_eq!(reader.query(&all()).unwrap(), jobs);
+
+    for seq in [10, 3] {
+        assert!(!f.books.apply(seq, &[done(7)]).unwrap(), "{seq} is known");
+    }
+    // A replay from a snapshot covers old ground and new ground in one go.
+    let mut again = jobs.to_vec();
+    again[0].nodes = vec!["n7".into()];
+    again.push(done(3));
+    assert!(f.books.apply(12, &again).unwrap());
+    let every = HistoryFilter { duplicates: true, ..all() };
+    assert_eq!(reader.query(&every).unwrap(), again);
+    let on_n9 = HistoryFilter { nodes: vec!["n9".into()], ..all() };
+    assert_eq!(ids(&reader, &on_n9), [2, 3], "the old nodes of job 1 are gone");
+    assert_eq!((f.books.applied_seq(), reader.applied_seq().unwrap()), (12, 12));
+    drop(f.books);
+    assert_eq!(Books::open(&f.path).unwrap().applied_seq(), 12);
+}
+
+#[test]
+fn a_batch_that_fails_leaves_no_part_of_itself() {
+    let mut f = fixture(&[done(1)]);
+    let beyond_what_sqlite_stores = u64::MAX;
+    assert!(f.books.apply(beyond_what_sqlite_stores, &[done(2), done(3)]).is_err());
+    assert_eq!(f.books.applied_seq(), 10);
+    let reader = BookReader::open(&f.path).unwrap();
+    assert_eq!(ids(&reader, &all()), [1]);
+    assert!(f.books.apply(11, &[done(2)]).unwrap());
+    assert_eq!(ids(&reader, &all()), [1, 2]);
+}
+
+const ODD_NAME: &str = "x'; DROP TABLE jobs; --";
+
+fn sample() -> Vec<JobRecord> {
+    vec![
+        done(1),
+        job(2, "bob", Outcome::Failed),
+        job(3, "ann", Outcome::Cancelled { by: 0 }),
+        JobRecord { name: ODD_NAME.into(), ..job(4, ODD_NAME, Outcome::Timeout) },
+        array_task(100, 102, 1),
+        array_task(101, 102, 2),
+        cancelled_waiting(102, "7-9"),
+        cancelled_waiting(102, "20,22"),
+        array_task(102, 102, 3),
+    ]
+}
+
+#[test]
+fn each_filter_finds_its_jobs() {
+    let f = fixture(&sample());
+    let reader = BookReader::open(&f.path).unwrap();
+    let one = |text: &str| vec![text.to_owned()];
+    let at = |millis| Some(Timestamp(millis));
+    let table: Vec<(HistoryFilter, Vec<u32>)> = vec![
+        (all(), vec![1, 2, 3, 4, 100, 101, 102, 102, 102]),
+        (HistoryFilter { users: one("ann"), until: at(9000), ..all() }, vec![1, 3]),
+        (HistoryFilter { users: one(ODD_NAME), ..all() }, vec![4]),
+        (HistoryFilter { names: one(ODD_NAME), ..all() }, vec![4]),
+        (HistoryFilter { accounts: one("chemistry"), ..all() }, vec![]),
+        (HistoryFilter { partitions: one("gpu"), users: one("bob"), ..all() }, vec![2]),
+        (HistoryFilter { partitions: one("cpu"), ..all() }, vec![1, 3, 101, 102, 102]),
+        (HistoryFilter { qos: one("normal"), names: one("job3"), ..all() }, vec![3]),
+        (HistoryFilter { states: vec![JobState::Failed, JobState::Timeout], ..all() }, vec![2, 4]),
+        (HistoryFilter { states: vec![JobState::Cancelled], ..all() }, vec![3, 102, 102]),
+        (HistoryFilter { nodes: one("n2"), ..all() }, vec![2, 101]),
+        (
+            HistoryFilter { nodes: vec!["n9".into(), "n0".into()], ..all() },
+            vec![1, 2, 3, 4, 100, 101, 102],
+        ),
+        (HistoryFilter { limit: Some(2), until: at(4000), ..all() }, vec![3, 4]),
+        (HistoryFilter { limit: Some(0), ..all() }, vec![]),
+        (HistoryFilter { from: at(2500), until: at(3000), ..all() }, vec![2, 3]),
+        (HistoryFilter { from: at(2501), until: at(2999), ..all() }, vec![]),
+        (HistoryFilter { jobs: vec![whole(3), whole(1), whole(3)], ..all() }, vec![1, 3]),
+        (HistoryFilter { jobs: vec![whole(102)], ..all() }, vec![100, 101, 102, 102, 102]),
+        (HistoryFilter { jobs: vec![whole(101)], ..all() }, vec![101]),
+        (HistoryFilter { jobs: vec![task(102, 2, 3), whole(2)], ..all() }, vec![2, 101, 102]),
+        (HistoryFilter { jobs: vec![task(102, 22, 22)], ..all() }, vec![102]),
+        (HistoryFilter { jobs: vec![task(102, 21, 21), task(3, 0, 9)], ..all() }, vec![]),
+        (
+            HistoryFilter { jobs: (1..40_000).map(whole).collect(), ..all() },
+            vec![1, 2, 3, 4, 100, 101, 102, 102, 102],
+        ),
+    ];
+    for (filter, expected) in table {
+        let shown =
+            HistoryFilter { jobs: filter.jobs.iter().take(4).cloned().collect(), ..filter.clone() };
+        assert_eq!(ids(&reader, &filter), expected, "{shown:?}");
+    }
+}
+
+#[test]
+fn the_last_attempt_stands_for_the_job_unless_all_are_asked_for() {
+    // Job 2 was requeued and then cancelled while it waited: the later entry has attempt 0.
+    let given_up = JobRecord { attempt: 0, ..job(2, "ann", Outcome::Cancelled { by: 1000 }) };
+    let mut records = requeued_then_done(1).to_vec();
+    records.extend([job(2, "ann", Outcome::Requeued), given_up]);
+    let f = fixture(&records);
+    let reader = BookReader::open(&f.path).unwrap();
+    let last = [records[1].clone(), records[3].clone()];
+    assert_eq!(reader.query(&all()).unwrap(), last);
+    let requeued = HistoryFilter { states: vec![JobState::Requeued], ..all() };
+    assert_eq!(reader.query(&requeued).unwrap(), []);
+    assert_eq!(reader.query(&HistoryFilter { duplicates: true, ..requeued }).unwrap().len(), 2);
+    assert_eq!(reader.query(&HistoryFilter { duplicates: true, ..all() }).unwrap(), records);
+}
+
+fn any_filter() -> impl Strategy<Value = HistoryFilter> {
+    let words = |words: &'static [&'static str]| {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        prop_oneof![2 => Just(Vec::new()), 1 => subsequence(words, 1..=2)]
+    };
+    let refs =
+        vec![whole(1), whole(102), whole(100), task(102, 2, 8), task(102, 22, 40), task(2, 0, 1)];
+    let states =
+        vec![JobState::Completed, JobState::Requeued, JobState::Cancelled, JobState::Failed];
+    let moment = || prop::option::of((0i64..7_000).prop_map(Timestamp));
+    (
+        (subsequence(refs, 0..=3), subsequence(states, 0..=3)),
+        (words(&["ann", "bob", "eve"]), words(&["physics", "chemistry"]), words(&["cpu", "gpu"])),
+        (
+            words(&["job1", "job2", "job100"]),
+            words(&["normal", "high"]),
+            words(&["n0", "n1", "n9"]),
+        ),
+        (moment(), moment(), any::<bool>(), prop::option::of(select(vec![0u32, 1, 3, 20]))),
+    )
+        .prop_map(
+            |((jobs, states), (users, accounts, partitions), (names, qos, nodes), rest)| {
+                let (from, until, duplicates, limit) = rest;
+                HistoryFilter {
+                    jobs,
+                    users,
+                    accounts,
+                    partitions,
+                    names,
+                    qos,
+                    nodes,
+                    states,
+                    from,
+                    until,
+                    duplicates,
+                    limit,
+                }
+            },
+        )
+}
+
+/// What the books must answer, by going through all records.
+fn answer(records: &[JobRecord], filter: &HistoryFilter) -> Vec<JobRecord> {
+    let key = |record: &JobRecord| (record.job, record.array_pending.clone());
+    let last: HashMap<_, _> =
+        records.iter().enumerate().map(|(at, record)| (key(record), at)).collect();
+    let mut found: Vec<JobRecord> = records
+        .iter()
+        .enumerate()
+        .filter(|(at, record)| filter.duplicates || last[&key(record)] == *at)
+        .filter(|(_, record)| matches(record, filter))
+        .map(|(_, record)| record.clone())
+        .collect();
+    found.sort_by_key(|record| record.end.unwrap_or(Timestamp(i64::MAX)));
+    let limit = filter.limit.map_or(found.len(), |limit| limit as usize);
+    found.split_off(found.len().saturating_sub(limit))
+}
+
+#[test]
+fn the_books_and_the_predicate_agree_on_every_filter() {
+    let mut records = sample();
+    records.extend(requeued_then_done(5));
+    records.push(JobRecord { end: None, state: RecordState::Running, ..done(6) });
+    let f = fixture(&records);
+    let reader = BookReader::open(&f.path).unwrap();
+    let config = ProptestConfig { cases: 1_000, failure_persistence: None, ..Default::default() };
+    proptest!(config, |(filter in any_filter())| {
+        prop_assert_eq!(reader.query(&filter).unwrap(), answer(&records, &filter));
+    });
+}
+
+#[test]
+fn old_attempts_are_purged_in_bounded_steps_with_their_nodes() {
+    let jobs: Vec<JobRecord> = (1..=5).map(done).collect();
+    let mut f = fixture(&jobs);
+    assert_eq!(f.books.purge(Timestamp(3501), 2).unwrap(), 2);
+    assert_eq!(f.books.purge(Timestamp(3501), 2).unwrap(), 1);
+    let reader = BookReader::open(&f.path).unwrap();
+    assert_eq!(ids(&reader, &all()), [4, 5]);
+    let raw = rusqlite::Connection::open(&f.path).unwrap();
+    let nodes: i64 = raw.query_row("SELECT count(*) FROM job_nodes", [], |row| row.get(0)).unwrap();
+    assert_eq!(nodes, 4);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named() {
+    let f = fixture(&[done(1), done(2)]);
+    let raw = rusqlite::Connection::open(&f.path).unwrap();
+    raw.execute("UPDATE jobs SET record = '{}' WHERE job_id = 2", []).unwrap();
+    let reader = BookReader::open(&f.path).unwrap();
+    let said = reader.query(&all()).unwrap_err().to_string();
+    assert!(said.contains("job 2"), "{said}");
+    assert_eq!(ids(&reader, &HistoryFilter { jobs: vec![whole(1)], ..all() }), [1]);
+}
+
+#[test]
+fn the_books_are_private_and_newer_ones_are_refused() {
+    let f = fixture(&[]);
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&f.path), 0o600);
+    assert_eq!(mode(&f.path.with_extension("db-wal")), 0o600);
+    drop(f.books);
+    let raw = rusqlite::Connection::open(&f.path).unwrap();
+    raw.pragma_update(None, "user_version", 99).unwrap();
+    assert!(matches!(Books::open(&f.path), Err(BooksError::Newer { found: 99, .. })));
+    assert!(matches!(BookReader::open(&f.path), Err(BooksError::Newer { found: 99, .. })));
+}

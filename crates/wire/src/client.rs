@@ -1,0 +1,170 @@
+//! What a client asks and what the server answers: `POST /api/v1/call`, JSON both ways.
+
+use crate::step::{StepLaunch, StepLayout};
+use crate::view::{AccountsView, ClusterView, ConfigView, JobView};
+use model::account::{Account, Association, Qos};
+use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::allocation::Allocation;
+use model::array::ArraySpec;
+use model::id::{JobId, RunId, StepId};
+use model::reason::{Reason, Refusal};
+pub use model::record::HistoryFilter;
+use model::record::JobRecord;
+use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The largest request that the server reads.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// The largest script: Slurm's own bound.
+pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Envelope {
+    pub version: u32,
+    pub call: Call,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    Ping,
+    Submit(Box<Submission>),
+    /// Checks, and says when it would start; changes nothing.
+    TestSubmit(Box<Submission>),
+    /// Answered when the job has started or ended, or when `timeout_ms` has passed.
+    AwaitStart { job: JobId, timeout_ms: u64 },
+    /// Answered when the job (or every task of the array) has ended.
+    AwaitEnd { job: JobId, timeout_ms: u64 },
+    Jobs(JobsWanted),
+    Cluster,
+    Config,
+    Cancel(Cancel),
+    UpdateJob { job: JobRef, change: JobChange },
+    UpdateNode { nodes: Vec<String>, change: NodeChange },
+    UpdatePartition { name: String, change: PartitionChange },
+    Reconfigure,
+    History(HistoryFilter),
+    /// A job's script, its owner's and administrators' alone.
+    Script { job: JobId },
+    CreateStep(Box<CreateStep>),
+    SignalStep { job: JobId, step: StepId, signal: i32 },
+    /// The client that holds an allocation lets go of it, with its own exit code.
+    Relinquish { job: JobId, exit: ExitStatus },
+    Accounts,
+    SetAccount(Account),
+    RemoveAccount { name: String },
+    SetAssociation(Association),
+    RemoveAssociation { account: String, user: Option<String> },
+    SetQos(Qos),
+    RemoveQos { name: String },
+    /// A one-time join file for these nodes.
+    NodeToken { nodes: Vec<String> },
+    UserToken { name: String, account: Option<String>, unix_user: Option<String>, role: Option<model::principal::Role> },
+    /// What would be granted, without submitting: dstack's plan.
+    Offers(Box<Submission>),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Pong { version: String, now: Timestamp, hostname: String },
+    Done,
+    Submitted { job: JobId, run: RunId, name: String },
+    Tested { job: Option<JobId>, start: Timestamp, nodes: Vec<String>, cpus: u32, partition: String },
+    /// `allocation` once it has started; the reason while it waits.
+    Start { state: JobState, reason: Reason, allocation: Option<Allocation>, view: Box<JobView> },
+    End { ended: bool, exit: ExitStatus, outcome: Option<Outcome> },
+    Jobs { now: Timestamp, jobs: Vec<JobView> },
+    Cluster(ClusterView),
+    Config(ConfigView),
+    Cancelled(Vec<CancelResult>),
+    /// Per job, for commands that name several (an array's tasks).
+    Updated(Vec<(String, Result<(), Refusal>)>),
+    History(Vec<JobRecord>),
+    Script { text: String },
+    Step(StepLayout),
+    Accounts(AccountsView),
+    Token { text: String },
+    Offers(Vec<Offer>),
+    Refused(Refusal),
+}
+
+/// A share of a host that would satisfy a request now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    pub node: String,
+    pub fleet: String,
+    pub cpus: u32,
+    pub memory: model::amount::Bytes,
+    pub gpus: Vec<(String, u64)>,
+    /// Free now, or only once something ends.
+    pub available: bool,
+}
+
+/// A new job, with its script and environment beside it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Submission {
+    /// `spec.owner` is overwritten by who the connection says is asking,
+    /// unless that is root submitting for another (`--uid`).
+    pub spec: JobSpec,
+    #[serde(default)]
+    pub array: Option<ArraySpec>,
+    #[serde(default)]
+    pub hold: Option<Hold>,
+    #[serde(default)]
+    pub priority: Option<u64>,
+    /// The script's bytes; stored by content.
+    #[serde(default)]
+    pub script: Option<String>,
+    /// `NAME=value`, each ended by NUL; stored by content.
+    #[serde(default)]
+    pub environment: Option<String>,
+    /// `srun` outside an allocation: the step that starts with the job, without a second round trip.
+    #[serde(default)]
+    pub first_step: Option<Box<StepLaunch>>,
+}
+
+/// `squeue`: which jobs, and how much of each.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobsWanted {
+    #[serde(default)]
+    pub filter: JobFilter,
+    /// One view for each pending array task (`squeue -r`).
+    #[serde(default)]
+    pub expand_arrays: bool,
+    #[serde(default)]
+    pub steps: bool,
+}
+
+/// `scancel`: by job, or everything that the filter matches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cancel {
+    pub filter: JobFilter,
+    /// A step of the one job named.
+    #[serde(default)]
+    pub step: Option<StepId>,
+    /// None: end the job. Else only send this.
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// Signal the batch shell only.
+    #[serde(default)]
+    pub batch_only: bool,
+    /// Signal the batch shell and all steps.
+    #[serde(default)]
+    pub full: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CancelResult {
+    pub job: String,
+    pub refusal: Option<Refusal>,
+}
+
+/// `srun` in an allocation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CreateStep {
+    pub job: JobId,
+    pub launch: StepLaunch,
+}

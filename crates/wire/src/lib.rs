@@ -1,0 +1,12 @@
+//! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
+
+pub mod client;
+pub mod frame;
+pub mod link;
+pub mod order;
+pub mod report;
+pub mod step;
+pub mod stream;
+pub mod supervisor;
+pub mod version;
+pub mod view;

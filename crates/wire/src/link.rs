@@ -1,0 +1,122 @@
+//! The link between agent and server: who says what, on channel 0 of the frames.
+
+use crate::order::SignedOrder;
+use crate::report::Report;
+use model::id::AttemptId;
+use model::limits::Policy;
+use model::node::{NodeConfig, NodeFacts};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The name in the server's certificate, whatever its address is: the authority vouches for it alone.
+pub const SERVER_NAME: &str = "sluice-server";
+
+/// JSON messages.
+pub const CHANNEL_CONTROL: u8 = 0;
+/// Stream bytes: the stream's number (4 bytes little-endian), then the data.
+pub const CHANNEL_STREAM: u8 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToServer {
+    /// First contact of a new agent, over a connection without a client certificate.
+    Join(Join),
+    Hello(Hello),
+    Report(Report),
+    /// Still here; each node's load and memory.
+    Beat { nodes: Vec<(String, NodeFacts)> },
+    /// An order was not taken.
+    OrderRefused { serial: u64, attempt: AttemptId, node: String, why: String },
+    StreamEnd { stream: u32, error: Option<String> },
+    Credit { stream: u32, bytes: u32 },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToAgent {
+    Joined(Joined),
+    Refused { why: String },
+    Welcome(Welcome),
+    Order(SignedOrder),
+    /// The report is on the server's disk.
+    Ack { serial: u64 },
+    /// Send the attempt's log on this stream, from `offset`; with `follow` until it has ended.
+    ReadLog { stream: u32, node: String, attempt: AttemptId, offset: u64, follow: bool },
+    StreamEnd { stream: u32, error: Option<String> },
+    Credit { stream: u32, bytes: u32 },
+    /// The configuration changed: the policies anew.
+    Policies(BTreeMap<String, NodePolicy>),
+}
+
+/// The one-time token and a certificate request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    pub version: u32,
+    pub token: String,
+    /// PEM.
+    pub certificate_request: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Joined {
+    /// PEM, for this agent's key.
+    pub certificate: String,
+    /// Ed25519 public key, base64: orders are taken only if signed by it.
+    pub order_key: String,
+    pub nodes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    pub version: u32,
+    pub program: String,
+    pub nodes: Vec<NodeHello>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeHello {
+    pub name: String,
+    pub facts: NodeFacts,
+    /// What the machine has, as detected.
+    pub detected: NodeConfig,
+    /// Attempts in the spool.
+    pub attempts: Vec<HeldAttempt>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldAttempt {
+    pub attempt: AttemptId,
+    /// Something of it still runs here.
+    pub alive: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub version: u32,
+    pub term: u64,
+    pub now: Timestamp,
+    pub beat_interval_ms: u64,
+    pub policies: BTreeMap<String, NodePolicy>,
+}
+
+/// What the configuration says of a node's enforcement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodePolicy {
+    pub limits: Policy,
+    pub cgroup_plugin: String,
+    /// Device files of each GRES, by name, in index order.
+    pub gres_files: BTreeMap<String, Vec<String>>,
+}
+
+/// The join file: what `sluice token node NAME` prints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinFile {
+    pub version: u32,
+    /// `host:port` addresses of the agents' port.
+    pub servers: Vec<String>,
+    /// The authority that signed the server's certificate, PEM: nothing else is trusted.
+    pub authority: String,
+    pub token: String,
+    pub nodes: Vec<String>,
+}

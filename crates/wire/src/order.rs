@@ -1,0 +1,188 @@
+//! Orders from the server to an agent, each signed for one job, attempt, node and user, until a time.
+
+use crate::step::StepLaunch;
+use model::allocation::NodeShare;
+use model::id::{AttemptId, StepId};
+use model::run::{ExitStatus, LaunchKind, SignalBefore};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// An order as it travels: the exact bytes that were signed, and the signature over them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedOrder {
+    /// JSON of an `Order`.
+    pub body: String,
+    /// Ed25519, base64.
+    pub signature: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub version: u32,
+    /// The server's term; an agent refuses one older than it has seen.
+    pub term: u64,
+    /// Grows within a term: an order taken once is refused the second time.
+    pub serial: u64,
+    pub node: String,
+    pub attempt: AttemptId,
+    pub uid: u32,
+    /// The order is refused after this.
+    pub expires: Timestamp,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Launch(Box<JobLaunch>),
+    Step(Box<StepOrder>),
+    Signal(SignalOrder),
+    /// SIGTERM (and SIGCONT), `grace_s` later SIGKILL, until the group is empty.
+    End(EndOrder),
+    Suspend,
+    Resume,
+    /// A new end of the time limit; none: without limit.
+    ExtendTo { end: Option<Timestamp> },
+    /// The server has the attempt's end on disk: the spool may let go of it.
+    Forget,
+}
+
+/// Everything that a node needs to run its part of a job. It knows no dialect:
+/// the environment comes ready, but for what only the node can tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobLaunch {
+    pub kind: LaunchKind,
+    pub user: UserIds,
+    pub share: NodeShare,
+    /// This node's place in the allocation; the script runs at 0 (at every node for a task).
+    pub node_index: u32,
+    /// The script's text; none where nothing is started by the launch itself.
+    #[serde(default)]
+    pub script: Option<String>,
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// `NAME=value` each; the base environment with the dialect's variables.
+    pub environment: Vec<String>,
+    /// Variables that the node fills in for each process.
+    #[serde(default)]
+    pub process_variables: Vec<(String, ProcessVariable)>,
+    pub work_dir: String,
+    pub stdin: String,
+    pub stdout: Output,
+    pub stderr: Output,
+    pub umask: u32,
+    #[serde(default)]
+    pub rlimits: Vec<(String, u64)>,
+    pub name: String,
+    /// When the time limit ends the attempt, and the seconds between SIGTERM and SIGKILL.
+    pub end_limit: Option<Timestamp>,
+    pub kill_wait_s: u32,
+    #[serde(default)]
+    pub signal: Option<SignalBefore>,
+    /// What `%`-patterns in file names need.
+    pub names: FileNames,
+    #[serde(default)]
+    pub first_step: Option<Box<StepOrder>>,
+    /// Lines for the job's error output, in the dialect's words, with `{time}` to fill in.
+    pub notices: Notices,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserIds {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+/// Where output goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// A pattern, relative to the working directory, opened as the user.
+    File { pattern: String, append: bool },
+    /// The same file as standard output.
+    SameAsStdout,
+    /// The attempt's log in the node's spool, which `logs` reads.
+    Log,
+    Discard,
+}
+
+/// The parts of file-name patterns that are the same for all processes of the job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FileNames {
+    pub job_id: u32,
+    #[serde(default)]
+    pub array_job_id: Option<u32>,
+    #[serde(default)]
+    pub array_task_id: Option<u32>,
+    pub user: String,
+    pub job_name: String,
+}
+
+/// The lines that the node writes into a job's error output. In each, `{time}`, `{node}`, `{step}` (`12.batch`, `12.0`),
+/// `{count}`, `{what}` and `{error}` are filled in where they apply. An empty line is not written, but for the
+/// last two, which fall back on plain words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Notices {
+    pub time_limit: String,
+    pub out_of_memory: String,
+    pub node_failure: String,
+    /// `{what}` could not be executed because of `{error}`.
+    #[serde(default)]
+    pub exec_failed: String,
+    /// The working directory `{what}` could not be entered because of `{error}`; the job runs in /tmp.
+    #[serde(default)]
+    pub work_dir_failed: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessVariable {
+    /// The global rank of the task.
+    Rank,
+    LocalRank,
+    Pid,
+    /// Global ranks of the tasks on this node, with commas.
+    RanksHere,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepOrder {
+    pub step: StepId,
+    pub launch: StepLaunch,
+    /// Global ranks of the tasks to start here.
+    pub tasks: Vec<u32>,
+    pub node_index: u32,
+    /// Set over the launch's own environment.
+    pub environment: Vec<String>,
+    pub process_variables: Vec<(String, ProcessVariable)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalOrder {
+    /// None: every process of the attempt.
+    #[serde(default)]
+    pub step: Option<StepId>,
+    pub signal: i32,
+    /// Only the first process (the batch shell).
+    #[serde(default)]
+    pub leader_only: bool,
+    /// Every process of every step, but not the batch script: Slurm's `scancel -s` without more.
+    #[serde(default)]
+    pub steps_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndOrder {
+    /// None: the whole attempt.
+    #[serde(default)]
+    pub step: Option<StepId>,
+    /// 0: SIGKILL at once.
+    pub grace_s: u32,
+    /// A line for the job's error output, with `{time}`; none: say nothing.
+    #[serde(default)]
+    pub notice: Option<String>,
+    #[serde(default)]
+    pub exit: Option<ExitStatus>,
+}

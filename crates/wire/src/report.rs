@@ -1,0 +1,40 @@
+//! Reports from an agent to the server; kept in the node's spool until the server has them on disk.
+
+use model::id::{AttemptId, StepId};
+use model::run::{ExitStatus, Usage};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Grows within one connection; the server acknowledges it by number.
+    pub serial: u64,
+    pub node: String,
+    pub attempt: AttemptId,
+    pub at: Timestamp,
+    pub event: ReportEvent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportEvent {
+    Started,
+    /// Nothing was started, and nothing is left.
+    LaunchFailed { what: String },
+    StepEnded { step: StepId, exit: ExitStatus, usage: Usage, oom: bool },
+    /// The script (or the client's hold) is over and its group is being emptied.
+    /// The job's other nodes may be told to end.
+    ScriptEnded { exit: ExitStatus, oom: bool, timed_out: bool },
+    /// The group is empty: nothing of the attempt is left on the node.
+    Ended(AttemptEnd),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptEnd {
+    pub exit: ExitStatus,
+    pub usage: Usage,
+    pub oom: bool,
+    pub timed_out: bool,
+    /// The supervisor was killed: the job ends as a node failure would.
+    pub supervisor_lost: bool,
+}

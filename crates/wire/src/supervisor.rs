@@ -1,0 +1,46 @@
+//! Between an agent and the supervisor of one attempt: frames on a local socket, JSON on channel 0.
+//!
+//! A supervisor tells a new connection everything that it has not been told is taken, so that an agent
+//! that was restarted learns what it missed. What comes twice carries the same number.
+
+use crate::order::Action;
+use crate::report::ReportEvent;
+use model::id::AttemptId;
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub const CHANNEL: u8 = 0;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToSupervisor {
+    /// An order that the agent has verified; `Launch` and `Forget` are the agent's own.
+    Do(Action),
+    /// The server has every event up to this number.
+    Taken { number: u64 },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromSupervisor {
+    Hello { version: u32, attempt: AttemptId },
+    Event(SupervisorEvent),
+    /// An order could not be carried out; the attempt goes on.
+    Refused { why: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SupervisorEvent {
+    /// Counts from 1 within the attempt.
+    pub number: u64,
+    /// By the node's own clock.
+    pub at: Timestamp,
+    pub event: ReportEvent,
+}
+
+impl SupervisorEvent {
+    /// Nothing of the attempt is left, and nothing follows.
+    pub fn is_last(&self) -> bool {
+        matches!(self.event, ReportEvent::Ended(_) | ReportEvent::LaunchFailed { .. })
+    }
+}

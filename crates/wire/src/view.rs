@@ -1,0 +1,144 @@
+//! What the server shows of its state; both dialects render from these.
+
+use model::account::{Account, Association, Qos};
+use model::allocation::Allocation;
+use model::id::{JobId, RunId};
+use model::node::{AdminState, NodeConfig, NodeFacts, NodeReason, SlotState};
+use model::partition::Partition;
+use model::range::Range;
+use model::reason::Reason;
+use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Usage};
+use model::time::{TimeLimit, Timestamp};
+use model::tres::Tres;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One job, or all the pending tasks of an array in one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    pub id: JobId,
+    pub run: RunId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayView>,
+    pub spec: Arc<JobSpec>,
+    pub state: JobState,
+    pub reason: Reason,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    /// The one it runs in, or all that it asks for, with commas.
+    pub partition: String,
+    pub account: String,
+    pub qos: String,
+    pub priority: u64,
+    pub submit: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eligible: Option<Timestamp>,
+    /// When it started, or is expected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Timestamp>,
+    /// When it ended, or will be ended by its limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Timestamp>,
+    pub time_limit: TimeLimit,
+    pub restarts: u32,
+    #[serde(default)]
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub derived_exit: ExitStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    pub nodes: Range<u32>,
+    pub cpus: u32,
+    pub tasks: u32,
+    /// Asked while pending, granted afterwards; `billing` filled in.
+    pub tres: Tres,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default)]
+    pub suspended_s: u64,
+    /// The dependency as squeue prints it: only what is not yet met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_planned: Option<Timestamp>,
+    /// The memory that a default resolved to, MiB: per CPU or per node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_memory: Option<model::partition::DefaultMemory>,
+    /// Who cancelled it, for a job that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<u32>,
+}
+
+impl JobView {
+    /// Seconds that it has run, without the time it was suspended.
+    pub fn elapsed_s(&self, now: Timestamp) -> u64 {
+        let Some(start) = self.start.filter(|_| self.state != JobState::Pending) else { return 0 };
+        let end = if self.state.is_ended() { self.end.unwrap_or(now) } else { now };
+        ((end.secs() - start.secs()).max(0) as u64).saturating_sub(self.suspended_s)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayView {
+    pub array: JobId,
+    /// The task, for one that has a record of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The pending indices as squeue prints them (without brackets), for the record that holds them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<model::array::IndexSet>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub config: NodeConfig,
+    pub slot: SlotState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<AdminState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<NodeReason>,
+    pub facts: NodeFacts,
+    pub cpus_allocated: u32,
+    pub memory_allocated: model::amount::Bytes,
+    /// Allocated units of each GRES line of the configuration, by index.
+    pub gres_used: Vec<model::allocation::GresShare>,
+    /// Jobs that hold a part of it (also those that are ending).
+    pub job_count: u32,
+    /// Some of those jobs are only waiting for their last processes to end.
+    pub completing: bool,
+    pub partitions: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_busy: Option<Timestamp>,
+}
+
+/// The whole cluster as `sinfo` and `scontrol` need it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterView {
+    pub name: String,
+    pub now: Timestamp,
+    pub nodes: Vec<NodeView>,
+    pub partitions: Vec<Partition>,
+}
+
+/// `scontrol show config`: canonical key to value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigView {
+    pub now: Timestamp,
+    pub values: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AccountsView {
+    pub cluster: String,
+    pub accounts: Vec<Account>,
+    pub associations: Vec<Association>,
+    pub qos: Vec<Qos>,
+    /// Names with an operator's or administrator's rights.
+    #[serde(default)]
+    pub roles: BTreeMap<String, model::principal::Role>,
+}
