@@ -95,5 +95,6 @@ pub fn compress_counts(counts: impl IntoIterator<Item = u32>) -> String {
 }
 
 #[cfg(test)]
-#[path = "environment/tests.rs"]
+mod testing;
+#[cfg(test)]
 mod tests;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::dir::{GroupDir, check_name, keyed_value, unless_gone};

@@ -359,6 +359,7 @@ impl PlayedServer {
     async fn accept(&mut self) -> PlayedLink {
         loop {
             let (tcp, _) = self.listener.accept().await.expect("a connection");
+            tcp.set_nodelay(true).expect("small messages at once");
             let Ok(stream) = self.acceptor.accept(tcp).await else { continue };
             let known = stream.get_ref().1.peer_certificates().is_some();
             let hello = Hello { version: 0, program: String::new(), nodes: Vec::new() };

@@ -276,3 +276,7 @@ pub fn batch(facts: &JobFacts<'_>, node_index: usize, exported: Environment) -> 
 pub fn batch_process_variables() -> Vec<(String, ProcessVariable)> {
     vec![("SLURM_TASK_PID".to_owned(), ProcessVariable::Pid)]
 }
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

@@ -1,357 +1,16 @@
 //! `scontrol show` against the captures. There is no port where agents dial out: `Port=0` stands for the captured one.
 
 use super::*;
-use crate::output::samples::{
-    self, alice, at, bob, busy_node, cluster, moment, node, pending, running, train,
-};
-use model::array::IndexSet;
-use model::id::JobId;
+use crate::output::samples::{at, busy_node, cluster, moment, node as idle_node, train};
 use model::node::{AdminState, NodeReason};
-use model::range::Range;
-use model::reason::{Limit, LimitKind, LimitScope, Reason};
-use model::request::{Per, Request};
-use model::run::{JobState, LaunchKind};
-use model::time::Timestamp;
-use model::tres::{Tres, TresKind};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use wire::view::{ArrayView, ConfigView, JobView};
+use wire::view::{ConfigView, NodeView};
 
 const PLAIN: Options = Options { details: false, oneliner: false };
 const DETAILS: Options = Options { details: true, oneliner: false };
 const ONELINER: Options = Options { details: false, oneliner: true };
 
-fn job(view: &JobView, now: Timestamp, options: Options) -> String {
-    let mut out = String::new();
-    job::push(&mut out, view, moment(now), options);
-    out
-}
-
-#[test]
-fn a_running_job_has_slurms_record() {
-    let now = at(0, 46, 21);
-    assert_eq!(
-        job(&train(), now, PLAIN),
-        concat!(
-            "JobId=3 JobName=train\n",
-            "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
-            "   Priority=1412 Nice=0 Account=physics QOS=normal\n",
-            "   JobState=RUNNING Reason=None Dependency=(null)\n",
-            "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n",
-            "   RunTime=00:00:02 TimeLimit=00:10:00 TimeMin=N/A\n",
-            "   SubmitTime=2026-11-15T00:46:19 EligibleTime=2026-11-15T00:46:19\n",
-            "   AccrueTime=2026-11-15T00:46:19\n",
-            "   StartTime=2026-11-15T00:46:19 EndTime=2026-11-15T00:56:19 Deadline=N/A\n",
-            "   PreemptEligibleTime=2026-11-15T00:46:19 PreemptTime=None\n",
-            "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:46:19 Scheduler=Main\n",
-            "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-            "   ReqNodeList=(null) ExcNodeList=(null)\n",
-            "   NodeList=node1\n",
-            "   BatchHost=node1\n",
-            "   NumNodes=1 NumCPUs=4 NumTasks=1 CPUs/Task=4 ReqB:S:C:T=0:0:*:*\n",
-            "   TRES=cpu=4,mem=8G,node=1,billing=4,gres/gpu=2\n",
-            "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-            "   MinCPUsNode=4 MinMemoryNode=8G MinTmpDiskNode=0\n",
-            "   Features=(null) DelayBoot=00:00:00\n",
-            "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-            "   Command=(null)\n",
-            "   WorkDir=/lab/jobs\n",
-            "   StdErr=/lab/jobs/slurm-3.out\n",
-            "   StdIn=/dev/null\n",
-            "   StdOut=/lab/jobs/slurm-3.out\n",
-            "   Power=\n",
-            "   TresPerNode=gres:gpu:2\n",
-            "   \n",
-            "\n",
-        )
-    );
-    assert_eq!(
-        job(&train(), now, DETAILS),
-        concat!(
-            "JobId=3 JobName=train\n",
-            "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
-            "   Priority=1412 Nice=0 Account=physics QOS=normal\n",
-            "   JobState=RUNNING Reason=None Dependency=(null)\n",
-            "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n",
-            "   DerivedExitCode=0:0\n",
-            "   RunTime=00:00:02 TimeLimit=00:10:00 TimeMin=N/A\n",
-            "   SubmitTime=2026-11-15T00:46:19 EligibleTime=2026-11-15T00:46:19\n",
-            "   AccrueTime=2026-11-15T00:46:19\n",
-            "   StartTime=2026-11-15T00:46:19 EndTime=2026-11-15T00:56:19 Deadline=N/A\n",
-            "   PreemptEligibleTime=2026-11-15T00:46:19 PreemptTime=None\n",
-            "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:46:19 Scheduler=Main\n",
-            "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-            "   ReqNodeList=(null) ExcNodeList=(null)\n",
-            "   NodeList=node1\n",
-            "   BatchHost=node1\n",
-            "   NumNodes=1 NumCPUs=4 NumTasks=1 CPUs/Task=4 ReqB:S:C:T=0:0:*:*\n",
-            "   TRES=cpu=4,mem=8G,node=1,billing=4,gres/gpu=2\n",
-            "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-            "   JOB_GRES=gpu:h100:2\n",
-            "     Nodes=node1 CPU_IDs=0-3 Mem=8192 GRES=gpu:h100:2(IDX:0-1)\n",
-            "   MinCPUsNode=4 MinMemoryNode=8G MinTmpDiskNode=0\n",
-            "   Features=(null) DelayBoot=00:00:00\n",
-            "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-            "   Command=(null)\n",
-            "   WorkDir=/lab/jobs\n",
-            "   StdErr=/lab/jobs/slurm-3.out\n",
-            "   StdIn=/dev/null\n",
-            "   StdOut=/lab/jobs/slurm-3.out\n",
-            "   Power=\n",
-            "   TresPerNode=gres:gpu:2\n",
-            "   \n",
-            "\n",
-        )
-    );
-    assert_eq!(
-        job(&train(), now, ONELINER),
-        concat!(
-            "JobId=3 JobName=train UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A Priority=1412 Nice=0 Account=physics QOS=normal JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:02 TimeLimit=00:10:00 TimeMin=N/A SubmitTime=2026-11-15T00:46:19 EligibleTime=2026-11-15T00:46:19 AccrueTime=2026-11-15T00:46:19 StartTime=2026-11-15T00:46:19 EndTime=2026-11-15T00:56:19 Deadline=N/A PreemptEligibleTime=2026-11-15T00:46:19 PreemptTime=None SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:46:19 Scheduler=Main Partition=gpu AllocNode:Sid=localhost:3295 ReqNodeList=(null) ExcNodeList=(null) NodeList=node1 BatchHost=node1 NumNodes=1 NumCPUs=4 NumTasks=1 CPUs/Task=4 ReqB:S:C:T=0:0:*:* TRES=cpu=4,mem=8G,node=1,billing=4,gres/gpu=2 Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=* MinCPUsNode=4 MinMemoryNode=8G MinTmpDiskNode=0 Features=(null) DelayBoot=00:00:00 OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null) Command=(null) WorkDir=/lab/jobs StdErr=/lab/jobs/slurm-3.out StdIn=/dev/null StdOut=/lab/jobs/slurm-3.out Power= TresPerNode=gres:gpu:2 \n",
-        )
-    );
-}
-
-#[test]
-fn a_pending_job_has_neither_nodes_nor_times() {
-    let limit = Limit {
-        scope: LimitScope::QosPerUser,
-        kind: LimitKind::Tres(TresKind::gpu()),
-        holder: "capped".into(),
-        limit: 4,
-        in_use: 3,
-        asked: 2,
-    };
-    let mut view = pending(12, "cap2", bob(), Reason::Limit(limit));
-    let request = Request { gres: vec![samples::gpu_request(Per::Node, 2)], ..Request::default() };
-    view.spec = Arc::new(samples::spec("cap2", bob(), request));
-    (view.priority, view.qos) = (1384, "capped".into());
-    (view.submit, view.eligible) = (at(0, 46, 23), Some(at(0, 46, 23)));
-    view.last_planned = Some(at(0, 46, 25));
-    view.tres = Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2").expect("a good list");
-    assert_eq!(
-        job(&view, at(0, 46, 27), PLAIN),
-        concat!(
-            "JobId=12 JobName=cap2\n",
-            "   UserId=bob(1002) GroupId=bob(1002) MCS_label=N/A\n",
-            "   Priority=1384 Nice=0 Account=chem QOS=capped\n",
-            "   JobState=PENDING Reason=QOSMaxGRESPerUser Dependency=(null)\n",
-            "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n",
-            "   RunTime=00:00:00 TimeLimit=01:00:00 TimeMin=N/A\n",
-            "   SubmitTime=2026-11-15T00:46:23 EligibleTime=2026-11-15T00:46:23\n",
-            "   AccrueTime=2026-11-15T00:46:23\n",
-            "   StartTime=Unknown EndTime=Unknown Deadline=N/A\n",
-            "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:46:25 Scheduler=Main\n",
-            "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-            "   ReqNodeList=(null) ExcNodeList=(null)\n",
-            "   NodeList=\n",
-            "   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*\n",
-            "   TRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2\n",
-            "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-            "   MinCPUsNode=1 MinMemoryCPU=1000M MinTmpDiskNode=0\n",
-            "   Features=(null) DelayBoot=00:00:00\n",
-            "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-            "   Command=(null)\n",
-            "   WorkDir=/lab/jobs\n",
-            "   StdErr=/lab/jobs/slurm-12.out\n",
-            "   StdIn=/dev/null\n",
-            "   StdOut=/lab/jobs/slurm-12.out\n",
-            "   Power=\n",
-            "   TresPerNode=gres:gpu:2\n",
-            "   \n",
-            "\n",
-        )
-    );
-}
-
-#[test]
-fn array_tasks_are_named_by_array_and_index() {
-    let now = at(0, 46, 52);
-    let text = concat!(
-        "JobId=14 ArrayJobId=14 ArrayTaskId=16-23 JobName=sweep\n",
-        "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
-        "   Priority=1321 Nice=0 Account=physics QOS=normal\n",
-        "   JobState=PENDING Reason=Resources Dependency=(null)\n",
-        "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n",
-        "   RunTime=00:00:00 TimeLimit=00:20:00 TimeMin=N/A\n",
-        "   SubmitTime=2026-11-15T00:46:48 EligibleTime=2026-11-15T00:46:49\n",
-        "   AccrueTime=2026-11-15T00:46:49\n",
-        "   StartTime=Unknown EndTime=Unknown Deadline=N/A\n",
-        "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:46:49 Scheduler=Main\n",
-        "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-        "   ReqNodeList=(null) ExcNodeList=(null)\n",
-        "   NodeList=\n",
-        "   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*\n",
-        "   TRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1\n",
-        "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-        "   MinCPUsNode=1 MinMemoryCPU=1000M MinTmpDiskNode=0\n",
-        "   Features=(null) DelayBoot=00:00:00\n",
-        "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-        "   Command=(null)\n",
-        "   WorkDir=/lab/jobs\n",
-        "   StdErr=/lab/jobs/sweep-14_4294967294.out\n",
-        "   StdIn=/dev/null\n",
-        "   StdOut=/lab/jobs/sweep-14_4294967294.out\n",
-        "   Power=\n",
-        "   TresPerNode=gres:gpu:1\n",
-        "   \n",
-        "\n",
-        "JobId=30 ArrayJobId=14 ArrayTaskId=15 JobName=sweep\n",
-        "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
-        "   Priority=1321 Nice=0 Account=physics QOS=normal\n",
-        "   JobState=RUNNING Reason=None Dependency=(null)\n",
-        "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n",
-        "   RunTime=00:00:03 TimeLimit=00:20:00 TimeMin=N/A\n",
-        "   SubmitTime=2026-11-15T00:46:48 EligibleTime=2026-11-15T00:46:49\n",
-        "   AccrueTime=2026-11-15T00:46:49\n",
-        "   StartTime=2026-11-15T00:46:49 EndTime=2026-11-15T01:06:49 Deadline=N/A\n",
-        "   PreemptEligibleTime=2026-11-15T00:46:49 PreemptTime=None\n",
-        "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:46:49 Scheduler=Main\n",
-        "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-        "   ReqNodeList=(null) ExcNodeList=(null)\n",
-        "   NodeList=node1\n",
-        "   BatchHost=node1\n",
-        "   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*\n",
-        "   TRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1\n",
-        "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-        "   MinCPUsNode=1 MinMemoryCPU=1000M MinTmpDiskNode=0\n",
-        "   Features=(null) DelayBoot=00:00:00\n",
-        "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-        "   Command=(null)\n",
-        "   WorkDir=/lab/jobs\n",
-        "   StdErr=/lab/jobs/sweep-14_15.out\n",
-        "   StdIn=/dev/null\n",
-        "   StdOut=/lab/jobs/sweep-14_15.out\n",
-        "   Power=\n",
-        "   TresPerNode=gres:gpu:1\n",
-        "   \n",
-        "\n",
-    );
-    let records: Vec<&str> = text.split_inclusive("\n   \n\n").collect();
-    assert_eq!(job(&samples::sweep_pending(), now, PLAIN), records[0]);
-    assert_eq!(job(&samples::sweep_task(15), now, PLAIN), records[1]);
-}
-
-#[test]
-fn a_throttle_is_part_of_the_title() {
-    let mut view = pending(16277, "lim", alice(), Reason::ArrayTaskLimit);
-    let indices = IndexSet::from_range(3, 100);
-    view.array = Some(ArrayView {
-        array: JobId(16277),
-        index: None,
-        pending: Some(indices),
-        throttle: Some(2),
-    });
-    let text = job(&view, at(1, 13, 1), PLAIN);
-    let title =
-        "JobId=16277 ArrayJobId=16277 ArrayTaskId=3-100%2 ArrayTaskThrottle=2 JobName=lim\n";
-    assert!(text.starts_with(title), "{text}");
-}
-
-#[test]
-fn an_interactive_job_has_a_command_and_no_files() {
-    let mut view = running(1, "hostname", alice(), "node1", at(0, 45, 48));
-    let mut spec = samples::spec(
-        "hostname",
-        alice(),
-        Request { nodes: Range::exactly(2), ..Request::default() },
-    );
-    spec.launch.kind = LaunchKind::Interactive;
-    spec.launch.command = Some("hostname".into());
-    view.spec = Arc::new(spec);
-    (view.state, view.priority) = (JobState::Completed, 1518);
-    (view.submit, view.eligible) = (at(0, 45, 48), Some(at(0, 45, 48)));
-    (view.end, view.last_planned) = (Some(at(0, 45, 49)), Some(at(0, 45, 48)));
-    let shares = ["node1", "node2"].map(|name| samples::share(name, 1, 1000, &[], 1));
-    view.allocation = Some(samples::allocation(shares.to_vec()));
-    (view.nodes, view.cpus, view.tasks) = (Range::exactly(2), 2, 2);
-    view.tres = Tres::parse("cpu=2,mem=2000M,node=2,billing=2").expect("a good list");
-    let expected = concat!(
-        "JobId=1 JobName=hostname\n",
-        "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
-        "   Priority=1518 Nice=0 Account=physics QOS=normal\n",
-        "   JobState=COMPLETED Reason=None Dependency=(null)\n",
-        "   Requeue=1 Restarts=0 BatchFlag=0 Reboot=0 ExitCode=0:0\n",
-        "   RunTime=00:00:01 TimeLimit=01:00:00 TimeMin=N/A\n",
-        "   SubmitTime=2026-11-15T00:45:48 EligibleTime=2026-11-15T00:45:48\n",
-        "   AccrueTime=Unknown\n",
-        "   StartTime=2026-11-15T00:45:48 EndTime=2026-11-15T00:45:49 Deadline=N/A\n",
-        "   PreemptEligibleTime=2026-11-15T00:45:48 PreemptTime=None\n",
-        "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:45:48 Scheduler=Main\n",
-        "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-        "   ReqNodeList=(null) ExcNodeList=(null)\n",
-        "   NodeList=node[1-2]\n",
-        "   BatchHost=node1\n",
-        "   NumNodes=2 NumCPUs=2 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:*\n",
-        "   TRES=cpu=2,mem=2000M,node=2,billing=2\n",
-        "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-        "   MinCPUsNode=1 MinMemoryCPU=1000M MinTmpDiskNode=0\n",
-        "   Features=(null) DelayBoot=00:00:00\n",
-        "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-        "   Command=hostname\n",
-        "   WorkDir=/lab/jobs\n",
-        "   Power=\n",
-        "   \n",
-        "\n",
-    );
-    // A job that starts at once accrues no age in Slurm.
-    let expected = expected.replace("AccrueTime=Unknown", "AccrueTime=2026-11-15T00:45:48");
-    assert_eq!(job(&view, at(0, 45, 50), PLAIN), expected);
-}
-
-#[test]
-fn comments_node_lists_and_begin_times_are_shown() {
-    let mut view = pending(110, "newname", alice(), Reason::None);
-    let request = Request {
-        node_list: vec!["node2".into()],
-        gres: vec![samples::gpu_request(Per::Node, 16)],
-        ..Request::default()
-    };
-    let mut spec = samples::spec("newname", alice(), request);
-    spec.comment = Some("hello".into());
-    view.spec = Arc::new(spec);
-    view.priority = 5592;
-    view.time_limit = model::time::TimeLimit::Minutes(10);
-    (view.submit, view.eligible) = (at(0, 50, 4), Some(at(2, 50, 4)));
-    (view.start, view.end) = (Some(at(2, 50, 4)), Some(at(3, 0, 4)));
-    view.last_planned = Some(at(0, 50, 4));
-    view.tres = Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=16").expect("a good list");
-    assert_eq!(
-        job(&view, at(0, 50, 9), PLAIN),
-        concat!(
-            "JobId=110 JobName=newname\n",
-            "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
-            "   Priority=5592 Nice=0 Account=physics QOS=normal\n",
-            "   JobState=PENDING Reason=None Dependency=(null)\n",
-            "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n",
-            "   RunTime=00:00:00 TimeLimit=00:10:00 TimeMin=N/A\n",
-            "   SubmitTime=2026-11-15T00:50:04 EligibleTime=2026-11-15T02:50:04\n",
-            "   AccrueTime=Unknown\n",
-            "   StartTime=2026-11-15T02:50:04 EndTime=2026-11-15T03:00:04 Deadline=N/A\n",
-            "   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-15T00:50:04 Scheduler=Main\n",
-            "   Partition=gpu AllocNode:Sid=localhost:3295\n",
-            "   ReqNodeList=node2 ExcNodeList=(null)\n",
-            "   NodeList=\n",
-            "   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*\n",
-            "   TRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=16\n",
-            "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n",
-            "   MinCPUsNode=1 MinMemoryCPU=1000M MinTmpDiskNode=0\n",
-            "   Features=(null) DelayBoot=00:00:00\n",
-            "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n",
-            "   Command=(null)\n",
-            "   WorkDir=/lab/jobs\n",
-            "   Comment=hello \n",
-            "   StdErr=/lab/jobs/slurm-110.out\n",
-            "   StdIn=/dev/null\n",
-            "   StdOut=/lab/jobs/slurm-110.out\n",
-            "   Power=\n",
-            "   TresPerNode=gres:gpu:16\n",
-            "   \n",
-            "\n",
-        )
-    );
-}
-
-fn node_text(view: &wire::view::NodeView, options: Options) -> String {
+fn node_text(view: &NodeView, options: Options) -> String {
     let mut out = String::new();
     node::push(&mut out, view, moment(at(0, 46, 21)), options);
     out
@@ -360,7 +19,7 @@ fn node_text(view: &wire::view::NodeView, options: Options) -> String {
 #[test]
 fn nodes_have_slurms_record() {
     let both = |options| {
-        let texts = ["node1", "node2"].map(|name| node_text(&node(name), options));
+        let texts = ["node1", "node2"].map(|name| node_text(&idle_node(name), options));
         texts.concat()
     };
     assert_eq!(
@@ -440,7 +99,7 @@ fn nodes_have_slurms_record() {
 
 #[test]
 fn a_drained_node_says_why_and_by_whom() {
-    let mut view = node("node1");
+    let mut view = idle_node("node1");
     view.admin = Some(AdminState::Drain);
     view.last_busy = Some(at(0, 48, 31));
     view.reason =
@@ -473,7 +132,7 @@ fn a_drained_node_says_why_and_by_whom() {
 
 #[test]
 fn partitions_have_slurms_record() {
-    let view = cluster(vec![node("node1"), node("node2")]);
+    let view = cluster(vec![idle_node("node1"), idle_node("node2")]);
     let mut out = String::new();
     view.partitions.iter().for_each(|one| partition::push(&mut out, one, &view, PLAIN));
     assert_eq!(
@@ -570,8 +229,8 @@ fn host_lists_are_expanded_and_compressed() {
 
 #[test]
 fn what_does_not_exist_is_said_in_slurms_words() {
-    assert_eq!(no_node("nosuch"), concat!("Node nosuch not found\n",));
-    assert_eq!(no_partition("nosuch"), concat!("Partition nosuch not found\n",));
-    assert_eq!(NO_STEPS, concat!("No job steps in the system\n",));
-    assert_eq!(ping("vm", true), concat!("Slurmctld(primary) at vm is UP\n",));
+    assert_eq!(no_node("nosuch"), "Node nosuch not found\n");
+    assert_eq!(no_partition("nosuch"), "Partition nosuch not found\n");
+    assert_eq!(NO_STEPS, "No job steps in the system\n");
+    assert_eq!(ping("vm", true), "Slurmctld(primary) at vm is UP\n");
 }

@@ -76,7 +76,7 @@ impl Options {
     }
 
     fn admits_partition(&self, partition: &Partition) -> bool {
-        let named = self.partitions.iter().any(|name| *name == partition.name);
+        let named = self.partitions.contains(&partition.name);
         if self.partitions.is_empty() { self.all || !partition.hidden } else { named }
     }
 

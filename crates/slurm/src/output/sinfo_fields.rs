@@ -117,13 +117,13 @@ pub static NODE_FIELDS: &[NodeField] = &[
     field('X', "Sockets", "SOCKETS", Least, |g, c| least(g, c, |n| u64::from(n.config.sockets))),
     field('Y', "Cores", "CORES", Least, |g, c| least(g, c, |n| u64::from(n.config.cores_per_socket))),
     field('Z', "Threads", "THREADS", Least, |g, c| least(g, c, |n| u64::from(n.config.threads_per_core))),
-    field('z', "SocketCoreThread", "S:C:T", Least, |g, c| socket_core_thread(g, c)),
+    field('z', "SocketCoreThread", "S:C:T", Least, socket_core_thread),
     field('e', "FreeMem", "FREE_MEM", Least, |g, c| span(g, c, |n| n.facts.free_memory.mib_floor(), |mib| mib.to_string())),
     field('O', "CPUsLoad", "CPU_LOAD", Least, |g, c| span(g, c, |n| u64::from(n.facts.cpu_load), |load| format!("{}.{:02}", load / 100, load % 100))),
     // Of the nodes: all together.
     field('N', "NodeList", "NODELIST", Sum, |g, c| c.push_str(&hostlist::compress_sorted(g.nodes.iter().map(|n| &n.config.name)))),
     field('D', "Nodes", "NODES", Sum, |g, c| push!(c, "{}", g.nodes.len())),
-    field('C', "CPUsState", "CPUS(A/I/O/T)", Sum, |g, c| cpu_states(g, c)),
+    field('C', "CPUsState", "CPUS(A/I/O/T)", Sum, cpu_states),
     field('F', "NodeAIOT", "NODES(A/I/O/T)", Sum, |g, c| { let [a, i, o, t] = node_counts(g); push!(c, "{a}/{i}/{o}/{t}") }),
     field('A', "NodeAI", "NODES(A/I)", Sum, |g, c| { let [a, i, ..] = node_counts(g); push!(c, "{a}/{i}") }),
 ];

@@ -78,7 +78,7 @@ fn idle_nodes_share_a_line_in_every_listing() {
         ),
         (
             Options { reasons: true, ..Options::default() },
-            concat!("REASON               USER      TIMESTAMP           NODELIST\n",),
+            "REASON               USER      TIMESTAMP           NODELIST\n",
         ),
         (
             Options { dead: true, ..Options::default() },

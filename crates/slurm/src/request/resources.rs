@@ -68,8 +68,7 @@ pub(super) struct Counts {
 
 /// No node without a task, and no bound on a node's tasks that leaves some of them without a place.
 pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
-    let mut counts =
-        Counts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
+    let mut counts = Counts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
     let mut notes = Vec::new();
     let (Some(tasks), Some(nodes)) = (options.ntasks, options.nodes) else {
         return (counts, notes);
@@ -117,7 +116,9 @@ fn fitting_node_list(
 /// Zero, in any of the forms, is all that a node has.
 fn memory(options: &JobOptions) -> Memory {
     match (options.mem, options.mem_per_cpu, options.mem_per_gpu) {
-        (Some(bytes), _, _) | (None, Some(bytes), _) | (None, None, Some(bytes)) if bytes.0 == 0 => {
+        (Some(bytes), _, _) | (None, Some(bytes), _) | (None, None, Some(bytes))
+            if bytes.0 == 0 =>
+        {
             Memory::WholeNode
         }
         (Some(bytes), _, _) => Memory::PerNode(Range::exactly(bytes)),

@@ -2,9 +2,9 @@ use super::*;
 use crate::option::Surroundings;
 use crate::option::invocation::{self, Caller, Invocation};
 use crate::request::step::{Endpoint, Within};
-use wire::step::StepInput;
 use jiff::tz::TimeZone;
 use model::request::{Memory, Patience, Per, Request, Sharing};
+use wire::step::StepInput;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -61,8 +61,18 @@ fn submitter(command: Command) -> Submitter {
         session: 7,
         umask: 0o027,
         rlimits: vec![("NOFILE".into(), 1024), ("CORE".into(), 0)],
-        variables: pairs(&[("PATH", "/opt/bin"), ("FOO", "1"), ("SLURM_X", "2"), ("HOME", "/h"), ("SLUICE_STATE", "/s")]),
-        login: LoginUser { name: "alice".into(), home: "/home/alice".into(), shell: "/bin/sh".into() },
+        variables: pairs(&[
+            ("PATH", "/opt/bin"),
+            ("FOO", "1"),
+            ("SLURM_X", "2"),
+            ("HOME", "/h"),
+            ("SLUICE_STATE", "/s"),
+        ]),
+        login: LoginUser {
+            name: "alice".into(),
+            home: "/home/alice".into(),
+            shell: "/bin/sh".into(),
+        },
         now: NOW,
     }
 }
@@ -100,11 +110,21 @@ fn nodes_and_tasks_agree() {
         (&["-N2", "-n1"], (1, Some(1), true), Some(1), None, FEW),
         (&["-N2", "--ntasks-per-node=3"], (2, Some(2), true), None, Some(3), ""),
         (&["-N2", "-n4", "--ntasks-per-node=3"], (2, Some(2), true), Some(4), Some(3), ""),
-        (&["-N2", "-n9", "--ntasks-per-node=3"], (2, Some(2), true), Some(9), None, "Warning: can't honor"),
+        (
+            &["-N2", "-n9", "--ntasks-per-node=3"],
+            (2, Some(2), true),
+            Some(9),
+            None,
+            "Warning: can't honor",
+        ),
     ];
     for (args, (min, max, given), tasks, per_node, note) in table {
         let (request, notes) = asked(args);
-        assert_eq!((request.nodes.min, request.nodes.max, request.nodes_given), (*min, *max, *given), "{args:?}");
+        assert_eq!(
+            (request.nodes.min, request.nodes.max, request.nodes_given),
+            (*min, *max, *given),
+            "{args:?}"
+        );
         assert_eq!((request.tasks, request.tasks_per_node), (*tasks, *per_node), "{args:?}");
         assert_eq!(notes.is_empty(), note.is_empty(), "{args:?}: {notes:?}");
         assert!(notes.iter().all(|line| line.starts_with(note)), "{args:?}: {notes:?}");
@@ -140,7 +160,10 @@ fn memory_in_its_forms() {
 #[test]
 fn devices_are_counted_per_what_was_said() {
     let table: [(&[&str], &[(Per, &str, Option<&str>, u64)]); 6] = [
-        (&["--gres=gpu:h100:2,fpga:1"], &[(Per::Node, "gpu", Some("h100"), 2), (Per::Node, "fpga", None, 1)]),
+        (
+            &["--gres=gpu:h100:2,fpga:1"],
+            &[(Per::Node, "gpu", Some("h100"), 2), (Per::Node, "fpga", None, 1)],
+        ),
         (&["-G", "4"], &[(Per::Job, "gpu", None, 4)]),
         (&["--gpus-per-node=a100:2"], &[(Per::Node, "gpu", Some("a100"), 2)]),
         (&["--gpus-per-task=1", "-n2"], &[(Per::Task, "gpu", None, 1)]),
@@ -169,7 +192,8 @@ fn sharing_and_the_rest_of_a_request() {
     for (args, sharing) in table {
         assert_eq!(asked(args).0.sharing, sharing, "{args:?}");
     }
-    let (request, _) = asked(&["-c4", "-p", "a,b", "--begin=now+60", "-L", "matlab:2", "--mincpus=3"]);
+    let (request, _) =
+        asked(&["-c4", "-p", "a,b", "--begin=now+60", "-L", "matlab:2", "--mincpus=3"]);
     assert_eq!((request.cpus_per_task.min, request.cpus_per_task_given), (4, true));
     assert!(!asked(&[]).0.cpus_per_task_given, "one CPU a task is a default, not a wish");
     assert_eq!(request.partitions, ["a", "b"]);
@@ -207,7 +231,11 @@ fn a_job_is_named_after_what_it_runs() {
     ];
     for (args, name, command) in table {
         let spec = sbatch(args).submission.spec;
-        assert_eq!((spec.name.as_str(), spec.launch.command.as_deref()), (name, command), "{args:?}");
+        assert_eq!(
+            (spec.name.as_str(), spec.launch.command.as_deref()),
+            (name, command),
+            "{args:?}"
+        );
     }
     let options = JobOptions::default();
     for (argv, name) in [(&[][..], "interactive"), (&["/bin/bash".to_owned()][..], "bash")] {
@@ -218,7 +246,8 @@ fn a_job_is_named_after_what_it_runs() {
 
 #[test]
 fn what_surrounds_the_job_goes_along() {
-    let draft = sbatch(&["-D", "sub", "-o", "none", "--open-mode=append", "-H", "job.sh", "x", "y z"]);
+    let draft =
+        sbatch(&["-D", "sub", "-o", "none", "--open-mode=append", "-H", "job.sh", "x", "y z"]);
     let Submission { spec, hold, script, .. } = draft.submission;
     assert_eq!(spec.launch.work_dir, "/home/alice/run/sub");
     assert_eq!(spec.launch.stdout.as_deref(), Some("/dev/null"));
@@ -256,8 +285,12 @@ fn limits_go_along_as_propagate_says() {
 
 #[test]
 fn the_environment_is_what_export_says() {
-    let always =
-        ["SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR=/home/alice/run", "SLURM_SUBMIT_HOST=login1", "SLUICE_STATE=/s"];
+    let always = [
+        "SLURM_PRIO_PROCESS=0",
+        "SLURM_SUBMIT_DIR=/home/alice/run",
+        "SLURM_SUBMIT_HOST=login1",
+        "SLUICE_STATE=/s",
+    ];
     let table: [(&[&str], &[&str], &[&str]); 4] = [
         (&[], &["FOO=1", "HOME=/h", "PATH=/opt/bin"], &["USER=", "SLURM_EXPORT_ENV="]),
         (&["--export=ALL,BAR=3"], &["FOO=1", "BAR=3"], &["USER="]),
@@ -272,7 +305,10 @@ fn the_environment_is_what_export_says() {
             assert!(found.contains(wanted), "{args:?}: {wanted} is missing in {found:?}");
         }
         for unwanted in absent {
-            assert!(!found.iter().any(|v| v.starts_with(unwanted)), "{args:?}: {unwanted} in {found:?}");
+            assert!(
+                !found.iter().any(|v| v.starts_with(unwanted)),
+                "{args:?}: {unwanted} in {found:?}"
+            );
         }
     }
 }

@@ -161,9 +161,11 @@ impl NodeState {
     }
 }
 
+type Test = fn(NodeState) -> bool;
+
 /// One word of `sinfo -t`.
 #[derive(Debug, Clone, Copy)]
-pub struct StateFilter(fn(NodeState) -> bool);
+pub struct StateFilter(Test);
 
 impl StateFilter {
     pub fn admits(self, state: NodeState) -> bool {
@@ -173,7 +175,7 @@ impl StateFilter {
 
 /// A word of `sinfo -t`, its compact form, and the states that it lets through. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const FILTERS: [(&str, &str, fn(NodeState) -> bool); 17] = [
+const FILTERS: [(&str, &str, Test); 17] = [
     ("unknown",       "unk",   |s| s.base == Base::Unknown),
     ("down",          "down",  |s| s.base == Base::Down),
     ("idle",          "idle",  |s| s.base == Base::Idle && !s.drain && !s.fail && !s.completing),

@@ -31,6 +31,9 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// A run that has not started by then is said to wait.
 const START_PATIENCE_MS: u64 = 1_000;
 
+const WOULD_WAIT: &str =
+    "nothing is free for it now; with `retry: {on_events: [no-capacity]}` it would wait";
+
 #[derive(Args)]
 pub struct ApplyArgs {
     #[command(flatten)]
@@ -74,8 +77,8 @@ pub fn run(args: ApplyArgs) -> Done {
     }
     let name = draft.submission.spec.name.clone();
     let job = match submit(&mut client, draft.submission)? {
-        Some(job) => job,
-        None => return no_capacity(&name),
+        Ok(job) => job,
+        Err(why) => return no_capacity(&name, &why),
     };
     if args.detach {
         print(&format!("Run {name} submitted, detaching...\n"))?;
@@ -212,20 +215,20 @@ fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     is_same_run(&active.spec, &spec)
 }
 
-/// The job, or none where nothing is free for a run that does not wait.
-fn submit(client: &mut Client, submission: Submission) -> Result<Option<JobId>, VerbError> {
+/// The job; or, for a run that nothing is free for and that does not wait, why not.
+fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
-        Answer::Submitted { job, .. } => Ok(Some(job)),
-        Answer::Refused(Refusal::NoCapacityNow | Refusal::UnknownGres(_)) => Ok(None),
-        Answer::Refused(Refusal::NodeConfiguration(why)) => {
-            Err(VerbError::Said(format!("no node of this cluster will ever do: {why}")))
+        Answer::Submitted { job, .. } => Ok(Ok(job)),
+        Answer::Refused(Refusal::NoCapacityNow) => Ok(Err(WOULD_WAIT.to_owned())),
+        Answer::Refused(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
+            Ok(Err(why.to_string()))
         }
         Answer::Refused(why) => Err(why.into()),
         other => Err(unexpected(&other)),
     }
 }
 
-fn no_capacity(name: &str) -> Done {
+fn no_capacity(name: &str, why: &str) -> Done {
     let row = PsRow {
         name: name.to_owned(),
         status: Standing::without_capacity().message,
@@ -233,10 +236,7 @@ fn no_capacity(name: &str) -> Done {
         ..PsRow::default()
     };
     print(&table::ps(&[row], false))?;
-    eprintln!(
-        "\nNothing is free for run {name} now, and it was not submitted. With `retry: {{on_events: [no-capacity]}}` it waits."
-    );
-    Ok(ExitCode::FAILURE)
+    Err(VerbError::Said(format!("run {name} was not submitted: {why}")))
 }
 
 fn time_of_day(time: Timestamp) -> String {

@@ -1,6 +1,12 @@
 //! The caller of a submitting command: what its process has around it, and what it is told when something goes wrong.
 
 use crate::connect::ClientError;
+use ::slurm::option::help;
+use ::slurm::option::invocation::Caller;
+use ::slurm::option::parse::Question;
+use ::slurm::option::{Command, JobOptions, OptionError, Surroundings, script};
+use ::slurm::request::{LoginUser, Submitter, wants_login};
+use ::slurm::words::refusal;
 use jiff::tz::TimeZone;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
@@ -8,12 +14,6 @@ use model::time::Timestamp;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Group, Uid, User};
-use ::slurm::option::help;
-use ::slurm::option::invocation::Caller;
-use ::slurm::option::parse::Question;
-use ::slurm::option::{Command, JobOptions, OptionError, Surroundings, script};
-use ::slurm::request::{LoginUser, Submitter, wants_login};
-use ::slurm::words::refusal;
 use std::cell::OnceCell;
 use std::process::ExitCode;
 
@@ -128,7 +128,10 @@ fn owner(options: &JobOptions) -> Principal {
     let named = options.uid.and_then(|_| User::from_uid(uid).ok().flatten());
     let gid = named.as_ref().map_or_else(Gid::effective, |user| user.gid);
     Principal {
-        name: options.uid.map(|uid| named.map_or_else(|| uid.to_string(), |u| u.name)).unwrap_or_default(),
+        name: options
+            .uid
+            .map(|uid| named.map_or_else(|| uid.to_string(), |u| u.name))
+            .unwrap_or_default(),
         uid: uid.as_raw(),
         gid: options.gid.unwrap_or(gid.as_raw()),
         group: String::new(),

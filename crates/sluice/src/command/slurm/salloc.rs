@@ -225,7 +225,13 @@ impl Invoked<'_> {
 }
 
 /// Says when the allocation ends before the command, and tells the command if that was asked for.
-fn tell_revoked(mut watch: Watch, job: JobId, seen: &AtomicBool, command: Pid, signal: Option<i32>) {
+fn tell_revoked(
+    mut watch: Watch,
+    job: JobId,
+    seen: &AtomicBool,
+    command: Pid,
+    signal: Option<i32>,
+) {
     while let Some(notice) = watch.wait() {
         if let Notice::Ended { .. } = notice {
             seen.store(true, Ordering::Release);

@@ -2,15 +2,15 @@
 
 use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
 use crate::connect::{Client, ClientError};
+use ::slurm::option::invocation::{self, Batch, Invocation};
+use ::slurm::option::{Command, JobOptions};
+use ::slurm::request::{self, Draft};
+use ::slurm::words::refusal;
 use jiff::tz::TimeZone;
 use model::hostlist;
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::{ExitStatus, Outcome};
-use ::slurm::option::invocation::{self, Batch, Invocation};
-use ::slurm::option::{Command, JobOptions};
-use ::slurm::request::{self, Draft};
-use ::slurm::words::refusal;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -135,7 +135,9 @@ fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     loop {
         match client.call(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
             Answer::End { ended: false, .. } => {}
-            Answer::End { exit, outcome, .. } => return Ok(ExitCode::from(wait_code(exit, outcome))),
+            Answer::End { exit, outcome, .. } => {
+                return Ok(ExitCode::from(wait_code(exit, outcome)));
+            }
             Answer::Refused(refusal) => return Ok(refused(COMMAND, &refusal)),
             other => return Ok(unexpected(COMMAND, &other)),
         }

@@ -191,8 +191,8 @@ fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
         users.push(ask::me());
     }
     let nodes = parsed.text(K::Nodelist).unwrap_or_default();
-    let nodes = hostlist::expand(nodes)
-        .map_err(|error| ShowError::said(error_line(&error.to_string())))?;
+    let nodes =
+        hostlist::expand(nodes).map_err(|error| ShowError::said(error_line(&error.to_string())))?;
     for (key, option) in [(K::Reservation, "--reservation"), (K::Wckey, "--wckey")] {
         if parsed.has(key) {
             let text = format!("{option} is not supported yet: name the jobs, or filter otherwise");

@@ -26,7 +26,10 @@ pub enum Notice {
     /// It does not start at once.
     Queued,
     Started(Box<JobView>),
-    Ended { exit: ExitStatus, outcome: Option<Outcome> },
+    Ended {
+        exit: ExitStatus,
+        outcome: Option<Outcome>,
+    },
     Refused(Refusal),
     Unreachable(ClientError),
 }

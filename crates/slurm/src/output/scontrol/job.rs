@@ -235,3 +235,7 @@ fn push_launch(record: &mut Record<'_>, job: &JobView) {
     }
     record.line("");
 }
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

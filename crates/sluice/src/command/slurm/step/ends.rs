@@ -22,7 +22,9 @@ pub enum TaskEnd {
 impl TaskEnd {
     pub fn code(&self) -> u8 {
         match self {
-            Self::Exited(ExitStatus { signal, .. }) if *signal > 0 => 128_u8.saturating_add(*signal as u8),
+            Self::Exited(ExitStatus { signal, .. }) if *signal > 0 => {
+                128_u8.saturating_add(*signal as u8)
+            }
             Self::Exited(ExitStatus { code, .. }) => *code as u8,
             Self::OutOfMemory | Self::NotStarted(_) | Self::Lost => FAILURE,
         }
@@ -92,7 +94,8 @@ impl Ends {
         if rank(status) > rank(self.worst) {
             self.worst = status;
         }
-        let same = self.unsaid.iter_mut().find(|(node, known, _)| *node == peer.node && *known == end);
+        let same =
+            self.unsaid.iter_mut().find(|(node, known, _)| *node == peer.node && *known == end);
         match same {
             Some((_, _, tasks)) => {
                 tasks.insert(task);
@@ -149,7 +152,10 @@ mod tests {
         for (task, code) in [(0, 0), (1, 1), (2, 2), (3, 1), (4, 1)] {
             ends.add(&peer, task, exited(code, 0));
         }
-        let lines = ["node1: tasks 1,3-4: Exited with exit code 1", "node1: task 2: Exited with exit code 2"];
+        let lines = [
+            "node1: tasks 1,3-4: Exited with exit code 1",
+            "node1: task 2: Exited with exit code 2",
+        ];
         assert_eq!(ends.take_lines(), lines);
         assert!(ends.take_lines().is_empty(), "said once");
         assert_eq!((ends.code(), ends.count()), (2, 5));

@@ -12,9 +12,10 @@ use self::door::Door;
 use self::ends::{Ends, TaskEnd};
 use self::link::{Link, Peer};
 use self::output::{Outputs, Which};
-use super::caller::{complain, say};
+use super::caller::{complain, contact, say};
 use super::watch::{Notice, Watch};
 use ::slurm::option::Command;
+use ::slurm::words::refusal;
 use model::array::IndexSet;
 use model::id::JobId;
 use model::run::{ExitStatus, Outcome};
@@ -37,8 +38,8 @@ const KILL_AFTER: Duration = Duration::from_secs(30);
 const DRAIN_FOR: Duration = Duration::from_secs(10);
 /// How often deadlines are looked at, where there are any.
 const TICK_MS: u16 = 500;
-/// Connections at once: every node of the largest step, and some that are turned away.
-const LINKS_MAX: usize = 16_384;
+/// Connections that have not shown the key yet; more are turned away.
+const STRANGERS_MAX: usize = 1_024;
 const INPUT_BYTES: usize = 32 << 10;
 
 /// What the step is to this `srun`.
@@ -132,9 +133,8 @@ impl Step {
                     self.on_signal(signal.ssi_signo as i32);
                 }
             }
-            while ready.door && self.links.len() < LINKS_MAX {
-                let Some(stream) = self.door.accept() else { break };
-                self.links.push((Link::new(stream), IndexSet::new()));
+            if ready.door {
+                self.on_door();
             }
             for (index, readable) in ready.links {
                 self.on_link(index, readable)?;
@@ -183,10 +183,24 @@ impl Step {
         })
     }
 
+    fn on_door(&mut self) {
+        let mut strangers = self.strangers();
+        // Each is a connection that the kernel has made, so there are only so many.
+        while let Some(stream) = self.door.accept() {
+            if strangers < STRANGERS_MAX {
+                self.links.push((Link::new(stream), IndexSet::new()));
+                strangers += 1;
+            }
+        }
+    }
+
+    fn strangers(&self) -> usize {
+        self.links.iter().filter(|(link, _)| link.is_open() && link.peer.is_none()).count()
+    }
+
     fn timeout(&self) -> PollTimeout {
-        let strangers = self.links.iter().any(|(link, _)| link.is_open() && link.peer.is_none());
         let deadlines = [self.kill_at, self.give_up_at, self.terminate_at];
-        match strangers || deadlines.iter().any(Option::is_some) {
+        match self.strangers() > 0 || deadlines.iter().any(Option::is_some) {
             true => PollTimeout::from(TICK_MS),
             false => PollTimeout::NONE,
         }
@@ -200,7 +214,8 @@ impl Step {
 
     fn is_over(&self) -> bool {
         let all_ended = self.plan.tasks.is_some_and(|tasks| self.ends.count() >= u64::from(tasks));
-        let quiet = self.links.iter().all(|(link, _)| link.gone || !link.is_open() || link.peer.is_none());
+        let quiet =
+            self.links.iter().all(|(link, _)| link.gone || !link.is_open() || link.peer.is_none());
         self.over || (all_ended || self.job_ended.is_some()) && quiet
     }
 
@@ -230,10 +245,16 @@ impl Step {
                 self.job_ended = Some((exit, outcome));
                 self.give_up_at = Some(Instant::now() + DRAIN_FOR);
             }
-            Notice::Refused(_) | Notice::Unreachable(_) => {
-                // The supervisors are still there, and they are who this is about.
-            }
+            // While tasks run, their supervisors are who this is about; without them there is nothing to wait for.
+            Notice::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
+            Notice::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
+            Notice::Refused(_) | Notice::Unreachable(_) => {}
         }
+    }
+
+    fn abandon(&mut self, why: &str) {
+        complain(Command::Srun, &format!("{}: {why}", Command::Srun.refusal_prefix()));
+        self.over = true;
     }
 
     fn tell(&self, line: &str) {
@@ -252,7 +273,9 @@ impl Step {
         }
         let (link, tasks) = &self.links[index];
         if !link.is_open() && !link.gone {
-            for task in tasks.clone().iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>() {
+            for task in
+                tasks.clone().iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>()
+            {
                 self.end(&peer, task, TaskEnd::Lost)?;
             }
         }
@@ -268,7 +291,9 @@ impl Step {
             _ => return Ok(()),
         };
         match frame.payload.split_first_chunk::<4>() {
-            Some((rank, bytes)) => self.outputs.write(which, peer, u32::from_le_bytes(*rank), bytes),
+            Some((rank, bytes)) => {
+                self.outputs.write(which, peer, u32::from_le_bytes(*rank), bytes)
+            }
             None => Ok(()),
         }
     }
@@ -435,3 +460,6 @@ fn tasks_of(view: &JobView) -> u32 {
     let allocated = view.allocation.as_ref().map(|allocation| allocation.task_count());
     step.or(allocated).unwrap_or(view.tasks).max(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,12 +84,18 @@ pub struct Outputs {
 
 impl Outputs {
     /// `error` follows `output` into its file where it was not said.
-    pub fn new(output: Target, error: Option<Target>, append: bool, names: Names) -> io::Result<Self> {
+    pub fn new(
+        output: Target,
+        error: Option<Target>,
+        append: bool,
+        names: Names,
+    ) -> io::Result<Self> {
         let error = error.unwrap_or_else(|| match &output {
             Target::File(_) => output.clone(),
             _ => Target::Own,
         });
-        let own = |fd: io::Result<std::os::fd::OwnedFd>| fd.map(|fd| Sink { file: Some(File::from(fd)) });
+        let own =
+            |fd: io::Result<std::os::fd::OwnedFd>| fd.map(|fd| Sink { file: Some(File::from(fd)) });
         Ok(Self {
             stdout: output,
             stderr: error,

@@ -1,0 +1,171 @@
+//! A step with supervisors made by the test: what they send is what `srun` sees of a cluster.
+
+use super::output::{Names, Target};
+use super::*;
+use crate::connect::Place;
+use nix::sys::signal::SigSet;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::Path;
+use wire::frame::Decoder;
+
+struct Stage {
+    dir: tempfile::TempDir,
+    step: Step,
+    /// Where the supervisors dial, and with what.
+    address: String,
+    key: String,
+}
+
+impl Stage {
+    fn new(tasks: u32, input: Option<&str>) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let door = Door::open().expect("a port");
+        let endpoint = door.endpoint().expect("addresses");
+        let names = Names {
+            job_id: 5,
+            step: "0".into(),
+            user: "alice".into(),
+            job_name: "x".into(),
+            work_dir: dir.path().to_string_lossy().into_owned(),
+        };
+        let outputs = Outputs::new(Target::File("out".into()), None, false, names).expect("made");
+        let input = input.map(|text| {
+            let path = dir.path().join("in");
+            std::fs::write(&path, text).expect("written");
+            File::open(path).expect("there")
+        });
+        let plan = Plan {
+            job: JobId(5),
+            name: "5.0".into(),
+            tasks: Some(tasks),
+            label: false,
+            quiet: true,
+            terminal: false,
+            kill_on_bad_exit: false,
+            wait: None,
+        };
+        let address = endpoint.listen.last().expect("loopback").clone();
+        Self { dir, step: Step::new(plan, door, outputs, input), address, key: endpoint.key }
+    }
+
+    fn supervisor(&self, node: &str) -> Supervisor {
+        let stream = TcpStream::connect(&self.address).expect("the door is open");
+        let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
+        let (key, node) = (self.key.clone(), node.to_owned());
+        supervisor.say(&StepMessage::Hello { key, node, node_index: 0 });
+        supervisor
+    }
+
+    /// The outturn, and what was written.
+    fn run(self) -> (Outturn, String) {
+        let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
+        // A server that is not there: while tasks run, the step does without.
+        let place = Place::Socket(self.dir.path().join("no.sock"));
+        let mut watch = Watch::begin(place, JobId(5), false).expect("a thread");
+        let outturn = self.step.run(&mut watch, &signals).expect("carried");
+        (outturn, read(&self.dir.path().join("out")))
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+struct Supervisor {
+    stream: TcpStream,
+    decoder: Decoder,
+}
+
+impl Supervisor {
+    fn say(&mut self, message: &StepMessage) {
+        let mut bytes = Vec::new();
+        frame::encode_message(channel::CONTROL, message, &mut bytes).expect("small");
+        self.stream.write_all(&bytes).expect("srun listens");
+    }
+
+    fn output(&mut self, channel: u8, task: u32, text: &str) {
+        let mut bytes = Vec::new();
+        let payload = [&task.to_le_bytes()[..], text.as_bytes()].concat();
+        frame::encode(channel, &payload, &mut bytes).expect("small");
+        self.stream.write_all(&bytes).expect("srun listens");
+    }
+
+    fn exited(&mut self, task: u32, code: i32) {
+        let exit = ExitStatus { code, signal: 0 };
+        self.say(&StepMessage::Exited { task, exit, oom: false });
+    }
+
+    /// The next frame from `srun`.
+    fn hear(&mut self) -> Frame {
+        loop {
+            if let Some(frame) = self.decoder.next_frame().expect("well formed") {
+                return frame;
+            }
+            let mut buffer = [0; 4096];
+            let length = self.stream.read(&mut buffer).expect("srun speaks");
+            assert!(length > 0, "srun hung up");
+            self.decoder.push(&buffer[..length]);
+        }
+    }
+}
+
+#[test]
+fn output_is_passed_on_and_the_highest_code_is_the_steps() {
+    let stage = Stage::new(2, None);
+    let (mut one, mut two) = (stage.supervisor("n1"), stage.supervisor("n2"));
+    let tasks = std::thread::spawn(move || {
+        one.say(&StepMessage::Started { task: 0, pid: 1 });
+        two.say(&StepMessage::Started { task: 1, pid: 1 });
+        one.output(channel::STDOUT, 0, "zero\n");
+        one.exited(0, 3);
+        one.say(&StepMessage::Gone);
+        two.exited(1, 0);
+        // What comes before the last word still counts.
+        two.output(channel::STDERR, 1, "one\n");
+        two.say(&StepMessage::Gone);
+    });
+    let (outturn, text) = stage.run();
+    tasks.join().expect("no panic");
+    assert_eq!((outturn.code, outturn.exit.code, outturn.job_ended), (3, 3, false));
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["one", "zero"]);
+}
+
+#[test]
+fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
+    let stage = Stage::new(2, Some("hello"));
+    let (mut one, mut two) = (stage.supervisor("n1"), stage.supervisor("n2"));
+    let tasks = std::thread::spawn(move || {
+        one.say(&StepMessage::Started { task: 0, pid: 1 });
+        two.say(&StepMessage::Started { task: 1, pid: 1 });
+        for (task, supervisor) in [(0, &mut one), (1, &mut two)] {
+            let bytes = supervisor.hear();
+            assert_eq!((bytes.channel, bytes.payload.as_slice()), (channel::STDIN, &b"hello"[..]));
+            let end: StepMessage = frame::decode_message(&supervisor.hear().payload).expect("one");
+            assert_eq!(end, StepMessage::InputEnd);
+            supervisor.exited(task, 0);
+            supervisor.say(&StepMessage::Gone);
+        }
+    });
+    let (outturn, _) = stage.run();
+    tasks.join().expect("no panic");
+    assert_eq!(outturn.code, 0);
+}
+
+#[test]
+fn a_node_that_vanishes_takes_its_tasks_along_as_failures() {
+    let stage = Stage::new(1, None);
+    let mut one = stage.supervisor("n1");
+    one.say(&StepMessage::Started { task: 0, pid: 1 });
+    drop(one);
+    let (outturn, _) = stage.run();
+    assert_eq!(outturn.code, 1);
+}
+
+#[test]
+fn without_a_server_and_without_tasks_there_is_nothing_to_wait_for() {
+    let (outturn, text) = Stage::new(1, None).run();
+    assert_eq!((outturn.code, text.as_str()), (1, ""));
+}
