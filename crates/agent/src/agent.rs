@@ -164,6 +164,14 @@ impl Agent {
         }
     }
 
+    /// A server of an older term has been replaced and does not know it.
+    pub fn check_term(&self, term: u64) -> Result<(), AgentError> {
+        match self.gate.term() {
+            seen if term < seen => Err(AgentError::Deposed { term, seen }),
+            _ => Ok(()),
+        }
+    }
+
     /// Carries an order out, or gives the answer that refuses it.
     pub fn on_order(&mut self, signed: &SignedOrder) -> Option<ToServer> {
         let held = &self.held;
@@ -343,11 +351,20 @@ impl Agent {
         let (exit, oom, timed_out) = held.script.unwrap_or_default();
         let end = AttemptEnd { exit, usage, oom, timed_out, supervisor_lost: true };
         let number = held.last_number + 1;
-        self.on_event(key, SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) });
+        self.on_event(
+            key,
+            SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
+        );
     }
 
     /// A reader of an attempt's log; an error in words if there is no such attempt.
-    pub fn read_log(&self, stream: u32, key: &Key, offset: u64, follow: bool) -> Result<LogReader, String> {
+    pub fn read_log(
+        &self,
+        stream: u32,
+        key: &Key,
+        offset: u64,
+        follow: bool,
+    ) -> Result<LogReader, String> {
         let unknown = || format!("no attempt {} is on node {}", key.attempt, key.node);
         let held = self.held.get(key).ok_or_else(unknown)?;
         let node = self.nodes.get(&key.node).ok_or_else(unknown)?;

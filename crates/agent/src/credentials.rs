@@ -36,7 +36,10 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     /// Those kept in `folder`, or new ones for the join file's token.
-    pub async fn obtain(folder: &Path, join_file: Option<&Path>) -> Result<Credentials, AgentError> {
+    pub async fn obtain(
+        folder: &Path,
+        join_file: Option<&Path>,
+    ) -> Result<Credentials, AgentError> {
         let kept = Self::load(folder)?;
         let join: Option<JoinFile> = join_file.map(read_json).transpose()?.flatten();
         match (kept, join) {
@@ -62,8 +65,10 @@ impl Credentials {
     fn save(&self, folder: &Path) -> Result<(), AgentError> {
         let path = folder.join("credentials.json");
         let fresh = folder.join("credentials.new");
-        let json = serde_json::to_vec_pretty(self)
-            .map_err(|e| AgentError::Content { path: path.display().to_string(), reason: e.to_string() })?;
+        let json = serde_json::to_vec_pretty(self).map_err(|e| AgentError::Content {
+            path: path.display().to_string(),
+            reason: e.to_string(),
+        })?;
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)

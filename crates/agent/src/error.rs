@@ -13,21 +13,29 @@ pub enum AgentError {
     Content { path: String, reason: String },
     #[error("another agent runs on {path}: stop it first, or give this one a --state of its own")]
     AlreadyRunning { path: String },
-    #[error("this agent has not joined a cluster: give it the join file (sluice token node NAME > FILE)")]
+    #[error(
+        "this agent has not joined a cluster: give it the join file (sluice token node NAME > FILE)"
+    )]
     NotJoined,
-    #[error("node name {name:?} cannot be used: letters, digits, '_', '-' and '.' only, not starting with '.'")]
+    #[error(
+        "node name {name:?} cannot be used: letters, digits, '_', '-' and '.' only, not starting with '.'"
+    )]
     NodeName { name: String },
     #[error("the join file is for {granted:?}, and this agent was told to be {wanted:?}")]
     OtherNodes { granted: Vec<String>, wanted: Vec<String> },
     #[error("the server did not accept this agent: {why}")]
     Refused { why: String },
+    #[error("the server is of term {term}, and term {seen} has begun: it was replaced")]
+    Deposed { term: u64, seen: u64 },
     #[error("no server at {address}: {source}")]
     Unreachable { address: String, source: io::Error },
     #[error("the link to the server broke: {0}")]
     Link(String),
     #[error("certificates: {0}")]
     Tls(String),
-    #[error("the launcher process ended; nothing can be started without it, so this agent ends too")]
+    #[error(
+        "the launcher process ended; nothing can be started without it, so this agent ends too"
+    )]
     LauncherLost,
     #[error(transparent)]
     Cgroup(#[from] CgroupError),

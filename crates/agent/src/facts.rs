@@ -12,7 +12,11 @@ use wire::link::NodePolicy;
 /// What a job is promised, as the words of [`Capabilities::why_not`].
 const PROMISES: [&str; 6] = ["containment", "memory", "swap", "cpuset", "freeze", "kill"];
 
-pub(crate) fn facts(machine: &Machine, agent_start: Timestamp, not_enforced: Vec<String>) -> NodeFacts {
+pub(crate) fn facts(
+    machine: &Machine,
+    agent_start: Timestamp,
+    not_enforced: Vec<String>,
+) -> NodeFacts {
     let boot_secs = i64::try_from(machine.boot_time).unwrap_or(0);
     NodeFacts {
         hostname: machine.hostname.clone(),

@@ -36,7 +36,9 @@ pub(crate) enum OrderRefusal {
     OlderAttempt { attempt: AttemptId, newest: u32 },
     #[error("the order is for user {order}, and what it is about belongs to user {actual}")]
     OtherUser { order: u32, actual: u32 },
-    #[error("this agent is not root: it runs as user {own} and cannot start processes of user {wanted}")]
+    #[error(
+        "this agent is not root: it runs as user {own} and cannot start processes of user {wanted}"
+    )]
     NotRoot { own: u32, wanted: u32 },
     #[error("no attempt {0} is here")]
     UnknownAttempt(AttemptId),
@@ -83,6 +85,11 @@ impl Gate {
         Ok(Gate { key, seen, serials: HashMap::new(), term, only_uid })
     }
 
+    /// The highest term that any order has carried.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
     /// Lets an order through, and remembers it; or says why not, and remembers nothing of it.
     /// `uid_of` knows the user of an attempt that is here; `now` is by the server's clock.
     pub fn admit(
@@ -100,9 +107,7 @@ impl Gate {
 
     fn verify(&self, signed: &SignedOrder) -> Result<Order, OrderRefusal> {
         let signature = STANDARD.decode(&signed.signature).map_err(|_| OrderRefusal::Forged)?;
-        self.key
-            .verify(signed.body.as_bytes(), &signature)
-            .map_err(|_| OrderRefusal::Forged)?;
+        self.key.verify(signed.body.as_bytes(), &signature).map_err(|_| OrderRefusal::Forged)?;
         serde_json::from_str(&signed.body).map_err(|e| OrderRefusal::Malformed(e.to_string()))
     }
 
@@ -234,7 +239,8 @@ mod tests {
     }
 
     fn refusal(gate: &mut Gate, signed: &SignedOrder, now: i64) -> String {
-        gate.admit(signed, Timestamp(now), nobody).map_or_else(|r| r.why.to_string(), |_| "taken".into())
+        gate.admit(signed, Timestamp(now), nobody)
+            .map_or_else(|r| r.why.to_string(), |_| "taken".into())
     }
 
     #[test]

@@ -11,8 +11,8 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recv,
-    recvmsg, sendmsg, setsockopt, socketpair, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    recv, recvmsg, sendmsg, setsockopt, socketpair, sockopt,
 };
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -54,8 +54,7 @@ impl Launcher {
     /// importance: only the calling thread lives on in the fork.
     pub fn start() -> io::Result<Launcher> {
         let kind = SockType::SeqPacket;
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         setsockopt(&ours, sockopt::SendTimeout, &TimeVal::seconds(PATIENCE_S))?;
         // SAFETY: the caller promises to be the only thread, so the child finds no lock held by another.
         match unsafe { fork() }? {
@@ -82,7 +81,10 @@ impl Launcher {
     /// Whether the launcher has ended. Its socket becomes readable when it has.
     pub(crate) fn is_lost(&self) -> bool {
         let mut byte = [0];
-        !matches!(recv(self.socket.as_raw_fd(), &mut byte, MsgFlags::MSG_DONTWAIT), Err(Errno::EAGAIN))
+        !matches!(
+            recv(self.socket.as_raw_fd(), &mut byte, MsgFlags::MSG_DONTWAIT),
+            Err(Errno::EAGAIN)
+        )
     }
 }
 
@@ -118,7 +120,9 @@ fn serve(socket: OwnedFd) -> i32 {
             Err(_) => return 1,
         };
         let Some(agent_end) = agent_end else { continue };
-        let Ok(request) = serde_json::from_slice::<LaunchRequest>(&buffer[..length]) else { continue };
+        let Ok(request) = serde_json::from_slice::<LaunchRequest>(&buffer[..length]) else {
+            continue;
+        };
         let key = (request.plugin.clone(), request.group_root.clone());
         if !hierarchies.contains_key(&key) {
             match discover(&request) {
@@ -137,7 +141,9 @@ fn serve(socket: OwnedFd) -> i32 {
                 let hierarchy = hierarchies.remove(&key);
                 run_to_exit(|| supervisor::run(&request, agent_end.into(), hierarchy))
             }
-            Err(errno) => say_failed(agent_end, format!("cannot fork a supervisor: {}", errno.desc())),
+            Err(errno) => {
+                say_failed(agent_end, format!("cannot fork a supervisor: {}", errno.desc()))
+            }
         }
     }
 }
@@ -166,7 +172,7 @@ fn become_daemon(socket: OwnedFd) -> nix::Result<OwnedFd> {
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
     drop(null);
-    umask(Mode::from_bits_truncate(0o077));
+    umask(Mode::from_bits_truncate(0o022));
     keep_only(socket)
 }
 

@@ -32,8 +32,10 @@ impl Link {
     pub async fn dial(address: &str, config: Arc<ClientConfig>) -> Result<Link, AgentError> {
         let unreachable = |source| AgentError::Unreachable { address: address.to_owned(), source };
         let late = || unreachable(io::ErrorKind::TimedOut.into());
-        let stream =
-            timeout(PATIENCE, TcpStream::connect(address)).await.map_err(|_| late())?.map_err(unreachable)?;
+        let stream = timeout(PATIENCE, TcpStream::connect(address))
+            .await
+            .map_err(|_| late())?
+            .map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         // A server whose host vanished must show as an error before the node is taken for dead.
         setsockopt(&stream, sockopt::TcpUserTimeout, &(PATIENCE.as_millis() as u32))
@@ -53,7 +55,8 @@ impl Link {
 
     pub fn send_stream(&mut self, stream: u32, bytes: &[u8]) -> Result<(), AgentError> {
         let payload = [&stream.to_le_bytes(), bytes].concat();
-        frame::encode(CHANNEL_STREAM, &payload, &mut self.out).map_err(|e| AgentError::Link(e.to_string()))
+        frame::encode(CHANNEL_STREAM, &payload, &mut self.out)
+            .map_err(|e| AgentError::Link(e.to_string()))
     }
 
     /// Sends all that was said. A server that takes nothing for long is a broken link, not a reason to wait.
@@ -121,7 +124,9 @@ pub(crate) fn client_config(
             let chain = chain.map_err(|e| tls("this agent's certificate", &e))?;
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
                 .map_err(|e| tls("this agent's key", &e))?;
-            builder.with_client_auth_cert(chain, key).map_err(|e| tls("this agent's certificate", &e))?
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| tls("this agent's certificate", &e))?
         }
     };
     Ok(Arc::new(config))

@@ -110,7 +110,13 @@ mod tests {
 
     fn reader(path: &std::path::Path, ended: watch::Receiver<bool>, follow: bool) -> LogReader {
         let path = path.to_path_buf();
-        LogReader { stream: 7, offset: 2, follow, open: Box::new(move || Ok(File::open(&path).ok())), ended }
+        LogReader {
+            stream: 7,
+            offset: 2,
+            follow,
+            open: Box::new(move || Ok(File::open(&path).ok())),
+            ended,
+        }
     }
 
     #[tokio::test]
@@ -145,7 +151,9 @@ mod tests {
         let task = tokio::spawn(reader(log.path(), ended, false).run(grants, send));
         let mut total = 0;
         while total < WINDOW as usize {
-            let Some((7, Piece::Bytes(bytes))) = pieces.recv().await else { panic!("bytes wanted") };
+            let Some((7, Piece::Bytes(bytes))) = pieces.recv().await else {
+                panic!("bytes wanted")
+            };
             total += bytes.len();
         }
         assert_eq!(total, WINDOW as usize);

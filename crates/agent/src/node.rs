@@ -42,7 +42,8 @@ fn default_policy() -> NodePolicy {
 impl Node {
     pub fn open(state: &Path, name: &str) -> Result<Node, AgentError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if name.is_empty() || name.len() > 128 || name.starts_with('.') || !name.chars().all(plain) {
+        if name.is_empty() || name.len() > 128 || name.starts_with('.') || !name.chars().all(plain)
+        {
             return Err(AgentError::NodeName { name: name.to_owned() });
         }
         let group_root = group_root(state, name);
@@ -90,22 +91,37 @@ impl Node {
     /// Kills every group of ours that belongs to no attempt in the spool.
     pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
         let known: HashSet<String> = held.iter().map(|attempt| group_name(*attempt)).collect();
-        for name in self.hierarchy.leftovers()?.iter().filter(|name| !known.contains(*name)) {
-            tracing::warn!(node = self.name, group = name, "killing what an unknown attempt left");
-            let group = self.hierarchy.open_existing(name)?;
-            group.kill_all(KILL_PATIENCE)?;
-            group.remove()?;
+        // The policy may have changed since: look in the trees, and at processes that were only tracked.
+        let tracked = Hierarchy::discover(Plugin::Disabled, &self.group_root)?;
+        for hierarchy in [&self.hierarchy, &tracked] {
+            for name in hierarchy.leftovers()?.iter().filter(|name| !known.contains(*name)) {
+                tracing::warn!(
+                    node = self.name,
+                    group = name,
+                    "killing what an unknown attempt left"
+                );
+                let group = hierarchy.open_existing(name)?;
+                group.kill_all(KILL_PATIENCE)?;
+                group.remove()?;
+            }
         }
         Ok(())
     }
 
     pub fn clearance(&self, attempt: AttemptId) -> Clearance {
-        Clearance { group_root: self.group_root.clone(), group: group_name(attempt) }
+        let record = self.spool.open_attempt(attempt).and_then(|dir| dir.read_launch());
+        let plugin = record.ok().and_then(|record| record.plugin.parse().ok());
+        Clearance {
+            plugin: plugin.unwrap_or(Plugin::Auto),
+            group_root: self.group_root.clone(),
+            group: group_name(attempt),
+        }
     }
 }
 
 /// The killing of what a lost supervisor left: it may take time, so it runs beside the agent's own loop.
 pub(crate) struct Clearance {
+    plugin: Plugin,
     group_root: String,
     group: String,
 }
@@ -113,7 +129,7 @@ pub(crate) struct Clearance {
 impl Clearance {
     /// Gives what the group had used.
     pub fn carry_out(self) -> Result<Usage, AgentError> {
-        let hierarchy = Hierarchy::discover(Plugin::Auto, &self.group_root)?;
+        let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
         if !hierarchy.leftovers()?.contains(&self.group) {
             return Ok(Usage::default());
         }

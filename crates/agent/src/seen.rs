@@ -100,7 +100,9 @@ impl Seen {
         if self.taken.len() >= TAKEN_MAX {
             return Err(AgentError::Content {
                 path: self.path.display().to_string(),
-                reason: format!("{TAKEN_MAX} launch orders have not expired yet; no more are taken"),
+                reason: format!(
+                    "{TAKEN_MAX} launch orders have not expired yet; no more are taken"
+                ),
             });
         }
         self.append(&Line { term: self.term, taken: Some((attempt, expires)) })?;

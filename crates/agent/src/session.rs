@@ -70,7 +70,8 @@ pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
 async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
     // Folders of the spool are open to users, and what is in them has modes of its own.
     umask(Mode::from_bits_truncate(0o022));
-    let state = fs::canonicalize(&config.state).map_err(|e| AgentError::file("find", &config.state, e))?;
+    let state =
+        fs::canonicalize(&config.state).map_err(|e| AgentError::file("find", &config.state, e))?;
     let folder = state.join("agent");
     fs::create_dir_all(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
     let _lock = lock(&folder)?;
@@ -139,8 +140,9 @@ fn set_up(
     let only_uid = (!own.is_root()).then(|| own.as_raw());
     let gate = Gate::new(&credentials.order_key, seen, only_uid)?;
     // SAFETY: a launcher's descriptor is the same one for as long as the launcher is there, and is closed with it.
-    let launcher = unsafe { AsyncFd::register_with_interest(launcher, tokio::io::Interest::READABLE) }
-        .map_err(|e| AgentError::Link(format!("cannot watch the launcher: {e}")))?;
+    let launcher =
+        unsafe { AsyncFd::register_with_interest(launcher, tokio::io::Interest::READABLE) }
+            .map_err(|e| AgentError::Link(format!("cannot watch the launcher: {e}")))?;
     Ok(Agent::new(nodes, gate, launcher, Machine::detect()?))
 }
 
@@ -152,8 +154,12 @@ struct Stop {
 
 impl Stop {
     fn new() -> Result<Stop, AgentError> {
-        let watch = |kind| signal(kind).map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")));
-        Ok(Stop { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
+        let watch =
+            |kind| signal(kind).map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")));
+        Ok(Stop {
+            terminate: watch(SignalKind::terminate())?,
+            interrupt: watch(SignalKind::interrupt())?,
+        })
     }
 
     async fn requested(&mut self) {
@@ -204,6 +210,7 @@ async fn serve(
     let (welcome, early) = timeout(WELCOME_PATIENCE, await_welcome(&mut link))
         .await
         .map_err(|_| AgentError::Link("no welcome came".into()))??;
+    agent.check_term(welcome.term)?;
     agent.skew = Skew::between(welcome.now, wall_clock::now());
     agent.set_policies(welcome.policies);
     agent.reports.reconnect();
@@ -219,7 +226,8 @@ async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentEr
     loop {
         let mut frames = link.receive().await?.into_iter();
         while let Some(frame) = frames.next() {
-            let message = frame::decode_message(&frame.payload).map_err(|e| AgentError::Link(e.to_string()))?;
+            let message = frame::decode_message(&frame.payload)
+                .map_err(|e| AgentError::Link(e.to_string()))?;
             match message {
                 ToAgent::Welcome(welcome) if !compatible(welcome.version) => {
                     let why = format!("it speaks protocol version {}", welcome.version);

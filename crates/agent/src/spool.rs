@@ -119,7 +119,11 @@ impl Spool {
     }
 
     /// Makes the folder with the accepted launch and the script in it.
-    pub fn create(&self, record: &LaunchRecord, script: Option<&str>) -> Result<AttemptDir, AgentError> {
+    pub fn create(
+        &self,
+        record: &LaunchRecord,
+        script: Option<&str>,
+    ) -> Result<AttemptDir, AgentError> {
         let name = record.attempt.to_string();
         let path = self.path.join(&name);
         mkdirat(&self.dir, name.as_str(), Mode::from_bits_truncate(0o755))
@@ -174,8 +178,8 @@ fn parse_name(name: &str) -> Option<AttemptId> {
 impl AttemptDir {
     /// For the supervisor, which is told its folder by path.
     pub fn open(path: &Path) -> Result<AttemptDir, AgentError> {
-        let fd = open(path, DIRECTORY, Mode::empty())
-            .map_err(|e| AgentError::file("open", path, e))?;
+        let fd =
+            open(path, DIRECTORY, Mode::empty()).map_err(|e| AgentError::file("open", path, e))?;
         Ok(AttemptDir { fd, path: path.to_path_buf() })
     }
 
@@ -216,7 +220,8 @@ impl AttemptDir {
     }
 
     pub fn read_launch(&self) -> Result<LaunchRecord, AgentError> {
-        self.read_json(LAUNCH)?.ok_or_else(|| AgentError::file("open", self.path.join(LAUNCH), Errno::ENOENT))
+        self.read_json(LAUNCH)?
+            .ok_or_else(|| AgentError::file("open", self.path.join(LAUNCH), Errno::ENOENT))
     }
 
     /// `None` while the supervisor has written none.
@@ -224,7 +229,10 @@ impl AttemptDir {
         self.read_json(STATUS)
     }
 
-    fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, AgentError> {
+    fn read_json<T: serde::de::DeserializeOwned>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, AgentError> {
         let path = || self.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let fd = match openat(&self.fd, name, flags, Mode::empty()) {
@@ -243,8 +251,10 @@ impl AttemptDir {
     /// Replaces the status as a whole: a reader sees the old one or the new one.
     pub fn write_status(&self, status: &StatusFile) -> Result<(), AgentError> {
         let path = || self.path.join(STATUS);
-        let json = serde_json::to_vec(status)
-            .map_err(|e| AgentError::Content { path: path().display().to_string(), reason: e.to_string() })?;
+        let json = serde_json::to_vec(status).map_err(|e| AgentError::Content {
+            path: path().display().to_string(),
+            reason: e.to_string(),
+        })?;
         let flags = OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         openat(&self.fd, STATUS_NEW, flags, Mode::from_bits_truncate(0o600))
             .map_err(std::io::Error::from)

@@ -32,7 +32,10 @@ fn root_a_script_runs_as_its_user_with_what_it_was_given() {
     .map(|(name, variable)| (name.to_owned(), variable))
     .to_vec();
     let end = cluster.run(&mut link, 12, launch);
-    assert_eq!((end.exit, end.oom, end.timed_out, end.supervisor_lost), (CODE_3, false, false, false));
+    assert_eq!(
+        (end.exit, end.oom, end.timed_out, end.supervisor_lost),
+        (CODE_3, false, false, false)
+    );
     assert!(end.usage.memory_peak_bytes > 0 && end.usage.cpu_user_us + end.usage.cpu_system_us > 0);
 
     let home = cluster.home().display().to_string();
@@ -44,9 +47,7 @@ fn root_a_script_runs_as_its_user_with_what_it_was_given() {
     assert_eq!(cluster.output("slurm-0012-test.out"), expected);
     let made = std::fs::metadata(cluster.home().join("made")).expect("made by the job");
     assert_eq!((made.uid(), made.mode() & 0o777), (UID, 0o640));
-    wait_until("the spool is empty", || {
-        std::fs::read_dir(&spool).expect("the spool").count() == 0
-    });
+    wait_until("the spool is empty", || std::fs::read_dir(&spool).expect("the spool").count() == 0);
     cluster.assert_no_groups();
 }
 
@@ -106,12 +107,14 @@ fn root_an_order_ends_suspends_or_signals_a_job() {
     cluster.await_started(&mut link);
     let home = cluster.home();
     wait_until("the traps are set", || home.join("ready").exists());
-    let signal = SignalOrder { step: None, signal: libc::SIGUSR2, leader_only: true, steps_only: false };
+    let signal =
+        SignalOrder { step: None, signal: libc::SIGUSR2, leader_only: true, steps_only: false };
     cluster.order(&mut link, job, Action::Signal(signal));
     wait_until("the signal arrived", || cluster.output("out").contains("signalled"));
     cluster.order(&mut link, job, Action::Suspend);
     cluster.order(&mut link, job, Action::Resume);
-    let order = EndOrder { step: None, grace_s: 30, notice: Some("*** CANCELLED ***".into()), exit: None };
+    let order =
+        EndOrder { step: None, grace_s: 30, notice: Some("*** CANCELLED ***".into()), exit: None };
     cluster.order(&mut link, job, Action::End(order));
     let end = cluster.await_end(&mut link, job);
     assert_eq!(end.exit, ExitStatus { code: 5, signal: 0 });
@@ -145,7 +148,10 @@ fn root_what_cannot_be_started_is_told_in_words() {
     let end = cluster.run(&mut link, 3, launch);
     assert!(end.exit.is_success());
     let output = cluster.output("elsewhere");
-    assert!(output.contains("cannot enter /nonexistent: No such file") && output.ends_with("/tmp\n"), "{output}");
+    assert!(
+        output.contains("cannot enter /nonexistent: No such file") && output.ends_with("/tmp\n"),
+        "{output}"
+    );
 }
 
 #[test]

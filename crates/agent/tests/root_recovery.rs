@@ -13,7 +13,8 @@ use wire::order::{Action, EndOrder, SignedOrder};
 use wire::report::ReportEvent;
 
 /// Says where it is, and waits for the word to go on.
-const WAITING: &str = "#!/bin/sh\necho $$ > pid\nwhile [ ! -e go ]; do sleep 0.02; done\necho done\nexit 4\n";
+const WAITING: &str =
+    "#!/bin/sh\necho $$ > pid\nwhile [ ! -e go ]; do sleep 0.02; done\necho done\nexit 4\n";
 const CODE_4: ExitStatus = ExitStatus { code: 4, signal: 0 };
 
 fn start_waiting(cluster: &mut Cluster, link: &mut PlayedLink) {
@@ -21,7 +22,9 @@ fn start_waiting(cluster: &mut Cluster, link: &mut PlayedLink) {
     cluster.order(link, attempt(1, 1), Action::Launch(Box::new(launch)));
     cluster.await_started(link);
     let pid = cluster.home().join("pid");
-    wait_until("the script runs", || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')));
+    wait_until("the script runs", || {
+        fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))
+    });
 }
 
 fn let_go(cluster: &Cluster) {
@@ -183,10 +186,14 @@ fn root_a_running_attempt_is_not_forgotten_and_an_unknown_one_not_ended() {
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
     cluster.order(&mut link, attempt(1, 1), Action::Forget);
-    assert!(matches!(cluster.next(&mut link), ToServer::OrderRefused { why, .. } if why.contains("still runs")));
+    assert!(
+        matches!(cluster.next(&mut link), ToServer::OrderRefused { why, .. } if why.contains("still runs"))
+    );
     let end = |grace_s| Action::End(EndOrder { step: None, grace_s, notice: None, exit: None });
     cluster.order(&mut link, attempt(7, 1), end(0));
-    assert!(matches!(cluster.next(&mut link), ToServer::OrderRefused { why, .. } if why.contains("no attempt 7.1")));
+    assert!(
+        matches!(cluster.next(&mut link), ToServer::OrderRefused { why, .. } if why.contains("no attempt 7.1"))
+    );
     cluster.order(&mut link, attempt(1, 1), end(0));
     let ended = cluster.await_end(&mut link, attempt(1, 1));
     assert_eq!(ended.exit, ExitStatus { code: 0, signal: libc::SIGKILL });
@@ -202,7 +209,9 @@ fn root_reports_come_again_until_they_are_acknowledged() {
     while !is_end(cluster.next(&mut link)) {}
     drop(link);
     let mut link = cluster.connect();
-    assert!(matches!(cluster.next(&mut link), ToServer::Report(r) if r.event == ReportEvent::Started));
+    assert!(
+        matches!(cluster.next(&mut link), ToServer::Report(r) if r.event == ReportEvent::Started)
+    );
     let end = cluster.await_end(&mut link, attempt(1, 1));
     assert!(end.exit.is_success());
 }

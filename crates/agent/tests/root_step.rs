@@ -75,7 +75,8 @@ impl PlayedSrun {
         stream.set_read_timeout(Some(PATIENCE)).expect("bounded");
         let mut step = PlayedStep { stream, decoder: Decoder::default() };
         let hello = step.next_message();
-        let expected = StepMessage::Hello { key: "secret".into(), node: support::NODE.into(), node_index: 1 };
+        let expected =
+            StepMessage::Hello { key: "secret".into(), node: support::NODE.into(), node_index: 1 };
         assert_eq!(hello, expected);
         step
     }
@@ -116,7 +117,8 @@ impl PlayedStep {
             let frame = self.next();
             if frame.channel != channel::CONTROL {
                 let (rank, text) = frame.payload.split_first_chunk::<4>().expect("a rank");
-                let (rank, text) = (u32::from_le_bytes(*rank), String::from_utf8_lossy(text).into_owned());
+                let (rank, text) =
+                    (u32::from_le_bytes(*rank), String::from_utf8_lossy(text).into_owned());
                 match frame.channel {
                     channel::STDOUT => heard.stdout.push((rank, text)),
                     _ => heard.stderr.push_str(&text),
@@ -152,7 +154,9 @@ fn interactive(cluster: &Cluster, first_step: Option<StepOrder>) -> JobLaunch {
 
 fn await_step_end(cluster: &Cluster, link: &mut PlayedLink) -> (ExitStatus, Usage) {
     loop {
-        if let Report { event: ReportEvent::StepEnded { exit, usage, .. }, .. } = cluster.report(link) {
+        if let Report { event: ReportEvent::StepEnded { exit, usage, .. }, .. } =
+            cluster.report(link)
+        {
             return (exit, usage);
         }
     }
@@ -163,7 +167,8 @@ fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
-    let script = "read line; echo \"$line $RANK $LOCAL $HERE $A $B $(id -u)\"; echo err >&2; exit $RANK";
+    let script =
+        "read line; echo \"$line $RANK $LOCAL $HERE $A $B $(id -u)\"; echo err >&2; exit $RANK";
     let step = srun.step(&cluster, &["sh", "-c", script], &[4, 5]);
     let launch = interactive(&cluster, Some(step));
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
@@ -253,7 +258,8 @@ fn root_a_step_on_a_terminal_sees_one() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
-    let mut order = srun.step(&cluster, &["sh", "-c", "tty -s && stty size; read word; echo got $word"], &[0]);
+    let mut order =
+        srun.step(&cluster, &["sh", "-c", "tty -s && stty size; read word; echo got $word"], &[0]);
     order.launch.pty = true;
     let launch = interactive(&cluster, Some(order));
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));

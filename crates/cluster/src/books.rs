@@ -79,7 +79,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         wckey: job.spec.wckey.clone(),
         reservation: request.reservation.clone(),
         constraint: request.constraint.as_ref().map(|c| c.to_string()),
-        reason: ended.map(|e| format!("{:?}", e.reason)).unwrap_or_else(|| "None".into()),
+        reason: ended.map(|e| e.reason.clone()).unwrap_or_default(),
         kind: job.spec.launch.kind,
         script: job.spec.launch.script.clone(),
         environment: job.spec.launch.environment.clone(),

@@ -11,6 +11,7 @@ use crate::{name, script};
 use model::amount::Bytes;
 use model::fleet;
 use model::gpu::GpuSpec;
+use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
 use model::request::{Grant, GresRequest, Memory, Patience, Per, Request};
@@ -103,6 +104,27 @@ pub fn for_offers(submission: &Submission) -> Submission {
         component.request.patience = Patience::Forever;
     }
     patient
+}
+
+impl Draft {
+    /// `max_duration: off` is as long as the partitions let anybody run; longer would never start.
+    pub fn keep_within(&mut self, partitions: &[Partition]) {
+        for Component { request } in &mut self.submission.spec.components {
+            let named = &request.partitions;
+            let is_meant = |p: &&Partition| match named.is_empty() {
+                true => p.default,
+                false => named.contains(&p.name),
+            };
+            let longest = partitions.iter().filter(is_meant).map(|p| p.max_time).max();
+            if let (Some(TimeLimit::Unlimited), Some(most @ TimeLimit::Minutes(_))) =
+                (request.time_limit, longest)
+            {
+                request.time_limit = Some(most);
+                self.notices
+                    .push(format!("`max_duration`: the cluster ends every run after {most}"));
+            }
+        }
+    }
 }
 
 /// Whether the second would run just as the first does: the same but for who, when and from where.

@@ -3,9 +3,10 @@
 use dstack::request::{Draft, RequestError, Submitter, draft, for_offers, is_same_run};
 use dstack::yaml::configuration::{Configuration, parse};
 use dstack::yaml::task::Task;
+use model::partition::Partition;
 use model::request::Patience;
 use model::run::LaunchKind;
-use model::time::Timestamp;
+use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
 fn task(lines: &str) -> Task {
@@ -161,6 +162,32 @@ fn what_is_not_checked_is_said() {
     }
     let quiet = "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}";
     assert_eq!(drafted(quiet).notices, [""; 0]);
+}
+
+#[test]
+fn a_run_without_a_limit_gets_the_longest_that_its_partitions_give() {
+    let partition = |name: &str, default: bool, max_time: Value| -> Partition {
+        let text = json!({"name": name, "nodes": [], "default": default, "max_time": max_time});
+        serde_json::from_value(text).expect("a partition")
+    };
+    let partitions = [
+        partition("main", true, json!({"Minutes": 60})),
+        partition("long", false, json!({"Minutes": 600})),
+        partition("free", false, json!("Unlimited")),
+    ];
+    let table = [
+        ("", TimeLimit::Minutes(60), 1),
+        ("max_duration: 2h", TimeLimit::Minutes(120), 0),
+        ("fleets: [main, long]", TimeLimit::Minutes(600), 1),
+        ("fleets: [main, free]", TimeLimit::Unlimited, 0),
+        ("fleets: [unknown]", TimeLimit::Unlimited, 0),
+    ];
+    for (lines, limit, notices) in table {
+        let mut draft = drafted(lines);
+        draft.keep_within(&partitions);
+        assert_eq!(draft.submission.spec.request().time_limit, Some(limit), "{lines}");
+        assert_eq!(draft.notices.len(), notices, "{lines}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The books' entry for a job's attempt: what `sacct` shows of it, after and while it lives.
 
+use crate::reason::Reason;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::change::JobRef;
 use crate::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
@@ -53,7 +54,7 @@ pub struct JobRecord {
     pub wckey: Option<String>,
     pub reservation: Option<String>,
     pub constraint: Option<String>,
-    pub reason: String,
+    pub reason: Reason,
     pub kind: LaunchKind,
     pub script: Option<BlobRef>,
     pub environment: Option<BlobRef>,

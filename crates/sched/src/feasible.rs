@@ -1,9 +1,11 @@
-//! What is refused at submit: a request that no nodes of its partitions, empty and all in service, could ever hold.
+//! What is refused at submit: a request that no nodes of its partitions, empty and all in service,
+//! could ever hold.
 
+use crate::free::NodeFree;
 use crate::gate;
 pub use crate::offers::{NodeOffer, offers};
-use crate::place::demand::Demand;
-use crate::place::{Candidates, fit, gres, place};
+use crate::place::demand::{Demand, Tasks};
+use crate::place::{Candidates, cores, fit, gres, place};
 use crate::shape::Emptied;
 use crate::view::View;
 use model::constraint::Constraint;
@@ -12,8 +14,9 @@ use model::reason::{NeverFits, Refusal};
 use model::request::Request;
 use model::run::JobSpec;
 
-/// Whether the job can start one day in at least one of the partitions (positions in `View::partitions`). More nodes
-/// than a partition has are no refusal: the job waits with `PartitionNodeLimit`, as in Slurm.
+/// Whether the job can start one day in at least one of the partitions (positions in
+/// `View::partitions`). More nodes than a partition has are no refusal: the job waits with
+/// `PartitionNodeLimit`, as in Slurm.
 pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refusal> {
     if spec.components.len() != 1 {
         return Err(Refusal::Other(format!(
@@ -71,7 +74,7 @@ fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Optio
     if gate::exceeds_nodes(info, &demand) {
         demand.nodes_min = demand.nodes_min.min(info.nodes.len() as u32).max(1);
         demand.nodes_max = demand.nodes_max.max(demand.nodes_min);
-        demand.tasks = crate::place::demand::Tasks::PerNode(demand.tasks_on_each());
+        demand.tasks = Tasks::PerNode(demand.tasks_on_each());
     }
     let space = Emptied { view, in_service_only: false };
     match place(&demand, &space, &mut candidates.afresh()) {
@@ -103,7 +106,7 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &Candidates) -> NeverF
     if !request.node_list.is_empty() {
         return NeverFits::NamedNodes;
     }
-    nodes_short(view, demand, &of_sort)
+    nodes_short(demand, &of_sort)
 }
 
 /// What the least that one node must hold exceeds on each of them.
@@ -119,8 +122,7 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
     let asked = |config: &NodeConfig| fit::asked(demand, config, tasks, &totals);
     let cpus_max = demand.cpus_max.unwrap_or(u32::MAX);
     let cpus = |config: &NodeConfig| u64::from(config.usable_cpus().len().min(cpus_max));
-    let cpus_asked =
-        |config: &NodeConfig| u64::from(asked(config).cores * crate::place::cores::threads(config));
+    let cpus_asked = |config: &NodeConfig| u64::from(asked(config).cores * cores::threads(config));
     if nodes.iter().all(|config| cpus_asked(config) > cpus(config)) {
         return Some(NeverFits::Cpus {
             asked: nodes.iter().map(|config| cpus_asked(config)).min().unwrap_or(0),
@@ -153,18 +155,16 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
 }
 
 /// Each node holds a part, but there are too few of them for the whole.
-fn nodes_short(view: &View, demand: &Demand<'_>, nodes: &[&NodeConfig]) -> NeverFits {
+fn nodes_short(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> NeverFits {
     let nothing = vec![0; demand.gres.len()];
     let each = demand.tasks_on_each();
     let fits: Vec<&&NodeConfig> = nodes
         .iter()
-        .filter(|config| {
-            fit::fits(demand, config, &crate::free::NodeFree::empty(config), each, &nothing)
-        })
+        .filter(|config| fit::fits(demand, config, &NodeFree::empty(config), each, &nothing))
         .collect();
     let most = fits.len().min(demand.nodes_max as usize) as u64;
     let tasks_on = |config: &NodeConfig| {
-        let free = crate::free::NodeFree::empty(config);
+        let free = NodeFree::empty(config);
         u64::from(fit::capacity(demand, config, &free, demand.task_count(), &nothing))
     };
     let by_tasks = match fits.iter().map(|config| tasks_on(config)).max() {
@@ -180,7 +180,7 @@ fn nodes_short(view: &View, demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Never
                 .map(|line| line.count)
                 .sum()
         };
-        let largest = view.nodes.iter().map(|node| has(&node.config)).max().unwrap_or(0).max(1);
+        let largest = nodes.iter().map(|config| has(config)).max().unwrap_or(0).max(1);
         wanted.per_job.div_ceil(largest)
     });
     let asked = by_totals.max().unwrap_or(1).max(by_tasks).max(u64::from(demand.nodes_min));

@@ -7,7 +7,8 @@ use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::node::{NodeConfig, NodeGres};
 
-/// Units of one GRES line beyond this many are only counted: nobody tells 4,096 of a bandwidth apart.
+/// Units of one GRES line beyond this many are only counted: nobody tells 4,096 of a bandwidth
+/// apart.
 const TOLD_APART_MAX: u64 = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +170,8 @@ impl NodeFree {
                 free.indices.retain(|index| !share.indices.contains(index));
                 free.count = free.indices.len() as u64;
             }
-            // A share without indices of units that are told apart: an older record, or a count that was cut.
+            // A share without indices of units that are told apart: an older record, or a count
+            // that was cut.
             let taken = counted.min(free.count);
             free.indices.truncate(free.indices.len().saturating_sub(taken as usize));
             free.count -= taken;

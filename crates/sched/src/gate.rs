@@ -28,7 +28,8 @@ pub fn job(waiting: &Waiting, now: Timestamp) -> Option<Reason> {
     if waiting.begin.is_some_and(|begin| begin > now) {
         return Some(Reason::BeginTime);
     }
-    // A gang of several requests has no allocation to start on yet; `feasible` refuses it at submit.
+    // A gang of several requests has no allocation to start on yet; `feasible` refuses it at
+    // submit.
     (waiting.spec.components.len() != 1).then_some(Reason::BadConstraints)
 }
 

@@ -1,7 +1,8 @@
 //! The scheduler: `plan(&View, now, &mut Memo) -> Plan`. No I/O, no clock, no randomness.
 //!
-//! Daemon, simulator, `--test-only`, estimates and explanations all call the same `plan`. What a submit is refused for, and
-//! what a dstack plan lists, is answered by the same placement: [`feasible::check`] and [`offers::offers`].
+//! Daemon, simulator, `--test-only`, estimates and explanations all call the same `plan`. What a
+//! submit is refused for, and what a dstack plan lists, is answered by the same placement:
+//! [`feasible::check`] and [`offers::offers`].
 
 pub mod feasible;
 pub mod memo;

@@ -12,8 +12,8 @@ pub struct Turn {
     pub partition: u32,
 }
 
-/// Every entry once for each partition it may use. The order depends on what the entries say, never on where they stand
-/// in the view.
+/// Every entry once for each partition it may use. The order depends on what the entries say, never
+/// on where they stand in the view.
 pub fn turns(view: &View) -> Vec<Turn> {
     let mut keyed: Vec<_> = view
         .queue

@@ -1,8 +1,9 @@
 //! Placement: the whole of a job at once, or nothing.
 //!
-//! Candidates come lowest weight first, then in the order of the nodes. A job that fits on one node and did not ask for
-//! more gets the first that holds it. Else a set of nodes is chosen ([`select`]) and the tasks are dealt out in blocks:
-//! each node is filled before the next, but one task is kept for every node that follows.
+//! Candidates come lowest weight first, then in the order of the nodes. A job that fits on one node
+//! and did not ask for more gets the first that holds it. Else a set of nodes is chosen
+//! ([`select`]) and the tasks are dealt out in blocks: each node is filled before the next, but one
+//! task is kept for every node that follows.
 
 pub mod cores;
 pub mod demand;
@@ -39,7 +40,8 @@ pub struct Placement {
 pub struct Candidates {
     /// Lowest weight first, then in the order of the nodes.
     pub nodes: Rc<[u32]>,
-    /// Those before this position hold no job of this shape any more: nothing comes free within a plan.
+    /// Those before this position hold no job of this shape any more: nothing comes free within a
+    /// plan.
     pub passed: usize,
 }
 
@@ -60,8 +62,8 @@ impl Candidates {
     }
 }
 
-/// Places the job, or says that it cannot be done. `passed` is moved on only by what holds for every later job of the
-/// same shape in the same or a fuller space.
+/// Places the job, or says that it cannot be done. `passed` is moved on only by what holds for
+/// every later job of the same shape in the same or a fuller space.
 pub fn place(
     demand: &Demand<'_>,
     space: &impl Space,
@@ -165,7 +167,8 @@ fn rooms(demand: &Demand<'_>, space: &impl Space, candidates: &[u32]) -> Vec<Roo
         .collect()
 }
 
-/// Deals tasks and totals over the nodes of a set and takes the shares; none if the two together do not fit.
+/// Deals tasks and totals over the nodes of a set and takes the shares; none if the two together do
+/// not fit.
 fn deal(demand: &Demand<'_>, space: &impl Space, mut set: Vec<&Room>) -> Option<Placement> {
     set.sort_unstable_by_key(|room| room.node);
     let tasks = match demand.tasks {

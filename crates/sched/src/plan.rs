@@ -9,7 +9,8 @@
 //!                     └─▶ waits for a reason of its own and is in nobody's way
 //! ```
 //!
-//! One pass over the queue. Resources are only taken, never freed, in that pass: what did not fit once is not tried again.
+//! One pass over the queue. Resources are only taken, never freed, in that pass: what did not fit
+//! once is not tried again.
 
 use crate::backfill;
 use crate::gate;
@@ -43,7 +44,8 @@ struct Planner<'a> {
     shapes: Shapes<'a>,
     /// For each entry of the queue.
     entries: Vec<Entry>,
-    /// For each partition how many jobs have had to wait for resources, and how many hold a reservation.
+    /// For each partition how many jobs have had to wait for resources, and how many hold a
+    /// reservation.
     blocked: Vec<u32>,
     reserved: Vec<u32>,
     starts: Vec<Start>,
@@ -131,7 +133,8 @@ impl<'a> Planner<'a> {
         let shape = self.shapes.get_mut(shape);
         let space = self.profile.until(job, shape.end(self.now));
         if self.profile.holds_reservation(job) {
-            // Its own reservation, made through another partition, was in the others' way and is not in its own.
+            // Its own reservation, made through another partition, was in the others' way and is
+            // not in its own.
             return place(&shape.demand, &space, &mut shape.candidates.afresh());
         }
         if shape.failed {

@@ -1,7 +1,9 @@
-//! What is free now and later: the nodes as they stand, the ends of what runs, and the reservations made in this plan.
+//! What is free now and later: the nodes as they stand, the ends of what runs, and the reservations
+//! made in this plan.
 //!
-//! A job that starts now and runs until `e` may use of a node what is free now and, at the start of every reservation
-//! before `e`, would still be left beside it. Between those moments resources only come free.
+//! A job that starts now and runs until `e` may use of a node what is free now and, at the start of
+//! every reservation before `e`, would still be left beside it. Between those moments resources
+//! only come free.
 
 use crate::free::{Holder, NodeFree};
 use crate::place::{Placement, Space};
@@ -45,7 +47,8 @@ struct Reservation {
     end: End,
     placement: Placement,
     holder: Holder,
-    /// For each of its nodes what is left beside it, and beside the others that hold then, at its start.
+    /// For each of its nodes what is left beside it, and beside the others that hold then, at its
+    /// start.
     left: BTreeMap<u32, NodeFree>,
 }
 
@@ -101,7 +104,8 @@ impl<'a> Profile<'a> {
         self.reservations.iter().any(|r| r.job == job && !r.left.is_empty())
     }
 
-    /// The space for `job` from now to `end`; what is reserved for the job itself is not in its way.
+    /// The space for `job` from now to `end`; what is reserved for the job itself is not in its
+    /// way.
     pub fn until(&self, job: JobId, end: End) -> Until<'_, 'a> {
         Until { profile: self, job, end }
     }
@@ -149,7 +153,8 @@ impl<'a> Profile<'a> {
         self.reservations.push(Reservation { job, start, end, placement, holder, left });
     }
 
-    /// The job needs its reservation no more: it starts now, or has an earlier one through another partition.
+    /// The job needs its reservation no more: it starts now, or has an earlier one through another
+    /// partition.
     pub fn cancel(&mut self, job: JobId) {
         for reservation in self.reservations.iter_mut().filter(|r| r.job == job) {
             reservation.placement.shares.clear();
@@ -203,7 +208,8 @@ impl<'a> Profile<'a> {
     }
 }
 
-/// The nodes as they stand, with the jobs of each user counted: the view's sets say only who is there.
+/// The nodes as they stand, with the jobs of each user counted: the view's sets say only who is
+/// there.
 fn free_now(view: &View) -> Vec<NodeFree> {
     let mut free: Vec<NodeFree> = view.nodes.iter().map(NodeFree::of).collect();
     let mut seen: HashSet<(u32, u32)> = HashSet::new();

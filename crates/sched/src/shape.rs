@@ -1,4 +1,5 @@
-//! Shapes: jobs that ask for the same in the same partition fare the same, so each shape is worked out once a plan.
+//! Shapes: jobs that ask for the same in the same partition fare the same, so each shape is worked
+//! out once a plan.
 
 use crate::free::NodeFree;
 use crate::gate;
@@ -90,7 +91,8 @@ impl<'a> Shapes<'a> {
         &mut self.shapes[shape]
     }
 
-    /// Why the shape could not start whoever else left: nodes out of service, or a demand that no nodes meet.
+    /// Why the shape could not start whoever else left: nodes out of service, or a demand that no
+    /// nodes meet.
     pub fn hopeless(&mut self, shape: usize) -> Option<Reason> {
         let view = self.view;
         let shape = &mut self.shapes[shape];

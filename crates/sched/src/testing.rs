@@ -286,7 +286,8 @@ pub fn spec(request: Request) -> JobSpec {
     }
 }
 
-/// A plan for people: starts with their shares, waits with their reasons, estimates in minutes from now.
+/// A plan for people: starts with their shares, waits with their reasons, estimates in minutes from
+/// now.
 pub fn text(plan: &Plan) -> String {
     let mut text = String::new();
     for start in &plan.starts {

@@ -1,4 +1,5 @@
-//! The scheduler as a whole: plans as text, reasons, refusals, and what must hold for any cluster and queue.
+//! The scheduler as a whole: plans as text, reasons, refusals, and what must hold for any cluster
+//! and queue.
 
 mod backfill;
 mod feasible;
@@ -6,3 +7,4 @@ mod limits;
 mod placement;
 mod properties;
 mod reasons;
+mod scale;

@@ -53,7 +53,8 @@ pub struct NodeUse {
     pub jobs: u32,
     /// The users whose jobs are here, for `--exclusive=user`; sorted.
     pub users: Vec<u32>,
-    /// Jobs here that run with `--exclusive=user`, each with its user: while they do, no other user's job may join.
+    /// Jobs here that run with `--exclusive=user`, each with its user: while they do, no other
+    /// user's job may join.
     pub user_exclusive: Vec<(JobId, u32)>,
 }
 
@@ -64,7 +65,8 @@ pub struct PartitionInfo {
     pub nodes: Vec<u32>,
 }
 
-/// A job that holds resources, one that is ending included: what it holds is in its nodes' `used` as well.
+/// A job that holds resources, one that is ending included: what it holds is in its nodes' `used`
+/// as well.
 #[derive(Debug, Clone)]
 pub struct Running {
     pub job: JobId,

@@ -97,7 +97,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         wckey: Some("paper".into()),
         reservation: None,
         constraint: None,
-        reason: "None".into(),
+        reason: Default::default(),
         kind: LaunchKind::Batch,
         script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),
         environment: None,

@@ -3,9 +3,9 @@
 use crate::step::{StepLaunch, StepLayout};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView};
 use model::account::{Account, Association, Qos};
-use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::allocation::Allocation;
 use model::array::ArraySpec;
+use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
 use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
@@ -34,34 +34,72 @@ pub enum Call {
     /// Checks, and says when it would start; changes nothing.
     TestSubmit(Box<Submission>),
     /// Answered when the job has started or ended, or when `timeout_ms` has passed.
-    AwaitStart { job: JobId, timeout_ms: u64 },
+    AwaitStart {
+        job: JobId,
+        timeout_ms: u64,
+    },
     /// Answered when the job (or every task of the array) has ended.
-    AwaitEnd { job: JobId, timeout_ms: u64 },
+    AwaitEnd {
+        job: JobId,
+        timeout_ms: u64,
+    },
     Jobs(JobsWanted),
     Cluster,
     Config,
     Cancel(Cancel),
-    UpdateJob { job: JobRef, change: JobChange },
-    UpdateNode { nodes: Vec<String>, change: NodeChange },
-    UpdatePartition { name: String, change: PartitionChange },
+    UpdateJob {
+        job: JobRef,
+        change: JobChange,
+    },
+    UpdateNode {
+        nodes: Vec<String>,
+        change: NodeChange,
+    },
+    UpdatePartition {
+        name: String,
+        change: PartitionChange,
+    },
     Reconfigure,
     History(HistoryFilter),
     /// A job's script, its owner's and administrators' alone.
-    Script { job: JobId },
+    Script {
+        job: JobId,
+    },
     CreateStep(Box<CreateStep>),
-    SignalStep { job: JobId, step: StepId, signal: i32 },
+    SignalStep {
+        job: JobId,
+        step: StepId,
+        signal: i32,
+    },
     /// The client that holds an allocation lets go of it, with its own exit code.
-    Relinquish { job: JobId, exit: ExitStatus },
+    Relinquish {
+        job: JobId,
+        exit: ExitStatus,
+    },
     Accounts,
     SetAccount(Account),
-    RemoveAccount { name: String },
+    RemoveAccount {
+        name: String,
+    },
     SetAssociation(Association),
-    RemoveAssociation { account: String, user: Option<String> },
+    RemoveAssociation {
+        account: String,
+        user: Option<String>,
+    },
     SetQos(Qos),
-    RemoveQos { name: String },
+    RemoveQos {
+        name: String,
+    },
     /// A one-time join file for these nodes.
-    NodeToken { nodes: Vec<String> },
-    UserToken { name: String, account: Option<String>, unix_user: Option<String>, role: Option<model::principal::Role> },
+    NodeToken {
+        nodes: Vec<String>,
+    },
+    UserToken {
+        name: String,
+        account: Option<String>,
+        unix_user: Option<String>,
+        role: Option<model::principal::Role>,
+    },
     /// What would be granted, without submitting: dstack's plan.
     Offers(Box<Submission>),
 }
@@ -69,24 +107,54 @@ pub enum Call {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    Pong { version: String, now: Timestamp, hostname: String },
+    Pong {
+        version: String,
+        now: Timestamp,
+        hostname: String,
+    },
     Done,
-    Submitted { job: JobId, run: RunId, name: String },
-    Tested { job: Option<JobId>, start: Timestamp, nodes: Vec<String>, cpus: u32, partition: String },
+    Submitted {
+        job: JobId,
+        run: RunId,
+        name: String,
+    },
+    Tested {
+        job: Option<JobId>,
+        start: Timestamp,
+        nodes: Vec<String>,
+        cpus: u32,
+        partition: String,
+    },
     /// `allocation` once it has started; the reason while it waits.
-    Start { state: JobState, reason: Reason, allocation: Option<Allocation>, view: Box<JobView> },
-    End { ended: bool, exit: ExitStatus, outcome: Option<Outcome> },
-    Jobs { now: Timestamp, jobs: Vec<JobView> },
+    Start {
+        state: JobState,
+        reason: Reason,
+        allocation: Option<Allocation>,
+        view: Box<JobView>,
+    },
+    End {
+        ended: bool,
+        exit: ExitStatus,
+        outcome: Option<Outcome>,
+    },
+    Jobs {
+        now: Timestamp,
+        jobs: Vec<JobView>,
+    },
     Cluster(ClusterView),
     Config(ConfigView),
     Cancelled(Vec<CancelResult>),
     /// Per job, for commands that name several (an array's tasks).
     Updated(Vec<(String, Result<(), Refusal>)>),
     History(Vec<JobRecord>),
-    Script { text: String },
+    Script {
+        text: String,
+    },
     Step(StepLayout),
     Accounts(AccountsView),
-    Token { text: String },
+    Token {
+        text: String,
+    },
     Offers(Vec<Offer>),
     Refused(Refusal),
 }

@@ -25,26 +25,55 @@ pub enum ToServer {
     Hello(Hello),
     Report(Report),
     /// Still here; each node's load and memory.
-    Beat { nodes: Vec<(String, NodeFacts)> },
+    Beat {
+        nodes: Vec<(String, NodeFacts)>,
+    },
     /// An order was not taken.
-    OrderRefused { serial: u64, attempt: AttemptId, node: String, why: String },
-    StreamEnd { stream: u32, error: Option<String> },
-    Credit { stream: u32, bytes: u32 },
+    OrderRefused {
+        serial: u64,
+        attempt: AttemptId,
+        node: String,
+        why: String,
+    },
+    StreamEnd {
+        stream: u32,
+        error: Option<String>,
+    },
+    Credit {
+        stream: u32,
+        bytes: u32,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToAgent {
     Joined(Joined),
-    Refused { why: String },
+    Refused {
+        why: String,
+    },
     Welcome(Welcome),
     Order(SignedOrder),
     /// The report is on the server's disk.
-    Ack { serial: u64 },
+    Ack {
+        serial: u64,
+    },
     /// Send the attempt's log on this stream, from `offset`; with `follow` until it has ended.
-    ReadLog { stream: u32, node: String, attempt: AttemptId, offset: u64, follow: bool },
-    StreamEnd { stream: u32, error: Option<String> },
-    Credit { stream: u32, bytes: u32 },
+    ReadLog {
+        stream: u32,
+        node: String,
+        attempt: AttemptId,
+        offset: u64,
+        follow: bool,
+    },
+    StreamEnd {
+        stream: u32,
+        error: Option<String>,
+    },
+    Credit {
+        stream: u32,
+        bytes: u32,
+    },
     /// The configuration changed: the policies anew.
     Policies(BTreeMap<String, NodePolicy>),
 }

@@ -42,7 +42,9 @@ pub enum Action {
     Suspend,
     Resume,
     /// A new end of the time limit; none: without limit.
-    ExtendTo { end: Option<Timestamp> },
+    ExtendTo {
+        end: Option<Timestamp>,
+    },
     /// The server has the attempt's end on disk: the spool may let go of it.
     Forget,
 }
@@ -100,7 +102,10 @@ pub struct UserIds {
 #[serde(rename_all = "snake_case")]
 pub enum Output {
     /// A pattern, relative to the working directory, opened as the user.
-    File { pattern: String, append: bool },
+    File {
+        pattern: String,
+        append: bool,
+    },
     /// The same file as standard output.
     SameAsStdout,
     /// The attempt's log in the node's spool, which `logs` reads.

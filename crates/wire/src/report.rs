@@ -20,11 +20,22 @@ pub struct Report {
 pub enum ReportEvent {
     Started,
     /// Nothing was started, and nothing is left.
-    LaunchFailed { what: String },
-    StepEnded { step: StepId, exit: ExitStatus, usage: Usage, oom: bool },
+    LaunchFailed {
+        what: String,
+    },
+    StepEnded {
+        step: StepId,
+        exit: ExitStatus,
+        usage: Usage,
+        oom: bool,
+    },
     /// The script (or the client's hold) is over and its group is being emptied.
     /// The job's other nodes may be told to end.
-    ScriptEnded { exit: ExitStatus, oom: bool, timed_out: bool },
+    ScriptEnded {
+        exit: ExitStatus,
+        oom: bool,
+        timed_out: bool,
+    },
     /// The group is empty: nothing of the attempt is left on the node.
     Ended(AttemptEnd),
 }

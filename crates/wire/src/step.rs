@@ -76,17 +76,37 @@ pub struct StepNode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepMessage {
-    Hello { key: String, node: String, node_index: u32 },
-    Started { task: u32, pid: u32 },
+    Hello {
+        key: String,
+        node: String,
+        node_index: u32,
+    },
+    Started {
+        task: u32,
+        pid: u32,
+    },
     /// The task could not be started: errno and what was tried.
-    Failed { task: u32, errno: i32, what: String },
-    Exited { task: u32, exit: ExitStatus, oom: bool },
+    Failed {
+        task: u32,
+        errno: i32,
+        what: String,
+    },
+    Exited {
+        task: u32,
+        exit: ExitStatus,
+        oom: bool,
+    },
     /// Nothing of the step is left on this node.
     Gone,
     /// To the tasks.
-    Signal { signal: i32 },
+    Signal {
+        signal: i32,
+    },
     InputEnd,
-    Resize { rows: u16, columns: u16 },
+    Resize {
+        rows: u16,
+        columns: u16,
+    },
 }
 
 /// Channel numbers of raw byte frames: 0 is control (JSON `StepMessage`).

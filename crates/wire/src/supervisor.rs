@@ -23,10 +23,15 @@ pub enum ToSupervisor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromSupervisor {
-    Hello { version: u32, attempt: AttemptId },
+    Hello {
+        version: u32,
+        attempt: AttemptId,
+    },
     Event(SupervisorEvent),
     /// An order could not be carried out; the attempt goes on.
-    Refused { why: String },
+    Refused {
+        why: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

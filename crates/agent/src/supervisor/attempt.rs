@@ -1,4 +1,6 @@
-//! The state of one attempt and what changes it: orders, ended processes, time, an empty group.
+//! The state of one attempt and what changes it: orders, ended processes and time. Its end is in [`ending`].
+
+mod ending;
 
 use super::clock::{Clock, Due};
 use super::control::Control;
@@ -11,6 +13,7 @@ use crate::cgroup::{EmptyWatch, JobGroup};
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::wall_clock;
+use ending::Emptying;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
@@ -19,15 +22,11 @@ use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::order::{Action, EndOrder, SignalOrder, StepOrder};
-use wire::report::{AttemptEnd, ReportEvent};
+use wire::report::ReportEvent;
 use wire::supervisor::ToSupervisor;
 
 /// Steps at once on one node; each costs descriptors of this one process.
 const STEPS_MAX: usize = 256;
-/// How long the end of the job waits for an `srun` to take its last bytes.
-const LINGER: Duration = Duration::from_millis(500);
-/// The pause between two kills of a group that does not empty: what is stuck in the kernel needs its time.
-const KILL_PAUSE: Duration = Duration::from_millis(500);
 
 /// The job's own script.
 struct Leader {
@@ -58,16 +57,6 @@ pub(super) struct Attempt {
     launch_failed: Option<String>,
     emptying: Option<Emptying>,
     over: bool,
-}
-
-/// Nothing new is started any more; the attempt is over when its group is empty.
-#[derive(Debug, Clone, Copy)]
-struct Emptying {
-    /// Kill now, or first let the grace pass.
-    kill: bool,
-    killed_at: Option<Instant>,
-    linger_until: Instant,
-    told: bool,
 }
 
 impl Attempt {
@@ -155,7 +144,9 @@ impl Attempt {
     }
 
     pub fn on_leader_ready(&mut self) {
-        let Some(ready) = self.leader.as_mut().and_then(|leader| leader.ready.take()) else { return };
+        let Some(ready) = self.leader.as_mut().and_then(|leader| leader.ready.take()) else {
+            return;
+        };
         match readiness(&ready) {
             Readiness::Ready(stderr) => {
                 self.stderr = Some(stderr);
@@ -220,9 +211,14 @@ impl Attempt {
         let leader = self.leader.as_ref().and_then(|leader| leader.pid);
         match (order.step, leader) {
             (Some(id), _) if id != StepId::Batch => {
-                self.steps.iter().filter(|step| step.id() == id).for_each(|step| step.signal(order.signal));
+                self.steps
+                    .iter()
+                    .filter(|step| step.id() == id)
+                    .for_each(|step| step.signal(order.signal));
             }
-            (Some(_), Some(pid)) | (None, Some(pid)) if order.leader_only || order.step.is_some() => {
+            (Some(_), Some(pid)) | (None, Some(pid))
+                if order.leader_only || order.step.is_some() =>
+            {
                 send(pid, order.signal);
             }
             _ if order.leader_only => {}
@@ -271,7 +267,9 @@ impl Attempt {
     }
 
     fn write_notice(&mut self, words: &str, count: u64, now: Timestamp) {
-        let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else { return };
+        let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else {
+            return;
+        };
         match &self.stderr {
             Some(stderr) => notice::write(stderr, &line),
             None => self.steps.iter_mut().for_each(|step| step.write_notice(&line)),
@@ -316,10 +314,12 @@ impl Attempt {
                 }
             }
         }
-        for step in self.steps.iter_mut().filter(|step| step.kill_at().is_some_and(|at| at <= now)) {
+        for step in self.steps.iter_mut().filter(|step| step.kill_at().is_some_and(|at| at <= now))
+        {
             step.kill();
         }
-        let dialling = |step: &Step| step.link().deadline().is_some_and(|until| until <= Instant::now());
+        let dialling =
+            |step: &Step| step.link().deadline().is_some_and(|until| until <= Instant::now());
         for index in 0..self.steps.len() {
             if dialling(&self.steps[index]) {
                 self.on_step_link(index);
@@ -359,146 +359,10 @@ impl Attempt {
     fn oom_kills(&self) -> u64 {
         oom_kills(&self.group)
     }
-
-    /// From here on the attempt only waits for its group to be empty.
-    fn empty(&mut self, kill: bool) {
-        let linger_until = Instant::now() + LINGER;
-        let emptying = self.emptying.get_or_insert(Emptying {
-            kill,
-            killed_at: None,
-            linger_until,
-            told: false,
-        });
-        if kill && !emptying.kill {
-            *emptying = Emptying { kill, linger_until, ..*emptying };
-        }
-    }
-
-    /// Whether something is waited for that no descriptor tells of.
-    pub fn needs_tick(&self) -> bool {
-        let group = self.emptying.is_some_and(|emptying| emptying.kill || self.watch.is_none());
-        group || self.steps.iter().any(Step::is_ending)
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
-    pub fn on_group_event(&mut self) {
-        if let Some(watch) = &self.watch {
-            // Reading arms the watch again; what it says is looked at in `settle`.
-            let _ = watch.is_empty();
-        }
-    }
-
-    /// Draws the conclusions of a round: steps that have ended, and the end of it all.
-    pub fn settle(&mut self) {
-        self.settle_steps();
-        self.settle_end();
-        self.control.flush();
-    }
-
-    fn settle_steps(&mut self) {
-        let linger_until = self.emptying.filter(|e| e.kill).map(|e| e.linger_until);
-        for step in &mut self.steps {
-            let group = &self.group;
-            if let Some(event) = step.settle(|| oom_kills(group), linger_until) {
-                if let ReportEvent::StepEnded { usage, .. } = &event {
-                    self.oom_of_steps += u64::from(usage.oom_kills);
-                    tell_step_oom(step, &self.record, u64::from(usage.oom_kills));
-                }
-                self.control.tell(event);
-            }
-            step.flush();
-        }
-        let patient = linger_until.is_none_or(|until| Instant::now() < until);
-        self.steps.retain(|step| !step.is_over() || (patient && !step.is_told()));
-    }
-
-    fn settle_end(&mut self) {
-        let Some(mut emptying) = self.emptying else { return };
-        let empty = self.group.is_empty().unwrap_or(false);
-        if !empty && emptying.kill {
-            self.tell_script_ended(&mut emptying);
-            if emptying.killed_at.is_none_or(|at| at.elapsed() >= KILL_PAUSE) {
-                emptying.killed_at = Some(Instant::now());
-                // A kill that fails is tried again: the attempt does not end before its group is empty.
-                let _ = self.group.kill();
-            }
-        }
-        self.emptying = Some(emptying);
-        let reaped = self.leader.as_ref().is_none_or(|leader| leader.pid.is_none());
-        if empty && reaped && self.steps.is_empty() {
-            self.finish();
-        }
-    }
-
-    /// The job's other nodes need not wait until what is stuck here has died.
-    fn tell_script_ended(&mut self, emptying: &mut Emptying) {
-        if emptying.told || self.launch_failed.is_some() || emptying.killed_at.is_none() {
-            return;
-        }
-        emptying.told = true;
-        let oom = self.oom_kills() > self.oom_of_steps;
-        let (exit, timed_out) = (self.exit(), self.timed_out);
-        self.control.tell(ReportEvent::ScriptEnded { exit, oom, timed_out });
-        // Should this process die before the group is empty, the exit is known all the same.
-        let _ = self.dir.write_status(&self.control.status());
-    }
-
-    fn exit(&self) -> ExitStatus {
-        let own = self.leader.as_ref().and_then(|leader| leader.exit);
-        self.ordered_exit.or(own).unwrap_or_default()
-    }
-
-    fn finish(&mut self) {
-        let usage = self.usage();
-        let oom = u64::from(usage.oom_kills) > self.oom_of_steps;
-        if oom {
-            let words = self.record.launch.notices.out_of_memory.clone();
-            let count = u64::from(usage.oom_kills) - self.oom_of_steps;
-            self.write_notice(&words, count, wall_clock::now());
-        }
-        let event = match self.launch_failed.take() {
-            Some(what) => ReportEvent::LaunchFailed { what },
-            None => ReportEvent::Ended(AttemptEnd {
-                exit: self.exit(),
-                usage,
-                oom,
-                timed_out: self.timed_out,
-                supervisor_lost: false,
-            }),
-        };
-        // An empty group that the kernel will not give up is found again by the next agent.
-        let _ = self.group.remove();
-        self.control.tell(event);
-        // Whoever is connected is told; whoever is not reads this. The agent takes either.
-        let _ = self.dir.write_status(&self.control.status());
-        self.over = true;
-    }
-
-    fn usage(&self) -> Usage {
-        let counted = self.group.usage().unwrap_or_default();
-        Usage {
-            cpu_user_us: counted.cpu_user_us.unwrap_or(self.reaped.cpu_user_us),
-            cpu_system_us: counted.cpu_system_us.unwrap_or(self.reaped.cpu_system_us),
-            memory_peak_bytes: counted.memory_peak_bytes.unwrap_or(self.reaped.memory_peak_bytes),
-            oom_kills: counted.oom_kills.unwrap_or(0) as u32,
-        }
-    }
 }
 
 fn oom_kills(group: &JobGroup) -> u64 {
     group.usage().ok().and_then(|usage| usage.oom_kills).unwrap_or(0)
-}
-
-fn tell_step_oom(step: &mut Step, record: &LaunchRecord, count: u64) {
-    if count > 0
-        && let words = &record.launch.notices.out_of_memory
-        && let Some(line) = notice::fill(words, record, step.id(), count, wall_clock::now())
-    {
-        step.write_notice(&line);
-    }
 }
 
 fn send(pid: Pid, number: i32) {

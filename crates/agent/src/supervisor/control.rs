@@ -42,12 +42,21 @@ pub(super) struct Control {
 
 impl Control {
     /// Claims the attempt: fails if its socket is there already, whoever made it.
-    pub fn claim(attempt: AttemptId, dir: &AttemptDir, agent: UnixStream) -> Result<Control, AgentError> {
+    pub fn claim(
+        attempt: AttemptId,
+        dir: &AttemptDir,
+        agent: UnixStream,
+    ) -> Result<Control, AgentError> {
         let listener = UnixListener::bind(dir.control_path())
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|e| AgentError::file("listen on", dir.path().join(CONTROL), e))?;
-        let mut control =
-            Control { attempt, listener, connections: Vec::new(), events: Vec::new(), last_number: 0 };
+        let mut control = Control {
+            attempt,
+            listener,
+            connections: Vec::new(),
+            events: Vec::new(),
+            last_number: 0,
+        };
         control.add(agent);
         Ok(control)
     }

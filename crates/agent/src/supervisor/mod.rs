@@ -232,5 +232,7 @@ fn timeout(attempt: &Attempt) -> PollTimeout {
     let tick = attempt.needs_tick().then_some(EMPTYING_TICK);
     let shortest = [due, dial, tick].into_iter().flatten().min();
     let millis = |length: Duration| i32::try_from(length.as_millis()).unwrap_or(i32::MAX);
-    shortest.map_or(PollTimeout::NONE, |length| PollTimeout::try_from(millis(length)).unwrap_or(PollTimeout::MAX))
+    shortest.map_or(PollTimeout::NONE, |length| {
+        PollTimeout::try_from(millis(length)).unwrap_or(PollTimeout::MAX)
+    })
 }

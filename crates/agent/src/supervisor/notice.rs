@@ -23,7 +23,11 @@ pub(super) fn fill(
         line = line.replace("{time}", &format_iso(now, &TimeZone::system()));
     }
     let id = format!("{}.{step}", record.attempt.job);
-    Some(line.replace("{node}", &record.node).replace("{step}", &id).replace("{count}", &count.to_string()))
+    Some(
+        line.replace("{node}", &record.node)
+            .replace("{step}", &id)
+            .replace("{count}", &count.to_string()),
+    )
 }
 
 /// Writes a line where the job writes its errors. The description is shared with the job, so the line goes where the

@@ -28,7 +28,8 @@ pub(super) fn merge_environment<'a>(
     let all: Vec<&str> = base.chain(over).filter(|entry| entry.contains('=')).collect();
     let name = |entry: &'a str| entry.split('=').next().unwrap_or(entry);
     let mut known = HashSet::new();
-    let mut kept: Vec<&str> = all.into_iter().rev().filter(|entry| known.insert(name(entry))).collect();
+    let mut kept: Vec<&str> =
+        all.into_iter().rev().filter(|entry| known.insert(name(entry))).collect();
     kept.reverse();
     kept.into_iter().map(str::to_owned).collect()
 }
@@ -98,7 +99,9 @@ pub(super) fn script_streams(
     let stdout = stream(&launch.stdout)?;
     let stderr = match (stream(&launch.stderr)?, &stdout) {
         // Two openings of one file would write over each other.
-        (Stream::Write { path, .. }, Stream::Write { path: of_stdout, .. }) if path == *of_stdout => {
+        (Stream::Write { path, .. }, Stream::Write { path: of_stdout, .. })
+            if path == *of_stdout =>
+        {
             Stream::SameAsStdout
         }
         (stderr, _) => stderr,

@@ -18,7 +18,11 @@ pub(super) fn next_dead() -> Option<Dead> {
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live values of the right type.
     let pid = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut used) };
-    (pid > 0).then(|| Dead { pid: Pid::from_raw(pid), exit: exit_of(status), usage: usage_of(&used) })
+    (pid > 0).then(|| Dead {
+        pid: Pid::from_raw(pid),
+        exit: exit_of(status),
+        usage: usage_of(&used),
+    })
 }
 
 fn exit_of(status: i32) -> ExitStatus {
@@ -31,7 +35,8 @@ fn exit_of(status: i32) -> ExitStatus {
 
 fn usage_of(used: &libc::rusage) -> Usage {
     let micros = |time: libc::timeval| {
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000
+            + u64::try_from(time.tv_usec).unwrap_or(0)
     };
     Usage {
         cpu_user_us: micros(used.ru_utime),

@@ -9,13 +9,13 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    recvmsg, sendmsg, socketpair,
 };
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{
-    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getpid, setgroups,
-    setpgid, setresgid, setresuid, setsid,
+    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getpid, setgroups, setpgid,
+    setresgid, setresuid, setsid,
 };
 use std::ffi::CString;
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -32,8 +32,13 @@ const INTERPRETER_BYTES_MAX: usize = 256;
 /// Where one of the three standard streams leads.
 pub(super) enum Stream {
     Null,
-    Read { path: String },
-    Write { path: String, append: bool },
+    Read {
+        path: String,
+    },
+    Write {
+        path: String,
+        append: bool,
+    },
     Fd(OwnedFd),
     /// Standard error only: where standard output goes.
     SameAsStdout,
@@ -104,7 +109,9 @@ pub(super) fn readiness(ready: &OwnedFd) -> Readiness {
             // SAFETY: the kernel has just installed this descriptor for us.
             (message.bytes, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
         }
-        Err(errno) => return Readiness::Failed(format!("no word from the process: {}", errno.desc())),
+        Err(errno) => {
+            return Readiness::Failed(format!("no word from the process: {}", errno.desc()));
+        }
     };
     match passed {
         Some(stderr) => Readiness::Ready(stderr),
@@ -151,7 +158,8 @@ fn prepare(plan: ProcessPlan, entered: Result<(), Errno>) -> Result<Vec<CString>
     if plan.terminal {
         setsid().map_err(step("cannot start a session"))?;
     } else {
-        setpgid(Pid::from_raw(0), Pid::from_raw(0)).map_err(step("cannot start a process group"))?;
+        setpgid(Pid::from_raw(0), Pid::from_raw(0))
+            .map_err(step("cannot start a process group"))?;
     }
     for number in [Signal::SIGPIPE, Signal::SIGCHLD] {
         // SAFETY: the default disposition runs no code of ours.
@@ -243,7 +251,8 @@ fn open_stream(stream: Stream) -> Result<Option<OwnedFd>, String> {
 
 /// Replaces the process; returns the error of the attempt that says most.
 fn execute(argv: &[String], environment: &[CString]) -> Errno {
-    let words: Result<Vec<CString>, _> = argv.iter().map(|word| CString::new(word.as_str())).collect();
+    let words: Result<Vec<CString>, _> =
+        argv.iter().map(|word| CString::new(word.as_str())).collect();
     let Ok(words) = words else { return Errno::EINVAL };
     let Some(program) = words.first() else { return Errno::EINVAL };
     let try_path = |path: &CString| match execve(path, &words, environment) {
@@ -257,7 +266,9 @@ fn execute(argv: &[String], environment: &[CString]) -> Errno {
     let mut worst = Errno::ENOENT;
     for folder in path.unwrap_or(b"/usr/bin:/bin").split(|byte| *byte == b':') {
         let folder = if folder.is_empty() { b".".as_slice() } else { folder };
-        let Ok(candidate) = CString::new([folder, b"/", program.to_bytes()].concat()) else { continue };
+        let Ok(candidate) = CString::new([folder, b"/", program.to_bytes()].concat()) else {
+            continue;
+        };
         match try_path(&candidate) {
             Errno::ENOENT | Errno::ENOTDIR => {}
             Errno::EACCES => worst = Errno::EACCES,
@@ -271,8 +282,10 @@ fn execute(argv: &[String], environment: &[CString]) -> Errno {
 fn culprit(program: &str, errno: Errno) -> String {
     let interpreter = || {
         let mut head = vec![0; INTERPRETER_BYTES_MAX];
-        let length = std::io::Read::read(&mut std::fs::File::open(program).ok()?, &mut head).ok()?;
-        let line = head[..length].split(|byte| *byte == b'\n').next()?.strip_prefix(b"#!")?.to_vec();
+        let length =
+            std::io::Read::read(&mut std::fs::File::open(program).ok()?, &mut head).ok()?;
+        let line =
+            head[..length].split(|byte| *byte == b'\n').next()?.strip_prefix(b"#!")?.to_vec();
         let line = String::from_utf8_lossy(&line).into_owned();
         line.split_whitespace().next().map(str::to_owned)
     };

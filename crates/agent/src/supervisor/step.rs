@@ -208,7 +208,9 @@ impl Step {
         let Some(ready) = task.ready.take() else { return };
         let (rank, pid) = (task.rank, task.pid.map_or(0, |pid| pid.as_raw()));
         match readiness(&ready) {
-            Readiness::Ready(_) => self.link.send(&StepMessage::Started { task: rank, pid: pid as u32 }),
+            Readiness::Ready(_) => {
+                self.link.send(&StepMessage::Started { task: rank, pid: pid as u32 })
+            }
             Readiness::Failed(reason) => {
                 task.exit = Some(NOT_LAUNCHED);
                 task.close_outputs();
@@ -234,7 +236,9 @@ impl Step {
 
     fn on_frame(&mut self, frame: &Frame) {
         match frame.channel {
-            channel::STDIN => self.tasks.iter_mut().for_each(|task| task.take_input(&frame.payload)),
+            channel::STDIN => {
+                self.tasks.iter_mut().for_each(|task| task.take_input(&frame.payload))
+            }
             channel::CONTROL => match frame::decode_message(&frame.payload) {
                 Ok(StepMessage::Signal { signal }) => self.signal(signal),
                 Ok(StepMessage::InputEnd) => self.tasks.iter_mut().for_each(Task::end_input),
@@ -314,8 +318,14 @@ impl Step {
     }
 
     /// Moves the end on; gives the report when nothing of the step is left.
-    pub fn settle(&mut self, oom_now: impl FnOnce() -> u64, linger_until: Option<Instant>) -> Option<ReportEvent> {
-        if self.stage == Stage::Running && self.tasks.iter().all(|t| t.exit.is_some() && t.pid.is_none()) {
+    pub fn settle(
+        &mut self,
+        oom_now: impl FnOnce() -> u64,
+        linger_until: Option<Instant>,
+    ) -> Option<ReportEvent> {
+        if self.stage == Stage::Running
+            && self.tasks.iter().all(|t| t.exit.is_some() && t.pid.is_none())
+        {
             self.stage = Stage::Emptying;
         }
         if self.stage != Stage::Emptying || !self.is_empty() {
@@ -336,7 +346,12 @@ impl Step {
         self.link.flush();
         self.stage = Stage::Over;
         let step = self.order.step;
-        Some(ReportEvent::StepEnded { step, exit: self.exit(), usage: self.usage, oom: oom_kills > 0 })
+        Some(ReportEvent::StepEnded {
+            step,
+            exit: self.exit(),
+            usage: self.usage,
+            oom: oom_kills > 0,
+        })
     }
 
     /// Whether its group is empty; what outlived the tasks is killed.

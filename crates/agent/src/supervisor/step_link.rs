@@ -2,7 +2,8 @@
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
+    sockopt,
 };
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -46,7 +47,8 @@ pub(super) enum Progress {
 impl StepLink {
     /// Starts to dial. Addresses that are not `IP:PORT` are passed over: a supervisor asks no name server.
     pub fn dial(addresses: &[String]) -> StepLink {
-        let rest = addresses.iter().filter_map(|text| text.parse().ok()).take(ADDRESSES_MAX).collect();
+        let rest =
+            addresses.iter().filter_map(|text| text.parse().ok()).take(ADDRESSES_MAX).collect();
         let mut link = StepLink { state: State::Closed, rest, out: VecDeque::new() };
         link.dial_next();
         link
@@ -226,7 +228,11 @@ mod tests {
                 progress => return progress,
             }
             if let Some((fd, write)) = link.interest() {
-                let flags = if write { nix::poll::PollFlags::POLLOUT } else { nix::poll::PollFlags::POLLIN };
+                let flags = if write {
+                    nix::poll::PollFlags::POLLOUT
+                } else {
+                    nix::poll::PollFlags::POLLIN
+                };
                 let mut fds = [nix::poll::PollFd::new(fd, flags)];
                 nix::poll::poll(&mut fds, 1_000u16).expect("poll");
             }
@@ -252,7 +258,10 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.push(&bytes);
         let frame = decoder.next_frame().expect("well formed").expect("whole");
-        assert_eq!((frame.channel, frame.payload.as_slice()), (channel::STDOUT, b"\x07\0\0\0hello".as_slice()));
+        assert_eq!(
+            (frame.channel, frame.payload.as_slice()),
+            (channel::STDOUT, b"\x07\0\0\0hello".as_slice())
+        );
 
         drop(peer);
         assert_eq!(settle(&mut link), Progress::Lost);

@@ -101,7 +101,8 @@ fn terminal(user: &UserIds) -> nix::Result<([Stream; 3], Ends)> {
     give(&pty.slave, user)?;
     set_nonblocking(&pty.master)?;
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| nix::Error::EMFILE);
-    let streams = [Stream::Fd(copy(&pty.slave)?), Stream::Fd(copy(&pty.slave)?), Stream::Fd(pty.slave)];
+    let streams =
+        [Stream::Fd(copy(&pty.slave)?), Stream::Fd(copy(&pty.slave)?), Stream::Fd(pty.slave)];
     let input = File::from(copy(&pty.master)?);
     let output = File::from(pty.master);
     Ok((streams, Ends { input: Some(input), output: Some(output), error: None, terminal: true }))
@@ -130,7 +131,8 @@ impl Task {
 
     /// A task that could not even be connected.
     pub fn stillborn(rank: u32, exit: ExitStatus) -> Task {
-        let mut task = Task::new(rank, Ends { input: None, output: None, error: None, terminal: false });
+        let mut task =
+            Task::new(rank, Ends { input: None, output: None, error: None, terminal: false });
         task.exit = Some(exit);
         task
     }

@@ -1,43 +1,25 @@
-//! A server that is only played: real TLS, real signatures, and a test that decides what it says.
+//! A cluster for tests: a real agent in a process of its own, under a server that is only played.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+mod server;
+
 use agent::{AgentConfig, Launcher};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::id::{AttemptId, JobId};
-use model::limits::Policy;
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair,
-};
-use ring::rand::SystemRandom;
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
-use rustls::RootCertStore;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::WebPkiClientVerifier;
-use std::collections::{BTreeMap, VecDeque};
+pub use server::{PlayedLink, PlayedServer};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-use wire::frame::{self, Decoder, Frame};
-use wire::link::{
-    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, JoinFile, Joined, NodePolicy, SERVER_NAME, ToAgent, ToServer,
-    Welcome,
-};
-use wire::order::{Action, FileNames, JobLaunch, Notices, Order, Output, SignedOrder, UserIds};
+use wire::link::{ToAgent, ToServer};
+use wire::order::{Action, FileNames, JobLaunch, Notices, Output, UserIds};
 use wire::report::{AttemptEnd, Report, ReportEvent};
 
 /// The node of every test.
@@ -59,39 +41,35 @@ pub struct Cluster {
     pub runtime: tokio::runtime::Runtime,
     pub server: PlayedServer,
     agent: Option<Pid>,
-}
-
-pub struct PlayedServer {
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    issuer: Issuer<'static, KeyPair>,
-    key: Ed25519KeyPair,
-    serial: u64,
-    pub policy: NodePolicy,
-}
-
-/// A connected agent.
-pub struct PlayedLink {
-    stream: TlsStream<TcpStream>,
-    decoder: Decoder,
-    frames: VecDeque<Frame>,
-    pub hello: Hello,
+    /// The user that the agent runs as; root unless a test says otherwise.
+    agent_uid: u32,
 }
 
 impl Cluster {
     pub fn start() -> Cluster {
-        assert!(nix::unistd::Uid::effective().is_root(), "this test starts jobs of other users: run it as root");
+        Cluster::start_as(0)
+    }
+
+    pub fn start_as(agent_uid: u32) -> Cluster {
+        assert!(
+            nix::unistd::Uid::effective().is_root(),
+            "this test starts jobs of other users: run it as root"
+        );
         let folder = tempfile::tempdir().expect("a scratch folder");
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("chmod");
         let home = folder.path().join("home");
         std::fs::create_dir(&home).expect("a home");
         std::os::unix::fs::chown(&home, Some(UID), Some(UID)).expect("chown");
-        std::fs::create_dir(folder.path().join("state")).expect("a state folder");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let state = folder.path().join("state");
+        std::fs::create_dir(&state).expect("a state folder");
+        std::os::unix::fs::chown(&state, Some(agent_uid), Some(agent_uid)).expect("chown");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (server, join) = runtime.block_on(PlayedServer::start());
         let join = serde_json::to_vec(&join).expect("JSON");
         std::fs::write(folder.path().join("join"), join).expect("a join file");
-        let mut cluster = Cluster { folder, runtime, server, agent: None };
+        let mut cluster = Cluster { folder, runtime, server, agent: None, agent_uid };
         cluster.start_agent();
         cluster
     }
@@ -120,6 +98,9 @@ impl Cluster {
         match unsafe { fork() }.expect("fork") {
             ForkResult::Parent { child } => self.agent = Some(child),
             ForkResult::Child => {
+                if self.agent_uid != 0 {
+                    become_user(self.agent_uid);
+                }
                 let launcher = Launcher::start().expect("a launcher");
                 let ended = agent::run(config, launcher);
                 if let Err(error) = &ended {
@@ -150,7 +131,9 @@ impl Cluster {
     /// Waits for the agent to join, if it has not, and to greet.
     pub fn connect(&mut self) -> PlayedLink {
         let Cluster { runtime, server, .. } = self;
-        runtime.block_on(async { timeout(PATIENCE, server.accept()).await.expect("the agent did not come") })
+        runtime.block_on(async {
+            timeout(PATIENCE, server.accept()).await.expect("the agent did not come")
+        })
     }
 
     /// Signs and sends.
@@ -164,7 +147,9 @@ impl Cluster {
     }
 
     pub fn next(&self, link: &mut PlayedLink) -> ToServer {
-        self.runtime.block_on(async { timeout(PATIENCE, link.next()).await.expect("the agent said nothing") })
+        self.runtime.block_on(async {
+            timeout(PATIENCE, link.next()).await.expect("the agent said nothing")
+        })
     }
 
     /// The next report, acknowledged.
@@ -231,7 +216,12 @@ impl Cluster {
             end_limit: None,
             kill_wait_s: 1,
             signal: None,
-            names: FileNames { job_id: 12, user: "tester".into(), job_name: "test".into(), ..FileNames::default() },
+            names: FileNames {
+                job_id: 12,
+                user: "tester".into(),
+                job_name: "test".into(),
+                ..FileNames::default()
+            },
             first_step: None,
             notices: Notices {
                 time_limit: "*** CANCELLED AT {time} DUE TO TIME LIMIT ***".into(),
@@ -273,6 +263,13 @@ impl Drop for Cluster {
     }
 }
 
+fn become_user(id: u32) {
+    let (uid, gid) = (nix::unistd::Uid::from_raw(id), nix::unistd::Gid::from_raw(id));
+    nix::unistd::setgroups(&[gid]).expect("setgroups");
+    nix::unistd::setresgid(gid, gid, gid).expect("setresgid");
+    nix::unistd::setresuid(uid, uid, uid).expect("setresuid");
+}
+
 fn sub_groups(group: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
@@ -284,7 +281,8 @@ fn roots_of(state: &Path) -> Vec<PathBuf> {
     let digest = ring::digest::digest(&ring::digest::SHA256, state.as_os_str().as_encoded_bytes());
     let short: String = digest.as_ref().iter().take(4).map(|b| format!("{b:02x}")).collect();
     let name = format!("sluice-{short}-{NODE}");
-    let trees = std::iter::once(PathBuf::from("/sys/fs/cgroup")).chain(sub_groups(Path::new("/sys/fs/cgroup")));
+    let trees = std::iter::once(PathBuf::from("/sys/fs/cgroup"))
+        .chain(sub_groups(Path::new("/sys/fs/cgroup")));
     trees.map(|tree| tree.join(&name)).filter(|root| root.is_dir()).collect()
 }
 
@@ -302,168 +300,5 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "never: {what}");
         std::thread::yield_now();
-    }
-}
-
-impl PlayedServer {
-    async fn start() -> (PlayedServer, JoinFile) {
-        let authority_key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "test authority");
-        let authority = params.self_signed(&authority_key).expect("an authority");
-        let issuer = Issuer::new(params, authority_key);
-        let server_key = KeyPair::generate().expect("a key");
-        let certificate = CertificateParams::new(vec![SERVER_NAME.to_owned()])
-            .and_then(|params| params.signed_by(&server_key, &issuer))
-            .expect("a certificate");
-
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.der().clone()).expect("trusted");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .expect("a verifier");
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![certificate.der().clone()], key)
-            .expect("a configuration");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let join = JoinFile {
-            version: 1,
-            servers: vec![listener.local_addr().expect("an address").to_string()],
-            authority: authority.pem(),
-            token: TOKEN.into(),
-            nodes: vec![NODE.into()],
-        };
-        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        let server = PlayedServer {
-            listener,
-            acceptor: TlsAcceptor::from(Arc::new(config)),
-            issuer,
-            key: Ed25519KeyPair::from_pkcs8(document.as_ref()).expect("the key"),
-            serial: 0,
-            policy: NodePolicy {
-                limits: Policy::default(),
-                cgroup_plugin: "autodetect".into(),
-                gres_files: BTreeMap::new(),
-            },
-        };
-        (server, join)
-    }
-
-    async fn accept(&mut self) -> PlayedLink {
-        loop {
-            let (tcp, _) = self.listener.accept().await.expect("a connection");
-            tcp.set_nodelay(true).expect("small messages at once");
-            let Ok(stream) = self.acceptor.accept(tcp).await else { continue };
-            let known = stream.get_ref().1.peer_certificates().is_some();
-            let hello = Hello { version: 0, program: String::new(), nodes: Vec::new() };
-            let mut link =
-                PlayedLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
-            match link.next().await {
-                ToServer::Join(join) if !known => {
-                    assert_eq!(join.token, TOKEN);
-                    let request = CertificateSigningRequestParams::from_pem(&join.certificate_request);
-                    let signed = request.expect("a request").signed_by(&self.issuer).expect("signed");
-                    let joined = Joined {
-                        certificate: signed.pem(),
-                        order_key: STANDARD.encode(self.key.public_key()),
-                        nodes: vec![NODE.into()],
-                    };
-                    link.send(&ToAgent::Joined(joined)).await;
-                }
-                ToServer::Hello(hello) if known => {
-                    link.hello = hello;
-                    let welcome = Welcome {
-                        version: 1,
-                        term: 1,
-                        now: now(),
-                        beat_interval_ms: 1_000,
-                        policies: BTreeMap::from([(NODE.to_owned(), self.policy.clone())]),
-                    };
-                    link.send(&ToAgent::Welcome(welcome)).await;
-                    return link;
-                }
-                other => panic!("with a certificate: {known}; said: {other:?}"),
-            }
-        }
-    }
-
-    pub fn sign(&mut self, attempt: AttemptId, action: Action) -> SignedOrder {
-        self.serial += 1;
-        let order = Order {
-            version: 1,
-            term: 1,
-            serial: self.serial,
-            node: NODE.into(),
-            attempt,
-            uid: UID,
-            expires: now() + PATIENCE,
-            action,
-        };
-        let body = serde_json::to_string(&order).expect("JSON");
-        let signature = STANDARD.encode(self.key.sign(body.as_bytes()));
-        SignedOrder { body, signature }
-    }
-}
-
-impl PlayedLink {
-    async fn send(&mut self, message: &ToAgent) {
-        let mut bytes = Vec::new();
-        frame::encode_message(CHANNEL_CONTROL, message, &mut bytes).expect("encoded");
-        self.stream.write_all(&bytes).await.expect("the agent listens");
-        self.stream.flush().await.expect("the agent listens");
-    }
-
-    /// The next message that is not a beat.
-    async fn next(&mut self) -> ToServer {
-        loop {
-            let frame = self.next_frame().await;
-            assert_eq!(frame.channel, CHANNEL_CONTROL);
-            match frame::decode_message(&frame.payload).expect("a message") {
-                ToServer::Beat { .. } => {}
-                message => return message,
-            }
-        }
-    }
-
-    async fn next_frame(&mut self) -> Frame {
-        loop {
-            if let Some(frame) = self.frames.pop_front() {
-                return frame;
-            }
-            while let Some(frame) = self.decoder.next_frame().expect("well formed") {
-                self.frames.push_back(frame);
-            }
-            if self.frames.is_empty() {
-                let mut buffer = vec![0; 64 << 10];
-                let length = self.stream.read(&mut buffer).await.expect("the agent is there");
-                assert!(length > 0, "the agent closed the link");
-                self.decoder.push(&buffer[..length]);
-            }
-        }
-    }
-
-    /// The bytes of a stream until it ends; other messages are passed over.
-    pub async fn read_stream(&mut self, wanted: u32) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        loop {
-            let frame = self.next_frame().await;
-            if frame.channel == CHANNEL_STREAM {
-                let (stream, data) = frame.payload.split_first_chunk::<4>().expect("a stream's number");
-                assert_eq!(u32::from_le_bytes(*stream), wanted);
-                bytes.extend_from_slice(data);
-                self.send(&ToAgent::Credit { stream: wanted, bytes: data.len() as u32 }).await;
-            } else if let Ok(ToServer::StreamEnd { stream, error }) = frame::decode_message(&frame.payload)
-                && stream == wanted
-            {
-                return error.map_or(Ok(bytes), Err);
-            }
-        }
     }
 }

@@ -3,7 +3,8 @@
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
 
-/// CPUs to a core. CPU ids `c * threads ..` are those of core `c`; a node that declares one CPU a core has one.
+/// CPUs to a core. CPU ids `c * threads ..` are those of core `c`; a node that declares one CPU a
+/// core has one.
 pub fn threads(config: &NodeConfig) -> u32 {
     let cores = config.sockets.saturating_mul(config.cores_per_socket).max(1);
     (config.cpus / cores).max(1)

@@ -61,7 +61,8 @@ impl<'a> Demand<'a> {
         let per_job: u64 = gres.iter().filter(|g| g.name == GPU).map(|g| g.per_job).sum();
         let tasks = tasks_of(request, &mut gres);
         let (nodes_min, nodes_max) = nodes_of(request, partition, tasks, &gres);
-        // With a count for each node (or task) said as well, the job's total only told how many nodes or tasks.
+        // With a count for each node (or task) said as well, the job's total only told how many
+        // nodes or tasks.
         for demand in gres.iter_mut().filter(|g| g.is_fixed_by_node()) {
             demand.per_job = 0;
         }
@@ -88,7 +89,8 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// Slurm gives as many nodes of `-N 2-4` as there are, and as few as will do where no count was said.
+    /// Slurm gives as many nodes of `-N 2-4` as there are, and as few as will do where no count was
+    /// said.
     pub fn wants_many_nodes(&self) -> bool {
         self.request.nodes_given
     }
@@ -117,7 +119,8 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// The least that it will be charged for: what limits are held against before nodes are looked for.
+    /// The least that it will be charged for: what limits are held against before nodes are looked
+    /// for.
     pub fn least(&self) -> Tres {
         let nodes = u64::from(self.nodes_min);
         let tasks = u64::from(self.task_count());

@@ -31,7 +31,8 @@ pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
 }
 
-/// What so many tasks take here, with so many units of the job's totals; none if no part of the node is enough.
+/// What so many tasks take here, with so many units of the job's totals; none if no part of the
+/// node is enough.
 pub fn amounts(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -131,7 +132,8 @@ fn tasks_max(demand: &Demand<'_>, config: &NodeConfig) -> u32 {
     by_node.min(by_socket)
 }
 
-/// The most tasks up to `limit` that fit here now, with `of_totals` units of each of the job's totals.
+/// The most tasks up to `limit` that fit here now, with `of_totals` units of each of the job's
+/// totals.
 pub fn capacity(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -143,7 +145,8 @@ pub fn capacity(
     most_that(u64::from(limit), |tasks| fits(demand, config, free, tasks as u32, of_totals)) as u32
 }
 
-/// The largest of `1..=limit` that holds, where one that holds means that all smaller do; else zero.
+/// The largest of `1..=limit` that holds, where one that holds means that all smaller do; else
+/// zero.
 pub fn most_that(limit: u64, holds: impl Fn(u64) -> bool) -> u64 {
     if limit == 0 || !holds(1) {
         return 0;

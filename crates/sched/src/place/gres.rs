@@ -1,4 +1,5 @@
-//! Generic resources: which units of which lines a share gets, close to its CPUs where there is a choice.
+//! Generic resources: which units of which lines a share gets, close to its CPUs where there is a
+//! choice.
 
 use super::demand::GresDemand;
 use crate::free::{LineFree, NodeFree};
@@ -8,7 +9,8 @@ use model::node::{NodeConfig, NodeGres};
 
 pub const GPU: &str = "gpu";
 
-/// Whether units of this line serve the demand. Devices of unknown memory serve no demand for memory.
+/// Whether units of this line serve the demand. Devices of unknown memory serve no demand for
+/// memory.
 pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
     let kind_fits = || {
         let kind = line.kind.as_deref().unwrap_or_default();
@@ -24,7 +26,8 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
 }
 
 /// How many units each line gives so that every demand has its count; none if they do not suffice.
-/// Demands stand with the most particular first, so that `gpu:h100:1,gpu:1` leaves the H100 to the one that needs it.
+/// Demands stand with the most particular first, so that `gpu:h100:1,gpu:1` leaves the H100 to the
+/// one that needs it.
 pub fn divide(
     config: &NodeConfig,
     free: &NodeFree,

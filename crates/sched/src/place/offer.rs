@@ -1,6 +1,7 @@
-//! dstack's offer: a node is divided into equal blocks, one for each GPU (or, without GPUs, for each core), and the
-//! offer is the smallest number of blocks whose share reaches the lower end of every range. What the share has
-//! beyond the upper end of a range stays with the node, though a core is never split.
+//! dstack's offer: a node is divided into equal blocks, one for each GPU (or, without GPUs, for
+//! each core), and the offer is the smallest number of blocks whose share reaches the lower end of
+//! every range. What the share has beyond the upper end of a range stays with the node, though a
+//! core is never split.
 
 use super::cores;
 use super::demand::Demand;

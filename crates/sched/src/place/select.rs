@@ -1,7 +1,8 @@
 //! Which nodes serve a job of several: sets to try, the likeliest first.
 //!
-//! For each number of nodes the first set is the first nodes in order, then the roomiest of the lightest weights, then
-//! the roomiest of all; with `--contiguous`, neighbours only. Named nodes are in every set.
+//! For each number of nodes the first set is the first nodes in order, then the roomiest of the
+//! lightest weights, then the roomiest of all; with `--contiguous`, neighbours only. Named nodes
+//! are in every set.
 
 use super::Space;
 use super::demand::{Demand, Tasks};
@@ -21,8 +22,8 @@ pub struct Room {
     pub of_totals: Vec<u64>,
 }
 
-/// The first set whose rooms add up to what is asked and of which `attempt` makes something. `rooms` are in the order of
-/// the candidates.
+/// The first set whose rooms add up to what is asked and of which `attempt` makes something.
+/// `rooms` are in the order of the candidates.
 pub fn first_set<'r, T>(
     demand: &Demand<'_>,
     space: &impl Space,
@@ -49,7 +50,8 @@ fn named<'r>(demand: &Demand<'_>, space: &impl Space, rooms: &'r [Room]) -> Opti
     demand.request.node_list.iter().map(find).collect()
 }
 
-/// Numbers of nodes worth trying: as many as there are where a range was asked for, else the fewest that can do.
+/// Numbers of nodes worth trying: as many as there are where a range was asked for, else the fewest
+/// that can do.
 fn sizes(demand: &Demand<'_>, rooms: &[Room]) -> Vec<usize> {
     let most = rooms.len().min(demand.nodes_max as usize);
     let least = demand.nodes_min as usize;

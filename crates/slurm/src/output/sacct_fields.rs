@@ -3,7 +3,7 @@
 use super::Moment;
 use super::field_table::NamedColumn;
 use super::job_text::push;
-use crate::words::job as state_words;
+use crate::words::{self, job as state_words};
 use model::amount::{self, Bytes, Unit};
 use model::hostlist;
 use model::id::StepId;
@@ -127,7 +127,7 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "Priority", |r, c| of_job(r, c, |j, c| push!(c, "{}", j.priority))),
     field(10, "QOS", |r, c| of_job(r, c, |j, c| c.push_str(&j.qos))),
     unmeasured(6, "QOSRAW"),
-    field(22, "Reason", |r, c| of_job(r, c, |j, c| c.push_str(&j.reason))),
+    field(22, "Reason", |r, c| of_job(r, c, |j, c| c.push_str(&words::reason::text(&j.reason)))),
     field(10, "ReqCPUFreq", |_, c| c.push_str("Unknown")),
     field(13, "ReqCPUFreqGov", |_, c| c.push_str("Unknown")),
     field(13, "ReqCPUFreqMax", |_, c| c.push_str("Unknown")),

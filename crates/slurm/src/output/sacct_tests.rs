@@ -51,7 +51,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         wckey: None,
         reservation: None,
         constraint: None,
-        reason: "None".into(),
+        reason: Default::default(),
         kind: LaunchKind::Batch,
         script: None,
         environment: None,

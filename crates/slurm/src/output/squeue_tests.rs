@@ -342,14 +342,3 @@ fn a_column_that_does_not_exist_is_named_and_the_rest_is_shown() {
             .expect("a good sort");
     assert_eq!(listing.warnings(), ["Invalid job format specification: bogus"]);
 }
-
-#[test]
-fn zz_timing() {
-    let jobs: Vec<JobView> =
-        (0..10_000).map(|i| pending((i * 7919) % 10_007 + 1, "wrap", alice(), Reason::Priority)).collect();
-    let listing = Listing::new(Options::default()).expect("sort");
-    let start = std::time::Instant::now();
-    let mut out = Vec::new();
-    listing.render(&mut out, &jobs, moment(at(1, 0, 0))).expect("ok");
-    panic!("10k: {:?}, {} bytes", start.elapsed(), out.len());
-}

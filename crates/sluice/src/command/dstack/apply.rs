@@ -1,6 +1,6 @@
 //! `sluice apply -f FILE`: shows what a configuration would be granted, asks, submits, and stays with the run.
 
-use super::{attach, confirm, jobs, nodes, print, stop, unexpected};
+use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
 use crate::command::{Done, VerbError, Whither};
 use crate::connect::Client;
 use ::dstack::offer::Offer;
@@ -57,12 +57,14 @@ pub struct ApplyArgs {
 
 pub fn run(args: ApplyArgs) -> Done {
     let task = read_task(&args)?;
-    let draft = translate(&task, &args)?;
+    let mut draft = translate(&task, &args)?;
+    let mut client = args.whither.client()?;
+    let cluster = cluster(&mut client)?;
+    draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
         eprintln!("{}: {notice}", args.file);
     }
-    let mut client = args.whither.client()?;
-    let nodes = nodes(&mut client)?;
+    let nodes = nodes_of(cluster);
     let offers = offers(&mut client, &draft.submission, &nodes)?;
     let user = user_name();
     print(&table::plan(&Plan {

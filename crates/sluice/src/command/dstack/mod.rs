@@ -13,7 +13,7 @@ use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use std::io::{self, BufRead, Write};
 use wire::client::{Answer, Call, JobsWanted};
-use wire::view::JobView;
+use wire::view::{ClusterView, JobView};
 
 /// The answer, where a refusal is the end of the command.
 fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
@@ -36,13 +36,16 @@ fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbErro
     }
 }
 
-fn nodes(client: &mut Client) -> Result<Nodes, VerbError> {
+fn cluster(client: &mut Client) -> Result<ClusterView, VerbError> {
     match ask(client, Call::Cluster)? {
-        Answer::Cluster(view) => {
-            Ok(view.nodes.into_iter().map(|node| (node.config.name.clone(), node.config)).collect())
-        }
+        Answer::Cluster(view) => Ok(view),
         other => Err(unexpected(&other)),
     }
+}
+
+fn nodes_of(cluster: ClusterView) -> Nodes {
+    let nodes = cluster.nodes.into_iter().map(|node| node.config);
+    nodes.map(|config| (config.name.clone(), config)).collect()
 }
 
 /// The run of this name, or the job of this number: the newest that has not ended, else the newest.

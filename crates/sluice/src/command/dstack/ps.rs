@@ -1,6 +1,6 @@
 //! `sluice ps`: the runs of the cluster, and every other job of it, as dstack lists them.
 
-use super::{ask, nodes, print, unexpected};
+use super::{ask, cluster, nodes_of, print, unexpected};
 use crate::command::{Done, VerbError, Whither};
 use crate::connect::Client;
 use ::dstack::standing::{self, Standing};
@@ -125,7 +125,7 @@ impl Listing {
     }
 
     fn rows(&self, client: &mut Client) -> Result<Vec<PsRow>, VerbError> {
-        let nodes = nodes(client)?;
+        let nodes = nodes_of(cluster(client)?);
         let rows = self.entries.iter().flat_map(|entry| {
             let submitted = ago(entry.submitted(), self.now);
             match entry {

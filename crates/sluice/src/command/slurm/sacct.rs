@@ -232,7 +232,7 @@ impl Question {
             && within(&self.minutes, minutes)
             && (among(&self.groups, &record.group) || among(&self.groups, &record.gid.to_string()))
             && among(&self.wckeys, record.wckey.as_deref().unwrap_or_default())
-            && among(&self.reasons, &record.reason)
+            && among(&self.reasons, &::slurm::words::reason::text(&record.reason))
             && among(&self.constraints, record.constraint.as_deref().unwrap_or_default())
     }
 }

@@ -115,7 +115,8 @@ impl Question {
             names: list(K::Name),
             qos: list(K::Qos),
             nodes: hosts(parsed.text(K::Nodelist))?,
-            all_states: states.is_none(),
+            // As Slurm's, the JSON document has the jobs that have ended too, unless states are named.
+            all_states: states.is_none() || (parsed.has(K::Json) && !parsed.has(K::States)),
             states: states.unwrap_or_default(),
         };
         Ok(Self {

@@ -26,6 +26,8 @@ fn every_filter_reaches_the_server() {
         (&["-w", "n[1-2]"], JobFilter { nodes: strings(&["n1", "n2"]), ..none() }),
         (&["-t", "pd"], JobFilter { states: vec![JobState::Pending], ..none() }),
         (&["-t", "all"], JobFilter { all_states: true, ..none() }),
+        (&["--json"], JobFilter { all_states: true, ..none() }),
+        (&["--json", "-t", "r"], JobFilter { states: vec![JobState::Running], ..none() }),
         (&["-j", "7"], JobFilter { jobs: vec![JobRef::whole(JobId(7))], ..none() }),
     ];
     for (args, filter) in table {

@@ -14,7 +14,7 @@ use ::slurm::request::step::{Within, launch};
 use ::slurm::request::{self, Submitter};
 use ::slurm::words::refusal;
 use model::id::{JobId, StepId};
-use model::reason::Refusal;
+use model::reason::{NeverFits, Refusal};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::fs::File;
@@ -257,7 +257,13 @@ fn input(text: Option<&str>, terminal: bool) -> io::Result<(StepInput, Option<Fi
 
 /// A step that the server refused.
 fn no_step(job: JobId, why: &Refusal) -> ExitCode {
-    let text = refusal::text(why);
+    let text = match why {
+        // Of a job's own processors Slurm says it in other words than of a cluster's.
+        Refusal::NodeConfiguration(NeverFits::Cpus { .. }) => {
+            "More processors requested than permitted".to_owned()
+        }
+        _ => refusal::text(why),
+    };
     match why {
         Refusal::UnknownJob(_) | Refusal::JobEnded(_) => {
             complain(COMMAND, &format!("Unable to confirm allocation for job {job}: {text}"));

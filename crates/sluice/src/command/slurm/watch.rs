@@ -95,20 +95,8 @@ impl Teller {
 
 fn follow(place: Place, job: JobId, from_start: bool, teller: &Teller) -> Result<(), ClientError> {
     let mut client = Client::at(place)?;
-    let mut patience = QUEUED_AFTER_MS;
-    while from_start {
-        match client.call(Call::AwaitStart { job, timeout_ms: patience })? {
-            Answer::Start { allocation: Some(_), view, .. } => {
-                teller.tell(Notice::Started(view));
-                break;
-            }
-            Answer::Start { state, .. } if state.is_ended() => break,
-            Answer::Start { .. } if patience == QUEUED_AFTER_MS => teller.tell(Notice::Queued),
-            Answer::Start { .. } => {}
-            Answer::Refused(why) => return refused(why, teller),
-            other => return Err(unexpected(&other)),
-        }
-        patience = AWAIT_MS;
+    if from_start && !follow_to_start(&mut client, job, teller)? {
+        return Ok(());
     }
     loop {
         match client.call(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
@@ -117,15 +105,35 @@ fn follow(place: Place, job: JobId, from_start: bool, teller: &Teller) -> Result
                 teller.tell(Notice::Ended { exit, outcome });
                 return Ok(());
             }
-            Answer::Refused(why) => return refused(why, teller),
+            Answer::Refused(why) => {
+                teller.tell(Notice::Refused(why));
+                return Ok(());
+            }
             other => return Err(unexpected(&other)),
         }
     }
 }
 
-fn refused(why: Refusal, teller: &Teller) -> Result<(), ClientError> {
-    teller.tell(Notice::Refused(why));
-    Ok(())
+/// Whether there is an end to wait for.
+fn follow_to_start(client: &mut Client, job: JobId, teller: &Teller) -> Result<bool, ClientError> {
+    let mut patience = QUEUED_AFTER_MS;
+    loop {
+        match client.call(Call::AwaitStart { job, timeout_ms: patience })? {
+            Answer::Start { allocation: Some(_), view, .. } => {
+                teller.tell(Notice::Started(view));
+                return Ok(true);
+            }
+            Answer::Start { state, .. } if state.is_ended() => return Ok(true),
+            Answer::Start { .. } if patience == QUEUED_AFTER_MS => teller.tell(Notice::Queued),
+            Answer::Start { .. } => {}
+            Answer::Refused(why) => {
+                teller.tell(Notice::Refused(why));
+                return Ok(false);
+            }
+            other => return Err(unexpected(&other)),
+        }
+        patience = AWAIT_MS;
+    }
 }
 
 fn unexpected(answer: &Answer) -> ClientError {

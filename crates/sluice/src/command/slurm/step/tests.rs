@@ -6,7 +6,8 @@ use crate::connect::Place;
 use nix::sys::signal::SigSet;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use wire::frame::Decoder;
 
 struct Stage {
@@ -57,11 +58,16 @@ impl Stage {
         supervisor
     }
 
-    /// The outturn, and what was written.
+    /// The outturn, and what was written, beside a server that has nothing to say.
     fn run(self) -> (Outturn, String) {
+        let path = self.dir.path().join("silent.sock");
+        let _silent = UnixListener::bind(&path).expect("a socket");
+        self.run_beside(path)
+    }
+
+    fn run_beside(self, server: PathBuf) -> (Outturn, String) {
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
-        // A server that is not there: while tasks run, the step does without.
-        let place = Place::Socket(self.dir.path().join("no.sock"));
+        let place = Place::Socket(server);
         let mut watch = Watch::begin(place, JobId(5), false).expect("a thread");
         let outturn = self.step.run(&mut watch, &signals).expect("carried");
         (outturn, read(&self.dir.path().join("out")))
@@ -166,6 +172,8 @@ fn a_node_that_vanishes_takes_its_tasks_along_as_failures() {
 
 #[test]
 fn without_a_server_and_without_tasks_there_is_nothing_to_wait_for() {
-    let (outturn, text) = Stage::new(1, None).run();
+    let stage = Stage::new(1, None);
+    let nobody = stage.dir.path().join("no.sock");
+    let (outturn, text) = stage.run_beside(nobody);
     assert_eq!((outturn.code, text.as_str()), (1, ""));
 }

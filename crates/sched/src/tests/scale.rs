@@ -1,0 +1,21 @@
+//! Long queues of few shapes: each shape is worked out once, and nothing is looked for where
+//! nothing is free.
+
+use crate::testing::*;
+use model::request::Per;
+
+#[test]
+fn a_long_queue_fills_the_cluster_and_waits() {
+    let arrays = (1..=10).map(|id| job(id).gpus(Per::Node, 1).with(|w| w.tasks = 5_000));
+    let singles =
+        (11..20_011).map(|id| job(id).gpus(Per::Node, u64::from(id % 4)).for_min(id % 7 + 1));
+    let view = cluster(gpu_nodes(500)).with_jobs(arrays.chain(singles));
+    let plan = view.plan();
+    let gpus = |start: &crate::Start| start.allocation.nodes[0].gres_count("gpu");
+    assert_eq!(plan.starts.iter().map(gpus).sum::<u64>(), 4_000);
+    // Those that want no GPU slip in until the CPUs are gone.
+    let cpus: u32 = plan.starts.iter().map(|s| s.allocation.cpu_count()).sum();
+    let without = view.queue.iter().filter(|w| w.spec.request().gres[0].count.min == 0).count();
+    assert_eq!(cpus as usize, 4_000 + without);
+    assert_eq!(plan.reasons.len() + without, 20_010);
+}

@@ -1,0 +1,300 @@
+//! A cluster of the built program in a folder of its own, driven as a user would drive it.
+#![allow(dead_code)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come. Reached only when something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two nodes of 32 CPUs with eight GPUs each, all declared.
+pub const TWO_NODES: &str = "\
+ClusterName=test
+SlurmdParameters=config_overrides
+GresTypes=gpu
+DefMemPerCPU=16
+KillWait=1
+NodeName=node[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=4000 Gres=gpu:h100:8 Feature=h100,ib
+PartitionName=gpu Nodes=node[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
+PartitionName=debug Nodes=node1 MaxTime=00:30:00 State=UP
+";
+
+pub struct Cluster {
+    dir: tempfile::TempDir,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stdout
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let code = output.status.code().or(output.status.signal().map(|s| 128 + s));
+        Self {
+            code: code.unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+pub fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_sluice")
+}
+
+/// Asks again until `look` has something; fails after [`PATIENCE`].
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it did not come about: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Cluster {
+    /// The folder, open to every user, and nothing started in it.
+    pub fn folder(conf: &str) -> Self {
+        let dir = tempfile::Builder::new().prefix("sluice-test-").tempdir().expect("a temp folder");
+        let cluster = Self { dir };
+        for part in ["conf", "work", "bin"] {
+            std::fs::create_dir(cluster.path(part)).unwrap();
+        }
+        for part in ["", "conf", "bin"] {
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(cluster.path(part), open).unwrap();
+        }
+        let anybody = std::fs::Permissions::from_mode(0o1777);
+        std::fs::set_permissions(cluster.path("work"), anybody).unwrap();
+        cluster.write_conf("slurm.conf", conf);
+        cluster.sluice(&["links", cluster.path("bin").to_str().unwrap()]).ok();
+        cluster
+    }
+
+    /// A cluster that is up.
+    pub fn up(conf: &str) -> Self {
+        let cluster = Self::folder(conf);
+        cluster.start();
+        cluster
+    }
+
+    pub fn path(&self, part: &str) -> PathBuf {
+        self.dir.path().join(part)
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    pub fn write_conf(&self, file: &str, text: &str) {
+        std::fs::write(self.path("conf").join(file), text).unwrap();
+    }
+
+    /// Starts, or starts again after a death.
+    pub fn start(&self) {
+        let said = self.try_start();
+        assert_eq!(said.code, 0, "{}\nlog: {}", said.stderr, self.log("server"));
+        assert!(said.stdout.starts_with("sluice is up: http://"), "{}", said.stdout);
+    }
+
+    pub fn try_start(&self) -> Said {
+        let (state, conf) = (self.state(), self.path("conf"));
+        let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
+        let again = state.join("ports.json").exists();
+        let mut args = vec!["up", "--detach", "--state", state.to_str().unwrap()];
+        args.extend(["--config", conf.to_str().unwrap()]);
+        if !again {
+            args.extend(ports);
+        }
+        self.sluice(&args)
+    }
+
+    pub fn log(&self, of: &str) -> String {
+        std::fs::read_to_string(self.state().join(format!("{of}.log"))).unwrap_or_default()
+    }
+
+    pub fn pid(&self, of: &str) -> i32 {
+        let text = std::fs::read_to_string(self.state().join(format!("{of}.pid"))).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    /// kill -9, and wait until it is gone.
+    pub fn kill(&self, of: &str) {
+        let pid = self.pid(of);
+        signal(pid, "KILL");
+        until("a killed process is gone", || (!is_alive(pid)).then_some(()));
+    }
+
+    /// A command of ours by its first word: `sluice VERB …`, in the work folder.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(args).current_dir(self.path("work"));
+        self.set_environment(&mut command);
+        command
+    }
+
+    fn set_environment(&self, command: &mut Command) {
+        for (name, _) in std::env::vars() {
+            let ours = ["SLUICE_", "SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SALLOC_"];
+            if ours.iter().any(|p| name.starts_with(p)) {
+                command.env_remove(name);
+            }
+        }
+        command.env("SLUICE_STATE", self.state());
+        command.env("TZ", "UTC");
+        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
+        command.env("PATH", path);
+    }
+
+    pub fn sluice(&self, args: &[&str]) -> Said {
+        self.command(args).stdin(Stdio::null()).output().expect("the program runs").into()
+    }
+
+    /// A shell line with Slurm's commands first on the path.
+    pub fn shell(&self, line: &str) -> Said {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line).current_dir(self.path("work")).stdin(Stdio::null());
+        self.set_environment(&mut command);
+        command.output().expect("the shell runs").into()
+    }
+
+    /// As another user; needs root.
+    pub fn shell_as(&self, user: &str, line: &str) -> Said {
+        let quoted = line.replace('\'', "'\\''");
+        self.shell(&format!("setpriv --reuid={user} --regid={user} --init-groups sh -c '{quoted}'"))
+    }
+
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// `sbatch --parsable ARGS`: the job's number.
+    pub fn submit(&self, args: &[&str]) -> u32 {
+        let mut line = vec!["sbatch", "--parsable"];
+        line.extend(args);
+        let text = self.sluice(&line).ok();
+        text.trim().split(';').next().unwrap().parse().expect("a job id")
+    }
+
+    /// `STATE|REASON` of a job, also of one that has ended.
+    pub fn state_of(&self, job: impl ToString) -> String {
+        let job = job.to_string();
+        let said = self.sluice(&["squeue", "-h", "-t", "all", "-j", &job, "-o", "%T|%r"]);
+        said.stdout.trim().to_string()
+    }
+
+    pub fn await_state(&self, job: impl ToString, wanted: &str) {
+        let job = job.to_string();
+        until(&format!("job {job} is {wanted}"), || {
+            self.state_of(&job).starts_with(wanted).then_some(())
+        });
+    }
+
+    /// Waits until the job is in the books as ended, and gives `STATE|EXITCODE`.
+    pub fn await_end(&self, job: impl ToString) -> String {
+        let job = job.to_string();
+        let line = ["sacct", "-n", "-X", "-P", "-j", &job, "-o", "State,ExitCode"];
+        until(&format!("job {job} ends"), || {
+            let text = self.sluice(&line).stdout.trim().to_string();
+            let open = ["PENDING", "RUNNING", "SUSPENDED", "REQUEUED"];
+            (!text.is_empty() && !open.iter().any(|s| text.starts_with(s))).then_some(text)
+        })
+    }
+
+    /// A file of the work folder, once it is there and satisfies `good`.
+    pub fn await_file(&self, name: &str, good: impl Fn(&str) -> bool) -> String {
+        let path = self.path("work").join(name);
+        until(&format!("{name} is written"), || {
+            std::fs::read_to_string(&path).ok().filter(|text| good(text))
+        })
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path("work").join(name)).unwrap_or_default()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path("work").join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Names of this cluster's job groups that are left, over all hierarchies.
+    pub fn groups(&self) -> Vec<String> {
+        let key = group_key(&self.state());
+        let mut found = Vec::new();
+        for root in glob_roots() {
+            for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.contains(&key) {
+                    let jobs = std::fs::read_dir(entry.path()).into_iter().flatten().flatten();
+                    let jobs = jobs.filter(|j| j.path().is_dir());
+                    found.extend(jobs.map(|j| j.path().display().to_string()));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The part of a group's name that says which state folder it belongs to.
+fn group_key(state: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let whole = state.canonicalize().unwrap_or_else(|_| state.to_path_buf());
+    let digest = ring::digest::digest(&ring::digest::SHA256, whole.as_os_str().as_bytes());
+    digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn glob_roots() -> Vec<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    let mut roots = vec![top.to_path_buf()];
+    roots.extend(std::fs::read_dir(top).into_iter().flatten().flatten().map(|e| e.path()));
+    roots
+}
+
+pub fn signal(pid: i32, name: &str) {
+    let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'),
+        Err(_) => false,
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.state().exists() {
+            if std::thread::panicking() {
+                eprintln!("server's log:\n{}\nagent's log:\n{}", self.log("server"), self.log("agent"));
+            }
+            if !is_running(&self.state()) {
+                // The jobs of a dead server can only be ended by a living one.
+                let _ = self.try_start();
+            }
+            let _ = self.sluice(&["down", "--jobs"]);
+        }
+    }
+}
+
+fn is_running(state: &Path) -> bool {
+    let text = std::fs::read_to_string(state.join("server.pid")).unwrap_or_default();
+    text.trim().parse().is_ok_and(is_alive)
+}
