@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use wire::link::{HeldAttempt, NodeHello, NodePolicy, ToServer};
+use wire::link::{HeldAttempt, NodeHello, NodePolicy, RefusedOrder, ToServer};
 use wire::order::{Action, JobLaunch, Order, SignedOrder};
 use wire::report::{AttemptEnd, ReportEvent};
 use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
@@ -118,6 +118,15 @@ impl Agent {
         Ok(())
     }
 
+    /// The agent ends. Jobs go on; a node without any leaves no group of ours behind.
+    pub fn leave(&self) {
+        for node in self.nodes.values() {
+            if let Err(error) = node.hierarchy.remove_root() {
+                tracing::info!(node = node.name, %error, "its groups stay");
+            }
+        }
+    }
+
     /// Starts to talk with an attempt's supervisor.
     fn attend(&mut self, key: Key, stream: UnixStream) {
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
@@ -182,23 +191,34 @@ impl Agent {
         let refused = match self.gate.admit(signed, now, uid_of) {
             Ok(order) => {
                 let (serial, attempt, node) = (order.serial, order.attempt, order.node.clone());
+                let launch = matches!(order.action, Action::Launch(_));
                 match self.carry_out(order) {
                     Ok(()) => return None,
-                    Err(why) => (serial, attempt, node, why),
+                    Err(why) => (serial, attempt, node, launch, why),
                 }
             }
             // What a forged order says of itself is no more than a hint to whoever reads the answer.
             Err(Refused { order, why }) => match order {
-                Some(order) => (order.serial, order.attempt, order.node, why),
+                Some(order) => {
+                    let launch = matches!(order.action, Action::Launch(_));
+                    (order.serial, order.attempt, order.node, launch, why)
+                }
                 None => {
                     let hint: Order = serde_json::from_str(&signed.body).ok()?;
-                    (hint.serial, hint.attempt, hint.node, why)
+                    (hint.serial, hint.attempt, hint.node, false, why)
                 }
             },
         };
-        let (serial, attempt, node, why) = refused;
+        let (serial, attempt, node, launch, why) = refused;
         tracing::warn!(node, %attempt, serial, %why, "order refused");
-        Some(ToServer::OrderRefused { serial, attempt, node, why: why.to_string() })
+        let order = match (&why, launch) {
+            (OrderRefusal::AlreadyLaunched(_) | OrderRefusal::Replayed(_), true) => {
+                RefusedOrder::LaunchedBefore
+            }
+            (_, true) => RefusedOrder::Launch,
+            (_, false) => RefusedOrder::Other,
+        };
+        Some(ToServer::OrderRefused { serial, attempt, node, order, why: why.to_string() })
     }
 
     fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {
@@ -366,8 +386,14 @@ impl Agent {
         follow: bool,
     ) -> Result<LogReader, String> {
         let unknown = || format!("no attempt {} is on node {}", key.attempt, key.node);
-        let held = self.held.get(key).ok_or_else(unknown)?;
         let node = self.nodes.get(&key.node).ok_or_else(unknown)?;
+        let Some(held) = self.held.get(key) else {
+            let kept = node.spool.kept_log(key.attempt).ok_or_else(unknown)?;
+            let failed = |e| AgentError::file("open", "a kept log", e);
+            let open = move || kept.try_clone().map(Some).map_err(failed);
+            let (_, ended) = tokio::sync::watch::channel(true);
+            return Ok(LogReader { stream, offset, follow, open: Box::new(open), ended });
+        };
         let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
         Ok(LogReader {
             stream,

@@ -93,7 +93,10 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
         let address = &servers[turn % servers.len()];
         let ended = tokio::select! {
             ended = serve(&mut agent, address, tls.clone(), &mut backoff) => ended,
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => {
+                agent.leave();
+                return Ok(());
+            }
         };
         match ended {
             Err(lost @ AgentError::LauncherLost) => return Err(lost),
@@ -103,7 +106,10 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
         turn += 1;
         tokio::select! {
             paused = pause(&mut agent, backoff) => paused?,
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => {
+                agent.leave();
+                return Ok(());
+            }
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }

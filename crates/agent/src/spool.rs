@@ -75,7 +75,12 @@ pub(crate) struct StatusFile {
 pub(crate) struct Spool {
     dir: OwnedFd,
     path: PathBuf,
+    /// Logs of attempts that the server has taken in: `logs` still reads them.
+    logs: OwnedFd,
 }
+
+/// The most logs that a node keeps after their attempts are forgotten; the oldest jobs' go first.
+const LOGS_MAX: usize = 1000;
 
 /// One attempt's folder.
 pub(crate) struct AttemptDir {
@@ -101,7 +106,42 @@ impl Spool {
             dir = openat(&dir, part, DIRECTORY, Mode::empty())
                 .map_err(|e| AgentError::file("open", &path, e))?;
         }
-        Ok(Spool { dir, path })
+        let logs = {
+            let above = open(&state.join("nodes").join(node), DIRECTORY, Mode::empty())
+                .map_err(|e| AgentError::file("open", &path, e))?;
+            match mkdirat(&above, "logs", Mode::from_bits_truncate(0o700)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => return Err(AgentError::file("make", path.join("../logs"), e)),
+            }
+            openat(&above, "logs", DIRECTORY, Mode::empty())
+                .map_err(|e| AgentError::file("open", path.join("../logs"), e))?
+        };
+        Ok(Spool { dir, path, logs })
+    }
+
+    /// The log of an attempt that was forgotten, if it is still kept.
+    pub fn kept_log(&self, attempt: AttemptId) -> Option<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        openat(&self.logs, attempt.to_string().as_str(), flags, Mode::empty()).ok().map(File::from)
+    }
+
+    /// Moves a log out of the folder that is being removed, and lets go of the oldest.
+    fn keep_log(&self, dir: &OwnedFd, attempt: AttemptId) -> nix::Result<()> {
+        match renameat(dir, LOG, &self.logs, attempt.to_string().as_str()) {
+            Ok(()) => {}
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let again = openat(&self.logs, ".", DIRECTORY, Mode::empty())?;
+        let mut kept = Vec::new();
+        for entry in Dir::from_fd(again)?.iter() {
+            kept.extend(entry?.file_name().to_str().ok().and_then(parse_name));
+        }
+        kept.sort_unstable();
+        for old in kept.iter().take(kept.len().saturating_sub(LOGS_MAX)) {
+            unlinkat(&self.logs, old.to_string().as_str(), UnlinkatFlags::NoRemoveDir)?;
+        }
+        Ok(())
     }
 
     /// The attempts that have a folder; what is not named like one is left alone.
@@ -157,6 +197,7 @@ impl Spool {
             Err(Errno::ENOENT) => return Ok(()),
             Err(e) => return Err(failed(e)),
         };
+        self.keep_log(&dir, attempt).map_err(failed)?;
         for file in FILES {
             match unlinkat(&dir, file, UnlinkatFlags::NoRemoveDir) {
                 Ok(()) | Err(Errno::ENOENT) => {}

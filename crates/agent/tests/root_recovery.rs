@@ -215,3 +215,20 @@ fn root_reports_come_again_until_they_are_acknowledged() {
     let end = cluster.await_end(&mut link, attempt(1, 1));
     assert!(end.exit.is_success());
 }
+
+#[test]
+fn root_an_agent_that_is_stopped_leaves_running_jobs_and_no_empty_groups() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    start_waiting(&mut cluster, &mut link);
+    drop(link);
+    assert_eq!(cluster.stop_agent(), 0);
+    assert!(is_alive(script_pid(&cluster)), "jobs go on");
+    cluster.start_agent();
+    let mut link = cluster.connect();
+    let_go(&cluster);
+    assert_eq!(cluster.await_end(&mut link, attempt(1, 1)).exit, CODE_4);
+    assert_eq!(cluster.stop_agent(), 0);
+    let roots = support::roots_of(&cluster.state());
+    assert!(roots.is_empty(), "left over: {roots:?}");
+}

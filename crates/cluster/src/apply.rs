@@ -89,6 +89,15 @@ impl State {
                 job.fixed_reason.clone_from(reason);
                 return Some(record);
             }
+            Event::Revived { job: id, at, hold } => {
+                let job = self.job_mut(*id);
+                let Phase::Ended(ended) = &job.phase else { panic!("job {id} has not ended") };
+                let end = ended.end;
+                job.phase = Phase::Waiting;
+                job.begin = Some(*at);
+                job.hold = *hold;
+                self.ended.remove(&(end, *id));
+            }
             Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
             _ => self.apply_node_or_account(event),
         }
@@ -193,14 +202,13 @@ impl State {
                 None => {
                     let mut node = Node::new(config);
                     node.admin = configured.initial;
-                    node.reason = configured.initial_reason.as_ref().map(|text| {
-                        model::node::NodeReason {
+                    node.reason =
+                        configured.initial_reason.as_ref().map(|text| model::node::NodeReason {
                             text: text.clone(),
                             by: "root".into(),
                             uid: 0,
                             at,
-                        }
-                    });
+                        });
                     node
                 }
             };
@@ -228,9 +236,8 @@ impl State {
             tasks: s.tasks.clone(),
         };
         self.runs.insert(s.run, run);
-        let pending = s.tasks.clone().map(|indices| {
-            Box::new(PendingTasks { indices, throttle: s.throttle })
-        });
+        let pending =
+            s.tasks.clone().map(|indices| Box::new(PendingTasks { indices, throttle: s.throttle }));
         let job = Job {
             id: s.job,
             run: s.run,
@@ -325,7 +332,10 @@ impl State {
     pub(crate) fn occupy(&mut self, id: JobId, allocation: &Allocation, nodes: &[String]) {
         let job = &self.jobs[&id];
         let uid = job.spec.owner.uid;
-        let exclusive = job.spec.request().sharing == Sharing::Node;
+        let partition = self.partition(&allocation.partition).cloned();
+        let exclusive = crate::view::is_exclusive(job, partition.as_deref());
+        let alone = job.spec.request().sharing == Sharing::User
+            || partition.is_some_and(|p| p.exclusive_user);
         let attempt = AttemptId { job: id, number: job.attempts };
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
@@ -346,6 +356,9 @@ impl State {
             used.gres.extend(share.gres.iter().cloned());
             used.exclusive |= exclusive;
             used.jobs += 1;
+            if alone {
+                used.user_exclusive.push((id, uid));
+            }
             if let Err(at) = used.users.binary_search(&uid) {
                 used.users.insert(at, uid);
             }

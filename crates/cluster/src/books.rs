@@ -201,9 +201,9 @@ fn shown_memory(state: &State, job: &Job) -> String {
         Memory::PerCpu(each) | Memory::PerGpu(each) => per(*each),
         Memory::WholeNode => "0".into(),
         Memory::Default => match default_memory(state, job) {
-            Some(DefaultMemory::PerCpu(b) | DefaultMemory::PerNode(b) | DefaultMemory::PerGpu(b)) => {
-                per(b)
-            }
+            Some(
+                DefaultMemory::PerCpu(b) | DefaultMemory::PerNode(b) | DefaultMemory::PerGpu(b),
+            ) => per(b),
             None => "0".into(),
         },
     }

@@ -25,33 +25,82 @@ pub struct Context {
 
 #[derive(Debug, Clone)]
 pub enum Command {
-    StartTerm { term: u64 },
+    StartTerm {
+        term: u64,
+    },
     Configure(Box<ClusterConfig>),
     Submit(Box<Submit>),
     Start(Box<Start>),
     Cancel(Box<CancelJobs>),
-    ChangeJob { job: JobRef, change: JobChange },
-    Relinquish { job: JobId, exit: ExitStatus },
+    ChangeJob {
+        job: JobRef,
+        change: JobChange,
+    },
+    Relinquish {
+        job: JobId,
+        exit: ExitStatus,
+    },
     /// The client that held the allocation is gone.
-    HolderLost { job: JobId },
-    CreateStep { job: JobId, ask: Box<StepAsk> },
-    Report { node: String, attempt: AttemptId, at: Timestamp, what: PartReport },
-    NodeHello { node: String, facts: Box<NodeFacts>, held: Vec<(AttemptId, bool)> },
-    NodeLost { node: String },
-    ChangeNode { nodes: Vec<String>, change: NodeChange },
-    ChangePartition { name: String, change: PartitionChange },
+    HolderLost {
+        job: JobId,
+    },
+    CreateStep {
+        job: JobId,
+        ask: Box<StepAsk>,
+    },
+    Report {
+        node: String,
+        attempt: AttemptId,
+        at: Timestamp,
+        what: PartReport,
+    },
+    NodeHello {
+        node: String,
+        facts: Box<NodeFacts>,
+        held: Vec<(AttemptId, bool)>,
+    },
+    NodeLost {
+        node: String,
+    },
+    ChangeNode {
+        nodes: Vec<String>,
+        change: NodeChange,
+    },
+    ChangePartition {
+        name: String,
+        change: PartitionChange,
+    },
     SetAccount(Account),
-    RemoveAccount { name: String },
+    RemoveAccount {
+        name: String,
+    },
     SetAssociation(Box<Association>),
-    RemoveAssociation { account: String, user: Option<String> },
+    RemoveAssociation {
+        account: String,
+        user: Option<String>,
+    },
     SetQos(Box<Qos>),
-    RemoveQos { name: String },
-    SetRole { name: String, role: Role },
-    IssueToken { hash: String, nodes: Vec<String>, expires: Timestamp },
-    UseToken { hash: String, fingerprint: String },
+    RemoveQos {
+        name: String,
+    },
+    SetRole {
+        name: String,
+        role: Role,
+    },
+    IssueToken {
+        hash: String,
+        nodes: Vec<String>,
+        expires: Timestamp,
+    },
+    UseToken {
+        hash: String,
+        fingerprint: String,
+    },
     SetUserToken(Box<UserToken>),
     /// Time has passed: silent nodes, deadlines, patience, old records.
-    Tick { booked: bool },
+    Tick {
+        booked: bool,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -91,10 +140,27 @@ pub struct StepAsk {
 /// What an agent says of its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartReport {
-    LaunchFailed { what: String },
-    StepEnded { step: StepId, exit: ExitStatus, usage: Usage, oom: bool },
-    ScriptEnded { exit: ExitStatus, oom: bool, timed_out: bool },
-    Ended { exit: ExitStatus, usage: Usage, oom: bool, timed_out: bool, lost: bool },
+    LaunchFailed {
+        what: String,
+    },
+    StepEnded {
+        step: StepId,
+        exit: ExitStatus,
+        usage: Usage,
+        oom: bool,
+    },
+    ScriptEnded {
+        exit: ExitStatus,
+        oom: bool,
+        timed_out: bool,
+    },
+    Ended {
+        exit: ExitStatus,
+        usage: Usage,
+        oom: bool,
+        timed_out: bool,
+        lost: bool,
+    },
     /// The order came too late or twice: the node has nothing of the attempt.
     Missing,
 }
@@ -109,11 +175,17 @@ pub struct Decision {
 pub enum Reply {
     #[default]
     Done,
-    Submitted { job: JobId, run: RunId },
+    Submitted {
+        job: JobId,
+        run: RunId,
+    },
     /// Per job named: what became of it.
     PerJob(Vec<(String, Result<(), Refusal>)>),
     /// Signals to pass on, which leave no trace in the state; and what was refused.
-    Signals { signals: Vec<SignalJob>, results: Vec<(String, Result<(), Refusal>)> },
+    Signals {
+        signals: Vec<SignalJob>,
+        results: Vec<(String, Result<(), Refusal>)>,
+    },
     Step(StepPlaced),
     TokenNodes(Vec<String>),
 }

@@ -20,9 +20,11 @@ pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
 /// Whether task `index` of the array record may start as far as `aftercorr` is concerned.
 pub fn task_ready(state: &State, job: &Job, index: u32) -> bool {
     let Some(dependency) = &job.spec.dependency else { return true };
-    dependency.terms.iter().filter(|t| t.kind == DependencyKind::AfterCorr).all(|term| {
-        corresponding(state, term, index) == DependencyState::Fulfilled
-    })
+    dependency
+        .terms
+        .iter()
+        .filter(|t| t.kind == DependencyKind::AfterCorr)
+        .all(|term| corresponding(state, term, index) == DependencyState::Fulfilled)
 }
 
 /// squeue's `%E`: the terms not yet met.

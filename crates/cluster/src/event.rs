@@ -19,20 +19,52 @@ use std::sync::Arc;
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// A server took over: every node is silent until it says hello again.
-    TermStarted { term: u64, at: Timestamp },
-    Configured { config: Box<ClusterConfig>, at: Timestamp },
+    TermStarted {
+        term: u64,
+        at: Timestamp,
+    },
+    Configured {
+        config: Box<ClusterConfig>,
+        at: Timestamp,
+    },
     Submitted(Box<Submitted>),
-    Held { job: JobId, by: Hold },
-    Released { job: JobId },
-    Changed { job: JobId, fields: Vec<JobField>, at: Timestamp },
+    Held {
+        job: JobId,
+        by: Hold,
+    },
+    Released {
+        job: JobId,
+    },
+    Changed {
+        job: JobId,
+        fields: Vec<JobField>,
+        at: Timestamp,
+    },
     /// A pending task of an array gets a record and an id of its own.
-    TaskSplit { array: JobId, index: u32, job: JobId },
+    TaskSplit {
+        array: JobId,
+        index: u32,
+        job: JobId,
+    },
     /// Pending tasks that will never run; the array's record goes with the last.
-    TasksCancelled { array: JobId, indices: IndexSet, ended: Box<Ended> },
+    TasksCancelled {
+        array: JobId,
+        indices: IndexSet,
+        ended: Box<Ended>,
+    },
     Started(Box<Started>),
-    Suspended { job: JobId, at: Timestamp },
-    Resumed { job: JobId, at: Timestamp },
-    StepStarted { job: JobId, step: Box<Step> },
+    Suspended {
+        job: JobId,
+        at: Timestamp,
+    },
+    Resumed {
+        job: JobId,
+        at: Timestamp,
+    },
+    StepStarted {
+        job: JobId,
+        step: Box<Step>,
+    },
     /// One node has reported a step's end; with `end` it was the last.
     StepPartEnded {
         job: JobId,
@@ -44,33 +76,107 @@ pub enum Event {
         end: Option<StepEnd>,
     },
     /// The attempt is to end; its nodes are told.
-    Ending { job: JobId, ending: Box<Ending>, exit: ExitStatus },
+    Ending {
+        job: JobId,
+        ending: Box<Ending>,
+        exit: ExitStatus,
+    },
     /// Nothing of the attempt is left on this node.
-    PartEnded { attempt: AttemptId, node: String, exit: ExitStatus, usage: Usage, at: Timestamp },
+    PartEnded {
+        attempt: AttemptId,
+        node: String,
+        exit: ExitStatus,
+        usage: Usage,
+        at: Timestamp,
+    },
     /// The node does not answer and its part of the attempt was given up.
-    PartGivenUp { attempt: AttemptId, node: String },
-    Ended { job: JobId, ended: Box<Ended> },
+    PartGivenUp {
+        attempt: AttemptId,
+        node: String,
+    },
+    Ended {
+        job: JobId,
+        ended: Box<Ended>,
+    },
     /// The attempt is over and the job waits again.
-    Requeued { job: JobId, ended: Box<Ended>, begin: Timestamp, hold: Option<Hold>, reason: Option<Reason> },
+    Requeued {
+        job: JobId,
+        ended: Box<Ended>,
+        begin: Timestamp,
+        hold: Option<Hold>,
+        reason: Option<Reason>,
+    },
+    /// An ended job is to run again.
+    Revived {
+        job: JobId,
+        at: Timestamp,
+        hold: Option<Hold>,
+    },
     /// Ended records that are old enough; the books have them.
-    Purged { jobs: Vec<JobId> },
-    NodeUp { node: String, facts: Box<NodeFacts>, stale: Vec<AttemptId>, at: Timestamp },
-    NodeSilent { node: String, at: Timestamp },
-    NodeDown { node: String, reason: NodeReason, at: Timestamp },
-    StaleGone { node: String, attempt: AttemptId },
-    NodeAdmin { node: String, admin: Option<AdminState>, reason: Option<NodeReason> },
-    NodeSet { node: String, weight: Option<u32>, features: Option<Vec<String>> },
-    PartitionSet { partition: String, change: PartitionChange },
+    Purged {
+        jobs: Vec<JobId>,
+    },
+    NodeUp {
+        node: String,
+        facts: Box<NodeFacts>,
+        stale: Vec<AttemptId>,
+        at: Timestamp,
+    },
+    NodeSilent {
+        node: String,
+        at: Timestamp,
+    },
+    NodeDown {
+        node: String,
+        reason: NodeReason,
+        at: Timestamp,
+    },
+    StaleGone {
+        node: String,
+        attempt: AttemptId,
+    },
+    NodeAdmin {
+        node: String,
+        admin: Option<AdminState>,
+        reason: Option<NodeReason>,
+    },
+    NodeSet {
+        node: String,
+        weight: Option<u32>,
+        features: Option<Vec<String>>,
+    },
+    PartitionSet {
+        partition: String,
+        change: PartitionChange,
+    },
     AccountSet(Account),
-    AccountRemoved { name: String },
+    AccountRemoved {
+        name: String,
+    },
     AssociationSet(Box<Association>),
-    AssociationRemoved { account: String, user: Option<String> },
+    AssociationRemoved {
+        account: String,
+        user: Option<String>,
+    },
     QosSet(Box<Qos>),
-    QosRemoved { name: String },
-    RoleSet { name: String, role: Role },
-    TokenIssued { hash: String, nodes: Vec<String>, expires: Timestamp },
+    QosRemoved {
+        name: String,
+    },
+    RoleSet {
+        name: String,
+        role: Role,
+    },
+    TokenIssued {
+        hash: String,
+        nodes: Vec<String>,
+        expires: Timestamp,
+    },
     /// The token is spent; this certificate speaks for its nodes from now on.
-    TokenUsed { hash: String, nodes: Vec<String>, fingerprint: String },
+    TokenUsed {
+        hash: String,
+        nodes: Vec<String>,
+        fingerprint: String,
+    },
     UserTokenSet(Box<UserToken>),
 }
 

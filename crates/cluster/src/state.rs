@@ -64,7 +64,7 @@ impl Default for State {
             jobs: BTreeMap::new(),
             runs: BTreeMap::new(),
             arrays: BTreeMap::new(),
-            accounts: BTreeMap::new(),
+            accounts: [("root".to_string(), root_account())].into(),
             associations: Vec::new(),
             qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
             roles: BTreeMap::new(),
@@ -77,6 +77,16 @@ impl Default for State {
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
         }
+    }
+}
+
+/// The root of the tree of accounts, which is always there.
+fn root_account() -> Account {
+    Account {
+        name: "root".into(),
+        description: "default root account".into(),
+        organization: "root".into(),
+        parent: None,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::job::Job;
 use crate::state::State;
 use model::dependency::DependencyState;
 use model::id::JobId;
+use model::partition::{OverSubscribe, Partition};
 use model::request::Sharing;
 use model::time::Timestamp;
 use sched::view::{
@@ -59,6 +60,12 @@ pub fn resources(state: &State) -> View {
     }
 }
 
+/// Whether the job has its nodes to itself: it asked for that, or its partition gives nothing less.
+pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
+    job.spec.request().sharing == Sharing::Node
+        || partition.is_some_and(|p| p.over_subscribe == OverSubscribe::Exclusive)
+}
+
 fn running(state: &State, id: JobId, index: &BTreeMap<&str, u32>) -> Running {
     let job = &state.jobs[&id];
     let attempt = job.attempt().expect("an active job has an attempt");
@@ -78,7 +85,7 @@ fn running(state: &State, id: JobId, index: &BTreeMap<&str, u32>) -> Running {
             .filter_map(|s| Some((*index.get(s.node.as_str())?, s.clone())))
             .collect(),
         end: attempt.end_limit,
-        exclusive: job.spec.request().sharing == Sharing::Node,
+        exclusive: is_exclusive(job, state.partition(partition).map(|p| &**p)),
     }
 }
 

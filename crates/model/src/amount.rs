@@ -80,9 +80,9 @@ impl Bytes {
 
     /// dstack's form: `16GB`, `512MB`, `1.5GB`.
     pub fn format_dstack(self) -> String {
-        if self.0 % GIB == 0 {
+        if self.0.is_multiple_of(GIB) {
             format!("{}GB", self.0 / GIB)
-        } else if self.0 % MIB == 0 && self.0 < GIB {
+        } else if self.0.is_multiple_of(MIB) && self.0 < GIB {
             format!("{}MB", self.0 / MIB)
         } else {
             format!("{}GB", self.0 as f64 / GIB as f64)
@@ -93,7 +93,7 @@ impl Bytes {
 impl fmt::Display for Bytes {
     /// Slurm's exact form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 % KIB == 0 {
+        if self.0.is_multiple_of(KIB) {
             f.write_str(&format_exact(self.0 / KIB, Unit::Kibi))
         } else {
             write!(f, "{}B", self.0)

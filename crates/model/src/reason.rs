@@ -142,6 +142,8 @@ pub enum Refusal {
     NoCapacityNow,
     #[error("the server's disk is full: {0}")]
     DiskFull(String),
+    #[error("the server's user may not read {0}")]
+    ConfigurationUnreadable(String),
     #[error("{what} {name} does not exist")]
     UnknownThing { what: String, name: String },
     #[error("{what} {name} exists already")]

@@ -1,8 +1,8 @@
 //! The books' entry for a job's attempt: what `sacct` shows of it, after and while it lives.
 
-use crate::reason::Reason;
-use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::change::JobRef;
+use crate::id::{BlobRef, JobId, RunId, StepId};
+use crate::reason::Reason;
 use crate::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
 use crate::time::{TimeLimit, Timestamp};
 use crate::tres::Tres;

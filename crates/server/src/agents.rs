@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, Join, Joined, NodePolicy, ToAgent, ToServer, Welcome};
+use wire::link::{self, Hello, Join, Joined, NodePolicy, RefusedOrder, ToAgent, ToServer, Welcome};
 use wire::order::SignedOrder;
 use wire::report::{Report, ReportEvent};
 use wire::stream::{STREAMS_MAX, Window};
@@ -61,14 +61,21 @@ struct Stream {
 }
 
 impl Agents {
-    /// Sends an order if the node's agent is there.
-    pub fn order(&self, node: &str, order: SignedOrder) {
-        let link = self.links.lock().expect("no panic with the links held").get(node).cloned();
-        let Some(link) = link else { return };
+    /// Sends an order if the node's agent is there; says on which link it went.
+    pub fn order(&self, node: &str, order: SignedOrder) -> Option<u64> {
+        let link = self.links.lock().expect("no panic with the links held").get(node).cloned()?;
         if link.outbox.try_send(ToAgent::Order(order)).is_err() {
             tracing::error!("the agent of {node} does not take its orders; it is cut off");
             self.links.lock().expect("no panic with the links held").remove(node);
+            return None;
         }
+        Some(link.number)
+    }
+
+    /// The number of the link that the node has now.
+    pub fn link_of(&self, node: &str) -> Option<u64> {
+        let links = self.links.lock().expect("no panic with the links held");
+        links.get(node).map(|link| link.number)
     }
 
     pub fn is_connected(&self, node: &str) -> bool {
@@ -101,7 +108,10 @@ impl Agents {
             return None;
         }
         let outbox = link.outbox.clone();
-        streams.insert(stream, Stream { link: link.number, chunks, window: Window::default(), outbox });
+        streams.insert(
+            stream,
+            Stream { link: link.number, chunks, window: Window::default(), outbox },
+        );
         drop(streams);
         let order = ToAgent::ReadLog { stream, node: node.into(), attempt, offset, follow };
         link.outbox.try_send(order).ok()?;
@@ -140,7 +150,10 @@ impl Agents {
     }
 
     fn drop_link(&self, number: u64, nodes: &[String]) -> Vec<String> {
-        self.streams.lock().expect("no panic with the streams held").retain(|_, s| s.link != number);
+        self.streams
+            .lock()
+            .expect("no panic with the streams held")
+            .retain(|_, s| s.link != number);
         let mut links = self.links.lock().expect("no panic with the links held");
         let mut lost = Vec::new();
         for node in nodes {
@@ -342,7 +355,8 @@ async fn receive(
             match frame.channel {
                 link::CHANNEL_STREAM => shared.agents.stream_data(&frame.payload).await,
                 _ => {
-                    let message = frame::decode_message(&frame.payload).map_err(io::Error::other)?;
+                    let message =
+                        frame::decode_message(&frame.payload).map_err(io::Error::other)?;
                     message_from(shared, message, nodes, outbox);
                 }
             }
@@ -369,11 +383,12 @@ fn message_from(
             let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
             facts.extend(beats.into_iter().filter(|(name, _)| nodes.contains(name)));
         }
-        ToServer::OrderRefused { attempt, node, why, .. } if nodes.contains(&node) => {
+        ToServer::OrderRefused { attempt, node, order, why, .. } if nodes.contains(&node) => {
             tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
-            let what = match why.contains("taken") {
-                true => PartReport::Missing,
-                false => PartReport::LaunchFailed { what: why },
+            let what = match order {
+                RefusedOrder::LaunchedBefore => PartReport::Missing,
+                RefusedOrder::Launch => PartReport::LaunchFailed { what: why },
+                RefusedOrder::Other => return,
             };
             let held = shared.read().nodes.get(&node).is_some_and(|n| n.holders.contains(&attempt));
             if held {
@@ -441,7 +456,8 @@ async fn deliver(
     let mut bytes = Vec::new();
     while let Some(first) = inbox.recv().await {
         bytes.clear();
-        frame::encode_message(link::CHANNEL_CONTROL, &first, &mut bytes).map_err(io::Error::other)?;
+        frame::encode_message(link::CHANNEL_CONTROL, &first, &mut bytes)
+            .map_err(io::Error::other)?;
         while bytes.len() < 256 << 10
             && let Ok(more) = inbox.try_recv()
         {

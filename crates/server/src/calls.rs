@@ -18,6 +18,7 @@ use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{JobState, LaunchKind, Outcome};
 use model::time::Timestamp;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::{
@@ -68,7 +69,7 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         Call::UpdatePartition { name, change } => {
             done(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
         }
-        Call::Reconfigure => reconfigure(shared, by).await,
+        Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => Ok(Answer::History(history(shared, &filter)?)),
         Call::Script { job } => script(shared, &by, job),
         Call::CreateStep(create) => create_step(shared, by, *create).await,
@@ -176,15 +177,13 @@ fn probe(
     state.check_submit(&submit, &context)?;
     let partitions = cluster::view::partition_indices(&state, &submit.spec.request().partitions)
         .unwrap_or_default();
-    let view = state.probe(&submit.spec, &partitions, &context);
+    let mut view = state.probe(&submit.spec, &partitions, &context);
+    // Everybody before it gets a reservation, so that it gets one too.
+    view.policy.reservations = view.queue.len() as u32;
     Ok((submit, view, partitions, context))
 }
 
-fn test_submit(
-    shared: &Shared,
-    by: Principal,
-    submission: Submission,
-) -> Result<Answer, Refusal> {
+fn test_submit(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
     let (submit, view, partitions, context) = probe(shared, &by, submission)?;
     let id = JobId(shared.read().next_job);
     let plan = sched::plan(&view, context.now, &mut sched::Memo::default());
@@ -261,11 +260,7 @@ async fn await_start(
     }
 }
 
-async fn await_end(
-    shared: &Arc<Shared>,
-    job: JobId,
-    timeout_ms: u64,
-) -> Result<Answer, Refusal> {
+async fn await_end(shared: &Arc<Shared>, job: JobId, timeout_ms: u64) -> Result<Answer, Refusal> {
     let mut changes = shared.changes.subscribe();
     let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
     loop {
@@ -318,17 +313,31 @@ async fn cancel_jobs(
     }
 }
 
-async fn reconfigure(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> {
+async fn reconfigure(
+    shared: &Arc<Shared>,
+    by: Principal,
+    files: Option<BTreeMap<String, String>>,
+) -> Result<Answer, Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
     let (dir, machine) = (shared.setup.config_dir.as_deref(), shared.setup.machine.as_ref());
-    let config = configure::load(dir, machine).map_err(|e| Refusal::Other(e.to_string()))?;
+    let config = match (dir, files) {
+        (Some(dir), Some(files)) => configure::load_given(dir, files, machine),
+        (Some(dir), None) if !configure::may_read(dir) => {
+            return Err(Refusal::ConfigurationUnreadable(dir.display().to_string()));
+        }
+        (dir, _) => configure::load(dir, machine),
+    };
+    let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
     shared.agents.tell_policies(&agents::policies(shared));
     Ok(Answer::Done)
 }
 
 /// Living records from the state, ended ones from the books: each attempt once.
-fn history(shared: &Shared, filter: &HistoryFilter) -> Result<Vec<model::record::JobRecord>, Refusal> {
+fn history(
+    shared: &Shared,
+    filter: &HistoryFilter,
+) -> Result<Vec<model::record::JobRecord>, Refusal> {
     let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
     let wanted = HistoryFilter { limit: Some(limit), ..filter.clone() };
     let mut records = {

@@ -4,9 +4,11 @@ use crate::error::ServerError;
 use cluster::{ClusterConfig, Parameters};
 use model::limits::Policy;
 use model::node::NodeConfig;
-use model::partition::Partition;
-use slurm::conf::choices::{AccountingEnforce, Choice, EnforcePartLimits, SchedulerType};
-use slurm::conf::{Conf, RealFiles, load_dir};
+use model::partition::{DefaultMemory, Partition};
+use slurm::conf::choices::{
+    AccountingEnforce, Choice, EnforcePartLimits, SchedulerType, SelectParameter,
+};
+use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -23,7 +25,7 @@ pub struct Machine {
 /// The configuration of `dir`, or of the machine alone without one.
 pub fn load(dir: Option<&Path>, machine: Option<&Machine>) -> Result<ClusterConfig, ServerError> {
     let mut config = match (dir, machine) {
-        (Some(dir), _) => load_files(dir)?,
+        (Some(dir), _) => load_files(&RealFiles, dir)?,
         (None, Some(machine)) => return Ok(for_machine(machine.node.clone())),
         (None, None) => {
             let text = "a server of several machines needs --config with a slurm.conf";
@@ -34,19 +36,40 @@ pub fn load(dir: Option<&Path>, machine: Option<&Machine>) -> Result<ClusterConf
     Ok(config)
 }
 
+/// The configuration of `dir` by the text of its files, which somebody else read.
+pub fn load_given(
+    dir: &Path,
+    given: BTreeMap<String, String>,
+    machine: Option<&Machine>,
+) -> Result<ClusterConfig, ServerError> {
+    let add = |files: MemoryFiles, (name, text)| files.with(dir.join::<String>(name), text);
+    let files = given.into_iter().fold(MemoryFiles::default(), add);
+    let mut config = load_files(&files, dir)?;
+    mark_declared(&mut config, machine);
+    Ok(config)
+}
+
+/// Whether this process may read the configuration again.
+pub fn may_read(dir: &Path) -> bool {
+    let denied = std::io::ErrorKind::PermissionDenied;
+    !std::fs::read(dir.join("slurm.conf")).is_err_and(|e| e.kind() == denied)
+}
+
 /// Several nodes on one host, or more than the host has: the counts are declared, not measured.
 fn mark_declared(config: &mut ClusterConfig, machine: Option<&Machine>) {
-    let overrides = config.shown.get("SlurmdParameters").is_some_and(|v| v.contains("config_overrides"));
+    let overrides =
+        config.shown.get("SlurmdParameters").is_some_and(|v| v.contains("config_overrides"));
     let several = machine.is_some() && config.nodes.len() > 1;
     for node in &mut config.nodes {
-        let larger = machine.is_some_and(|m| node.cpus > m.node.cpus || node.memory > m.node.memory);
+        let larger =
+            machine.is_some_and(|m| node.cpus > m.node.cpus || node.memory > m.node.memory);
         node.declared = overrides || several || larger;
     }
 }
 
 /// Reads a folder with `slurm.conf`. Notices go to the log; errors come back, a line each.
-fn load_files(dir: &Path) -> Result<ClusterConfig, ServerError> {
-    let conf = load_dir(&RealFiles, dir).map_err(|errors| {
+fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerError> {
+    let conf = load_dir(files, dir).map_err(|errors| {
         let lines: Vec<String> = errors.iter().map(|e| e.to_string()).collect();
         ServerError::Configuration(lines.join("\n"))
     })?;
@@ -72,8 +95,8 @@ fn for_machine(node: NodeConfig) -> ClusterConfig {
     ClusterConfig {
         nodes: vec![node],
         partitions: vec![partition],
+        shown: shown(&parameters, &[]),
         parameters,
-        shown: BTreeMap::new(),
         ..ClusterConfig::default()
     }
 }
@@ -99,10 +122,10 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         let text = "slurm.conf: no NodeName line: a cluster needs at least one node";
         return Err(ServerError::Configuration(text.into()));
     }
-    let partitions: Vec<Partition> =
-        slurm.partitions.iter().map(|p| p.partition.clone()).collect();
+    let partitions: Vec<Partition> = slurm.partitions.iter().map(|p| p.partition.clone()).collect();
     let parameters = parameters(conf, &nodes);
-    let shown = slurm.raw.iter().map(|(key, value)| (key.clone(), value.text.clone())).collect();
+    let mut shown = shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
+    shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), shown_value(key, &value.text))));
     Ok(ClusterConfig {
         name: match slurm.cluster_name.as_str() {
             "" => "sluice".into(),
@@ -121,8 +144,9 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
     let globals = &conf.slurm.globals;
     // Each of the later ones implies those before it.
     let said = |what| globals.accounting.enforce.contains(&what);
-    let enforce_limits =
-        said(AccountingEnforce::Limits) || said(AccountingEnforce::Safe) || said(AccountingEnforce::All);
+    let enforce_limits = said(AccountingEnforce::Limits)
+        || said(AccountingEnforce::Safe)
+        || said(AccountingEnforce::All);
     let enforce_qos = said(AccountingEnforce::Qos) || said(AccountingEnforce::All);
     let enforce_associations = said(AccountingEnforce::Associations)
         || said(AccountingEnforce::WcKeys)
@@ -153,6 +177,53 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(0),
         job_file_append: globals.launch.job_file_append,
         gres_types,
+    }
+}
+
+/// `scontrol show config`: what holds, said in the file or not.
+fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String, String> {
+    let seconds = |s: u32| format!("{s} sec");
+    let yes = |b: bool| if b { "1" } else { "0" }.to_string();
+    let select: Vec<&str> = select.iter().map(|p| p.word()).collect();
+    let select = if select.is_empty() { "CR_CORE_MEMORY".into() } else { select.join(",") };
+    let memory = match parameters.default_memory {
+        Some(DefaultMemory::PerCpu(each)) => ("DefMemPerCPU", each.mib().to_string()),
+        Some(DefaultMemory::PerNode(each)) => ("DefMemPerNode", each.mib().to_string()),
+        Some(DefaultMemory::PerGpu(each)) => ("DefMemPerGPU", each.mib().to_string()),
+        None => ("DefMemPerNode", "UNLIMITED".into()),
+    };
+    let scheduler = if parameters.backfill { "sched/backfill" } else { "sched/builtin" };
+    let rows = [
+        ("SlurmdTimeout", seconds(parameters.slurmd_timeout_s)),
+        ("KillWait", seconds(parameters.kill_wait_s)),
+        ("MinJobAge", seconds(parameters.min_job_age_s)),
+        ("MaxJobCount", parameters.max_job_count.to_string()),
+        ("MaxArraySize", parameters.max_array_size.to_string()),
+        ("FirstJobId", parameters.first_job_id.to_string()),
+        ("MaxJobId", parameters.max_job_id.to_string()),
+        ("JobRequeue", yes(parameters.job_requeue)),
+        ("JobFileAppend", yes(parameters.job_file_append)),
+        ("ReturnToService", parameters.return_to_service.to_string()),
+        ("SchedulerType", scheduler.into()),
+        ("SelectType", "select/cons_tres".into()),
+        ("SelectTypeParameters", select),
+        ("PriorityType", "priority/basic".into()),
+        ("ProctrackType", "proctrack/cgroup".into()),
+        ("TaskPlugin", "task/cgroup".into()),
+        ("AccountingStorageType", "accounting_storage/sluice".into()),
+        ("AuthType", "auth/sluice".into()),
+        ("GresTypes", parameters.gres_types.join(",")),
+        memory,
+    ];
+    rows.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}
+
+/// Seconds are shown with their unit, as Slurm shows them.
+fn shown_value(key: &str, text: &str) -> String {
+    let seconds = ["SlurmdTimeout", "SlurmctldTimeout", "KillWait", "MinJobAge", "MessageTimeout"];
+    match seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
+        true => format!("{text} sec"),
+        false => text.to_string(),
     }
 }
 

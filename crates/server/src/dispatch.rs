@@ -10,13 +10,22 @@ use cluster::{Command, Event, Job};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::Outcome;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 use wire::order::{Action, EndOrder, Order, SignalOrder};
+
+/// How long the dispatcher sleeps with nothing to do, and with something to say again.
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(5);
 
 /// How long an order may be taken after it was signed.
 const ORDER_LIFE_S: i64 = 120;
 
-/// Work for the dispatcher. Its queue is bounded by the writer: one entry a commit.
+/// Commits that may wait for their orders to be written; the writer waits beyond it.
+const QUEUE: usize = 1024;
+
+/// Work for the dispatcher.
 enum Effects {
     Committed { events: Vec<Event>, signals: Vec<SignalJob> },
     Reconcile { node: String, held: Vec<(AttemptId, bool)> },
@@ -24,19 +33,31 @@ enum Effects {
 
 #[derive(Clone)]
 pub struct Dispatch {
-    sender: Sender<Effects>,
+    sender: SyncSender<Effects>,
 }
 
 pub struct DispatchThread {
     receiver: Receiver<Effects>,
     serial: u64,
     term: u64,
+    /// Per node, the link and the attempts whose launch went out on it: a hello that was said
+    /// before them does not mean that they are missing.
+    launched: HashMap<String, (u64, HashSet<AttemptId>)>,
+    /// Commands for a writer that had no room: the writer may be waiting for this very thread.
+    unsaid: VecDeque<Command>,
 }
 
 impl Dispatch {
     pub fn new(term: u64) -> (Self, DispatchThread) {
-        let (sender, receiver) = channel();
-        (Self { sender }, DispatchThread { receiver, serial: 0, term })
+        let (sender, receiver) = sync_channel(QUEUE);
+        let thread = DispatchThread {
+            receiver,
+            serial: 0,
+            term,
+            launched: HashMap::new(),
+            unsaid: VecDeque::new(),
+        };
+        (Self { sender }, thread)
     }
 
     pub fn take(&self, events: Vec<Event>, signals: Vec<SignalJob>) {
@@ -53,7 +74,17 @@ impl Dispatch {
 
 impl DispatchThread {
     pub fn run(mut self, shared: &Shared) {
-        while let Ok(effects) = self.receiver.recv() {
+        loop {
+            let patience = if self.unsaid.is_empty() { LONG } else { SHORT };
+            let effects = match self.receiver.recv_timeout(patience) {
+                Ok(effects) => effects,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.say_unsaid(shared);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            self.say_unsaid(shared);
             match effects {
                 Effects::Committed { events, signals } => {
                     for event in &events {
@@ -64,6 +95,20 @@ impl DispatchThread {
                     }
                 }
                 Effects::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+            }
+        }
+    }
+
+    fn tell(&mut self, shared: &Shared, command: Command) {
+        self.unsaid.push_back(command);
+        self.say_unsaid(shared);
+    }
+
+    fn say_unsaid(&mut self, shared: &Shared) {
+        while let Some(command) = self.unsaid.pop_front() {
+            if let Err(back) = shared.writer.try_tell(command) {
+                self.unsaid.push_front(back);
+                return;
             }
         }
     }
@@ -91,6 +136,7 @@ impl DispatchThread {
             Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
                 self.send(shared, node, *attempt, 0, Action::Forget);
             }
+            Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
             Event::NodeUp { node, stale, .. } => {
                 for attempt in stale {
                     self.kill_stale(shared, node, *attempt);
@@ -123,13 +169,17 @@ impl DispatchThread {
         for (attempt, ending) in &ours {
             let there = held.iter().any(|(a, _)| a == attempt);
             match (there, ending) {
+                (false, _) if self.went_out(shared, node, *attempt) => {}
                 (false, None) => self.launch(shared, *attempt, node),
-                (false, Some(_)) => shared.writer.tell(Command::Report {
-                    node: node.to_string(),
-                    attempt: *attempt,
-                    at: crate::clock::now(),
-                    what: PartReport::Missing,
-                }),
+                (false, Some(_)) => {
+                    let missing = Command::Report {
+                        node: node.to_string(),
+                        attempt: *attempt,
+                        at: crate::clock::now(),
+                        what: PartReport::Missing,
+                    };
+                    self.tell(shared, missing);
+                }
                 (true, Some(ending)) => {
                     let order = {
                         let state = shared.read();
@@ -151,6 +201,13 @@ impl DispatchThread {
         }
     }
 
+    /// Whether the attempt's launch was sent on the link that the node has now.
+    fn went_out(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
+        let now = shared.agents.link_of(node);
+        let sent = self.launched.get(node);
+        sent.is_some_and(|(link, attempts)| Some(*link) == now && attempts.contains(&attempt))
+    }
+
     fn kill_stale(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
         let order = EndOrder { step: None, grace_s: 0, notice: None, exit: None };
         self.send(shared, node, attempt, 0, Action::End(order));
@@ -166,12 +223,13 @@ impl DispatchThread {
             Ok(None) => {}
             Err(error) => {
                 tracing::error!("attempt {attempt} cannot be launched on {node}: {error}");
-                shared.writer.tell(Command::Report {
+                let failed = Command::Report {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
                     what: PartReport::LaunchFailed { what: error.to_string() },
-                });
+                };
+                self.tell(shared, failed);
             }
         }
     }
@@ -210,14 +268,7 @@ impl DispatchThread {
         }
     }
 
-    fn send(
-        &mut self,
-        shared: &Shared,
-        node: &str,
-        attempt: AttemptId,
-        uid: u32,
-        action: Action,
-    ) {
+    fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
         self.serial += 1;
         let now = crate::clock::now();
         let order = Order {
@@ -230,9 +281,22 @@ impl DispatchThread {
             expires: model::time::Timestamp(now.0 + ORDER_LIFE_S * 1000),
             action,
         };
-        match shared.identity.sign(&order) {
-            Ok(signed) => shared.agents.order(node, signed),
-            Err(error) => tracing::error!("an order for {node} cannot be signed: {error}"),
+        let is_launch = matches!(order.action, Action::Launch(_));
+        let signed = match shared.identity.sign(&order) {
+            Ok(signed) => signed,
+            Err(error) => return tracing::error!("an order for {node} cannot be signed: {error}"),
+        };
+        let Some(link) = shared.agents.order(node, signed) else { return };
+        if is_launch {
+            let sent = self.launched.entry(node.to_string()).or_default();
+            if sent.0 != link {
+                *sent = (link, HashSet::new());
+            }
+            sent.1.insert(attempt);
+        } else if matches!(order.action, Action::Forget)
+            && let Some(sent) = self.launched.get_mut(node)
+        {
+            sent.1.remove(&attempt);
         }
     }
 }

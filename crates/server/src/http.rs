@@ -62,12 +62,18 @@ async fn authenticate(
             bearer(&request).and_then(|token| principal::of_token(&shared, token))
         }
         Some(Peer::Port(_)) => {
-            return refused(StatusCode::FORBIDDEN, "tokens are not taken over plain HTTP from afar");
+            return refused(
+                StatusCode::FORBIDDEN,
+                "tokens are not taken over plain HTTP from afar",
+            );
         }
         None => None,
     };
     let Some(who) = who else {
-        return refused(StatusCode::UNAUTHORIZED, "this needs a valid token: Authorization: Bearer");
+        return refused(
+            StatusCode::UNAUTHORIZED,
+            "this needs a valid token: Authorization: Bearer",
+        );
     };
     request.extensions_mut().insert(who);
     next.run(request).await

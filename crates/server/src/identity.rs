@@ -119,7 +119,8 @@ pub fn write_private(dir: &Path, name: &str, text: &str) -> Result<(), ServerErr
     let partial = dir.join(format!("{name}.partial"));
     let write = || -> std::io::Result<()> {
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&partial, &path)?;
@@ -135,7 +136,9 @@ fn tls_config(
 ) -> Result<Arc<rustls::ServerConfig>, ServerError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).map_err(failed)?).map_err(failed)?;
+    roots
+        .add(CertificateDer::from_pem_slice(authority.as_bytes()).map_err(failed)?)
+        .map_err(failed)?;
     // Without a certificate a connection may only join, with a token.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()

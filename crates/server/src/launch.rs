@@ -221,11 +221,8 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
     }
     // The device variables are the devices' own, whatever the language; so is the job's number,
     // by which `srun` and `sbatch` in the commands find their way.
-    let slurm = environment::job::batch(
-        &job_facts(facts),
-        facts.node_index as usize,
-        Environment::new(),
-    );
+    let slurm =
+        environment::job::batch(&job_facts(facts), facts.node_index as usize, Environment::new());
     for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
         variables.set(name, value);
     }

@@ -29,9 +29,8 @@ pub fn recover(dir: &Path) -> Result<Recovered, ServerError> {
     let mut state = match &found.snapshot {
         None => State::default(),
         Some(snapshot) => {
-            let mut state: State = serde_json::from_slice(&snapshot.body).map_err(|e| {
-                ServerError::Snapshot { seq: position.seq, reason: e.to_string() }
-            })?;
+            let mut state: State = serde_json::from_slice(&snapshot.body)
+                .map_err(|e| ServerError::Snapshot { seq: position.seq, reason: e.to_string() })?;
             state.rebuild_derived();
             state
         }

@@ -98,14 +98,17 @@ pub fn run(
         spawned.map(drop).map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
     };
     let for_writer = shared.clone();
-    start("writer", Box::new(move || {
-        if let Err(error) = thread.run(for_writer, &work) {
-            tracing::error!("the writer cannot go on: {error}");
+    start(
+        "writer",
+        Box::new(move || {
+            if let Err(error) = thread.run(for_writer, &work) {
+                tracing::error!("the writer cannot go on: {error}");
+                std::process::exit(70);
+            }
+            tracing::error!("the writer ended");
             std::process::exit(70);
-        }
-        tracing::error!("the writer ended");
-        std::process::exit(70);
-    }))?;
+        }),
+    )?;
     let for_dispatch = shared.clone();
     start("dispatch", Box::new(move || dispatch_thread.run(&for_dispatch)))?;
     let for_planner = shared.clone();

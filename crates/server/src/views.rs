@@ -124,7 +124,11 @@ impl<'a> Lens<'a> {
             cpus: cpus as u32,
             tasks: request.task_count(),
             tres,
-            steps: attempt.map(|a| &a.steps).or(ended.map(|e| &e.steps)).cloned().unwrap_or_default(),
+            steps: attempt
+                .map(|a| &a.steps)
+                .or(ended.map(|e| &e.steps))
+                .cloned()
+                .unwrap_or_default(),
             usage: ended.map(|e| e.usage).unwrap_or_default(),
             suspended_s: 0,
             dependency: dependency::shown(state, job, self.now),
@@ -182,9 +186,10 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
         }
     }
     let nodes = state.nodes.iter().map(|(name, node)| {
-        let completing = node.holders.iter().any(|a| {
-            state.jobs.get(&a.job).is_some_and(|j| j.state() == JobState::Completing)
-        });
+        let completing = node
+            .holders
+            .iter()
+            .any(|a| state.jobs.get(&a.job).is_some_and(|j| j.state() == JobState::Completing));
         NodeView {
             config: (*node.config).clone(),
             slot: node.slot,
@@ -213,7 +218,9 @@ pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
     let mut values = state.config.shown.clone();
     values.insert("ClusterName".into(), state.config.name.clone());
     values.insert("NEXT_JOB_ID".into(), state.next_job.to_string());
-    values.insert("BOOT_TIME".into(), shared.setup.started.0.to_string());
+    let zone = jiff::tz::TimeZone::system();
+    let started = model::time::format_iso(shared.setup.started, &zone);
+    values.insert("BOOT_TIME".into(), started);
     ConfigView { now, values }
 }
 

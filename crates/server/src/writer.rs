@@ -14,7 +14,7 @@ use model::id::{BlobRef, JobId};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::record::JobRecord;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use store::{Journal, JournalError, LogFile, Snapshots};
 use tokio::sync::oneshot;
@@ -50,7 +50,11 @@ pub struct Work {
 enum What {
     Command(Command),
     Submit(Box<Submission>),
-    Step { command: Command, job: JobId, launch: Box<StepLaunch> },
+    Step {
+        command: Command,
+        job: JobId,
+        launch: Box<StepLaunch>,
+    },
     /// Several of the server's own, answered once.
     Batch(Vec<Command>),
 }
@@ -108,11 +112,11 @@ impl Writer {
         loop {
             match self.sender.try_send(work) {
                 Ok(()) => break,
-                Err(std::sync::mpsc::TrySendError::Full(back)) => {
+                Err(TrySendError::Full(back)) => {
                     work = back;
                     tokio::task::yield_now().await;
                 }
-                Err(std::sync::mpsc::TrySendError::Disconnected(_)) => {
+                Err(TrySendError::Disconnected(_)) => {
                     return Err(Refusal::Other("the server is stopping".into()));
                 }
             }
@@ -120,14 +124,16 @@ impl Writer {
         answer.await.unwrap_or_else(|_| Err(Refusal::Other("the server is stopping".into())))
     }
 
-    /// Runs a command of the server's own and forgets the answer.
-    pub fn tell(&self, command: Command) {
+    /// Hands over a command of the server's own, unless the queue is full: then it comes back.
+    pub fn try_tell(&self, command: Command) -> Result<(), Command> {
         let work = Work { what: What::Command(command), by: server_principal(), reply: None };
-        let _ = self.sender.send(work);
+        match self.sender.try_send(work) {
+            Err(TrySendError::Full(Work { what: What::Command(command), .. })) => Err(command),
+            _ => Ok(()),
+        }
     }
 
-    /// As `tell`, but drops the command when the writer has more than enough to do: for what comes
-    /// again anyway.
+    /// Drops the command when the writer has more than enough to do: for what comes again anyway.
     pub fn tell_later(&self, command: Command) {
         let work = Work { what: What::Command(command), by: server_principal(), reply: None };
         let _ = self.sender.try_send(work);
@@ -175,7 +181,9 @@ impl WriterThread {
         let mark = journal.high_water().leased_ids;
         let lost = recovery.loss.is_some();
         if let Some(loss) = &recovery.loss {
-            tracing::error!("{loss}. Jobs acknowledged since then are lost; ids go on after {mark}");
+            tracing::error!(
+                "{loss}. Jobs acknowledged since then are lost; ids go on after {mark}"
+            );
         }
         let term = journal.term().max(state.term) + 1;
         let thread = Self {
@@ -216,24 +224,24 @@ impl WriterThread {
     fn batch(&mut self, first: Work, work: &Receiver<Work>) -> Result<(), ServerError> {
         let shared = self.shared();
         let mut pending = Pending::default();
-        {
-            let mut state = shared.state.write().expect("the state's invariants hold");
-            let mut next = Some(first);
-            let mut taken = 0;
-            while let Some(one) = next.take() {
-                self.take(&mut state, one, &mut pending, &shared);
-                taken += 1;
-                if taken < BATCH && pending.size < BATCH_BYTES {
-                    next = work.try_recv().ok();
-                }
+        // Held until the commit is on disk: nobody is shown what could still be lost.
+        let mut state = shared.state.write().expect("the state's invariants hold");
+        let mut next = Some(first);
+        let mut taken = 0;
+        while let Some(one) = next.take() {
+            self.take(&mut state, one, &mut pending, &shared);
+            taken += 1;
+            if taken < BATCH && pending.size < BATCH_BYTES {
+                next = work.try_recv().ok();
             }
         }
         match self.commit(&pending, &shared) {
             Ok(()) => {
+                drop(state);
                 self.publish(pending, &shared);
                 Ok(())
             }
-            Err(error) => self.roll_back(pending, error, &shared),
+            Err(error) => self.roll_back(pending, error, &mut state, &shared),
         }
     }
 
@@ -308,7 +316,9 @@ impl WriterThread {
         shared: &Shared,
     ) -> Answer {
         let Decision { events, reply } = state.decide(command, context)?;
-        self.lease(u64::from(state.next_job) + events.iter().filter(|e| takes_id(e)).count() as u64)?;
+        self.lease(
+            u64::from(state.next_job) + events.iter().filter(|e| takes_id(e)).count() as u64,
+        )?;
         for event in events {
             self.take_event(state, event, pending)?;
         }
@@ -416,6 +426,7 @@ impl WriterThread {
         &mut self,
         pending: Pending,
         error: ServerError,
+        state: &mut State,
         shared: &Arc<Shared>,
     ) -> Result<(), ServerError> {
         tracing::error!("nothing of {} events was kept: {error}", pending.events.len());
@@ -424,9 +435,11 @@ impl WriterThread {
         self.journal = recovered.journal;
         self.snapshots = Arc::new(std::sync::Mutex::new(recovered.snapshots));
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
-        *shared.state.write().expect("the state's invariants hold") = recovered.state;
+        *state = recovered.state;
         let why = match &error {
-            ServerError::Journal(JournalError::Full { .. }) => "no space left on device".to_string(),
+            ServerError::Journal(JournalError::Full { .. }) => {
+                "no space left on device".to_string()
+            }
             other => other.to_string(),
         };
         for (reply, answer) in pending.answers {

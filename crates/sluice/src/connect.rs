@@ -82,7 +82,8 @@ impl Place {
         }
         let rest = server.strip_prefix("http://").unwrap_or(server);
         if rest.starts_with("https:") {
-            let why = format!("SLUICE_SERVER={server}: https is not spoken yet; use http:// on loopback");
+            let why =
+                format!("SLUICE_SERVER={server}: https is not spoken yet; use http:// on loopback");
             return Err(ClientError::Protocol(why));
         }
         Ok(Self::Http { address: rest.trim_end_matches('/').to_string(), token })
@@ -116,7 +117,8 @@ impl Client {
     /// Asks, and waits for the answer.
     pub fn call(&mut self, call: Call) -> Result<Answer, ClientError> {
         let envelope = Envelope { version: wire::version::PROTOCOL, call };
-        let body = serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
+        let body =
+            serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
         let place = self.place.clone();
         let sender = self.sender.take();
         let (sender, answer) = self.runtime.block_on(async {
@@ -226,7 +228,8 @@ async fn shake<S>(stream: S) -> std::io::Result<SendRequest<Full<Bytes>>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+    let (sender, connection) =
+        handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
     tokio::spawn(connection);
     Ok(sender)
 }

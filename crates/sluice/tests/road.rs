@@ -22,8 +22,15 @@ fn up_a_script_runs_with_its_directory_environment_umask_and_exit_code() {
 fn up_output_goes_to_the_names_that_patterns_make() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&[
-        "-J", "p", "--array=3-4", "-o", "o_%A_%a_%4a_%x_%u_%N_%j_%%.txt", "-e", "e_%a.txt",
-        "--wrap", "echo out; echo err >&2",
+        "-J",
+        "p",
+        "--array=3-4",
+        "-o",
+        "o_%A_%a_%4a_%x_%u_%N_%j_%%.txt",
+        "-e",
+        "e_%a.txt",
+        "--wrap",
+        "echo out; echo err >&2",
     ]);
     for index in [3, 4] {
         assert_eq!(cluster.await_end(format!("{id}_{index}")), "COMPLETED|0:0");
@@ -100,7 +107,8 @@ fn up_a_million_tasks_cost_what_runs_of_them() {
 #[test]
 fn up_hold_release_update_and_requeue_do_what_they_say() {
     let cluster = Cluster::up(TWO_NODES);
-    let id = cluster.submit(&["-J", "one", "-t", "10", "--wrap", "echo run; sleep 600"]).to_string();
+    let id =
+        cluster.submit(&["-J", "one", "-t", "10", "--wrap", "echo run; sleep 600"]).to_string();
     cluster.await_state(&id, "RUNNING");
     cluster.sluice(&["scontrol", "requeue", &id]).ok();
     until("the second attempt runs", || {
@@ -139,25 +147,43 @@ fn up_a_reconfigure_disturbs_no_job_and_says_what_is_wrong() {
 #[test]
 fn up_srun_and_salloc_run_commands_in_an_allocation() {
     let cluster = Cluster::up(TWO_NODES);
-    let said = cluster.sluice(&["srun", "-N2", "-n4", "-l", "sh", "-c", "echo $SLURM_PROCID-$SLURM_NTASKS"]);
+    let said = cluster.sluice(&[
+        "srun",
+        "-N2",
+        "-n4",
+        "-l",
+        "sh",
+        "-c",
+        "echo $SLURM_PROCID-$SLURM_NTASKS",
+    ]);
     let mut lines: Vec<&str> = said.stdout.lines().collect();
     lines.sort();
     assert_eq!(lines, ["0: 0-4", "1: 1-4", "2: 2-4", "3: 3-4"], "{}", said.stderr);
     let said = cluster.sluice(&["srun", "-n3", "sh", "-c", "exit $SLURM_PROCID"]);
     assert_eq!(said.code, 2, "the highest code wins");
-    let said = cluster.shell("salloc -n2 sh -c 'echo $SLURM_JOB_ID; srun hostname | wc -l; exit 4'");
+    let said =
+        cluster.shell("salloc -n2 sh -c 'echo $SLURM_JOB_ID; srun hostname | wc -l; exit 4'");
     assert_eq!(said.code, 4);
     let id = said.stdout.lines().next().unwrap().to_string();
     assert_eq!(said.stdout.lines().nth(1).map(str::trim), Some("2"));
-    assert!(said.stderr.contains(&format!("salloc: Granted job allocation {id}")), "{}", said.stderr);
+    assert!(
+        said.stderr.contains(&format!("salloc: Granted job allocation {id}")),
+        "{}",
+        said.stderr
+    );
     assert!(said.stderr.contains(&format!("salloc: Relinquishing job allocation {id}")));
-    let id = cluster.submit(&["-n2", "--wrap", "srun -n2 sh -c 'echo task $SLURM_PROCID of $SLURM_STEP_ID'"]);
+    let id = cluster.submit(&[
+        "-n2",
+        "--wrap",
+        "srun -n2 sh -c 'echo task $SLURM_PROCID of $SLURM_STEP_ID'",
+    ]);
     assert_eq!(cluster.await_end(id), "COMPLETED|0:0");
     let output = cluster.read(&format!("slurm-{id}.out"));
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort();
     assert_eq!(lines, ["task 0 of 0", "task 1 of 0"]);
-    let steps = cluster.sluice(&["sacct", "-n", "-P", "-j", &id.to_string(), "-o", "JobID,State"]).ok();
+    let steps =
+        cluster.sluice(&["sacct", "-n", "-P", "-j", &id.to_string(), "-o", "JobID,State"]).ok();
     assert!(steps.contains(&format!("{id}.batch|COMPLETED")), "{steps}");
     assert!(steps.contains(&format!("{id}.0|COMPLETED")), "{steps}");
 }
@@ -189,7 +215,8 @@ fn up_a_yaml_run_is_on_the_same_queue_within_what_it_was_offered() {
     assert_eq!(said.code, 0, "{}\n{}", said.stdout, said.stderr);
     assert!(said.stdout.contains("hi 0 of 2"), "{}", said.stdout);
     assert!(said.stdout.contains("gpus=1"), "the smallest share: {}", said.stdout);
-    let row = cluster.sluice(&["sacct", "-n", "-X", "-P", "--name", "hello", "-o", "State,AllocTRES"]);
+    let row =
+        cluster.sluice(&["sacct", "-n", "-X", "-P", "--name", "hello", "-o", "State,AllocTRES"]);
     assert!(row.stdout.starts_with("COMPLETED|"), "{}", row.stdout);
     assert!(row.stdout.contains("gres/gpu=2") && row.stdout.contains("node=2"), "{}", row.stdout);
     let logs = cluster.sluice(&["logs", "hello"]).ok();
@@ -197,9 +224,15 @@ fn up_a_yaml_run_is_on_the_same_queue_within_what_it_was_offered() {
     let id = cluster.submit(&["-J", "batch-job", "--wrap", "sleep 600"]);
     cluster.await_state(id, "RUNNING");
     assert!(cluster.sluice(&["ps"]).ok().contains("batch-job"), "an sbatch job is in ps");
-    cluster.write("long.dstack.yml", "type: task\nname: long\ncommands: [sleep 600]\nresources: {cpu: 1.., memory: 16MB..}\n");
+    cluster.write(
+        "long.dstack.yml",
+        "type: task\nname: long\ncommands: [sleep 600]\nresources: {cpu: 1.., memory: 16MB..}\n",
+    );
     cluster.sluice(&["apply", "-f", "long.dstack.yml", "-y", "-d"]).ok();
-    assert!(cluster.sluice(&["squeue", "-h", "-o", "%j"]).ok().contains("long"), "a run is in squeue");
+    assert!(
+        cluster.sluice(&["squeue", "-h", "-o", "%j"]).ok().contains("long"),
+        "a run is in squeue"
+    );
     cluster.sluice(&["stop", "long", "-y"]).ok();
     until("the run is stopped", || {
         (!cluster.sluice(&["squeue", "-h", "-o", "%j"]).stdout.contains("long")).then_some(())

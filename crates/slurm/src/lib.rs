@@ -1,7 +1,7 @@
 //! slurm
 pub mod conf;
-pub mod option;
 pub mod environment;
+pub mod option;
 pub mod output;
 pub mod request;
 pub mod words;

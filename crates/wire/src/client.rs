@@ -13,6 +13,7 @@ use model::record::JobRecord;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The largest request that the server reads.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -59,7 +60,11 @@ pub enum Call {
         name: String,
         change: PartitionChange,
     },
-    Reconfigure,
+    /// Read the configuration again. `files` holds what the client read of the folder, for a server
+    /// whose user may not read it; by name.
+    Reconfigure {
+        files: Option<BTreeMap<String, String>>,
+    },
     History(HistoryFilter),
     /// A job's script, its owner's and administrators' alone.
     Script {

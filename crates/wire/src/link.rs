@@ -33,6 +33,7 @@ pub enum ToServer {
         serial: u64,
         attempt: AttemptId,
         node: String,
+        order: RefusedOrder,
         why: String,
     },
     StreamEnd {
@@ -43,6 +44,17 @@ pub enum ToServer {
         stream: u32,
         bytes: u32,
     },
+}
+
+/// Which order an agent did not take, as far as it matters to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedOrder {
+    /// Nothing was started, and nothing will be.
+    Launch,
+    /// It was started here once, and what became of it is not known here any more.
+    LaunchedBefore,
+    Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

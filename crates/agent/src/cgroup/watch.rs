@@ -32,6 +32,11 @@ impl EmptyWatch {
         Ok(self.state("populated")?.unwrap_or(0) == 0)
     }
 
+    /// The group was removed under us: nothing will ever change there.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.state("populated"), Ok(None))
+    }
+
     pub(super) fn is_frozen(&self) -> Result<bool, CgroupError> {
         Ok(self.state("frozen")?.unwrap_or(0) == 1)
     }

@@ -143,6 +143,11 @@ fn watch(attempt: &mut Attempt) -> i32 {
         if attempt.is_over() {
             return 0;
         }
+        if attempt.watch.as_ref().is_some_and(|watch| watch.is_gone()) {
+            // Somebody took the group away: there is nothing left to look after, and a descriptor
+            // that is always ready must not be waited on.
+            return 1;
+        }
         for token in wait(attempt, &children) {
             dispatch(attempt, token, &children);
         }

@@ -112,6 +112,12 @@ impl Cluster {
         }
     }
 
+    /// Asks the agent to end, as an administrator would.
+    pub fn stop_agent(&mut self) -> i32 {
+        kill(self.agent.expect("an agent"), Signal::SIGTERM).expect("the agent is there");
+        self.wait_agent()
+    }
+
     pub fn kill_agent(&mut self) {
         if let Some(agent) = self.agent.take() {
             kill(agent, Signal::SIGKILL).expect("the agent is there");
@@ -251,16 +257,24 @@ impl Drop for Cluster {
         for group in groups_of(&self.state()) {
             let _ = std::fs::write(group.join("cgroup.kill"), "1");
         }
-        for root in roots_of(&self.state()) {
-            for group in sub_groups(&root) {
-                for step in sub_groups(&group) {
-                    let _ = std::fs::remove_dir(step);
-                }
-                let _ = std::fs::remove_dir(group);
-            }
-            let _ = std::fs::remove_dir(root);
+        let start = std::time::Instant::now();
+        while !remove_roots(&self.state()) && start.elapsed() < Duration::from_secs(5) {
+            std::thread::yield_now();
         }
     }
+}
+
+/// Whether all are gone; a group is busy until its last process is.
+fn remove_roots(state: &Path) -> bool {
+    roots_of(state).iter().all(|root| {
+        for group in sub_groups(root) {
+            for step in sub_groups(&group) {
+                let _ = std::fs::remove_dir(step);
+            }
+            let _ = std::fs::remove_dir(group);
+        }
+        std::fs::remove_dir(root).is_ok()
+    })
 }
 
 fn become_user(id: u32) {
@@ -276,7 +290,7 @@ fn sub_groups(group: &Path) -> Vec<PathBuf> {
 }
 
 /// The roots of this cluster's groups, in every tree of the machine.
-fn roots_of(state: &Path) -> Vec<PathBuf> {
+pub fn roots_of(state: &Path) -> Vec<PathBuf> {
     let state = std::fs::canonicalize(state).expect("the state folder");
     let digest = ring::digest::digest(&ring::digest::SHA256, state.as_os_str().as_encoded_bytes());
     let short: String = digest.as_ref().iter().take(4).map(|b| format!("{b:02x}")).collect();

@@ -42,9 +42,8 @@ impl State {
                 Event::AssociationSet(association.clone())
             }
             Command::RemoveAssociation { account, user } => {
-                let same = |a: &&model::account::Association| {
-                    a.account == *account && a.user == *user
-                };
+                let same =
+                    |a: &&model::account::Association| a.account == *account && a.user == *user;
                 let name = user.as_ref().unwrap_or(account);
                 self.associations.iter().find(same).ok_or_else(|| unknown("association", name))?;
                 Event::AssociationRemoved { account: account.clone(), user: user.clone() }
@@ -59,11 +58,7 @@ impl State {
                 if let Some(missing) = nodes.iter().find(|n| !self.nodes.contains_key(*n)) {
                     return Err(Refusal::UnknownNode(missing.clone()));
                 }
-                Event::TokenIssued {
-                    hash: hash.clone(),
-                    nodes: nodes.clone(),
-                    expires: *expires,
-                }
+                Event::TokenIssued { hash: hash.clone(), nodes: nodes.clone(), expires: *expires }
             }
             Command::SetUserToken(token) => Event::UserTokenSet(token.clone()),
             other => unreachable!("{other:?} is decided elsewhere"),

@@ -74,8 +74,13 @@ impl State {
             && let Some(going) = &attempt.ending
             && going.requeue
         {
-            let ending = model::run::Ending { outcome, requeue: false, hold: false, ..going.clone() };
-            return vec![Event::Ending { job: job.id, ending: Box::new(ending), exit: attempt.exit }];
+            let ending =
+                model::run::Ending { outcome, requeue: false, hold: false, ..going.clone() };
+            return vec![Event::Ending {
+                job: job.id,
+                ending: Box::new(ending),
+                exit: attempt.exit,
+            }];
         }
         ending(job, outcome, ExitStatus::default(), context.now, None).into_iter().collect()
     }

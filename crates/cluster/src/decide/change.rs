@@ -129,7 +129,12 @@ impl State {
                 let exit = ExitStatus::default();
                 Ok(ending(job, Outcome::Requeued, exit, context.now, how).into_iter().collect())
             }
-            Phase::Ended(_) => Err(Refusal::JobEnded(job.id)),
+            // The record of an array's cancelled tasks has no task left to run.
+            Phase::Ended(_) if job.pending.is_some() => Err(Refusal::JobEnded(job.id)),
+            Phase::Ended(_) => {
+                let hold = hold.then_some(Hold::User);
+                Ok(vec![Event::Revived { job: job.id, at: context.now, hold }])
+            }
         }
     }
 
@@ -171,10 +176,12 @@ impl State {
             },
             JobField::Nice(nice) if *nice < 0 => authorise(self, &context.by, Act::Operate),
             _ if running => Err(Refusal::JobNotPending(job.id)),
-            JobField::Partition(names) => match names.iter().find(|n| self.partition(n).is_none()) {
-                Some(unknown) => Err(Refusal::UnknownPartition(unknown.clone())),
-                None => Ok(()),
-            },
+            JobField::Partition(names) => {
+                match names.iter().find(|n| self.partition(n).is_none()) {
+                    Some(unknown) => Err(Refusal::UnknownPartition(unknown.clone())),
+                    None => Ok(()),
+                }
+            }
             JobField::Qos(name) if !self.qos.contains_key(name) => {
                 Err(Refusal::InvalidQos(name.clone()))
             }

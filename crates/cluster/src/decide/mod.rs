@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::job::{Ended, Job};
 use crate::state::State;
 use model::reason::{Reason, Refusal};
-use model::run::{Attempt, Ending, ExitStatus, Hold, Outcome};
+use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};
 use model::time::Timestamp;
 
 impl State {
@@ -88,6 +88,18 @@ pub(crate) fn ending(
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequeueAs {
     pub hold: bool,
+}
+
+/// Whether an attempt that ended so by itself, or by its node's failure, is followed by another.
+pub(crate) fn follows(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
+    let lost = outcome == Outcome::NodeFail;
+    if lost && job.spec.requeue && job.spec.launch.kind == LaunchKind::Batch {
+        return true;
+    }
+    let Some(retry) = &job.spec.retry else { return false };
+    let wanted = (lost && retry.on_interruption) || (outcome == Outcome::Failed && retry.on_error);
+    let in_time = retry.duration_s.is_none_or(|s| at.since(job.submit).as_secs() < s);
+    wanted && in_time
 }
 
 /// The closing of an attempt of which nothing is left: the end of the job, or a new wait.

@@ -1,6 +1,6 @@
 //! What agents report of their parts of attempts: each taken in once, however often it is said.
 
-use super::{RequeueAs, closing, ending};
+use super::{RequeueAs, closing, ending, follows};
 use crate::command::PartReport;
 use crate::event::Event;
 use crate::job::Job;
@@ -50,12 +50,9 @@ impl State {
             PartReport::Ended { lost: true, .. } => part.lost(),
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
                 let mut events = part.batch_step_ended(*exit, *usage, *oom, *timed_out);
-                events.extend(part.over(Verdict {
-                    outcome: outcome_of(*exit, *oom, *timed_out),
-                    exit: *exit,
-                    usage: *usage,
-                    requeue: false,
-                }));
+                let outcome = outcome_of(*exit, *oom, *timed_out);
+                let requeue = follows(job, outcome, at);
+                events.extend(part.over(Verdict { outcome, exit: *exit, usage: *usage, requeue }));
                 events
             }
         }
@@ -98,7 +95,8 @@ impl Part<'_> {
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        ending(self.job, outcome, exit, self.at, None).into_iter().collect()
+        let how = follows(self.job, outcome, self.at).then_some(RequeueAs { hold: false });
+        ending(self.job, outcome, exit, self.at, how).into_iter().collect()
     }
 
     fn step_ended(&self, id: StepId, exit: ExitStatus, usage: Usage, oom: bool) -> Option<Event> {
@@ -226,7 +224,7 @@ impl Part<'_> {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: Usage::default(),
-            requeue: self.job.spec.requeue && self.job.spec.launch.kind == LaunchKind::Batch,
+            requeue: follows(self.job, Outcome::NodeFail, self.at),
         })
     }
 }
@@ -244,8 +242,7 @@ pub(super) fn node_failed(job: &Job, node: &str, at: Timestamp) -> Vec<Event> {
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let requeue = job.spec.requeue && job.spec.launch.kind == LaunchKind::Batch;
-    let how = requeue.then_some(RequeueAs { hold: false });
+    let how = follows(job, Outcome::NodeFail, at).then_some(RequeueAs { hold: false });
     let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
     let ending = match &begun {
         Some(Event::Ending { ending, .. }) => (**ending).clone(),

@@ -27,12 +27,12 @@ impl State {
         let qos = self.effective_qos(&spec, &account, &partitions)?;
         self.check_request(&spec, &partitions, context)?;
         self.check_submit_limits(&spec, &qos, submit)?;
-        if submit.priority.is_some() {
-            authorise(self, &context.by, Act::Operate)?;
-        }
+        self.check_precedence(&spec, submit, context)?;
         let id = JobId(self.next_job);
         if id.0 > self.config.parameters.max_job_id {
-            return Err(Refusal::TooManyJobs { limit: u64::from(self.config.parameters.max_job_id) });
+            return Err(Refusal::TooManyJobs {
+                limit: u64::from(self.config.parameters.max_job_id),
+            });
         }
         self.check_dependency(&spec, id)?;
         if submit.test_only {
@@ -79,6 +79,20 @@ impl State {
         }))
     }
 
+    /// Anybody may step back in the queue; only an operator may put a job before others.
+    fn check_precedence(
+        &self,
+        spec: &JobSpec,
+        submit: &Submit,
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        let raised = submit.priority.is_some_and(|asked| asked > self.next_priority);
+        if raised || spec.nice < 0 {
+            authorise(self, &context.by, Act::Operate)?;
+        }
+        Ok(())
+    }
+
     fn check_size(&self, submit: &Submit) -> Result<(), Refusal> {
         let parameters = &self.config.parameters;
         let limit = u64::from(parameters.max_job_count);
@@ -96,9 +110,8 @@ impl State {
     }
 
     fn effective_account(&self, spec: &JobSpec) -> Result<Arc<str>, Refusal> {
-        let of_user = |a: &&model::account::Association| {
-            a.user.as_deref() == Some(spec.owner.name.as_str())
-        };
+        let of_user =
+            |a: &&model::account::Association| a.user.as_deref() == Some(spec.owner.name.as_str());
         let default = self.associations.iter().filter(of_user).find(|a| a.default);
         let default = default.or(self.associations.iter().find(of_user));
         let named = spec.account.clone();
@@ -122,9 +135,10 @@ impl State {
         account: &str,
         partitions: &[u32],
     ) -> Result<Arc<str>, Refusal> {
-        let of_user = self.associations.iter().find(|a| {
-            a.account == account && a.user.as_deref() == Some(spec.owner.name.as_str())
-        });
+        let of_user = self
+            .associations
+            .iter()
+            .find(|a| a.account == account && a.user.as_deref() == Some(spec.owner.name.as_str()));
         let default = of_user.and_then(|a| a.default_qos.clone());
         let name = spec.qos.clone().or(default).unwrap_or_else(|| NORMAL_QOS.to_string());
         let known = self.qos.contains_key(&name);

@@ -31,9 +31,7 @@ impl State {
             let job = &self.jobs[id];
             let deadline = job.spec.request().deadline?;
             let late = deadline <= context.now;
-            late.then(|| {
-                ending(job, Outcome::Deadline, ExitStatus::default(), context.now, None)
-            })?
+            late.then(|| ending(job, Outcome::Deadline, ExitStatus::default(), context.now, None))?
         }));
         if booked {
             let old = self.old_records(context.now);

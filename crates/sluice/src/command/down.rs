@@ -29,6 +29,13 @@ pub struct DownArgs {
 pub fn run(args: &DownArgs) -> Done {
     let path = args.state.clone().unwrap_or_else(crate::connect::default_state_dir);
     let state = StateDir::open(&path);
+    for of in ["server", "agent"] {
+        if let Some(pid) = state.living(of).filter(|pid| !state_dir::may_end(*pid)) {
+            let text =
+                format!("the {of}, process {pid}, is another user's: expected root or its user");
+            return Err(VerbError::Said(text));
+        }
+    }
     if args.jobs && state.living("server").is_some() {
         end_jobs(&state)?;
     }

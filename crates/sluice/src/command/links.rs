@@ -25,7 +25,8 @@ pub fn run(args: &LinksArgs) -> Done {
                 std::fs::remove_file(&link).map_err(VerbError::file(&link))?;
             }
             Ok(_) => {
-                let text = format!("{} is there and is not a link; it is left alone", link.display());
+                let text =
+                    format!("{} is there and is not a link; it is left alone", link.display());
                 return Err(VerbError::Said(text));
             }
             Err(_) => {}

@@ -7,6 +7,7 @@ pub mod down;
 pub mod dstack;
 pub mod links;
 pub mod ports;
+pub mod reach;
 pub mod server;
 pub mod slurm;
 pub mod state_dir;

@@ -51,9 +51,8 @@ fn bind_one(
     kept: Option<SocketAddr>,
     usual: &str,
 ) -> Result<TcpListener, VerbError> {
-    let fails = |address: SocketAddr| {
-        move |e| VerbError::Said(format!("cannot listen at {address}: {e}"))
-    };
+    let fails =
+        |address: SocketAddr| move |e| VerbError::Said(format!("cannot listen at {address}: {e}"));
     if let Some(address) = asked {
         return TcpListener::bind(address).map_err(fails(address));
     }

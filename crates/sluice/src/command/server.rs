@@ -1,12 +1,12 @@
 //! `sluice server`: a server alone. Agents of other machines dial in.
 
 use super::state_dir::{self, StateDir};
-use super::{Done, VerbError, ports};
-use ::server::configure::{self, Machine};
+use super::{Done, VerbError, ports, reach};
 use ::server::ServerOptions;
+use ::server::configure::{self, Machine};
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args, Clone)]
@@ -85,12 +85,13 @@ pub fn start(
     state.write_pid("server")?;
     let local = Local { nodes, servers: vec![bound.agents.to_string()] };
     beside(&local)?;
-    if let Some(user) = state_dir::server_user() {
+    if let Some(user) = state_dir::server_user()? {
         state.give_server_dir(user)?;
-        enter(&state)?;
+        let needed: Vec<&Path> = config_dir.iter().map(|d| d.as_path()).collect();
+        enter(&reach::reachable(&state.server_dir(), user, &needed)?)?;
         state_dir::give_up_root(user)?;
     } else {
-        enter(&state)?;
+        enter(&state.server_dir())?;
     }
     let listen = bound.listen;
     let options = ServerOptions {
@@ -112,8 +113,7 @@ pub fn start(
     Ok(())
 }
 
-/// The server works from within its own folder: the folders above need not be open to its user.
-fn enter(state: &StateDir) -> Result<(), VerbError> {
-    let dir = state.server_dir();
-    std::env::set_current_dir(&dir).map_err(VerbError::file(dir))
+/// The server works from within its own folder.
+fn enter(dir: &Path) -> Result<(), VerbError> {
+    std::env::set_current_dir(dir).map_err(VerbError::file(dir))
 }

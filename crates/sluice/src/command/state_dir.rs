@@ -1,14 +1,20 @@
 //! The state folder: who owns what in it, and the processes that live there.
 
 use super::VerbError;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Gid, Pid, Uid, User, chown};
+use nix::unistd::{Gid, Group, Pid, Uid, User, chown};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The user that the server becomes when it gives up root; the first that exists.
-const SERVER_USERS: [&str; 2] = ["sluice", "nobody"];
+/// The account that the server becomes when it gives up root, where there is one.
+const SERVER_ACCOUNT: &str = "sluice";
+
+/// Else it becomes a user id of its own from here. Never `nobody`: what others run as that user
+/// could read the keys that sign orders.
+const OWN_IDS: RangeInclusive<u32> = 61_184..=65_519;
 
 pub struct StateDir {
     pub path: PathBuf,
@@ -60,7 +66,10 @@ impl StateDir {
         // A pid may have gone to another program since.
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let ours = String::from_utf8_lossy(&command).contains("sluice");
-        (ours && kill(Pid::from_raw(pid), None).is_ok()).then(|| Pid::from_raw(pid))
+        let pid = Pid::from_raw(pid);
+        // Another user's process may not be signalled, but it lives.
+        let lives = matches!(kill(pid, None), Ok(()) | Err(Errno::EPERM));
+        (ours && lives).then_some(pid)
     }
 
     pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
@@ -83,9 +92,7 @@ impl StateDir {
             ::server::clock::random::<32>().iter().map(|b| format!("{b:02x}")).collect();
         let mut options = std::fs::OpenOptions::new();
         let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-        opened
-            .and_then(|mut file| writeln!(file, "{token}"))
-            .map_err(VerbError::file(&path))?;
+        opened.and_then(|mut file| writeln!(file, "{token}")).map_err(VerbError::file(&path))?;
         Ok(token)
     }
 
@@ -111,13 +118,29 @@ impl StateDir {
     }
 }
 
-/// The account to give root up for; none when we are not root.
-pub fn server_user() -> Option<ServerUser> {
+/// The user to give root up for; none when we are not root.
+pub fn server_user() -> Result<Option<ServerUser>, VerbError> {
     if !nix::unistd::geteuid().is_root() {
-        return None;
+        return Ok(None);
     }
-    let found = SERVER_USERS.iter().find_map(|name| User::from_name(name).ok().flatten());
-    found.map(|user| ServerUser { uid: user.uid, gid: user.gid })
+    let account = User::from_name(SERVER_ACCOUNT).ok().flatten();
+    let account = account.map(|user| ServerUser { uid: user.uid, gid: user.gid });
+    let found = account.or_else(|| OWN_IDS.into_iter().find_map(own_id));
+    let nobody_left = || {
+        let (first, last) = OWN_IDS.into_inner();
+        VerbError::Said(format!(
+            "no user to give up root for: make an account {SERVER_ACCOUNT}, \
+             or leave a user id from {first} to {last} free"
+        ))
+    };
+    found.ok_or_else(nobody_left).map(Some)
+}
+
+/// An id that is no account's and no group's.
+fn own_id(id: u32) -> Option<ServerUser> {
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    let free = matches!(User::from_uid(uid), Ok(None)) && matches!(Group::from_gid(gid), Ok(None));
+    free.then_some(ServerUser { uid, gid })
 }
 
 /// From here on this process is not root, and cannot become it again.
@@ -132,10 +155,15 @@ pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
     }
 }
 
+/// Whether this user may stop the process.
+pub fn may_end(pid: Pid) -> bool {
+    kill(pid, None) != Err(Errno::EPERM)
+}
+
 /// Sends SIGTERM and waits until the process is gone.
 pub fn end(pid: Pid, patience: Duration) -> bool {
-    if kill(pid, Signal::SIGTERM).is_err() {
-        return true;
+    if let Err(error) = kill(pid, Signal::SIGTERM) {
+        return error == Errno::ESRCH;
     }
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {

@@ -43,7 +43,8 @@ fn role(text: &str) -> Result<Role, String> {
 pub fn run(args: TokenArgs) -> Done {
     let call = match args.of {
         Of::Node { name } => {
-            let nodes = model::hostlist::expand(&name).map_err(|e| VerbError::Said(e.to_string()))?;
+            let nodes =
+                model::hostlist::expand(&name).map_err(|e| VerbError::Said(e.to_string()))?;
             Call::NodeToken { nodes }
         }
         Of::User { name, account, unix_user, role } => {

@@ -26,7 +26,8 @@ pub fn run(args: UpArgs) -> Done {
         return detached(&args, &state);
     }
     server::log_to_stderr();
-    let detected = ::agent::detect::Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
+    let detected =
+        ::agent::detect::Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
     let machine = Machine { node: super::agent::node_config(&detected) };
     let own = StateDir::open(&state.path);
     let beside = move |local: &Local| start_agent(&own, local);
@@ -42,7 +43,8 @@ fn detached(args: &UpArgs, state: &StateDir) -> Done {
     }
     let log_path = state.path.join("server.log");
     let mut options = std::fs::OpenOptions::new();
-    let log = options.create(true).append(true).open(&log_path).map_err(VerbError::file(&log_path))?;
+    let log =
+        options.create(true).append(true).open(&log_path).map_err(VerbError::file(&log_path))?;
     let before = log.metadata().map(|m| m.len()).unwrap_or(0);
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
@@ -51,8 +53,11 @@ fn detached(args: &UpArgs, state: &StateDir) -> Done {
     for (flag, value) in paths {
         command.args(value.into_iter().flat_map(|v| [flag.as_ref(), v.as_os_str()]));
     }
-    let sockets =
-        [("--listen", args.server.listen), ("--agents", args.server.agents), ("--ssh", args.server.ssh)];
+    let sockets = [
+        ("--listen", args.server.listen),
+        ("--agents", args.server.agents),
+        ("--ssh", args.server.ssh),
+    ];
     for (flag, value) in sockets {
         command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));
     }
@@ -109,7 +114,8 @@ fn start_agent(state: &StateDir, local: &Local) -> Result<(), VerbError> {
     }
     let log_path = state.path.join("agent.log");
     let mut options = std::fs::OpenOptions::new();
-    let log = options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
+    let log =
+        options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
     command.arg("agent").arg("--state").arg(&state.path).arg("--join").arg(join);

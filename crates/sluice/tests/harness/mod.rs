@@ -283,7 +283,11 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if self.state().exists() {
             if std::thread::panicking() {
-                eprintln!("server's log:\n{}\nagent's log:\n{}", self.log("server"), self.log("agent"));
+                eprintln!(
+                    "server's log:\n{}\nagent's log:\n{}",
+                    self.log("server"),
+                    self.log("agent")
+                );
             }
             if !is_running(&self.state()) {
                 // The jobs of a dead server can only be ended by a living one.

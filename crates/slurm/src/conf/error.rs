@@ -66,6 +66,8 @@ pub enum NoticeKind {
     Repeated { first: Place },
     /// A line that names a node slurm.conf does not declare, or does not give this resource.
     NoSuchNode { node: String },
+    /// A line of gres.conf about a resource that slurm.conf gives to no node.
+    NoSuchResource,
     /// A second partition marked as the default one; the later counts.
     SecondDefault { former: String },
 }
@@ -86,6 +88,9 @@ impl fmt::Display for Notice {
                     f,
                     "{node:?} has no such resource in slurm.conf; the line has no effect there"
                 )
+            }
+            NoticeKind::NoSuchResource => {
+                write!(f, "no node has this resource in slurm.conf; the line has no effect")
             }
             NoticeKind::SecondDefault { former } => {
                 write!(f, "takes over from {former:?} as the default partition")

@@ -56,8 +56,13 @@ impl GresConf {
     pub fn read(lines: &[Line], findings: &mut Findings) -> GresConf {
         let mut conf = GresConf::default();
         for line in lines {
+            let (errors, kept) = (findings.errors.len(), conf.lines.len());
             let record = Record::read(GRES, line, findings);
             conf.add(&record, &line[0].place, findings);
+            // What a misread line would make on a node is no second error.
+            if findings.errors.len() > errors {
+                conf.lines.truncate(kept);
+            }
         }
         conf
     }

@@ -165,7 +165,7 @@ fn with_indices(mut units: Vec<NodeGres>) -> Vec<NodeGres> {
     units
 }
 
-/// Says of a line that names nodes which of them it does nothing for, the first for each line.
+/// Says of a line that it does nothing, or which node that it names it does nothing for: the first.
 fn notice_idle_lines(gres: &GresConf, nodes: &[NodeConf], findings: &mut Findings) {
     let has: BTreeSet<(&str, &str)> = nodes
         .iter()
@@ -174,6 +174,9 @@ fn notice_idle_lines(gres: &GresConf, nodes: &[NodeConf], findings: &mut Finding
         })
         .collect();
     for line in &gres.lines {
+        if line.nodes.is_none() && !has.iter().any(|(_, name)| *name == line.name) {
+            findings.notice(&line.place, &line.name, NoticeKind::NoSuchResource);
+        }
         let idle = line.nodes.iter().flatten().find(|node| !has.contains(&(node, &line.name)));
         if let Some(node) = idle {
             let place: &Place = &line.place;

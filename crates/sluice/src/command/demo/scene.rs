@@ -68,10 +68,7 @@ fn capped(stage: &Stage) -> Played {
     stage.keep(
         "qos.txt",
         "a job beyond the QOS's cap of four GPUs a user waits",
-        &[
-            &["sacctmgr", "-n", "-P", "show", "qos", "format=name,maxtresperuser"],
-            &["squeue"],
-        ],
+        &[&["sacctmgr", "-n", "-P", "show", "qos", "format=name,maxtresperuser"], &["squeue"]],
     )?;
     stage.quietly(&["scancel", &first, &second])?;
     Ok(())
@@ -87,7 +84,16 @@ fn array(stage: &Stage) -> Played {
     stage.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
     submit(
         stage,
-        &["sbatch", "--parsable", "-J", "sweep", "--array=0-23", "--gres=gpu:1", "--wrap", "sleep 300"],
+        &[
+            "sbatch",
+            "--parsable",
+            "-J",
+            "sweep",
+            "--array=0-23",
+            "--gres=gpu:1",
+            "--wrap",
+            "sleep 300",
+        ],
     )?;
     stage.until("16 run and 8 wait", &COUNT_BY_STATE, |t| {
         count(t, "RUNNING") == 16 && count(t, "PENDING|Resources") == 8
@@ -132,9 +138,11 @@ fn drain(stage: &Stage) -> Played {
         stage,
         &["sbatch", "--parsable", "-J", "back", "-w", "gpu1", "--gres=gpu:1", "--wrap", "true"],
     )?;
-    stage.until("a job runs on gpu1 again", &["sacct", "-n", "-X", "-P", "-j", &id, "-o", "State,NodeList"], |t| {
-        t.trim() == "COMPLETED|gpu1"
-    })?;
+    stage.until(
+        "a job runs on gpu1 again",
+        &["sacct", "-n", "-X", "-P", "-j", &id, "-o", "State,NodeList"],
+        |t| t.trim() == "COMPLETED|gpu1",
+    )?;
     stage.quietly(&["scancel", "--me"])?;
     stage.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
     stage.run(&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,AllocTRES%50"])?;

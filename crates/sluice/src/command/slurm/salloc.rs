@@ -71,7 +71,7 @@ struct Invoked<'a> {
 impl Invoked<'_> {
     fn go(&self) -> Result<ExitCode, AllocError> {
         let mut client = Client::find()?;
-        if let Some(code) = check_clusters(&mut client, self.options)? {
+        if let Some(code) = check_clusters(COMMAND, &mut client, self.options)? {
             return Ok(code);
         }
         let draft = match request::allocation(self.options, self.argv, self.submitter) {

@@ -40,7 +40,7 @@ pub fn run(args: &[String]) -> ExitCode {
 
 fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode, ClientError> {
     let mut client = Client::find()?;
-    if let Some(code) = check_clusters(&mut client, options)? {
+    if let Some(code) = check_clusters(COMMAND, &mut client, options)? {
         return Ok(code);
     }
     let submission = Box::new(draft.submission);
@@ -78,6 +78,7 @@ fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
 
 /// `-M` may name this cluster only.
 pub(super) fn check_clusters(
+    command: Command,
     client: &mut Client,
     options: &JobOptions,
 ) -> Result<Option<ExitCode>, ClientError> {
@@ -86,14 +87,14 @@ pub(super) fn check_clusters(
     }
     let name = match client.call(Call::Cluster)? {
         Answer::Cluster(cluster) => cluster.name,
-        other => return Ok(Some(unexpected(COMMAND, &other))),
+        other => return Ok(Some(unexpected(command, &other))),
     };
     let Some(unknown) = options.clusters.iter().find(|asked| **asked != name) else {
         return Ok(None);
     };
-    complain(COMMAND, &format!("No cluster '{unknown}' known by database."));
+    complain(command, &format!("No cluster '{unknown}' known by database."));
     complain(
-        COMMAND,
+        command,
         &format!(
             "'{unknown}' can't be reached now, or it is an invalid entry for --cluster.  \
              Use 'sacctmgr list clusters' to see available clusters."

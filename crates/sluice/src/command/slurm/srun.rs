@@ -105,7 +105,7 @@ struct Invoked<'a> {
 impl Invoked<'_> {
     fn go(&self) -> Result<ExitCode, RunError> {
         let mut client = Client::find()?;
-        if let Some(code) = check_clusters(&mut client, self.options)? {
+        if let Some(code) = check_clusters(COMMAND, &mut client, self.options)? {
             return Err(RunError::Said(code));
         }
         let signals = take_signals()?;

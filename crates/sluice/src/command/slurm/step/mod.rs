@@ -6,6 +6,7 @@ pub mod door;
 mod ends;
 mod link;
 pub mod output;
+mod signals;
 pub mod terminal;
 
 use self::door::Door;
@@ -30,10 +31,6 @@ use wire::frame::{self, Frame};
 use wire::step::{StepMessage, channel};
 use wire::view::JobView;
 
-/// A second interrupt within this time ends the step.
-const INTERRUPT_WITHIN: Duration = Duration::from_secs(1);
-/// Between asking the tasks to end and killing them; then as long again until they are given up.
-const KILL_AFTER: Duration = Duration::from_secs(30);
 /// How long the last bytes may take once the job has ended.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
 /// How often deadlines are looked at, where there are any.
@@ -271,6 +268,10 @@ impl Step {
         for frame in &frames {
             self.on_frame(index, &peer, frame)?;
         }
+        if self.outputs.take_broken() {
+            // As on a pipe without `srun` in between.
+            self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
+        }
         let (link, tasks) = &self.links[index];
         if !link.is_open() && !link.gone {
             for task in
@@ -362,73 +363,6 @@ impl Step {
 
     fn send(&mut self, message: &StepMessage) {
         self.links.iter_mut().for_each(|(link, _)| link.send(message));
-    }
-
-    fn on_signal(&mut self, signal: i32) {
-        match signal {
-            libc::SIGINT => self.on_interrupt(),
-            libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                say(Command::Srun, "forcing job termination");
-                self.terminate();
-            }
-            libc::SIGWINCH => {
-                if let Some((rows, columns)) = terminal::size() {
-                    self.send(&StepMessage::Resize { rows, columns });
-                }
-            }
-            other => self.send(&StepMessage::Signal { signal: other }),
-        }
-    }
-
-    /// Once: to the tasks. Twice within a second: the end of them. Before there are tasks: the end of the waiting.
-    fn on_interrupt(&mut self) {
-        if self.started == 0 {
-            say(Command::Srun, &format!("Job allocation {} has been revoked", self.plan.job));
-            self.over = true;
-            return;
-        }
-        if self.interrupted.is_some_and(|at| at.elapsed() < INTERRUPT_WITHIN) {
-            say(Command::Srun, "forcing job termination");
-            self.kill();
-            return;
-        }
-        self.interrupted = Some(Instant::now());
-        self.tell(&format!("sending Ctrl-C to StepId={}", self.plan.name));
-        self.send(&StepMessage::Signal { signal: libc::SIGINT });
-    }
-
-    fn terminate(&mut self) {
-        if self.started == 0 {
-            self.over = true;
-            return;
-        }
-        self.send(&StepMessage::Signal { signal: libc::SIGCONT });
-        self.send(&StepMessage::Signal { signal: libc::SIGTERM });
-        self.kill_at = Some(Instant::now() + KILL_AFTER);
-    }
-
-    fn kill(&mut self) {
-        self.send(&StepMessage::Signal { signal: libc::SIGKILL });
-        self.kill_at = None;
-        self.give_up_at = self.give_up_at.or(Some(Instant::now() + KILL_AFTER));
-    }
-
-    fn on_deadlines(&mut self) {
-        let passed = |deadline: Option<Instant>| deadline.is_some_and(|at| Instant::now() >= at);
-        if passed(self.terminate_at) && self.kill_at.is_none() && self.give_up_at.is_none() {
-            self.terminate();
-        }
-        if passed(self.kill_at) {
-            self.kill();
-        }
-        if passed(self.give_up_at) {
-            self.over = true;
-        }
-        for (link, _) in &mut self.links {
-            if link.is_overdue() {
-                link.close();
-            }
-        }
     }
 
     fn outturn(&self) -> Outturn {

@@ -59,13 +59,16 @@ struct Sink {
 }
 
 impl Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+    /// Whether somebody still reads it.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let Some(file) = &mut self.file else { return Ok(true) };
         match file.write_all(bytes) {
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => self.file = None,
-            other => return other,
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => {
+                self.file = None;
+                Ok(false)
+            }
+            other => other.map(|()| true),
         }
-        Ok(())
     }
 }
 
@@ -80,6 +83,8 @@ pub struct Outputs {
     files: HashMap<String, Sink>,
     /// Begun lines, held back until they are whole.
     begun: HashMap<(Which, u32), Vec<u8>>,
+    /// A reader has gone, and the tasks were not told.
+    broken: bool,
 }
 
 impl Outputs {
@@ -108,6 +113,7 @@ impl Outputs {
             ],
             files: HashMap::new(),
             begun: HashMap::new(),
+            broken: false,
         })
     }
 
@@ -150,15 +156,22 @@ impl Outputs {
             Which::Stdout => &self.stdout,
             Which::Stderr => &self.stderr,
         };
-        match target {
-            Target::Nowhere => Ok(()),
-            Target::OnlyTask(rank) if *rank != task => Ok(()),
-            Target::Own | Target::OnlyTask(_) => self.own[which as usize].write(bytes),
+        let read = match target {
+            Target::Nowhere => true,
+            Target::OnlyTask(rank) if *rank != task => true,
+            Target::Own | Target::OnlyTask(_) => self.own[which as usize].write(bytes)?,
             Target::File(pattern) => {
                 let path = self.path(pattern, peer, task);
-                self.file(path)?.write(bytes)
+                self.file(path)?.write(bytes)?
             }
-        }
+        };
+        self.broken |= !read;
+        Ok(())
+    }
+
+    /// Whether a reader has gone since this was last asked.
+    pub fn take_broken(&mut self) -> bool {
+        std::mem::take(&mut self.broken)
     }
 
     fn path(&self, pattern: &str, peer: &Peer, task: u32) -> String {

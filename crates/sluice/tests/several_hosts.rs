@@ -1,0 +1,220 @@
+//! Several machines, as network namespaces: agents that join by token, and a job over two of them.
+
+mod harness;
+
+use harness::{Cluster, Said, until};
+use std::process::{Child, Command, Stdio};
+
+/// Hosts of one test, taken down with it.
+struct Hosts {
+    prefix: String,
+    dir: std::path::PathBuf,
+    count: u32,
+    children: Vec<Child>,
+}
+
+const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hosts");
+
+impl Hosts {
+    fn up(count: u32) -> Self {
+        // Interface names are short: the prefix must be too.
+        let prefix = format!("s{}", std::process::id() % 10_000);
+        let dir = std::env::temp_dir().join(format!("sluice-hosts-{prefix}"));
+        let hosts = Self { prefix, dir, count, children: Vec::new() };
+        let said = hosts.tool(&["up", &count.to_string()]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        hosts
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(TOOL);
+        command.args(args).env("NSPREFIX", &self.prefix).env("NSDIR", &self.dir);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn tool(&self, args: &[&str]) -> Said {
+        self.command(args).output().expect("the tool runs").into()
+    }
+
+    fn spawn(&mut self, args: &[&str], log: &std::path::Path) {
+        let log = std::fs::File::create(log).unwrap();
+        let child =
+            self.command(args).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        self.children.push(child);
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = self.tool(&["down", &self.count.to_string()]);
+    }
+}
+
+const CONF: &str = "\
+ClusterName=hosts
+SlurmdTimeout=3
+ReturnToService=1
+KillWait=1
+DefMemPerCPU=64
+NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
+PartitionName=main Nodes=node[01-02] Default=YES State=UP
+";
+
+/// The cluster's commands, run in the hub where the server is.
+fn in_hub(hosts: &Hosts, cluster: &Cluster, line: &str) -> Said {
+    let line = format!(
+        "export SLUICE_STATE={} PATH={}:$PATH; cd {}; {line}",
+        cluster.state().display(),
+        cluster.path("bin").display(),
+        cluster.path("work").display()
+    );
+    hosts.tool(&["ctl", "sh", "-c", &line])
+}
+
+fn start(hosts: &mut Hosts, cluster: &Cluster) {
+    let program = harness::program();
+    let (state, conf) = (cluster.state(), cluster.path("conf"));
+    hosts.spawn(
+        &[
+            "ctl",
+            program,
+            "server",
+            "--state",
+            state.to_str().unwrap(),
+            "--config",
+            conf.to_str().unwrap(),
+            "--listen",
+            "127.0.0.1:6830",
+            "--agents",
+            "10.77.0.254:6831",
+        ],
+        &cluster.path("server.out"),
+    );
+    until("the server answers", || {
+        (in_hub(hosts, cluster, "scontrol ping").stdout.contains("is UP")).then_some(())
+    });
+}
+
+fn join(hosts: &mut Hosts, cluster: &Cluster, host: u32) {
+    let name = format!("node{host:02}");
+    let file = cluster.path(&format!("{name}.join"));
+    let line = format!("{} token node {name} > {}", harness::program(), file.display());
+    let said = in_hub(hosts, cluster, &line);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let state = cluster.path(&format!("agent-{name}"));
+    hosts.spawn(
+        &[
+            "exec",
+            &host.to_string(),
+            harness::program(),
+            "agent",
+            "--state",
+            state.to_str().unwrap(),
+            "--join",
+            file.to_str().unwrap(),
+        ],
+        &cluster.path(&format!("{name}.out")),
+    );
+}
+
+#[test]
+fn root_two_hosts_join_by_token_and_run_a_job_of_two_nodes() {
+    let cluster = Cluster::folder(CONF);
+    let mut hosts = Hosts::up(2);
+    start(&mut hosts, &cluster);
+    join(&mut hosts, &cluster, 1);
+    join(&mut hosts, &cluster, 2);
+    until("both nodes are idle", || {
+        let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
+        (states.trim() == "2 idle").then_some(())
+    });
+    let said = in_hub(&hosts, &cluster, "srun -N2 -n2 hostname");
+    let mut names: Vec<&str> = said.stdout.lines().collect();
+    names.sort();
+    assert_eq!(names, ["node01", "node02"], "{}", said.stderr);
+    let said = in_hub(
+        &hosts,
+        &cluster,
+        "sbatch --parsable -N2 -o two.out --wrap 'srun hostname; echo $SLURM_JOB_NODELIST'",
+    );
+    let id = said.stdout.trim().to_string();
+    let end = until("the job of two nodes ends", || {
+        let text =
+            in_hub(&hosts, &cluster, &format!("sacct -n -X -P -j {id} -o State,NNodes")).stdout;
+        (!text.contains("RUNNING") && !text.contains("PENDING")).then_some(text)
+    });
+    let output = cluster.read("two.out");
+    assert_eq!(end.trim(), "COMPLETED|2", "{output}");
+    let mut lines: Vec<&str> = output.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["node01", "node02", "node[01-02]"]);
+}
+
+#[test]
+fn root_a_host_that_is_cut_off_goes_down_and_heals() {
+    let cluster = Cluster::folder(CONF);
+    let mut hosts = Hosts::up(2);
+    start(&mut hosts, &cluster);
+    join(&mut hosts, &cluster, 1);
+    join(&mut hosts, &cluster, 2);
+    let states = |hosts: &Hosts| in_hub(hosts, &cluster, "sinfo -h -N -o '%N %t'").stdout;
+    until("both nodes are idle", || (states(&hosts).matches("idle").count() == 2).then_some(()));
+    let said =
+        in_hub(&hosts, &cluster, "sbatch --parsable -w node02 --wrap 'echo $$ >> pids; sleep 600'");
+    let id = said.stdout.trim().to_string();
+    cluster.await_file("pids", |t| t.lines().count() == 1);
+    let said = hosts.tool(&["exec", "2", "ip", "link", "set", "eth0", "down"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    until("node02 is down and its job waits", || {
+        let job = in_hub(&hosts, &cluster, &format!("squeue -h -j {id} -o %T")).stdout;
+        (states(&hosts).contains("node02 down") && job.trim() == "PENDING").then_some(())
+    });
+    let first: i32 = cluster.read("pids").trim().parse().unwrap();
+    assert!(harness::is_alive(first), "beyond the cut the job goes on");
+    hosts.tool(&["exec", "2", "ip", "link", "set", "eth0", "up"]);
+    cluster.await_file("pids", |t| t.lines().count() == 2);
+    assert!(!harness::is_alive(first), "the attempt that was given up is killed first");
+    in_hub(&hosts, &cluster, &format!("scancel {id}"));
+    until("the queue is empty", || {
+        in_hub(&hosts, &cluster, "squeue -h").stdout.trim().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn root_a_token_works_once_and_a_wrong_one_never() {
+    let cluster = Cluster::folder(CONF);
+    let mut hosts = Hosts::up(2);
+    start(&mut hosts, &cluster);
+    join(&mut hosts, &cluster, 1);
+    until("node01 is idle", || {
+        let text = in_hub(&hosts, &cluster, "sinfo -h -N -n node01 -o %t").stdout;
+        (text.trim() == "idle").then_some(())
+    });
+    let used = cluster.path("node01.join");
+    let try_join = |file: &std::path::Path, state: &str| {
+        let state = cluster.path(state);
+        let line = format!(
+            "timeout 20 {} agent --state {} --join {}",
+            harness::program(),
+            state.display(),
+            file.display()
+        );
+        hosts.tool(&["exec", "2", "sh", "-c", &line])
+    };
+    let said = try_join(&used, "thief");
+    assert_ne!(said.code, 0);
+    assert!(said.stderr.contains("wrong, was used, or has expired"), "{}", said.stderr);
+    let text = std::fs::read_to_string(&used).unwrap();
+    let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    file["token"] = "0".repeat(64).into();
+    let wrong = cluster.path("wrong.join");
+    std::fs::write(&wrong, file.to_string()).unwrap();
+    let said = try_join(&wrong, "guesser");
+    assert_ne!(said.code, 0);
+    assert!(said.stderr.contains("wrong, was used, or has expired"), "{}", said.stderr);
+}
