@@ -90,6 +90,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         array: None,
         hold: None,
         priority: None,
+        requeue_unsaid: false,
         script: Some(script::script(&task.shell, &task.commands)),
         environment: Some(environment),
         first_step: None,

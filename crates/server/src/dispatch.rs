@@ -142,13 +142,13 @@ impl DispatchThread {
                     self.kill_stale(shared, node, *attempt);
                 }
             }
-            Event::Suspended { job, .. } => self.to_all(shared, *job, &Action::Suspend),
-            Event::Resumed { job, .. } => self.to_all(shared, *job, &Action::Resume),
+            Event::Suspended { job, .. } => self.send_all(shared, *job, &Action::Suspend),
+            Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
             Event::Changed { job, fields, .. } => {
                 let limits = fields.iter().any(|f| matches!(f, JobField::TimeLimit(_)));
                 let end = shared.read().jobs.get(job).and_then(|j| Some(j.attempt()?.end_limit));
                 if let (true, Some(end)) = (limits, end) {
-                    self.to_all(shared, *job, &Action::ExtendTo { end });
+                    self.send_all(shared, *job, &Action::ExtendTo { end });
                 }
             }
             _ => {}
@@ -252,10 +252,10 @@ impl DispatchThread {
             leader_only: signal.leader_only,
             steps_only: signal.steps_only,
         });
-        self.to_all(shared, signal.attempt.job, &action);
+        self.send_all(shared, signal.attempt.job, &action);
     }
 
-    fn to_all(&mut self, shared: &Shared, job: JobId, action: &Action) {
+    fn send_all(&mut self, shared: &Shared, job: JobId, action: &Action) {
         let target = {
             let state = shared.read();
             state.jobs.get(&job).and_then(|job| {

@@ -14,6 +14,7 @@ use model::id::{BlobRef, JobId};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::record::JobRecord;
+use model::run::LaunchKind;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use store::{Journal, JournalError, LogFile, Snapshots};
@@ -285,8 +286,19 @@ impl WriterThread {
         if self.journal.room() < ROOM_FOR_SUBMITS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
-        let Submission { mut spec, array, hold, priority, script, environment, first_step } =
-            submission;
+        let Submission {
+            mut spec,
+            array,
+            hold,
+            priority,
+            requeue_unsaid,
+            script,
+            environment,
+            first_step,
+        } = submission;
+        if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
+            spec.requeue = state.config.parameters.job_requeue;
+        }
         let stage = |content: Option<String>| -> Result<Option<BlobRef>, Refusal> {
             let Some(content) = content else { return Ok(None) };
             let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");

@@ -141,6 +141,7 @@ fn draft(
         spec,
         array: options.array.clone(),
         hold: options.hold.then_some(Hold::User),
+        requeue_unsaid: options.requeue.is_none(),
         priority: options.priority.map(|priority| match priority {
             PriorityOption::Value(value) => u64::from(value),
             PriorityOption::Top => PRIORITY_TOP,

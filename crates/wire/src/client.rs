@@ -188,6 +188,9 @@ pub struct Submission {
     pub hold: Option<Hold>,
     #[serde(default)]
     pub priority: Option<u64>,
+    /// Nothing was said of requeueing: the server's `JobRequeue` decides.
+    #[serde(default)]
+    pub requeue_unsaid: bool,
     /// The script's bytes; stored by content.
     #[serde(default)]
     pub script: Option<String>,

@@ -26,7 +26,7 @@ impl State {
             if chosen.job.has_ended() {
                 continue;
             }
-            let name = shown_chosen(&chosen);
+            let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
             if let Err(why) = authorise(self, &context.by, Act::OwnJob(chosen.job)) {
                 results.push((name, Err(why)));
                 continue;
@@ -138,10 +138,11 @@ fn shown(wanted: &JobRef) -> String {
     }
 }
 
-fn shown_chosen(chosen: &Chosen<'_>) -> String {
+/// An array that was named is shown by its number, one that was found by its tasks.
+fn shown_chosen(chosen: &Chosen<'_>, found: bool) -> String {
     match &chosen.tasks {
         Some(tasks) => shown(&JobRef { id: chosen.job.id, tasks: Some(tasks.clone()) }),
-        None if chosen.job.pending.is_some() => chosen.job.id.to_string(),
+        None if chosen.job.pending.is_some() && !found => chosen.job.id.to_string(),
         None => chosen.job.shown_id(),
     }
 }

@@ -129,7 +129,7 @@ impl Part<'_> {
     ) -> Vec<Event> {
         let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
         open.map(|step| {
-            let cancelled = timed_out || self.active.ending.as_ref().is_some_and(|e| is_forced(e));
+            let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
             let outcome = match (cancelled, step.id) {
                 (true, _) => Outcome::Cancelled { by: 0 },
                 (false, StepId::Batch) => outcome_of(exit, oom, false),

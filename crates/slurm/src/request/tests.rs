@@ -159,7 +159,8 @@ fn memory_in_its_forms() {
 
 #[test]
 fn devices_are_counted_per_what_was_said() {
-    let table: [(&[&str], &[(Per, &str, Option<&str>, u64)]); 6] = [
+    type Asked<'a> = (Per, &'a str, Option<&'a str>, u64);
+    let table: [(&[&str], &[Asked<'_>]); 6] = [
         (
             &["--gres=gpu:h100:2,fpga:1"],
             &[(Per::Node, "gpu", Some("h100"), 2), (Per::Node, "fpga", None, 1)],

@@ -31,7 +31,7 @@ fn submit(stage: &Stage, line: &[&str]) -> Result<String, String> {
     }
 }
 
-fn state_of<'a>(id: &'a str) -> [&'a str; 6] {
+fn state_of(id: &str) -> [&str; 6] {
     ["squeue", "-h", "-j", id, "-o", "%T|%r"]
 }
 
