@@ -1,0 +1,185 @@
+//! What must hold after every event, computed anew from the jobs and compared with the state.
+
+use cluster::{Event, Phase, State};
+use model::id::{AttemptId, JobId};
+use model::record::{JobRecord, RecordState};
+use sched::view::NodeUse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Remembers what may happen only once in a history.
+#[derive(Default)]
+pub struct Watch {
+    ids: BTreeSet<JobId>,
+    closed: BTreeSet<(JobId, u32, Option<String>)>,
+}
+
+impl Watch {
+    pub fn event(&mut self, state: &State, event: &Event, record: Option<&JobRecord>) {
+        self.ids_are_given_once(event);
+        self.attempts_close_once(event, record);
+        let text = serde_json::to_string(event).expect("an event is written");
+        let back: Event = serde_json::from_str(&text).expect("an event is read");
+        assert_eq!(back, *event, "an event reads back as it was written");
+        if let Event::Started(started) = event {
+            nothing_beyond_what_there_is(state, started.allocation.node_names());
+        }
+        uses_are_those_of_the_active(state);
+        derived_sets_follow(state);
+        arrays_are_whole(state);
+    }
+
+    /// What may be open in the middle of a decision, and not after it.
+    pub fn between_commands(&self, state: &State) {
+        for job in state.jobs.values() {
+            match &job.phase {
+                Phase::Active(attempt) => {
+                    assert!(!attempt.held_nodes.is_empty(), "job {} is active nowhere", job.id);
+                }
+                Phase::Waiting => {
+                    let left = job.pending.as_ref().is_none_or(|p| !p.indices.is_empty());
+                    assert!(left, "array {} waits with no task left", job.id);
+                }
+                Phase::Ended(_) => {}
+            }
+        }
+    }
+
+    fn ids_are_given_once(&mut self, event: &Event) {
+        let given = match event {
+            Event::Submitted(s) => Some(s.job),
+            Event::TaskSplit { array, job, .. } if array != job => Some(*job),
+            Event::Started(s) => {
+                s.task.filter(|(array, _)| *array != s.attempt.job).map(|_| s.attempt.job)
+            }
+            _ => None,
+        };
+        if let Some(id) = given {
+            assert!(self.ids.insert(id), "id {id} is given twice");
+        }
+    }
+
+    fn attempts_close_once(&mut self, event: &Event, record: Option<&JobRecord>) {
+        let closes = matches!(
+            event,
+            Event::Ended { .. } | Event::Requeued { .. } | Event::TasksCancelled { .. }
+        );
+        assert_eq!(closes, record.is_some(), "what closes an attempt is booked: {event:?}");
+        let Some(record) = record else { return };
+        assert!(matches!(record.state, RecordState::Ended(_)), "{record:?}");
+        let key = (record.job, record.attempt, record.array_pending.clone());
+        assert!(self.closed.insert(key.clone()), "{key:?} is closed twice, by {event:?}");
+    }
+}
+
+fn nothing_beyond_what_there_is<'a>(state: &State, names: impl Iterator<Item = &'a str>) {
+    for name in names {
+        let node = &state.nodes[name];
+        let used = &node.used;
+        assert!(used.cpus.is_subset(&node.config.usable_cpus()), "CPUs of {name}: {}", used.cpus);
+        assert!(used.memory <= node.config.usable_memory(), "memory of {name}");
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut units = BTreeSet::new();
+        for share in &used.gres {
+            *counts.entry(&share.name).or_default() += share.count;
+            for index in &share.indices {
+                assert!(units.insert((&share.name, index)), "{} {index} twice", share.name);
+            }
+        }
+        for (gres, count) in counts {
+            assert!(count <= node.config.gres_total(gres), "{count} {gres} of {name}");
+        }
+    }
+}
+
+/// The use of each node, from the shares of active attempts that it still holds.
+fn uses_are_those_of_the_active(state: &State) {
+    let mut uses: BTreeMap<&str, (NodeUse, Vec<AttemptId>)> = BTreeMap::new();
+    for job in state.jobs.values() {
+        let Some(attempt) = job.attempt() else { continue };
+        for held in &attempt.held_nodes {
+            assert!(state.nodes.contains_key(held), "job {} holds unknown {held}", job.id);
+            let share = attempt.allocation.share(held).expect("a held node is allocated");
+            let (used, holders) = uses.entry(held).or_default();
+            assert!(!used.cpus.intersects(&share.cpus), "CPUs of {held} twice: {}", share.cpus);
+            used.cpus.union(&share.cpus);
+            used.memory.0 += share.memory.0;
+            used.gres.extend(share.gres.iter().cloned());
+            used.jobs += 1;
+            used.users.push(job.spec.owner.uid);
+            holders.push(AttemptId { job: job.id, number: attempt.number });
+        }
+    }
+    for (name, node) in &state.nodes {
+        let (mut used, mut holders) = uses.remove(name.as_str()).unwrap_or_default();
+        used.users.sort_unstable();
+        used.users.dedup();
+        let mut of_node = node.used.clone();
+        let mut held = node.holders.clone();
+        (used.exclusive, used.user_exclusive) = (of_node.exclusive, of_node.user_exclusive.clone());
+        for gres in [&mut used.gres, &mut of_node.gres] {
+            gres.sort_by_key(|g| (g.name.clone(), g.indices.clone(), g.count));
+        }
+        held.sort_unstable();
+        holders.sort_unstable();
+        assert_eq!((&of_node, &held), (&used, &holders), "the use of {name}");
+    }
+}
+
+fn derived_sets_follow(state: &State) {
+    let ended: BTreeSet<_> =
+        state.jobs.values().filter_map(|j| Some((j.ended()?.end, j.id))).collect();
+    assert_eq!(state.ended, ended, "the ended records");
+    let active: BTreeSet<JobId> =
+        state.jobs.values().filter(|j| j.attempt().is_some()).map(|j| j.id).collect();
+    assert_eq!(state.active, active, "the active jobs");
+}
+
+fn arrays_are_whole(state: &State) {
+    let mut tasks: BTreeMap<JobId, BTreeMap<u32, JobId>> = BTreeMap::new();
+    for (id, job) in &state.jobs {
+        assert_eq!(*id, job.id);
+        assert!(id.0 < state.next_job, "job {id} has an id that is still to be given");
+        assert!(state.runs.contains_key(&job.run), "job {id} belongs to no run");
+        assert!(job.task.is_none() || job.pending.is_none(), "job {id} is task and array at once");
+        if let Some(task) = job.task {
+            tasks.entry(task.array).or_default().insert(task.index, *id);
+        }
+        if let (true, Some(pending)) = (job.is_waiting(), &job.pending) {
+            let apart = state.arrays.get(id).into_iter().flat_map(|tasks| tasks.keys());
+            let both: Vec<_> = apart.filter(|index| pending.indices.contains(**index)).collect();
+            assert!(both.is_empty(), "tasks {both:?} of {id} are pending and apart");
+        }
+    }
+    assert_eq!(state.arrays, tasks, "the tasks that have a record of their own");
+    let runs: BTreeSet<_> = state.jobs.values().map(|j| j.run).collect();
+    assert_eq!(state.runs.keys().copied().collect::<BTreeSet<_>>(), runs, "the runs");
+}
+
+/// Lists whose order carries no meaning, put into one order.
+pub fn in_order(state: &State) -> State {
+    let mut state = state.clone();
+    for node in state.nodes.values_mut() {
+        node.holders.sort_unstable();
+        node.used.user_exclusive.sort_unstable();
+        node.used.gres.sort_by_key(|g| (g.name.clone(), g.indices.clone(), g.count));
+    }
+    state
+}
+
+/// Written, read and completed as at a server's start; it must be the same state.
+pub fn through_a_snapshot(state: &State) -> State {
+    let text = serde_json::to_string(state).expect("a state is written");
+    let mut back: State = serde_json::from_str(&text).expect("a state is read");
+    back.rebuild_derived();
+    assert!(in_order(&back) == in_order(state), "the state differs after a snapshot");
+    back
+}
+
+/// The events alone make the same state.
+pub fn replayed(events: &[Event], living: &State) {
+    let mut state = State::default();
+    for event in events {
+        state.apply(event);
+    }
+    assert!(in_order(&state) == in_order(living), "the state differs after a replay");
+}

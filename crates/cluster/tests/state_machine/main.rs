@@ -1,0 +1,16 @@
+//! The state machine, told in sentences and in random histories. Every event of every test goes
+//! through `World`, which checks what must hold after each.
+
+mod arrays;
+mod ask;
+mod dependencies;
+mod endings;
+mod history;
+mod invariants;
+mod nodes;
+mod operations;
+mod requeue;
+mod rights;
+mod submit;
+mod time_alone;
+mod world;
