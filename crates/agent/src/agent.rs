@@ -216,6 +216,7 @@ impl Agent {
                 RefusedOrder::LaunchedBefore
             }
             (_, true) => RefusedOrder::Launch,
+            (OrderRefusal::UnknownAttempt(_), false) => RefusedOrder::UnknownAttempt,
             (_, false) => RefusedOrder::Other,
         };
         Some(ToServer::OrderRefused { serial, attempt, node, order, why: why.to_string() })

@@ -11,9 +11,6 @@ use std::collections::HashMap;
 use wire::order::{Action, Order, SignedOrder};
 use wire::version;
 
-/// The most serials remembered at once; they go when their orders expire.
-const SERIALS_MAX: usize = 1 << 16;
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrderRefusal {
     #[error("the order is not signed by this cluster's server")]
@@ -46,8 +43,6 @@ pub(crate) enum OrderRefusal {
     StillRuns(AttemptId),
     #[error("the supervisor of attempt {0} does not take orders")]
     Deaf(AttemptId),
-    #[error("{0} orders have not expired yet; no more are taken")]
-    TooMany(usize),
     #[error(transparent)]
     Node(#[from] AgentError),
 }
@@ -62,8 +57,8 @@ pub(crate) struct Refused {
 pub(crate) struct Gate {
     key: UnparsedPublicKey<Vec<u8>>,
     seen: HashMap<String, Seen>,
-    /// Serials of the present term and when their orders expire.
-    serials: HashMap<u64, Timestamp>,
+    /// The highest serial taken in this term: orders come in order, so a lower one is a repetition.
+    serial: u64,
     term: u64,
     /// The only user that a process without root's powers can start anything for.
     only_uid: Option<u32>,
@@ -82,7 +77,7 @@ impl Gate {
         })?;
         let term = seen.values().map(Seen::term).max().unwrap_or(0);
         let key = UnparsedPublicKey::new(&ED25519, key);
-        Ok(Gate { key, seen, serials: HashMap::new(), term, only_uid })
+        Ok(Gate { key, seen, serial: 0, term, only_uid })
     }
 
     /// The highest term that any order has carried.
@@ -130,7 +125,7 @@ impl Gate {
             let late_ms = now.millis() - order.expires.millis();
             return Err(OrderRefusal::Expired { late_ms });
         }
-        if order.term == self.term && self.serials.contains_key(&order.serial) {
+        if order.term == self.term && order.serial <= self.serial {
             return Err(OrderRefusal::Replayed(order.serial));
         }
         let held = uid_of(&order.node, order.attempt);
@@ -139,7 +134,7 @@ impl Gate {
             _ => held,
         };
         match owner {
-            Some(actual) if actual != order.uid => {
+            Some(actual) if actual != order.uid && !clears_away(order) => {
                 return Err(OrderRefusal::OtherUser { order: order.uid, actual });
             }
             _ => {}
@@ -164,23 +159,19 @@ impl Gate {
     fn remember(&mut self, order: &Order, now: Timestamp) -> Result<(), OrderRefusal> {
         let seen = self.seen.get_mut(&order.node);
         let seen = seen.ok_or_else(|| OrderRefusal::OtherNode(order.node.clone()))?;
-        if order.term > self.term {
-            self.serials.clear();
-            self.term = order.term;
-        }
-        if self.serials.len() >= SERIALS_MAX {
-            self.serials.retain(|_, expires| *expires >= now);
-            if self.serials.len() >= SERIALS_MAX {
-                return Err(OrderRefusal::TooMany(SERIALS_MAX));
-            }
-        }
+        self.term = self.term.max(order.term);
         seen.raise_term(order.term)?;
         if matches!(order.action, Action::Launch(_)) {
             seen.take(order.attempt, order.expires, now)?;
         }
-        self.serials.insert(order.serial, order.expires);
+        self.serial = order.serial;
         Ok(())
     }
+}
+
+/// An end or a forgetting that the server orders of itself, for whomever the attempt was.
+fn clears_away(order: &Order) -> bool {
+    order.uid == 0 && matches!(order.action, Action::End(_) | Action::Forget)
 }
 
 #[cfg(test)]

@@ -3,18 +3,20 @@
 //! The assertions state what must hold in any history. They stay on in release builds: a replay
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
 
+mod field;
+mod site;
+
 use crate::books;
 use crate::event::{Event, Started, Submitted};
 use crate::job::{Ended, Job, PendingTasks, Phase};
 use crate::node::Node;
-use crate::state::{JoinToken, State};
+use crate::state::State;
 use model::allocation::Allocation;
-use model::change::{JobField, PartitionChange};
+use model::change::JobField;
 use model::id::{AttemptId, JobId};
 use model::node::SlotState;
 use model::record::JobRecord;
-use model::request::{Memory, Sharing};
-use model::run::{ArrayTask, Attempt, Hold, JobSpec, Run};
+use model::run::{ArrayTask, Attempt, Run};
 use model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,6 +95,8 @@ impl State {
                 let job = self.job_mut(*id);
                 let Phase::Ended(ended) = &job.phase else { panic!("job {id} has not ended") };
                 let end = ended.end;
+                // The books have its wait under the number of the start that never came.
+                job.attempts += u32::from(ended.start.is_none());
                 job.phase = Phase::Waiting;
                 job.begin = Some(*at);
                 job.hold = *hold;
@@ -102,86 +106,6 @@ impl State {
             _ => self.apply_node_or_account(event),
         }
         None
-    }
-
-    fn apply_node_or_account(&mut self, event: &Event) {
-        match event {
-            Event::NodeUp { node, facts, stale, .. } => {
-                let node = self.node_mut(node);
-                node.slot = SlotState::Up;
-                node.facts = (**facts).clone();
-                node.silent_since = None;
-                node.stale.clone_from(stale);
-            }
-            Event::NodeSilent { node, at } => {
-                let node = self.node_mut(node);
-                node.slot = SlotState::Silent;
-                node.silent_since = Some(*at);
-            }
-            Event::NodeDown { node, reason, .. } => {
-                let node = self.node_mut(node);
-                node.slot = SlotState::Down;
-                node.reason = Some(reason.clone());
-            }
-            Event::StaleGone { node, attempt } => {
-                self.node_mut(node).stale.retain(|a| a != attempt);
-            }
-            Event::NodeAdmin { node, admin, reason } => {
-                let node = self.node_mut(node);
-                node.admin = *admin;
-                node.reason.clone_from(reason);
-            }
-            Event::NodeSet { node, weight, features } => {
-                let config = Arc::make_mut(&mut self.node_mut(node).config);
-                config.weight = weight.unwrap_or(config.weight);
-                if let Some(features) = features {
-                    config.features.clone_from(features);
-                }
-            }
-            Event::PartitionSet { partition, change } => self.apply_partition(partition, change),
-            Event::AccountSet(account) => {
-                self.accounts.insert(account.name.clone(), account.clone());
-            }
-            Event::AccountRemoved { name } => {
-                self.accounts.remove(name);
-                self.associations.retain(|a| a.account != *name);
-            }
-            Event::AssociationSet(set) => {
-                let same = |a: &&mut model::account::Association| {
-                    a.account == set.account && a.user == set.user
-                };
-                match self.associations.iter_mut().find(same) {
-                    Some(known) => *known = (**set).clone(),
-                    None => self.associations.push((**set).clone()),
-                }
-            }
-            Event::AssociationRemoved { account, user } => {
-                self.associations.retain(|a| a.account != *account || a.user != *user);
-            }
-            Event::QosSet(qos) => {
-                self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
-            }
-            Event::QosRemoved { name } => {
-                self.qos.remove(name);
-            }
-            Event::RoleSet { name, role } => {
-                self.roles.insert(name.clone(), *role);
-            }
-            Event::TokenIssued { hash, nodes, expires } => {
-                let token = JoinToken { nodes: nodes.clone(), expires: *expires };
-                self.tokens.insert(hash.clone(), token);
-            }
-            Event::TokenUsed { hash, nodes, fingerprint } => {
-                self.tokens.remove(hash);
-                for node in nodes {
-                    self.agents.insert(node.clone(), fingerprint.clone());
-                }
-            }
-            Event::UserTokenSet(token) => {
-                self.user_tokens.insert(token.hash.clone(), (**token).clone());
-            }
-            other => unreachable!("{other:?} is applied above"),
-        }
     }
 
     fn apply_term(&mut self, term: u64, at: Timestamp) {
@@ -289,10 +213,14 @@ impl State {
         record.array_pending = Some(model::array::format_pending(indices, None));
         let whole = self.job_mut(array);
         let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");
-        pending.indices = pending.indices.difference(indices);
-        if pending.indices.is_empty() {
+        let left = pending.indices.difference(indices);
+        if left.is_empty() {
+            // The last to go stay named: the record is shown until it is forgotten.
+            pending.throttle = None;
             whole.phase = Phase::Ended(Box::new(ended.clone()));
             self.ended.insert((ended.end, array));
+        } else {
+            pending.indices = left;
         }
         record
     }
@@ -326,16 +254,20 @@ impl State {
         }));
         self.active.insert(id);
         self.occupy(id, &started.allocation, &held);
+        for node in held.iter().filter_map(|name| self.nodes.get(name)) {
+            let beyond = node.used.memory > node.config.memory;
+            assert!(!beyond, "memory of {} beyond what there is, to job {id}", node.config.name);
+        }
     }
 
-    /// Counts an attempt's shares on these nodes as used. Nothing is granted beyond what there is.
+    /// Counts an attempt's shares on these nodes as used. What a node has is not looked at: the file
+    /// may have taken some of it away under a running job.
     pub(crate) fn occupy(&mut self, id: JobId, allocation: &Allocation, nodes: &[String]) {
         let job = &self.jobs[&id];
         let uid = job.spec.owner.uid;
         let partition = self.partition(&allocation.partition).cloned();
         let exclusive = crate::view::is_exclusive(job, partition.as_deref());
-        let alone = job.spec.request().sharing == Sharing::User
-            || partition.is_some_and(|p| p.exclusive_user);
+        let alone = crate::view::is_user_exclusive(job, partition.as_deref());
         let attempt = AttemptId { job: id, number: job.attempts };
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
@@ -348,11 +280,6 @@ impl State {
             );
             used.cpus.union(&share.cpus);
             used.memory.0 += share.memory.0;
-            assert!(
-                used.memory <= node.config.memory,
-                "memory of {} is granted beyond what there is, to job {id}",
-                share.node
-            );
             used.gres.extend(share.gres.iter().cloned());
             used.exclusive |= exclusive;
             used.jobs += 1;
@@ -416,33 +343,11 @@ impl State {
     }
 
     fn apply_fields(&mut self, id: JobId, fields: &[JobField]) {
-        let parameters = self.config.clone();
         let job = self.job_mut(id);
         for field in fields {
-            apply_field(job, field);
-        }
-        if let Phase::Active(attempt) = &mut job.phase {
-            let partition = attempt.allocation.partition.as_str();
-            let limit = job.spec.request().time_limit.or_else(|| {
-                let found = parameters.partitions.iter().find(|p| p.name == partition)?;
-                Some(found.default_time.unwrap_or(found.max_time))
-            });
-            attempt.end_limit = limit.and_then(|l| l.duration()).map(|d| attempt.start + d);
-        }
-    }
-
-    fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
-        for partition in &mut self.partitions {
-            let chosen = partition.name == name;
-            let changes_others = matches!(change, PartitionChange::Default(true));
-            if !chosen && !changes_others {
-                continue;
-            }
-            let partition = Arc::make_mut(partition);
-            match change {
-                PartitionChange::State(state) => partition.state = *state,
-                PartitionChange::MaxTime(limit) => partition.max_time = *limit,
-                PartitionChange::Default(default) => partition.default = chosen && *default,
+            field::set(job, field);
+            if let (JobField::TimeLimit(limit), Phase::Active(attempt)) = (field, &mut job.phase) {
+                attempt.end_limit = limit.duration().map(|d| attempt.start + d);
             }
         }
     }
@@ -460,77 +365,5 @@ impl State {
 
     fn attempt_of(&self, id: JobId) -> &Attempt {
         self.jobs[&id].attempt().expect("a holder of a node is active")
-    }
-
-    fn node_mut(&mut self, name: &str) -> &mut Node {
-        self.nodes.get_mut(name).unwrap_or_else(|| panic!("an event names unknown node {name}"))
-    }
-}
-
-fn apply_field(job: &mut Job, field: &JobField) {
-    match field {
-        JobField::Priority(priority) => {
-            job.priority = *priority;
-            match priority {
-                0 => job.hold = Some(Hold::Admin),
-                _ => job.hold = None,
-            }
-            return;
-        }
-        JobField::Qos(qos) => job.qos = qos.as_str().into(),
-        JobField::Account(account) => job.account = account.as_str().into(),
-        JobField::Begin(begin) => job.begin = Some(*begin),
-        JobField::ArrayThrottle(throttle) => {
-            if let Some(pending) = &mut job.pending {
-                pending.throttle = *throttle;
-            }
-            return;
-        }
-        JobField::Nice(nice) => {
-            let old = i64::from(job.spec.nice);
-            let raised = job.priority as i64 + old - i64::from(*nice);
-            job.priority = raised.max(1) as u64;
-        }
-        _ => {}
-    }
-    apply_spec_field(Arc::make_mut(&mut job.spec), field);
-}
-
-fn apply_spec_field(spec: &mut JobSpec, field: &JobField) {
-    match field {
-        JobField::Name(name) => spec.name.clone_from(name),
-        JobField::Nice(nice) => spec.nice = *nice,
-        JobField::Comment(comment) => spec.comment = Some(comment.clone()),
-        JobField::Dependency(dependency) => spec.dependency.clone_from(dependency),
-        JobField::Requeue(requeue) => spec.requeue = *requeue,
-        JobField::WorkDir(dir) => spec.launch.work_dir.clone_from(dir),
-        JobField::Stdout(path) => spec.launch.stdout = Some(path.clone()),
-        JobField::Stderr(path) => spec.launch.stderr = Some(path.clone()),
-        JobField::Wckey(wckey) => spec.wckey = Some(wckey.clone()),
-        JobField::Qos(qos) => spec.qos = Some(qos.clone()),
-        JobField::Account(account) => spec.account = Some(account.clone()),
-        _ => {}
-    }
-    let request = &mut spec.components[0].request;
-    match field {
-        JobField::TimeLimit(limit) => request.time_limit = Some(*limit),
-        JobField::Partition(names) => request.partitions.clone_from(names),
-        JobField::Begin(begin) => request.begin = Some(*begin),
-        JobField::Deadline(deadline) => request.deadline = Some(*deadline),
-        JobField::Nodes(nodes) => {
-            request.nodes = *nodes;
-            request.nodes_given = true;
-        }
-        JobField::Tasks(tasks) => request.tasks = Some(*tasks),
-        JobField::CpusPerTask(cpus) => request.cpus_per_task = model::range::Range::exactly(*cpus),
-        JobField::MemoryPerNode(memory) => {
-            request.memory = Memory::PerNode(model::range::Range::exactly(*memory));
-        }
-        JobField::MemoryPerCpu(memory) => request.memory = Memory::PerCpu(*memory),
-        JobField::Gres(gres) => request.gres.clone_from(gres),
-        JobField::Features(features) => request.constraint.clone_from(features),
-        JobField::NodeList(nodes) => request.node_list.clone_from(nodes),
-        JobField::Exclude(nodes) => request.exclude.clone_from(nodes),
-        _ => {}
     }
 }

@@ -150,21 +150,21 @@ fn requested_memory(state: &State, job: &Job, request: &Request) -> Option<Bytes
     let nodes = u64::from(request.nodes.min);
     let gpus = requested_gres(request, "gpu");
     match &request.memory {
-        Memory::PerNode(range) => Some(Bytes(range.min.0 * nodes)),
-        Memory::PerCpu(each) => Some(Bytes(each.0 * cpus)),
-        Memory::PerGpu(each) => Some(Bytes(each.0 * gpus)),
+        Memory::PerNode(range) => Some(Bytes(range.min.0.saturating_mul(nodes))),
+        Memory::PerCpu(each) => Some(Bytes(each.0.saturating_mul(cpus))),
+        Memory::PerGpu(each) => Some(Bytes(each.0.saturating_mul(gpus))),
         Memory::WholeNode => None,
         Memory::Default => match default_memory(state, job)? {
-            DefaultMemory::PerCpu(each) => Some(Bytes(each.0 * cpus)),
-            DefaultMemory::PerNode(each) => Some(Bytes(each.0 * nodes)),
-            DefaultMemory::PerGpu(each) => Some(Bytes(each.0 * gpus)),
+            DefaultMemory::PerCpu(each) => Some(Bytes(each.0.saturating_mul(cpus))),
+            DefaultMemory::PerNode(each) => Some(Bytes(each.0.saturating_mul(nodes))),
+            DefaultMemory::PerGpu(each) => Some(Bytes(each.0.saturating_mul(gpus))),
         },
     }
 }
 
 fn requested_gres(request: &Request, name: &str) -> u64 {
     let of_name = request.gres.iter().filter(|g| g.name == name);
-    of_name.map(|g| g.count.min * times(request, g.per)).sum()
+    of_name.map(|g| g.count.min.saturating_mul(times(request, g.per))).sum()
 }
 
 fn times(request: &Request, per: Per) -> u64 {
@@ -189,7 +189,7 @@ pub fn requested_tres(state: &State, job: &Job) -> Tres {
     tres.set(TresKind::Billing, cpus);
     for gres in &request.gres {
         let kind = TresKind::Gres { name: gres.name.clone(), kind: None };
-        tres.add(kind, gres.count.min * times(request, gres.per));
+        tres.add(kind, gres.count.min.saturating_mul(times(request, gres.per)));
     }
     tres
 }

@@ -140,6 +140,8 @@ pub struct StepAsk {
 /// What an agent says of its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartReport {
+    /// Nothing new: the start itself was journalled before the order went out.
+    Started,
     LaunchFailed {
         what: String,
     },

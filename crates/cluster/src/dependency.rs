@@ -2,6 +2,7 @@
 
 use crate::job::{Job, Phase};
 use crate::state::State;
+use model::array::IndexSet;
 use model::dependency::{DependencyKind, DependencyState, DependencyTerm, TaskRef};
 use model::id::JobId;
 use model::run::{JobState, Outcome};
@@ -17,14 +18,23 @@ pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
     }
 }
 
-/// Whether task `index` of the array record may start as far as `aftercorr` is concerned.
-pub fn task_ready(state: &State, job: &Job, index: u32) -> bool {
+/// Whether task `index` of the array record may start: `aftercorr` asks for its own counterpart.
+pub fn task_ready(state: &State, job: &Job, index: u32, now: Timestamp) -> bool {
     let Some(dependency) = &job.spec.dependency else { return true };
-    dependency
-        .terms
-        .iter()
-        .filter(|t| t.kind == DependencyKind::AfterCorr)
-        .all(|term| corresponding(state, term, index) == DependencyState::Fulfilled)
+    let standing = dependency.state(|term| match term.kind {
+        DependencyKind::AfterCorr => corresponding(state, term, index),
+        _ => term_state(state, job, term, now),
+    });
+    standing == DependencyState::Fulfilled
+}
+
+/// How many of the array's pending tasks may start as far as the dependency goes.
+pub fn tasks_ready(state: &State, job: &Job, pending: &IndexSet, now: Timestamp) -> u64 {
+    let terms = job.spec.dependency.iter().flat_map(|d| &d.terms);
+    if terms.into_iter().all(|t| t.kind != DependencyKind::AfterCorr) {
+        return pending.len();
+    }
+    pending.iter().filter(|index| task_ready(state, job, *index, now)).count() as u64
 }
 
 /// squeue's `%E`: the terms not yet met.
@@ -65,10 +75,8 @@ fn all_of(
     let records: Vec<&Job> = match task {
         TaskRef::Task(index) => match state.task_job(id, index) {
             Some(job) => vec![job],
-            None => match state.jobs.get(&id).filter(|j| has_pending(j, index)) {
-                Some(_) => return DependencyState::Unfulfilled,
-                None => return DependencyState::Fulfilled,
-            },
+            // Still pending with the others, or cancelled with them.
+            None => state.jobs.get(&id).filter(|j| stands_for(j, index)).into_iter().collect(),
         },
         TaskRef::Whole | TaskRef::All => {
             let of_array = state.array_jobs(id);
@@ -86,8 +94,8 @@ fn all_of(
     worst
 }
 
-fn has_pending(job: &Job, index: u32) -> bool {
-    job.is_waiting() && job.pending.as_ref().is_some_and(|p| p.indices.contains(index))
+fn stands_for(job: &Job, index: u32) -> bool {
+    job.pending.as_ref().is_some_and(|p| p.indices.contains(index))
 }
 
 fn corresponding(state: &State, term: &DependencyTerm, index: u32) -> DependencyState {
@@ -117,9 +125,9 @@ fn corresponding_any(
 
 fn singleton(state: &State, job: &Job) -> DependencyState {
     let array = job.task.map_or(job.id, |t| t.array);
-    let earlier = state.jobs.values().take_while(|other| other.id < job.id);
-    let busy = earlier.filter(|other| !other.has_ended()).any(|other| {
-        other.task.map_or(other.id, |t| t.array) != array
+    // A task is as old as its array, whatever its own number.
+    let busy = state.jobs.values().filter(|other| !other.has_ended()).any(|other| {
+        other.task.map_or(other.id, |t| t.array) < array
             && other.spec.name == job.spec.name
             && other.spec.owner.uid == job.spec.owner.uid
     });

@@ -5,6 +5,7 @@ use crate::state::State;
 use model::array::IndexSet;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
+use std::collections::BTreeMap;
 
 /// A job that was named, and which pending tasks of it if it stands for an array's.
 #[derive(Debug)]
@@ -45,14 +46,32 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Ch
     chosen
 }
 
-/// Every job that the filter means; those named by id, or all that match.
+/// Every job that the filter means; those named by id, or all that match. However often one is
+/// named, it is there once.
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<Chosen<'a>> {
     let candidates: Vec<Chosen<'a>> = if filter.jobs.is_empty() {
         state.jobs.values().map(|job| Chosen { job, tasks: None }).collect()
     } else {
-        filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)).collect()
+        each_once(filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)))
     };
     candidates.into_iter().filter(|chosen| matches(state, chosen.job, filter)).collect()
+}
+
+fn each_once<'a>(named: impl Iterator<Item = Chosen<'a>>) -> Vec<Chosen<'a>> {
+    let mut places: BTreeMap<JobId, usize> = BTreeMap::new();
+    let mut chosen: Vec<Chosen<'a>> = Vec::new();
+    for one in named {
+        match places.get(&one.job.id).map(|at| &mut chosen[*at].tasks) {
+            None => {
+                places.insert(one.job.id, chosen.len());
+                chosen.push(one);
+            }
+            Some(tasks) => {
+                *tasks = tasks.take().zip(one.tasks).map(|(some, more)| some.union(&more));
+            }
+        }
+    }
+    chosen
 }
 
 fn matches(state: &State, job: &Job, filter: &JobFilter) -> bool {

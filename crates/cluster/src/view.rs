@@ -66,6 +66,11 @@ pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
         || partition.is_some_and(|p| p.over_subscribe == OverSubscribe::Exclusive)
 }
 
+/// Whether its nodes take no other user's jobs beside it.
+pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
+    job.spec.request().sharing == Sharing::User || partition.is_some_and(|p| p.exclusive_user)
+}
+
 fn running(state: &State, id: JobId, index: &BTreeMap<&str, u32>) -> Running {
     let job = &state.jobs[&id];
     let attempt = job.attempt().expect("an active job has an attempt");
@@ -102,7 +107,10 @@ pub fn partition_indices(state: &State, asked: &[String]) -> Option<Vec<u32>> {
 /// One entry of the queue.
 pub fn waiting(state: &State, _view: &View, job: &Job, now: Timestamp) -> Option<Waiting> {
     let pending = job.pending.as_deref();
-    let tasks = pending.map_or(1, |p| p.indices.len().min(u64::from(u32::MAX)) as u32);
+    // Those that `aftercorr` still keeps back are not shown: they could not start.
+    let ready = pending.map_or(1, |p| dependency::tasks_ready(state, job, &p.indices, now));
+    // With none ready the dependency itself says why the array waits.
+    let tasks = ready.clamp(1, u64::from(u32::MAX)) as u32;
     let tasks_allowed = pending.and_then(|p| {
         let running = state.arrays.get(&job.id).map_or(0, |tasks| {
             let active = tasks.values().filter(|id| state.active.contains(id));

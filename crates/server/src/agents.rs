@@ -2,12 +2,12 @@
 //! nodes by certificate.
 
 use crate::clock;
+use crate::conversation::{Conversation, REPORTS_MAX, acknowledge};
 use crate::identity::{self, Identity};
+use crate::log_stream::Stream;
 use crate::shared::Shared;
 use crate::token;
-use cluster::command::PartReport;
 use cluster::{Command, Reply};
-use model::id::AttemptId;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,14 +15,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, Join, Joined, NodePolicy, RefusedOrder, ToAgent, ToServer, Welcome};
+use wire::link::{self, Hello, Join, Joined, NodePolicy, ToAgent, ToServer, Welcome};
 use wire::order::SignedOrder;
-use wire::report::{Report, ReportEvent};
-use wire::stream::{STREAMS_MAX, Window};
 
 /// Connections at once, joined or not.
 const CONNECTIONS_MAX: usize = 20_000;
@@ -35,29 +33,21 @@ const GREETING_TIME: Duration = Duration::from_secs(10);
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A link that says nothing for this long is dead.
-const SILENCE_MAX: Duration = Duration::from_secs(20);
-
 #[derive(Default)]
 pub struct Agents {
     /// Node to its link. A newer link of the same node takes over.
-    links: Mutex<HashMap<String, Link>>,
+    pub(crate) links: Mutex<HashMap<String, Link>>,
     next_link: AtomicU64,
-    next_stream: AtomicU32,
-    streams: Mutex<HashMap<u32, Stream>>,
+    pub(crate) next_stream: AtomicU32,
+    pub(crate) streams: Mutex<HashMap<u32, Stream>>,
 }
 
 #[derive(Clone)]
-struct Link {
-    number: u64,
-    outbox: mpsc::Sender<ToAgent>,
-}
-
-struct Stream {
-    link: u64,
-    chunks: mpsc::Sender<Result<Vec<u8>, String>>,
-    window: Window,
-    outbox: mpsc::Sender<ToAgent>,
+pub(crate) struct Link {
+    pub(crate) number: u64,
+    pub(crate) outbox: mpsc::Sender<ToAgent>,
+    /// Ends the connection.
+    cut: Arc<Notify>,
 }
 
 impl Agents {
@@ -66,7 +56,7 @@ impl Agents {
         let link = self.links.lock().expect("no panic with the links held").get(node).cloned()?;
         if link.outbox.try_send(ToAgent::Order(order)).is_err() {
             tracing::error!("the agent of {node} does not take its orders; it is cut off");
-            self.links.lock().expect("no panic with the links held").remove(node);
+            link.cut.notify_one();
             return None;
         }
         Some(link.number)
@@ -88,64 +78,6 @@ impl Agents {
         let mut told = std::collections::HashSet::new();
         for link in links.values().filter(|l| told.insert(l.number)) {
             let _ = link.outbox.try_send(ToAgent::Policies(policies.clone()));
-        }
-    }
-
-    /// Opens a stream of an attempt's log. The chunks end with the log, or with an error.
-    pub fn read_log(
-        &self,
-        node: &str,
-        attempt: AttemptId,
-        offset: u64,
-        follow: bool,
-    ) -> Option<mpsc::Receiver<Result<Vec<u8>, String>>> {
-        let link = self.links.lock().expect("no panic with the links held").get(node).cloned()?;
-        let stream = self.next_stream.fetch_add(1, Ordering::Relaxed);
-        // A window's worth of the smallest chunks an agent sends.
-        let (chunks, receiver) = mpsc::channel(1024);
-        let mut streams = self.streams.lock().expect("no panic with the streams held");
-        if streams.len() >= STREAMS_MAX {
-            return None;
-        }
-        let outbox = link.outbox.clone();
-        streams.insert(
-            stream,
-            Stream { link: link.number, chunks, window: Window::default(), outbox },
-        );
-        drop(streams);
-        let order = ToAgent::ReadLog { stream, node: node.into(), attempt, offset, follow };
-        link.outbox.try_send(order).ok()?;
-        Some(receiver)
-    }
-
-    async fn stream_data(&self, payload: &[u8]) {
-        let Some((id, data)) = payload.split_first_chunk::<4>() else { return };
-        let id = u32::from_le_bytes(*id);
-        let chunks = {
-            let mut streams = self.streams.lock().expect("no panic with the streams held");
-            let Some(stream) = streams.get_mut(&id) else { return };
-            if stream.window.received(data.len()).is_err() {
-                streams.remove(&id);
-                return;
-            }
-            stream.chunks.clone()
-        };
-        let gone = chunks.send(Ok(data.to_vec())).await.is_err();
-        let mut streams = self.streams.lock().expect("no panic with the streams held");
-        let Some(stream) = streams.get_mut(&id) else { return };
-        if gone {
-            let end = ToAgent::StreamEnd { stream: id, error: None };
-            let _ = stream.outbox.try_send(end);
-            streams.remove(&id);
-        } else if let Some(bytes) = stream.window.consumed(data.len()) {
-            let _ = stream.outbox.try_send(ToAgent::Credit { stream: id, bytes });
-        }
-    }
-
-    fn stream_end(&self, id: u32, error: Option<String>) {
-        let stream = self.streams.lock().expect("no panic with the streams held").remove(&id);
-        if let (Some(stream), Some(error)) = (stream, error) {
-            let _ = stream.chunks.try_send(Err(error));
         }
     }
 
@@ -252,21 +184,30 @@ async fn admit(shared: &Shared, join: &Join) -> ToAgent {
     }
 }
 
-/// The nodes of a hello that this certificate may speak for.
+/// The nodes of a hello that this certificate may speak for; why not, if there is none.
 fn rightful(shared: &Shared, hello: &Hello, fingerprint: &str) -> Result<Vec<String>, String> {
-    let state = shared.read();
-    for node in &hello.nodes {
-        if state.agents.get(&node.name).map(String::as_str) != Some(fingerprint) {
-            return Err(format!("this certificate does not speak for node {}", node.name));
-        }
-        if !state.nodes.contains_key(&node.name) {
-            return Err(format!("node {} is not in the configuration", node.name));
-        }
-    }
     if !wire::version::compatible(hello.version) {
         return Err(format!("protocol {} is not spoken here", hello.version));
     }
-    Ok(hello.nodes.iter().map(|n| n.name.clone()).collect())
+    let state = shared.read();
+    let mut nodes = Vec::new();
+    let mut refused = Vec::new();
+    for node in &hello.nodes {
+        if !state.nodes.contains_key(&node.name) {
+            refused.push(format!("node {} is not in the configuration", node.name));
+        } else if state.agents.get(&node.name).map(String::as_str) != Some(fingerprint) {
+            refused.push(format!("this certificate does not speak for node {}", node.name));
+        } else {
+            nodes.push(node.name.clone());
+        }
+    }
+    if nodes.is_empty() {
+        return Err(refused.join("; "));
+    }
+    for why in refused {
+        tracing::warn!("an agent's hello: {why}");
+    }
+    Ok(nodes)
 }
 
 /// What the configuration says of the enforcement on each node.
@@ -312,12 +253,13 @@ async fn serve(
     };
     send(&mut stream, &ToAgent::Welcome(welcome)).await?;
     let (outbox, inbox) = mpsc::channel(OUTBOX);
-    let link = Link { number, outbox: outbox.clone() };
+    let cut = Arc::new(Notify::new());
+    let link = Link { number, outbox: outbox.clone(), cut: cut.clone() };
     {
         let mut links = shared.agents.links.lock().expect("no panic with the links held");
         links.extend(nodes.iter().map(|node| (node.clone(), link.clone())));
     }
-    for node in hello.nodes {
+    for node in hello.nodes.into_iter().filter(|n| nodes.contains(&n.name)) {
         let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
         let command = Command::NodeHello {
             node: node.name.clone(),
@@ -332,121 +274,20 @@ async fn serve(
         }
     }
     let (reader, writer) = tokio::io::split(stream);
+    let (settled, settling) = mpsc::channel(REPORTS_MAX);
+    let end = Conversation { shared, nodes: &nodes, link: number, settled };
     let ended = tokio::select! {
-        read = receive(shared, reader, decoder, &nodes, &outbox) => read,
+        read = end.receive(reader, decoder) => read,
         written = deliver(writer, inbox) => written,
+        settled = acknowledge(shared, settling, &outbox) => settled,
+        () = cut.notified() => Err(io::Error::other("it does not take its orders")),
     };
     for node in shared.agents.drop_link(number, &nodes) {
-        shared.writer.tell_later(Command::NodeLost { node });
+        // Not to be lost: a node that nobody calls lost would keep its jobs for ever.
+        let lost = Command::NodeLost { node };
+        let _ = shared.writer.run(lost, crate::writer::server_principal()).await;
     }
     ended
-}
-
-async fn receive(
-    shared: &Arc<Shared>,
-    mut reader: impl AsyncReadExt + Unpin,
-    mut decoder: Decoder,
-    nodes: &[String],
-    outbox: &mpsc::Sender<ToAgent>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
-            match frame.channel {
-                link::CHANNEL_STREAM => shared.agents.stream_data(&frame.payload).await,
-                _ => {
-                    let message =
-                        frame::decode_message(&frame.payload).map_err(io::Error::other)?;
-                    message_from(shared, message, nodes, outbox);
-                }
-            }
-        }
-        let read = tokio::time::timeout(SILENCE_MAX, reader.read(&mut buffer)).await;
-        match read.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the agent is silent"))?? {
-            0 => return Ok(()),
-            n => decoder.push(&buffer[..n]),
-        }
-    }
-}
-
-fn message_from(
-    shared: &Arc<Shared>,
-    message: ToServer,
-    nodes: &[String],
-    outbox: &mpsc::Sender<ToAgent>,
-) {
-    match message {
-        ToServer::Report(report) if nodes.contains(&report.node) => {
-            take_report(shared, report, outbox);
-        }
-        ToServer::Beat { nodes: beats } => {
-            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-            facts.extend(beats.into_iter().filter(|(name, _)| nodes.contains(name)));
-        }
-        ToServer::OrderRefused { attempt, node, order, why, .. } if nodes.contains(&node) => {
-            tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
-            let what = match order {
-                RefusedOrder::LaunchedBefore => PartReport::Missing,
-                RefusedOrder::Launch => PartReport::LaunchFailed { what: why },
-                RefusedOrder::Other => return,
-            };
-            let held = shared.read().nodes.get(&node).is_some_and(|n| n.holders.contains(&attempt));
-            if held {
-                let at = clock::now();
-                shared.writer.tell_later(Command::Report { node, attempt, at, what });
-            }
-        }
-        ToServer::StreamEnd { stream, error } => shared.agents.stream_end(stream, error),
-        _ => {}
-    }
-}
-
-/// Takes a report in and acknowledges it once it is on disk.
-fn take_report(shared: &Arc<Shared>, report: Report, outbox: &mpsc::Sender<ToAgent>) {
-    let Report { serial, node, attempt, at, event } = report;
-    let what = match event {
-        // Told by the start itself; nothing to keep.
-        ReportEvent::Started => {
-            let _ = outbox.try_send(ToAgent::Ack { serial });
-            return;
-        }
-        ReportEvent::LaunchFailed { what } => {
-            tracing::warn!("{node} could not launch attempt {attempt}: {what}");
-            PartReport::LaunchFailed { what }
-        }
-        ReportEvent::StepEnded { step, exit, usage, oom } => {
-            PartReport::StepEnded { step, exit, usage, oom }
-        }
-        ReportEvent::ScriptEnded { exit, oom, timed_out } => {
-            PartReport::ScriptEnded { exit, oom, timed_out }
-        }
-        ReportEvent::Ended(end) => PartReport::Ended {
-            exit: end.exit,
-            usage: end.usage,
-            oom: end.oom,
-            timed_out: end.timed_out,
-            lost: end.supervisor_lost,
-        },
-    };
-    let over = matches!(what, PartReport::Ended { .. } | PartReport::LaunchFailed { .. });
-    // An agent's clock may be off; an end is never before now by more than it took to get here.
-    let at = at.min(clock::now());
-    let (shared, outbox) = (shared.clone(), outbox.clone());
-    tokio::spawn(async move {
-        let known = {
-            let state = shared.read();
-            let node = state.nodes.get(&node);
-            node.is_some_and(|n| n.holders.contains(&attempt) || n.stale.contains(&attempt))
-        };
-        let command = Command::Report { node: node.clone(), attempt, at, what };
-        if shared.writer.run(command, crate::writer::server_principal()).await.is_ok() {
-            let _ = outbox.send(ToAgent::Ack { serial }).await;
-            if over && !known {
-                // Said before, or given up long ago: the spool may let go of it.
-                shared.dispatch.reconcile(node, vec![(attempt, false)]);
-            }
-        }
-    });
 }
 
 async fn deliver(
@@ -456,18 +297,23 @@ async fn deliver(
     let mut bytes = Vec::new();
     while let Some(first) = inbox.recv().await {
         bytes.clear();
-        frame::encode_message(link::CHANNEL_CONTROL, &first, &mut bytes)
-            .map_err(io::Error::other)?;
+        encode(&first, &mut bytes);
         while bytes.len() < 256 << 10
             && let Ok(more) = inbox.try_recv()
         {
-            frame::encode_message(link::CHANNEL_CONTROL, &more, &mut bytes)
-                .map_err(io::Error::other)?;
+            encode(&more, &mut bytes);
         }
         writer.write_all(&bytes).await?;
         writer.flush().await?;
     }
     Ok(())
+}
+
+/// A message beyond the bound is left out and said; it must not take the link with it.
+fn encode(message: &ToAgent, bytes: &mut Vec<u8>) {
+    if let Err(error) = frame::encode_message(link::CHANNEL_CONTROL, message, bytes) {
+        tracing::error!("a message for an agent is not sent: {error}");
+    }
 }
 
 async fn send(stream: &mut TlsStream<TcpStream>, message: &ToAgent) -> io::Result<()> {

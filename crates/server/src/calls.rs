@@ -30,6 +30,9 @@ use wire::step::{StepLayout, StepNode};
 /// The longest that one call waits for a job; the client asks again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// What script and environment may take in an order, with room left for all the rest of it.
+const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
+
 /// How long a join token is good for.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
@@ -140,10 +143,34 @@ fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refus
             expected: format!("at most {SCRIPT_BYTES_MAX} bytes"),
         });
     }
+    let environment = submission.environment.as_deref().unwrap_or_default();
+    let step = submission.first_step.as_deref();
+    let texts = [submission.script.as_deref().unwrap_or_default(), environment];
+    let of_step = step.map_or("", |s| s.environment.as_str());
+    fits_an_order(texts.into_iter().chain([of_step]))?;
     if submission.spec.components.len() != 1 {
         return Err(Refusal::Other("a job of several components is not supported yet".into()));
     }
     Ok(())
+}
+
+/// Refuses texts that would not fit into the order that carries them to a node.
+fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+    // An order is JSON within JSON: a quote takes four bytes there, a control character seven.
+    let within = |byte: u8| match byte {
+        b'"' | b'\\' => 4,
+        0..0x20 => 7,
+        _ => 1,
+    };
+    let bytes: usize = texts.flat_map(str::bytes).map(within).sum();
+    if bytes <= ORDER_TEXT_MAX {
+        return Ok(());
+    }
+    Err(Refusal::InvalidValue {
+        what: "script and environment".into(),
+        value: format!("{bytes} bytes in an order"),
+        expected: format!("at most {ORDER_TEXT_MAX}"),
+    })
 }
 
 async fn submit(
@@ -387,6 +414,8 @@ async fn create_step(
     create: CreateStep,
 ) -> Result<Answer, Refusal> {
     let CreateStep { job, launch } = create;
+    let arguments = launch.argv.iter().map(String::as_str);
+    fits_an_order(arguments.chain([launch.environment.as_str()]))?;
     let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
     let placed = shared.writer.run_step(command, by, job, launch).await?;
     let nodes = placed.nodes.iter().map(|(share, ranks)| StepNode {

@@ -22,13 +22,28 @@ const SHORT: Duration = Duration::from_millis(5);
 /// How long an order may be taken after it was signed.
 const ORDER_LIFE_S: i64 = 120;
 
+/// Clearing away is the server's own business, whoever the attempt was for: agents take an end or
+/// a forgetting under this number for any attempt.
+const SERVER_UID: u32 = 0;
+
 /// Commits that may wait for their orders to be written; the writer waits beyond it.
 const QUEUE: usize = 1024;
 
 /// Work for the dispatcher.
 enum Effects {
-    Committed { events: Vec<Event>, signals: Vec<SignalJob> },
-    Reconcile { node: String, held: Vec<(AttemptId, bool)> },
+    Committed {
+        events: Vec<Event>,
+        signals: Vec<SignalJob>,
+    },
+    Reconcile {
+        node: String,
+        held: Vec<(AttemptId, bool)>,
+    },
+    /// The node says an end that nobody waits for: its spool may let go of it.
+    Forget {
+        node: String,
+        attempt: AttemptId,
+    },
 }
 
 #[derive(Clone)]
@@ -66,6 +81,10 @@ impl Dispatch {
         }
     }
 
+    pub fn forget(&self, node: String, attempt: AttemptId) {
+        let _ = self.sender.send(Effects::Forget { node, attempt });
+    }
+
     /// A node said hello with these attempts in its spool.
     pub fn reconcile(&self, node: String, held: Vec<(AttemptId, bool)>) {
         let _ = self.sender.send(Effects::Reconcile { node, held });
@@ -95,6 +114,9 @@ impl DispatchThread {
                     }
                 }
                 Effects::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+                Effects::Forget { node, attempt } => {
+                    self.send(shared, &node, attempt, SERVER_UID, Action::Forget);
+                }
             }
         }
     }
@@ -125,6 +147,10 @@ impl DispatchThread {
                 let state = shared.read();
                 let Some(job) = state.jobs.get(job) else { return };
                 let (Some(attempt), Some(id)) = (job.attempt(), job.attempt_id()) else { return };
+                // The job may have another attempt by now; this end is not for that one.
+                if attempt.ending.as_ref() != Some(ending) {
+                    return;
+                }
                 let order = end_order(&state, job, ending.outcome);
                 let nodes = attempt.held_nodes.clone();
                 let uid = job.spec.owner.uid;
@@ -134,7 +160,7 @@ impl DispatchThread {
                 }
             }
             Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
-                self.send(shared, node, *attempt, 0, Action::Forget);
+                self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
             Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
             Event::NodeUp { node, stale, .. } => {
@@ -190,15 +216,30 @@ impl DispatchThread {
                         self.send(shared, node, *attempt, uid, Action::End(order));
                     }
                 }
-                (true, None) => {}
+                (true, None) => self.say_again(shared, node, *attempt),
             }
         }
         for (attempt, alive) in held {
             let known = ours.iter().any(|(a, _)| a == attempt) || stale.contains(attempt);
             if !known && !alive {
-                self.send(shared, node, *attempt, 0, Action::Forget);
+                self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
         }
+    }
+
+    /// What may have been lost with a link: the time limit, and whether the attempt is suspended.
+    fn say_again(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+        let known = {
+            let state = shared.read();
+            state.jobs.get(&attempt.job).and_then(|job| {
+                let active = job.attempt().filter(|a| a.number == attempt.number)?;
+                Some((active.end_limit, active.suspended, job.spec.owner.uid))
+            })
+        };
+        let Some((end, suspended, uid)) = known else { return };
+        self.send(shared, node, attempt, uid, Action::ExtendTo { end });
+        let action = if suspended { Action::Suspend } else { Action::Resume };
+        self.send(shared, node, attempt, uid, action);
     }
 
     /// Whether the attempt's launch was sent on the link that the node has now.
@@ -210,7 +251,7 @@ impl DispatchThread {
 
     fn kill_stale(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
         let order = EndOrder { step: None, grace_s: 0, notice: None, exit: None };
-        self.send(shared, node, attempt, 0, Action::End(order));
+        self.send(shared, node, attempt, SERVER_UID, Action::End(order));
     }
 
     fn launch(&mut self, shared: &Shared, attempt: AttemptId, node: &str) {
@@ -219,8 +260,16 @@ impl DispatchThread {
                 let uid = launch.user.uid;
                 self.send(shared, node, attempt, uid, Action::Launch(Box::new(launch)));
             }
-            // It ended before its order was written.
-            Ok(None) => {}
+            // It was cancelled before its order was written: nothing of it ever reached the node.
+            Ok(None) => {
+                let missing = Command::Report {
+                    node: node.to_string(),
+                    attempt,
+                    at: crate::clock::now(),
+                    what: PartReport::Missing,
+                };
+                self.tell(shared, missing);
+            }
             Err(error) => {
                 tracing::error!("attempt {attempt} cannot be launched on {node}: {error}");
                 let failed = Command::Report {
@@ -252,7 +301,10 @@ impl DispatchThread {
             leader_only: signal.leader_only,
             steps_only: signal.steps_only,
         });
-        self.send_all(shared, signal.attempt.job, &action);
+        let same = shared.read().jobs.get(&signal.attempt.job).and_then(Job::attempt_id);
+        if same == Some(signal.attempt) {
+            self.send_all(shared, signal.attempt.job, &action);
+        }
     }
 
     fn send_all(&mut self, shared: &Shared, job: JobId, action: &Action) {

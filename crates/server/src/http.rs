@@ -1,5 +1,6 @@
 //! The HTTP doors: the local socket, where the kernel says who asks, and the port, where a token does.
 
+use crate::agents::Agents;
 use crate::calls;
 use crate::principal;
 use crate::shared::Shared;
@@ -10,7 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
@@ -25,6 +26,9 @@ use wire::client::{Answer, Envelope, REQUEST_BYTES_MAX};
 
 /// Connections at once, over both doors.
 const CONNECTIONS_MAX: usize = 8192;
+
+/// A connection without a request for this long is closed.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// How a connection came in.
 #[derive(Clone)]
@@ -183,13 +187,14 @@ async fn logs(
         Ok(place) => place,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    let Some(chunks) = shared.agents.read_log(&node, attempt, query.offset, query.follow) else {
+    let opened = Agents::read_log(&shared, &node, attempt, query.offset, query.follow);
+    let Some(log) = opened else {
         let why = Refusal::Other(format!("node {node} does not answer; its logs are there"));
         return answer_json(&Answer::Refused(why));
     };
-    let stream = futures_util::stream::unfold(chunks, |mut chunks| async move {
-        let chunk = chunks.recv().await?;
-        Some((chunk.map_err(std::io::Error::other), chunks))
+    let stream = futures_util::stream::unfold(log, |mut log| async move {
+        let chunk = log.next().await?;
+        Some((chunk.map_err(std::io::Error::other), log))
     });
     let mut response = Response::new(Body::from_stream(stream));
     let kind = header::HeaderValue::from_static("application/octet-stream");
@@ -279,7 +284,10 @@ where
     });
     tokio::spawn(async move {
         let _permit = permit;
-        let served = auto::Builder::new(TokioExecutor::new()).serve_connection(io, service).await;
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // Who says nothing does not keep a place.
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX);
+        let served = builder.serve_connection(io, service).await;
         if let Err(error) = served {
             tracing::debug!("a connection ended early: {error}");
         }

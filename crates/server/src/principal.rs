@@ -6,8 +6,17 @@ use model::principal::{Principal, Role};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use std::ffi::CString;
 
-/// The user with this uid, as the machine's user database knows it.
+/// The user with this uid, as the machine's user database knows it. Who runs the server as
+/// themselves is its administrator; a server that gave up root runs as nobody who could ask.
 pub fn of_uid(uid: u32, gid: u32) -> Principal {
+    let mut principal = look_up(uid, gid);
+    if nix::unistd::geteuid().as_raw() == uid {
+        principal.role = Role::Admin;
+    }
+    principal
+}
+
+fn look_up(uid: u32, gid: u32) -> Principal {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => of_user(&user),
         _ => Principal {

@@ -35,6 +35,8 @@ pub struct ServerOptions {
     pub machine: Option<crate::configure::Machine>,
     pub config_dir: Option<PathBuf>,
     pub config: ClusterConfig,
+    /// Whom the administrator's token stands for: who started the server.
+    pub admin_user: String,
     /// The administrator's token; only its hash is kept here.
     pub admin_token: String,
     /// Addresses that join files name for the agents' port.
@@ -172,7 +174,7 @@ async fn prepare(
             hash,
             name: "admin".into(),
             account: None,
-            unix_user: Some("root".into()),
+            unix_user: Some(options.admin_user.clone()),
             role: Role::Admin,
         };
         let command = Command::SetUserToken(Box::new(admin));

@@ -25,6 +25,9 @@ use wire::step::StepLaunch;
 /// Commands that may wait for the writer; more make their senders wait.
 const QUEUE: usize = 4096;
 
+/// How long an asker pauses when the queue is full.
+const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// Commands that go into one commit.
 const BATCH: usize = 1024;
 
@@ -107,22 +110,34 @@ impl Writer {
     }
 
     async fn ask(&self, what: What, by: Principal) -> Answer {
+        let stopping = || Refusal::Other("the server is stopping".into());
+        let answer = self.send(what, by).await.ok_or_else(stopping)?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Puts a command into the queue, behind all that were put there before; none at the end.
+    pub async fn enqueue(
+        &self,
+        command: Command,
+        by: Principal,
+    ) -> Option<oneshot::Receiver<Answer>> {
+        self.send(What::Command(command), by).await
+    }
+
+    async fn send(&self, what: What, by: Principal) -> Option<oneshot::Receiver<Answer>> {
         let (reply, answer) = oneshot::channel();
         let mut work = Work { what, by, reply: Some(reply) };
         // The queue's bound makes the asker wait, not the runtime.
         loop {
             match self.sender.try_send(work) {
-                Ok(()) => break,
+                Ok(()) => return Some(answer),
                 Err(TrySendError::Full(back)) => {
                     work = back;
-                    tokio::task::yield_now().await;
+                    tokio::time::sleep(FULL_PAUSE).await;
                 }
-                Err(TrySendError::Disconnected(_)) => {
-                    return Err(Refusal::Other("the server is stopping".into()));
-                }
+                Err(TrySendError::Disconnected(_)) => return None,
             }
         }
-        answer.await.unwrap_or_else(|_| Err(Refusal::Other("the server is stopping".into())))
     }
 
     /// Hands over a command of the server's own, unless the queue is full: then it comes back.
@@ -160,6 +175,8 @@ pub struct WriterThread {
     snapshots: Arc<std::sync::Mutex<Snapshots>>,
     term: u64,
     leased: u64,
+    /// No id below this is given: after a loss, those may have been given before.
+    id_floor: u32,
     snapshot_seq: u64,
     snapshot_done: Arc<std::sync::atomic::AtomicU64>,
 }
@@ -193,14 +210,12 @@ impl WriterThread {
             snapshots: Arc::new(std::sync::Mutex::new(snapshots)),
             term,
             leased: if lost { 0 } else { mark },
+            id_floor: if lost { mark as u32 + 1 } else { 0 },
             snapshot_seq,
             snapshot_done: Arc::default(),
         };
         let mut state = state;
-        if lost {
-            // Never an id that may have been given before.
-            state.next_job = state.next_job.max(mark as u32 + 1);
-        }
+        state.next_job = state.next_job.max(thread.id_floor);
         (state, thread, records)
     }
 
@@ -448,6 +463,7 @@ impl WriterThread {
         self.snapshots = Arc::new(std::sync::Mutex::new(recovered.snapshots));
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
         *state = recovered.state;
+        state.next_job = state.next_job.max(self.id_floor);
         let why = match &error {
             ServerError::Journal(JournalError::Full { .. }) => {
                 "no space left on device".to_string()

@@ -135,6 +135,19 @@ impl Client {
         Ok(answer)
     }
 
+    /// As `call`, for questions that may be asked twice: a server that restarts is waited for.
+    pub fn call_again(&mut self, call: Call) -> Result<Answer, ClientError> {
+        let deadline = std::time::Instant::now() + RETRY_FOR;
+        loop {
+            match self.call(call.clone()) {
+                Err(ClientError::Unreachable { .. }) if std::time::Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                answered => return answered,
+            }
+        }
+    }
+
     /// Asks for a stream of bytes and hands each piece to `take` until it ends or `take` says stop.
     pub fn stream(
         &mut self,

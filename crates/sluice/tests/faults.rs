@@ -247,3 +247,26 @@ fn up_a_client_that_goes_away_in_mid_request_harms_nothing() {
     assert_eq!(id, 1, "nothing was submitted by halves");
     assert_eq!(cluster.await_end(id), "COMPLETED|0:0");
 }
+
+#[test]
+fn up_a_cancel_right_after_the_start_leaves_nothing_completing() {
+    let cluster = Cluster::up(TWO_NODES);
+    let line = "for i in $(seq 40); do id=$(sbatch --parsable -o /dev/null --wrap 'sleep 600'); scancel $id; done";
+    cluster.shell(line).ok();
+    until("every job has ended", || {
+        cluster.sluice(&["squeue", "-h"]).stdout.trim().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn up_a_set_down_node_ends_what_it_runs_and_works_again_when_resumed() {
+    let cluster = Cluster::up(TWO_NODES);
+    let id = cluster.submit(&["-N2", "--no-requeue", "--wrap", "echo $$ > pid; sleep 600"]);
+    let pid: i32 = cluster.await_file("pid", |t| t.ends_with('\n')).trim().parse().unwrap();
+    cluster.sluice(&["scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=drill"]).ok();
+    assert_eq!(cluster.await_end(id), "NODE_FAIL|0:0");
+    until("nothing of it is left", || (!is_alive(pid)).then_some(()));
+    cluster.sluice(&["scontrol", "update", "NodeName=node1", "State=RESUME"]).ok();
+    let again = cluster.submit(&["-w", "node1", "--wrap", "true"]);
+    assert_eq!(cluster.await_end(again), "COMPLETED|0:0");
+}

@@ -48,7 +48,19 @@ fn root_an_ordinary_user_runs_a_cluster_of_their_own() {
     assert_eq!(row.trim(), "FAILED|5:0");
     assert_eq!(cluster.read("out").trim(), uid.to_string());
     assert_eq!(run("srun sh -c 'exit 3'").code, 3);
+    let drain = run("scontrol update NodeName=$(hostname -s) State=DRAIN Reason=mine");
+    assert_eq!(drain.code, 0, "who runs the server administers it: {}", drain.stderr);
     assert_eq!(run(&format!("{} down --jobs", program())).code, 0);
+}
+
+#[test]
+fn root_the_demo_works_for_an_ordinary_user() {
+    let cluster = Cluster::folder(TWO_NODES);
+    let said = cluster.shell_as(USER, &format!("HOME=/tmp TMPDIR=/tmp {} demo", program()));
+    assert_eq!(said.code, 0, "{}\n{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("every scene went as it must"));
+    let folder = said.stdout.lines().find_map(|l| l.strip_prefix("evidence: ")).unwrap();
+    std::fs::remove_dir_all(std::path::Path::new(folder).parent().unwrap()).unwrap();
 }
 
 #[test]

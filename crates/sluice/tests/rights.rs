@@ -320,3 +320,27 @@ fn root_a_user_cannot_stop_what_watches_the_job() {
     assert_eq!(cluster.await_end(&id), "COMPLETED|0:0");
     assert_eq!(cluster.read("killed.txt"), "done\n");
 }
+
+#[test]
+fn root_what_another_user_left_is_cleared_away_by_the_server() {
+    let cluster = Cluster::up(TWO_NODES);
+    let submit = |body: &str| {
+        let line = format!(
+            "cd {}; sbatch --parsable -o /dev/null --no-requeue -w node1 --wrap '{body}'",
+            cluster.path("work").display()
+        );
+        cluster.shell_as("games", &line).ok().trim().to_string()
+    };
+    let ended = submit("true");
+    assert_eq!(cluster.await_end(&ended), "COMPLETED|0:0");
+    let spool = || cluster.shell("ls ../state/nodes/node1/spool").stdout.trim().to_string();
+    harness::until("the spool lets go of a user's job", || spool().is_empty().then_some(()));
+    let id = submit("sleep 600");
+    cluster.await_state(&id, "RUNNING");
+    cluster.sluice(&["scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=drill"]).ok();
+    assert_eq!(cluster.await_end(&id), "NODE_FAIL|0:0");
+    cluster.sluice(&["scontrol", "update", "NodeName=node1", "State=RESUME"]).ok();
+    let again = submit("true");
+    assert_eq!(cluster.await_end(&again), "COMPLETED|0:0", "the stale attempt was killed");
+    harness::until("nothing is left in the spool", || spool().is_empty().then_some(()));
+}

@@ -47,7 +47,13 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for child in &mut self.children {
+        // Agents first: a clean stop takes their groups away.
+        for child in self.children.iter_mut().rev() {
+            harness::signal(child.id() as i32, "TERM");
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
             let _ = child.kill();
             let _ = child.wait();
         }

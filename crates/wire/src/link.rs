@@ -54,6 +54,8 @@ pub enum RefusedOrder {
     Launch,
     /// It was started here once, and what became of it is not known here any more.
     LaunchedBefore,
+    /// It was about an attempt of which nothing is here.
+    UnknownAttempt,
     Other,
 }
 

@@ -1,5 +1,6 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
+use super::submit::check_access;
 use super::{RequeueAs, ending};
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
@@ -7,10 +8,11 @@ use crate::event::Event;
 use crate::job::{Job, Phase};
 use crate::select::{self, Chosen};
 use crate::state::State;
+use crate::view;
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
-use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
+use model::run::{ExitStatus, Hold, JobSpec, LaunchKind, Outcome};
 
 type PerJob = Vec<(String, Result<(), Refusal>)>;
 
@@ -54,11 +56,8 @@ impl State {
         let job = chosen.job;
         match change {
             JobChange::Hold { by } => {
-                let by = if context.by.is_operator() { *by } else { Hold::User };
-                if !job.is_waiting() {
-                    return Err(Refusal::JobNotPending(job.id));
-                }
-                Ok(self.each_task(chosen, next_id, |id| Event::Held { job: id, by }))
+                let by = if self.operates(context) { *by } else { Hold::User };
+                self.hold(chosen, by, context, next_id)
             }
             JobChange::Release => {
                 if job.hold == Some(Hold::Admin) {
@@ -68,6 +67,10 @@ impl State {
                     return Err(Refusal::JobNotPending(job.id));
                 }
                 Ok(self.each_task(chosen, next_id, |id| Event::Released { job: id }))
+            }
+            JobChange::Requeue { hold: true } if job.is_waiting() => {
+                requeueable(job)?;
+                self.hold(chosen, Hold::User, context, next_id)
             }
             JobChange::Requeue { hold } => self.requeue(job, *hold, context),
             JobChange::Suspend => {
@@ -116,12 +119,30 @@ impl State {
         events
     }
 
-    fn requeue(&self, job: &Job, hold: bool, context: &Context) -> Result<Vec<Event>, Refusal> {
-        if job.spec.launch.kind == LaunchKind::Interactive {
-            return Err(Refusal::NotRequeueable(job.id));
+    fn operates(&self, context: &Context) -> bool {
+        authorise(self, &context.by, Act::Operate).is_ok()
+    }
+
+    /// Holds what waits. An administrator's hold is not made less by a user's.
+    fn hold(
+        &self,
+        chosen: &Chosen<'_>,
+        by: Hold,
+        context: &Context,
+        next_id: &mut u32,
+    ) -> Result<Vec<Event>, Refusal> {
+        if !chosen.job.is_waiting() {
+            return Err(Refusal::JobNotPending(chosen.job.id));
         }
+        if chosen.job.hold == Some(Hold::Admin) && !self.operates(context) {
+            return Ok(Vec::new());
+        }
+        Ok(self.each_task(chosen, next_id, |id| Event::Held { job: id, by }))
+    }
+
+    fn requeue(&self, job: &Job, hold: bool, context: &Context) -> Result<Vec<Event>, Refusal> {
+        requeueable(job)?;
         match &job.phase {
-            Phase::Waiting if hold => Ok(vec![Event::Held { job: job.id, by: Hold::User }]),
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Active(_) => {
@@ -152,12 +173,20 @@ impl State {
         for field in fields {
             self.check_field(job, field, context)?;
         }
-        let fields = fields.to_vec();
-        Ok(self.each_task(chosen, next_id, |id| Event::Changed {
-            job: id,
-            fields: fields.clone(),
-            at: context.now,
-        }))
+        let changed = |job| Event::Changed { job, fields: fields.to_vec(), at: context.now };
+        let mut events = self.each_task(chosen, next_id, changed);
+        // A priority of zero is a hold: of the one who sets it.
+        if fields.contains(&JobField::Priority(0)) && !self.operates(context) {
+            let held: Vec<Event> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::Changed { job, .. } => Some(Event::Held { job: *job, by: Hold::User }),
+                    _ => None,
+                })
+                .collect();
+            events.extend(held);
+        }
+        Ok(events)
     }
 
     fn check_field(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
@@ -170,20 +199,26 @@ impl State {
             JobField::Name(_) | JobField::Comment(_) | JobField::Wckey(_) => Ok(()),
             JobField::Requeue(_) => Ok(()),
             JobField::Priority(priority) => match *priority {
-                0 => Ok(()),
+                // A priority releases as well.
+                _ if job.hold == Some(Hold::Admin) => authorise(self, &context.by, Act::Operate),
                 raised if raised > job.priority => authorise(self, &context.by, Act::Operate),
                 _ => Ok(()),
             },
             JobField::Nice(nice) if *nice < 0 => authorise(self, &context.by, Act::Operate),
             _ if running => Err(Refusal::JobNotPending(job.id)),
-            JobField::Partition(names) => {
-                match names.iter().find(|n| self.partition(n).is_none()) {
-                    Some(unknown) => Err(Refusal::UnknownPartition(unknown.clone())),
-                    None => Ok(()),
-                }
+            JobField::Partition(names) => names.iter().try_for_each(|name| {
+                let partition = self.partition(name);
+                let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
+                check_access(partition, &job.spec, &job.account)
+            }),
+            JobField::Qos(name) => {
+                let spec = JobSpec { qos: Some(name.clone()), ..(*job.spec).clone() };
+                let asked = view::partition_indices(self, &spec.request().partitions);
+                self.effective_qos(&spec, &job.account, &asked.unwrap_or_default()).map(|_| ())
             }
-            JobField::Qos(name) if !self.qos.contains_key(name) => {
-                Err(Refusal::InvalidQos(name.clone()))
+            JobField::Account(name) => {
+                let spec = JobSpec { account: Some(name.clone()), ..(*job.spec).clone() };
+                self.effective_account(&spec).map(|_| ())
             }
             JobField::NodeList(names) | JobField::Exclude(names) => {
                 match names.iter().find(|n| !self.nodes.contains_key(*n)) {
@@ -198,5 +233,13 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// An allocation that a client holds has nothing to run again.
+fn requeueable(job: &Job) -> Result<(), Refusal> {
+    match job.spec.launch.kind {
+        LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
+        LaunchKind::Batch | LaunchKind::Task => Ok(()),
     }
 }

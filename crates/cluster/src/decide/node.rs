@@ -1,6 +1,6 @@
 //! Nodes that join, fall silent, return, and are drained or resumed.
 
-use super::report::node_failed;
+use super::report::nodes_failed;
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::state::State;
@@ -9,6 +9,7 @@ use model::id::AttemptId;
 use model::node::{AdminState, NodeFacts, NodeReason, SlotState};
 use model::reason::Refusal;
 use model::time::Timestamp;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The reason that a node gets when it stops answering; a return takes it away again.
@@ -70,15 +71,17 @@ impl State {
                 reason: reason(NOT_RESPONDING, "slurm", 0, now),
                 at: now,
             });
-            events.extend(self.fail_jobs_on(name, now));
+            events.extend(self.fail_jobs_on(&[name], now));
         }
         events
     }
 
-    fn fail_jobs_on(&self, name: &str, now: Timestamp) -> Vec<Event> {
-        let Some(node) = self.nodes.get(name) else { return Vec::new() };
-        let jobs = node.holders.iter().filter_map(|a| self.jobs.get(&a.job));
-        jobs.flat_map(|job| node_failed(job, name, now)).collect()
+    /// All of them together: a job that loses several parts at once is closed once.
+    fn fail_jobs_on(&self, names: &[&str], now: Timestamp) -> Vec<Event> {
+        let failed = names.iter().filter_map(|name| self.nodes.get(*name));
+        let holders: BTreeSet<AttemptId> = failed.flat_map(|n| n.holders.iter().copied()).collect();
+        let jobs = holders.iter().filter_map(|a| self.jobs.get(&a.job));
+        jobs.flat_map(|job| nodes_failed(job, names, now)).collect()
     }
 
     pub(super) fn decide_change_nodes(
@@ -90,48 +93,39 @@ impl State {
         if let Some(unknown) = names.iter().find(|n| !self.nodes.contains_key(*n)) {
             return Err(Refusal::UnknownNode(unknown.clone()));
         }
-        let mut events = Vec::new();
-        for name in names {
-            events.extend(self.change_node(name, change, context)?);
+        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let mut events: Vec<Event> =
+            names.iter().map(|name| self.node_changed(name, change, context)).collect();
+        if matches!(change, NodeChange::Down { .. }) {
+            events.extend(self.fail_jobs_on(&names, context.now));
         }
         Ok(Decision { events, reply: Reply::Done })
     }
 
-    fn change_node(
-        &self,
-        name: &str,
-        change: &NodeChange,
-        context: &Context,
-    ) -> Result<Vec<Event>, Refusal> {
-        let node = &self.nodes[name];
+    fn node_changed(&self, name: &str, change: &NodeChange, context: &Context) -> Event {
+        let node = name.to_string();
+        let admin_now = self.nodes[name].admin;
         let set = |admin, text: &str| Event::NodeAdmin {
             node: name.to_string(),
             admin,
             reason: Some(reason(text, &context.by.name, context.by.uid, context.now)),
         };
-        Ok(match change {
-            NodeChange::Drain { reason } => vec![set(Some(AdminState::Drain), reason)],
-            NodeChange::Fail { reason } => vec![set(Some(AdminState::Fail), reason)],
-            NodeChange::Down { reason } => {
-                let mut events = vec![set(Some(AdminState::Down), reason)];
-                events.extend(self.fail_jobs_on(name, context.now));
-                events
-            }
+        match change {
+            NodeChange::Drain { reason } => set(Some(AdminState::Drain), reason),
+            NodeChange::Fail { reason } => set(Some(AdminState::Fail), reason),
+            NodeChange::Down { reason } => set(Some(AdminState::Down), reason),
             NodeChange::Resume | NodeChange::Undrain => {
-                vec![Event::NodeAdmin { node: name.to_string(), admin: None, reason: None }]
+                Event::NodeAdmin { node, admin: None, reason: None }
             }
-            NodeChange::Reason(text) => vec![set(node.admin, text)],
-            NodeChange::Weight(weight) => vec![Event::NodeSet {
-                node: name.to_string(),
-                weight: Some(*weight),
-                features: None,
-            }],
-            NodeChange::Features(features) => vec![Event::NodeSet {
-                node: name.to_string(),
-                weight: None,
-                features: Some(features.clone()),
-            }],
-        })
+            NodeChange::Reason(text) => set(admin_now, text),
+            NodeChange::Weight(weight) => {
+                Event::NodeSet { node, weight: Some(*weight), features: None }
+            }
+            NodeChange::Features(features) => {
+                Event::NodeSet { node, weight: None, features: Some(features.clone()) }
+            }
+        }
     }
 }
 

@@ -34,6 +34,7 @@ impl State {
         }
         let part = Part { job, active, node, attempt, at };
         match what {
+            PartReport::Started => Vec::new(),
             PartReport::ScriptEnded { exit, oom, timed_out } => {
                 part.script_ended(*exit, *oom, *timed_out)
             }
@@ -147,7 +148,8 @@ impl Part<'_> {
     /// Nothing is left here. Others are told to end; the last closes the attempt.
     fn over(&self, verdict: Verdict) -> Vec<Event> {
         let mut events = Vec::new();
-        let leads = self.leads() || verdict.outcome == Outcome::LaunchFailed || verdict.requeue;
+        let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
+        let leads = self.leads() || fatal || verdict.requeue;
         let going = self.active.ending.clone();
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
@@ -237,8 +239,8 @@ fn is_forced(ending: &Ending) -> bool {
     )
 }
 
-/// A node that failed: its part is given up, and the rest of the attempt is ended.
-pub(super) fn node_failed(job: &Job, node: &str, at: Timestamp) -> Vec<Event> {
+/// Nodes that failed: their parts are given up, and the rest of the attempt is ended.
+pub(super) fn nodes_failed(job: &Job, failed: &[&str], at: Timestamp) -> Vec<Event> {
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
@@ -249,8 +251,10 @@ pub(super) fn node_failed(job: &Job, node: &str, at: Timestamp) -> Vec<Event> {
         _ => active.ending.clone().expect("an attempt that cannot begin to end is ending"),
     };
     events.extend(begun);
-    events.push(Event::PartGivenUp { attempt, node: node.to_string() });
-    if active.held_nodes.iter().all(|n| n == node) {
+    let (gone, left): (Vec<&String>, Vec<&String>) =
+        active.held_nodes.iter().partition(|held| failed.contains(&held.as_str()));
+    events.extend(gone.into_iter().map(|node| Event::PartGivenUp { attempt, node: node.clone() }));
+    if left.is_empty() {
         let mut closed = active.clone();
         for step in closed.steps.iter_mut().filter(|s| s.end.is_none()) {
             step.waiting.clear();

@@ -4,8 +4,10 @@ use crate::command::{Context, Decision};
 use crate::dependency;
 use crate::event::{Event, Started};
 use crate::job::Job;
+use crate::node::Node;
 use crate::state::State;
-use model::allocation::Allocation;
+use crate::view;
+use model::allocation::{Allocation, GresShare, NodeShare};
 use model::dependency::DependencyState;
 use model::id::{AttemptId, JobId, StepId};
 use model::reason::Refusal;
@@ -28,8 +30,8 @@ impl State {
         if dependency::state_of(self, job, context.now) != DependencyState::Fulfilled {
             return Err(Refusal::InvalidDependency);
         }
-        self.check_free(&start.allocation)?;
-        let (id, task) = self.leaving(job)?;
+        self.check_free(job, &start.allocation)?;
+        let (id, task) = self.leaving(job, context.now)?;
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
         let step = first_step(job, &start.allocation, context.now);
@@ -45,17 +47,21 @@ impl State {
     }
 
     /// The id that starts, and the task that leaves the pending set for it.
-    fn leaving(&self, job: &Job) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
+    fn leaving(&self, job: &Job, now: Timestamp) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
         let Some(pending) = &job.pending else { return Ok((job.id, None)) };
-        let ready = |index: &u32| dependency::task_ready(self, job, *index);
+        let ready = |index: &u32| dependency::task_ready(self, job, *index, now);
         let index = pending.indices.iter().find(ready).ok_or(Refusal::InvalidDependency)?;
         let last = pending.indices.len() == 1;
         let id = if last { job.id } else { JobId(self.next_job) };
         Ok((id, Some((job.id, index))))
     }
 
-    /// Whether every share is free on a node that may take work.
-    fn check_free(&self, allocation: &Allocation) -> Result<(), Refusal> {
+    /// Whether every share is free on a node that may take this job.
+    fn check_free(&self, job: &Job, allocation: &Allocation) -> Result<(), Refusal> {
+        let partition = self.partition(&allocation.partition).map(|p| &**p);
+        let whole = view::is_exclusive(job, partition);
+        let alone = view::is_user_exclusive(job, partition);
+        let uid = job.spec.owner.uid;
         for share in &allocation.nodes {
             let node = self.nodes.get(&share.node);
             let node = node.ok_or_else(|| Refusal::UnknownNode(share.node.clone()))?;
@@ -63,22 +69,35 @@ impl State {
             let memory = used.memory.0 + share.memory.0 <= node.config.usable_memory().0;
             let cpus = !used.cpus.intersects(&share.cpus)
                 && share.cpus.is_subset(&node.config.usable_cpus());
-            let gres = share.gres.iter().all(|wanted| {
-                let same = used.gres.iter().filter(|g| g.name == wanted.name);
-                let (mut count, mut clash) = (0, false);
-                for held in same {
-                    clash |= held.indices.iter().any(|i| wanted.indices.contains(i));
-                    count += held.count;
-                }
-                !clash && count + wanted.count <= node.config.gres_total(&wanted.name)
-            });
-            let available = node.availability() == Availability::Available && !used.exclusive;
-            if !(memory && cpus && gres && available) {
+            let gres = share.gres.iter().all(|wanted| gres_is_free(node, share, wanted));
+            let others = used.users.iter().any(|other| *other != uid);
+            let closed = used.exclusive
+                || used.user_exclusive.iter().any(|(_, other)| *other != uid)
+                || (whole && used.jobs > 0)
+                || (alone && others);
+            let available = node.availability() == Availability::Available;
+            if !(memory && cpus && gres && available) || closed {
                 return Err(Refusal::NoCapacityNow);
             }
         }
         Ok(())
     }
+}
+
+/// Whether the units of one resource that a share names are there and nobody's.
+fn gres_is_free(node: &Node, share: &NodeShare, wanted: &GresShare) -> bool {
+    let held = || node.used.gres.iter().filter(|g| g.name == wanted.name);
+    let units = || node.config.gres.iter().filter(|g| g.name == wanted.name);
+    let there = |index: u32| {
+        units().any(|g| {
+            let first = u64::from(g.first_index);
+            (first..first + g.count).contains(&u64::from(index))
+        })
+    };
+    let taken = |index: u32| held().any(|g| g.indices.contains(&index));
+    let count = held().map(|g| g.count).sum::<u64>() + share.gres_count(&wanted.name);
+    wanted.indices.iter().all(|index| there(*index) && !taken(*index))
+        && count <= node.config.gres_total(&wanted.name)
 }
 
 /// The step that a job has from its start: its script.

@@ -43,7 +43,7 @@ impl State {
                 layout: placed.iter().map(|(s, ranks)| (s.node.clone(), ranks.clone())).collect(),
                 nodes,
                 tasks: tasks as u32,
-                cpus: tasks as u32 * cpus_per_task,
+                cpus: (tasks as u32).saturating_mul(cpus_per_task),
                 end: None,
                 exit: Default::default(),
                 usage: Default::default(),
@@ -85,7 +85,7 @@ fn place(
     }
     let nodes = &usable[..node_count as usize];
     let tasks = ask.tasks.unwrap_or_else(|| match (ask.tasks_per_node, request.tasks) {
-        (Some(per_node), _) => per_node * node_count,
+        (Some(per_node), _) => per_node.saturating_mul(node_count),
         (None, Some(tasks)) if ask.nodes.is_none() => tasks,
         (None, _) => nodes.iter().map(|s| s.tasks.max(1)).sum::<u32>().max(node_count),
     });

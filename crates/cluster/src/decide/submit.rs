@@ -23,8 +23,10 @@ impl State {
         authorise(self, &context.by, Act::SubmitAs(&spec.owner))?;
         self.check_size(submit)?;
         let account = self.effective_account(&spec)?;
-        let partitions = self.admitted_partitions(&mut spec, context)?;
+        let mut partitions = self.admitted_partitions(&spec, &account)?;
         let qos = self.effective_qos(&spec, &account, &partitions)?;
+        partitions.retain(|p| self.partitions[*p as usize].allow_qos.admits(&qos));
+        self.keep_to(&mut spec, &partitions);
         self.check_request(&spec, &partitions, context)?;
         self.check_submit_limits(&spec, &qos, submit)?;
         self.check_precedence(&spec, submit, context)?;
@@ -109,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    fn effective_account(&self, spec: &JobSpec) -> Result<Arc<str>, Refusal> {
+    pub(super) fn effective_account(&self, spec: &JobSpec) -> Result<Arc<str>, Refusal> {
         let of_user =
             |a: &&model::account::Association| a.user.as_deref() == Some(spec.owner.name.as_str());
         let default = self.associations.iter().filter(of_user).find(|a| a.default);
@@ -129,7 +131,7 @@ impl State {
         }
     }
 
-    fn effective_qos(
+    pub(super) fn effective_qos(
         &self,
         spec: &JobSpec,
         account: &str,
@@ -156,11 +158,7 @@ impl State {
     }
 
     /// The partitions asked for that take this job; refused if there is none.
-    fn admitted_partitions(
-        &self,
-        spec: &mut JobSpec,
-        _context: &Context,
-    ) -> Result<Vec<u32>, Refusal> {
+    fn admitted_partitions(&self, spec: &JobSpec, account: &str) -> Result<Vec<u32>, Refusal> {
         let asked = &spec.request().partitions;
         if asked.is_empty() && self.default_partition().is_none() {
             return Err(Refusal::NoDefaultPartition);
@@ -172,7 +170,7 @@ impl State {
         let mut refusal = None;
         let mut admitted = Vec::new();
         for index in indices {
-            match self.admits(&self.partitions[index as usize], spec) {
+            match self.admits(&self.partitions[index as usize], spec, account) {
                 Ok(()) => admitted.push(index),
                 Err(why) => refusal = refusal.or(Some(why)),
             }
@@ -183,21 +181,19 @@ impl State {
         }
     }
 
-    fn admits(&self, partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
-        let name = || partition.name.clone();
+    /// Of the partitions that were named, those that take the job: the plan looks at no other.
+    fn keep_to(&self, spec: &mut JobSpec, admitted: &[u32]) {
+        let asked = &mut spec.components[0].request.partitions;
+        let kept =
+            |name: &String| admitted.iter().any(|p| self.partitions[*p as usize].name == *name);
+        asked.retain(kept);
+    }
+
+    fn admits(&self, partition: &Partition, spec: &JobSpec, account: &str) -> Result<(), Refusal> {
         if matches!(partition.state, PartitionState::Drain | PartitionState::Inactive) {
-            return Err(Refusal::PartitionNotAvailable(name()));
+            return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }
-        let root = spec.owner.uid == 0;
-        let group_ok = root || partition.allow_groups.admits(&spec.owner.group);
-        let root_ok = (root || !partition.root_only) && !(root && partition.disable_root_jobs);
-        if !group_ok || !root_ok {
-            return Err(Refusal::PartitionAccess(name()));
-        }
-        let account = spec.account.as_deref().unwrap_or_default();
-        if !account.is_empty() && !partition.allow_accounts.admits(account) {
-            return Err(Refusal::InvalidAccount(spec.account.clone()));
-        }
+        check_access(partition, spec, account)?;
         let request = spec.request();
         if self.config.parameters.enforce_partition_limits {
             if request.time_limit.is_some_and(|limit| limit > partition.max_time) {
@@ -325,4 +321,22 @@ impl State {
         let test = Command::Submit(Box::new(Submit { test_only: true, ..submit.clone() }));
         self.decide(&test, context).map(|_| ())
     }
+}
+
+/// Whether the partition is open to the job's owner and account.
+pub(super) fn check_access(
+    partition: &Partition,
+    spec: &JobSpec,
+    account: &str,
+) -> Result<(), Refusal> {
+    let root = spec.owner.uid == 0;
+    let group_ok = root || partition.allow_groups.admits(&spec.owner.group);
+    let root_ok = (root || !partition.root_only) && !(root && partition.disable_root_jobs);
+    if !group_ok || !root_ok {
+        return Err(Refusal::PartitionAccess(partition.name.clone()));
+    }
+    if !account.is_empty() && !partition.allow_accounts.admits(account) {
+        return Err(Refusal::InvalidAccount(Some(account.to_string())));
+    }
+    Ok(())
 }

@@ -1,1 +1,206 @@
-//! x
+//! Dependencies: what a job waits for, when it is met, and when it can never be.
+
+use crate::ask::{Ask, ask, bob};
+use crate::world::{tasks, world};
+use model::change::JobRef;
+use model::dependency::DependencyState::{self, Failed, Fulfilled, Unfulfilled};
+use model::id::JobId;
+use model::run::JobState;
+
+fn standing(w: &crate::world::World, job: JobId) -> DependencyState {
+    cluster::dependency::state_of(&w.state, w.job(job), w.now)
+}
+
+/// How a first job may stand when the second one looks at it.
+#[derive(Debug, Clone, Copy)]
+enum First {
+    Waits,
+    Runs,
+    Ends(i32),
+    IsCancelled,
+}
+
+#[test]
+fn each_kind_looks_at_what_became_of_the_job() {
+    use First::*;
+    let table = [
+        ("after:1", Waits, Unfulfilled),
+        ("after:1", Runs, Fulfilled),
+        ("after:1", IsCancelled, Fulfilled),
+        ("after:1+5", Runs, Unfulfilled),
+        ("afterany:1", Runs, Unfulfilled),
+        ("afterany:1", Ends(0), Fulfilled),
+        ("afterany:1", Ends(1), Fulfilled),
+        ("afterany:1", IsCancelled, Fulfilled),
+        ("afterok:1", Waits, Unfulfilled),
+        ("afterok:1", Runs, Unfulfilled),
+        ("afterok:1", Ends(0), Fulfilled),
+        ("afterok:1", Ends(1), Failed),
+        ("afterok:1", IsCancelled, Failed),
+        ("afternotok:1", Ends(0), Failed),
+        ("afternotok:1", Ends(1), Fulfilled),
+        ("aftercorr:1", Ends(0), Fulfilled),
+        ("singleton", Waits, Unfulfilled),
+        ("singleton", Runs, Unfulfilled),
+        ("singleton", Ends(1), Fulfilled),
+        ("afterok:1?afterok:99", Waits, Fulfilled),
+        ("afterok:1?afternotok:1", Ends(1), Fulfilled),
+        ("afterok:1,afterany:1", Ends(1), Failed),
+        ("afterok:99", Waits, Fulfilled),
+        ("afternotok:99", Waits, Fulfilled),
+    ];
+    for (text, first, expected) in table {
+        let mut w = world(1);
+        let id = w.submit(ask());
+        match first {
+            Waits => {}
+            Runs => {
+                w.plan();
+            }
+            Ends(code) => {
+                w.plan();
+                w.end(id, code);
+            }
+            IsCancelled => {
+                w.cancel(&[JobRef::whole(id)]);
+            }
+        }
+        let second = w.submit(ask().after(text));
+        assert_eq!(standing(&w, second), expected, "{text} while the first {first:?}");
+        let started = w.planned().iter().any(|s| s.job == second);
+        assert_eq!(started, expected == Fulfilled, "{text} while the first {first:?}");
+    }
+}
+
+#[test]
+fn after_counts_minutes_from_the_start() {
+    let mut w = world(1);
+    w.started(ask());
+    let second = w.submit(ask().after("after:1+5"));
+    w.pass(299);
+    assert_eq!(standing(&w, second), Unfulfilled);
+    w.pass(1);
+    assert_eq!(standing(&w, second), Fulfilled);
+}
+
+#[test]
+fn a_dependency_on_an_array_waits_for_every_task() {
+    let mut w = world(1);
+    let array = w.submit(ask().cpus(4).array("0-2"));
+    let all = w.submit(ask().after("afterok:1"));
+    let one = w.submit(ask().after("afterok:1_1"));
+    let running = w.plan();
+    w.end(running[0].job, 0);
+    assert_eq!((standing(&w, all), standing(&w, one)), (Unfulfilled, Unfulfilled));
+    w.end(running[1].job, 0);
+    assert_eq!((standing(&w, all), standing(&w, one)), (Unfulfilled, Fulfilled));
+    w.plan();
+    w.end(array, 1);
+    assert_eq!((standing(&w, all), standing(&w, one)), (Failed, Fulfilled));
+}
+
+#[test]
+fn a_task_that_was_cancelled_with_the_array_is_not_ok() {
+    let mut w = world(1);
+    w.submit(ask().array("0-2"));
+    let after = w.submit(ask().after("afterok:1_1"));
+    w.cancel(&[JobRef::whole(JobId(1))]);
+    assert_eq!(standing(&w, after), Failed);
+}
+
+#[test]
+fn aftercorr_lets_each_task_follow_its_counterpart() {
+    let mut w = world(1);
+    w.submit(ask().cpus(2).array("0-2"));
+    let second = w.submit(ask().cpus(2).array("0-2").after("aftercorr:1"));
+    let mut first = w.plan();
+    assert_eq!(first.len(), 3);
+    let last = first.pop().expect("three started");
+    assert_eq!(standing(&w, second), Unfulfilled);
+    w.end(last.job, 0);
+    let started = w.plan();
+    assert_eq!(started.len(), 1);
+    assert_eq!(w.job(started[0].job).task.expect("a task").index, 2);
+    w.end(first[0].job, 1);
+    assert_eq!(w.plan().len(), 0, "its counterpart failed");
+    w.end(first[1].job, 1);
+    assert_eq!(standing(&w, second), Failed, "no task of it can start any more");
+}
+
+#[test]
+fn tasks_that_aftercorr_keeps_back_take_no_room_from_others() {
+    let mut w = world(1);
+    w.submit(ask().cpus(2).array("0-1"));
+    w.submit(ask().cpus(2).array("0-1").after("aftercorr:1"));
+    let behind = w.submit(ask().cpus(4));
+    let first: Vec<_> = w.plan();
+    assert_eq!(first.len(), 3);
+    assert_eq!(w.is(behind), JobState::Running);
+    let waiting = w.submit(ask().cpus(4));
+    w.end(first[0].job, 0);
+    w.end(behind, 0);
+    let jobs: Vec<JobId> = w.plan().iter().map(|a| a.job).collect();
+    assert!(jobs.contains(&waiting) && jobs.len() == 2, "{jobs:?}");
+}
+
+#[test]
+fn singleton_waits_for_namesakes_of_the_same_user_and_their_late_tasks() {
+    let mut w = world(1);
+    w.submit(ask().named("train").cpus(4).array("0-1"));
+    let of_bob = w.submit(ask().named("train").of(bob()).after("singleton"));
+    let other = w.submit(ask().named("eval").after("singleton"));
+    let same = w.submit(ask().named("train").after("singleton"));
+    assert_eq!(standing(&w, of_bob), Fulfilled);
+    assert_eq!(standing(&w, other), Fulfilled);
+    assert_eq!(standing(&w, same), Unfulfilled);
+    let tasks: Vec<JobId> = w.plan().iter().map(|a| a.job).filter(|id| *id > same).collect();
+    assert_eq!(tasks.len(), 1, "one task has a number above the job that waits for it");
+    w.end(JobId(1), 0);
+    assert_eq!(standing(&w, same), Unfulfilled, "a task of the earlier array still runs");
+    w.end(tasks[0], 0);
+    w.submit(ask().named("train"));
+    assert_eq!(standing(&w, same), Fulfilled, "a later one is not waited for");
+}
+
+#[test]
+fn a_dependency_that_can_never_be_met_keeps_the_job_or_ends_it() {
+    let kill = |ask: Ask, kill| ask.with(|spec| spec.kill_on_invalid_dependency = kill);
+    for (killed, expected) in [(false, JobState::Pending), (true, JobState::Cancelled)] {
+        let mut w = world(1);
+        let first = w.started(ask()).job;
+        w.end(first, 1);
+        let second = w.submit(kill(ask().after("afterok:1"), killed));
+        let array = w.submit(kill(ask().array("0-3").after("afterok:1"), killed));
+        assert_eq!(w.plan(), []);
+        w.tick();
+        assert_eq!((w.is(second), w.is(array)), (expected, expected));
+    }
+}
+
+#[test]
+fn a_requeued_job_has_not_ended_for_those_who_wait() {
+    let mut w = world(2);
+    let first = w.started(ask().requeue());
+    let second = w.submit(ask().after("afterany:1"));
+    let node = w.nodes_of(first.job)[0].clone();
+    w.fail(&node);
+    assert_eq!(w.is(first.job), JobState::Pending);
+    assert_eq!(standing(&w, second), Unfulfilled);
+}
+
+#[test]
+fn a_record_that_somebody_waits_for_is_not_forgotten() {
+    let mut w = world(1);
+    let array = w.submit(ask().cpus(4).array("0-1"));
+    let running = w.plan();
+    running.iter().for_each(|a| w.end(a.job, 1));
+    let other = w.started(ask()).job;
+    w.end(other, 0);
+    let waiting = w.submit(ask().after("afterok:1_0"));
+    w.pass(400);
+    assert!(!w.state.jobs.contains_key(&other), "nobody waits for this one");
+    assert_eq!(standing(&w, waiting), Failed, "the array's tasks are still known");
+    w.cancel(&[JobRef::whole(waiting), JobRef { id: array, tasks: tasks("7") }]);
+    w.pass(400);
+    assert!(w.state.jobs.is_empty() && w.state.runs.is_empty() && w.state.arrays.is_empty());
+}

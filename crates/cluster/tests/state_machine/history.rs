@@ -2,16 +2,16 @@
 //! brings back the same state.
 
 use crate::invariants::{replayed, through_a_snapshot};
-use crate::operations::{History, moves};
+use crate::moves::moves;
+use crate::operations::History;
 use crate::world::world;
 use proptest::prelude::*;
 
-/// The moves of one history.
-const MOVES_MAX: usize = 90;
+/// The moves of one history. `PROPTEST_CASES` sets how many histories there are.
+const MOVES_MAX: usize = 120;
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 128,
         failure_persistence: None,
         max_shrink_iters: 4_000,
         ..ProptestConfig::default()

@@ -1,6 +1,7 @@
 //! What must hold after every event, computed anew from the jobs and compared with the state.
 
 use cluster::{Event, Phase, State};
+use model::allocation::Allocation;
 use model::id::{AttemptId, JobId};
 use model::record::{JobRecord, RecordState};
 use sched::view::NodeUse;
@@ -21,7 +22,7 @@ impl Watch {
         let back: Event = serde_json::from_str(&text).expect("an event is read");
         assert_eq!(back, *event, "an event reads back as it was written");
         if let Event::Started(started) = event {
-            nothing_beyond_what_there_is(state, started.allocation.node_names());
+            nothing_beyond_what_there_is(state, &started.allocation);
         }
         uses_are_those_of_the_active(state);
         derived_sets_follow(state);
@@ -71,22 +72,26 @@ impl Watch {
     }
 }
 
-fn nothing_beyond_what_there_is<'a>(state: &State, names: impl Iterator<Item = &'a str>) {
-    for name in names {
+/// Looked at when something is granted: a file that takes resources away leaves running jobs alone.
+fn nothing_beyond_what_there_is(state: &State, granted: &Allocation) {
+    for share in &granted.nodes {
+        let name = &share.node;
         let node = &state.nodes[name];
         let used = &node.used;
         assert!(used.cpus.is_subset(&node.config.usable_cpus()), "CPUs of {name}: {}", used.cpus);
         assert!(used.memory <= node.config.usable_memory(), "memory of {name}");
-        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        assert!(!used.exclusive || used.jobs == 1, "{name} is given whole, and to others");
+        assert!(used.user_exclusive.is_empty() || used.users.len() == 1, "{name} has two users");
         let mut units = BTreeSet::new();
-        for share in &used.gres {
-            *counts.entry(&share.name).or_default() += share.count;
-            for index in &share.indices {
-                assert!(units.insert((&share.name, index)), "{} {index} twice", share.name);
+        for gres in &used.gres {
+            for index in &gres.indices {
+                assert!(units.insert((&gres.name, index)), "{} {index} twice", gres.name);
             }
         }
-        for (gres, count) in counts {
-            assert!(count <= node.config.gres_total(gres), "{count} {gres} of {name}");
+        for gres in &share.gres {
+            let of_name = used.gres.iter().filter(|g| g.name == gres.name);
+            let count: u64 = of_name.map(|g| g.count).sum();
+            assert!(count <= node.config.gres_total(&gres.name), "{count} {} of {name}", gres.name);
         }
     }
 }

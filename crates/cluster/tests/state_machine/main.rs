@@ -7,6 +7,7 @@ mod dependencies;
 mod endings;
 mod history;
 mod invariants;
+mod moves;
 mod nodes;
 mod operations;
 mod requeue;

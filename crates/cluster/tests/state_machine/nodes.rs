@@ -1,1 +1,175 @@
-//! x
+//! Nodes that fall silent, fail, come back with what was given up, are drained, and leave the file.
+
+use crate::ask::ask;
+use crate::world::{config, ended, world, world_with};
+use cluster::Command;
+use cluster::command::PartReport;
+use model::amount::Bytes;
+use model::change::NodeChange;
+use model::node::{AdminState, SlotState};
+use model::run::JobState;
+use sched::view::Availability;
+
+fn maintenance() -> String {
+    "maintenance".into()
+}
+
+#[test]
+fn a_node_that_falls_silent_takes_nothing_new_and_loses_nothing_until_the_timeout() {
+    let mut w = world(1);
+    let job = w.started(ask()).job;
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.submit(ask());
+    assert_eq!(w.plan(), []);
+    w.pass(299);
+    assert_eq!((w.state.nodes["n1"].slot, w.is(job)), (SlotState::Silent, JobState::Running));
+    w.pass(1);
+    assert_eq!((w.state.nodes["n1"].slot, w.is(job)), (SlotState::Down, JobState::NodeFail));
+}
+
+#[test]
+fn what_was_given_up_must_end_before_the_node_is_used_again() {
+    let mut w = world_with(1, |c| c.parameters.return_to_service = 1);
+    let given_up = w.started(ask().requeue());
+    w.fail("n1");
+    assert_eq!(w.is(given_up.job), JobState::Pending);
+    w.hello("n1", &[given_up]);
+    assert_eq!(w.state.nodes["n1"].availability(), Availability::Reconciling);
+    assert_eq!(w.plan(), []);
+    w.report("n1", given_up, ended(0));
+    let again = w.plan();
+    assert_eq!((again[0].job, again[0].number), (given_up.job, 2));
+    assert_eq!(w.is(given_up.job), JobState::Running, "the old attempt's end is not the job's");
+}
+
+#[test]
+fn an_attempt_that_the_node_no_longer_has_does_not_hold_it_back() {
+    let mut w = world_with(1, |c| c.parameters.return_to_service = 1);
+    w.started(ask());
+    w.fail("n1");
+    w.hello("n1", &[]);
+    assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
+}
+
+#[test]
+fn return_to_service_says_whether_a_node_that_was_down_works_at_once() {
+    for (return_to_service, expected) in [(0, Availability::Down), (1, Availability::Available)] {
+        let mut w = world_with(1, |c| c.parameters.return_to_service = return_to_service);
+        w.fail("n1");
+        assert_eq!(w.state.nodes["n1"].availability(), Availability::Down);
+        w.hello("n1", &[]);
+        let node = &w.state.nodes["n1"];
+        assert_eq!((node.slot, node.availability()), (SlotState::Up, expected));
+        assert_eq!(
+            node.reason.is_some(),
+            return_to_service == 0,
+            "the reason stays with the state"
+        );
+        w.change_nodes(&["n1"], NodeChange::Resume);
+        assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
+    }
+}
+
+#[test]
+fn a_node_that_was_silent_for_a_moment_is_as_before() {
+    let mut w = world(1);
+    let attempt = w.started(ask());
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(60);
+    w.hello("n1", &[attempt]);
+    assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
+    w.end(attempt.job, 0);
+    assert_eq!(w.is(attempt.job), JobState::Completed);
+}
+
+#[test]
+fn a_new_term_waits_for_every_node_to_say_hello() {
+    let mut w = world(2);
+    let attempt = w.started(ask().on("n1"));
+    w.run(Command::StartTerm { term: 2 });
+    assert!(w.state.nodes.values().all(|n| n.slot == SlotState::Silent));
+    w.hello("n1", &[attempt]);
+    w.pass(300);
+    assert_eq!(w.is(attempt.job), JobState::Running);
+    assert_eq!(w.state.nodes["n2"].slot, SlotState::Down);
+}
+
+#[test]
+fn a_drained_node_finishes_its_work_and_takes_no_more_until_it_is_resumed() {
+    let mut w = world(1);
+    let job = w.started(ask()).job;
+    w.change_nodes(&["n1"], NodeChange::Drain { reason: maintenance() });
+    w.submit(ask());
+    assert_eq!((w.plan(), w.is(job)), (vec![], JobState::Running));
+    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| r.by.as_str()), Some("root"));
+    w.change_nodes(&["n1"], NodeChange::Resume);
+    assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
+fn a_job_whose_nodes_go_down_together_is_closed_once() {
+    let mut w = world(3);
+    let wide = w.started(ask().nodes(2).requeue()).job;
+    let names = w.nodes_of(wide);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let twice = [names.clone(), names].concat();
+    w.change_nodes(&twice, NodeChange::Down { reason: maintenance() });
+    assert_eq!((w.is(wide), w.records.len()), (JobState::Pending, 1));
+    assert!(w.state.nodes.values().all(|n| n.holders.is_empty()));
+}
+
+#[test]
+fn the_rest_of_a_job_is_ended_when_one_of_its_nodes_is_set_down() {
+    let mut w = world(2);
+    let attempt = w.started(ask().nodes(2));
+    w.change_nodes(&["n1"], NodeChange::Down { reason: maintenance() });
+    assert_eq!(w.is(attempt.job), JobState::Completing);
+    w.report("n2", attempt, ended(0));
+    assert_eq!(w.is(attempt.job), JobState::NodeFail);
+    w.change_nodes(&["n1"], NodeChange::Resume);
+    let stale = w.state.nodes["n1"].availability();
+    assert_eq!(stale, Availability::Reconciling, "its agent has not said that the part is gone");
+    w.report("n1", attempt, PartReport::Missing);
+    assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
+}
+
+#[test]
+fn a_node_that_leaves_the_file_finishes_its_work_first() {
+    let mut w = world(2);
+    let attempt = w.started(ask().on("n2"));
+    w.run(Command::Configure(Box::new(config(&["n1"]))));
+    assert!(w.state.nodes["n2"].removed);
+    w.submit(ask().cpus(8));
+    w.submit(ask().cpus(8));
+    assert_eq!(w.plan().len(), 1, "only the node that stays takes work");
+    w.report("n2", attempt, ended(0));
+    assert_eq!(w.is(attempt.job), JobState::Completed);
+    assert!(!w.state.nodes.contains_key("n2"));
+}
+
+#[test]
+fn a_file_that_takes_memory_away_disturbs_no_job_and_grants_no_more() {
+    let mut w = world(1);
+    let first = w.started(ask()).job;
+    let second = w.started(ask()).job;
+    let mut smaller = config(&["n1"]);
+    smaller.nodes[0].memory = Bytes::from_gib(1);
+    w.run(Command::Configure(Box::new(smaller)));
+    w.restart();
+    w.submit(ask());
+    assert_eq!(w.plan(), []);
+    w.end(first, 0);
+    assert_eq!((w.is(first), w.is(second)), (JobState::Completed, JobState::Running));
+    w.end(second, 0);
+    assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
+fn a_node_may_be_declared_drained_from_the_start() {
+    let w = world_with(2, |c| {
+        c.nodes[0].initial = Some(AdminState::Drain);
+        c.nodes[0].initial_reason = Some("new".into());
+    });
+    assert_eq!(w.state.nodes["n1"].availability(), Availability::Drained);
+    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| r.text.as_str()), Some("new"));
+}

@@ -1,7 +1,7 @@
-//! The moves of a random history. Each picks among what there is at that moment, so that shrinking
-//! one move leaves the others meaningful; a refusal is an answer like any other.
+//! How each move of a random history is made. A refusal is an answer like any other.
 
 use crate::ask::{Ask, alice, ask, bob, root};
+use crate::moves::{Move, Shape};
 use crate::world::{World, cancel, config, ended, exited};
 use cluster::Command;
 use cluster::command::{PartReport, StepAsk};
@@ -10,133 +10,11 @@ use model::array::IndexSet;
 use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::dependency::Dependency;
 use model::id::{AttemptId, JobId, StepId};
+use model::node::SlotState;
 use model::request::{Patience, Sharing};
-use model::run::{ExitStatus, Hold, Usage};
+use model::run::{Hold, Usage};
 use model::time::TimeLimit;
-use proptest::prelude::*;
 use std::time::Duration;
-
-#[derive(Debug, Clone)]
-pub enum Move {
-    Submit(Shape),
-    Plan,
-    /// A plan that was made before the last few moves comes in late.
-    LatePlan,
-    Report {
-        job: u8,
-        node: u8,
-        attempt: i8,
-        what: u8,
-    },
-    /// Every part of a running job reports its end.
-    End {
-        job: u8,
-        code: i32,
-    },
-    Cancel {
-        job: u8,
-        tasks: Option<(u8, u8)>,
-        again: Option<u8>,
-    },
-    Change {
-        job: u8,
-        tasks: Option<(u8, u8)>,
-        what: u8,
-    },
-    Hello {
-        node: u8,
-        held: u8,
-    },
-    Lost {
-        node: u8,
-    },
-    Node {
-        first: u8,
-        second: u8,
-        what: u8,
-    },
-    Pass {
-        secs: u64,
-        booked: bool,
-    },
-    Configure {
-        nodes: u8,
-        memory_gib: u64,
-    },
-    Step {
-        job: u8,
-        tasks: u32,
-        nodes: Option<u32>,
-    },
-    Relinquish {
-        job: u8,
-        code: i32,
-    },
-    HolderLost {
-        job: u8,
-    },
-    /// The server stops; the next reads a snapshot and begins a term of its own.
-    Restart,
-}
-
-/// What a random submit asks for.
-#[derive(Debug, Clone)]
-pub struct Shape {
-    kind: u8,
-    cpus: u32,
-    nodes: u32,
-    gpus: u64,
-    array: Option<(u8, Option<u8>)>,
-    dependency: Option<(u8, u8)>,
-    patience: u8,
-    options: u8,
-}
-
-fn shape() -> impl Strategy<Value = Shape> {
-    let array = prop::option::weighted(0.35, (1u8..6, prop::option::of(1u8..3)));
-    let dependency = prop::option::weighted(0.3, (0u8..8, any::<u8>()));
-    (0u8..4, 1u32..5, 1u32..3, 0u64..3, array, dependency, 0u8..12, any::<u8>()).prop_map(
-        |(kind, cpus, nodes, gpus, array, dependency, patience, options)| Shape {
-            kind,
-            cpus,
-            nodes,
-            gpus,
-            array,
-            dependency,
-            patience,
-            options,
-        },
-    )
-}
-
-pub fn moves() -> impl Strategy<Value = Move> {
-    let tasks = || prop::option::weighted(0.4, (0u8..6, 0u8..3));
-    let any8 = any::<u8>;
-    prop_oneof![
-        8 => shape().prop_map(Move::Submit),
-        8 => Just(Move::Plan),
-        1 => Just(Move::LatePlan),
-        6 => (any8(), any8(), -1i8..2, 0u8..12)
-            .prop_map(|(job, node, attempt, what)| Move::Report { job, node, attempt, what }),
-        6 => (any8(), 0i32..2).prop_map(|(job, code)| Move::End { job, code }),
-        3 => (any8(), tasks(), prop::option::of(any8()))
-            .prop_map(|(job, tasks, again)| Move::Cancel { job, tasks, again }),
-        6 => (any8(), tasks(), 0u8..20)
-            .prop_map(|(job, tasks, what)| Move::Change { job, tasks, what }),
-        4 => (any8(), any8()).prop_map(|(node, held)| Move::Hello { node, held }),
-        2 => any8().prop_map(|node| Move::Lost { node }),
-        2 => (any8(), any8(), 0u8..8)
-            .prop_map(|(first, second, what)| Move::Node { first, second, what }),
-        4 => (0u64..400, any::<bool>()).prop_map(|(secs, booked)| Move::Pass { secs, booked }),
-        1 => (1u8..16, 2u64..17)
-            .prop_map(|(nodes, memory_gib)| Move::Configure { nodes, memory_gib }),
-        2 => (any8(), 0u32..6, prop::option::of(0u32..4))
-            .prop_map(|(job, tasks, nodes)| Move::Step { job, tasks, nodes }),
-        1 => (any8(), 0i32..2).prop_map(|(job, code)| Move::Relinquish { job, code }),
-        1 => any8().prop_map(|job| Move::HolderLost { job }),
-        1 => Just(Move::Restart),
-    ]
-}
 
 /// A history under way, and the plan that may still come in late.
 pub struct History {
@@ -174,6 +52,12 @@ impl History {
                 self.world.restart();
                 let term = self.world.state.term + 1;
                 self.by_root(Command::StartTerm { term });
+                let names: Vec<String> = self.world.state.nodes.keys().cloned().collect();
+                // One agent is slow to find the new server.
+                for node in names.iter().skip(1) {
+                    let held = self.world.state.nodes[node].holders.clone();
+                    self.world.hello(node, &held);
+                }
             }
             Move::Hello { .. } | Move::Lost { .. } | Move::Node { .. } => self.node_move(what),
             _ => self.job_move(what),
@@ -203,15 +87,15 @@ impl History {
             Move::Change { job, tasks, what } => {
                 let job = self.job_ref(*job, *tasks);
                 let change = self.change(*what);
-                let by = if what % 2 == 0 { root() } else { alice() };
+                let by = if job.id.0.is_multiple_of(3) { alice() } else { root() };
                 let _ = self.world.try_as(by, Command::ChangeJob { job, change });
             }
             Move::Step { job, tasks, nodes } => {
                 let ask = StepAsk { tasks: Some(*tasks), nodes: *nodes, ..StepAsk::default() };
-                self.by_root(Command::CreateStep { job: self.job(*job), ask: Box::new(ask) });
+                self.by_root(Command::CreateStep { job: self.running(*job), ask: Box::new(ask) });
             }
             Move::Relinquish { job, code } => {
-                self.by_root(Command::Relinquish { job: self.job(*job), exit: exited(*code) });
+                self.by_root(Command::Relinquish { job: self.running(*job), exit: exited(*code) });
             }
             Move::HolderLost { job } => self.by_root(Command::HolderLost { job: self.job(*job) }),
             other => unreachable!("{other:?} is made elsewhere"),
@@ -222,14 +106,16 @@ impl History {
         let names: Vec<String> = self.world.state.nodes.keys().cloned().collect();
         match what {
             Move::Hello { node, held } => {
-                let Some(name) = pick(&names, *node) else { return };
+                let away = |name: &&String| self.world.state.nodes[*name].slot != SlotState::Up;
+                let away: Vec<String> = names.iter().filter(away).cloned().collect();
+                let Some(name) = pick(&away, *node).or(pick(&names, *node)) else { return };
                 let of_node = &self.world.state.nodes[&name];
                 let known = of_node.holders.iter().chain(&of_node.stale);
                 let strange = AttemptId { job: JobId(u32::from(*held) + 1), number: 1 };
                 let held = known
                     .enumerate()
                     .map(|(at, attempt)| (*attempt, (held >> (at % 8)) & 1 == 0))
-                    .chain((held % 5 == 0).then_some((strange, true)))
+                    .chain((held.is_multiple_of(5)).then_some((strange, true)))
                     .collect();
                 self.by_root(Command::NodeHello { node: name, facts: Box::default(), held });
             }
@@ -242,8 +128,8 @@ impl History {
                 let nodes = pick(&names, *first).into_iter().chain(pick(&names, *second)).collect();
                 let reason = "maintenance".to_string();
                 let change = match what {
-                    0 | 1 => NodeChange::Down { reason },
-                    2 => NodeChange::Drain { reason },
+                    0 => NodeChange::Down { reason },
+                    1 | 2 => NodeChange::Drain { reason },
                     3 => NodeChange::Fail { reason },
                     4 => NodeChange::Weight(7),
                     _ => NodeChange::Resume,
@@ -267,12 +153,16 @@ impl History {
         self.by_root(Command::Configure(Box::new(config)));
     }
 
+    /// Mostly of a job that runs, mostly from a node that has a part of it.
     fn report(&mut self, job: u8, node: u8, attempt: i8, what: u8) {
-        let id = self.job(job);
+        let id = self.running(job);
         let number = self.world.state.jobs.get(&id).map_or(1, |j| j.attempts);
         let attempt = AttemptId { job: id, number: number.saturating_add_signed(attempt.into()) };
         let names: Vec<String> = self.world.state.nodes.keys().cloned().collect();
-        let node = pick(&names, node).unwrap_or_else(|| "gone".into());
+        let active = self.world.state.jobs.get(&id).and_then(|j| j.attempt());
+        let parts = active.filter(|_| !node.is_multiple_of(4)).map(|a| a.held_nodes.clone());
+        let among = parts.as_deref().unwrap_or(&names);
+        let node = pick(among, node / 4).unwrap_or_else(|| "gone".into());
         let usage = Usage { cpu_user_us: 5, ..Usage::default() };
         let exit = exited(i32::from(what % 2));
         let over = |oom, timed_out, lost| PartReport::Ended { exit, usage, oom, timed_out, lost };
@@ -315,7 +205,7 @@ impl History {
         if flag(1) {
             ask = ask.retry(|r| (r.on_error, r.on_interruption) = (true, true));
         }
-        if shape.options % 7 == 0 {
+        if shape.options.is_multiple_of(7) {
             ask = ask.held(Hold::User);
         }
         let soon = self.world.now + Duration::from_secs(u64::from(shape.options));
@@ -351,7 +241,7 @@ impl History {
         match what {
             0 | 1 => JobChange::Hold { by: Hold::Admin },
             2..=4 => JobChange::Release,
-            5..=8 => JobChange::Requeue { hold: what % 2 == 0 },
+            5..=8 => JobChange::Requeue { hold: what.is_multiple_of(2) },
             9 | 10 => JobChange::Suspend,
             11 => JobChange::Resume,
             12 => field(JobField::TimeLimit(TimeLimit::Minutes(5))),
@@ -372,6 +262,13 @@ impl History {
         pick(&known, choice).unwrap_or(JobId(4711))
     }
 
+    /// Mostly a job that holds resources.
+    fn running(&self, choice: u8) -> JobId {
+        let active: Vec<JobId> = self.world.state.active.iter().copied().collect();
+        let among = pick(&active, choice / 4).filter(|_| !choice.is_multiple_of(4));
+        among.unwrap_or_else(|| self.job(choice / 4))
+    }
+
     /// A whole job or a few tasks of an array.
     fn job_ref(&self, choice: u8, tasks: Option<(u8, u8)>) -> JobRef {
         let id = self.job(choice);
@@ -388,9 +285,4 @@ impl History {
 
 fn pick<T: Clone>(among: &[T], choice: u8) -> Option<T> {
     (!among.is_empty()).then(|| among[usize::from(choice) % among.len()].clone())
-}
-
-/// The exit of a part that was ended by a signal of ours.
-pub fn killed() -> ExitStatus {
-    ExitStatus { code: 0, signal: 9 }
 }

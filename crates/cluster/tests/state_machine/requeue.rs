@@ -1,1 +1,158 @@
-//! x
+//! A second attempt: after a node's failure, by an administrator's word, by dstack's `retry`.
+
+use crate::ask::{Ask, alice, ask};
+use crate::world::{ended, exited, world};
+use cluster::command::PartReport;
+use model::change::{JobChange, JobRef};
+use model::reason::Refusal;
+use model::record::RecordState;
+use model::run::{Hold, JobState, Outcome, Usage};
+
+#[test]
+fn a_requeued_job_keeps_its_id_and_makes_attempt_two() {
+    let mut w = world(1);
+    let first = w.started(ask());
+    w.change(first.job, JobChange::Requeue { hold: false }).expect("it runs");
+    assert_eq!(w.is(first.job), JobState::Completing);
+    w.end(first.job, 0);
+    assert_eq!((w.is(first.job), w.job(first.job).restarts()), (JobState::Pending, 1));
+    let second = w.plan();
+    assert_eq!((second[0].job, second[0].number), (first.job, 2));
+    w.report("n1", first, ended(9));
+    assert_eq!(w.is(first.job), JobState::Running, "the first attempt has no more to say");
+    w.end(first.job, 0);
+    let booked: Vec<_> = w.records.iter().map(|r| (r.attempt, r.state)).collect();
+    let ends = |outcome| RecordState::Ended(outcome);
+    assert_eq!(booked, [(1, ends(Outcome::Requeued)), (2, ends(Outcome::Completed))]);
+}
+
+#[test]
+fn a_nodes_failure_requeues_only_what_asked_for_it() {
+    type Kind = fn(Ask) -> Ask;
+    let table: [(Kind, JobState); 5] = [
+        (|a| a, JobState::NodeFail),
+        (Ask::requeue, JobState::Pending),
+        (|a| a.requeue().interactive(), JobState::NodeFail),
+        (|a| a.task(), JobState::NodeFail),
+        (|a| a.task().retry(|r| r.on_interruption = true), JobState::Pending),
+    ];
+    for (at, (kind, expected)) in table.into_iter().enumerate() {
+        let mut w = world(1);
+        let job = w.started(kind(ask())).job;
+        w.fail("n1");
+        assert_eq!(w.is(job), expected, "row {at}");
+        assert_eq!(w.records[0].state, RecordState::Ended(Outcome::NodeFail));
+    }
+}
+
+#[test]
+fn requeuehold_waits_for_a_release() {
+    let mut w = world(1);
+    let job = w.started(ask()).job;
+    w.change(job, JobChange::Requeue { hold: true }).expect("it runs");
+    w.end(job, 0);
+    assert_eq!((w.plan(), w.job(job).hold), (vec![], Some(Hold::Admin)));
+    w.change(job, JobChange::Release).expect("root may");
+    assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
+fn an_ended_job_runs_again_under_its_id() {
+    let mut w = world(1);
+    let job = w.started(ask()).job;
+    w.end(job, 1);
+    w.change(job, JobChange::Requeue { hold: false }).expect("an ended job can run again");
+    assert_eq!(w.is(job), JobState::Pending);
+    assert_eq!(w.plan()[0].number, 2);
+    w.end(job, 0);
+    assert_eq!(w.is(job), JobState::Completed);
+}
+
+#[test]
+fn a_job_cancelled_before_its_start_and_revived_is_booked_under_two_numbers() {
+    let mut w = world(1);
+    let job = w.submit(ask());
+    w.cancel(&[JobRef::whole(job)]);
+    w.change(job, JobChange::Requeue { hold: false }).expect("an ended job can run again");
+    w.plan();
+    w.end(job, 0);
+    let booked: Vec<_> = w.records.iter().map(|r| (r.attempt, r.start.is_some())).collect();
+    assert_eq!(booked, [(1, false), (2, true)]);
+}
+
+#[test]
+fn what_cannot_be_requeued_is_refused() {
+    let mut w = world(1);
+    let requeue = JobChange::Requeue { hold: false };
+    let interactive = w.started(ask().interactive()).job;
+    assert_eq!(w.change(interactive, requeue.clone()), Err(Refusal::NotRequeueable(interactive)));
+    let waiting = w.submit(ask().cpus(8));
+    assert_eq!(w.change(waiting, requeue.clone()), Err(Refusal::JobNotRunning(waiting)));
+    let array = w.submit(ask().array("0-3"));
+    w.cancel(&[JobRef::whole(array)]);
+    assert_eq!(w.change(array, requeue), Err(Refusal::JobEnded(array)), "no task of it is left");
+}
+
+#[test]
+fn a_cancel_outweighs_a_requeue_under_way() {
+    let mut w = world(1);
+    let job = w.started(ask()).job;
+    w.change(job, JobChange::Requeue { hold: false }).expect("it runs");
+    w.cancel_as(alice(), &[JobRef::whole(job)]);
+    w.end(job, 0);
+    assert_eq!(w.is(job), JobState::Cancelled);
+}
+
+#[test]
+fn retry_on_error_makes_attempts_until_its_duration_is_over() {
+    let mut w = world(1);
+    let retrying = |r: &mut model::run::Retry| (r.on_error, r.duration_s) = (true, Some(600));
+    let job = w.started(ask().task().retry(retrying)).job;
+    w.pass(599);
+    let script = PartReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
+    w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
+    w.end(job, 1);
+    assert_eq!(w.is(job), JobState::Pending);
+    assert_eq!(w.plan()[0].number, 2);
+    w.pass(1);
+    w.end(job, 1);
+    assert_eq!(w.is(job), JobState::Failed);
+}
+
+#[test]
+fn retry_looks_at_what_happened() {
+    type Set = fn(&mut model::run::Retry);
+    let oom = PartReport::Ended {
+        exit: exited(1),
+        usage: Usage::default(),
+        oom: true,
+        timed_out: false,
+        lost: false,
+    };
+    let table: [(Set, PartReport, JobState); 5] = [
+        (|r| r.on_error = true, ended(1), JobState::Pending),
+        (|r| r.on_error = true, ended(0), JobState::Completed),
+        (|r| r.on_error = true, PartReport::Missing, JobState::NodeFail),
+        (|r| r.on_interruption = true, ended(1), JobState::Failed),
+        (|r| r.on_error = true, oom, JobState::OutOfMemory),
+    ];
+    for (set, report, expected) in table {
+        let mut w = world(1);
+        let attempt = w.started(ask().task().retry(set));
+        w.report("n1", attempt, report.clone());
+        assert_eq!(w.is(attempt.job), expected, "{report:?}");
+    }
+}
+
+#[test]
+fn an_array_task_that_is_requeued_stays_the_same_task() {
+    let mut w = world(1);
+    w.submit(ask().cpus(8).array("0-1"));
+    let first = w.plan()[0].job;
+    w.change(first, JobChange::Requeue { hold: false }).expect("it runs");
+    w.end(first, 0);
+    let index = w.job(first).task.expect("a task").index;
+    assert_eq!((index, w.job(first).shown_id().as_str()), (0, "1_0"));
+    let again = w.plan()[0];
+    assert_eq!(w.job(again.job).task.expect("a task").array.0, 1);
+}

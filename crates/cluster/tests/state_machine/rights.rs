@@ -1,1 +1,164 @@
-//! x
+//! Who may do what: owners, operators, administrators, and everybody else.
+
+use crate::ask::{alice, ask, bob, root, user};
+use crate::world::{World, cancel, world, world_with};
+use cluster::{Command, Reply};
+use model::change::{JobChange, JobField, JobRef, NodeChange};
+use model::partition::{Access, Partition};
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use model::run::{Hold, JobState};
+use model::time::Timestamp;
+use std::time::Duration;
+
+const DENIED: Refusal = Refusal::AccessDenied;
+
+/// A world with `olga` as an operator and `adam` as an administrator, by the journal.
+fn staffed() -> (World, Principal, Principal) {
+    let mut w = world(1);
+    w.run(Command::SetRole { name: "olga".into(), role: Role::Operator });
+    w.run(Command::SetRole { name: "adam".into(), role: Role::Admin });
+    (w, user("olga", 2000), user("adam", 2001))
+}
+
+#[test]
+fn only_the_owner_and_the_staff_touch_a_job() {
+    let (mut w, olga, adam) = staffed();
+    for (by, allowed) in [(alice(), true), (bob(), false), (olga, true), (adam, true)] {
+        let job = w.submit(ask().of(alice()));
+        let hold = JobChange::Hold { by: Hold::User };
+        let held = w.change_as(by.clone(), JobRef::whole(job), hold);
+        assert_eq!(held.is_ok(), allowed, "{} holds", by.name);
+        let results = w.cancel_as(by.clone(), &[JobRef::whole(job)]);
+        let expected = if allowed { Ok(()) } else { Err(DENIED) };
+        assert_eq!(results, [(job.to_string(), expected)], "{} cancels", by.name);
+        assert_eq!(w.is(job) == JobState::Cancelled, allowed);
+    }
+}
+
+#[test]
+fn only_administrators_submit_for_somebody_else() {
+    let (mut w, olga, adam) = staffed();
+    for (by, allowed) in [(bob(), false), (olga, false), (adam, true), (root(), true)] {
+        let submit = Command::Submit(Box::new(ask().of(alice()).0));
+        assert_eq!(w.try_as(by.clone(), submit).is_ok(), allowed, "{}", by.name);
+    }
+}
+
+#[test]
+fn an_administrators_hold_is_lifted_by_the_staff_alone() {
+    let (mut w, olga, _) = staffed();
+    let job = w.submit(ask());
+    let by_alice = |w: &mut World, change| w.change_as(alice(), JobRef::whole(job), change);
+    w.change_as(olga.clone(), JobRef::whole(job), JobChange::Hold { by: Hold::Admin })
+        .expect("an operator may");
+    assert_eq!(w.job(job).hold, Some(Hold::Admin));
+    assert_eq!(by_alice(&mut w, JobChange::Release), Err(DENIED));
+    for priority in [0, 5] {
+        let change = JobChange::Fields(vec![JobField::Priority(priority)]);
+        assert_eq!(by_alice(&mut w, change), Err(DENIED), "a priority would release it as well");
+    }
+    by_alice(&mut w, JobChange::Hold { by: Hold::User }).expect("it is held already");
+    assert_eq!(w.job(job).hold, Some(Hold::Admin), "a user's hold does not take its place");
+    w.change_as(olga, JobRef::whole(job), JobChange::Release).expect("an operator may");
+    by_alice(&mut w, JobChange::Hold { by: Hold::Admin }).expect("an owner may hold");
+    assert_eq!(w.job(job).hold, Some(Hold::User), "and holds as a user");
+    by_alice(&mut w, JobChange::Release).expect("and releases");
+    let zero = JobChange::Fields(vec![JobField::Priority(0)]);
+    by_alice(&mut w, zero).expect("an owner may step back");
+    by_alice(&mut w, JobChange::Release).expect("and forward again");
+    assert_eq!(w.job(job).hold, None);
+}
+
+#[test]
+fn going_before_others_is_for_operators() {
+    let (mut w, olga, _) = staffed();
+    let first = w.submit(ask());
+    let own = w.job(first).priority;
+    let table = [
+        (JobField::Priority(own + 1), false),
+        (JobField::Priority(own - 1), true),
+        (JobField::Nice(-1), false),
+        (JobField::Nice(10), true),
+    ];
+    for (field, allowed) in table {
+        let change = JobChange::Fields(vec![field.clone()]);
+        let by_owner = w.change_as(alice(), JobRef::whole(first), change.clone());
+        assert_eq!(by_owner.is_ok(), allowed, "{field:?}");
+        w.change_as(olga.clone(), JobRef::whole(first), change).expect("an operator may");
+    }
+    assert_eq!(w.try_submit(ask().with(|s| s.nice = -5)), Err(DENIED));
+}
+
+#[test]
+fn nodes_tokens_and_accounts_are_for_administrators() {
+    let (mut w, olga, adam) = staffed();
+    let expires = w.now + Duration::from_secs(60);
+    let commands = [
+        Command::ChangeNode { nodes: vec!["n1".into()], change: NodeChange::Undrain },
+        Command::IssueToken { hash: "h".into(), nodes: vec!["n1".into()], expires },
+        Command::SetQos(Box::new(model::account::Qos::named("long"))),
+        Command::SetRole { name: "bob".into(), role: Role::Admin },
+    ];
+    for command in commands {
+        for by in [alice(), olga.clone()] {
+            assert_eq!(w.try_as(by, command.clone()), Err(DENIED), "{command:?}");
+        }
+        w.try_as(adam.clone(), command).expect("an administrator may");
+    }
+}
+
+/// The default partition, and one that only the group `staff` may use.
+fn with_a_closed_partition() -> World {
+    world_with(2, |config| {
+        let mut closed = Partition::over("closed", vec!["n2".into()]);
+        closed.allow_groups = Access::Only(vec!["staff".into()]);
+        config.partitions[0].nodes = vec!["n1".into()];
+        config.partitions.push(closed);
+    })
+}
+
+#[test]
+fn a_closed_partition_is_closed_beside_an_open_one_and_by_update() {
+    let mut w = with_a_closed_partition();
+    let named = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<String>>();
+    let alone = w.try_submit(ask().asking(|r| r.partitions = named(&["closed"])));
+    assert_eq!(alone, Err(Refusal::PartitionAccess("closed".into())));
+    let both = w.submit(ask().cpus(8).asking(|r| r.partitions = named(&["closed", "main"])));
+    let more = w.submit(ask().cpus(8).asking(|r| r.partitions = named(&["closed", "main"])));
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!((w.nodes_of(both), w.is(more)), (vec!["n1".to_string()], JobState::Pending));
+    let moved = JobChange::Fields(vec![JobField::Partition(named(&["closed"]))]);
+    let refused = w.change_as(alice(), JobRef::whole(more), moved);
+    assert_eq!(refused, Err(Refusal::PartitionAccess("closed".into())));
+}
+
+#[test]
+fn a_token_works_once_and_until_it_expires() {
+    let mut w = world(2);
+    let issue = |w: &mut World, hash: &str, expires: Timestamp| {
+        w.run(Command::IssueToken { hash: hash.into(), nodes: vec!["n2".into()], expires })
+    };
+    let use_it = |w: &mut World, hash: &str| {
+        let command = Command::UseToken { hash: hash.into(), fingerprint: "aa:bb".into() };
+        w.try_as(user("nobody", 65_534), command)
+    };
+    let minute = w.now + Duration::from_secs(60);
+    issue(&mut w, "one", minute);
+    issue(&mut w, "two", minute);
+    assert!(use_it(&mut w, "none").is_err());
+    assert_eq!(use_it(&mut w, "one"), Ok(Reply::TokenNodes(vec!["n2".into()])));
+    assert_eq!(w.state.agents["n2"], "aa:bb");
+    assert!(use_it(&mut w, "one").is_err(), "it is spent");
+    w.pass(60);
+    assert!(use_it(&mut w, "two").is_err(), "it has expired");
+}
+
+#[test]
+fn a_filter_without_ids_cancels_only_what_the_caller_may() {
+    let mut w = world(1);
+    let mine = w.submit(ask());
+    let theirs = w.submit(ask().of(bob()));
+    w.try_as(alice(), cancel(&[])).expect("a cancel answers for each job");
+    assert_eq!((w.is(mine), w.is(theirs)), (JobState::Cancelled, JobState::Pending));
+}

@@ -1,1 +1,170 @@
-//! x
+//! Submits that are refused use no id and leave no trace; those that are taken get the next.
+
+use crate::ask::{Ask, alice, ask, bob, root};
+use crate::world::{world, world_with};
+use cluster::Command;
+use model::account::{Account, Association, Qos};
+use model::change::{JobChange, JobField, JobRef};
+use model::partition::PartitionState;
+use model::reason::Refusal;
+use model::request::{Patience, Sharing};
+use model::run::{Hold, JobState};
+use std::time::Duration;
+
+#[test]
+fn what_is_refused_uses_no_id_and_leaves_no_record() {
+    type Row = (fn(Ask) -> Ask, fn(&Refusal) -> bool);
+    let table: [Row; 9] = [
+        (|a| a.cpus(9), |r| matches!(r, Refusal::NodeConfiguration(_))),
+        (|a| a.gpus(3), |r| matches!(r, Refusal::NodeConfiguration(_))),
+        (|a| a.on("n9"), |r| matches!(r, Refusal::UnknownNode(_))),
+        (
+            |a| a.asking(|r| r.partitions = vec!["nope".into()]),
+            |r| matches!(r, Refusal::UnknownPartition(_)),
+        ),
+        (|a| a.with(|s| s.qos = Some("nope".into())), |r| matches!(r, Refusal::InvalidQos(_))),
+        (|a| a.after("afterok:1"), |r| *r == Refusal::InvalidDependency),
+        (
+            |a| a.asking(|r| r.reservation = Some("nope".into())),
+            |r| matches!(r, Refusal::InvalidReservation(_)),
+        ),
+        (
+            |a| a.asking(|r| r.deadline = Some(model::time::Timestamp::from_secs(1))),
+            |r| *r == Refusal::DeadlineImpossible,
+        ),
+        (|a| a.with(|s| s.nice = -1), |r| *r == Refusal::AccessDenied),
+    ];
+    let mut w = world(2);
+    let before = w.state.clone();
+    for (at, (set, expected)) in table.into_iter().enumerate() {
+        let answer = w.try_submit(set(ask()));
+        assert!(answer.as_ref().is_err_and(expected), "row {at}: {answer:?}");
+    }
+    assert!(w.state == before);
+    assert_eq!(w.submit(ask()).0, 1);
+}
+
+#[test]
+fn a_test_submits_nothing() {
+    let mut w = world(1);
+    let mut only = ask().0;
+    only.test_only = true;
+    w.try_as(alice(), Command::Submit(Box::new(only))).expect("it would be taken");
+    assert_eq!((w.state.jobs.len(), w.state.next_job), (0, 1));
+}
+
+#[test]
+fn at_once_or_never_is_refused_when_the_plan_would_not_start_it() {
+    let mut w = world(1);
+    let now = |ask: Ask| ask.asking(|r| r.patience = Patience::Now);
+    w.started(now(ask().cpus(8)));
+    assert_eq!(w.try_submit(now(ask())), Err(Refusal::NoCapacityNow));
+}
+
+#[test]
+fn a_held_submit_waits_for_its_release() {
+    let mut w = world(1);
+    let held = w.submit(ask().held(Hold::User));
+    let mut zero = ask();
+    zero.0.priority = Some(0);
+    let zero = w.submit(zero);
+    assert_eq!(w.plan(), []);
+    for job in [held, zero] {
+        assert_eq!(w.job(job).hold, Some(Hold::User));
+        w.change(job, JobChange::Release).expect("root may");
+    }
+    assert_eq!(w.plan().len(), 2);
+}
+
+#[test]
+fn the_number_of_jobs_is_bounded_and_ended_ones_do_not_count() {
+    let mut w = world_with(1, |c| c.parameters.max_job_count = 2);
+    let first = w.submit(ask());
+    w.submit(ask());
+    assert_eq!(w.try_submit(ask()), Err(Refusal::TooManyJobs { limit: 2 }));
+    w.plan();
+    w.end(first, 0);
+    w.submit(ask());
+}
+
+#[test]
+fn a_qos_bounds_what_one_user_submits_task_by_task() {
+    let mut w = world(1);
+    let few = Qos { max_submit_per_user: Some(3), ..Qos::named("few") };
+    w.run(Command::SetQos(Box::new(few)));
+    let of_few = |ask: Ask| ask.with(|s| s.qos = Some("few".into()));
+    w.submit(of_few(ask().array("0-1")));
+    let refused = w.try_submit(of_few(ask().array("0-1")));
+    assert!(matches!(refused, Err(Refusal::SubmitLimit(_))), "{refused:?}");
+    w.submit(of_few(ask()));
+}
+
+#[test]
+fn accounts_are_checked_where_the_configuration_wants_it() {
+    let mut w = world_with(1, |c| c.parameters.enforce_associations = true);
+    assert_eq!(w.try_submit(ask()), Err(Refusal::InvalidAccount(None)));
+    for name in ["physics", "biology"] {
+        w.run(Command::SetAccount(Account {
+            name: name.into(),
+            description: String::new(),
+            organization: String::new(),
+            parent: None,
+        }));
+    }
+    let association: Association =
+        serde_json::from_value(serde_json::json!({ "account": "physics", "user": "alice" }))
+            .expect("the least that an association says");
+    w.run(Command::SetAssociation(Box::new(association)));
+    let job = w.submit(ask());
+    assert_eq!(&*w.job(job).account, "physics");
+    let other = Err(Refusal::InvalidAccount(Some("biology".into())));
+    assert_eq!(w.try_submit(ask().with(|s| s.account = Some("biology".into()))), other);
+    let moved = JobChange::Fields(vec![JobField::Account("biology".into())]);
+    let moved = w.change_as(alice(), JobRef::whole(job), moved);
+    assert_eq!(moved.map(|_| job), other, "nor by an update");
+}
+
+#[test]
+fn a_partition_that_drains_takes_no_new_jobs_and_one_that_is_down_starts_none() {
+    let table = [
+        (PartitionState::Drain, false),
+        (PartitionState::Inactive, false),
+        (PartitionState::Down, true),
+    ];
+    for (state, taken) in table {
+        let mut w = world_with(1, |c| c.partitions[0].state = state);
+        assert_eq!(w.try_submit(ask()).is_ok(), taken, "{state:?}");
+        assert_eq!(w.plan(), []);
+    }
+}
+
+#[test]
+fn a_late_plan_is_checked_against_the_state_as_it_is() {
+    let mut w = world(1);
+    let first = w.submit(ask().cpus(8));
+    let late = w.planned();
+    let sooner = w.submit(ask().cpus(8).of(bob()));
+    w.change(first, JobChange::Hold { by: Hold::Admin }).expect("root may");
+    assert_eq!(w.plan()[0].job, sooner);
+    w.change(first, JobChange::Release).expect("root may");
+    let start = Command::Start(Box::new(late[0].clone()));
+    assert_eq!(w.try_as(root(), start), Err(Refusal::NoCapacityNow));
+    assert_eq!(w.is(first), JobState::Pending);
+    w.now = w.now + Duration::from_secs(1);
+    w.end(sooner, 0);
+    assert_eq!(w.plan()[0].job, first);
+}
+
+#[test]
+fn a_late_plan_does_not_put_a_job_beside_one_that_wants_its_node_for_its_user() {
+    let mut w = world(1);
+    let filler = w.started(ask()).job;
+    let late_job = w.submit(ask());
+    let late = w.planned();
+    w.change(late_job, JobChange::Hold { by: Hold::Admin }).expect("root may");
+    w.end(filler, 0);
+    w.started(ask().of(bob()).asking(|r| r.sharing = Sharing::User));
+    w.change(late_job, JobChange::Release).expect("root may");
+    let start = Command::Start(Box::new(late[0].clone()));
+    assert_eq!(w.try_as(root(), start), Err(Refusal::NoCapacityNow));
+}

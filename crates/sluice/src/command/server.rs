@@ -81,6 +81,11 @@ pub fn start(
         None => Vec::new(),
     };
     let admin_token = state.admin_token()?;
+    let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten()
+        .map_or_else(|| "root".to_string(), |user| user.name);
+    abort_on_panic();
     let bound = ports::bind(&state, args.listen, args.agents)?;
     state.write_pid("server")?;
     let local = Local { nodes, servers: vec![bound.agents.to_string()] };
@@ -101,6 +106,7 @@ pub fn start(
         config,
         machine,
         admin_token,
+        admin_user,
         agents_addresses: local.servers,
         local_nodes: local.nodes,
         hostname: nix::unistd::gethostname()
@@ -111,6 +117,15 @@ pub fn start(
         println!("sluice is up: http://{listen}");
     })?;
     Ok(())
+}
+
+/// A broken invariant ends the server: it must not go on half alive, and the disk has the truth.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 /// The server works from within its own folder.

@@ -99,7 +99,7 @@ fn follow(place: Place, job: JobId, from_start: bool, teller: &Teller) -> Result
         return Ok(());
     }
     loop {
-        match client.call(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
+        match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
             Answer::End { ended: false, .. } => {}
             Answer::End { exit, outcome, .. } => {
                 teller.tell(Notice::Ended { exit, outcome });
@@ -118,7 +118,7 @@ fn follow(place: Place, job: JobId, from_start: bool, teller: &Teller) -> Result
 fn follow_to_start(client: &mut Client, job: JobId, teller: &Teller) -> Result<bool, ClientError> {
     let mut patience = QUEUED_AFTER_MS;
     loop {
-        match client.call(Call::AwaitStart { job, timeout_ms: patience })? {
+        match client.call_again(Call::AwaitStart { job, timeout_ms: patience })? {
             Answer::Start { allocation: Some(_), view, .. } => {
                 teller.tell(Notice::Started(view));
                 return Ok(true);

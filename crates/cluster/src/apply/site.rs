@@ -1,0 +1,110 @@
+//! The events of nodes, partitions, accounts and tokens: all that is not a job.
+
+use crate::event::Event;
+use crate::node::Node;
+use crate::state::{JoinToken, State};
+use model::change::PartitionChange;
+use model::node::SlotState;
+use std::sync::Arc;
+
+impl State {
+    pub(super) fn apply_node_or_account(&mut self, event: &Event) {
+        match event {
+            Event::NodeUp { node, facts, stale, .. } => {
+                let node = self.node_mut(node);
+                node.slot = SlotState::Up;
+                node.facts = (**facts).clone();
+                node.silent_since = None;
+                node.stale.clone_from(stale);
+            }
+            Event::NodeSilent { node, at } => {
+                let node = self.node_mut(node);
+                node.slot = SlotState::Silent;
+                node.silent_since = Some(*at);
+            }
+            Event::NodeDown { node, reason, .. } => {
+                let node = self.node_mut(node);
+                node.slot = SlotState::Down;
+                node.reason = Some(reason.clone());
+            }
+            Event::StaleGone { node, attempt } => {
+                self.node_mut(node).stale.retain(|a| a != attempt);
+            }
+            Event::NodeAdmin { node, admin, reason } => {
+                let node = self.node_mut(node);
+                node.admin = *admin;
+                node.reason.clone_from(reason);
+            }
+            Event::NodeSet { node, weight, features } => {
+                let config = Arc::make_mut(&mut self.node_mut(node).config);
+                config.weight = weight.unwrap_or(config.weight);
+                if let Some(features) = features {
+                    config.features.clone_from(features);
+                }
+            }
+            Event::PartitionSet { partition, change } => self.apply_partition(partition, change),
+            Event::AccountSet(account) => {
+                self.accounts.insert(account.name.clone(), account.clone());
+            }
+            Event::AccountRemoved { name } => {
+                self.accounts.remove(name);
+                self.associations.retain(|a| a.account != *name);
+            }
+            Event::AssociationSet(set) => {
+                let same = |a: &&mut model::account::Association| {
+                    a.account == set.account && a.user == set.user
+                };
+                match self.associations.iter_mut().find(same) {
+                    Some(known) => *known = (**set).clone(),
+                    None => self.associations.push((**set).clone()),
+                }
+            }
+            Event::AssociationRemoved { account, user } => {
+                self.associations.retain(|a| a.account != *account || a.user != *user);
+            }
+            Event::QosSet(qos) => {
+                self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
+            }
+            Event::QosRemoved { name } => {
+                self.qos.remove(name);
+            }
+            Event::RoleSet { name, role } => {
+                self.roles.insert(name.clone(), *role);
+            }
+            Event::TokenIssued { hash, nodes, expires } => {
+                let token = JoinToken { nodes: nodes.clone(), expires: *expires };
+                self.tokens.insert(hash.clone(), token);
+            }
+            Event::TokenUsed { hash, nodes, fingerprint } => {
+                self.tokens.remove(hash);
+                for node in nodes {
+                    self.agents.insert(node.clone(), fingerprint.clone());
+                }
+            }
+            Event::UserTokenSet(token) => {
+                self.user_tokens.insert(token.hash.clone(), (**token).clone());
+            }
+            other => unreachable!("{other:?} is applied above"),
+        }
+    }
+
+    fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
+        for partition in &mut self.partitions {
+            let chosen = partition.name == name;
+            let changes_others = matches!(change, PartitionChange::Default(true));
+            if !chosen && !changes_others {
+                continue;
+            }
+            let partition = Arc::make_mut(partition);
+            match change {
+                PartitionChange::State(state) => partition.state = *state,
+                PartitionChange::MaxTime(limit) => partition.max_time = *limit,
+                PartitionChange::Default(default) => partition.default = chosen && *default,
+            }
+        }
+    }
+
+    fn node_mut(&mut self, name: &str) -> &mut Node {
+        self.nodes.get_mut(name).unwrap_or_else(|| panic!("an event names unknown node {name}"))
+    }
+}
