@@ -36,6 +36,11 @@ impl Link {
             .await
             .map_err(|_| late())?
             .map_err(unreachable)?;
+        // Dialling a free port of our own machine may reach ourselves, and would keep the server
+        // from taking the port again.
+        if stream.local_addr().ok() == stream.peer_addr().ok() {
+            return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
+        }
         stream.set_nodelay(true).map_err(unreachable)?;
         // A server whose host vanished must show as an error before the node is taken for dead.
         setsockopt(&stream, sockopt::TcpUserTimeout, &(PATIENCE.as_millis() as u32))

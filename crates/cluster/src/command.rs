@@ -109,7 +109,6 @@ pub struct Submit {
     pub array: Option<ArraySpec>,
     pub hold: Option<Hold>,
     pub priority: Option<u64>,
-    pub first_step: Option<StepAsk>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
 }

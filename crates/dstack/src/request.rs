@@ -163,6 +163,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         stdin: None,
         stdout: None,
         stderr: None,
+        first_step: None,
         append_output: false,
         umask: submitter.umask,
         rlimits: Vec::new(),

@@ -73,6 +73,9 @@ pub struct Launch {
     /// The environment, by content: `NAME=value` ended by NUL each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<BlobRef>,
+    /// The step that `srun` starts with its job, by content: it outlives a server that waits with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<BlobRef>,
     /// The script's own arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,

@@ -266,6 +266,7 @@ pub fn spec(request: Request) -> JobSpec {
             stdin: None,
             stdout: None,
             stderr: None,
+            first_step: None,
             append_output: false,
             umask: 0o022,
             rlimits: Vec::new(),

@@ -198,7 +198,7 @@ fn probe(
     let mut submission = submission;
     settle_owner(&mut submission, by)?;
     let Submission { spec, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, first_step: None, test_only: true };
+    let submit = Submit { spec, array, hold, priority, test_only: true };
     let context = context(by);
     let state = shared.read();
     state.check_submit(&submit, &context)?;

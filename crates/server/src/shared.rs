@@ -43,8 +43,6 @@ pub struct Volatile {
     pub facts: RwLock<HashMap<String, NodeFacts>>,
     /// Launches of steps whose orders have not gone out.
     pub steps: Mutex<HashMap<(JobId, StepId), StepLaunch>>,
-    /// Steps that start with their job.
-    pub first_steps: Mutex<HashMap<JobId, StepLaunch>>,
     /// How many connections hold each interactive allocation.
     pub holders: Mutex<HashMap<JobId, u32>>,
 }

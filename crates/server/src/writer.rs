@@ -189,7 +189,6 @@ struct Pending {
     size: usize,
     records: Vec<JobRecord>,
     answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
-    first_steps: Vec<(JobId, StepLaunch)>,
     signals: Vec<cluster::command::SignalJob>,
 }
 
@@ -324,14 +323,11 @@ impl WriterThread {
         };
         spec.launch.script = stage(script)?;
         spec.launch.environment = stage(environment)?;
-        let ask = first_step.as_deref().map(step_ask);
-        let submit = Submit { spec, array, hold, priority, first_step: ask, test_only: false };
+        let first_step = first_step.map(|step| serde_json::to_string(&step)).transpose();
+        spec.launch.first_step = stage(first_step.map_err(|e| Refusal::Other(e.to_string()))?)?;
+        let submit = Submit { spec, array, hold, priority, test_only: false };
         let command = Command::Submit(Box::new(submit));
-        let answer = self.execute(state, &command, context, pending, shared);
-        if let (Ok(Reply::Submitted { job, .. }), Some(step)) = (&answer, first_step) {
-            pending.first_steps.push((*job, *step));
-        }
-        answer
+        self.execute(state, &command, context, pending, shared)
     }
 
     fn execute(
@@ -383,15 +379,13 @@ impl WriterThread {
     ) -> Result<(), Refusal> {
         let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
         let job = started.attempt.job;
-        let mut waiting = shared.volatile.first_steps.lock().expect("no panic with it held");
-        let just_now = pending.first_steps.iter().position(|(id, _)| *id == job);
-        let launch = match just_now {
-            Some(at) => pending.first_steps.remove(at).1,
-            None => match waiting.remove(&job) {
-                Some(launch) => launch,
-                None => return Ok(()),
-            },
+        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step.clone()) else {
+            return Ok(());
         };
+        let unread =
+            |e: String| Refusal::Other(format!("the step of job {job} cannot be read: {e}"));
+        let text = crate::launch::blob_text(shared, &blob).map_err(|e| unread(e.to_string()))?;
+        let launch: StepLaunch = serde_json::from_str(&text).map_err(|e| unread(e.to_string()))?;
         let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
         let Decision { events, reply } = state.decide(&command, context)?;
         for event in events {
@@ -428,10 +422,6 @@ impl WriterThread {
     }
 
     fn publish(&mut self, pending: Pending, shared: &Arc<Shared>) {
-        if !pending.first_steps.is_empty() {
-            let mut first = shared.volatile.first_steps.lock().expect("no panic with it held");
-            first.extend(pending.first_steps);
-        }
         let wake = pending.events.iter().any(lets_jobs_start);
         shared.books.add(self.journal.last_seq(), pending.records);
         shared.dispatch.take(pending.events, pending.signals);

@@ -270,3 +270,27 @@ fn up_a_set_down_node_ends_what_it_runs_and_works_again_when_resumed() {
     let again = cluster.submit(&["-w", "node1", "--wrap", "true"]);
     assert_eq!(cluster.await_end(again), "COMPLETED|0:0");
 }
+
+#[test]
+fn up_a_waiting_srun_outlives_its_server() {
+    let cluster = Cluster::up(TWO_NODES);
+    let first = cluster.submit(&["-N2", "--exclusive", "--wrap", "sleep 600"]);
+    cluster.await_state(first, "RUNNING");
+    let client = cluster
+        .command(&["srun", "-J", "late", "sh", "-c", "echo it ran; exit 6"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("it waits", || {
+        let text = cluster.sluice(&["squeue", "-h", "-n", "late", "-o", "%T"]).stdout;
+        (text.trim() == "PENDING").then_some(())
+    });
+    cluster.kill("server");
+    cluster.start();
+    cluster.sluice(&["scancel", &first.to_string()]).ok();
+    let output = client.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((text.as_str(), output.status.code()), ("it ran\n", Some(6)), "{errors}");
+}

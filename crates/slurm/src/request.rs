@@ -164,6 +164,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         stdin: options.input.as_deref().map(file_name),
         stdout: options.output.as_deref().map(file_name),
         stderr: options.error.as_deref().map(file_name),
+        first_step: None,
         append_output: options.open_mode == Some(OpenMode::Append),
         umask: submitter.umask,
         rlimits: propagated(options, submitter),

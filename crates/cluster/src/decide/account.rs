@@ -29,6 +29,9 @@ impl State {
                 Event::AccountSet(account.clone())
             }
             Command::RemoveAccount { name } => {
+                if name == "root" {
+                    return Err(Refusal::Other("the root account cannot be removed".into()));
+                }
                 self.accounts.get(name).ok_or_else(|| unknown("account", name))?;
                 Event::AccountRemoved { name: name.clone() }
             }
@@ -50,6 +53,9 @@ impl State {
             }
             Command::SetQos(qos) => Event::QosSet(qos.clone()),
             Command::RemoveQos { name } => {
+                if name == model::account::NORMAL_QOS {
+                    return Err(Refusal::Other(format!("QOS {name} cannot be removed")));
+                }
                 self.qos.get(name).ok_or_else(|| unknown("qos", name))?;
                 Event::QosRemoved { name: name.clone() }
             }

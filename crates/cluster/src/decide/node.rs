@@ -34,14 +34,15 @@ impl State {
             stale,
             at: context.now,
         }];
+        let answers_again = node.reason.as_ref().is_some_and(|r| r.text == NOT_RESPONDING);
         // `ReturnToService=0`: a node that went down stays so until somebody resumes it.
-        if node.slot == SlotState::Down && self.config.parameters.return_to_service == 0 {
+        let stays = self.config.parameters.return_to_service == 0;
+        if node.slot == SlotState::Down && answers_again && stays {
             let admin = node.admin.or(Some(AdminState::Down));
             let reason = node.reason.clone();
             events.push(Event::NodeAdmin { node: name.into(), admin, reason });
             return Ok(events.into());
         }
-        let answers_again = node.reason.as_ref().is_some_and(|r| r.text == NOT_RESPONDING);
         if answers_again && node.admin.is_none() {
             events.push(Event::NodeAdmin { node: name.into(), admin: None, reason: None });
         }

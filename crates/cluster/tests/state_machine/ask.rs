@@ -53,6 +53,7 @@ pub fn ask() -> Ask {
         stdin: None,
         stdout: None,
         stderr: None,
+        first_step: None,
         append_output: false,
         umask: 0o022,
         rlimits: Vec::new(),
@@ -78,14 +79,7 @@ pub fn ask() -> Ask {
         submit_sid: 0,
         mail: None,
     };
-    Ask(Submit {
-        spec,
-        array: None,
-        hold: None,
-        priority: None,
-        first_step: None,
-        test_only: false,
-    })
+    Ask(Submit { spec, array: None, hold: None, priority: None, test_only: false })
 }
 
 impl Ask {

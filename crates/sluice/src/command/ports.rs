@@ -3,9 +3,14 @@
 use super::VerbError;
 use super::state_dir::StateDir;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// How long a port that the server had before is waited for.
+const BIND_PATIENCE: Duration = Duration::from_secs(10);
 
 const USUAL_LISTEN: &str = "127.0.0.1:6820";
 const USUAL_AGENTS: &str = "127.0.0.1:6821";
@@ -57,11 +62,25 @@ fn bind_one(
         return TcpListener::bind(address).map_err(fails(address));
     }
     if let Some(address) = kept {
-        return TcpListener::bind(address).map_err(fails(address));
+        return bind_again(address).map_err(fails(address));
     }
     let usual: SocketAddr = usual.parse().map_err(|_| VerbError::Said(usual.into()))?;
     let any = SocketAddr::new(usual.ip(), 0);
     TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
+}
+
+/// Where the server was before. Somebody may have the port for a moment, as the near end of a
+/// connection of theirs.
+fn bind_again(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let deadline = Instant::now() + BIND_PATIENCE;
+    loop {
+        match TcpListener::bind(address) {
+            Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            bound => return bound,
+        }
+    }
 }
 
 fn bind_socket(state: &StateDir) -> Result<UnixListener, VerbError> {

@@ -162,6 +162,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stdin: None,
             stdout: None,
             stderr: None,
+            first_step: None,
             append_output: false,
             umask: 0o022,
             rlimits: Vec::new(),
