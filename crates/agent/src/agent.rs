@@ -89,8 +89,15 @@ impl Agent {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         for name in names {
             let node = &self.nodes[&name];
-            let attempts = node.spool.attempts()?;
+            let mut attempts = node.spool.attempts()?;
             node.clear_leftovers(&attempts)?;
+            // A folder without its record was never handed to the launcher.
+            for unstarted in attempts.extract_if(.., |a| !node.spool.has_record(*a)) {
+                node.spool.remove(unstarted)?;
+            }
+            if let Some(seen) = self.gate.seen(&name) {
+                seen.release_unstarted(&attempts)?;
+            }
             for attempt in attempts {
                 self.adopt_one(Key { node: name.clone(), attempt }).await?;
             }
@@ -285,6 +292,9 @@ impl Agent {
         }
         self.held.remove(key);
         self.reports.forget(key);
+        if let Some(seen) = self.gate.seen(&key.node) {
+            seen.forget(key.attempt)?;
+        }
         match self.nodes.get(&key.node) {
             Some(node) => Ok(node.spool.remove(key.attempt)?),
             None => Ok(()),

@@ -7,7 +7,7 @@ use crate::error::AgentError;
 use model::id::{AttemptId, JobId};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,6 +23,18 @@ struct Line {
     term: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     taken: Option<(AttemptId, Timestamp)>,
+    /// The attempt came to its end here, and the server has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forgotten: Option<AttemptId>,
+    /// The launch was taken and never carried out: the agent died in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released: Option<AttemptId>,
+}
+
+impl Line {
+    fn of_term(term: u64) -> Line {
+        Line { term, taken: None, forgotten: None, released: None }
+    }
 }
 
 pub(crate) struct Seen {
@@ -34,6 +46,7 @@ pub(crate) struct Seen {
     term: u64,
     taken: HashMap<AttemptId, Timestamp>,
     newest: BTreeMap<JobId, u32>,
+    forgotten: HashSet<AttemptId>,
 }
 
 impl Seen {
@@ -55,12 +68,17 @@ impl Seen {
             term: 0,
             taken: HashMap::new(),
             newest: BTreeMap::new(),
+            forgotten: HashSet::new(),
         };
         for line in lines {
             seen.term = seen.term.max(line.term);
             if let Some((attempt, expires)) = line.taken {
                 seen.note(attempt, expires);
             }
+            if let Some(attempt) = line.released {
+                seen.taken.remove(&attempt);
+            }
+            seen.forgotten.extend(line.forgotten);
         }
         seen.rewrite(now)?;
         Ok(seen)
@@ -82,7 +100,7 @@ impl Seen {
     pub fn raise_term(&mut self, term: u64) -> Result<(), AgentError> {
         if term > self.term {
             self.term = term;
-            self.append(&Line { term, taken: None })?;
+            self.append(&Line::of_term(term))?;
         }
         Ok(())
     }
@@ -105,8 +123,29 @@ impl Seen {
                 ),
             });
         }
-        self.append(&Line { term: self.term, taken: Some((attempt, expires)) })?;
+        self.append(&Line { taken: Some((attempt, expires)), ..Line::of_term(self.term) })?;
         self.note(attempt, expires);
+        Ok(())
+    }
+
+    /// The attempt is over and done with here.
+    pub fn forget(&mut self, attempt: AttemptId) -> Result<(), AgentError> {
+        if !self.taken.contains_key(&attempt) || !self.forgotten.insert(attempt) {
+            return Ok(());
+        }
+        self.append(&Line { forgotten: Some(attempt), ..Line::of_term(self.term) })
+    }
+
+    /// Launches that were taken, but of which `here` has nothing and which never ended here: the
+    /// agent died before it carried them out. They may be ordered again.
+    pub fn release_unstarted(&mut self, here: &[AttemptId]) -> Result<(), AgentError> {
+        let open =
+            |attempt: &&AttemptId| !self.forgotten.contains(attempt) && !here.contains(attempt);
+        let unstarted: Vec<AttemptId> = self.taken.keys().filter(open).copied().collect();
+        for attempt in unstarted {
+            self.taken.remove(&attempt);
+            self.append(&Line { released: Some(attempt), ..Line::of_term(self.term) })?;
+        }
         Ok(())
     }
 
@@ -126,9 +165,12 @@ impl Seen {
     fn rewrite(&mut self, now: Timestamp) -> Result<(), AgentError> {
         self.taken.retain(|_, expires| *expires >= now);
         self.newest.clear();
-        let mut bytes = encode(&Line { term: self.term, taken: None });
+        self.forgotten.retain(|attempt| self.taken.contains_key(attempt));
+        let mut bytes = encode(&Line::of_term(self.term));
         for (attempt, expires) in &self.taken {
-            bytes.extend(encode(&Line { term: self.term, taken: Some((*attempt, *expires)) }));
+            let forgotten = self.forgotten.get(attempt).copied();
+            let taken = Some((*attempt, *expires));
+            bytes.extend(encode(&Line { taken, forgotten, ..Line::of_term(self.term) }));
             let newest = self.newest.entry(attempt.job).or_insert(attempt.number);
             *newest = attempt.number.max(*newest);
         }

@@ -27,6 +27,7 @@ use wire::order::JobLaunch;
 use wire::supervisor::SupervisorEvent;
 
 pub(crate) const LAUNCH: &str = "launch.json";
+const LAUNCH_NEW: &str = "launch.new";
 pub(crate) const SCRIPT: &str = "slurm_script";
 pub(crate) const CONTROL: &str = "ctl.sock";
 pub(crate) const STATUS: &str = "status.json";
@@ -34,7 +35,7 @@ pub(crate) const LOG: &str = "log";
 const STATUS_NEW: &str = "status.new";
 
 /// Files that a forgotten attempt may leave; the folder is removed after them.
-const FILES: [&str; 6] = [LAUNCH, SCRIPT, CONTROL, STATUS, LOG, STATUS_NEW];
+const FILES: [&str; 7] = [LAUNCH, LAUNCH_NEW, SCRIPT, CONTROL, STATUS, LOG, STATUS_NEW];
 
 /// A launch as accepted, with all that the supervisor cannot learn from the order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,6 +180,13 @@ impl Spool {
         made
     }
 
+    /// Whether the launch was written down whole: only then is anything started.
+    pub fn has_record(&self, attempt: AttemptId) -> bool {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let dir = openat(&self.dir, attempt.to_string().as_str(), DIRECTORY, Mode::empty());
+        dir.and_then(|dir| openat(&dir, LAUNCH, flags, Mode::empty())).is_ok()
+    }
+
     pub fn open_attempt(&self, attempt: AttemptId) -> Result<AttemptDir, AgentError> {
         let name = attempt.to_string();
         let path = self.path.join(&name);
@@ -243,7 +251,6 @@ impl AttemptDir {
             path: self.path.join(LAUNCH).display().to_string(),
             reason: e.to_string(),
         })?;
-        self.make(LAUNCH, 0o600).and_then(|mut f| f.write_all(&json)).map_err(failed(LAUNCH))?;
         if let Some(script) = script {
             let user = &record.launch.user;
             let write = |mut file: File| {
@@ -252,7 +259,11 @@ impl AttemptDir {
             };
             self.make(SCRIPT, 0o700).and_then(write).map_err(failed(SCRIPT))?;
         }
-        Ok(())
+        // Last, and whole at once: a folder with this file in it is ready to be started.
+        self.make(LAUNCH_NEW, 0o600)
+            .and_then(|mut file| file.write_all(&json))
+            .and_then(|()| Ok(renameat(&self.fd, LAUNCH_NEW, &self.fd, LAUNCH)?))
+            .map_err(failed(LAUNCH))
     }
 
     fn make(&self, name: &str, mode: u32) -> std::io::Result<File> {
