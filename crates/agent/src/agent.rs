@@ -1,6 +1,6 @@
 //! The agent's state: its nodes, the attempts that they hold, and what orders and supervisors make of them.
 
-use crate::conversation::{ORDERS_MAX, Word, converse, find};
+use crate::conversation::{Found, ORDERS_MAX, Word, converse, find};
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::facts;
@@ -114,13 +114,24 @@ impl Agent {
                 None
             }
         };
-        self.held.insert(key.clone(), Held::new(uid));
         match find(&dir).await {
-            Some(stream) => {
+            // An end that was written down is an end, whoever holds the socket's name.
+            Found::NeverStarted if matches!(dir.read_status(), Ok(None)) => {
+                tracing::info!(node = key.node, attempt = %key.attempt, "found a launch that was never carried out");
+                self.nodes[&key.node].spool.remove(key.attempt)?;
+                if let Some(seen) = self.gate.seen(&key.node) {
+                    seen.release(key.attempt)?;
+                }
+            }
+            Found::Living(stream) => {
                 tracing::info!(node = key.node, attempt = %key.attempt, "found a running attempt");
+                self.held.insert(key.clone(), Held::new(uid));
                 self.attend(key, stream);
             }
-            None => self.on_closed(&key),
+            Found::NeverStarted | Found::Gone => {
+                self.held.insert(key.clone(), Held::new(uid));
+                self.on_closed(&key);
+            }
         }
         Ok(())
     }

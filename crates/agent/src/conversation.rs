@@ -72,22 +72,29 @@ pub(crate) async fn converse(
     let _ = words.send((key, Word::Closed)).await;
 }
 
-/// Finds the living supervisor of an attempt that an earlier agent started. None: there is none, and there never will
-/// be, because the socket's name is then taken.
-pub(crate) async fn find(dir: &AttemptDir) -> Option<UnixStream> {
+/// What an earlier agent's launch came to.
+pub(crate) enum Found {
+    Living(UnixStream),
+    /// No supervisor ever claimed the attempt, and none ever will: the socket's name is taken now.
+    NeverStarted,
+    Gone,
+}
+
+/// Finds the supervisor of an attempt that an earlier agent launched.
+pub(crate) async fn find(dir: &AttemptDir) -> Found {
     let path = dir.control_path();
     for _ in 0..KNOCKS_MAX {
         match UnixStream::connect(&path).await {
-            Ok(stream) => return Some(stream),
+            Ok(stream) => return Found::Living(stream),
             // The claim is free. Who makes the socket first has it, and a supervisor that comes later gives up.
             Err(e) if e.raw_os_error() == Some(Errno::ENOENT as i32) => {
                 if UnixListener::bind(&path).is_ok() {
-                    return None;
+                    return Found::NeverStarted;
                 }
             }
             Err(_) => {}
         }
         tokio::time::sleep(KNOCK_PAUSE).await;
     }
-    None
+    Found::Gone
 }

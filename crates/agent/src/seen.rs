@@ -142,11 +142,13 @@ impl Seen {
         let open =
             |attempt: &&AttemptId| !self.forgotten.contains(attempt) && !here.contains(attempt);
         let unstarted: Vec<AttemptId> = self.taken.keys().filter(open).copied().collect();
-        for attempt in unstarted {
-            self.taken.remove(&attempt);
-            self.append(&Line { released: Some(attempt), ..Line::of_term(self.term) })?;
-        }
-        Ok(())
+        unstarted.into_iter().try_for_each(|attempt| self.release(attempt))
+    }
+
+    /// The launch was not carried out and will not be: it may be ordered again.
+    pub fn release(&mut self, attempt: AttemptId) -> Result<(), AgentError> {
+        self.taken.remove(&attempt);
+        self.append(&Line { released: Some(attempt), ..Line::of_term(self.term) })
     }
 
     fn note(&mut self, attempt: AttemptId, expires: Timestamp) {
