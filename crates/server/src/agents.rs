@@ -170,7 +170,7 @@ async fn admit(shared: &Shared, join: &Join) -> ToAgent {
         Err(error) => return refused(format!("the certificate request cannot be used: {error}")),
     };
     let command = Command::UseToken { hash: token::hash(&join.token), fingerprint };
-    match shared.writer.run(command, crate::writer::server_principal()).await {
+    match shared.writer.run(command, crate::queue::server_principal()).await {
         Ok(Reply::TokenNodes(nodes)) => {
             tracing::info!("an agent joined for {}", nodes.join(","));
             let order_key = shared.identity.order_public_key();
@@ -266,7 +266,7 @@ async fn serve(
             facts: Box::new(node.facts.clone()),
             held: held.clone(),
         };
-        if shared.writer.run(command, crate::writer::server_principal()).await.is_ok() {
+        if shared.writer.run(command, crate::queue::server_principal()).await.is_ok() {
             let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
             facts.insert(node.name.clone(), node.facts);
             drop(facts);
@@ -285,7 +285,7 @@ async fn serve(
     for node in shared.agents.drop_link(number, &nodes) {
         // Not to be lost: a node that nobody calls lost would keep its jobs for ever.
         let lost = Command::NodeLost { node };
-        let _ = shared.writer.run(lost, crate::writer::server_principal()).await;
+        let _ = shared.writer.run(lost, crate::queue::server_principal()).await;
     }
     ended
 }

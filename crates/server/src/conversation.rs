@@ -22,7 +22,7 @@ pub const REPORTS_MAX: usize = 4096;
 
 /// A report on its way to the disk: what the writer answers, and what to tell the agent then.
 pub struct Settling {
-    answer: oneshot::Receiver<crate::writer::Answer>,
+    answer: oneshot::Receiver<crate::queue::Answer>,
     serial: Option<u64>,
     /// An end that nobody waited for.
     forget: Option<(String, AttemptId)>,
@@ -135,7 +135,7 @@ impl Conversation<'_> {
         serial: Option<u64>,
         forget: Option<(String, AttemptId)>,
     ) -> io::Result<()> {
-        let answer = self.shared.writer.enqueue(command, crate::writer::server_principal()).await;
+        let answer = self.shared.writer.enqueue(command, crate::queue::server_principal()).await;
         let gone = || io::Error::other("the server is stopping");
         let settling = Settling { answer: answer.ok_or_else(gone)?, serial, forget };
         self.settled.send(settling).await.map_err(|_| gone())

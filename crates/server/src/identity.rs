@@ -17,10 +17,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use wire::link::SERVER_NAME;
 use wire::order::{Order, SignedOrder};
-
-/// The name under which agents know the server, whatever its address.
-pub const SERVER_NAME: &str = "sluice-server";
 
 pub struct Identity {
     authority_pem: String,

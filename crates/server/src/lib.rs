@@ -19,6 +19,7 @@ mod launch;
 mod log_stream;
 mod planner;
 mod principal;
+mod queue;
 mod recover;
 mod serve;
 mod shared;

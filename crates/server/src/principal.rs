@@ -1,7 +1,7 @@
 //! Who is asking: by the kernel's word on the socket, by a token's over HTTP.
 
 use crate::shared::Shared;
-use crate::{token, writer};
+use crate::{queue, token};
 use model::principal::{Principal, Role};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use std::ffi::CString;
@@ -62,7 +62,7 @@ pub fn of_token(shared: &Shared, presented: &str) -> Option<Principal> {
     let hash = token::hash(presented);
     let known = shared.read().user_tokens.get(&hash).cloned()?;
     let mut principal = match known.unix_user.as_deref().unwrap_or(&known.name) {
-        "root" => writer::server_principal(),
+        "root" => queue::server_principal(),
         name => of_name(name)?,
     };
     principal.role = principal.role.max(known.role);

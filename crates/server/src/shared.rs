@@ -6,7 +6,7 @@ use crate::books::BooksHandle;
 use crate::dispatch::Dispatch;
 use crate::identity::Identity;
 use crate::planner::Planner;
-use crate::writer::Writer;
+use crate::queue::Writer;
 use cluster::State;
 use model::id::{JobId, StepId};
 use model::node::NodeFacts;

@@ -114,7 +114,7 @@ impl Part<'_> {
             job: self.job.id,
             step: step.id,
             node: self.node.to_string(),
-            exit,
+            exit: shown_exit(outcome, exit),
             usage,
             end: last.then_some(StepEnd { time: self.at, outcome }),
         }
@@ -207,7 +207,7 @@ impl Part<'_> {
             let batch = step.id == StepId::Batch;
             step.waiting.clear();
             if batch {
-                step.exit = step.exit.max(verdict.exit);
+                step.exit = step.exit.max(shown_exit(verdict.outcome, verdict.exit));
                 step.usage.absorb(&verdict.usage);
             }
             let timed_out = verdict.outcome == Outcome::Timeout;
@@ -271,5 +271,13 @@ fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
         (true, false, _) => Outcome::OutOfMemory,
         (false, false, true) => Outcome::Completed,
         (false, false, false) => Outcome::Failed,
+    }
+}
+
+/// Slurm's pair for what the kernel killed for its memory, whatever the process made of it.
+fn shown_exit(outcome: Outcome, exit: ExitStatus) -> ExitStatus {
+    match outcome {
+        Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
+        _ => exit,
     }
 }

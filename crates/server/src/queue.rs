@@ -1,0 +1,142 @@
+//! The writer's queue: what it may be asked, and how an answer comes back.
+
+use cluster::command::StepPlaced;
+use cluster::{Command, Reply};
+use model::id::JobId;
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use tokio::sync::oneshot;
+use wire::client::Submission;
+use wire::step::StepLaunch;
+
+/// Commands that may wait for the writer; more make their senders wait.
+const QUEUE: usize = 4096;
+
+/// How long an asker pauses when the queue is full.
+const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+pub type Answer = Result<Reply, Refusal>;
+
+pub struct Work {
+    pub(crate) what: What,
+    pub(crate) by: Principal,
+    pub(crate) reply: Option<oneshot::Sender<Answer>>,
+}
+
+pub(crate) enum What {
+    Command(Command),
+    Submit(Box<Submission>),
+    Step {
+        command: Command,
+        job: JobId,
+        launch: Box<StepLaunch>,
+    },
+    /// Several of the server's own, answered once.
+    Batch(Vec<Command>),
+}
+
+#[derive(Clone)]
+pub struct Writer {
+    sender: SyncSender<Work>,
+}
+
+/// The server acting of itself.
+pub fn server_principal() -> Principal {
+    Principal {
+        name: "root".into(),
+        uid: 0,
+        gid: 0,
+        group: "root".into(),
+        groups: Vec::new(),
+        role: Role::Admin,
+    }
+}
+
+impl Writer {
+    pub fn new() -> (Self, Receiver<Work>) {
+        let (sender, receiver) = sync_channel(QUEUE);
+        (Self { sender }, receiver)
+    }
+
+    /// Runs a command; answered when it is on disk.
+    pub async fn run(&self, command: Command, by: Principal) -> Answer {
+        self.ask(What::Command(command), by).await
+    }
+
+    pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
+        self.ask(What::Submit(submission), by).await
+    }
+
+    /// Creates a step; its launch is there before the order that needs it is made.
+    pub async fn run_step(
+        &self,
+        command: Command,
+        by: Principal,
+        job: JobId,
+        launch: StepLaunch,
+    ) -> Result<StepPlaced, Refusal> {
+        match self.ask(What::Step { command, job, launch: Box::new(launch) }, by).await? {
+            Reply::Step(placed) => Ok(placed),
+            other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),
+        }
+    }
+
+    async fn ask(&self, what: What, by: Principal) -> Answer {
+        let stopping = || Refusal::Other("the server is stopping".into());
+        let answer = self.send(what, by).await.ok_or_else(stopping)?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Puts a command into the queue, behind all that were put there before; none at the end.
+    pub async fn enqueue(
+        &self,
+        command: Command,
+        by: Principal,
+    ) -> Option<oneshot::Receiver<Answer>> {
+        self.send(What::Command(command), by).await
+    }
+
+    async fn send(&self, what: What, by: Principal) -> Option<oneshot::Receiver<Answer>> {
+        let (reply, answer) = oneshot::channel();
+        let mut work = Work { what, by, reply: Some(reply) };
+        // The queue's bound makes the asker wait, not the runtime.
+        loop {
+            match self.sender.try_send(work) {
+                Ok(()) => return Some(answer),
+                Err(TrySendError::Full(back)) => {
+                    work = back;
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+                Err(TrySendError::Disconnected(_)) => return None,
+            }
+        }
+    }
+
+    /// Hands over a command of the server's own, unless the queue is full: then it comes back.
+    pub fn try_tell(&self, command: Command) -> Result<(), Command> {
+        let work = Work { what: What::Command(command), by: server_principal(), reply: None };
+        match self.sender.try_send(work) {
+            Err(TrySendError::Full(Work { what: What::Command(command), .. })) => Err(command),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops the command when the writer has more than enough to do: for what comes again anyway.
+    pub fn tell_later(&self, command: Command) {
+        let work = Work { what: What::Command(command), by: server_principal(), reply: None };
+        let _ = self.sender.try_send(work);
+    }
+
+    /// Runs the server's own commands and waits until they are on disk.
+    pub fn run_internal_batch(&self, commands: Vec<Command>) {
+        if commands.is_empty() {
+            return;
+        }
+        let (reply, answer) = oneshot::channel();
+        let what = What::Batch(commands);
+        if self.sender.send(Work { what, by: server_principal(), reply: Some(reply) }).is_ok() {
+            let _ = answer.blocking_recv();
+        }
+    }
+}
