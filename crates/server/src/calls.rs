@@ -21,6 +21,7 @@ use model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::block_in_place;
 use wire::client::{
     Answer, Call, Cancel, CancelResult, CreateStep, HistoryFilter, JobsWanted, Offer,
     SCRIPT_BYTES_MAX, Submission,
@@ -55,11 +56,15 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
             hostname: shared.setup.hostname.clone(),
         }),
         Call::Submit(submission) => submit(shared, by, submission).await,
-        Call::TestSubmit(submission) => test_submit(shared, by, *submission),
-        Call::Offers(submission) => offers(shared, by, *submission),
+        // What may take long leaves its thread to others while it works.
+        Call::TestSubmit(submission) => block_in_place(|| test_submit(shared, by, *submission)),
+        Call::Offers(submission) => block_in_place(|| offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms } => await_start(shared, &by, job, timeout_ms).await,
         Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
-        Call::Jobs(wanted) => Ok(Answer::Jobs { now, jobs: jobs(shared, &wanted, now)? }),
+        Call::Jobs(wanted) => {
+            let jobs = block_in_place(|| jobs(shared, &wanted, now))?;
+            Ok(Answer::Jobs { now, jobs })
+        }
         Call::Cluster => Ok(Answer::Cluster(views::cluster(shared, now))),
         Call::Config => Ok(Answer::Config(views::config(shared, now))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
@@ -73,7 +78,7 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
             done(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
-        Call::History(filter) => Ok(Answer::History(history(shared, &filter)?)),
+        Call::History(filter) => block_in_place(|| history(shared, &filter)).map(Answer::History),
         Call::Script { job } => script(shared, &by, job),
         Call::CreateStep(create) => create_step(shared, by, *create).await,
         Call::SignalStep { job, step, signal } => {
