@@ -27,22 +27,8 @@ fn up_kill_9_in_the_midst_of_submits_loses_none_that_was_answered() {
     let cluster = Cluster::up(TWO_NODES);
     let mut known = BTreeSet::new();
     for round in 0..5u64 {
-        let submitters: Vec<_> = (0..3)
-            .map(|_| {
-                let line =
-                    "for i in 1 2 3 4 5 6 7 8; do sbatch --parsable -H --wrap true || exit 0; done";
-                let mut command = cluster.command(&[]);
-                let program = command.get_program().to_owned();
-                drop(program);
-                command = std::process::Command::new("sh");
-                command.arg("-c").arg(line).current_dir(cluster.path("work"));
-                command.env("SLUICE_STATE", cluster.state());
-                let path = std::env::var("PATH").unwrap();
-                command.env("PATH", format!("{}:{path}", cluster.path("bin").display()));
-                command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
-                command.spawn().unwrap()
-            })
-            .collect();
+        let line = "for i in 1 2 3 4 5 6 7 8; do sbatch --parsable -H --wrap true || exit 0; done";
+        let submitters: Vec<_> = (0..3).map(|_| cluster.spawn_shell(line)).collect();
         // At another moment each time: after so many jobs have been answered.
         until("some jobs are in", || {
             let text = cluster.sluice(&["squeue", "-h", "-o", "%A"]).stdout;
@@ -135,12 +121,10 @@ fn up_what_a_job_leaves_behind_ends_with_it() {
     let pid: i32 = cluster.read("daemon").trim().parse().unwrap();
     assert!(!is_alive(pid), "the daemon outlived its job");
     until("no group is left", || cluster.groups().is_empty().then_some(()));
-    let spool = cluster.shell("ls ../state/nodes/*/spool").stdout;
     until("no spool is left", || {
         let left = cluster.shell("ls -d ../state/nodes/*/spool/* 2>/dev/null").stdout;
         left.trim().is_empty().then_some(())
     });
-    drop(spool);
 }
 
 #[test]

@@ -168,10 +168,20 @@ impl Cluster {
 
     /// A shell line with Slurm's commands first on the path.
     pub fn shell(&self, line: &str) -> Said {
+        self.shell_command(line).output().expect("the shell runs").into()
+    }
+
+    /// As `shell`, without waiting; its errors go nowhere.
+    pub fn spawn_shell(&self, line: &str) -> Child {
+        let mut command = self.shell_command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the shell runs")
+    }
+
+    fn shell_command(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(line).current_dir(self.path("work")).stdin(Stdio::null());
         self.set_environment(&mut command);
-        command.output().expect("the shell runs").into()
+        command
     }
 
     /// As another user; needs root.
