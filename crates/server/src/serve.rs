@@ -45,6 +45,8 @@ pub struct ServerOptions {
     /// Nodes of this machine, whose agent joins by `server/local.join`.
     pub local_nodes: Vec<String>,
     pub hostname: String,
+    /// A snapshot is due after this many events.
+    pub snapshot_events: u64,
 }
 
 /// The sockets, bound before root is given up.
@@ -93,6 +95,7 @@ pub fn run(
             listen,
             client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
             hostname: options.hostname.clone(),
+            snapshot_events: options.snapshot_events.max(1),
             started: clock::now(),
         },
     });

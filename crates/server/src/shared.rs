@@ -58,6 +58,8 @@ pub struct Setup {
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,
+    /// A snapshot is due after this many events.
+    pub snapshot_events: u64,
     pub started: Timestamp,
 }
 

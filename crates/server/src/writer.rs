@@ -34,9 +34,6 @@ const ID_BLOCK: u64 = 1000;
 /// New jobs are refused below this much certain room: ends must still fit.
 const ROOM_FOR_SUBMITS: u64 = 6 << 20;
 
-/// A snapshot is due after this many events.
-const SNAPSHOT_EVENTS: u64 = 100_000;
-
 /// The writer's own side: the journal and what it takes to fill it.
 pub struct WriterThread {
     shared: OnceLock<Arc<Shared>>,
@@ -347,7 +344,7 @@ impl WriterThread {
         if done > 0 {
             self.journal.compact(done)?;
         }
-        if self.journal.last_seq() - self.snapshot_seq >= SNAPSHOT_EVENTS {
+        if self.journal.last_seq() - self.snapshot_seq >= self.shared().setup.snapshot_events {
             self.snapshot();
         }
         Ok(())

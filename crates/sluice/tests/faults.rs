@@ -278,3 +278,48 @@ fn up_a_waiting_srun_outlives_its_server() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((text.as_str(), output.status.code()), ("it ran\n", Some(6)), "{errors}");
 }
+
+#[test]
+fn up_snapshots_and_the_journal_after_them_make_the_same_state() {
+    let cluster = Cluster::folder(TWO_NODES);
+    // The variable reaches the server through the command that starts it.
+    let start = |cluster: &Cluster| {
+        let (state, conf) = (cluster.state(), cluster.path("conf"));
+        let line = format!(
+            "SLUICE_SNAPSHOT_EVENTS=25 {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
+            harness::program(),
+            state.display(),
+            conf.display()
+        );
+        cluster.shell(&line).ok();
+    };
+    start(&cluster);
+    let snapshots = || {
+        let dir = cluster.state().join("server/snapshots");
+        std::fs::read_dir(dir).into_iter().flatten().flatten().count()
+    };
+    let (mut held, mut done) = (BTreeSet::new(), Vec::new());
+    for round in 0..4 {
+        for _ in 0..12 {
+            held.insert(cluster.submit(&["-H", "-J", "kept", "--wrap", "true"]));
+            done.push(cluster.submit(&["-o", "/dev/null", "--wrap", "exit 2"]));
+        }
+        let running = cluster.submit(&["-J", "runs", "-o", "/dev/null", "--wrap", "sleep 600"]);
+        cluster.await_state(running, "RUNNING");
+        for id in &done {
+            assert_eq!(cluster.await_end(id), "FAILED|2:0");
+        }
+        until("a snapshot is written", || (snapshots() > 0).then_some(()));
+        cluster.kill("server");
+        start(&cluster);
+        let text = cluster.sluice(&["squeue", "-h", "-n", "kept", "-o", "%A"]).ok();
+        let there: BTreeSet<u32> = text.lines().map(|l| l.trim().parse().unwrap()).collect();
+        assert_eq!(there, held, "round {round}");
+        let alive = cluster.sluice(&["squeue", "-h", "-n", "runs", "-t", "R"]).ok();
+        assert_eq!(alive.lines().count(), round + 1, "what ran goes on");
+    }
+    let line = ["sacct", "-n", "-X", "-P", "-S", "now-1hour", "-s", "FAILED", "-o", "JobID"];
+    let rows = cluster.sluice(&line).ok();
+    assert_eq!(rows.lines().count(), done.len(), "each end is in the books once");
+    assert!(snapshots() <= 3, "two are kept, and one may be in the making");
+}

@@ -23,6 +23,9 @@ pub struct ServerArgs {
     /// Where agents connect: ADDR:PORT
     #[arg(long)]
     pub agents: Option<SocketAddr>,
+    /// Write a snapshot of the state after so many events
+    #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
+    pub snapshot_events: u64,
     /// Where ssh will connect: ADDR:PORT (kept for later)
     #[arg(long)]
     pub ssh: Option<SocketAddr>,
@@ -109,6 +112,7 @@ pub fn start(
         admin_user,
         agents_addresses: local.servers,
         local_nodes: local.nodes,
+        snapshot_events: args.snapshot_events,
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),
