@@ -318,7 +318,8 @@ fn up_snapshots_and_the_journal_after_them_make_the_same_state() {
         let alive = cluster.sluice(&["squeue", "-h", "-n", "runs", "-t", "R"]).ok();
         assert_eq!(alive.lines().count(), round + 1, "what ran goes on");
     }
-    let line = ["sacct", "-n", "-X", "-P", "-S", "now-1hour", "-s", "FAILED", "-o", "JobID"];
+    let line =
+        ["sacct", "-n", "-X", "-P", "-S", "now-1hour", "-E", "now", "-s", "FAILED", "-o", "JobID"];
     let rows = cluster.sluice(&line).ok();
     assert_eq!(rows.lines().count(), done.len(), "each end is in the books once");
     assert!(snapshots() <= 3, "two are kept, and one may be in the making");
