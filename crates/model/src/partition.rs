@@ -38,6 +38,10 @@ pub struct Partition {
     pub allow_accounts: Access,
     #[serde(default)]
     pub allow_groups: Access,
+    /// The numbers of `allow_groups`, as the machine's group database has them: a user's further
+    /// groups are known by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_group_ids: Vec<u32>,
     #[serde(default)]
     pub allow_qos: Access,
     #[serde(default)]
@@ -92,6 +96,7 @@ impl Partition {
             qos: None,
             allow_accounts: Access::All,
             allow_groups: Access::All,
+            allow_group_ids: Vec::new(),
             allow_qos: Access::All,
             hidden: false,
             root_only: false,

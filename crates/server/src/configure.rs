@@ -4,7 +4,7 @@ use crate::error::ServerError;
 use cluster::{ClusterConfig, Parameters};
 use model::limits::Policy;
 use model::node::NodeConfig;
-use model::partition::{DefaultMemory, Partition};
+use model::partition::{Access, DefaultMemory, Partition};
 use slurm::conf::choices::{
     AccountingEnforce, Choice, EnforcePartLimits, SchedulerType, SelectParameter,
 };
@@ -122,7 +122,8 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         let text = "slurm.conf: no NodeName line: a cluster needs at least one node";
         return Err(ServerError::Configuration(text.into()));
     }
-    let partitions: Vec<Partition> = slurm.partitions.iter().map(|p| p.partition.clone()).collect();
+    let partitions: Vec<Partition> =
+        slurm.partitions.iter().map(|p| with_group_ids(p.partition.clone())).collect();
     let parameters = parameters(conf, &nodes);
     let mut shown = shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
     shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), shown_value(key, &value.text))));
@@ -138,6 +139,15 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         limits: limits(conf),
         cgroup_plugin: conf.cgroup.plugin.word().to_string(),
     })
+}
+
+/// Looks the admitted groups up in the machine's group database.
+fn with_group_ids(mut partition: Partition) -> Partition {
+    if let Access::Only(names) = &partition.allow_groups {
+        let id = |name: &String| nix::unistd::Group::from_name(name).ok().flatten();
+        partition.allow_group_ids = names.iter().filter_map(id).map(|g| g.gid.as_raw()).collect();
+    }
+    partition
 }
 
 fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {

@@ -344,3 +344,18 @@ fn root_what_another_user_left_is_cleared_away_by_the_server() {
     assert_eq!(cluster.await_end(&again), "COMPLETED|0:0", "the stale attempt was killed");
     harness::until("nothing is left in the spool", || spool().is_empty().then_some(()));
 }
+
+#[test]
+fn root_a_partition_admits_only_its_groups() {
+    let conf = TWO_NODES.replace("PartitionName=debug", "PartitionName=debug AllowGroups=games");
+    let cluster = Cluster::up(&conf);
+    let submit = |user: &str| {
+        let work = cluster.path("work");
+        let line = format!("cd {}; sbatch -p debug -o /dev/null --wrap true", work.display());
+        cluster.shell_as(user, &line)
+    };
+    submit("games").ok();
+    let refused = submit("daemon");
+    assert_eq!(refused.code, 1, "{}", refused.stdout);
+    assert!(refused.stderr.contains("not permitted to use this partition"), "{}", refused.stderr);
+}

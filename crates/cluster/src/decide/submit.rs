@@ -330,7 +330,8 @@ pub(super) fn check_access(
     account: &str,
 ) -> Result<(), Refusal> {
     let root = spec.owner.uid == 0;
-    let group_ok = root || partition.allow_groups.admits(&spec.owner.group);
+    let further = spec.owner.groups.iter().any(|g| partition.allow_group_ids.contains(g));
+    let group_ok = root || further || partition.allow_groups.admits(&spec.owner.group);
     let root_ok = (root || !partition.root_only) && !(root && partition.disable_root_jobs);
     if !group_ok || !root_ok {
         return Err(Refusal::PartitionAccess(partition.name.clone()));

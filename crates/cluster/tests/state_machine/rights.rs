@@ -113,9 +113,18 @@ fn with_a_closed_partition() -> World {
     world_with(2, |config| {
         let mut closed = Partition::over("closed", vec!["n2".into()]);
         closed.allow_groups = Access::Only(vec!["staff".into()]);
+        closed.allow_group_ids = vec![50];
         config.partitions[0].nodes = vec!["n1".into()];
         config.partitions.push(closed);
     })
+}
+
+#[test]
+fn a_further_group_opens_a_partition_too() {
+    let mut w = with_a_closed_partition();
+    let closed = || ask().asking(|r| r.partitions = vec!["closed".into()]);
+    assert!(w.try_submit(closed()).is_err());
+    w.submit(closed().of(Principal { groups: vec![1000, 50], ..alice() }));
 }
 
 #[test]
