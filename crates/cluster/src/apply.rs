@@ -43,8 +43,19 @@ impl State {
                 return Some(self.apply_tasks_cancelled(*array, indices, ended));
             }
             Event::Started(started) => self.apply_started(started),
-            Event::Suspended { job, .. } => self.attempt_mut(*job).suspended = true,
-            Event::Resumed { job, .. } => self.attempt_mut(*job).suspended = false,
+            Event::Suspended { job, at } => {
+                let attempt = self.attempt_mut(*job);
+                attempt.suspended = true;
+                attempt.suspended_since = Some(*at);
+            }
+            Event::Resumed { job, at } => {
+                let attempt = self.attempt_mut(*job);
+                attempt.suspended = false;
+                // As the node's own clock does: the limit moves by the time that was not run.
+                if let Some(since) = attempt.suspended_since.take() {
+                    attempt.end_limit = attempt.end_limit.map(|end| end + at.since(since));
+                }
+            }
             Event::StepStarted { job, step } => {
                 let attempt = self.attempt_mut(*job);
                 if let model::id::StepId::Number(n) = step.id {
@@ -247,6 +258,7 @@ impl State {
             held_nodes: held.clone(),
             ending: None,
             suspended: false,
+            suspended_since: None,
             exit: Default::default(),
             usage: Default::default(),
             steps: started.step.iter().cloned().collect(),

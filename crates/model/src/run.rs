@@ -198,6 +198,9 @@ pub struct Attempt {
     pub ending: Option<Ending>,
     #[serde(default)]
     pub suspended: bool,
+    /// Since when; that time does not count against the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_since: Option<Timestamp>,
     #[serde(default)]
     pub exit: ExitStatus,
     #[serde(default)]

@@ -237,9 +237,10 @@ impl DispatchThread {
             })
         };
         let Some((end, suspended, uid)) = known else { return };
-        self.send(shared, node, attempt, uid, Action::ExtendTo { end });
         let action = if suspended { Action::Suspend } else { Action::Resume };
         self.send(shared, node, attempt, uid, action);
+        // After it: a resume that the node had missed moves the node's own limit, and this sets it.
+        self.send(shared, node, attempt, uid, Action::ExtendTo { end });
     }
 
     /// Whether the attempt's launch was sent on the link that the node has now.

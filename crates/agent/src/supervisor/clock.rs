@@ -56,8 +56,11 @@ impl Clock {
         Some(self.end_limit? - before)
     }
 
+    /// A new limit; it comes too late for an attempt that is ending.
     pub fn extend_to(&mut self, end: Option<Timestamp>) {
-        self.end_limit = end;
+        if self.kill_at.is_none() {
+            self.end_limit = end;
+        }
     }
 
     /// The attempt is ending: it has no limit any more, only a last moment.

@@ -1,7 +1,7 @@
 //! What time alone brings about: deadlines, patience, time limits, and records that are forgotten.
 
 use crate::ask::{alice, ask};
-use crate::world::{START, ended, world};
+use crate::world::{START, World, ended, world};
 use cluster::Command;
 use model::change::{JobChange, JobField, JobRef};
 use model::reason::Refusal;
@@ -112,4 +112,18 @@ fn one_tick_takes_down_one_silent_node_so_that_shared_jobs_end_once() {
     assert_eq!(w.is(job), JobState::Completing);
     w.tick();
     assert_eq!((w.is(job), w.records.len()), (JobState::NodeFail, 1));
+}
+
+#[test]
+fn suspended_time_does_not_count_against_the_limit() {
+    let mut w = world(1);
+    let attempt = w.started(ask());
+    let limit =
+        |w: &World| w.job(attempt.job).attempt().and_then(|a| a.end_limit).expect("a limit");
+    let before = limit(&w);
+    w.change(attempt.job, JobChange::Suspend).expect("root may suspend");
+    w.pass(100);
+    assert_eq!(limit(&w), before);
+    w.change(attempt.job, JobChange::Resume).expect("root may resume");
+    assert_eq!(limit(&w), before + Duration::from_secs(100));
 }
