@@ -99,7 +99,7 @@ impl State {
                 job.phase = Phase::Waiting;
                 job.begin = Some(*begin);
                 job.hold = *hold;
-                job.fixed_reason.clone_from(reason);
+                job.fixed_reason = reason.clone().map(Box::new);
                 return Some(record);
             }
             Event::Revived { job: id, at, hold } => {
@@ -162,18 +162,20 @@ impl State {
         assert!(s.job.0 >= self.next_job, "job id {} is given a second time", s.job);
         self.next_job = s.job.0 + 1;
         self.next_priority = self.next_priority.saturating_sub(1);
-        let run = Run {
-            id: s.run,
-            name: s.spec.name.clone(),
-            kind: s.kind,
-            owner: s.spec.owner.name.clone(),
-            job: s.job,
-            tasks: s.tasks.clone(),
-        };
-        self.runs.insert(s.run, run);
+        if let Some(tasks) = s.tasks.clone() {
+            let run = Run {
+                id: s.run,
+                name: s.spec.name.clone(),
+                kind: s.kind,
+                owner: s.spec.owner.name.clone(),
+                job: s.job,
+                tasks,
+            };
+            self.runs.insert(s.run, run);
+        }
         let pending =
             s.tasks.clone().map(|indices| Box::new(PendingTasks { indices, throttle: s.throttle }));
-        let job = Job {
+        let mut job = Job {
             id: s.job,
             run: s.run,
             task: None,
@@ -189,7 +191,8 @@ impl State {
             fixed_reason: None,
             phase: Phase::Waiting,
         };
-        self.jobs.insert(s.job, job);
+        job.share(&mut self.interner);
+        self.jobs.insert(s.job, Arc::new(job));
     }
 
     /// Takes task `index` out of the array's pending set into a record of its own.
@@ -208,7 +211,7 @@ impl State {
             let job = Job { id, task, pending: None, ..whole.clone() };
             assert!(id.0 >= self.next_job, "job id {id} is given a second time");
             self.next_job = id.0 + 1;
-            self.jobs.insert(id, job);
+            self.jobs.insert(id, Arc::new(job));
         }
         self.arrays.entry(array).or_default().insert(index, id);
     }
@@ -365,7 +368,8 @@ impl State {
     }
 
     pub(crate) fn job_mut(&mut self, id: JobId) -> &mut Job {
-        self.jobs.get_mut(&id).unwrap_or_else(|| panic!("an event names job {id}, unknown here"))
+        let job = self.jobs.get_mut(&id);
+        Arc::make_mut(job.unwrap_or_else(|| panic!("an event names job {id}, unknown here")))
     }
 
     fn attempt_mut(&mut self, id: JobId) -> &mut Attempt {

@@ -73,7 +73,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         alloc_tres,
         priority: job.priority,
         restarts: job.attempts.saturating_sub(1),
-        work_dir: job.spec.launch.work_dir.clone(),
+        work_dir: job.spec.launch.work_dir.to_string(),
         submit_line: job.spec.submit_line.clone(),
         comment: job.spec.comment.clone(),
         wckey: job.spec.wckey.clone(),
@@ -81,8 +81,8 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         constraint: request.constraint.as_ref().map(|c| c.to_string()),
         reason: ended.map(|e| e.reason.clone()).unwrap_or_default(),
         kind: job.spec.launch.kind,
-        script: job.spec.launch.script.clone(),
-        environment: job.spec.launch.environment.clone(),
+        script: job.spec.launch.script,
+        environment: job.spec.launch.environment,
         usage: ended.map(|e| e.usage).or(job.attempt().map(|a| a.usage)).unwrap_or_default(),
         steps: steps
             .into_iter()

@@ -76,11 +76,11 @@ fn all_of(
         TaskRef::Task(index) => match state.task_job(id, index) {
             Some(job) => vec![job],
             // Still pending with the others, or cancelled with them.
-            None => state.jobs.get(&id).filter(|j| stands_for(j, index)).into_iter().collect(),
+            None => state.job(id).filter(|j| stands_for(j, index)).into_iter().collect(),
         },
         TaskRef::Whole | TaskRef::All => {
             let of_array = state.array_jobs(id);
-            if of_array.is_empty() { state.jobs.get(&id).into_iter().collect() } else { of_array }
+            if of_array.is_empty() { state.job(id).into_iter().collect() } else { of_array }
         }
     };
     let mut worst = DependencyState::Fulfilled;

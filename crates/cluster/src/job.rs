@@ -1,5 +1,6 @@
 //! A job as the state holds it: waiting, active with one attempt, or ended and soon forgotten.
 
+use crate::intern::Interner;
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::id::{AttemptId, JobId, RunId};
@@ -33,7 +34,7 @@ pub struct Job {
     pub attempts: u32,
     /// A reason that holds until somebody releases the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_reason: Option<Reason>,
+    pub fixed_reason: Option<Box<Reason>>,
     pub phase: Phase,
 }
 
@@ -72,6 +73,13 @@ pub struct Ended {
 }
 
 impl Job {
+    /// Holds what equal jobs hold.
+    pub(crate) fn share(&mut self, interner: &mut Interner) {
+        self.spec = interner.spec(&self.spec);
+        self.account = interner.text(&self.account);
+        self.qos = interner.text(&self.qos);
+    }
+
     pub fn state(&self) -> JobState {
         match &self.phase {
             Phase::Waiting => JobState::Pending,

@@ -10,6 +10,7 @@ pub mod config;
 pub mod decide;
 pub mod dependency;
 pub mod event;
+pub mod intern;
 pub mod job;
 pub mod node;
 pub mod select;

@@ -2,6 +2,7 @@
 
 use crate::config::ClusterConfig;
 use crate::event::UserToken;
+use crate::intern::Interner;
 use crate::job::Job;
 use crate::node::Node;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
@@ -25,7 +26,9 @@ pub struct State {
     pub nodes: BTreeMap<String, Node>,
     /// In the order of the configuration.
     pub partitions: Vec<Arc<Partition>>,
-    pub jobs: BTreeMap<JobId, Job>,
+    /// Shared with the copies that snapshots and plans are made from; changed by copy on write.
+    pub jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Runs of many jobs: arrays. A run of one job is told by the job.
     pub runs: BTreeMap<RunId, Run>,
     /// Tasks with a record of their own, by array and index; gone with the last of them.
     pub arrays: BTreeMap<JobId, BTreeMap<u32, JobId>>,
@@ -46,6 +49,9 @@ pub struct State {
     /// Derived: jobs that hold resources.
     #[serde(skip)]
     pub active: BTreeSet<JobId>,
+    /// Derived: what equal jobs share.
+    #[serde(skip)]
+    pub interner: Interner,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +82,7 @@ impl Default for State {
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
+            interner: Interner::default(),
         }
     }
 }
@@ -101,14 +108,18 @@ impl State {
 
     /// The record of an array's task, if it has one of its own.
     pub fn task_job(&self, array: JobId, index: u32) -> Option<&Job> {
-        self.jobs.get(self.arrays.get(&array)?.get(&index)?)
+        self.jobs.get(self.arrays.get(&array)?.get(&index)?).map(Arc::as_ref)
     }
 
     /// Every record of an array: what is pending together, and each task apart.
     pub fn array_jobs(&self, array: JobId) -> Vec<&Job> {
-        let whole = self.jobs.get(&array).filter(|j| j.pending.is_some());
+        let whole = self.job(array).filter(|j| j.pending.is_some());
         let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
-        whole.into_iter().chain(tasks.filter_map(|id| self.jobs.get(id))).collect()
+        whole.into_iter().chain(tasks.filter_map(|id| self.job(*id))).collect()
+    }
+
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(Arc::as_ref)
     }
 
     /// What is not stored but follows from what is: filled in after a snapshot was read.
@@ -121,7 +132,10 @@ impl State {
         }
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
-            let Some(job) = self.jobs.get(&id) else { continue };
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if let Some(job) = Arc::get_mut(job) {
+                job.share(&mut self.interner);
+            }
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));
             }

@@ -138,6 +138,6 @@ pub fn waiting(state: &State, _view: &View, job: &Job, now: Timestamp) -> Option
         partitions: partition_indices(state, &job.spec.request().partitions)?,
         account: job.account.to_string(),
         qos: job.qos.to_string(),
-        fixed_reason: job.fixed_reason.clone(),
+        fixed_reason: job.fixed_reason.as_deref().cloned(),
     })
 }

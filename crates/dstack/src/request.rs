@@ -17,6 +17,7 @@ use model::range::Range;
 use model::request::{Grant, GresRequest, Memory, Patience, Per, Request};
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::time::{TimeLimit, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 use wire::client::Submission;
 
@@ -69,8 +70,8 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         owner: asker(),
         account: None,
         qos: None,
-        components: vec![Component { request }],
-        launch: launch(task, submitter),
+        components: vec![Component { request: Arc::new(request) }],
+        launch: Arc::new(launch(task, submitter)),
         dependency: None,
         kill_on_invalid_dependency: false,
         nice: 0,
@@ -102,7 +103,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut patient = submission.clone();
     for component in &mut patient.spec.components {
-        component.request.patience = Patience::Forever;
+        Arc::make_mut(&mut component.request).patience = Patience::Forever;
     }
     patient
 }
@@ -120,7 +121,7 @@ impl Draft {
             if let (Some(TimeLimit::Unlimited), Some(most @ TimeLimit::Minutes(_))) =
                 (request.time_limit, longest)
             {
-                request.time_limit = Some(most);
+                Arc::make_mut(request).time_limit = Some(most);
                 self.notices
                     .push(format!("`max_duration`: the cluster ends every run after {most}"));
             }
@@ -136,10 +137,11 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         spec.owner = asker();
         (spec.account, spec.qos) = (None, None);
         (spec.submit_line, spec.submit_host, spec.submit_sid) = Default::default();
-        spec.launch.command = None;
+        Arc::make_mut(&mut spec.launch).command = None;
         for component in &mut spec.components {
-            component.request.patience = Patience::Forever;
-            component.request.partitions.clear();
+            let request = Arc::make_mut(&mut component.request);
+            request.patience = Patience::Forever;
+            request.partitions.clear();
         }
         spec
     };
@@ -147,9 +149,10 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
 }
 
 /// Nobody by name: the server puts in who the connection says is asking.
-fn asker() -> Principal {
+fn asker() -> Arc<Principal> {
     let (name, group) = (String::new(), String::new());
-    Principal { name, uid: 0, gid: 0, group, groups: Vec::new(), role: Role::User }
+    let groups = Vec::new();
+    Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User })
 }
 
 fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
@@ -158,7 +161,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         script: None,
         environment: None,
         arguments: Vec::new(),
-        work_dir: task.working_dir.clone().unwrap_or_else(|| submitter.work_dir.to_owned()),
+        work_dir: task.working_dir.as_deref().unwrap_or(submitter.work_dir).into(),
         command: submitter.file.clone(),
         stdin: None,
         stdout: None,
@@ -166,7 +169,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         first_step: None,
         append_output: false,
         umask: submitter.umask,
-        rlimits: Vec::new(),
+        rlimits: Arc::default(),
     }
 }
 

@@ -113,7 +113,7 @@ fn the_run_is_named_placed_and_started_as_the_file_says() {
     let spec = &draft.submission.spec;
     assert_eq!(spec.name, "train");
     assert_eq!(spec.launch.kind, LaunchKind::Task);
-    assert_eq!(spec.launch.work_dir, "/data");
+    assert_eq!(&*spec.launch.work_dir, "/data");
     assert_eq!(spec.launch.umask, 0o027);
     assert_eq!(spec.dstack_priority, Some(70));
     assert_eq!(spec.comment.as_deref(), Some("team=a,x=b"));
@@ -123,7 +123,7 @@ fn the_run_is_named_placed_and_started_as_the_file_says() {
 
     let unnamed = drafted("");
     assert!(dstack::name::is_valid(&unnamed.submission.spec.name));
-    assert_eq!(unnamed.submission.spec.launch.work_dir, "/home/ada/src");
+    assert_eq!(&*unnamed.submission.spec.launch.work_dir, "/home/ada/src");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_run_is_the_same_whoever_asks_and_whenever() {
     };
     let first = spec("name: train\nretry: true", 1_000);
     let mut later = spec("name: train\nretry: true", 2_000);
-    later.owner.name = "ada".into();
+    std::sync::Arc::make_mut(&mut later.owner).name = "ada".into();
     later.submit_host = "elsewhere".into();
     assert!(is_same_run(&first, &later));
     for other in ["name: train\nretry: true\npriority: 1", "name: train\nretry: true\nnodes: 2"] {

@@ -88,10 +88,60 @@ impl fmt::Display for StepId {
     }
 }
 
-/// The content address of a script or an environment: SHA-256, as hex.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct BlobRef(pub String);
+/// The content address of a script or an environment: its SHA-256, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlobRef(pub [u8; 32]);
+
+impl fmt::Display for BlobRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl fmt::Debug for BlobRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlobRef({self})")
+    }
+}
+
+impl FromStr for BlobRef {
+    type Err = crate::grammar::GrammarError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digit = |d: u8| char::from(d).to_digit(16).map(|d| d as u8);
+        let parse = || {
+            let digits = text.as_bytes();
+            let mut id = [0; 32];
+            for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+                *byte = digit(pair[0])? * 16 + digit(pair[1])?;
+            }
+            (digits.len() == 64).then_some(Self(id))
+        };
+        parse().ok_or_else(|| crate::grammar::GrammarError {
+            what: "content address",
+            value: text.chars().take(80).collect(),
+            expected: "64 hexadecimal digits".to_string(),
+        })
+    }
+}
+
+impl Serialize for BlobRef {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BlobRef {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<str>::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
 
 /// One launch of one job: the pair that every order and report carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

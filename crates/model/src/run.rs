@@ -7,19 +7,22 @@ use crate::principal::Principal;
 use crate::request::Request;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What was submitted, and never changes by running: shared by all tasks of an array.
+///
+/// Its large parts are shared too: jobs that ask for the same, by the same person, hold it once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobSpec {
     pub name: String,
-    pub owner: Principal,
+    pub owner: Arc<Principal>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
     /// A gang: started together or not at all. Slurm's heterogeneous job has several.
     pub components: Vec<Component>,
-    pub launch: Launch,
+    pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dependency: Option<Dependency>,
     #[serde(default)]
@@ -60,7 +63,7 @@ impl JobSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Component {
-    pub request: Request,
+    pub request: Arc<Request>,
 }
 
 /// What is started when the allocation is there.
@@ -79,7 +82,7 @@ pub struct Launch {
     /// The script's own arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    pub work_dir: String,
+    pub work_dir: Arc<str>,
     /// The script's path as submitted (`Command=`); none for `--wrap` and standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -95,8 +98,12 @@ pub struct Launch {
     #[serde(default = "default_umask")]
     pub umask: u32,
     /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rlimits: Vec<(String, u64)>,
+    #[serde(default, skip_serializing_if = "no_limits")]
+    pub rlimits: Arc<[(String, u64)]>,
+}
+
+fn no_limits(limits: &Arc<[(String, u64)]>) -> bool {
+    limits.is_empty()
 }
 
 fn default_umask() -> u32 {
@@ -143,7 +150,7 @@ pub struct Mail {
     pub user: Option<String>,
 }
 
-/// A run owns jobs: one for `sbatch`, many for an array, a gang for a dstack task.
+/// A run of many jobs: an array. A run of one job, `sbatch`'s or a dstack task's gang, is told by the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub id: RunId,
@@ -152,9 +159,8 @@ pub struct Run {
     pub owner: String,
     /// The job, or the record that holds an array's pending indices.
     pub job: JobId,
-    /// All tasks of an array, as submitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tasks: Option<crate::array::IndexSet>,
+    /// All its tasks, as submitted.
+    pub tasks: crate::array::IndexSet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -201,7 +201,7 @@ pub fn job(id: u32) -> Waiting {
 
 impl Waiting {
     pub fn asking(mut self, ask: impl FnOnce(&mut Request)) -> Self {
-        ask(&mut Arc::make_mut(&mut self.spec).components[0].request);
+        ask(Arc::make_mut(&mut Arc::make_mut(&mut self.spec).components[0].request));
         self
     }
 
@@ -211,7 +211,7 @@ impl Waiting {
     }
 
     pub fn of_user(mut self, uid: u32) -> Self {
-        Arc::make_mut(&mut self.spec).owner.uid = uid;
+        Arc::make_mut(&mut Arc::make_mut(&mut self.spec).owner).uid = uid;
         self
     }
 
@@ -245,23 +245,23 @@ pub fn gpu_request(per: Per, kinds: &[&str], count: u64) -> GresRequest {
 pub fn spec(request: Request) -> JobSpec {
     JobSpec {
         name: "job".to_string(),
-        owner: Principal {
+        owner: Arc::new(Principal {
             name: "alice".to_string(),
             uid: 1000,
             gid: 1000,
             group: "alice".to_string(),
             groups: Vec::new(),
             role: Role::User,
-        },
+        }),
         account: None,
         qos: None,
-        components: vec![Component { request }],
-        launch: Launch {
+        components: vec![Component { request: Arc::new(request) }],
+        launch: Arc::new(Launch {
             kind: LaunchKind::Batch,
             script: None,
             environment: None,
             arguments: Vec::new(),
-            work_dir: "/tmp".to_string(),
+            work_dir: "/tmp".into(),
             command: None,
             stdin: None,
             stdout: None,
@@ -269,8 +269,8 @@ pub fn spec(request: Request) -> JobSpec {
             first_step: None,
             append_output: false,
             umask: 0o022,
-            rlimits: Vec::new(),
-        },
+            rlimits: Arc::default(),
+        }),
         dependency: None,
         kill_on_invalid_dependency: false,
         nice: 0,

@@ -136,9 +136,9 @@ fn one_job(job: JobId) -> model::change::JobFilter {
 fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refusal> {
     let named = &submission.spec.owner;
     if by.is_admin() && named.uid != by.uid && !named.name.is_empty() {
-        submission.spec.owner = principal::of_uid(named.uid, named.gid);
+        submission.spec.owner = Arc::new(principal::of_uid(named.uid, named.gid));
     } else {
-        submission.spec.owner = Principal { role: Role::User, ..by.clone() };
+        submission.spec.owner = Arc::new(Principal { role: Role::User, ..by.clone() });
     }
     let size = submission.script.as_ref().map_or(0, String::len);
     if size > SCRIPT_BYTES_MAX {
@@ -406,7 +406,7 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
         let state = shared.read();
         let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
         authorise(&state, by, Act::OwnJob(found))?;
-        found.spec.launch.script.clone()
+        found.spec.launch.script
     };
     let missing = || Refusal::Other(format!("job {job} has no script"));
     let text = crate::launch::blob_text(shared, &blob.ok_or_else(missing)?);

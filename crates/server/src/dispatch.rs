@@ -187,7 +187,7 @@ impl DispatchThread {
             let state = shared.read();
             let Some(known) = state.nodes.get(node) else { return };
             let ending = |a: &AttemptId| {
-                state.jobs.get(&a.job).and_then(Job::attempt).and_then(|t| t.ending.clone())
+                state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending.clone())
             };
             let ours: Vec<_> = known.holders.iter().map(|a| (*a, ending(a))).collect();
             (ours, known.stale.clone())
@@ -302,7 +302,7 @@ impl DispatchThread {
             leader_only: signal.leader_only,
             steps_only: signal.steps_only,
         });
-        let same = shared.read().jobs.get(&signal.attempt.job).and_then(Job::attempt_id);
+        let same = shared.read().job(signal.attempt.job).and_then(Job::attempt_id);
         if same == Some(signal.attempt) {
             self.send_all(shared, signal.attempt.job, &action);
         }

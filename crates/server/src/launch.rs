@@ -13,13 +13,14 @@ use model::run::{Attempt, LaunchKind, Outcome};
 use slurm::environment::job::{ArrayFacts, DeviceNumbering, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
+use std::sync::Arc;
 use wire::order::{FileNames, JobLaunch, Output, ProcessVariable, StepOrder, UserIds};
 use wire::step::{StepLaunch, StepLayout, StepNode};
 
 /// A blob's text. It was checked to be text when it was taken in.
 pub fn blob_text(shared: &Shared, blob: &BlobRef) -> Result<String, ServerError> {
-    let missing = || ServerError::Other(format!("blob {} is missing", blob.0));
-    let id = blob.0.parse().map_err(|_| missing())?;
+    let missing = || ServerError::Other(format!("blob {blob} is missing"));
+    let id = blob.into();
     let blobs = shared.blobs.lock().expect("no panic with the blobs held");
     let bytes = blobs.get(&id)?.ok_or_else(missing)?;
     String::from_utf8(bytes).map_err(|_| missing())
@@ -27,7 +28,7 @@ pub fn blob_text(shared: &Shared, blob: &BlobRef) -> Result<String, ServerError>
 
 /// What a launch needs of the state, copied out so that nothing is held while blobs are read.
 struct Facts {
-    job: Job,
+    job: Arc<Job>,
     attempt: Attempt,
     share: NodeShare,
     node_index: u32,
@@ -57,7 +58,7 @@ fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
         kill_wait_s: state.config.parameters.kill_wait_s,
         append: state.config.parameters.job_file_append,
         addresses: attempt.allocation.nodes.iter().map(address).collect(),
-        tasks: state.runs.get(&job.run).and_then(|r| r.tasks.clone()),
+        tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::books::default_memory(state, job),
         job: job.clone(),
         attempt: attempt.clone(),
@@ -105,12 +106,12 @@ pub fn job_launch(
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),
-        work_dir: launch.work_dir.clone(),
+        work_dir: launch.work_dir.to_string(),
         stdin: launch.stdin.clone().unwrap_or_else(|| "/dev/null".into()),
         stdout,
         stderr,
         umask: launch.umask,
-        rlimits: launch.rlimits.clone(),
+        rlimits: launch.rlimits.to_vec(),
         name: spec.name.clone(),
         end_limit: facts.attempt.end_limit,
         kill_wait_s: facts.kill_wait_s,

@@ -80,7 +80,8 @@ impl<'a> Lens<'a> {
             Some(Hold::Admin) => return Reason::HeldByAdmin,
             None => {}
         }
-        job.fixed_reason.clone().or_else(|| self.reasons.get(&job.id).cloned()).unwrap_or_default()
+        let fixed = job.fixed_reason.as_deref();
+        fixed.or_else(|| self.reasons.get(&job.id)).cloned().unwrap_or_default()
     }
 
     /// One job; `tasks` narrows which pending tasks of an array are shown.

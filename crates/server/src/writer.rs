@@ -185,12 +185,13 @@ impl WriterThread {
             let id = blobs
                 .stage(content.as_bytes(), context.now.secs() as u64)
                 .map_err(|e| Refusal::DiskFull(e.to_string()))?;
-            Ok(Some(BlobRef(id.to_string())))
+            Ok(Some(BlobRef::from(&id)))
         };
-        spec.launch.script = stage(script)?;
-        spec.launch.environment = stage(environment)?;
+        let launch = Arc::make_mut(&mut spec.launch);
+        launch.script = stage(script)?;
+        launch.environment = stage(environment)?;
         let first_step = first_step.map(|step| serde_json::to_string(&step)).transpose();
-        spec.launch.first_step = stage(first_step.map_err(|e| Refusal::Other(e.to_string()))?)?;
+        launch.first_step = stage(first_step.map_err(|e| Refusal::Other(e.to_string()))?)?;
         let submit = Submit { spec, array, hold, priority, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
@@ -245,7 +246,7 @@ impl WriterThread {
     ) -> Result<(), Refusal> {
         let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
         let job = started.attempt.job;
-        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step.clone()) else {
+        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step) else {
             return Ok(());
         };
         let unread =

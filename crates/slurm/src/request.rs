@@ -13,6 +13,7 @@ use crate::option::{Command, JobOptions, OptionError};
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
 use model::time::Timestamp;
+use std::sync::Arc;
 use wire::client::Submission;
 
 /// A job's name where there is nothing to name it after.
@@ -111,18 +112,18 @@ fn draft(
     let mut requests = Vec::new();
     for component in components {
         let (request, remarks) = resources::request(component, submitter.now);
-        requests.push(Component { request });
+        requests.push(Component { request: Arc::new(request) });
         notes.extend(remarks);
     }
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
     let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
     let spec = JobSpec {
         name: options.job_name.clone().unwrap_or_else(|| default_name.to_owned()),
-        owner: submitter.owner.clone(),
+        owner: Arc::new(submitter.owner.clone()),
         account: options.account.clone(),
         qos: options.qos.clone(),
         components: requests,
-        launch,
+        launch: Arc::new(launch),
         dependency: options.dependency.clone(),
         kill_on_invalid_dependency: options.kill_on_invalid_dep.unwrap_or(false),
         nice: options.nice.unwrap_or(0),
@@ -159,7 +160,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         script: None,
         environment: None,
         arguments: Vec::new(),
-        work_dir: work_dir(options, submitter),
+        work_dir: work_dir(options, submitter).into(),
         command: None,
         stdin: options.input.as_deref().map(file_name),
         stdout: options.output.as_deref().map(file_name),
@@ -167,7 +168,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         first_step: None,
         append_output: options.open_mode == Some(OpenMode::Append),
         umask: submitter.umask,
-        rlimits: propagated(options, submitter),
+        rlimits: propagated(options, submitter).into(),
     }
 }
 

@@ -9,6 +9,7 @@ use model::range::Range;
 use model::request::{GresRequest, Memory, Per, Request};
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Retry};
 use model::time::TimeLimit;
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Ask(pub Submit);
@@ -56,15 +57,15 @@ pub fn ask() -> Ask {
         first_step: None,
         append_output: false,
         umask: 0o022,
-        rlimits: Vec::new(),
+        rlimits: Arc::default(),
     };
     let spec = JobSpec {
         name: "job".into(),
-        owner: alice(),
+        owner: Arc::new(alice()),
         account: None,
         qos: None,
-        components: vec![Component { request }],
-        launch,
+        components: vec![Component { request: Arc::new(request) }],
+        launch: Arc::new(launch),
         dependency: None,
         kill_on_invalid_dependency: false,
         nice: 0,
@@ -89,11 +90,11 @@ impl Ask {
     }
 
     pub fn asking(self, set: impl FnOnce(&mut Request)) -> Self {
-        self.with(|spec| set(&mut spec.components[0].request))
+        self.with(|spec| set(Arc::make_mut(&mut spec.components[0].request)))
     }
 
     pub fn of(self, owner: Principal) -> Self {
-        self.with(|spec| spec.owner = owner)
+        self.with(|spec| spec.owner = Arc::new(owner))
     }
 
     pub fn named(self, name: &str) -> Self {
@@ -102,12 +103,12 @@ impl Ask {
 
     /// A dstack task: its commands on every node.
     pub fn task(self) -> Self {
-        self.with(|spec| spec.launch.kind = LaunchKind::Task)
+        self.with(|spec| Arc::make_mut(&mut spec.launch).kind = LaunchKind::Task)
     }
 
     /// An allocation that a client holds.
     pub fn interactive(self) -> Self {
-        self.with(|spec| spec.launch.kind = LaunchKind::Interactive)
+        self.with(|spec| Arc::make_mut(&mut spec.launch).kind = LaunchKind::Interactive)
     }
 
     pub fn nodes(self, count: u32) -> Self {

@@ -31,7 +31,7 @@ impl History {
         match what {
             Move::Submit(shape) => {
                 let ask = self.ask(shape);
-                let owner = ask.0.spec.owner.clone();
+                let owner = (*ask.0.spec.owner).clone();
                 let _ = self.world.try_as(owner, Command::Submit(Box::new(ask.0)));
             }
             Move::Plan => {

@@ -119,7 +119,7 @@ impl World {
     }
 
     pub fn try_submit(&mut self, ask: Ask) -> Result<JobId, Refusal> {
-        let owner = ask.0.spec.owner.clone();
+        let owner = (*ask.0.spec.owner).clone();
         match self.try_as(owner, Command::Submit(Box::new(ask.0)))? {
             Reply::Submitted { job, .. } => Ok(job),
             other => panic!("a submit is answered with {other:?}"),

@@ -148,10 +148,10 @@ pub fn gpu_request(per: Per, count: u64) -> GresRequest {
 pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
     JobSpec {
         name: name.into(),
-        owner,
+        owner: owner.into(),
         account: None,
         qos: None,
-        components: vec![Component { request }],
+        components: vec![Component { request: request.into() }],
         launch: Launch {
             kind: LaunchKind::Batch,
             script: None,
@@ -165,8 +165,9 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             first_step: None,
             append_output: false,
             umask: 0o022,
-            rlimits: Vec::new(),
-        },
+            rlimits: Default::default(),
+        }
+        .into(),
         dependency: None,
         kill_on_invalid_dependency: false,
         nice: 0,
@@ -306,7 +307,7 @@ pub fn sweep_task(index: u32) -> JobView {
 fn sweep_common(job: &mut JobView) {
     let request = Request { gres: vec![gpu_request(Per::Node, 1)], ..Request::default() };
     let mut spec = spec("sweep", alice(), request);
-    spec.launch.stdout = Some("sweep-%A_%a.out".into());
+    std::sync::Arc::make_mut(&mut spec.launch).stdout = Some("sweep-%A_%a.out".into());
     job.spec = Arc::new(spec);
     job.priority = 1321;
     job.submit = at(0, 46, 48);

@@ -250,7 +250,7 @@ fn what_surrounds_the_job_goes_along() {
     let draft =
         sbatch(&["-D", "sub", "-o", "none", "--open-mode=append", "-H", "job.sh", "x", "y z"]);
     let Submission { spec, hold, script, .. } = draft.submission;
-    assert_eq!(spec.launch.work_dir, "/home/alice/run/sub");
+    assert_eq!(&*spec.launch.work_dir, "/home/alice/run/sub");
     assert_eq!(spec.launch.stdout.as_deref(), Some("/dev/null"));
     assert_eq!(spec.launch.stderr, None, "the server knows the default");
     assert!(spec.launch.append_output);
@@ -278,7 +278,7 @@ fn limits_go_along_as_propagate_says() {
     ];
     for (args, names) in table {
         let args = [args, &["--wrap", "true"]].concat();
-        let limits = sbatch(&args).submission.spec.launch.rlimits;
+        let limits = sbatch(&args).submission.spec.launch.rlimits.clone();
         let found: Vec<&str> = limits.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(found, names, "{args:?}");
     }

@@ -209,11 +209,12 @@ fn active_run(client: &mut Client, name: &str) -> Result<Option<JobView>, VerbEr
 /// Compares as the server keeps it: scripts and environments by the names of their contents.
 fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     let blob = |text: &Option<String>| {
-        text.as_ref().map(|text| BlobRef(BlobId::of(text.as_bytes()).to_string()))
+        text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
     };
     let mut spec = submission.spec.clone();
-    spec.launch.script = blob(&submission.script);
-    spec.launch.environment = blob(&submission.environment);
+    let launch = std::sync::Arc::make_mut(&mut spec.launch);
+    launch.script = blob(&submission.script);
+    launch.environment = blob(&submission.environment);
     is_same_run(&active.spec, &spec)
 }
 

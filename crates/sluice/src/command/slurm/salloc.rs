@@ -162,7 +162,7 @@ impl Invoked<'_> {
         let child = std::process::Command::new(&argv[0])
             .args(&argv[1..])
             .envs(variables.iter())
-            .current_dir(&view.spec.launch.work_dir)
+            .current_dir(&*view.spec.launch.work_dir)
             .spawn();
         let (status, revoked) = match child {
             Ok(child) => self.wait(child, job, watch)?,

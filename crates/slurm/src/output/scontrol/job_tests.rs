@@ -248,8 +248,8 @@ fn an_interactive_job_has_a_command_and_no_files() {
         alice(),
         Request { nodes: Range::exactly(2), ..Request::default() },
     );
-    spec.launch.kind = LaunchKind::Interactive;
-    spec.launch.command = Some("hostname".into());
+    std::sync::Arc::make_mut(&mut spec.launch).kind = LaunchKind::Interactive;
+    std::sync::Arc::make_mut(&mut spec.launch).command = Some("hostname".into());
     view.spec = Arc::new(spec);
     (view.state, view.priority) = (JobState::Completed, 1518);
     (view.submit, view.eligible) = (at(0, 45, 48), Some(at(0, 45, 48)));

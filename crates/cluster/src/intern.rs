@@ -1,0 +1,109 @@
+//! Equal parts of jobs, held once: ten thousand jobs of one script by one user keep one copy of it all.
+//!
+//! Derived and never stored: it changes what the state takes in memory, not what it says.
+
+use model::principal::Principal;
+use model::request::Request;
+use model::run::{Component, JobSpec, Launch};
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// A pool is swept when it has this many more than survived the last sweep.
+const SWEEP_AFTER: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct Interner {
+    specs: Pool<JobSpec>,
+    owners: Pool<Principal>,
+    requests: Pool<Request>,
+    launches: Pool<Launch>,
+    limits: Pool<[(String, u64)]>,
+    texts: Pool<str>,
+}
+
+/// A copy of the state holds what the state holds, and needs no pools to find it.
+impl Clone for Interner {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// What is equal is equal, however it is shared.
+impl PartialEq for Interner {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Interner {
+    pub fn text(&mut self, text: &Arc<str>) -> Arc<str> {
+        self.texts.shared(text)
+    }
+
+    /// The same specification, sharing all that is held already.
+    pub fn spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+        if let Some(held) = self.specs.held(spec) {
+            return held;
+        }
+        let launch = &spec.launch;
+        let launch = self.launches.held(launch).unwrap_or_else(|| {
+            let work_dir = self.texts.shared(&launch.work_dir);
+            let rlimits = self.limits.shared(&launch.rlimits);
+            self.launches.take(Arc::new(Launch { work_dir, rlimits, ..(**launch).clone() }))
+        });
+        let component = |c: &Component| Component { request: self.requests.shared(&c.request) };
+        let components = spec.components.iter().map(component).collect();
+        let owner = self.owners.shared(&spec.owner);
+        self.specs.take(Arc::new(JobSpec { owner, components, launch, ..(**spec).clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Pool<T: ?Sized> {
+    held: HashSet<Arc<T>>,
+    survived: usize,
+}
+
+impl<T: ?Sized> Default for Pool<T> {
+    fn default() -> Self {
+        Self { held: HashSet::new(), survived: 0 }
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Pool<T> {
+    fn held(&self, value: &Arc<T>) -> Option<Arc<T>> {
+        self.held.get(value).cloned()
+    }
+
+    fn take(&mut self, value: Arc<T>) -> Arc<T> {
+        if self.held.len() > 2 * self.survived + SWEEP_AFTER {
+            self.held.retain(|value| Arc::strong_count(value) > 1);
+            self.held.shrink_to_fit();
+            self.survived = self.held.len();
+        }
+        self.held.insert(value.clone());
+        value
+    }
+
+    fn shared(&mut self, value: &Arc<T>) -> Arc<T> {
+        self.held(value).unwrap_or_else(|| self.take(value.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_are_one_and_those_that_nobody_holds_are_swept() {
+        let mut interner = Interner::default();
+        let one = interner.text(&"gpu".into());
+        assert!(Arc::ptr_eq(&one, &interner.text(&"gpu".into())));
+        for i in 0..10_000 {
+            interner.text(&i.to_string().into());
+        }
+        assert!(interner.texts.held.len() <= 2 * SWEEP_AFTER);
+        assert!(Arc::ptr_eq(&one, &interner.text(&"gpu".into())));
+    }
+}
