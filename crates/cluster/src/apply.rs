@@ -24,6 +24,14 @@ use std::sync::Arc;
 impl State {
     /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
+        let record = self.change(event);
+        for id in moved(event) {
+            self.enqueue(id);
+        }
+        record
+    }
+
+    fn change(&mut self, event: &Event) -> Option<JobRecord> {
         match event {
             Event::TermStarted { term, at } => self.apply_term(*term, *at),
             Event::Configured { config, at } => self.apply_config(config, *at),
@@ -381,5 +389,25 @@ impl State {
 
     fn attempt_of(&self, id: JobId) -> &Attempt {
         self.jobs[&id].attempt().expect("a holder of a node is active")
+    }
+}
+
+/// The jobs that an event may bring into the queue or take out of it.
+fn moved(event: &Event) -> Vec<JobId> {
+    match event {
+        Event::Submitted(s) => vec![s.job],
+        Event::Held { job, .. }
+        | Event::Released { job }
+        | Event::Changed { job, .. }
+        | Event::Ended { job, .. }
+        | Event::Requeued { job, .. }
+        | Event::Revived { job, .. } => vec![*job],
+        Event::TaskSplit { array, job, .. } => vec![*array, *job],
+        Event::TasksCancelled { array, .. } => vec![*array],
+        Event::Started(s) => {
+            s.task.map(|(array, _)| array).into_iter().chain([s.attempt.job]).collect()
+        }
+        Event::Purged { jobs } => jobs.clone(),
+        _ => Vec::new(),
     }
 }

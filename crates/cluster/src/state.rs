@@ -49,6 +49,9 @@ pub struct State {
     /// Derived: jobs that hold resources.
     #[serde(skip)]
     pub active: BTreeSet<JobId>,
+    /// Derived: jobs that wait and that nobody holds: what a plan looks at.
+    #[serde(skip)]
+    pub queue: BTreeSet<JobId>,
     /// Derived: what equal jobs share.
     #[serde(skip)]
     pub interner: Interner,
@@ -82,6 +85,7 @@ impl Default for State {
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
+            queue: BTreeSet::new(),
             interner: Interner::default(),
         }
     }
@@ -122,10 +126,19 @@ impl State {
         self.jobs.get(&id).map(Arc::as_ref)
     }
 
+    /// Puts a job into the queue or takes it out, as it stands now.
+    pub(crate) fn enqueue(&mut self, id: JobId) {
+        match self.job(id).is_some_and(|job| job.is_waiting() && job.hold.is_none()) {
+            true => self.queue.insert(id),
+            false => self.queue.remove(&id),
+        };
+    }
+
     /// What is not stored but follows from what is: filled in after a snapshot was read.
     pub fn rebuild_derived(&mut self) {
         self.ended.clear();
         self.active.clear();
+        self.queue.clear();
         for node in self.nodes.values_mut() {
             node.used = Default::default();
             node.holders.clear();
@@ -145,6 +158,7 @@ impl State {
                 self.active.insert(id);
                 self.occupy(id, &allocation, &held);
             }
+            self.enqueue(id);
         }
     }
 }

@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 pub fn view(state: &State, now: Timestamp) -> View {
     let mut view = resources(state);
     view.queue = state
-        .jobs
-        .values()
-        .filter(|job| job.is_waiting() && job.hold.is_none())
+        .queue
+        .iter()
+        .filter_map(|id| state.job(*id))
         .filter_map(|job| waiting(state, &view, job, now))
         .collect();
     view

@@ -52,7 +52,7 @@ pub struct JobSpec {
     #[serde(default)]
     pub submit_sid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mail: Option<Mail>,
+    pub mail: Option<Box<Mail>>,
 }
 
 impl JobSpec {

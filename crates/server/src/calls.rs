@@ -167,7 +167,11 @@ fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Refusal
         0..0x20 => 7,
         _ => 1,
     };
-    let bytes: usize = texts.flat_map(str::bytes).map(within).sum();
+    let texts: Vec<&str> = texts.collect();
+    if texts.iter().map(|text| text.len()).sum::<usize>() <= ORDER_TEXT_MAX / 7 {
+        return Ok(());
+    }
+    let bytes: usize = texts.into_iter().flat_map(str::bytes).map(within).sum();
     if bytes <= ORDER_TEXT_MAX {
         return Ok(());
     }

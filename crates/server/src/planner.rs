@@ -4,10 +4,10 @@
 //! never holds up a submit, and a plan that has been overtaken does no harm.
 
 use crate::clock;
-use crate::shared::Shared;
+use crate::shared::{Outlook, Shared};
 use cluster::Command;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A plan is made at least this often while anything waits: for begin times and throttles.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -39,26 +39,36 @@ impl Planner {
         let mut memo = sched::Memo::default();
         loop {
             self.wait();
-            plan_once(shared, &mut memo);
+            let begun = Instant::now();
+            let started = plan_once(shared, &mut memo);
+            // With a long queue and nothing free, each submit would otherwise cost a whole plan:
+            // half of one processor is the most that planning in vain may take.
+            if !started {
+                std::thread::sleep(begun.elapsed().min(PERIOD));
+            }
         }
     }
 }
 
-fn plan_once(shared: &Shared, memo: &mut sched::Memo) {
+/// Makes a plan and carries it out; whether it started anything.
+fn plan_once(shared: &Shared, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
     let view = cluster::view::view(&shared.read(), now);
     if view.queue.is_empty() {
-        return;
+        return false;
     }
     let plan = sched::plan(&view, now, memo);
-    let volatile = &shared.volatile;
-    let reasons = plan.reasons.into_iter().collect();
-    *volatile.reasons.write().expect("no panic while writing reasons") = reasons;
-    let estimates = plan.estimates.iter().map(|e| (e.job, e.start)).collect();
-    *volatile.estimates.write().expect("no panic while writing estimates") = estimates;
-    *volatile.last_plan.write().expect("no panic while writing a time") = Some(now);
+    let outlook = Outlook {
+        planned: Some(now),
+        reasons: plan.reasons.into_iter().collect(),
+        estimates: plan.estimates.iter().map(|e| (e.job, e.start)).collect(),
+    };
+    *shared.volatile.outlook.write().expect("no panic while writing what a plan found") =
+        Arc::new(outlook);
     let starts: Vec<Command> =
         plan.starts.into_iter().map(|start| Command::Start(Box::new(start))).collect();
     // The next plan must see what became of these, or it would propose them again.
+    let any = !starts.is_empty();
     shared.writer.run_internal_batch(starts);
+    any
 }

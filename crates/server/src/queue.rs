@@ -6,6 +6,7 @@ use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use store::BlobId;
 use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -26,7 +27,7 @@ pub struct Work {
 
 pub(crate) enum What {
     Command(Command),
-    Submit(Box<Submission>),
+    Submit(Box<NamedSubmission>),
     Step {
         command: Command,
         job: JobId,
@@ -34,6 +35,36 @@ pub(crate) enum What {
     },
     /// Several of the server's own, answered once.
     Batch(Vec<Command>),
+}
+
+/// A new job whose texts were named by their contents before it came into the queue: the writer,
+/// for whom everybody waits, does no hashing.
+pub(crate) struct NamedSubmission {
+    pub submission: Submission,
+    pub script: Option<Text>,
+    pub environment: Option<Text>,
+    pub first_step: Option<Text>,
+}
+
+pub(crate) struct Text {
+    pub name: BlobId,
+    pub content: String,
+}
+
+impl Text {
+    fn new(content: String) -> Self {
+        Self { name: BlobId::of(content.as_bytes()), content }
+    }
+}
+
+impl NamedSubmission {
+    fn new(mut submission: Submission) -> Result<Self, Refusal> {
+        let script = submission.script.take().map(Text::new);
+        let environment = submission.environment.take().map(Text::new);
+        let step = submission.first_step.take().map(|step| serde_json::to_string(&step));
+        let step = step.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
+        Ok(Self { submission, script, environment, first_step: step.map(Text::new) })
+    }
 }
 
 #[derive(Clone)]
@@ -65,7 +96,8 @@ impl Writer {
     }
 
     pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
-        self.ask(What::Submit(submission), by).await
+        let named = NamedSubmission::new(*submission)?;
+        self.ask(What::Submit(Box::new(named)), by).await
     }
 
     /// Creates a step; its launch is there before the order that needs it is made.

@@ -34,17 +34,30 @@ pub struct Shared {
 /// What is lost with the process, and found again without harm.
 #[derive(Default)]
 pub struct Volatile {
-    /// Why each waiting job waits, from the last plan.
-    pub reasons: RwLock<HashMap<JobId, Reason>>,
-    /// When those with a reservation are expected to start.
-    pub estimates: RwLock<HashMap<JobId, Timestamp>>,
-    pub last_plan: RwLock<Option<Timestamp>>,
+    /// What the last plan found; replaced whole, so that who reads it holds nobody up.
+    pub outlook: RwLock<Arc<Outlook>>,
     /// Load and memory of nodes, from their beats.
     pub facts: RwLock<HashMap<String, NodeFacts>>,
     /// Launches of steps whose orders have not gone out.
     pub steps: Mutex<HashMap<(JobId, StepId), StepLaunch>>,
     /// How many connections hold each interactive allocation.
     pub holders: Mutex<HashMap<JobId, u32>>,
+}
+
+/// What a plan says of those that wait.
+#[derive(Default)]
+pub struct Outlook {
+    pub planned: Option<Timestamp>,
+    /// Why each waits.
+    pub reasons: HashMap<JobId, Reason>,
+    /// When those with a reservation are expected to start.
+    pub estimates: HashMap<JobId, Timestamp>,
+}
+
+impl Volatile {
+    pub fn outlook(&self) -> Arc<Outlook> {
+        self.outlook.read().expect("no panic while writing what a plan found").clone()
+    }
 }
 
 /// How the server was started.

@@ -1,17 +1,17 @@
 //! The state as clients see it.
 
-use crate::shared::Shared;
+use crate::shared::{Outlook, Shared};
 use cluster::books;
 use cluster::job::Job;
 use cluster::{State, dependency, select};
 use model::array::IndexSet;
-use model::id::JobId;
 use model::reason::Reason;
 use model::request::Memory;
 use model::run::{Hold, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use wire::client::JobsWanted;
 use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobView, NodeView};
 
@@ -21,23 +21,13 @@ const EXPANDED_MAX: usize = 1_000_000;
 /// What the views need beside the state, taken once for an answer.
 pub struct Lens<'a> {
     state: &'a State,
-    reasons: HashMap<JobId, Reason>,
-    estimates: HashMap<JobId, Timestamp>,
-    planned: Option<Timestamp>,
+    outlook: Arc<Outlook>,
     now: Timestamp,
 }
 
 impl<'a> Lens<'a> {
     pub fn new(shared: &Shared, state: &'a State, now: Timestamp) -> Self {
-        let volatile = &shared.volatile;
-        let poisoned = "no panic while writing what a plan found";
-        Self {
-            state,
-            reasons: volatile.reasons.read().expect(poisoned).clone(),
-            estimates: volatile.estimates.read().expect(poisoned).clone(),
-            planned: *volatile.last_plan.read().expect(poisoned),
-            now,
-        }
+        Self { state, outlook: shared.volatile.outlook(), now }
     }
 
     pub fn jobs(&self, wanted: &JobsWanted) -> Vec<JobView> {
@@ -81,7 +71,7 @@ impl<'a> Lens<'a> {
             None => {}
         }
         let fixed = job.fixed_reason.as_deref();
-        fixed.or_else(|| self.reasons.get(&job.id)).cloned().unwrap_or_default()
+        fixed.or_else(|| self.outlook.reasons.get(&job.id)).cloned().unwrap_or_default()
     }
 
     /// One job; `tasks` narrows which pending tasks of an array are shown.
@@ -92,7 +82,7 @@ impl<'a> Lens<'a> {
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
         let limit = books::effective_limit(state, job);
-        let estimate = self.estimates.get(&job.id).copied();
+        let estimate = self.outlook.estimates.get(&job.id).copied();
         let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
         let mut tres = match allocation {
             Some(allocation) => allocation.tres(),
@@ -133,7 +123,7 @@ impl<'a> Lens<'a> {
             usage: ended.map(|e| e.usage).unwrap_or_default(),
             suspended_s: 0,
             dependency: dependency::shown(state, job, self.now),
-            last_planned: self.planned,
+            last_planned: self.outlook.planned,
             default_memory: match request.memory {
                 Memory::Default => books::default_memory(state, job),
                 _ => None,

@@ -6,7 +6,7 @@
 
 use crate::clock;
 use crate::error::ServerError;
-use crate::queue::{Answer, What, Work};
+use crate::queue::{Answer, NamedSubmission, Text, What, Work};
 use crate::recover::{self, Recovered};
 use crate::shared::Shared;
 use cluster::command::{StepAsk, Submit};
@@ -158,7 +158,7 @@ impl WriterThread {
     fn submit(
         &mut self,
         state: &mut State,
-        submission: Submission,
+        named: NamedSubmission,
         context: &Context,
         pending: &mut Pending,
         shared: &Shared,
@@ -166,32 +166,23 @@ impl WriterThread {
         if self.journal.room() < ROOM_FOR_SUBMITS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
-        let Submission {
-            mut spec,
-            array,
-            hold,
-            priority,
-            requeue_unsaid,
-            script,
-            environment,
-            first_step,
-        } = submission;
+        let NamedSubmission { submission, script, environment, first_step } = named;
+        let Submission { mut spec, array, hold, priority, requeue_unsaid, .. } = submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
             spec.requeue = state.config.parameters.job_requeue;
         }
-        let stage = |content: Option<String>| -> Result<Option<BlobRef>, Refusal> {
-            let Some(content) = content else { return Ok(None) };
+        let stage = |text: Option<Text>| -> Result<Option<BlobRef>, Refusal> {
+            let Some(Text { name, content }) = text else { return Ok(None) };
             let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
             let id = blobs
-                .stage(content.as_bytes(), context.now.secs() as u64)
+                .stage_named(name, content.as_bytes(), context.now.secs() as u64)
                 .map_err(|e| Refusal::DiskFull(e.to_string()))?;
             Ok(Some(BlobRef::from(&id)))
         };
         let launch = Arc::make_mut(&mut spec.launch);
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
-        let first_step = first_step.map(|step| serde_json::to_string(&step)).transpose();
-        launch.first_step = stage(first_step.map_err(|e| Refusal::Other(e.to_string()))?)?;
+        launch.first_step = stage(first_step)?;
         let submit = Submit { spec, array, hold, priority, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
@@ -403,6 +394,9 @@ fn takes_id(event: &Event) -> bool {
 
 /// Whether a plan made now could differ from the last.
 fn lets_jobs_start(event: &Event) -> bool {
+    if let Event::Submitted(submitted) = event {
+        return submitted.hold.is_none();
+    }
     !matches!(
         event,
         Event::Started(_)

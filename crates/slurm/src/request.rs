@@ -136,7 +136,7 @@ fn draft(
         submit_line: submitter.words.join(" "),
         submit_host: submitter.host.clone(),
         submit_sid: submitter.session,
-        mail: mail(options),
+        mail: mail(options).map(Box::new),
     };
     let submission = Submission {
         spec,

@@ -125,11 +125,20 @@ impl Blobs {
 
     /// Takes a content in; it is durable, and to be found, after [`Blobs::commit_staged`].
     pub fn stage(&mut self, content: &[u8], now_s: u64) -> Result<BlobId, BlobError> {
+        self.stage_named(BlobId::of(content), content, now_s)
+    }
+
+    /// As [`Blobs::stage`], for a caller that has worked out the content's name already.
+    pub fn stage_named(
+        &mut self,
+        id: BlobId,
+        content: &[u8],
+        now_s: u64,
+    ) -> Result<BlobId, BlobError> {
         let max = self.options.blob_bytes_max.min(u32::MAX as usize / 2);
         if content.len() > max {
             return Err(BlobError::TooLarge { bytes: content.len() as u64, max: max as u64 });
         }
-        let id = BlobId::of(content);
         if let Some(known) = self.known.get_mut(&id) {
             known.touched_s = known.touched_s.max(now_s);
             return Ok(id);

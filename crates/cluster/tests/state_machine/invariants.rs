@@ -27,6 +27,7 @@ impl Watch {
         uses_are_those_of_the_active(state);
         derived_sets_follow(state);
         arrays_are_whole(state);
+        the_queue_is_what_waits(state);
     }
 
     /// What may be open in the middle of a decision, and not after it.
@@ -137,6 +138,12 @@ fn derived_sets_follow(state: &State) {
     let active: BTreeSet<JobId> =
         state.jobs.values().filter(|j| j.attempt().is_some()).map(|j| j.id).collect();
     assert_eq!(state.active, active, "the active jobs");
+}
+
+fn the_queue_is_what_waits(state: &State) {
+    let waits = |job: &&std::sync::Arc<cluster::Job>| job.is_waiting() && job.hold.is_none();
+    let waiting: BTreeSet<JobId> = state.jobs.values().filter(waits).map(|job| job.id).collect();
+    assert_eq!(state.queue, waiting, "the queue");
 }
 
 fn arrays_are_whole(state: &State) {

@@ -1,0 +1,92 @@
+//! Durable submits over one HTTP/2 connection: `submit_rate SOCKET JOBS IN_FLIGHT [equal]`.
+//!
+//! Held jobs with a script of 1 kB and an environment of 4 kB each; every one has a script and an
+//! environment of its own, unless `equal` is said. Prints submits a second, and the CPU that this
+//! client took for each.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+const SCRIPT_BYTES: usize = 1 << 10;
+const ENVIRONMENT_BYTES: usize = 4 << 10;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [socket, jobs, in_flight, rest @ ..] = args.as_slice() else {
+        return Err("usage: submit_rate SOCKET JOBS IN_FLIGHT [equal]".into());
+    };
+    let (jobs, in_flight): (usize, usize) = (jobs.parse()?, in_flight.parse()?);
+    let equal = rest.iter().any(|word| word == "equal");
+    let stream = tokio::net::UnixStream::connect(socket).await?;
+    let (sender, connection) =
+        http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let next = Arc::new(AtomicUsize::new(0));
+    let begin = Instant::now();
+    let workers: Vec<_> = (0..in_flight)
+        .map(|_| {
+            let (mut sender, next) = (sender.clone(), next.clone());
+            tokio::spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= jobs {
+                        return Ok::<(), Failure>(());
+                    }
+                    let body = submission(if equal { 0 } else { number });
+                    let request = Request::post("http://sluice/api/v1/call").body(body.into())?;
+                    let response = sender.send_request(request).await?;
+                    let answer = response.into_body().collect().await?.to_bytes();
+                    if !answer.starts_with(b"{\"submitted\"") {
+                        return Err(String::from_utf8_lossy(&answer).into());
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await??;
+    }
+    let wall = begin.elapsed().as_secs_f64();
+    let cpu = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    let cpu = cpu.tv_sec() as f64 + cpu.tv_nsec() as f64 / 1e9;
+    let per_job_us = cpu * 1e6 / jobs as f64;
+    let rate = jobs as f64 / wall;
+    println!(
+        "submits n={jobs} in_flight={in_flight} per_s={rate:.0} client_cpu_us={per_job_us:.0}"
+    );
+    Ok(())
+}
+
+/// One held job, as a program would send it.
+fn submission(number: usize) -> Vec<u8> {
+    let mut script = format!("#!/bin/bash\n#SBATCH --comment={number}\n");
+    while script.len() < SCRIPT_BYTES {
+        script.push_str("# the work of this job is described here, line by line\n");
+    }
+    let mut environment = format!("NUMBER={number}\\u0000");
+    for name in 0.. {
+        if environment.len() >= ENVIRONMENT_BYTES {
+            break;
+        }
+        environment.push_str(&format!("VARIABLE_{name}=/opt/software/{name}/lib/python\\u0000"));
+    }
+    let script = script.replace('\n', "\\n");
+    format!(
+        r##"{{"version":1,"call":{{"submit":{{"spec":{{"name":"rate","owner":{{"name":"","uid":0,"gid":0}},
+"components":[{{"request":{{"nodes":{{"min":1,"max":1}},"cpus_per_task":{{"min":1,"max":1}},
+"memory":{{"per_node":{{"min":10485760,"max":10485760}}}}}}}}],
+"launch":{{"kind":"batch","work_dir":"/tmp","stdout":"/dev/null"}},"requeue":true}},
+"hold":"user","script":"{script}","environment":"{environment}"}}}}}}"##
+    )
+    .into_bytes()
+}
