@@ -125,7 +125,7 @@ pub enum PartitionState {
     Inactive,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum DefaultMemory {
     PerCpu(Bytes),

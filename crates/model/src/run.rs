@@ -102,6 +102,27 @@ pub struct Launch {
     pub rlimits: Arc<[(String, u64)]>,
 }
 
+impl Launch {
+    /// Says how, and leaves out what.
+    pub fn nothing(kind: LaunchKind) -> Self {
+        Self {
+            kind,
+            script: None,
+            environment: None,
+            first_step: None,
+            arguments: Vec::new(),
+            work_dir: Arc::from(""),
+            command: None,
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            append_output: false,
+            umask: default_umask(),
+            rlimits: Arc::default(),
+        }
+    }
+}
+
 fn no_limits(limits: &Arc<[(String, u64)]>) -> bool {
     limits.is_empty()
 }

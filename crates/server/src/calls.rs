@@ -23,9 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{
-    Answer, Call, Cancel, CancelResult, CreateStep, HistoryFilter, JobsWanted, Offer,
+    Answer, Call, Cancel, CancelResult, CreateStep, Detail, HistoryFilter, JobsWanted, Offer,
     SCRIPT_BYTES_MAX, Submission,
 };
+use wire::job_list::JobList;
 use wire::step::{StepLayout, StepNode};
 
 /// The longest that one call waits for a job; the client asks again.
@@ -63,7 +64,7 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
         Call::Jobs(wanted) => {
             let jobs = block_in_place(|| jobs(shared, &wanted, now))?;
-            Ok(Answer::Jobs { now, jobs })
+            Ok(Answer::Jobs { now, jobs: JobList(jobs) })
         }
         Call::Cluster => Ok(Answer::Cluster(views::cluster(shared, now))),
         Call::Config => Ok(Answer::Config(views::config(shared, now))),
@@ -265,7 +266,7 @@ fn jobs(
     {
         return Err(Refusal::UnknownJob(only.id.to_string()));
     }
-    Ok(Lens::new(shared, &state, now).jobs(wanted))
+    Ok(Lens::new(shared, &state, now, wanted.detail).jobs(wanted))
 }
 
 async fn await_start(
@@ -283,7 +284,7 @@ async fn await_start(
             authorise(&state, by, Act::OwnJob(found))?;
             let waiting = found.is_waiting();
             if !waiting || tokio::time::Instant::now() >= deadline {
-                let view = Lens::new(shared, &state, clock::now()).job(found, None);
+                let view = Lens::new(shared, &state, clock::now(), Detail::Full).job(found, None);
                 return Ok(Answer::Start {
                     state: view.state,
                     reason: view.reason.clone(),

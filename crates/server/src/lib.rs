@@ -22,6 +22,7 @@ mod principal;
 mod queue;
 mod recover;
 mod serve;
+mod shapes;
 mod shared;
 mod tick;
 mod token;

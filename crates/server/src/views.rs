@@ -1,18 +1,20 @@
 //! The state as clients see it.
 
+use crate::shapes::{self, Asked, Shapes};
 use crate::shared::{Outlook, Shared};
 use cluster::books;
 use cluster::job::Job;
 use cluster::{State, dependency, select};
+use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::reason::Reason;
-use model::request::Memory;
 use model::run::{Hold, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::client::JobsWanted;
+use wire::client::{Detail, JobsWanted};
 use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobView, NodeView};
 
 /// The most rows that one answer expands pending array tasks into.
@@ -23,11 +25,14 @@ pub struct Lens<'a> {
     state: &'a State,
     outlook: Arc<Outlook>,
     now: Timestamp,
+    detail: Detail,
+    shapes: RefCell<Shapes>,
 }
 
 impl<'a> Lens<'a> {
-    pub fn new(shared: &Shared, state: &'a State, now: Timestamp) -> Self {
-        Self { state, outlook: shared.volatile.outlook(), now }
+    pub fn new(shared: &Shared, state: &'a State, now: Timestamp, detail: Detail) -> Self {
+        let (outlook, shapes) = (shared.volatile.outlook(), RefCell::default());
+        Self { state, outlook, now, detail, shapes }
     }
 
     pub fn jobs(&self, wanted: &JobsWanted) -> Vec<JobView> {
@@ -74,6 +79,19 @@ impl<'a> Lens<'a> {
         fixed.or_else(|| self.outlook.reasons.get(&job.id)).cloned().unwrap_or_default()
     }
 
+    /// As [`Shapes::asked`], of a job that has or had an allocation.
+    fn granted(&self, job: &Job, allocation: &Allocation) -> Asked {
+        let mut tres = allocation.tres();
+        let cpus = tres.amount(&TresKind::Cpu);
+        tres.set(TresKind::Billing, cpus);
+        Asked {
+            partition: allocation.partition.as_str().into(),
+            limit: books::effective_limit(self.state, job),
+            tres: Arc::new(tres),
+            default_memory: shapes::default_memory(self.state, job),
+        }
+    }
+
     /// One job; `tasks` narrows which pending tasks of an array are shown.
     pub fn job(&self, job: &Job, tasks: Option<&IndexSet>) -> JobView {
         let state = self.state;
@@ -81,26 +99,27 @@ impl<'a> Lens<'a> {
         let (attempt, ended) = (job.attempt(), job.ended());
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
-        let limit = books::effective_limit(state, job);
         let estimate = self.outlook.estimates.get(&job.id).copied();
         let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
-        let mut tres = match allocation {
-            Some(allocation) => allocation.tres(),
-            None => books::requested_tres(state, job),
+        let Asked { partition, limit, tres, default_memory } = match allocation {
+            Some(allocation) => self.granted(job, allocation),
+            None => self.shapes.borrow_mut().asked(state, job),
         };
-        let cpus = tres.amount(&TresKind::Cpu);
-        tres.set(TresKind::Billing, cpus);
         JobView {
             id: job.id,
-            run: job.run,
+            run: (self.detail == Detail::Full).then_some(job.run),
+            name: job.spec.name.as_str().into(),
             array: array_view(job, tasks),
-            spec: job.spec.clone(),
+            spec: match self.detail {
+                Detail::Full => job.spec.clone(),
+                Detail::Listing => self.shapes.borrow_mut().listed(&job.spec),
+            },
             state: job.state(),
             reason: self.reason(job),
             hold: job.hold,
-            partition: books::shown_partition(state, job),
-            account: job.account.to_string(),
-            qos: job.qos.to_string(),
+            partition,
+            account: job.account.clone(),
+            qos: job.qos.clone(),
             priority: if job.hold.is_some() { 0 } else { job.priority },
             submit: job.submit,
             eligible: eligible(job, state, self.now),
@@ -112,7 +131,7 @@ impl<'a> Lens<'a> {
             derived_exit: ended.map(|e| e.derived_exit).unwrap_or_default(),
             allocation: allocation.cloned(),
             nodes: request.nodes,
-            cpus: cpus as u32,
+            cpus: tres.amount(&TresKind::Cpu) as u32,
             tasks: request.task_count(),
             tres,
             steps: attempt
@@ -124,10 +143,7 @@ impl<'a> Lens<'a> {
             suspended_s: 0,
             dependency: dependency::shown(state, job, self.now),
             last_planned: self.outlook.planned,
-            default_memory: match request.memory {
-                Memory::Default => books::default_memory(state, job),
-                _ => None,
-            },
+            default_memory,
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
                 _ => None,

@@ -1,5 +1,6 @@
 //! What a client asks and what the server answers: `POST /api/v1/call`, JSON both ways.
 
+use crate::job_list::JobList;
 use crate::step::{StepLaunch, StepLayout};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView};
 use model::account::{Account, Association, Qos};
@@ -144,7 +145,7 @@ pub enum Answer {
     },
     Jobs {
         now: Timestamp,
-        jobs: Vec<JobView>,
+        jobs: JobList,
     },
     Cluster(ClusterView),
     Config(ConfigView),
@@ -212,6 +213,18 @@ pub struct JobsWanted {
     pub expand_arrays: bool,
     #[serde(default)]
     pub steps: bool,
+    #[serde(default)]
+    pub detail: Detail,
+}
+
+/// How much of each job is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Detail {
+    #[default]
+    Full,
+    /// What the usual columns show: not how it is launched, nor from where it came.
+    Listing,
 }
 
 /// `scancel`: by job, or everything that the filter matches.

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod frame;
+pub mod job_list;
 pub mod link;
 pub mod order;
 pub mod report;

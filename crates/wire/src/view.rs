@@ -18,18 +18,22 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     pub id: JobId,
-    pub run: RunId,
+    /// Not in a listing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    pub name: Arc<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayView>,
+    /// In a listing only what its columns show: no name, no launch.
     pub spec: Arc<JobSpec>,
     pub state: JobState,
     pub reason: Reason,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// The one it runs in, or all that it asks for, with commas.
-    pub partition: String,
-    pub account: String,
-    pub qos: String,
+    pub partition: Arc<str>,
+    pub account: Arc<str>,
+    pub qos: Arc<str>,
     pub priority: u64,
     pub submit: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +56,7 @@ pub struct JobView {
     pub cpus: u32,
     pub tasks: u32,
     /// Asked while pending, granted afterwards; `billing` filled in.
-    pub tres: Tres,
+    pub tres: Arc<Tres>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
     #[serde(default)]

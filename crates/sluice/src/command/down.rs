@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel, JobsWanted};
+use wire::job_list::JobList;
 
 /// How long a process may take to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,7 +69,7 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
     let deadline = Instant::now() + JOBS_PATIENCE;
     loop {
         let answer = client.call(Call::Jobs(JobsWanted::default()))?;
-        let Answer::Jobs { jobs, .. } = answer else { return Ok(()) };
+        let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(()) };
         let Some(job) = jobs.first().map(|j| j.id) else { return Ok(()) };
         if Instant::now() > deadline {
             let text = format!("{} jobs have not ended; the first is {job}", jobs.len());

@@ -203,7 +203,8 @@ pub fn pending(id: u32, name: &str, owner: Principal, reason: Reason) -> JobView
     let account = if owner.name == "alice" { "physics" } else { "chem" };
     JobView {
         id: JobId(id),
-        run: RunId(u128::from(id)),
+        run: Some(RunId(u128::from(id))),
+        name: name.into(),
         array: None,
         spec: Arc::new(spec(name, owner, Request::default())),
         state: JobState::Pending,
@@ -225,7 +226,7 @@ pub fn pending(id: u32, name: &str, owner: Principal, reason: Reason) -> JobView
         nodes: Range::exactly(1),
         cpus: 1,
         tasks: 1,
-        tres: Tres::parse("cpu=1,mem=1000M,node=1,billing=1").expect("a good list"),
+        tres: Tres::parse("cpu=1,mem=1000M,node=1,billing=1").expect("a good list").into(),
         steps: Vec::new(),
         usage: Usage::default(),
         suspended_s: 0,
@@ -262,7 +263,7 @@ pub fn train() -> JobView {
     job.end = Some(at(0, 56, 19));
     job.cpus = 4;
     job.allocation = Some(allocation(vec![share("node1", 4, 8192, &[0, 1], 1)]));
-    job.tres = Tres::parse("cpu=4,mem=8G,node=1,billing=4,gres/gpu=2").expect("a good list");
+    job.tres = Tres::parse("cpu=4,mem=8G,node=1,billing=4,gres/gpu=2").expect("a good list").into();
     job.steps = vec![Step {
         id: StepId::Batch,
         name: "batch".into(),
@@ -314,5 +315,6 @@ fn sweep_common(job: &mut JobView) {
     job.eligible = Some(at(0, 46, 49));
     job.last_planned = Some(at(0, 46, 49));
     job.time_limit = TimeLimit::Minutes(20);
-    job.tres = Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1").expect("a good list");
+    job.tres =
+        Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1").expect("a good list").into();
 }

@@ -7,6 +7,7 @@ use super::squeue_sort::{self, SortBy};
 use super::squeue_steps::{self, STEP_FIELDS, StepField};
 use model::run::JobState;
 use std::io;
+use wire::client::Detail;
 use wire::view::JobView;
 
 pub use super::squeue_sort::BadSort;
@@ -76,6 +77,19 @@ impl Listing {
         match &self.columns {
             Columns::Jobs(format) => &format.warnings,
             Columns::Steps(format) => &format.warnings,
+        }
+    }
+
+    /// How much of each job the columns need.
+    pub fn detail(&self) -> Detail {
+        match &self.columns {
+            _ if self.sort.iter().any(|by| by.field.in_full) => Detail::Full,
+            Columns::Jobs(format)
+                if format.pieces.iter().any(|p| p.column.is_some_and(|field| field.in_full)) =>
+            {
+                Detail::Full
+            }
+            _ => Detail::Listing,
         }
     }
 

@@ -22,6 +22,8 @@ pub struct JobField {
     letter: Option<char>,
     name: &'static str,
     header: &'static str,
+    /// Needs more of a job than a listing usually brings.
+    pub in_full: bool,
     pub render: fn(&JobRow<'_>, &mut String),
 }
 
@@ -40,11 +42,17 @@ impl Column for JobField {
 type Render = fn(&JobRow<'_>, &mut String);
 
 const fn both(letter: char, name: &'static str, header: &'static str, render: Render) -> JobField {
-    JobField { letter: Some(letter), name, header, render }
+    JobField { letter: Some(letter), name, header, in_full: false, render }
 }
 
 const fn long(name: &'static str, header: &'static str, render: Render) -> JobField {
-    JobField { letter: None, name, header, render }
+    JobField { letter: None, name, header, in_full: false, render }
+}
+
+impl JobField {
+    const fn in_full(self) -> Self {
+        Self { in_full: true, ..self }
+    }
 }
 
 /// Not formatted by rustfmt: a row is one line.
@@ -68,7 +76,7 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('H', "Sockets", "SOCKETS_PER_NODE", |r, c| c.push_str(&job_text::star(r.job.spec.request().sockets_per_node))),
     both('i', "JobArrayID", "JOBID", |r, c| job_text::push_id(c, r.job, r.task)),
     both('I', "Cores", "CORES_PER_SOCKET", |r, c| c.push_str(&job_text::star(r.job.spec.request().cores_per_socket))),
-    both('j', "Name", "NAME", |r, c| c.push_str(&r.job.spec.name)),
+    both('j', "Name", "NAME", |r, c| c.push_str(&r.job.name)),
     both('J', "Threads", "THREADS_PER_CORE", |r, c| c.push_str(&job_text::star(r.job.spec.request().threads_per_core))),
     both('k', "Comment", "COMMENT", |r, c| or_null(c, r.job.spec.comment.as_deref())),
     both('K', "ArrayTaskID", "ARRAY_TASK_ID", |r, c| c.push_str(&job_text::array_task(r.job, r.task))),
@@ -78,7 +86,7 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('M', "TimeUsed", "TIME", |r, c| c.push_str(&format_elapsed(r.job.elapsed_s(r.moment.now)))),
     both('n', "ReqNodes", "REQ_NODES", |r, c| c.push_str(&model::hostlist::compress(&r.job.spec.request().node_list))),
     both('N', "NodeList", "NODELIST", |r, c| c.push_str(&job_text::node_list(r.job))),
-    both('o', "Command", "COMMAND", |r, c| c.push_str(&job_text::command(r.job))),
+    both('o', "Command", "COMMAND", |r, c| c.push_str(&job_text::command(r.job))).in_full(),
     both('O', "Contiguous", "CONTIGUOUS", |r, c| flag(c, r.job.spec.request().contiguous)),
     both('p', "Priority", "PRIORITY", |r, c| push!(c, "{:.14}", r.job.priority as f64 / f64::from(u32::MAX))),
     both('P', "Partition", "PARTITION", |r, c| c.push_str(&r.job.partition)),
@@ -101,10 +109,10 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('y', "Nice", "NICE", |r, c| push!(c, "{}", r.job.spec.nice)),
     both('Y', "SchedNodes", "SCHEDNODES", |_, c| c.push_str(NULL)),
     both('z', "SCT", "S:C:T", |r, c| c.push_str(&job_text::sockets_cores_threads(r.job.spec.request()))),
-    both('Z', "WorkDir", "WORK_DIR", |r, c| c.push_str(&r.job.spec.launch.work_dir)),
+    both('Z', "WorkDir", "WORK_DIR", |r, c| c.push_str(&r.job.spec.launch.work_dir)).in_full(),
     long("AccrueTime", "ACCRUE_TIME", |r, c| time_or(r, c, r.job.eligible.filter(|t| *t <= r.moment.now), "N/A")),
-    long("AllocNodes", "ALLOC_NODES", |r, c| c.push_str(&r.job.spec.submit_host)),
-    long("AllocSID", "ALLOC_SID", |r, c| push!(c, "{}", r.job.spec.submit_sid)),
+    long("AllocNodes", "ALLOC_NODES", |r, c| c.push_str(&r.job.spec.submit_host)).in_full(),
+    long("AllocSID", "ALLOC_SID", |r, c| push!(c, "{}", r.job.spec.submit_sid)).in_full(),
     long("BatchFlag", "BATCH_FLAG", |r, c| flag(c, r.job.spec.launch.kind == LaunchKind::Batch)),
     long("BoardsPerNode", "BOARDS_PER_NODE", |_, c| c.push('*')),
     long("cpus-per-task", "CPUS_PER_TASK", |r, c| push!(c, "{}", r.job.spec.request().cpus_per_task.min)),
@@ -131,9 +139,9 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("ReqSwitch", "REQ_SWITCH", |r, c| push!(c, "{}", r.job.spec.request().switches.map_or(0, |s| s.count))),
     long("Requeue", "REQUEUE", |r, c| flag(c, r.job.spec.requeue)),
     long("RestartCnt", "RESTART_COUNT", |r, c| push!(c, "{}", r.job.restarts)),
-    long("StdErr", "STDERR", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stderr) }),
-    long("StdIn", "STDIN", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdin) }),
-    long("StdOut", "STDOUT", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdout) }),
+    long("StdErr", "STDERR", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stderr) }).in_full(),
+    long("StdIn", "STDIN", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdin) }).in_full(),
+    long("StdOut", "STDOUT", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdout) }).in_full(),
     long("tres-alloc", "TRES_ALLOC", |r, c| push!(c, "{}", r.job.tres)),
     long("tres-per-job", "TRES_PER_JOB", |r, c| gres(r, c, Per::Job)),
     long("tres-per-socket", "TRES_PER_SOCKET", |r, c| gres(r, c, Per::Socket)),

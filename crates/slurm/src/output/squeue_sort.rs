@@ -27,7 +27,7 @@ enum Key<'a> {
 /// One letter of a sort specification.
 #[derive(Clone, Copy)]
 pub struct SortBy {
-    field: &'static JobField,
+    pub field: &'static JobField,
     letter: char,
     descending: bool,
 }

@@ -342,3 +342,19 @@ fn a_column_that_does_not_exist_is_named_and_the_rest_is_shown() {
             .expect("a good sort");
     assert_eq!(listing.warnings(), ["Invalid job format specification: bogus"]);
 }
+
+#[test]
+fn a_list_arrives_as_it_was_sent_and_what_is_common_travels_once() {
+    let mut jobs = vec![samples::pending(1, "one", samples::alice(), Reason::Priority); 3];
+    jobs[1].id = model::id::JobId(2);
+    jobs[1].name = "two".into();
+    jobs.push(samples::sweep_task(1));
+    let sent = serde_json::to_string(&wire::job_list::JobList(jobs.clone())).expect("serialisable");
+    assert_eq!(sent.matches("\"spec\"").count(), 2, "{sent}");
+    let received: wire::job_list::JobList = serde_json::from_str(&sent).expect("readable");
+    assert_eq!(received.0, jobs);
+    let astray = sent.replacen("\"of\":0", "\"of\":7", 1);
+    let error =
+        serde_json::from_str::<wire::job_list::JobList>(&astray).expect_err("points nowhere");
+    assert!(error.to_string().contains("7 of 2 common parts"), "{error}");
+}

@@ -13,6 +13,7 @@ use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use std::io::{self, BufRead, Write};
 use wire::client::{Answer, Call, JobsWanted};
+use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
 /// The answer, where a refusal is the end of the command.
@@ -31,7 +32,7 @@ fn unexpected(answer: &Answer) -> VerbError {
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
     let wanted = JobsWanted { filter, ..JobsWanted::default() };
     match ask(client, Call::Jobs(wanted))? {
-        Answer::Jobs { jobs, .. } => Ok(jobs),
+        Answer::Jobs { jobs: JobList(jobs), .. } => Ok(jobs),
         other => Err(unexpected(&other)),
     }
 }
@@ -56,7 +57,7 @@ fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
         Err(_) => filter.names.push(word.to_owned()),
     }
     let found = match client.call(Call::Jobs(JobsWanted { filter, ..JobsWanted::default() }))? {
-        Answer::Jobs { jobs, .. } => jobs,
+        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(model::reason::Refusal::UnknownJob(_)) => Vec::new(),
         Answer::Refused(why) => return Err(why.into()),
         other => return Err(unexpected(&other)),

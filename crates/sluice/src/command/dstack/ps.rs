@@ -16,6 +16,7 @@ use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter, JobsWanted};
+use wire::job_list::JobList;
 use wire::view::JobView;
 
 /// The most runs that one listing takes from the books.
@@ -107,7 +108,7 @@ impl Listing {
         let filter = JobFilter { all_states: true, ..JobFilter::default() };
         let wanted = JobsWanted { filter, ..JobsWanted::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
-            Answer::Jobs { now, jobs } => (now, jobs),
+            Answer::Jobs { now, jobs: JobList(jobs) } => (now, jobs),
             other => return Err(unexpected(&other)),
         };
         let all = args.all || args.last.is_some();
@@ -161,9 +162,9 @@ fn history(client: &mut Client) -> Result<Vec<JobRecord>, VerbError> {
 
 fn entry_json(entry: &Entry) -> Value {
     let (standing, id, name, user) = match entry {
-        Entry::Job(job) => (Standing::of_job(job), job.run, &job.spec.name, &job.spec.owner.name),
+        Entry::Job(job) => (Standing::of_job(job), job.run, &*job.name, &job.spec.owner.name),
         Entry::Record(record) => {
-            (Standing::of_record(record), record.run, &record.name, &record.user)
+            (Standing::of_record(record), Some(record.run), &*record.name, &record.user)
         }
     };
     let utc = |time| format!("{}Z", format_iso(time, &jiff::tz::TimeZone::UTC));

@@ -15,6 +15,7 @@ use model::run::JobState;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Cancel, CancelResult, JobsWanted};
+use wire::job_list::JobList;
 
 const COMMAND: Command = Command::Scancel;
 
@@ -231,7 +232,7 @@ fn states(text: &str) -> Result<Vec<JobState>, ShowError> {
 fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, ShowError> {
     let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
     let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
-        Answer::Jobs { jobs, .. } => jobs,
+        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(Refusal::UnknownJob(_)) => Vec::new(),
         Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
         other => return Err(ShowError::unexpected(&other)),

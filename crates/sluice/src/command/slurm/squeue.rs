@@ -11,7 +11,8 @@ use model::hostlist;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, Detail, JobsWanted};
+use wire::job_list::JobList;
 use wire::view::JobView;
 
 const DOING: &str = "slurm_load_jobs error";
@@ -22,7 +23,7 @@ pub fn run(args: &[String]) -> ExitCode {
 
 fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     let Some(parsed) = ask::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
-    let question = Question::new(&parsed, &ask::me(), ask::user_name)?;
+    let mut question = Question::new(&parsed, &ask::me(), ask::user_name)?;
     let every = iterate(&parsed)?;
     if parsed.has(K::Yaml) {
         return Err(ShowError::said("squeue: error: --yaml is not supported; --json is"));
@@ -32,11 +33,14 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     for warning in listing.warnings() {
         eprintln!("squeue: error: {warning}");
     }
+    if !parsed.has(K::Json) {
+        question.wanted.detail = listing.detail();
+    }
     let tz = ask::time_zone();
     let mut server = Server::find(DOING)?;
     loop {
         let answer = server.ask(Call::Jobs(question.wanted.clone()))?;
-        let Answer::Jobs { now, mut jobs } = answer else {
+        let Answer::Jobs { now, jobs: JobList(mut jobs) } = answer else {
             return Err(ShowError::unexpected(&answer));
         };
         question.narrow(&mut jobs);
@@ -125,6 +129,7 @@ impl Question {
                 // The listing expands arrays itself, from one record.
                 expand_arrays: false,
                 steps: parsed.has(K::Steps),
+                detail: Detail::Full,
             },
             steps,
             licenses: list(K::Licenses),

@@ -120,7 +120,8 @@ fn a_pending_job_has_neither_nodes_nor_times() {
     (view.priority, view.qos) = (1384, "capped".into());
     (view.submit, view.eligible) = (at(0, 46, 23), Some(at(0, 46, 23)));
     view.last_planned = Some(at(0, 46, 25));
-    view.tres = Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2").expect("a good list");
+    view.tres =
+        Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2").expect("a good list").into();
     assert_eq!(
         shown(&view, at(0, 46, 27), PLAIN),
         concat!(
@@ -257,7 +258,7 @@ fn an_interactive_job_has_a_command_and_no_files() {
     let shares = ["node1", "node2"].map(|name| samples::share(name, 1, 1000, &[], 1));
     view.allocation = Some(samples::allocation(shares.to_vec()));
     (view.nodes, view.cpus, view.tasks) = (Range::exactly(2), 2, 2);
-    view.tres = Tres::parse("cpu=2,mem=2000M,node=2,billing=2").expect("a good list");
+    view.tres = Tres::parse("cpu=2,mem=2000M,node=2,billing=2").expect("a good list").into();
     let expected = concat!(
         "JobId=1 JobName=hostname\n",
         "   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A\n",
@@ -307,7 +308,8 @@ fn comments_node_lists_and_begin_times_are_shown() {
     (view.submit, view.eligible) = (at(0, 50, 4), Some(at(2, 50, 4)));
     (view.start, view.end) = (Some(at(2, 50, 4)), Some(at(3, 0, 4)));
     view.last_planned = Some(at(0, 50, 4));
-    view.tres = Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=16").expect("a good list");
+    view.tres =
+        Tres::parse("cpu=1,mem=1000M,node=1,billing=1,gres/gpu=16").expect("a good list").into();
     assert_eq!(
         shown(&view, at(0, 50, 9), PLAIN),
         concat!(

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsWanted};
+use wire::job_list::JobList;
 
 /// A script is its owner's: as Slurm, readable and executable by nobody else.
 const SCRIPT_MODE: u32 = 0o700;
@@ -51,7 +52,7 @@ fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, Strin
     let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
     let wanted = JobsWanted { filter, ..JobsWanted::default() };
     let jobs = match server.ask(Call::Jobs(wanted))? {
-        Answer::Jobs { jobs, .. } => jobs,
+        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         other => return Err(ShowError::unexpected(&other)),
     };
     if jobs.is_empty() {

@@ -7,7 +7,8 @@ use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
 use model::hostlist;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, Detail, JobsWanted};
+use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,7 @@ fn load(
 ) -> Result<(Vec<JobView>, model::time::Timestamp), ShowError> {
     let mut server = Server::find("slurm_load_jobs error")?;
     let wanted = JobsWanted {
+        detail: Detail::Full,
         filter: JobFilter {
             jobs: named.iter().map(|named| named.job.clone()).collect(),
             all_states: true,
@@ -112,7 +114,7 @@ fn load(
         steps,
     };
     match server.ask(Call::Jobs(wanted))? {
-        Answer::Jobs { now, mut jobs } => {
+        Answer::Jobs { now, jobs: JobList(mut jobs) } => {
             jobs.sort_by_key(|job| job.id);
             Ok((jobs, now))
         }

@@ -10,6 +10,7 @@ use model::hostlist;
 use model::time::TimeLimit;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsWanted};
+use wire::job_list::JobList;
 
 const DOING: &str = "slurm_update error";
 
@@ -118,7 +119,7 @@ fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, ShowErr
     let filter = model::change::JobFilter { jobs: vec![job.clone()], ..Default::default() };
     let wanted = JobsWanted { filter, ..JobsWanted::default() };
     match server.ask(Call::Jobs(wanted))? {
-        Answer::Jobs { jobs, .. } => jobs
+        Answer::Jobs { jobs: JobList(jobs), .. } => jobs
             .first()
             .map(|job| job.time_limit)
             .ok_or_else(|| ShowError::said(format!("{DOING}: {}", refusal::INVALID_JOB_ID.text))),

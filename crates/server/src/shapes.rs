@@ -1,0 +1,95 @@
+//! What jobs in one answer have in common, worked out once and shared.
+
+use cluster::job::Job;
+use cluster::{State, books};
+use model::partition::DefaultMemory;
+use model::request::{Memory, Request};
+use model::run::{JobSpec, Launch, LaunchKind};
+use model::time::TimeLimit;
+use model::tres::{Tres, TresKind};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What follows from a request alone while its job waits.
+#[derive(Clone)]
+pub struct Asked {
+    pub partition: Arc<str>,
+    pub limit: TimeLimit,
+    pub tres: Arc<Tres>,
+    pub default_memory: Option<DefaultMemory>,
+}
+
+/// By address: requests and owners are shared by the jobs that have equal ones.
+#[derive(Default)]
+pub struct Shapes {
+    asked: HashMap<*const Request, Asked>,
+    listed: HashMap<ListedKey, Arc<JobSpec>>,
+}
+
+type ListedKey = (usize, *const Request, LaunchKind, bool, i32);
+
+impl Shapes {
+    pub fn asked(&mut self, state: &State, job: &Job) -> Asked {
+        let request = Arc::as_ptr(&job.spec.components[0].request);
+        self.asked.entry(request).or_insert_with(|| asked(state, job)).clone()
+    }
+
+    /// The specification as far as a listing shows it.
+    pub fn listed(&mut self, spec: &JobSpec) -> Arc<JobSpec> {
+        let plain = spec.comment.is_none()
+            && spec.wckey.is_none()
+            && spec.account.is_none()
+            && spec.qos.is_none()
+            && spec.retry.is_none()
+            && spec.dstack_priority.is_none();
+        if !plain {
+            return Arc::new(without_launch(spec));
+        }
+        let owner = Arc::as_ptr(&spec.owner).addr();
+        let request = Arc::as_ptr(&spec.components[0].request);
+        let key = (owner, request, spec.launch.kind, spec.requeue, spec.nice);
+        self.listed.entry(key).or_insert_with(|| Arc::new(without_launch(spec))).clone()
+    }
+}
+
+fn asked(state: &State, job: &Job) -> Asked {
+    let mut tres = books::requested_tres(state, job);
+    let cpus = tres.amount(&TresKind::Cpu);
+    tres.set(TresKind::Billing, cpus);
+    Asked {
+        partition: books::shown_partition(state, job).into(),
+        limit: books::effective_limit(state, job),
+        tres: Arc::new(tres),
+        default_memory: default_memory(state, job),
+    }
+}
+
+/// The default that stands for a memory which was not asked for.
+pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
+    let unsaid = job.spec.request().memory == Memory::Default;
+    unsaid.then(|| books::default_memory(state, job)).flatten()
+}
+
+fn without_launch(spec: &JobSpec) -> JobSpec {
+    JobSpec {
+        name: String::new(),
+        owner: spec.owner.clone(),
+        account: spec.account.clone(),
+        qos: spec.qos.clone(),
+        components: spec.components.clone(),
+        launch: Arc::new(Launch::nothing(spec.launch.kind)),
+        dependency: None,
+        kill_on_invalid_dependency: spec.kill_on_invalid_dependency,
+        nice: spec.nice,
+        dstack_priority: spec.dstack_priority,
+        requeue: spec.requeue,
+        retry: spec.retry.clone(),
+        signal: None,
+        comment: spec.comment.clone(),
+        wckey: spec.wckey.clone(),
+        submit_line: String::new(),
+        submit_host: String::new(),
+        submit_sid: 0,
+        mail: None,
+    }
+}
