@@ -1,13 +1,13 @@
 # Three words that scripts rely on: up, check, test. `scripts/` does the work; this names it.
 SHELL := /bin/bash
-.PHONY: up down check test bench build fmt help
+.PHONY: up down check test bench bench-record build fmt help
 
 help:
 	@echo "make up      install what is missing, build, start a cluster on this machine"
 	@echo "make down    stop it"
 	@echo "make check   format, lints, unit and property tests: no root, no network"
 	@echo "make test    install what is missing and run every test"
-	@echo "make bench   the benchmarks"
+	@echo "make bench   Sluice beside a real Slurm, as a table of ratios; bench-record keeps it in SPECIFICATION.md"
 
 build:
 	@scripts/install build
@@ -29,6 +29,9 @@ test:
 
 bench: build
 	@scripts/bench
+
+bench-record: build
+	@scripts/bench record
 
 fmt:
 	@cargo fmt --all

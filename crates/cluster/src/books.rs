@@ -74,7 +74,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         priority: job.priority,
         restarts: job.attempts.saturating_sub(1),
         work_dir: job.spec.launch.work_dir.to_string(),
-        submit_line: job.spec.submit_line.clone(),
+        submit_line: job.spec.submit_line.to_string(),
         comment: job.spec.comment.clone(),
         wckey: job.spec.wckey.clone(),
         reservation: request.reservation.clone(),

@@ -2,6 +2,7 @@
 //!
 //! Derived and never stored: it changes what the state takes in memory, not what it says.
 
+use foldhash::fast::RandomState;
 use model::principal::Principal;
 use model::request::Request;
 use model::run::{Component, JobSpec, Launch};
@@ -18,6 +19,7 @@ pub struct Interner {
     owners: Pool<Principal>,
     requests: Pool<Request>,
     launches: Pool<Launch>,
+    components: Pool<[Component]>,
     limits: Pool<[(String, u64)]>,
     texts: Pool<str>,
 }
@@ -48,26 +50,37 @@ impl Interner {
         }
         let launch = &spec.launch;
         let launch = self.launches.held(launch).unwrap_or_else(|| {
-            let work_dir = self.texts.shared(&launch.work_dir);
-            let rlimits = self.limits.shared(&launch.rlimits);
-            self.launches.take(Arc::new(Launch { work_dir, rlimits, ..(**launch).clone() }))
+            let mut own = (**launch).clone();
+            own.work_dir = self.text(&own.work_dir);
+            own.rlimits = self.limits.shared(&own.rlimits);
+            let files = [&mut own.command, &mut own.stdin, &mut own.stdout, &mut own.stderr];
+            for file in files.into_iter().flatten() {
+                *file = self.texts.shared(file);
+            }
+            self.launches.take(Arc::new(own))
         });
-        let component = |c: &Component| Component { request: self.requests.shared(&c.request) };
-        let components = spec.components.iter().map(component).collect();
+        let components = self.components.held(&spec.components).unwrap_or_else(|| {
+            let shared = |c: &Component| Component { request: self.requests.shared(&c.request) };
+            let components = spec.components.iter().map(shared).collect();
+            self.components.take(components)
+        });
         let owner = self.owners.shared(&spec.owner);
-        self.specs.take(Arc::new(JobSpec { owner, components, launch, ..(**spec).clone() }))
+        let mut own = JobSpec { owner, components, launch, ..(**spec).clone() };
+        own.submit_line = self.text(&own.submit_line);
+        own.submit_host = self.text(&own.submit_host);
+        self.specs.take(Arc::new(own))
     }
 }
 
 #[derive(Debug)]
 struct Pool<T: ?Sized> {
-    held: HashSet<Arc<T>>,
+    held: HashSet<Arc<T>, RandomState>,
     survived: usize,
 }
 
 impl<T: ?Sized> Default for Pool<T> {
     fn default() -> Self {
-        Self { held: HashSet::new(), survived: 0 }
+        Self { held: HashSet::default(), survived: 0 }
     }
 }
 

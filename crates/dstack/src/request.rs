@@ -70,7 +70,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         owner: asker(),
         account: None,
         qos: None,
-        components: vec![Component { request: Arc::new(request) }],
+        components: [Component { request: Arc::new(request) }].into(),
         launch: Arc::new(launch(task, submitter)),
         dependency: None,
         kill_on_invalid_dependency: false,
@@ -81,8 +81,8 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         signal: None,
         comment: tags(task),
         wckey: None,
-        submit_line: submitter.submit_line.clone(),
-        submit_host: submitter.host.clone(),
+        submit_line: submitter.submit_line.as_str().into(),
+        submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
         mail: None,
     };
@@ -102,7 +102,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
 /// The same request without hurry: what is offered does not depend on what is free at the moment.
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut patient = submission.clone();
-    for component in &mut patient.spec.components {
+    for component in Arc::make_mut(&mut patient.spec.components) {
         Arc::make_mut(&mut component.request).patience = Patience::Forever;
     }
     patient
@@ -111,7 +111,7 @@ pub fn for_offers(submission: &Submission) -> Submission {
 impl Draft {
     /// `max_duration: off` is as long as the partitions let anybody run; longer would never start.
     pub fn keep_within(&mut self, partitions: &[Partition]) {
-        for Component { request } in &mut self.submission.spec.components {
+        for Component { request } in Arc::make_mut(&mut self.submission.spec.components) {
             let named = &request.partitions;
             let is_meant = |p: &&Partition| match named.is_empty() {
                 true => p.default,
@@ -136,9 +136,9 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         let mut spec = spec.clone();
         spec.owner = asker();
         (spec.account, spec.qos) = (None, None);
-        (spec.submit_line, spec.submit_host, spec.submit_sid) = Default::default();
+        (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
         Arc::make_mut(&mut spec.launch).command = None;
-        for component in &mut spec.components {
+        for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
             request.patience = Patience::Forever;
             request.partitions.clear();
@@ -146,6 +146,10 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         spec
     };
     essence(one) == essence(other)
+}
+
+fn no_text() -> Arc<str> {
+    Arc::from("")
 }
 
 /// Nobody by name: the server puts in who the connection says is asking.
@@ -162,7 +166,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         environment: None,
         arguments: Vec::new(),
         work_dir: task.working_dir.as_deref().unwrap_or(submitter.work_dir).into(),
-        command: submitter.file.clone(),
+        command: submitter.file.as_deref().map(Into::into),
         stdin: None,
         stdout: None,
         stderr: None,

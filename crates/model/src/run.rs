@@ -21,7 +21,7 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
     /// A gang: started together or not at all. Slurm's heterogeneous job has several.
-    pub components: Vec<Component>,
+    pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dependency: Option<Dependency>,
@@ -45,10 +45,10 @@ pub struct JobSpec {
     pub wckey: Option<String>,
     /// The command line that made it, as `scontrol show job` and `sacct` print it.
     #[serde(default)]
-    pub submit_line: String,
+    pub submit_line: Arc<str>,
     /// The host and session that submitted: `AllocNode:Sid`.
     #[serde(default)]
-    pub submit_host: String,
+    pub submit_host: Arc<str>,
     #[serde(default)]
     pub submit_sid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,14 +85,14 @@ pub struct Launch {
     pub work_dir: Arc<str>,
     /// The script's path as submitted (`Command=`); none for `--wrap` and standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub command: Option<Arc<str>>,
     /// Output patterns; none means the dialect's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stdin: Option<String>,
+    pub stdin: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stdout: Option<String>,
+    pub stdout: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stderr: Option<String>,
+    pub stderr: Option<Arc<str>>,
     #[serde(default)]
     pub append_output: bool,
     #[serde(default = "default_umask")]

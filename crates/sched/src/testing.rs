@@ -201,7 +201,9 @@ pub fn job(id: u32) -> Waiting {
 
 impl Waiting {
     pub fn asking(mut self, ask: impl FnOnce(&mut Request)) -> Self {
-        ask(Arc::make_mut(&mut Arc::make_mut(&mut self.spec).components[0].request));
+        ask(Arc::make_mut(
+            &mut Arc::make_mut(&mut Arc::make_mut(&mut self.spec).components)[0].request,
+        ));
         self
     }
 
@@ -255,7 +257,7 @@ pub fn spec(request: Request) -> JobSpec {
         }),
         account: None,
         qos: None,
-        components: vec![Component { request: Arc::new(request) }],
+        components: [Component { request: Arc::new(request) }].into(),
         launch: Arc::new(Launch {
             kind: LaunchKind::Batch,
             script: None,
@@ -280,8 +282,8 @@ pub fn spec(request: Request) -> JobSpec {
         signal: None,
         comment: None,
         wckey: None,
-        submit_line: String::new(),
-        submit_host: String::new(),
+        submit_line: "".into(),
+        submit_host: "".into(),
         submit_sid: 0,
         mail: None,
     }

@@ -107,7 +107,7 @@ pub fn job_launch(
         environment,
         process_variables: process_variables(launch.kind),
         work_dir: launch.work_dir.to_string(),
-        stdin: launch.stdin.clone().unwrap_or_else(|| "/dev/null".into()),
+        stdin: launch.stdin.as_deref().unwrap_or("/dev/null").to_owned(),
         stdout,
         stderr,
         umask: launch.umask,

@@ -87,8 +87,8 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         signal: None,
         comment: spec.comment.clone(),
         wckey: spec.wckey.clone(),
-        submit_line: String::new(),
-        submit_host: String::new(),
+        submit_line: Arc::from(""),
+        submit_host: Arc::from(""),
         submit_sid: 0,
         mail: None,
     }

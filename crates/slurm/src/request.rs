@@ -78,7 +78,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     let command = batch.script_name.as_ref().map(|path| join(&submitter.work_dir, path));
     let launch = Launch {
         arguments: batch.args.clone(),
-        command,
+        command: command.map(Into::into),
         ..launch(LaunchKind::Batch, options, submitter)
     };
     let mut draft = draft(&batch.components, name, launch, submitter)?;
@@ -122,7 +122,7 @@ fn draft(
         owner: Arc::new(submitter.owner.clone()),
         account: options.account.clone(),
         qos: options.qos.clone(),
-        components: requests,
+        components: requests.into(),
         launch: Arc::new(launch),
         dependency: options.dependency.clone(),
         kill_on_invalid_dependency: options.kill_on_invalid_dep.unwrap_or(false),
@@ -133,8 +133,8 @@ fn draft(
         signal: signal(options),
         comment: options.comment.clone(),
         wckey: options.wckey.clone(),
-        submit_line: submitter.words.join(" "),
-        submit_host: submitter.host.clone(),
+        submit_line: submitter.words.join(" ").into(),
+        submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
         mail: mail(options).map(Box::new),
     };
@@ -201,8 +201,8 @@ pub(crate) fn work_dir(options: &JobOptions, submitter: &Submitter) -> String {
 }
 
 /// Slurm's word `none` for a file is the null device.
-fn file_name(text: &str) -> String {
-    if text.eq_ignore_ascii_case("none") { "/dev/null".to_owned() } else { text.to_owned() }
+fn file_name(text: &str) -> Arc<str> {
+    if text.eq_ignore_ascii_case("none") { "/dev/null".into() } else { text.into() }
 }
 
 /// The limits that `--propagate` names; all of them where it was not said.

@@ -43,14 +43,18 @@ fn set_in_spec(spec: &mut JobSpec, field: &JobField) {
         JobField::Dependency(dependency) => spec.dependency.clone_from(dependency),
         JobField::Requeue(requeue) => spec.requeue = *requeue,
         JobField::WorkDir(dir) => Arc::make_mut(&mut spec.launch).work_dir = dir.as_str().into(),
-        JobField::Stdout(path) => Arc::make_mut(&mut spec.launch).stdout = Some(path.clone()),
-        JobField::Stderr(path) => Arc::make_mut(&mut spec.launch).stderr = Some(path.clone()),
+        JobField::Stdout(path) => {
+            Arc::make_mut(&mut spec.launch).stdout = Some(path.as_str().into())
+        }
+        JobField::Stderr(path) => {
+            Arc::make_mut(&mut spec.launch).stderr = Some(path.as_str().into())
+        }
         JobField::Wckey(wckey) => spec.wckey = Some(wckey.clone()),
         JobField::Qos(qos) => spec.qos = Some(qos.clone()),
         JobField::Account(account) => spec.account = Some(account.clone()),
         _ => {}
     }
-    let request = Arc::make_mut(&mut spec.components[0].request);
+    let request = Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request);
     match field {
         JobField::TimeLimit(limit) => request.time_limit = Some(*limit),
         JobField::Partition(names) => request.partitions.clone_from(names),

@@ -183,7 +183,8 @@ impl State {
 
     /// Of the partitions that were named, those that take the job: the plan looks at no other.
     fn keep_to(&self, spec: &mut JobSpec, admitted: &[u32]) {
-        let asked = &mut Arc::make_mut(&mut spec.components[0].request).partitions;
+        let asked =
+            &mut Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request).partitions;
         let kept =
             |name: &String| admitted.iter().any(|p| self.partitions[*p as usize].name == *name);
         asked.retain(kept);

@@ -64,7 +64,7 @@ pub fn ask() -> Ask {
         owner: Arc::new(alice()),
         account: None,
         qos: None,
-        components: vec![Component { request: Arc::new(request) }],
+        components: [Component { request: Arc::new(request) }].into(),
         launch: Arc::new(launch),
         dependency: None,
         kill_on_invalid_dependency: false,
@@ -75,8 +75,8 @@ pub fn ask() -> Ask {
         signal: None,
         comment: None,
         wckey: None,
-        submit_line: String::new(),
-        submit_host: String::new(),
+        submit_line: "".into(),
+        submit_host: "".into(),
         submit_sid: 0,
         mail: None,
     };
@@ -90,7 +90,7 @@ impl Ask {
     }
 
     pub fn asking(self, set: impl FnOnce(&mut Request)) -> Self {
-        self.with(|spec| set(Arc::make_mut(&mut spec.components[0].request)))
+        self.with(|spec| set(Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request)))
     }
 
     pub fn of(self, owner: Principal) -> Self {

@@ -80,7 +80,8 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
 fn a_gang_of_several_requests_is_refused() {
     let gang = job(1).with(|w| {
         let spec = std::sync::Arc::make_mut(&mut w.spec);
-        spec.components.push(spec.components[0].clone());
+        let one = spec.components[0].clone();
+        spec.components = [one.clone(), one].into();
     });
     assert!(refusal(gang.clone()).is_some());
     let plan = cluster(gpu_nodes(1)).with_jobs([gang]).plan();

@@ -162,7 +162,7 @@ pub fn licenses(request: &Request) -> String {
 pub fn command(job: &JobView) -> String {
     let launch = &job.spec.launch;
     let Some(command) = &launch.command else { return NULL.to_owned() };
-    let mut text = command.clone();
+    let mut text = command.to_string();
     for argument in &launch.arguments {
         push!(text, " {argument}");
     }

@@ -151,7 +151,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
         owner: owner.into(),
         account: None,
         qos: None,
-        components: vec![Component { request: request.into() }],
+        components: [Component { request: request.into() }].into(),
         launch: Launch {
             kind: LaunchKind::Batch,
             script: None,
@@ -177,7 +177,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
         signal: None,
         comment: None,
         wckey: None,
-        submit_line: String::new(),
+        submit_line: "".into(),
         submit_host: "localhost".into(),
         submit_sid: 3295,
         mail: None,

@@ -256,7 +256,7 @@ fn what_surrounds_the_job_goes_along() {
     assert!(spec.launch.append_output);
     assert_eq!(spec.launch.arguments, ["x", "y z"]);
     assert_eq!((spec.launch.umask, hold), (0o027, Some(Hold::User)));
-    assert_eq!(spec.submit_line, "sbatch job.sh");
+    assert_eq!(&*spec.submit_line, "sbatch job.sh");
     assert!(script.is_some_and(|text| text.starts_with("#!/bin/sh")));
 }
 
