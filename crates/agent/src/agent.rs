@@ -9,13 +9,15 @@ use crate::launcher::Launcher;
 use crate::log_reader::LogReader;
 use crate::node::Node;
 use crate::reports::{Key, Reports};
+use crate::stream::Holder;
 use crate::wall_clock::{self, Skew};
-use model::id::AttemptId;
+use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -58,6 +60,8 @@ pub(crate) struct Agent {
     pub reports: Reports,
     words_in: mpsc::Sender<(Key, Word)>,
     pub words: mpsc::Receiver<(Key, Word)>,
+    /// For the server; worth nothing to another connection.
+    pub steps_taken: Vec<ToServer>,
     machine: Machine,
     started: Timestamp,
 }
@@ -79,6 +83,7 @@ impl Agent {
             reports: Reports::default(),
             words_in,
             words,
+            steps_taken: Vec::new(),
             machine,
             started: wall_clock::now(),
         }
@@ -228,11 +233,13 @@ impl Agent {
             },
         };
         let (serial, attempt, node, launch, why) = refused;
+        let before = matches!(why, OrderRefusal::AlreadyLaunched(_) | OrderRefusal::Replayed(_));
+        let held = self.held.contains_key(&Key { node: node.clone(), attempt });
         tracing::warn!(node, %attempt, serial, %why, "order refused");
         let order = match (&why, launch) {
-            (OrderRefusal::AlreadyLaunched(_) | OrderRefusal::Replayed(_), true) => {
-                RefusedOrder::LaunchedBefore
-            }
+            // Said twice. It is here, and its own reports tell of it: it must not be taken for lost.
+            (_, true) if before && held => RefusedOrder::Other,
+            (_, true) if before => RefusedOrder::LaunchedBefore,
             (_, true) => RefusedOrder::Launch,
             (OrderRefusal::UnknownAttempt(_), false) => RefusedOrder::UnknownAttempt,
             (_, false) => RefusedOrder::Other,
@@ -327,6 +334,12 @@ impl Agent {
         match word {
             Word::Said(FromSupervisor::Event(event)) => self.on_event(key, event),
             Word::Said(FromSupervisor::Hello { .. }) => {}
+            Word::Said(FromSupervisor::StepTaken { step }) => {
+                let (node, attempt) = (key.node.clone(), key.attempt);
+                if self.steps_taken.len() < WORDS_MAX {
+                    self.steps_taken.push(ToServer::StepTaken { node, attempt, step });
+                }
+            }
             Word::Said(FromSupervisor::Refused { why }) => {
                 tracing::warn!(node = key.node, attempt = %key.attempt, why, "the supervisor refused an order");
             }
@@ -397,6 +410,23 @@ impl Agent {
             key,
             SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
         );
+    }
+
+    /// The client of a step's stream is gone for good.
+    pub fn on_client_gone(&self, key: &Key, step: StepId, stream: u32) {
+        if let Some(orders) = self.held.get(key).and_then(|held| held.orders.as_ref()) {
+            // If it is lost, the supervisor waits its time for the client to come back.
+            let _ = orders.try_send(ToSupervisor::ClientGone { step, stream });
+        }
+    }
+
+    /// Where streams to an attempt's steps go in, with what keeps the way there open.
+    pub fn step_door(&self, key: &Key) -> Result<(PathBuf, Holder), String> {
+        let unknown = || format!("attempt {} does not run on node {}", key.attempt, key.node);
+        let living = self.held.get(key).is_some_and(|held| !held.has_ended());
+        let node = self.nodes.get(&key.node).filter(|_| living).ok_or_else(unknown)?;
+        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
+        Ok((dir.steps_path(), Box::new(dir)))
     }
 
     /// A reader of an attempt's log; an error in words if there is no such attempt.

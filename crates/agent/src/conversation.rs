@@ -1,5 +1,6 @@
 //! The agent's side of its talk with one supervisor: a task that passes orders down and words up.
 
+use crate::liveness::Life;
 use crate::reports::Key;
 use crate::spool::AttemptDir;
 use model::run::Usage;
@@ -38,7 +39,9 @@ pub(crate) async fn converse(
 ) {
     let mut decoder = Decoder::default();
     let mut input = Vec::with_capacity(READ_BYTES);
-    'talk: loop {
+    let mut life = Life::Unknown;
+    let mut gone = false;
+    'talk: while !gone {
         input.clear();
         tokio::select! {
             read = stream.read_buf(&mut input) => match read {
@@ -54,6 +57,12 @@ pub(crate) async fn converse(
                     break;
                 }
             }
+            () = life.over() => {
+                // Its last words may still be under way in the socket.
+                while stream.try_read_buf(&mut input).is_ok_and(|length| length > 0) {}
+                decoder.push(&input);
+                gone = true;
+            }
         }
         loop {
             let said = match decoder.next_frame() {
@@ -63,6 +72,9 @@ pub(crate) async fn converse(
             };
             // A supervisor that cannot be understood is as good as gone.
             let Ok(said) = said else { break 'talk };
+            if let FromSupervisor::Hello { pid, .. } = said {
+                life = Life::of(pid);
+            }
             if words.send((key.clone(), Word::Said(said))).await.is_err() {
                 return;
             }
@@ -85,7 +97,12 @@ pub(crate) async fn find(dir: &AttemptDir) -> Found {
     let path = dir.control_path();
     for _ in 0..KNOCKS_MAX {
         match UnixStream::connect(&path).await {
-            Ok(stream) => return Found::Living(stream),
+            Ok(stream) => {
+                // The kernel remembers who made the socket. A child that has yet to execute may hold
+                // it open for a supervisor that is dead.
+                let maker = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or(0);
+                return if Life::of(maker).is_over() { Found::Gone } else { Found::Living(stream) };
+            }
             // The claim is free. Who makes the socket first has it, and a supervisor that comes later gives up.
             Err(e) if e.raw_os_error() == Some(Errno::ENOENT as i32) => {
                 if UnixListener::bind(&path).is_ok() {

@@ -16,12 +16,14 @@ mod facts;
 mod gate;
 mod launcher;
 mod link;
+mod liveness;
 mod log_reader;
 mod node;
 mod reports;
 mod seen;
 mod session;
 mod spool;
+mod stream;
 mod supervisor;
 mod wall_clock;
 

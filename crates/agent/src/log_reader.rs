@@ -1,6 +1,7 @@
 //! Sends an attempt's log up a stream, never more than the server has credited.
 
 use crate::error::AgentError;
+use crate::stream::Piece;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -11,12 +12,6 @@ use wire::stream::Credit;
 const PIECE_BYTES: usize = 64 << 10;
 /// How often a log that is followed is looked at for more.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
-
-#[derive(Debug)]
-pub(crate) enum Piece {
-    Bytes(Vec<u8>),
-    End(Option<String>),
-}
 
 /// What the server says of a stream while it runs.
 pub(crate) type Grants = mpsc::Receiver<u32>;

@@ -7,12 +7,13 @@ use crate::error::AgentError;
 use crate::gate::Gate;
 use crate::launcher::Launcher;
 use crate::link::Link;
-use crate::log_reader::Piece;
 use crate::node::Node;
 use crate::reports::Key;
 use crate::seen::Seen;
+use crate::stream::{Inlet, Piece};
 use crate::wall_clock::{self, Skew};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use rustls::ClientConfig;
@@ -26,18 +27,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use wire::frame::{self, Frame};
-use wire::link::{CHANNEL_CONTROL, Hello, ToAgent, ToServer, Welcome};
-use wire::stream::STREAMS_MAX;
+use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, Hello, ToAgent, ToServer, Welcome};
+use wire::stream::{STREAMS_MAX, StreamKind};
+use wire::supervisor::StepStream;
 use wire::version::{PROTOCOL, compatible};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// How long a server may take from our greeting to its own.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(10);
-/// Pieces of logs that wait to be sent, over all streams.
+/// Pieces that wait to be sent, over all streams.
 const PIECES_MAX: usize = 16;
-/// Credits of one stream that wait for its reader.
-const GRANTS_MAX: usize = 16;
 /// Words of supervisors that are taken in before what they led to is sent.
 const WORDS_AT_ONCE: usize = 256;
 
@@ -57,6 +57,7 @@ pub struct AgentConfig {
 /// Runs the agent until it is told to stop (SIGTERM, SIGINT: `Ok`) or cannot go on.
 /// Jobs go on without it. `launcher` was started before anything else in the process.
 pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -112,6 +113,15 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
             }
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// Each attempt takes a connection and a watch: as many as the machine lets this process have. The launcher was forked
+/// before, so that no job inherits it.
+fn raise_descriptors() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With fewer, launches beyond them fail and say so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
@@ -250,8 +260,8 @@ async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentEr
 struct Session {
     link: Link,
     beat: Interval,
-    /// Streams of logs under way, each with the way to credit it. Dropped with the session, they end.
-    streams: HashMap<u32, mpsc::Sender<u32>>,
+    /// Streams under way. Dropped with the session, they end.
+    streams: HashMap<u32, (Key, Inlet)>,
     pieces_in: mpsc::Sender<(u32, Piece)>,
     pieces: mpsc::Receiver<(u32, Piece)>,
 }
@@ -266,6 +276,9 @@ impl Session {
 
     async fn run(&mut self, agent: &mut Agent) -> Result<std::convert::Infallible, AgentError> {
         loop {
+            for taken in agent.steps_taken.drain(..) {
+                self.link.send(&taken)?;
+            }
             for report in agent.reports.take_unsent(agent.skew) {
                 self.link.send(&ToServer::Report(report))?;
             }
@@ -288,7 +301,15 @@ impl Session {
     }
 
     fn on_frames(&mut self, agent: &mut Agent, frames: Vec<Frame>) -> Result<(), AgentError> {
-        for frame in frames.iter().filter(|frame| frame.channel == CHANNEL_CONTROL) {
+        for frame in &frames {
+            match frame.channel {
+                CHANNEL_CONTROL => {}
+                CHANNEL_STREAM => {
+                    self.on_stream_bytes(&frame.payload)?;
+                    continue;
+                }
+                _ => continue,
+            }
             // A message that a newer server knows and we do not is no reason to cut the link.
             match frame::decode_message(&frame.payload) {
                 Ok(message) => self.on_message(agent, message)?,
@@ -306,14 +327,17 @@ impl Session {
                 }
             }
             ToAgent::Ack { serial } => agent.on_acknowledged(serial),
-            ToAgent::ReadLog { stream, node, attempt, offset, follow } => {
-                self.read_log(agent, stream, &Key { node, attempt }, offset, follow)?;
+            ToAgent::Open { stream, node, attempt, kind } => {
+                self.open(agent, stream, Key { node, attempt }, kind)?;
             }
-            ToAgent::StreamEnd { stream, .. } => drop(self.streams.remove(&stream)),
+            ToAgent::StreamEnd { stream, .. } => {
+                if let Some((key, Inlet::Step { ask, .. })) = self.streams.remove(&stream) {
+                    agent.on_client_gone(&key, ask.step, stream);
+                }
+            }
             ToAgent::Credit { stream, bytes } => {
-                if let Some(grants) = self.streams.get(&stream) {
-                    // A reader with so many credits to its name does not need this one.
-                    let _ = grants.try_send(bytes);
+                if let Some((_, inlet)) = self.streams.get_mut(&stream) {
+                    inlet.credit(bytes);
                 }
             }
             ToAgent::Policies(policies) => agent.set_policies(policies),
@@ -323,36 +347,57 @@ impl Session {
         Ok(())
     }
 
-    fn read_log(
+    fn open(
         &mut self,
         agent: &Agent,
         stream: u32,
-        key: &Key,
-        offset: u64,
-        follow: bool,
+        key: Key,
+        kind: StreamKind,
     ) -> Result<(), AgentError> {
-        let reader = match self.streams.len() < STREAMS_MAX {
-            true => agent.read_log(stream, key, offset, follow),
-            false => Err(format!("{STREAMS_MAX} streams are open already")),
+        let pieces = self.pieces_in.clone();
+        let inlet = match kind {
+            _ if self.streams.len() >= STREAMS_MAX => {
+                Err(format!("{STREAMS_MAX} streams are open already"))
+            }
+            StreamKind::Log { offset, follow } => agent
+                .read_log(stream, &key, offset, follow)
+                .map(|reader| Inlet::log(reader, pieces)),
+            StreamKind::Step { step, role } => agent.step_door(&key).map(|(socket, holder)| {
+                Inlet::step(socket, holder, StepStream { step, role, stream }, pieces)
+            }),
         };
-        match reader {
-            Ok(reader) => {
-                let (grants_in, grants) = mpsc::channel(GRANTS_MAX);
-                self.streams.insert(stream, grants_in);
-                tokio::spawn(reader.run(grants, self.pieces_in.clone()));
+        match inlet {
+            Ok(inlet) => {
+                self.streams.insert(stream, (key, inlet));
                 Ok(())
             }
             Err(why) => self.link.send(&ToServer::StreamEnd { stream, error: Some(why) }),
         }
     }
 
+    fn on_stream_bytes(&mut self, payload: &[u8]) -> Result<(), AgentError> {
+        let Some((number, bytes)) = payload.split_first_chunk::<4>() else { return Ok(()) };
+        let stream = u32::from_le_bytes(*number);
+        // Its end may have crossed these bytes.
+        let Some((_, inlet)) = self.streams.get_mut(&stream) else { return Ok(()) };
+        match inlet.bytes(bytes) {
+            Ok(()) => Ok(()),
+            Err(overrun) => {
+                self.streams.remove(&stream);
+                self.link.send(&ToServer::StreamEnd { stream, error: Some(overrun.to_string()) })
+            }
+        }
+    }
+
     fn on_piece(&mut self, stream: u32, piece: Piece) -> Result<(), AgentError> {
         // The server may have let go of the stream while the piece was on its way.
-        if !self.streams.contains_key(&stream) {
-            return Ok(());
-        }
+        let Some((_, inlet)) = self.streams.get_mut(&stream) else { return Ok(()) };
         match piece {
             Piece::Bytes(bytes) => self.link.send_stream(stream, &bytes),
+            Piece::Credit(taken) => match inlet.taken(taken as usize) {
+                Some(bytes) => self.link.send(&ToServer::Credit { stream, bytes }),
+                None => Ok(()),
+            },
             Piece::End(error) => {
                 self.streams.remove(&stream);
                 self.link.send(&ToServer::StreamEnd { stream, error })

@@ -4,6 +4,7 @@
 //! - `launch.json`: the order as it was accepted, for the supervisor;
 //! - `slurm_script`: the script, its user's own and nobody else's to read;
 //! - `ctl.sock`: where the supervisor listens. Making it is the claim on the attempt: there is never a second one;
+//! - `steps.sock`: where streams to its steps come in;
 //! - `status.json`: what the supervisor has to tell, written whole at the end and at stages that take time;
 //! - `log`: the output, where it goes to no file of the user's.
 //!
@@ -30,12 +31,13 @@ pub(crate) const LAUNCH: &str = "launch.json";
 const LAUNCH_NEW: &str = "launch.new";
 pub(crate) const SCRIPT: &str = "slurm_script";
 pub(crate) const CONTROL: &str = "ctl.sock";
+pub(crate) const STEPS: &str = "steps.sock";
 pub(crate) const STATUS: &str = "status.json";
 pub(crate) const LOG: &str = "log";
 const STATUS_NEW: &str = "status.new";
 
 /// Files that a forgotten attempt may leave; the folder is removed after them.
-const FILES: [&str; 7] = [LAUNCH, LAUNCH_NEW, SCRIPT, CONTROL, STATUS, LOG, STATUS_NEW];
+const FILES: [&str; 8] = [LAUNCH, LAUNCH_NEW, SCRIPT, CONTROL, STEPS, STATUS, LOG, STATUS_NEW];
 
 /// A launch as accepted, with all that the supervisor cannot learn from the order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,6 +240,10 @@ impl AttemptDir {
 
     pub fn script_path(&self) -> PathBuf {
         self.path.join(SCRIPT)
+    }
+
+    pub fn steps_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{STEPS}", self.fd.as_raw_fd()))
     }
 
     /// A way to the socket that no length of the state folder's path can make too long for the kernel.

@@ -10,6 +10,7 @@ use support::{Cluster, UID, attempt, now, wait_until};
 use wire::link::ToAgent;
 use wire::order::{Action, EndOrder, Output, ProcessVariable, SignalOrder};
 use wire::report::ReportEvent;
+use wire::stream::StreamKind;
 
 const CODE_3: ExitStatus = ExitStatus { code: 3, signal: 0 };
 
@@ -113,8 +114,11 @@ fn root_an_order_ends_suspends_or_signals_a_job() {
     wait_until("the signal arrived", || cluster.output("out").contains("signalled"));
     cluster.order(&mut link, job, Action::Suspend);
     cluster.order(&mut link, job, Action::Resume);
-    let order =
-        EndOrder { step: None, grace_s: 30, notice: Some("*** CANCELLED ***".into()), exit: None };
+    let order = EndOrder {
+        grace_s: 30,
+        notice: Some("*** CANCELLED ***".into()),
+        ..EndOrder::kill(None, None)
+    };
     cluster.order(&mut link, job, Action::End(order));
     let end = cluster.await_end(&mut link, job);
     assert_eq!(end.exit, ExitStatus { code: 5, signal: 0 });
@@ -165,12 +169,11 @@ fn root_a_log_is_read_while_it_is_written_and_afterwards() {
     let job = attempt(1, 1);
     cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
     cluster.await_started(&mut link);
-    let read = |stream, follow| ToAgent::ReadLog {
+    let read = |stream, follow| ToAgent::Open {
         stream,
         node: support::NODE.into(),
         attempt: job,
-        offset: 0,
-        follow,
+        kind: StreamKind::Log { offset: 0, follow },
     };
     cluster.send(&mut link, &read(1, true));
     std::fs::write(home.join("go"), "").expect("the signal to go on");
@@ -179,12 +182,11 @@ fn root_a_log_is_read_while_it_is_written_and_afterwards() {
     cluster.send(&mut link, &read(2, false));
     let again = cluster.runtime.block_on(link.read_stream(2)).expect("the log again");
     assert_eq!(again, text);
-    let unknown = ToAgent::ReadLog {
+    let unknown = ToAgent::Open {
         stream: 3,
         node: support::NODE.into(),
         attempt: attempt(99, 1),
-        offset: 0,
-        follow: true,
+        kind: StreamKind::Log { offset: 0, follow: true },
     };
     cluster.send(&mut link, &unknown);
     let error = cluster.runtime.block_on(link.read_stream(3)).expect_err("no such attempt");

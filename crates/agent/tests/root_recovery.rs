@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::fs;
 use std::path::Path;
 use support::{Cluster, PlayedLink, attempt, wait_until};
-use wire::link::{HeldAttempt, ToAgent, ToServer};
+use wire::link::{HeldAttempt, RefusedOrder, ToAgent, ToServer};
 use wire::order::{Action, EndOrder, SignedOrder};
 use wire::report::ReportEvent;
 
@@ -181,6 +181,23 @@ fn root_forged_and_replayed_orders_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn root_a_launch_said_twice_is_not_taken_for_a_loss() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    start_waiting(&mut cluster, &mut link);
+    let again = Action::Launch(Box::new(cluster.batch("#!/bin/sh\necho ran >> count\n")));
+    cluster.order(&mut link, attempt(1, 1), again);
+    let said = cluster.next(&mut link);
+    assert!(
+        matches!(said, ToServer::OrderRefused { order: RefusedOrder::Other, .. }),
+        "it runs here: {said:?}"
+    );
+    let end = EndOrder { step: None, grace_s: 0, notice: None, step_notice: None, exit: None };
+    cluster.order(&mut link, attempt(1, 1), Action::End(end));
+    cluster.await_end(&mut link, attempt(1, 1));
+}
+
+#[test]
 fn root_a_running_attempt_is_not_forgotten_and_an_unknown_one_not_ended() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
@@ -189,7 +206,9 @@ fn root_a_running_attempt_is_not_forgotten_and_an_unknown_one_not_ended() {
     assert!(
         matches!(cluster.next(&mut link), ToServer::OrderRefused { why, .. } if why.contains("still runs"))
     );
-    let end = |grace_s| Action::End(EndOrder { step: None, grace_s, notice: None, exit: None });
+    let end = |grace_s| {
+        Action::End(EndOrder { step: None, grace_s, notice: None, step_notice: None, exit: None })
+    };
     cluster.order(&mut link, attempt(7, 1), end(0));
     assert!(
         matches!(cluster.next(&mut link), ToServer::OrderRefused { why, .. } if why.contains("no attempt 7.1"))

@@ -58,6 +58,10 @@ impl PlayedSrun {
                 submit_line: String::new(),
                 overcommit: false,
                 pty: false,
+                window: None,
+                shape: Default::default(),
+                distribution: None,
+                programs: Vec::new(),
             },
             tasks: tasks.to_vec(),
             node_index: 1,
@@ -67,16 +71,22 @@ impl PlayedSrun {
                 ("LOCAL".into(), ProcessVariable::LocalRank),
                 ("HERE".into(), ProcessVariable::RanksHere),
             ],
+            share: None,
+            of_tasks: Vec::new(),
         }
     }
 
     fn accept(&self) -> PlayedStep {
+        self.accept_at(1)
+    }
+
+    fn accept_at(&self, node_index: u32) -> PlayedStep {
         let (stream, _) = self.listener.accept().expect("the supervisor dials");
         stream.set_read_timeout(Some(PATIENCE)).expect("bounded");
         let mut step = PlayedStep { stream, decoder: Decoder::default() };
         let hello = step.next_message();
-        let expected =
-            StepMessage::Hello { key: "secret".into(), node: support::NODE.into(), node_index: 1 };
+        let (key, node) = ("secret".into(), support::NODE.into());
+        let expected = StepMessage::Hello { key, node, node_index };
         assert_eq!(hello, expected);
         step
     }
@@ -186,7 +196,8 @@ fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
     assert!(usage.memory_peak_bytes > 0);
 
     // The allocation outlives its step until the client lets go.
-    let end = EndOrder { step: None, grace_s: 0, notice: None, exit: Some(code(5)) };
+    let end =
+        EndOrder { step: None, grace_s: 0, notice: None, step_notice: None, exit: Some(code(5)) };
     cluster.order(&mut link, attempt(1, 1), Action::End(end));
     assert_eq!(cluster.await_end(&mut link, attempt(1, 1)).exit, code(5));
     cluster.assert_no_groups();
@@ -282,4 +293,32 @@ fn root_a_step_that_cannot_reach_its_srun_ends() {
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
     let (exit, _) = await_step_end(&cluster, &mut link);
     assert_eq!(exit, ExitStatus { code: 0, signal: 53 });
+}
+
+#[test]
+fn root_the_time_limit_of_a_job_is_told_to_its_steps() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = PlayedSrun::listen();
+    let mut step = srun.step(&cluster, &["sleep", "600"], &[0]);
+    step.node_index = 0;
+    let mut launch = interactive(&cluster, Some(step));
+    launch.end_limit = Some(support::now() + std::time::Duration::from_millis(500));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let mut step = srun.accept_at(0);
+    let mut told = Vec::new();
+    loop {
+        let frame = step.next();
+        match frame.channel {
+            channel::STDERR => told.push(String::from_utf8_lossy(&frame.payload[4..]).into_owned()),
+            _ => match frame::decode_message(&frame.payload).expect("a message") {
+                StepMessage::Ending { wait_s } => told.push(format!("ending {wait_s}")),
+                StepMessage::Exited { exit, .. } => told.push(format!("signal {}", exit.signal)),
+                StepMessage::Gone => break,
+                _ => {}
+            },
+        }
+    }
+    let line = "*** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n";
+    assert_eq!(told, ["ending 3", line, "signal 15"]);
 }

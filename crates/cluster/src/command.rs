@@ -11,6 +11,7 @@ use model::node::NodeFacts;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
+use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
 
@@ -134,6 +135,7 @@ pub struct StepAsk {
     pub node_list: Vec<String>,
     pub overcommit: bool,
     pub submit_line: String,
+    pub shape: StepShape,
 }
 
 /// What an agent says of its part of an attempt.
@@ -209,6 +211,8 @@ pub struct StepPlaced {
     pub step: StepId,
     pub nodes: Vec<(NodeShare, Vec<u32>)>,
     pub cpus_per_task: u32,
+    /// It was there already: the asker had not heard the answer.
+    pub known: bool,
 }
 
 impl From<Vec<Event>> for Decision {

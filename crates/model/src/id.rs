@@ -77,6 +77,18 @@ pub enum StepId {
     Number(u32),
 }
 
+impl StepId {
+    /// As it is shown: a number, or the name of a step that has none.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "batch" => Some(Self::Batch),
+            "extern" => Some(Self::Extern),
+            "interactive" => Some(Self::Interactive),
+            number => number.parse().ok().map(Self::Number),
+        }
+    }
+}
+
 impl fmt::Display for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -27,6 +27,7 @@ pub mod record;
 pub mod request;
 pub mod reservation;
 pub mod run;
+pub mod step;
 pub mod time;
 pub mod tres;
 pub mod when;

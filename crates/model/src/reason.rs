@@ -1,6 +1,7 @@
 //! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
 
 use crate::id::JobId;
+use crate::step::StepRefusal;
 use crate::tres::TresKind;
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +125,8 @@ pub enum Refusal {
     JobNotRunning(JobId),
     #[error("step {0} does not exist")]
     UnknownStep(String),
+    #[error("the step cannot be had: {0}")]
+    Step(StepRefusal),
     #[error("job {0} cannot be requeued")]
     NotRequeueable(JobId),
     #[error("access denied")]

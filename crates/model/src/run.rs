@@ -1,6 +1,6 @@
 //! Run, job, component, attempt, array task, step: the things that are run.
 
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, NodeShare};
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
@@ -263,6 +263,15 @@ pub struct Step {
     /// Per node, the global ranks of the tasks there; empty for a script.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layout: Vec<(String, Vec<u32>)>,
+    /// What it has on each node; empty for a script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<NodeShare>,
+    /// It uses what others use: what it has is counted to nobody.
+    #[serde(default)]
+    pub overlap: bool,
+    /// By which its `srun` knows it again; 0 for none.
+    #[serde(default)]
+    pub ticket: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<StepEnd>,
     #[serde(default)]

@@ -3,9 +3,10 @@
 
 use crate::clock;
 use crate::conversation::{Conversation, REPORTS_MAX, acknowledge};
+use crate::doors::Room;
 use crate::identity::{self, Identity};
-use crate::log_stream::Stream;
 use crate::shared::Shared;
+use crate::stream::{DATA_MAX, Data, Stream};
 use crate::token;
 use cluster::{Command, Reply};
 use std::collections::{BTreeMap, HashMap};
@@ -15,21 +16,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
 use wire::link::{self, Hello, Join, Joined, NodePolicy, ToAgent, ToServer, Welcome};
 use wire::order::SignedOrder;
 
-/// Connections at once, joined or not.
-const CONNECTIONS_MAX: usize = 20_000;
-
 /// Messages under way to one agent; an agent that does not read is cut off beyond it.
 const OUTBOX: usize = 16_384;
 
 /// A connection must say who it is within this time.
 const GREETING_TIME: Duration = Duration::from_secs(10);
+
+/// The first message of a stranger: a token and a certificate request.
+const STRANGERS_BYTES_MAX: usize = 64 << 10;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -46,6 +47,8 @@ pub struct Agents {
 pub(crate) struct Link {
     pub(crate) number: u64,
     pub(crate) outbox: mpsc::Sender<ToAgent>,
+    /// Bytes of streams, which wait for what is in the outbox.
+    pub(crate) data: mpsc::Sender<Data>,
     /// Ends the connection.
     cut: Arc<Notify>,
 }
@@ -101,25 +104,20 @@ impl Agents {
 }
 
 /// The agents' door.
-pub async fn listen(shared: Arc<Shared>, listener: TcpListener) {
+pub async fn listen(shared: Arc<Shared>, listener: TcpListener, room: Arc<Room>) {
     let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) => {
-                tracing::warn!("the agents' port: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                room.rest(&error).await;
                 continue;
             }
         };
-        let Ok(permit) = room.clone().try_acquire_owned() else {
-            tracing::warn!("an agent is turned away: {CONNECTIONS_MAX} connections are open");
-            continue;
-        };
+        let Some(place) = room.enter() else { continue };
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
         tokio::spawn(async move {
-            let _permit = permit;
+            let _place = place;
             if let Err(error) = connection(&shared, acceptor, socket).await {
                 tracing::debug!("an agent's connection ended: {error}");
             }
@@ -253,8 +251,9 @@ async fn serve(
     };
     send(&mut stream, &ToAgent::Welcome(welcome)).await?;
     let (outbox, inbox) = mpsc::channel(OUTBOX);
+    let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
-    let link = Link { number, outbox: outbox.clone(), cut: cut.clone() };
+    let link = Link { number, outbox: outbox.clone(), data, cut: cut.clone() };
     {
         let mut links = shared.agents.links.lock().expect("no panic with the links held");
         links.extend(nodes.iter().map(|node| (node.clone(), link.clone())));
@@ -278,7 +277,7 @@ async fn serve(
     let end = Conversation { shared, nodes: &nodes, link: number, settled };
     let ended = tokio::select! {
         read = end.receive(reader, decoder) => read,
-        written = deliver(writer, inbox) => written,
+        written = deliver(writer, inbox, data_in) => written,
         settled = acknowledge(shared, settling, &outbox) => settled,
         () = cut.notified() => Err(io::Error::other("it does not take its orders")),
     };
@@ -293,11 +292,20 @@ async fn serve(
 async fn deliver(
     mut writer: impl AsyncWriteExt + Unpin,
     mut inbox: mpsc::Receiver<ToAgent>,
+    mut data: mpsc::Receiver<Data>,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
-    while let Some(first) = inbox.recv().await {
+    loop {
         bytes.clear();
-        encode(&first, &mut bytes);
+        // Orders before bytes: a stream never holds them up by more than one piece.
+        tokio::select! {
+            biased;
+            message = inbox.recv() => match message {
+                Some(message) => encode(&message, &mut bytes),
+                None => return Ok(()),
+            },
+            Some((stream, piece)) = data.recv() => encode_data(stream, &piece, &mut bytes),
+        }
         while bytes.len() < 256 << 10
             && let Ok(more) = inbox.try_recv()
         {
@@ -306,7 +314,13 @@ async fn deliver(
         writer.write_all(&bytes).await?;
         writer.flush().await?;
     }
-    Ok(())
+}
+
+fn encode_data(stream: u32, piece: &[u8], bytes: &mut Vec<u8>) {
+    let payload = [&stream.to_le_bytes(), piece].concat();
+    if let Err(error) = frame::encode(link::CHANNEL_STREAM, &payload, bytes) {
+        tracing::error!("a piece for an agent is not sent: {error}");
+    }
 }
 
 /// A message beyond the bound is left out and said; it must not take the link with it.
@@ -327,6 +341,8 @@ async fn next_message(
     stream: &mut TlsStream<TcpStream>,
     decoder: &mut Decoder,
 ) -> io::Result<ToServer> {
+    let stranger = stream.get_ref().1.peer_certificates().is_none();
+    let mut left = if stranger { STRANGERS_BYTES_MAX } else { usize::MAX };
     let mut buffer = vec![0; 16 << 10];
     loop {
         if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
@@ -334,7 +350,11 @@ async fn next_message(
         }
         match stream.read(&mut buffer).await? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n => decoder.push(&buffer[..n]),
+            n if n > left => return Err(io::Error::other("a stranger says too much")),
+            n => {
+                left -= n;
+                decoder.push(&buffer[..n]);
+            }
         }
     }
 }

@@ -5,9 +5,10 @@ use crate::clock;
 use crate::configure;
 use crate::principal;
 use crate::shared::Shared;
+use crate::step_queue;
+use crate::steps::Steps;
 use crate::token;
 use crate::views::{self, Lens};
-use crate::writer::step_ask;
 use cluster::authorise::{Act, authorise};
 use cluster::command::{CancelJobs, Submit};
 use cluster::event::UserToken;
@@ -23,11 +24,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{
-    Answer, Call, Cancel, CancelResult, CreateStep, Detail, HistoryFilter, JobsWanted, Offer,
-    SCRIPT_BYTES_MAX, Submission,
+    Answer, Call, Cancel, CancelResult, Detail, HistoryFilter, JobsWanted, Offer, SCRIPT_BYTES_MAX,
+    Submission,
 };
 use wire::job_list::JobList;
-use wire::step::{StepLayout, StepNode};
 
 /// The longest that one call waits for a job; the client asks again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -81,7 +81,11 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => block_in_place(|| history(shared, &filter)).map(Answer::History),
         Call::Script { job } => script(shared, &by, job),
-        Call::CreateStep(create) => create_step(shared, by, *create).await,
+        Call::CreateStep(create) => step_queue::create(shared, by, *create).await,
+        Call::LeaveStep { job, ticket } => step_queue::leave(shared, &by, job, ticket),
+        Call::LaunchStep { job, step, launch } => {
+            Steps::say_again(shared, &by, job, step, *launch).map(|()| Answer::Done)
+        }
         Call::SignalStep { job, step, signal } => {
             let cancel = CancelJobs {
                 filter: one_job(job),
@@ -161,7 +165,7 @@ fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refus
 }
 
 /// Refuses texts that would not fit into the order that carries them to a node.
-fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+pub fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
     // An order is JSON within JSON: a quote takes four bytes there, a control character seven.
     let within = |byte: u8| match byte {
         b'"' | b'\\' => 4,
@@ -416,30 +420,6 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
     let missing = || Refusal::Other(format!("job {job} has no script"));
     let text = crate::launch::blob_text(shared, &blob.ok_or_else(missing)?);
     Ok(Answer::Script { text: text.map_err(|e| Refusal::Other(e.to_string()))? })
-}
-
-async fn create_step(
-    shared: &Arc<Shared>,
-    by: Principal,
-    create: CreateStep,
-) -> Result<Answer, Refusal> {
-    let CreateStep { job, launch } = create;
-    let arguments = launch.argv.iter().map(String::as_str);
-    fits_an_order(arguments.chain([launch.environment.as_str()]))?;
-    let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
-    let placed = shared.writer.run_step(command, by, job, launch).await?;
-    let nodes = placed.nodes.iter().map(|(share, ranks)| StepNode {
-        node: share.node.clone(),
-        tasks: ranks.clone(),
-        cpus: share.cpus.len(),
-    });
-    Ok(Answer::Step(StepLayout {
-        job,
-        step: placed.step,
-        attempt: placed.attempt.number,
-        nodes: nodes.collect(),
-        cpus_per_task: placed.cpus_per_task,
-    }))
 }
 
 async fn node_token(

@@ -107,6 +107,14 @@ impl Conversation<'_> {
                 self.shared.agents.stream_end(self.link, stream, error);
                 Ok(())
             }
+            ToServer::Credit { stream, bytes } => {
+                self.shared.agents.stream_credit(self.link, stream, bytes);
+                Ok(())
+            }
+            ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
+                self.shared.volatile.steps.taken(self.shared, attempt.job, step, &node);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

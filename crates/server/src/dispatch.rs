@@ -22,6 +22,8 @@ const SHORT: Duration = Duration::from_millis(5);
 /// How long an order may be taken after it was signed.
 const ORDER_LIFE_S: i64 = 120;
 
+const SIGKILL: i32 = 9;
+
 /// Clearing away is the server's own business, whoever the attempt was for: agents take an end or
 /// a forgetting under this number for any attempt.
 const SERVER_UID: u32 = 0;
@@ -38,6 +40,11 @@ enum Effects {
     Reconcile {
         node: String,
         held: Vec<(AttemptId, bool)>,
+    },
+    /// A step's launch is said anew.
+    Step {
+        job: JobId,
+        step: StepId,
     },
     /// The node says an end that nobody waits for: its spool may let go of it.
     Forget {
@@ -85,6 +92,10 @@ impl Dispatch {
         let _ = self.sender.send(Effects::Forget { node, attempt });
     }
 
+    pub fn step(&self, job: JobId, step: StepId) {
+        let _ = self.sender.send(Effects::Step { job, step });
+    }
+
     /// A node said hello with these attempts in its spool.
     pub fn reconcile(&self, node: String, held: Vec<(AttemptId, bool)>) {
         let _ = self.sender.send(Effects::Reconcile { node, held });
@@ -114,6 +125,7 @@ impl DispatchThread {
                     }
                 }
                 Effects::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+                Effects::Step { job, step } => self.step(shared, job, step),
                 Effects::Forget { node, attempt } => {
                     self.send(shared, &node, attempt, SERVER_UID, Action::Forget);
                 }
@@ -136,10 +148,16 @@ impl DispatchThread {
     }
 
     fn event(&mut self, shared: &Shared, event: &Event) {
+        if let Some(job) = frees_steps(event) {
+            shared.volatile.step_queue.stir(shared, job);
+        }
         match event {
             Event::Started(started) => {
                 for node in started.allocation.node_names() {
-                    self.launch(shared, started.attempt, node);
+                    // A hello that was answered meanwhile may have brought it there already.
+                    if !self.went_out(shared, node, started.attempt) {
+                        self.launch(shared, started.attempt, node);
+                    }
                 }
             }
             Event::StepStarted { job, step } => self.step(shared, *job, step.id),
@@ -159,7 +177,11 @@ impl DispatchThread {
                     self.send(shared, &node, id, uid, Action::End(order.clone()));
                 }
             }
+            Event::StepPartEnded { job, step, node, .. } => {
+                shared.volatile.steps.taken(shared, *job, *step, node);
+            }
             Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
+                shared.volatile.steps.forget(attempt.job);
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
             Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
@@ -196,7 +218,10 @@ impl DispatchThread {
             let there = held.iter().any(|(a, _)| a == attempt);
             match (there, ending) {
                 (false, _) if self.went_out(shared, node, *attempt) => {}
-                (false, None) => self.launch(shared, *attempt, node),
+                (false, None) => {
+                    self.launch(shared, *attempt, node);
+                    self.steps_again(shared, node, *attempt);
+                }
                 (false, Some(_)) => {
                     let missing = Command::Report {
                         node: node.to_string(),
@@ -216,7 +241,10 @@ impl DispatchThread {
                         self.send(shared, node, *attempt, uid, Action::End(order));
                     }
                 }
-                (true, None) => self.say_again(shared, node, *attempt),
+                (true, None) => {
+                    self.say_again(shared, node, *attempt);
+                    self.steps_again(shared, node, *attempt);
+                }
             }
         }
         for (attempt, alive) in held {
@@ -243,6 +271,17 @@ impl DispatchThread {
         self.send(shared, node, attempt, uid, Action::ExtendTo { end });
     }
 
+    /// Orders for steps that may have been lost with a link; the node passes over those that it has.
+    fn steps_again(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+        for (step, launch) in shared.volatile.steps.lacking(shared, attempt, node) {
+            for (to, id, uid, order) in launch::step_orders(shared, attempt.job, step, &launch) {
+                if to == node && id == attempt {
+                    self.send(shared, node, attempt, uid, Action::Step(Box::new(order)));
+                }
+            }
+        }
+    }
+
     /// Whether the attempt's launch was sent on the link that the node has now.
     fn went_out(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
         let now = shared.agents.link_of(node);
@@ -251,7 +290,7 @@ impl DispatchThread {
     }
 
     fn kill_stale(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
-        let order = EndOrder { step: None, grace_s: 0, notice: None, exit: None };
+        let order = EndOrder::kill(None, None);
         self.send(shared, node, attempt, SERVER_UID, Action::End(order));
     }
 
@@ -285,23 +324,25 @@ impl DispatchThread {
     }
 
     fn step(&mut self, shared: &Shared, job: JobId, step: StepId) {
-        let launch = {
-            let mut steps = shared.volatile.steps.lock().expect("no panic with it held");
-            steps.remove(&(job, step))
-        };
-        let Some(launch) = launch else { return };
+        let Some(launch) = shared.volatile.steps.launch(job, step) else { return };
         for (node, attempt, uid, order) in launch::step_orders(shared, job, step, &launch) {
             self.send(shared, &node, attempt, uid, Action::Step(Box::new(order)));
         }
     }
 
     fn signal(&mut self, shared: &Shared, signal: &SignalJob) {
-        let action = Action::Signal(SignalOrder {
-            step: signal.step,
-            signal: signal.signal,
-            leader_only: signal.leader_only,
-            steps_only: signal.steps_only,
-        });
+        let action = match signal.step {
+            // The end of a step is told to its srun; a signal is only the tasks' business.
+            Some(step @ StepId::Number(_)) if signal.signal == SIGKILL => {
+                Action::End(EndOrder::kill(Some(step), Some(launch::step_notice())))
+            }
+            _ => Action::Signal(SignalOrder {
+                step: signal.step,
+                signal: signal.signal,
+                leader_only: signal.leader_only,
+                steps_only: signal.steps_only,
+            }),
+        };
         let same = shared.read().job(signal.attempt.job).and_then(Job::attempt_id);
         if same == Some(signal.attempt) {
             self.send_all(shared, signal.attempt.job, &action);
@@ -354,6 +395,15 @@ impl DispatchThread {
     }
 }
 
+/// The job in which a step that waits may have come to its turn.
+fn frees_steps(event: &Event) -> Option<JobId> {
+    match event {
+        Event::StepPartEnded { job, .. } | Event::Ending { job, .. } => Some(*job),
+        Event::Ended { job, .. } | Event::Requeued { job, .. } => Some(*job),
+        _ => None,
+    }
+}
+
 fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
     let forced = matches!(
         outcome,
@@ -363,10 +413,8 @@ fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
             | Outcome::NodeFail
             | Outcome::Deadline
     );
-    EndOrder {
-        step: None,
-        grace_s: state.config.parameters.kill_wait_s,
-        notice: forced.then(|| launch::end_notice(job, outcome)).flatten(),
-        exit: None,
-    }
+    let notices = forced.then(|| launch::end_notices(job, outcome)).flatten();
+    let (notice, step_notice) = notices.unzip();
+    let grace_s = state.config.parameters.kill_wait_s;
+    EndOrder { step: None, grace_s, notice, step_notice, exit: None }
 }

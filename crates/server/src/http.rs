@@ -1,9 +1,12 @@
 //! The HTTP doors: the local socket, where the kernel says who asks, and the port, where a token does.
 
 use crate::agents::Agents;
+use crate::bodies::{self, Bodies};
 use crate::calls;
+use crate::doors::CALL_PATH;
 use crate::principal;
 use crate::shared::Shared;
+use crate::step_stream;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -11,8 +14,6 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -20,15 +21,8 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
 use wire::client::{Answer, Envelope, REQUEST_BYTES_MAX};
-
-/// Connections at once, over both doors.
-const CONNECTIONS_MAX: usize = 8192;
-
-/// A connection without a request for this long is closed.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+use wire::stream::StreamKind;
 
 /// How a connection came in.
 #[derive(Clone)]
@@ -37,11 +31,13 @@ pub enum Peer {
     Port(SocketAddr),
 }
 
-pub fn router(shared: Arc<Shared>) -> Router {
+pub fn router(shared: Arc<Shared>, bodies: Bodies) -> Router {
+    let whole = middleware::from_fn_with_state(bodies, bodies::whole);
     Router::new()
-        .route("/api/v1/call", post(call))
+        .route(CALL_PATH, post(call).layer(whole))
         .route("/api/v1/hold", get(hold))
         .route("/api/v1/logs", get(logs))
+        .route("/api/v1/step", get(step_stream::open))
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -187,8 +183,8 @@ async fn logs(
         Ok(place) => place,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    let opened = Agents::read_log(&shared, &node, attempt, query.offset, query.follow);
-    let Some(log) = opened else {
+    let kind = StreamKind::Log { offset: query.offset, follow: query.follow };
+    let Some((log, _)) = Agents::open_stream(&shared, &node, attempt, kind) else {
         let why = Refusal::Other(format!("node {node} does not answer; its logs are there"));
         return answer_json(&Answer::Refused(why));
     };
@@ -224,72 +220,9 @@ fn log_place(
     Ok((share.node.clone(), AttemptId { job: id, number }))
 }
 
-fn answer_json(answer: &Answer) -> Response {
+pub(crate) fn answer_json(answer: &Answer) -> Response {
     match serde_json::to_vec(answer) {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
-}
-
-/// Serves the local socket.
-pub async fn serve_socket(router: Router, listener: UnixListener, room: Arc<Semaphore>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let Ok(credentials) = stream.peer_cred() else { continue };
-                let who = principal::of_uid(credentials.uid(), credentials.gid());
-                connection(&router, TokioIo::new(stream), Peer::Socket(who), &room);
-            }
-            Err(error) => pause(&error).await,
-        }
-    }
-}
-
-/// Serves the port.
-pub async fn serve_port(router: Router, listener: TcpListener, room: Arc<Semaphore>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, address)) => {
-                let _ = stream.set_nodelay(true);
-                connection(&router, TokioIo::new(stream), Peer::Port(address), &room);
-            }
-            Err(error) => pause(&error).await,
-        }
-    }
-}
-
-pub fn room() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(CONNECTIONS_MAX))
-}
-
-/// Out of descriptors, most likely: said, and tried again.
-async fn pause(error: &std::io::Error) {
-    tracing::warn!("a connection cannot be taken: {error}");
-    tokio::time::sleep(Duration::from_millis(100)).await;
-}
-
-fn connection<I>(router: &Router, io: I, peer: Peer, room: &Arc<Semaphore>)
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let Ok(permit) = room.clone().try_acquire_owned() else {
-        tracing::warn!("a connection is refused: {CONNECTIONS_MAX} are open");
-        return;
-    };
-    let router = router.clone();
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
-        request.extensions_mut().insert(peer.clone());
-        let mut router = router.clone();
-        async move { tower_service::Service::call(&mut router, request).await }
-    });
-    tokio::spawn(async move {
-        let _permit = permit;
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        // Who says nothing does not keep a place.
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX);
-        let served = builder.serve_connection(io, service).await;
-        if let Err(error) = served {
-            tracing::debug!("a connection ended early: {error}");
-        }
-    });
 }

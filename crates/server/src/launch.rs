@@ -9,7 +9,7 @@ use model::array::IndexSet;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::partition::DefaultMemory;
-use model::run::{Attempt, LaunchKind, Outcome};
+use model::run::{Attempt, LaunchKind, Outcome, Step};
 use slurm::environment::job::{ArrayFacts, DeviceNumbering, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
@@ -156,8 +156,8 @@ fn file_names(job: &Job) -> FileNames {
     }
 }
 
-/// The line for the output of a job that is ended from outside.
-pub fn end_notice(job: &Job, outcome: Outcome) -> Option<String> {
+/// The lines for the output of a job that is ended from outside: its script's, and its steps'.
+pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
     let cause = match outcome {
         Outcome::Cancelled { .. } => Cause::Cancelled,
         Outcome::Requeued => Cause::Requeue,
@@ -166,7 +166,12 @@ pub fn end_notice(job: &Job, outcome: Outcome) -> Option<String> {
         Outcome::Deadline => Cause::TimeLimit,
         _ => return None,
     };
-    Some(notice::job(job.id, cause))
+    Some((notice::job(job.id, cause), notice::step(cause)))
+}
+
+/// The line for the output of a step that is cancelled.
+pub fn step_notice() -> String {
+    notice::step(Cause::Cancelled)
 }
 
 /// Where the job's own commands find the server: the socket of the machine they run on.
@@ -247,40 +252,43 @@ pub fn step_orders(
     let Some(job) = state.jobs.get(&id) else { return Vec::new() };
     let Some(attempt) = job.attempt() else { return Vec::new() };
     let Some(record) = attempt.steps.iter().find(|s| s.id == step) else { return Vec::new() };
-    let ranks = record.layout.clone();
+    let record = record.clone();
     let first = attempt.allocation.nodes.first().map(|s| s.node.clone()).unwrap_or_default();
     let attempt_id = AttemptId { job: id, number: attempt.number };
     let Some(facts) = facts(&state, attempt_id, &first) else { return Vec::new() };
     drop(state);
-    let layout = layout(&facts, ranks);
     let layout = StepLayout {
         job: id,
         step,
         attempt: facts.attempt.number,
-        nodes: layout,
+        nodes: layout(&facts, &record),
         cpus_per_task: launch.cpus_per_task.unwrap_or(1),
     };
     let job = job_facts(&facts);
     let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
-        let mut variables = environment::step::variables(&job, &layout, launch, index);
+        let share = record.shares.iter().find(|s| s.node == node.node);
+        let mut variables = environment::step::variables(&job, &layout, launch, index, share);
         way_back(shared, &mut variables);
         let order = StepOrder {
             step,
-            launch: launch.clone(),
+            launch: environment::step::launch_on(launch, share),
             tasks: node.tasks.clone(),
             node_index: index as u32,
             environment: variables.to_entries(),
             process_variables: environment::step::process_variables(),
+            share: share.cloned(),
+            of_tasks: environment::step::of_tasks(launch, share, &node.tasks),
         };
         (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
     });
     orders.collect()
 }
 
-fn layout(facts: &Facts, tasks: Vec<(String, Vec<u32>)>) -> Vec<StepNode> {
-    let node = |(node, tasks): (String, Vec<u32>)| {
-        let cpus = facts.attempt.allocation.share(&node)?.cpus.len();
-        Some(StepNode { node, tasks, cpus })
+fn layout(facts: &Facts, step: &Step) -> Vec<StepNode> {
+    let node = |(node, tasks): &(String, Vec<u32>)| {
+        let own = step.shares.iter().find(|s| s.node == *node);
+        let share = own.or_else(|| facts.attempt.allocation.share(node))?;
+        Some(StepNode { node: node.clone(), tasks: tasks.clone(), cpus: share.cpus.len() })
     };
-    tasks.into_iter().filter_map(node).collect()
+    step.layout.iter().filter_map(node).collect()
 }

@@ -6,17 +6,19 @@
 
 mod agents;
 mod await_change;
+mod bodies;
 mod books;
 mod calls;
 pub mod clock;
 pub mod configure;
 mod conversation;
 mod dispatch;
+mod doors;
 mod error;
 mod http;
 mod identity;
+mod impatient;
 mod launch;
-mod log_stream;
 mod planner;
 mod principal;
 mod queue;
@@ -24,10 +26,15 @@ mod recover;
 mod serve;
 mod shapes;
 mod shared;
+mod step_queue;
+mod step_stream;
+mod steps;
+mod stream;
 mod tick;
 mod token;
 mod views;
 mod writer;
 
+pub use doors::DoorLimits;
 pub use error::ServerError;
 pub use serve::{Doors, ServerOptions, run};

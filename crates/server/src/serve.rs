@@ -2,9 +2,11 @@
 
 use crate::agents::{self, Agents};
 use crate::await_change::Changes;
+use crate::bodies::Bodies;
 use crate::books::BooksHandle;
 use crate::clock;
 use crate::dispatch::Dispatch;
+use crate::doors::{self, DoorLimits, Rooms};
 use crate::error::ServerError;
 use crate::http;
 use crate::identity::{self, Identity};
@@ -47,6 +49,7 @@ pub struct ServerOptions {
     pub hostname: String,
     /// A snapshot is due after this many events.
     pub snapshot_events: u64,
+    pub door_limits: DoorLimits,
 }
 
 /// The sockets, bound before root is given up.
@@ -130,23 +133,27 @@ pub fn run(
 async fn serve(
     shared: Arc<Shared>,
     options: ServerOptions,
-    doors: Doors,
+    sockets: Doors,
     term: u64,
     ready: impl FnOnce(),
 ) -> Result<(), ServerError> {
     prepare(&shared, &options, term).await?;
     let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
-    doors.socket.set_nonblocking(true).map_err(listening)?;
-    doors.port.set_nonblocking(true).map_err(listening)?;
-    doors.agents.set_nonblocking(true).map_err(listening)?;
-    let socket = tokio::net::UnixListener::from_std(doors.socket).map_err(listening)?;
-    let port = tokio::net::TcpListener::from_std(doors.port).map_err(listening)?;
-    let agents_port = tokio::net::TcpListener::from_std(doors.agents).map_err(listening)?;
-    let router = http::router(shared.clone());
-    let room = http::room();
-    tokio::spawn(http::serve_socket(router.clone(), socket, room.clone()));
-    tokio::spawn(http::serve_port(router, port, room));
-    tokio::spawn(agents::listen(shared.clone(), agents_port));
+    sockets.socket.set_nonblocking(true).map_err(listening)?;
+    sockets.port.set_nonblocking(true).map_err(listening)?;
+    sockets.agents.set_nonblocking(true).map_err(listening)?;
+    doors::deepen(&sockets.socket);
+    doors::deepen(&sockets.port);
+    doors::deepen(&sockets.agents);
+    let socket = tokio::net::UnixListener::from_std(sockets.socket).map_err(listening)?;
+    let port = tokio::net::TcpListener::from_std(sockets.port).map_err(listening)?;
+    let agents_port = tokio::net::TcpListener::from_std(sockets.agents).map_err(listening)?;
+    let limits = &options.door_limits;
+    let rooms = Rooms::new(doors::raise_descriptors(), limits);
+    let router = http::router(shared.clone(), Bodies::new(limits));
+    tokio::spawn(doors::serve_socket(router.clone(), socket, rooms.socket, limits.clone()));
+    tokio::spawn(doors::serve_port(router, port, rooms.port, limits.clone()));
+    tokio::spawn(agents::listen(shared.clone(), agents_port, rooms.agents));
     tokio::spawn(tick::run(shared.clone()));
     await_nodes(&shared, &options.local_nodes).await;
     ready();

@@ -7,15 +7,16 @@ use crate::dispatch::Dispatch;
 use crate::identity::Identity;
 use crate::planner::Planner;
 use crate::queue::Writer;
+use crate::step_queue::StepQueue;
+use crate::steps::Steps;
 use cluster::State;
-use model::id::{JobId, StepId};
+use model::id::JobId;
 use model::node::NodeFacts;
 use model::reason::Reason;
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
-use wire::step::StepLaunch;
 
 pub struct Shared {
     pub state: Arc<RwLock<State>>,
@@ -38,8 +39,10 @@ pub struct Volatile {
     pub outlook: RwLock<Arc<Outlook>>,
     /// Load and memory of nodes, from their beats.
     pub facts: RwLock<HashMap<String, NodeFacts>>,
-    /// Launches of steps whose orders have not gone out.
-    pub steps: Mutex<HashMap<(JobId, StepId), StepLaunch>>,
+    /// Launches of steps whose orders may not have arrived.
+    pub steps: Steps,
+    /// Steps that wait for others of their job.
+    pub step_queue: StepQueue,
     /// How many connections hold each interactive allocation.
     pub holders: Mutex<HashMap<JobId, u32>>,
 }

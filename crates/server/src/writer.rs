@@ -143,8 +143,7 @@ impl WriterThread {
             What::Step { command, job, launch } => {
                 let answer = self.execute(state, &command, &context, pending, shared);
                 if let Ok(Reply::Step(placed)) = &answer {
-                    let mut steps = shared.volatile.steps.lock().expect("no panic with it held");
-                    steps.insert((job, placed.step), *launch);
+                    shared.volatile.steps.put(job, placed.step, *launch);
                 }
                 pending.answers.push((work.reply, answer));
             }
@@ -250,8 +249,7 @@ impl WriterThread {
             self.take_event(state, event, pending)?;
         }
         if let Reply::Step(placed) = reply {
-            let mut steps = shared.volatile.steps.lock().expect("no panic with it held");
-            steps.insert((job, placed.step), launch);
+            shared.volatile.steps.put(job, placed.step, launch);
         }
         Ok(())
     }
@@ -380,6 +378,7 @@ pub fn step_ask(launch: &StepLaunch) -> StepAsk {
         node_list: launch.node_list.clone(),
         overcommit: launch.overcommit,
         submit_line: launch.submit_line.clone(),
+        shape: launch.shape.clone(),
     }
 }
 

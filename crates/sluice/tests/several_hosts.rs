@@ -191,6 +191,55 @@ fn root_a_host_that_is_cut_off_goes_down_and_heals() {
     });
 }
 
+/// Cut for longer than a connection lives, and healed before the node is given up: one job ends
+/// beyond the cut, another goes on through it.
+#[test]
+fn root_a_cut_that_heals_in_time_costs_no_job_and_no_line() {
+    let cluster = Cluster::folder(&CONF.replace("SlurmdTimeout=3", "SlurmdTimeout=300"));
+    let mut hosts = Hosts::up(2);
+    start(&mut hosts, &cluster);
+    join(&mut hosts, &cluster, 1);
+    join(&mut hosts, &cluster, 2);
+    let states = |hosts: &Hosts| in_hub(hosts, &cluster, "sinfo -h -N -o '%N %t'").stdout;
+    until("both nodes are idle", || (states(&hosts).matches("idle").count() == 2).then_some(()));
+    let submit = |hosts: &Hosts, name: &str, exit: u32| {
+        let body = format!(
+            "echo run >> {name}.runs; for i in $(seq 100); do echo $i; done; while [ ! -e {name}.go ]; do sleep 0.1; done; echo last; exit {exit}"
+        );
+        let line = format!("sbatch --parsable -w node02 -o {name}.out --wrap '{body}'");
+        in_hub(hosts, &cluster, &line).stdout.trim().to_string()
+    };
+    let ends_beyond = submit(&hosts, "beyond", 3);
+    let goes_on = submit(&hosts, "through", 0);
+    for name in ["beyond", "through"] {
+        cluster.await_file(&format!("{name}.out"), |t| t.contains("\n100\n"));
+    }
+    let log = || std::fs::read_to_string(cluster.path("node02.out")).unwrap_or_default();
+    hosts.tool(&["exec", "2", "ip", "link", "set", "eth0", "down"]);
+    cluster.write("beyond.go", "");
+    cluster.await_file("beyond.out", |t| t.ends_with("last\n"));
+    until("the link is given up", || log().contains("not connected").then_some(()));
+    let state = |id: &str| in_hub(&hosts, &cluster, &format!("squeue -h -j {id} -o %T")).stdout;
+    assert_eq!((state(&ends_beyond).trim(), state(&goes_on).trim()), ("RUNNING", "RUNNING"));
+    hosts.tool(&["exec", "2", "ip", "link", "set", "eth0", "up"]);
+    let end = |id: &str| {
+        let line = format!("sacct -n -X -D -P -j {id} -o State,ExitCode");
+        until("it ends", || {
+            let text = in_hub(&hosts, &cluster, &line).stdout.trim().to_string();
+            (!text.is_empty() && !text.contains("RUNNING")).then_some(text)
+        })
+    };
+    assert_eq!(end(&ends_beyond), "FAILED|3:0", "its end was kept for the server");
+    assert_eq!(state(&goes_on).trim(), "RUNNING");
+    cluster.write("through.go", "");
+    assert_eq!(end(&goes_on), "COMPLETED|0:0");
+    let numbers: String = (1..=100).map(|i| format!("{i}\n")).collect();
+    for name in ["beyond", "through"] {
+        assert_eq!(cluster.read(&format!("{name}.out")), format!("{numbers}last\n"));
+        assert_eq!(cluster.read(&format!("{name}.runs")), "run\n", "{name} was started once");
+    }
+}
+
 #[test]
 fn root_a_token_works_once_and_a_wrong_one_never() {
     let cluster = Cluster::folder(CONF);
@@ -223,4 +272,29 @@ fn root_a_token_works_once_and_a_wrong_one_never() {
     let said = try_join(&wrong, "guesser");
     assert_ne!(said.code, 0);
     assert!(said.stderr.contains("wrong, was used, or has expired"), "{}", said.stderr);
+}
+
+#[test]
+fn root_an_srun_that_no_host_can_dial_gets_its_bytes_through_the_server() {
+    let cluster = Cluster::folder(CONF);
+    let mut hosts = Hosts::up(2);
+    start(&mut hosts, &cluster);
+    join(&mut hosts, &cluster, 1);
+    join(&mut hosts, &cluster, 2);
+    until("both nodes are idle", || {
+        let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
+        (states.trim() == "2 idle").then_some(())
+    });
+    // Without a network of its own it reaches the server's socket, and nobody reaches it.
+    let line = "seq 400000 > in; unshare -n srun -N2 -n2 -i in sh -c 'cat | md5sum; hostname; exit 5' > out; \
+                echo $?; md5sum < in";
+    let said = in_hub(&hosts, &cluster, line);
+    let (code, sum) = said.stdout.split_once('\n').expect("two lines");
+    assert_eq!(code, "5", "{}", said.stderr);
+    let out = cluster.read("out");
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort();
+    let mut expected = [sum.trim(), sum.trim(), "node01", "node02"];
+    expected.sort();
+    assert_eq!(lines, expected, "{}", said.stderr);
 }

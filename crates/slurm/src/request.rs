@@ -2,6 +2,7 @@
 //!
 //! Nothing here looks at the machine: who calls, from where and with which environment comes in with the [`Submitter`].
 
+pub mod multi_prog;
 pub mod resources;
 pub mod step;
 
@@ -83,7 +84,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     };
     let mut draft = draft(&batch.components, name, launch, submitter)?;
     draft.submission.script = Some(script);
-    draft.submission.environment = Some(environment(options, submitter));
+    draft.submission.environment = Some(batch_environment(options, submitter));
     Ok(draft)
 }
 
@@ -192,6 +193,21 @@ pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String
     env.to_block()
 }
 
+/// The script's environment, with the distribution that its steps take over; that of a job around it is not its own.
+fn batch_environment(options: &JobOptions, submitter: &Submitter) -> String {
+    let mut env = Environment::from_block(&environment(options, submitter));
+    let within = env.get("SLURM_JOB_ID").is_some();
+    let said = options.distribution.and_then(step::distribution_variables);
+    if within || said.is_some() {
+        env.remove("SLURM_DISTRIBUTION");
+        env.remove("SLURM_DIST_PLANESIZE");
+    }
+    for (name, value) in said.into_iter().flatten() {
+        env.set(name, value);
+    }
+    env.to_block()
+}
+
 /// `-D`, from where the command was called.
 pub(crate) fn work_dir(options: &JobOptions, submitter: &Submitter) -> String {
     match &options.chdir {
@@ -263,6 +279,9 @@ fn join(dir: &str, path: &str) -> String {
     format!("{}/{path}", dir.trim_end_matches('/'))
 }
 
+#[cfg(test)]
+#[path = "request/step_tests.rs"]
+mod step_tests;
 #[cfg(test)]
 #[path = "request/tests.rs"]
 mod tests;

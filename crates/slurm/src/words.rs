@@ -5,6 +5,7 @@ pub mod node;
 pub mod partition;
 pub mod reason;
 pub mod refusal;
+pub mod step;
 
 /// What Slurm prints for a text that is not there.
 pub const NULL: &str = "(null)";

@@ -72,6 +72,17 @@ pub enum Call {
         job: JobId,
     },
     CreateStep(Box<CreateStep>),
+    /// A step that waited is not wanted any more.
+    LeaveStep {
+        job: JobId,
+        ticket: u64,
+    },
+    /// The launch of a step that exists, said again: the server that took it may be gone.
+    LaunchStep {
+        job: JobId,
+        step: StepId,
+        launch: Box<StepLaunch>,
+    },
     SignalStep {
         job: JobId,
         step: StepId,
@@ -256,4 +267,7 @@ pub struct CancelResult {
 pub struct CreateStep {
     pub job: JobId,
     pub launch: StepLaunch,
+    /// How long it may wait for other steps of the job; the server waits a shorter while, and is asked again.
+    #[serde(default)]
+    pub wait_ms: u64,
 }

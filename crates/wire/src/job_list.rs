@@ -140,7 +140,7 @@ fn sent(view: &JobView, of: u32) -> Row<'_> {
         exit: view.exit,
         derived_exit: view.derived_exit,
         allocation: view.allocation.as_ref().map(Cow::Borrowed),
-        steps: (!view.steps.is_empty()).then(|| Cow::Borrowed(view.steps.as_slice())),
+        steps: (!view.steps.is_empty()).then_some(Cow::Borrowed(view.steps.as_slice())),
         usage: view.usage,
         suspended_s: view.suspended_s,
         dependency: view.dependency.as_deref().map(Cow::Borrowed),

@@ -6,6 +6,7 @@ pub mod job_list;
 pub mod link;
 pub mod order;
 pub mod report;
+pub mod resume;
 pub mod step;
 pub mod stream;
 pub mod supervisor;

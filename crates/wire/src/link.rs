@@ -2,7 +2,8 @@
 
 use crate::order::SignedOrder;
 use crate::report::Report;
-use model::id::AttemptId;
+use crate::stream::StreamKind;
+use model::id::{AttemptId, StepId};
 use model::limits::Policy;
 use model::node::{NodeConfig, NodeFacts};
 use model::time::Timestamp;
@@ -27,6 +28,12 @@ pub enum ToServer {
     /// Still here; each node's load and memory.
     Beat {
         nodes: Vec<(String, NodeFacts)>,
+    },
+    /// A step's order is with its supervisor: it need not be sent again.
+    StepTaken {
+        node: String,
+        attempt: AttemptId,
+        step: StepId,
     },
     /// An order was not taken.
     OrderRefused {
@@ -72,14 +79,14 @@ pub enum ToAgent {
     Ack {
         serial: u64,
     },
-    /// Send the attempt's log on this stream, from `offset`; with `follow` until it has ended.
-    ReadLog {
+    /// A stream begins; its bytes are of this attempt.
+    Open {
         stream: u32,
         node: String,
         attempt: AttemptId,
-        offset: u64,
-        follow: bool,
+        kind: StreamKind,
     },
+    /// The client is gone. A stream whose link breaks ends without this, and may be taken up again.
     StreamEnd {
         stream: u32,
         error: Option<String>,

@@ -133,6 +133,12 @@ pub struct Notices {
     pub time_limit: String,
     pub out_of_memory: String,
     pub node_failure: String,
+    /// As `time_limit`, in the output of a step.
+    #[serde(default)]
+    pub step_time_limit: String,
+    /// A step is ended by its own `srun`.
+    #[serde(default)]
+    pub step_cancelled: String,
     /// `{what}` could not be executed because of `{error}`.
     #[serde(default)]
     pub exec_failed: String,
@@ -162,6 +168,21 @@ pub struct StepOrder {
     /// Set over the launch's own environment.
     pub environment: Vec<String>,
     pub process_variables: Vec<(String, ProcessVariable)>,
+    /// What the step has here; none: all that the job has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<NodeShare>,
+    /// Beside each task here, a program and variables of its own; empty: the launch's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_tasks: Vec<TaskOrder>,
+}
+
+/// What one task has for itself. An empty program is the launch's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TaskOrder {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,9 +206,19 @@ pub struct EndOrder {
     pub step: Option<StepId>,
     /// 0: SIGKILL at once.
     pub grace_s: u32,
-    /// A line for the job's error output, with `{time}`; none: say nothing.
+    /// A line for the script's error output, with `{time}`; none: say nothing.
     #[serde(default)]
     pub notice: Option<String>,
+    /// The same for each step's, with `{step}`.
+    #[serde(default)]
+    pub step_notice: Option<String>,
     #[serde(default)]
     pub exit: Option<ExitStatus>,
+}
+
+impl EndOrder {
+    /// SIGKILL at once, to one step or to everything.
+    pub fn kill(step: Option<StepId>, step_notice: Option<String>) -> Self {
+        Self { step, grace_s: 0, notice: None, step_notice, exit: None }
+    }
 }

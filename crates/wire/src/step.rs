@@ -2,6 +2,7 @@
 
 use model::id::{JobId, StepId};
 use model::run::ExitStatus;
+use model::step::StepShape;
 use serde::{Deserialize, Serialize};
 
 /// What `srun` wants started. It listens at `listen`; the supervisors dial it under `key`.
@@ -41,6 +42,17 @@ pub struct StepLaunch {
     pub overcommit: bool,
     #[serde(default)]
     pub pty: bool,
+    /// Rows and columns of the terminal that `pty` begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<(u16, u16)>,
+    #[serde(default)]
+    pub shape: StepShape,
+    /// The distribution in the dialect's own words, where it is told to the tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<String>,
+    /// A program for each rank, instead of `argv` for all; empty: `argv`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -98,9 +110,34 @@ pub enum StepMessage {
     },
     /// Nothing of the step is left on this node.
     Gone,
+    /// On a stream: how many bytes of frames the sender of this has had in all (`resume.rs`).
+    Received {
+        bytes: u64,
+    },
+    /// Instead of a hello: this end cannot be had. `again`: it may come about yet.
+    Refused {
+        why: String,
+        again: bool,
+    },
+    /// So much more input may be sent.
+    InputCredit {
+        bytes: u32,
+    },
+    /// One that looks on read too slowly, and missed so many bytes.
+    Skipped {
+        bytes: u64,
+    },
     /// To the tasks.
     Signal {
         signal: i32,
+    },
+    /// The step is to end: killed now, or asked first and killed after the grace.
+    End {
+        at_once: bool,
+    },
+    /// The step is being ended before its own end; whoever waits for it need not wait longer than this.
+    Ending {
+        wait_s: u32,
     },
     InputEnd,
     Resize {
@@ -116,4 +153,6 @@ pub mod channel {
     /// Payload starts with the task's global rank, 4 bytes little-endian.
     pub const STDOUT: u8 = 2;
     pub const STDERR: u8 = 3;
+    /// Input for one task: its rank, then the bytes.
+    pub const STDIN_OF: u8 = 4;
 }

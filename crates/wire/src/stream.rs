@@ -1,10 +1,38 @@
-//! Flow control of multiplexed byte streams: a sender never has more under way than it was credited.
+//! Multiplexed byte streams over an agent's link: what they carry, and their flow control.
+//!
+//! A sender never has more under way than it was credited, so a reader that stops holds up its own stream alone.
+
+use model::id::StepId;
+use serde::{Deserialize, Serialize};
 
 /// What a receiver grants at first, and keeps granted.
 pub const WINDOW: u32 = 256 << 10;
 
+/// What a client's connection is upgraded to for a step's stream.
+pub const PROTOCOL_NAME: &str = "sluice-step";
+
 /// The most streams that one link carries at once.
 pub const STREAMS_MAX: usize = 1024;
+
+/// What a stream carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamKind {
+    /// The attempt's log from `offset`; with `follow` until the attempt has ended.
+    Log { offset: u64, follow: bool },
+    /// The frames of a step (`step.rs`), both ways.
+    Step { step: StepId, role: StepRole },
+}
+
+/// Who is at the client's end of a step's stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepRole {
+    /// The step's own `srun`, which its nodes cannot reach. It has had this many bytes already.
+    Srun { key: String, received: u64 },
+    /// Somebody who looks on, and may type.
+    Attached,
+}
 
 /// The sending side: how much may be sent now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +52,10 @@ impl Credit {
         let granted = wanted.min(self.left as usize);
         self.left -= granted as u32;
         granted
+    }
+
+    pub fn left(&self) -> usize {
+        self.left as usize
     }
 
     pub fn grant(&mut self, bytes: u32) {
@@ -50,6 +82,12 @@ impl Window {
         }
         self.under_way = total as u32;
         Ok(())
+    }
+
+    /// As `consumed`, of everything that came so far.
+    pub fn consumed_all(&mut self) -> Option<u32> {
+        let open = self.under_way - self.consumed;
+        self.consumed(open as usize)
     }
 
     /// Bytes were handed on; gives the credit to send back, if it is time.

@@ -5,7 +5,8 @@
 
 use crate::order::Action;
 use crate::report::ReportEvent;
-use model::id::AttemptId;
+use crate::stream::StepRole;
+use model::id::{AttemptId, StepId};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,17 @@ pub enum ToSupervisor {
     Do(Action),
     /// The server has every event up to this number.
     Taken { number: u64 },
+    /// The client at the end of this stream is gone for good.
+    ClientGone { step: StepId, stream: u32 },
+}
+
+/// The first frame of a connection to a supervisor's second socket; what follows are the frames of the step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepStream {
+    pub step: StepId,
+    pub role: StepRole,
+    /// Its number on the agent's link.
+    pub stream: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,8 +38,14 @@ pub enum FromSupervisor {
     Hello {
         version: u32,
         attempt: AttemptId,
+        /// The supervisor itself: its socket may be held open by a child that has yet to execute. 0: not said.
+        #[serde(default)]
+        pid: i32,
     },
     Event(SupervisorEvent),
+    StepTaken {
+        step: StepId,
+    },
     /// An order could not be carried out; the attempt goes on.
     Refused {
         why: String,

@@ -9,11 +9,13 @@ use super::plan::{Place, merge_environment, process_variables, script_streams};
 use super::reap::next_dead;
 use super::spawn::{ProcessPlan, Readiness, readiness, spawn};
 use super::step::Step;
+use super::step_door::StepDoor;
 use crate::cgroup::{EmptyWatch, JobGroup};
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::wall_clock;
 use ending::Emptying;
+use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
@@ -27,6 +29,8 @@ use wire::supervisor::ToSupervisor;
 
 /// Steps at once on one node; each costs descriptors of this one process.
 const STEPS_MAX: usize = 256;
+/// How much longer than the grace an `srun` waits for its step.
+const WAIT_BEYOND_S: u32 = 2;
 
 /// The job's own script.
 struct Leader {
@@ -45,6 +49,9 @@ pub(super) struct Attempt {
     /// Where the script writes its errors, for the lines that we add.
     stderr: Option<OwnedFd>,
     pub steps: Vec<Step>,
+    pub door: StepDoor,
+    /// Every step that an order ever came for: the same order may come again.
+    steps_seen: IndexSet,
     clock: Clock,
     /// What the children used, for machines without control groups to read it from.
     reaped: Usage,
@@ -67,6 +74,7 @@ impl Attempt {
         group: JobGroup,
     ) -> Result<Attempt, AgentError> {
         let watch = group.wait_empty_fd()?;
+        let door = StepDoor::open(&dir)?;
         let clock = Clock::new(record.launch.end_limit, record.launch.signal);
         Ok(Attempt {
             record,
@@ -77,6 +85,8 @@ impl Attempt {
             leader: None,
             stderr: None,
             steps: Vec::new(),
+            door,
+            steps_seen: IndexSet::new(),
             clock,
             reaped: Usage::default(),
             oom_of_steps: 0,
@@ -166,6 +176,10 @@ impl Attempt {
         for message in self.control.read() {
             match message {
                 ToSupervisor::Taken { number } => self.control.taken(number),
+                ToSupervisor::ClientGone { step, stream } => {
+                    let steps = self.steps.iter_mut().filter(|one| one.id() == step);
+                    steps.for_each(|one| one.client_gone(stream));
+                }
                 ToSupervisor::Do(action) => self.carry_out(action),
             }
         }
@@ -186,6 +200,12 @@ impl Attempt {
 
     fn start_step(&mut self, order: StepOrder) {
         let id = order.step;
+        self.control.step_taken(id);
+        if let StepId::Number(number) = id
+            && !self.steps_seen.insert(number)
+        {
+            return;
+        }
         if self.emptying.is_some() || self.steps.len() >= STEPS_MAX {
             let why = match self.emptying {
                 Some(_) => format!("step {id} came too late: the job is ending"),
@@ -205,6 +225,24 @@ impl Attempt {
 
     pub fn on_step_link(&mut self, index: usize) {
         self.steps[index].on_link(&self.record, &self.group);
+        if let Some(at_once) = self.steps[index].take_end_ask() {
+            self.end_asked(self.steps[index].id(), at_once);
+        }
+    }
+
+    /// Streams that the agent brings to steps.
+    pub fn on_step_door(&mut self) {
+        for joined in self.door.advance() {
+            let id = joined.ask.step;
+            match self.steps.iter_mut().find(|step| step.id() == id) {
+                Some(step) => step.join(joined, &self.record, &self.group),
+                None => {
+                    let seen = matches!(id, StepId::Number(n) if self.steps_seen.contains(n));
+                    let again = !seen && self.emptying.is_none();
+                    joined.refuse("no such step runs here", again);
+                }
+            }
+        }
     }
 
     fn signal(&mut self, order: &SignalOrder) {
@@ -238,20 +276,40 @@ impl Attempt {
         let now = wall_clock::now();
         let kill_at = now + Duration::from_secs(u64::from(order.grace_s));
         let words = order.notice.clone().unwrap_or_default();
+        let step_words = order.step_notice.clone().unwrap_or_default();
         if let Some(id) = order.step.filter(|id| *id != StepId::Batch) {
-            let line = notice::fill(&words, &self.record, id, 0, now);
-            for step in self.steps.iter_mut().filter(|step| step.id() == id) {
-                step.end(kill_at, line.as_deref());
-            }
+            self.announce_ends(Some(id), &step_words, now);
+            self.steps.iter_mut().filter(|step| step.id() == id).for_each(|s| s.end(kill_at));
             return self.on_time(now);
         }
         self.ordered_exit = order.exit.or(self.ordered_exit);
-        self.begin_end(&words, kill_at, now);
+        self.begin_end(&words, &step_words, kill_at, now);
+    }
+
+    /// Tells the clients of one step, or of all, that it is being ended.
+    fn announce_ends(&mut self, id: Option<StepId>, words: &str, now: Timestamp) {
+        let wait_s = self.record.launch.kill_wait_s + WAIT_BEYOND_S;
+        for step in self.steps.iter_mut().filter(|step| id.is_none_or(|id| id == step.id())) {
+            let line = notice::fill(words, &self.record, step.id(), 0, now);
+            step.announce_end(line.as_deref(), wait_s);
+        }
+    }
+
+    /// A step's own `srun` wants it ended.
+    fn end_asked(&mut self, id: StepId, at_once: bool) {
+        let now = wall_clock::now();
+        let grace = if at_once { 0 } else { self.record.launch.kill_wait_s };
+        let words = self.record.launch.notices.step_cancelled.clone();
+        let kill_at = now + Duration::from_secs(u64::from(grace));
+        self.announce_ends(Some(id), &words, now);
+        self.steps.iter_mut().filter(|step| step.id() == id).for_each(|step| step.end(kill_at));
+        self.on_time(now);
     }
 
     /// SIGTERM to everything, and a last moment. Without a script the attempt is then over as soon as nothing is left.
-    fn begin_end(&mut self, words: &str, kill_at: Timestamp, now: Timestamp) {
+    fn begin_end(&mut self, words: &str, step_words: &str, kill_at: Timestamp, now: Timestamp) {
         self.write_notice(words, 0, now);
+        self.announce_ends(None, step_words, now);
         if self.suspended {
             self.resume();
         }
@@ -270,9 +328,8 @@ impl Attempt {
         let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else {
             return;
         };
-        match &self.stderr {
-            Some(stderr) => notice::write(stderr, &line),
-            None => self.steps.iter_mut().for_each(|step| step.write_notice(&line)),
+        if let Some(stderr) = &self.stderr {
+            notice::write(stderr, &line);
         }
     }
 
@@ -303,8 +360,8 @@ impl Attempt {
                 Due::TimeLimit => {
                     self.timed_out = true;
                     let grace = Duration::from_secs(u64::from(self.record.launch.kill_wait_s));
-                    let words = self.record.launch.notices.time_limit.clone();
-                    self.begin_end(&words, now + grace, now);
+                    let notices = self.record.launch.notices.clone();
+                    self.begin_end(&notices.time_limit, &notices.step_time_limit, now + grace, now);
                 }
                 Due::Kill => {
                     let _ = self.group.kill();
@@ -318,8 +375,9 @@ impl Attempt {
         {
             step.kill();
         }
-        let dialling =
-            |step: &Step| step.link().deadline().is_some_and(|until| until <= Instant::now());
+        let dialling = |step: &Step| {
+            step.clients().srun().deadline().is_some_and(|until| until <= Instant::now())
+        };
         for index in 0..self.steps.len() {
             if dialling(&self.steps[index]) {
                 self.on_step_link(index);

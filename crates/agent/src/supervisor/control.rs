@@ -6,9 +6,9 @@
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, CONTROL, StatusFile};
 use crate::wall_clock;
-use model::id::AttemptId;
+use model::id::{AttemptId, StepId};
 use nix::sys::socket::{getsockopt, sockopt};
-use nix::unistd::Uid;
+use nix::unistd::{Uid, getpid};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -90,7 +90,8 @@ impl Control {
             Connection { stream, decoder: Decoder::default(), out: Vec::new(), broken: false };
         self.connections.push(connection);
         let index = self.connections.len() - 1;
-        self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt });
+        let pid = getpid().as_raw();
+        self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt, pid });
         for event in self.events.clone() {
             self.send(index, &FromSupervisor::Event(event));
         }
@@ -110,6 +111,13 @@ impl Control {
             if let Some(oldest) = self.events.iter().position(is_step) {
                 self.events.remove(oldest);
             }
+        }
+    }
+
+    /// Not kept: an order that is thought lost is sent again, and passed over.
+    pub fn step_taken(&mut self, step: StepId) {
+        for index in 0..self.connections.len() {
+            self.send(index, &FromSupervisor::StepTaken { step });
         }
     }
 

@@ -5,6 +5,7 @@
 //! is in the attempt's folder. It waits in one place only, the `poll` below, and never for a single thing.
 
 mod attempt;
+mod audience;
 mod clock;
 mod control;
 mod notice;
@@ -13,6 +14,8 @@ mod reap;
 mod rlimit;
 mod spawn;
 mod step;
+mod step_door;
+mod step_limits;
 mod step_link;
 mod task;
 
@@ -32,6 +35,7 @@ use nix::unistd::setsid;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use step_link::StepLink;
 use task::Which;
 use wire::report::ReportEvent;
 
@@ -46,7 +50,9 @@ enum Token {
     Agents,
     GroupEmpty,
     LeaderReady,
+    StepDoor,
     StepLink(usize),
+    StepLookers(usize),
     TaskReady(usize, usize),
     TaskOutput(usize, usize, Which),
     TaskInput(usize, usize),
@@ -166,7 +172,9 @@ fn dispatch(attempt: &mut Attempt, token: Token, children: &SignalFd) {
         Token::Agents => attempt.on_agents(),
         Token::GroupEmpty => attempt.on_group_event(),
         Token::LeaderReady => attempt.on_leader_ready(),
+        Token::StepDoor => attempt.on_step_door(),
         Token::StepLink(step) => attempt.on_step_link(step),
+        Token::StepLookers(step) => attempt.steps[step].on_lookers(),
         Token::TaskReady(step, task) => attempt.steps[step].on_ready(task),
         Token::TaskOutput(step, task, which) => attempt.steps[step].on_output(task, which),
         Token::TaskInput(step, task) => attempt.steps[step].on_input_room(task),
@@ -190,6 +198,9 @@ fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
     for (fd, write) in attempt.control.connections() {
         add(Token::Agents, fd, output_if(write));
     }
+    for fd in attempt.door.fds() {
+        add(Token::StepDoor, fd, PollFlags::POLLIN);
+    }
     if let Some(watch) = &attempt.watch {
         add(Token::GroupEmpty, watch.as_fd(), PollFlags::POLLPRI);
     }
@@ -206,12 +217,15 @@ fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
 
 fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a>, PollFlags)) {
     for (index, step) in attempt.steps.iter().enumerate() {
-        if let Some((fd, write)) = step.link().interest() {
-            let mut flags = if write { PollFlags::POLLOUT } else { PollFlags::empty() };
-            if step.takes_input() {
-                flags |= PollFlags::POLLIN;
-            }
-            add(Token::StepLink(index), fd, flags);
+        let flags = |write: bool| match write {
+            true => PollFlags::POLLIN | PollFlags::POLLOUT,
+            false => PollFlags::POLLIN,
+        };
+        for (fd, write) in step.clients().srun().interests() {
+            add(Token::StepLink(index), fd, flags(write));
+        }
+        for (fd, write) in step.clients().lookers().flat_map(StepLink::interests) {
+            add(Token::StepLookers(index), fd, flags(write));
         }
         for (number, task) in step.tasks().iter().enumerate() {
             if let Some(ready) = &task.ready {
@@ -221,7 +235,7 @@ fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a
                 add(Token::TaskInput(index, number), fd, PollFlags::POLLOUT);
             }
             for which in [Which::Stdout, Which::Stderr] {
-                if let Some(fd) = task.output(which).filter(|_| step.link().has_room()) {
+                if let Some(fd) = task.output(which).filter(|_| step.clients().srun().has_room()) {
                     add(Token::TaskOutput(index, number, which), fd, PollFlags::POLLIN);
                 }
             }
@@ -232,7 +246,7 @@ fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a
 fn timeout(attempt: &Attempt) -> PollTimeout {
     let now = wall_clock::now();
     let due = attempt.next_due().map(|at| at.since(now) + Duration::from_millis(1));
-    let dial = attempt.steps.iter().filter_map(|step| step.link().deadline()).min();
+    let dial = attempt.steps.iter().filter_map(|step| step.clients().srun().deadline()).min();
     let dial = dial.map(|until| until.saturating_duration_since(Instant::now()));
     let tick = attempt.needs_tick().then_some(EMPTYING_TICK);
     let shortest = [due, dial, tick].into_iter().flatten().min();

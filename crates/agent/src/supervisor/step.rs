@@ -1,18 +1,21 @@
 //! A step: tasks started for an `srun`, their bytes carried to and from it, and an end that leaves nothing.
 
+mod clients;
+
+use super::audience::Audience;
 use super::plan::{Place, file_name, merge_environment, process_variables};
 use super::reap::Dead;
 use super::spawn::{ProcessPlan, Readiness, Stream, readiness, spawn};
-use super::step_link::{Progress, StepLink};
+use super::step_limits::step_limits;
 use super::task::{Task, Which, Wiring};
 use crate::cgroup::{GroupLimits, JobGroup};
 use crate::spool::LaunchRecord;
+use crate::wall_clock;
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use nix::sys::signal::Signal;
-use std::time::Instant;
-use wire::frame::{self, Frame};
+use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::report::ReportEvent;
 use wire::step::{StepInput, StepMessage, channel};
@@ -21,18 +24,28 @@ use wire::step::{StepInput, StepMessage, channel};
 const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
 /// Tasks of one step on one node.
 const TASKS_MAX: usize = 4096;
+/// More input is asked for once no task leaves more than this lying.
+const INPUT_BACKLOG: usize = 128 << 10;
+/// How long those that look on may take for the last bytes.
+const LOOKERS_LINGER: Duration = Duration::from_secs(1);
 
 pub(super) struct Step {
     order: StepOrder,
-    link: StepLink,
+    clients: Audience,
     /// None until the tasks are started.
     group: Option<JobGroup>,
     tasks: Vec<Task>,
     usage: Usage,
     /// Kills by the kernel in the whole job before this step began.
     pub oom_before: u64,
+    /// Its group has a memory limit of its own, and counts by itself.
+    own_memory: bool,
     /// Cancelled, or its `srun` is gone: whatever is left is killed at this moment.
     kill_at: Option<Timestamp>,
+    end_ask: Option<bool>,
+    /// The loss of its `srun` has been acted on.
+    abandoned: bool,
+    over_since: Option<Instant>,
     stage: Stage,
 }
 
@@ -48,13 +61,17 @@ enum Stage {
 impl Step {
     pub fn begin(order: StepOrder, oom_before: u64) -> Step {
         Step {
-            link: StepLink::dial(&order.launch.listen),
+            clients: Audience::dial(&order.launch.listen),
             order,
             group: None,
             tasks: Vec::new(),
             usage: Usage::default(),
             oom_before,
+            own_memory: false,
             kill_at: None,
+            end_ask: None,
+            abandoned: false,
+            over_since: None,
             stage: Stage::Dialling,
         }
     }
@@ -69,11 +86,12 @@ impl Step {
 
     /// Whether only its last processes or bytes are waited for.
     pub fn is_ending(&self) -> bool {
-        matches!(self.stage, Stage::Emptying)
+        let lately = self.over_since.is_some_and(|since| since.elapsed() <= LOOKERS_LINGER);
+        matches!(self.stage, Stage::Emptying) || lately
     }
 
-    pub fn link(&self) -> &StepLink {
-        &self.link
+    pub fn clients(&self) -> &Audience {
+        &self.clients
     }
 
     pub fn tasks(&self) -> &[Task] {
@@ -84,36 +102,18 @@ impl Step {
         self.kill_at
     }
 
-    /// Whether bytes from `srun` can be taken in: no task leaves too much of them lying.
-    pub fn takes_input(&self) -> bool {
-        self.tasks.iter().all(Task::has_room)
-    }
-
-    /// Moves the connection on: starts the tasks once it is there, hands input on, kills the step when it breaks.
-    pub fn on_link(&mut self, record: &LaunchRecord, job: &JobGroup) {
-        match self.link.advance(self.takes_input()) {
-            Progress::Waiting => {}
-            Progress::Opened => {
-                let hello = StepMessage::Hello {
-                    key: self.order.launch.key.clone(),
-                    node: record.node.clone(),
-                    node_index: self.order.node_index,
-                };
-                self.link.send(&hello);
-                self.start(record, job);
-                self.link.flush();
-            }
-            Progress::Frames(frames) => frames.iter().for_each(|frame| self.on_frame(frame)),
-            Progress::Lost if self.stage == Stage::Dialling => self.stage = Stage::Emptying,
-            Progress::Lost => self.kill(),
-        }
-    }
-
     fn start(&mut self, record: &LaunchRecord, job: &JobGroup) {
         self.stage = Stage::Running;
         let name = format!("step_{}", self.order.step);
-        match job.child(&name, &GroupLimits::default()) {
-            Ok(group) => self.group = Some(group),
+        let limits = step_limits(&record.limits, &record.launch.share, self.order.share.as_ref());
+        // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step.
+        let plain = || job.child(&name, &GroupLimits::default()).map(|group| (group, false));
+        let own_memory = limits.memory_bytes.is_some();
+        match job.child(&name, &limits).map(|group| (group, own_memory)).or_else(|_| plain()) {
+            Ok((group, own_memory)) => {
+                self.group = Some(group);
+                self.own_memory = own_memory;
+            }
             Err(error) => return self.fail_all(&error.to_string()),
         }
         let ranks: Vec<u32> = self.order.tasks.iter().copied().take(TASKS_MAX).collect();
@@ -160,9 +160,9 @@ impl Step {
             },
             stdout: file(&launch.stdout),
             stderr: file(&launch.stderr),
-            terminal: launch.pty && local_rank == 0,
+            terminal: (launch.pty && local_rank == 0).then(|| launch.window.unwrap_or_default()),
         };
-        let terminal = wiring.terminal;
+        let terminal = wiring.terminal.is_some();
         let (streams, ends) = wiring
             .connect(&record.launch.user)
             .map_err(|errno| format!("cannot make the pipes of task {rank}: {}", errno.desc()))?;
@@ -170,10 +170,14 @@ impl Step {
         let entry = group.entry_fds().map_err(|e| e.to_string())?;
         let (own, pid_variables) = process_variables(&self.order.process_variables, &place);
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
-        let over = self.order.environment.iter().chain(&own).chain(&marker).map(String::as_str);
+        let of_task = self.order.of_tasks.get(local_rank as usize);
+        let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
+        let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
+        let over = over.map(String::as_str);
+        let program = of_task.map(|task| &task.argv).filter(|argv| !argv.is_empty());
         let plan = ProcessPlan {
             user: &record.launch.user,
-            argv: launch.argv.clone(),
+            argv: program.unwrap_or(&launch.argv).clone(),
             environment: merge_environment(launch.environment.split('\0'), over),
             pid_variables,
             work_dir: &launch.work_dir,
@@ -199,7 +203,7 @@ impl Step {
     }
 
     fn tell_failed(&mut self, task: u32, what: &str) {
-        self.link.send(&StepMessage::Failed { task, errno: 0, what: what.to_owned() });
+        self.clients.tell(&StepMessage::Failed { task, errno: 0, what: what.to_owned() });
     }
 
     /// A task has opened its files, or could not.
@@ -209,7 +213,7 @@ impl Step {
         let (rank, pid) = (task.rank, task.pid.map_or(0, |pid| pid.as_raw()));
         match readiness(&ready) {
             Readiness::Ready(_) => {
-                self.link.send(&StepMessage::Started { task: rank, pid: pid as u32 })
+                self.clients.tell(&StepMessage::Started { task: rank, pid: pid as u32 })
             }
             Readiness::Failed(reason) => {
                 task.exit = Some(NOT_LAUNCHED);
@@ -223,8 +227,8 @@ impl Step {
     pub fn on_output(&mut self, index: usize, which: Which) {
         let Some(task) = self.tasks.get_mut(index) else { return };
         if let Some(bytes) = task.read_output(which) {
-            self.link.send_output(channel_of(which), task.rank, &bytes);
-            self.link.flush();
+            self.clients.output(channel_of(which), task.rank, &bytes);
+            self.clients.flush();
         }
     }
 
@@ -232,24 +236,7 @@ impl Step {
         if let Some(task) = self.tasks.get_mut(index) {
             task.write_input();
         }
-    }
-
-    fn on_frame(&mut self, frame: &Frame) {
-        match frame.channel {
-            channel::STDIN => {
-                self.tasks.iter_mut().for_each(|task| task.take_input(&frame.payload))
-            }
-            channel::CONTROL => match frame::decode_message(&frame.payload) {
-                Ok(StepMessage::Signal { signal }) => self.signal(signal),
-                Ok(StepMessage::InputEnd) => self.tasks.iter_mut().for_each(Task::end_input),
-                Ok(StepMessage::Resize { rows, columns }) => {
-                    self.tasks.iter().for_each(|task| task.resize(rows, columns));
-                }
-                // The rest go the other way; a newer srun may know more than we do.
-                Ok(_) | Err(_) => {}
-            },
-            _ => {}
-        }
+        self.on_input_taken();
     }
 
     pub fn signal(&self, number: i32) {
@@ -260,16 +247,37 @@ impl Step {
         }
     }
 
-    /// Asks the step to end, with a last moment after which it is killed.
-    pub fn end(&mut self, kill_at: Timestamp, notice: Option<&str>) {
-        if let Some(line) = notice {
+    /// What its `srun` asked for since the last look: its end, and whether at once.
+    pub fn take_end_ask(&mut self) -> Option<bool> {
+        self.end_ask.take()
+    }
+
+    /// Tells everybody that the step is being ended. The first node speaks for all.
+    pub fn announce_end(&mut self, notice: Option<&str>, wait_s: u32) {
+        if self.is_over() {
+            return;
+        }
+        self.clients.tell(&StepMessage::Ending { wait_s });
+        if let Some(line) = notice.filter(|_| self.order.node_index == 0) {
             self.write_notice(line);
         }
-        self.signal(libc::SIGCONT);
-        self.signal(libc::SIGTERM);
-        self.kill_at = Some(kill_at);
+        self.clients.flush();
+        self.give_up_dialling();
+    }
+
+    /// Asks the step to end, with a last moment after which it is killed.
+    pub fn end(&mut self, kill_at: Timestamp) {
+        if kill_at > wall_clock::now() {
+            self.signal(libc::SIGCONT);
+            self.signal(libc::SIGTERM);
+        }
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
+    }
+
+    /// A step that has no `srun` yet is not to start any more.
+    pub fn give_up_dialling(&mut self) {
         if self.stage == Stage::Dialling {
-            self.link.close();
+            self.clients.close_srun();
             self.stage = Stage::Emptying;
         }
     }
@@ -277,8 +285,8 @@ impl Step {
     /// A line among the step's error output.
     pub fn write_notice(&mut self, line: &str) {
         let rank = self.order.tasks.first().copied().unwrap_or(0);
-        self.link.send_output(channel::STDERR, rank, format!("{line}\n").as_bytes());
-        self.link.flush();
+        self.clients.output(channel::STDERR, rank, format!("{line}\n").as_bytes());
+        self.clients.flush();
     }
 
     pub fn kill(&mut self) {
@@ -289,12 +297,28 @@ impl Step {
         }
     }
 
+    /// Kills by the kernel since it began: in its own group where that has a limit, else in the job.
+    fn oom_kills(&self, of_job: impl FnOnce() -> u64) -> u64 {
+        let own = self.group.as_ref().filter(|_| self.own_memory);
+        match own.map(|group| group.usage().ok().and_then(|usage| usage.oom_kills)) {
+            Some(count) => count.unwrap_or(0),
+            None => of_job().saturating_sub(self.oom_before),
+        }
+    }
+
     /// Takes a dead child if it is one of its tasks. `oom_now` reads the job's count of kills by the kernel.
     pub fn on_dead(&mut self, dead: &Dead, oom_now: impl FnOnce() -> u64) -> bool {
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
             return false;
         };
-        self.on_ready(index);
+        // A signal that struck before the program was there is the task's end like any other.
+        match dead.exit.signal > 0 && self.tasks[index].ready.take().is_some() {
+            true => self.clients.tell(&StepMessage::Started {
+                task: self.tasks[index].rank,
+                pid: dead.pid.as_raw() as u32,
+            }),
+            false => self.on_ready(index),
+        }
         self.usage.absorb(&dead.usage);
         let task = &mut self.tasks[index];
         task.pid = None;
@@ -302,18 +326,18 @@ impl Step {
         // What it wrote last goes out before the word of its end.
         for which in [Which::Stdout, Which::Stderr] {
             while let Some(bytes) = self.tasks[index].read_output(which) {
-                self.link.send_output(channel_of(which), rank, &bytes);
-                if !self.link.has_room() {
+                self.clients.output(channel_of(which), rank, &bytes);
+                if !self.clients.srun().has_room() {
                     break;
                 }
             }
         }
         if !told {
-            let oom = dead.exit.signal == libc::SIGKILL && oom_now() > self.oom_before;
+            let oom = dead.exit.signal == libc::SIGKILL && self.oom_kills(oom_now) > 0;
             self.tasks[index].exit = Some(dead.exit);
-            self.link.send(&StepMessage::Exited { task: rank, exit: dead.exit, oom });
+            self.clients.tell(&StepMessage::Exited { task: rank, exit: dead.exit, oom });
         }
-        self.link.flush();
+        self.clients.flush();
         true
     }
 
@@ -323,6 +347,7 @@ impl Step {
         oom_now: impl FnOnce() -> u64,
         linger_until: Option<Instant>,
     ) -> Option<ReportEvent> {
+        self.notice_loss();
         if self.stage == Stage::Running
             && self.tasks.iter().all(|t| t.exit.is_some() && t.pid.is_none())
         {
@@ -331,20 +356,22 @@ impl Step {
         if self.stage != Stage::Emptying || !self.is_empty() {
             return None;
         }
-        let read_out = self.tasks.iter().all(Task::outputs_closed) || self.link.is_closed();
+        let read_out =
+            self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
         let patient = linger_until.is_none_or(|until| Instant::now() < until);
         if !read_out && patient {
             return None;
         }
-        let oom_kills = oom_now().saturating_sub(self.oom_before);
+        let oom_kills = self.oom_kills(oom_now);
         self.usage.oom_kills = oom_kills as u32;
         if let Some(group) = self.group.take() {
             // Empty, so the kernel lets go of it at once; the job's own removal would take it along.
             let _ = group.remove();
         }
-        self.link.send(&StepMessage::Gone);
-        self.link.flush();
+        self.clients.tell(&StepMessage::Gone);
+        self.clients.flush();
         self.stage = Stage::Over;
+        self.over_since = Some(Instant::now());
         let step = self.order.step;
         Some(ReportEvent::StepEnded {
             step,
@@ -352,6 +379,19 @@ impl Step {
             usage: self.usage,
             oom: oom_kills > 0,
         })
+    }
+
+    /// Without its `srun` a step has nobody to run for.
+    fn notice_loss(&mut self) {
+        if self.abandoned || !self.clients.srun().is_closed() {
+            return;
+        }
+        self.abandoned = true;
+        match self.stage {
+            Stage::Dialling => self.stage = Stage::Emptying,
+            Stage::Running => self.kill(),
+            Stage::Emptying | Stage::Over => {}
+        }
     }
 
     /// Whether its group is empty; what outlived the tasks is killed.
@@ -370,14 +410,17 @@ impl Step {
         exits.max_by_key(|exit| (exit.signal, exit.code)).unwrap_or(NOT_LAUNCHED)
     }
 
-    /// Whether `srun` has been told everything, or cannot be.
+    /// Whether everybody has been told everything, or cannot be.
     pub fn is_told(&self) -> bool {
-        self.link.is_closed() || self.link.is_flushed()
+        let srun = self.clients.srun();
+        let lookers = self.clients.lookers().all(|link| link.is_flushed());
+        let late = self.over_since.is_some_and(|since| since.elapsed() > LOOKERS_LINGER);
+        (srun.is_closed() || srun.is_flushed()) && (lookers || late)
     }
 
-    /// Only the last bytes to `srun` are left to do.
+    /// Only the last bytes are left to do.
     pub fn flush(&mut self) {
-        self.link.flush();
+        self.clients.flush();
     }
 }
 

@@ -1,36 +1,87 @@
-//! The connection from a step to the `srun` that waits for it: dialled without blocking, framed, and bounded.
+//! The connection from a step to the `srun` that waits for it: dialled without blocking, framed, and bounded. Where it
+//! cannot be dialled, `srun` comes by a stream through the agent; so do those that look on.
 
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
     sockopt,
 };
-use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
+use wire::resume::{Gap, Incoming, Outgoing};
 use wire::step::{StepMessage, channel};
 
-/// How long one address may take to answer.
-const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the addresses, tried together, may take to answer.
+const DIAL_PATIENCE: Duration = Duration::from_millis(2500);
+/// How long an `srun` that could not be reached may take to come by a stream, and one whose stream broke to come back.
+const STREAM_PATIENCE: Duration = Duration::from_secs(10);
+const RESUME_PATIENCE: Duration = Duration::from_secs(60);
 /// Addresses that are tried at most.
 const ADDRESSES_MAX: usize = 16;
-/// Tasks' output is not read while this much waits to be sent.
+/// Tasks' output is not read while this much waits to be sent, or to be acknowledged.
 const OUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 enum State {
-    Dialling { fd: OwnedFd, until: Instant },
-    Open { stream: TcpStream, decoder: Decoder },
+    Dialling {
+        dials: Vec<OwnedFd>,
+        until: Instant,
+    },
+    Open {
+        connection: Connection,
+        decoder: Decoder,
+    },
+    /// Nobody is there, and somebody may come by a stream.
+    Awaiting {
+        until: Instant,
+    },
     Closed,
 }
 
+enum Connection {
+    Direct(TcpStream),
+    /// Through the agent and the server.
+    Stream(UnixStream),
+}
+
+impl Connection {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Connection::Direct(stream) => stream.as_fd(),
+            Connection::Stream(stream) => stream.as_fd(),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Connection::Direct(stream) => stream.read(buffer),
+            Connection::Stream(stream) => stream.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Connection::Direct(stream) => stream.write(bytes),
+            Connection::Stream(stream) => stream.write(bytes),
+        }
+    }
+}
+
+/// The way to one client of a step: its `srun`, or one that looks on.
 pub(super) struct StepLink {
     state: State,
-    rest: VecDeque<SocketAddr>,
-    out: VecDeque<u8>,
+    /// Goes before everything else on a new connection, and is not counted.
+    preface: Vec<u8>,
+    out: Outgoing,
+    incoming: Incoming,
+    /// A stream that breaks is waited for; only an `srun` is.
+    resumes: bool,
+    /// The number of the stream that it came by last.
+    last_stream: Option<u32>,
 }
 
 /// What came of looking at a link.
@@ -40,42 +91,99 @@ pub(super) enum Progress {
     /// Now, and only now, it has become usable.
     Opened,
     Frames(Vec<Frame>),
-    /// `srun` is gone, or was never reached.
+    /// The client is gone, or was never reached.
     Lost,
 }
 
 impl StepLink {
-    /// Starts to dial. Addresses that are not `IP:PORT` are passed over: a supervisor asks no name server.
+    /// Starts to dial an `srun` at all its addresses. What is not `IP:PORT` is passed over: a supervisor asks no name
+    /// server.
     pub fn dial(addresses: &[String]) -> StepLink {
-        let rest =
-            addresses.iter().filter_map(|text| text.parse().ok()).take(ADDRESSES_MAX).collect();
-        let mut link = StepLink { state: State::Closed, rest, out: VecDeque::new() };
-        link.dial_next();
+        let addresses = addresses.iter().filter_map(|text| text.parse().ok()).take(ADDRESSES_MAX);
+        let dials: Vec<OwnedFd> =
+            addresses.filter_map(|address| begin_dial(&address).ok()).collect();
+        let until = Instant::now() + DIAL_PATIENCE;
+        StepLink::new(State::Dialling { dials, until }, true)
+    }
+
+    /// One that looks on, through a stream.
+    pub fn attached(stream: UnixStream, decoder: Decoder, number: u32) -> StepLink {
+        let connection = Connection::Stream(stream);
+        let mut link = StepLink::new(State::Open { connection, decoder }, false);
+        link.last_stream = Some(number);
         link
     }
 
-    fn dial_next(&mut self) {
-        self.state = State::Closed;
-        while let Some(address) = self.rest.pop_front() {
-            if let Ok(fd) = begin_dial(&address) {
-                self.state = State::Dialling { fd, until: Instant::now() + DIAL_PATIENCE };
-                return;
-            }
+    fn new(state: State, resumes: bool) -> StepLink {
+        StepLink {
+            state,
+            preface: Vec::new(),
+            out: Outgoing::default(),
+            incoming: Incoming::default(),
+            resumes,
+            last_stream: None,
         }
     }
 
-    /// The descriptor to watch, and whether for writing.
-    pub fn interest(&self) -> Option<(BorrowedFd<'_>, bool)> {
+    /// Whether an `srun` may come by a stream now.
+    pub fn may_take_up(&self, received: u64) -> Result<(), &'static str> {
         match &self.state {
-            State::Dialling { fd, .. } => Some((fd.as_fd(), true)),
-            State::Open { stream, .. } => Some((stream.as_fd(), !self.out.is_empty())),
-            State::Closed => None,
+            State::Open { connection: Connection::Direct(_), .. } => {
+                Err("the step has its srun already")
+            }
+            State::Closed => Err("the step is ending"),
+            _ if self.last_stream.is_none() && received > 0 => Err("the step was never there"),
+            _ => Ok(()),
         }
+    }
+
+    /// The `srun` comes by a stream, for the first time or again; `hello` is said first.
+    pub fn take_up(
+        &mut self,
+        stream: UnixStream,
+        decoder: Decoder,
+        number: u32,
+        received: u64,
+        hello: &StepMessage,
+    ) -> Result<(), Gap> {
+        self.out.resume(received)?;
+        let count = StepMessage::Received { bytes: self.incoming.received() };
+        self.preface.clear();
+        for message in [hello, &count] {
+            // Both are small.
+            let _ = frame::encode_message(channel::CONTROL, message, &mut self.preface);
+        }
+        self.last_stream = Some(number);
+        self.state = State::Open { connection: Connection::Stream(stream), decoder };
+        Ok(())
+    }
+
+    /// The client behind this stream has gone, and does not come back.
+    pub fn client_gone(&mut self, number: u32) -> bool {
+        let direct = matches!(&self.state, State::Open { connection: Connection::Direct(_), .. });
+        let mine = self.last_stream == Some(number) && !direct && !self.is_closed();
+        if mine {
+            self.close();
+        }
+        mine
+    }
+
+    /// The descriptors to watch, and whether for writing.
+    pub fn interests(&self) -> Vec<(BorrowedFd<'_>, bool)> {
+        match &self.state {
+            State::Dialling { dials, .. } => dials.iter().map(|fd| (fd.as_fd(), true)).collect(),
+            State::Open { connection, .. } => vec![(connection.fd(), self.has_unwritten())],
+            State::Awaiting { .. } | State::Closed => Vec::new(),
+        }
+    }
+
+    fn has_unwritten(&self) -> bool {
+        !self.preface.is_empty() || self.out.has_unwritten()
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         match &self.state {
-            State::Dialling { until, .. } => Some(*until),
+            State::Dialling { until, .. } | State::Awaiting { until } => Some(*until),
             _ => None,
         }
     }
@@ -88,38 +196,49 @@ impl StepLink {
         self.out.len() < OUT_BYTES_MAX
     }
 
+    /// Whether everything is with the client, as far as that can be known.
     pub fn is_flushed(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && self.preface.is_empty()
     }
 
-    /// Moves the connection on as far as it goes without waiting. `read` is false while nothing more can be taken in.
-    pub fn advance(&mut self, read: bool) -> Progress {
+    /// Moves the connection on as far as it goes without waiting.
+    pub fn advance(&mut self) -> Progress {
         match &mut self.state {
             State::Closed => Progress::Lost,
-            State::Dialling { fd, until } => match dial_result(fd) {
-                Ok(true) => self.open(),
-                Ok(false) if Instant::now() < *until => Progress::Waiting,
-                _ => {
-                    self.dial_next();
-                    if self.is_closed() { Progress::Lost } else { Progress::Waiting }
-                }
-            },
+            State::Dialling { .. } => self.advance_dials(),
+            State::Awaiting { until } if Instant::now() >= *until => {
+                self.close();
+                Progress::Lost
+            }
+            State::Awaiting { .. } => Progress::Waiting,
             State::Open { .. } => {
                 self.flush();
-                if read { self.read() } else { Progress::Waiting }
+                self.read()
             }
         }
     }
 
-    fn open(&mut self) -> Progress {
-        let State::Dialling { fd, .. } = std::mem::replace(&mut self.state, State::Closed) else {
-            return Progress::Lost;
-        };
-        let stream = TcpStream::from(fd);
-        // Small frames must not wait for an acknowledgement; without it the step is only slower.
-        let _ = stream.set_nodelay(true);
-        self.state = State::Open { stream, decoder: Decoder::default() };
-        Progress::Opened
+    fn advance_dials(&mut self) -> Progress {
+        let State::Dialling { dials, until } = &mut self.state else { return Progress::Waiting };
+        let mut index = 0;
+        while index < dials.len() {
+            match dial_result(&dials[index]) {
+                Ok(true) => {
+                    let stream = TcpStream::from(dials.swap_remove(index));
+                    // Small frames must not wait for an acknowledgement; without it the step is only slower.
+                    let _ = stream.set_nodelay(true);
+                    let connection = Connection::Direct(stream);
+                    self.state = State::Open { connection, decoder: Decoder::default() };
+                    return Progress::Opened;
+                }
+                Ok(false) => index += 1,
+                Err(_) => drop(dials.swap_remove(index)),
+            }
+        }
+        if dials.is_empty() || Instant::now() >= *until {
+            self.state = State::Awaiting { until: Instant::now() + STREAM_PATIENCE };
+        }
+        Progress::Waiting
     }
 
     pub fn send(&mut self, message: &StepMessage) {
@@ -128,65 +247,90 @@ impl StepLink {
         }
     }
 
-    /// A task's output.
-    pub fn send_output(&mut self, channel: u8, rank: u32, bytes: &[u8]) {
-        let payload = [&rank.to_le_bytes(), bytes].concat();
-        self.send_bytes(channel, &payload);
-    }
-
-    fn send_bytes(&mut self, channel: u8, payload: &[u8]) {
+    /// A task's output, with its rank before it.
+    pub fn send_bytes(&mut self, channel: u8, payload: &[u8]) {
         if self.is_closed() {
             return;
         }
         let mut encoded = Vec::with_capacity(frame::HEADER + payload.len());
         if frame::encode(channel, payload, &mut encoded).is_ok() {
-            self.out.extend(encoded);
+            self.out.push(&encoded);
         }
     }
 
+    /// The client has this many bytes.
+    pub fn acknowledged(&mut self, bytes: u64) {
+        self.out.acknowledged(bytes);
+    }
+
     pub fn flush(&mut self) {
-        let State::Open { stream, .. } = &mut self.state else { return };
-        while !self.out.is_empty() {
-            let (front, _) = self.out.as_slices();
-            match stream.write(front) {
-                Ok(written) if written > 0 => drop(self.out.drain(..written)),
+        while self.has_unwritten() {
+            let State::Open { connection, .. } = &mut self.state else { return };
+            let first = !self.preface.is_empty();
+            let piece = if first { &self.preface } else { self.out.next_piece() };
+            match connection.write(piece) {
+                Ok(written) if written > 0 && first => drop(self.preface.drain(..written)),
+                Ok(written) if written > 0 => self.out.wrote(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Ok(_) | Err(_) => return self.close(),
+                // What the other end said last is still to be read.
+                Ok(_) | Err(_) => return self.broken(),
             }
         }
     }
 
     fn read(&mut self) -> Progress {
-        let State::Open { stream, decoder } = &mut self.state else { return Progress::Lost };
+        let State::Open { connection, decoder } = &mut self.state else {
+            return if self.is_closed() { Progress::Lost } else { Progress::Waiting };
+        };
         let mut buffer = vec![0; READ_BYTES];
-        match stream.read(&mut buffer) {
-            Ok(length) if length > 0 => decoder.push(&buffer[..length]),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Progress::Waiting;
+        let ended = match connection.read(&mut buffer) {
+            Ok(length) if length > 0 => {
+                decoder.push(&buffer[..length]);
+                false
             }
-            Ok(_) | Err(_) => {
-                self.close();
-                return Progress::Lost;
-            }
-        }
+            Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+            Ok(_) => true,
+        };
         let mut frames = Vec::new();
-        loop {
+        let sound = loop {
             match decoder.next_frame() {
                 Ok(Some(frame)) => frames.push(frame),
-                Ok(None) => return Progress::Frames(frames),
-                Err(_) => {
-                    self.close();
-                    return Progress::Lost;
-                }
+                Ok(None) => break true,
+                Err(_) => break false,
             }
+        };
+        frames.iter().for_each(|frame| self.incoming.count(frame));
+        if !sound {
+            self.close();
+        } else if ended {
+            self.broken();
+        } else if self.resumes
+            && self.last_stream.is_some()
+            && let Some(bytes) = self.incoming.due(false)
+        {
+            self.send(&StepMessage::Received { bytes });
+        }
+        match frames.is_empty() {
+            false => Progress::Frames(frames),
+            true if self.is_closed() => Progress::Lost,
+            true => Progress::Waiting,
+        }
+    }
+
+    /// The connection is gone; of a stream only the way may be, and not the client.
+    fn broken(&mut self) {
+        let stream = matches!(&self.state, State::Open { connection: Connection::Stream(..), .. });
+        match stream && self.resumes {
+            true => self.state = State::Awaiting { until: Instant::now() + RESUME_PATIENCE },
+            false => self.close(),
         }
     }
 
     pub fn close(&mut self) {
         self.state = State::Closed;
-        self.rest.clear();
         self.out.clear();
+        self.preface.clear();
     }
 }
 
@@ -216,60 +360,4 @@ fn dial_result(fd: &OwnedFd) -> nix::Result<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-
-    /// Waits for the link's own descriptor, so that the test takes no longer than the kernel.
-    fn settle(link: &mut StepLink) -> Progress {
-        for _ in 0..100 {
-            match link.advance(true) {
-                Progress::Waiting => {}
-                progress => return progress,
-            }
-            if let Some((fd, write)) = link.interest() {
-                let flags = if write {
-                    nix::poll::PollFlags::POLLOUT
-                } else {
-                    nix::poll::PollFlags::POLLIN
-                };
-                let mut fds = [nix::poll::PollFd::new(fd, flags)];
-                nix::poll::poll(&mut fds, 1_000u16).expect("poll");
-            }
-        }
-        panic!("the link never settled");
-    }
-
-    #[test]
-    fn a_dead_address_gives_way_to_the_next() {
-        let dead = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let dead_address = dead.local_addr().expect("its address").to_string();
-        drop(dead);
-        let alive = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let alive_address = alive.local_addr().expect("its address").to_string();
-        let mut link = StepLink::dial(&["nonsense".into(), dead_address, alive_address]);
-        assert_eq!(settle(&mut link), Progress::Opened);
-
-        let (mut peer, _) = alive.accept().expect("dialled");
-        link.send_output(channel::STDOUT, 7, b"hello");
-        link.flush();
-        let mut bytes = [0; frame::HEADER + 9];
-        peer.read_exact(&mut bytes).expect("a frame");
-        let mut decoder = Decoder::default();
-        decoder.push(&bytes);
-        let frame = decoder.next_frame().expect("well formed").expect("whole");
-        assert_eq!(
-            (frame.channel, frame.payload.as_slice()),
-            (channel::STDOUT, b"\x07\0\0\0hello".as_slice())
-        );
-
-        drop(peer);
-        assert_eq!(settle(&mut link), Progress::Lost);
-    }
-
-    #[test]
-    fn without_any_address_the_link_is_lost() {
-        let mut link = StepLink::dial(&["host.example:1".into()]);
-        assert_eq!(link.advance(true), Progress::Lost);
-    }
-}
+mod tests;

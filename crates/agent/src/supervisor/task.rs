@@ -10,9 +10,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use wire::order::UserIds;
+use wire::step::StepMessage;
 
-/// `srun` is not read while a task leaves this much of its input lying.
-const INPUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 /// Which of a task's outputs.
@@ -49,14 +48,15 @@ pub(super) struct Wiring {
     /// A stream that goes to a file of the user's instead of to `srun`.
     pub stdout: Option<Stream>,
     pub stderr: Option<Stream>,
-    pub terminal: bool,
+    /// A terminal of so many rows and columns instead of pipes.
+    pub terminal: Option<(u16, u16)>,
 }
 
 impl Wiring {
     /// Makes the pipes (or the terminal) of one task. They belong to its user, who may open `/dev/stdout` again.
     pub fn connect(self, user: &UserIds) -> nix::Result<([Stream; 3], Ends)> {
-        if self.terminal {
-            return terminal(user);
+        if let Some(size) = self.terminal {
+            return terminal(user, size);
         }
         let (stdin, input) = match self.with_input {
             true => {
@@ -93,8 +93,9 @@ fn give(fd: &OwnedFd, user: &UserIds) -> nix::Result<()> {
     fchown(fd, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))
 }
 
-fn terminal(user: &UserIds) -> nix::Result<([Stream; 3], Ends)> {
-    let pty = openpty(None, None)?;
+fn terminal(user: &UserIds, size: (u16, u16)) -> nix::Result<([Stream; 3], Ends)> {
+    let size = Winsize { ws_row: size.0, ws_col: size.1, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None)?;
     for fd in [&pty.master, &pty.slave] {
         fcntl(fd, FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
     }
@@ -150,8 +151,20 @@ impl Task {
         self.input.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
     }
 
-    pub fn has_room(&self) -> bool {
-        self.waiting.len() < INPUT_BYTES_MAX
+    /// Input that it has not taken yet; what was credited bounds it.
+    pub fn backlog(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// What one who comes late must be told of it.
+    pub fn so_far(&self) -> Vec<StepMessage> {
+        let (task, pid) = (self.rank, self.pid.map_or(0, |pid| pid.as_raw() as u32));
+        let mut messages = Vec::new();
+        if self.ready.is_none() {
+            messages.push(StepMessage::Started { task, pid });
+        }
+        messages.extend(self.exit.map(|exit| StepMessage::Exited { task, exit, oom: false }));
+        messages
     }
 
     pub fn outputs_closed(&self) -> bool {

@@ -233,6 +233,8 @@ impl Cluster {
                 time_limit: "*** CANCELLED AT {time} DUE TO TIME LIMIT ***".into(),
                 out_of_memory: "Detected {count} oom-kill event(s) in StepId={step}.".into(),
                 node_failure: String::new(),
+                step_time_limit: "*** STEP {step} CANCELLED DUE TO TIME LIMIT ***".into(),
+                step_cancelled: "*** STEP {step} ON {node} CANCELLED ***".into(),
                 exec_failed: "slurmstepd: error: execve(): {what}: {error}".into(),
                 work_dir_failed: String::new(),
             },

@@ -25,6 +25,7 @@ impl Watch {
             nothing_beyond_what_there_is(state, &started.allocation);
         }
         uses_are_those_of_the_active(state);
+        steps_share_nothing(state);
         derived_sets_follow(state);
         arrays_are_whole(state);
         the_queue_is_what_waits(state);
@@ -198,4 +199,40 @@ pub fn replayed(events: &[Event], living: &State) {
         state.apply(event);
     }
     assert!(in_order(&state) == in_order(living), "the state differs after a replay");
+}
+
+/// Running steps of a job have no CPU, no device and no byte in common, and none that the job does not have.
+fn steps_share_nothing(state: &State) {
+    for job in state.jobs.values() {
+        let Phase::Active(attempt) = &job.phase else { continue };
+        for share in &attempt.allocation.nodes {
+            let mut left = share.clone();
+            let running = attempt.steps.iter().filter(|s| s.end.is_none());
+            for step in running {
+                let Some(taken) = step.shares.iter().find(|s| s.node == share.node) else {
+                    continue;
+                };
+                let (id, node) = (format!("{}.{}", job.id, step.id), &share.node);
+                let from = if step.overlap { share } else { &left };
+                assert!(taken.cpus.is_subset(&from.cpus), "CPUs of step {id} on {node}");
+                assert!(taken.memory <= from.memory, "memory of step {id} on {node}");
+                let has = |name: &str, index: &u32| {
+                    from.gres.iter().any(|g| g.name == name && g.indices.contains(index))
+                };
+                for gres in &taken.gres {
+                    assert!(gres.indices.iter().all(|i| has(&gres.name, i)), "{id} on {node}");
+                }
+                if step.overlap {
+                    continue;
+                }
+                left.cpus.subtract(&taken.cpus);
+                left.memory.0 -= taken.memory.0;
+                for gres in left.gres.iter_mut() {
+                    let taken = taken.gres.iter().filter(|t| t.name == gres.name);
+                    let indices: Vec<u32> = taken.flat_map(|t| t.indices.clone()).collect();
+                    gres.indices.retain(|i| !indices.contains(i));
+                }
+            }
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod nodes;
 mod operations;
 mod requeue;
 mod rights;
+mod steps;
 mod submit;
 mod time_alone;
 mod world;

@@ -2,8 +2,8 @@
 
 use super::state_dir::{self, StateDir};
 use super::{Done, VerbError, ports, reach};
-use ::server::ServerOptions;
 use ::server::configure::{self, Machine};
+use ::server::{DoorLimits, ServerOptions};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,9 @@ pub struct ServerArgs {
     /// Write a snapshot of the state after so many events
     #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
     pub snapshot_events: u64,
+    /// Lower bounds at the doors, as places=100,silence_ms=500
+    #[arg(long, env = "SLUICE_DOORS", default_value = "", hide = true)]
+    pub doors: DoorLimits,
     /// Where ssh will connect: ADDR:PORT (kept for later)
     #[arg(long)]
     pub ssh: Option<SocketAddr>,
@@ -113,6 +116,7 @@ pub fn start(
         agents_addresses: local.servers,
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
+        door_limits: args.doors.clone(),
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),

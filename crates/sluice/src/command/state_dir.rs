@@ -73,9 +73,12 @@ impl StateDir {
     }
 
     pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
+        // Whole at once: a reader of half a number would take the process for gone.
         let path = self.pid_file(of);
-        let text = format!("{}\n", std::process::id());
-        std::fs::write(&path, text).map_err(VerbError::file(path))
+        let new = path.with_extension("pid.new");
+        std::fs::write(&new, format!("{}\n", std::process::id()))
+            .and_then(|()| std::fs::rename(&new, &path))
+            .map_err(VerbError::file(path))
     }
 
     /// The administrator's token, made at the first start.

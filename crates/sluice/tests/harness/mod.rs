@@ -57,8 +57,13 @@ pub fn program() -> &'static str {
 }
 
 /// Asks again until `look` has something; fails after [`PATIENCE`].
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, what, look)
+}
+
+/// As [`until`], for what may take longer.
+pub fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(found) = look() {
             return found;
@@ -141,6 +146,13 @@ impl Cluster {
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));
     }
 
+    /// The agent of this machine alone, after a death. `down` ends it, and its child is then to be waited for.
+    pub fn spawn_agent(&self) -> Child {
+        let mut command = self.command(&["agent", "--state", self.state().to_str().unwrap()]);
+        command.arg("--join").arg(self.state().join("server/local.join"));
+        command.stderr(Stdio::null()).spawn().expect("the program runs")
+    }
+
     /// A command of ours by its first word: `sluice VERB …`, in the work folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(program());
@@ -162,6 +174,12 @@ impl Cluster {
         command.env("PATH", path);
     }
 
+    /// A command of another program, with this cluster's surroundings.
+    pub fn dress(&self, command: &mut Command) {
+        command.current_dir(self.path("work"));
+        self.set_environment(command);
+    }
+
     pub fn sluice(&self, args: &[&str]) -> Said {
         self.command(args).stdin(Stdio::null()).output().expect("the program runs").into()
     }
@@ -175,6 +193,12 @@ impl Cluster {
     pub fn spawn_shell(&self, line: &str) -> Child {
         let mut command = self.shell_command(line);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the shell runs")
+    }
+
+    /// As `spawn_shell`, with its errors kept as well.
+    pub fn spawn_shell_with_errors(&self, line: &str) -> Child {
+        let mut command = self.shell_command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the shell runs")
     }
 
     fn shell_command(&self, line: &str) -> Command {

@@ -2,7 +2,7 @@
 //!
 //! The node fills in `{time}`, `{node}`, `{step}`, `{count}`, `{what}` and `{error}`.
 
-use model::id::{JobId, StepId};
+use model::id::JobId;
 use wire::order::Notices;
 
 /// Why a job or step is ended before its own end.
@@ -33,9 +33,9 @@ pub fn job(job: JobId, cause: Cause) -> String {
     ended(&format!("JOB {job}"), cause)
 }
 
-/// The same for one step.
-pub fn step(job: JobId, step: StepId, cause: Cause) -> String {
-    ended(&format!("STEP {job}.{step}"), cause)
+/// The same for a step, with `{step}` open as well.
+pub fn step(cause: Cause) -> String {
+    ended("STEP {step}", cause)
 }
 
 fn ended(what: &str, cause: Cause) -> String {
@@ -50,6 +50,8 @@ pub fn of_launch(id: JobId) -> Notices {
                         Some of your processes may have been killed by the cgroup out-of-memory handler."
             .to_owned(),
         node_failure: job(id, Cause::NodeFailure),
+        step_time_limit: step(Cause::TimeLimit),
+        step_cancelled: step(Cause::Cancelled),
         exec_failed: "slurmstepd: error: execve(): {what}: {error}".to_owned(),
         work_dir_failed:
             "slurmstepd: error: couldn't chdir to `{what}': {error}: going to /tmp instead"

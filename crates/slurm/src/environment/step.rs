@@ -2,33 +2,125 @@
 
 use super::job::{self, JobFacts};
 use super::{Environment, compress_counts};
+use model::allocation::NodeShare;
 use model::hostlist;
-use wire::order::ProcessVariable;
+use model::request::{Memory, Per};
+use model::step::TaskDistribution;
+use wire::order::{ProcessVariable, TaskOrder};
 use wire::step::{StepLaunch, StepLayout};
 
-/// What is set over the environment that the launch carries, on the step's node number `node_index`.
+/// What is set over the environment that the launch carries, on the step's node number `node_index`; `share` is what
+/// the step has there.
 pub fn variables(
     facts: &JobFacts<'_>,
     layout: &StepLayout,
     launch: &StepLaunch,
     node_index: usize,
+    share: Option<&NodeShare>,
 ) -> Environment {
+    let own = launch.shape.own;
     let mut env = job::allocation(facts);
-    let cpus_per_node = env.get("SLURM_JOB_CPUS_PER_NODE").unwrap_or_default().to_owned();
-    env.set("SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", cpus_per_node);
+    if own {
+        leave_out_unasked(&mut env, facts);
+    } else {
+        let cpus_per_node = env.get("SLURM_JOB_CPUS_PER_NODE").unwrap_or_default().to_owned();
+        env.set("SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", cpus_per_node);
+    }
     set_layout(&mut env, layout);
+    set_distribution(&mut env, layout, launch);
     env.set("SLURM_UMASK", format!("{:04o}", launch.umask));
     set_launcher(&mut env, launch);
     if let Some(cpus) = launch.cpus_per_task {
         env.set("SLURM_CPUS_PER_TASK", cpus);
     }
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
-    if let Some(share) = node.and_then(|node| facts.allocation.share(node)) {
+    let of_job = node.and_then(|node| facts.allocation.share(node));
+    if let Some(of_job) = of_job {
+        let share = share.unwrap_or(of_job);
         job::set_node(&mut env, share, node_index);
-        job::set_gpus(&mut env, share, facts.numbering, "SLURM_JOB_GPUS");
+        if !own {
+            job::set_gpus(&mut env, of_job, facts.numbering, "SLURM_JOB_GPUS");
+        }
+        DEVICES.iter().for_each(|name| drop(env.remove(name)));
         job::set_gpus(&mut env, share, facts.numbering, "SLURM_STEP_GPUS");
     }
     env
+}
+
+/// `srun`'s own allocation tells its tasks only what was asked for.
+fn leave_out_unasked(env: &mut Environment, facts: &JobFacts<'_>) {
+    env.remove("SLURM_NODE_ALIASES");
+    if facts.spec.request().memory == Memory::Default {
+        for name in ["SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_GPU"] {
+            env.remove(name);
+        }
+    }
+}
+
+/// What says which GPUs a step has.
+const DEVICES: [&str; 5] = [
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ROCR_VISIBLE_DEVICES",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_STEP_GPUS",
+];
+
+/// The launch as one node is told it: the programs of others are not its business, and a step that has none of its
+/// job's GPUs does not inherit their names.
+pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
+    let mut launch = StepLaunch { programs: Vec::new(), ..launch.clone() };
+    let asked = launch.shape.gres.is_some();
+    if asked && share.is_some_and(|share| share.gres_count("gpu") == 0) {
+        let mut environment = Environment::from_block(&launch.environment);
+        environment.retain(|name| !DEVICES.contains(&name));
+        launch.environment = environment.to_block();
+    }
+    launch
+}
+
+/// What each task here has for itself: a program of `--multi-prog`, GPUs of `--gpus-per-task`.
+pub fn of_tasks(launch: &StepLaunch, share: Option<&NodeShare>, ranks: &[u32]) -> Vec<TaskOrder> {
+    let per_task = launch.shape.gres.iter().flatten();
+    let each = per_task
+        .filter(|g| g.per == Per::Task && g.name == "gpu")
+        .map(|g| g.count.min)
+        .sum::<u64>();
+    if launch.programs.is_empty() && each == 0 {
+        return Vec::new();
+    }
+    let gpus = share.into_iter().flat_map(|s| &s.gres).filter(|g| g.name == "gpu");
+    let mut gpus: Vec<u32> = gpus.flat_map(|g| g.indices.iter().copied()).collect();
+    gpus.sort_unstable();
+    let mut of_each = gpus.chunks(each.max(1) as usize);
+    let task = |rank: &u32| TaskOrder {
+        argv: launch.programs.get(*rank as usize).cloned().unwrap_or_default(),
+        environment: match of_each.next().filter(|_| each > 0) {
+            Some(own) => {
+                let list = own.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+                DEVICES
+                    .iter()
+                    .filter(|name| **name != "SLURM_GPUS_ON_NODE")
+                    .map(|name| format!("{name}={list}"))
+                    .collect()
+            }
+            None => Vec::new(),
+        },
+    };
+    ranks.iter().map(task).collect()
+}
+
+fn set_distribution(env: &mut Environment, layout: &StepLayout, launch: &StepLaunch) {
+    let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
+    let usual = if tasks <= layout.nodes.len() { "cyclic" } else { "block" };
+    match &launch.distribution {
+        Some(text) => env.set("SLURM_DISTRIBUTION", text),
+        None if !launch.shape.own => env.set("SLURM_DISTRIBUTION", usual),
+        None => {}
+    }
+    if let Some(TaskDistribution::Plane(size)) = launch.shape.distribution {
+        env.set("SLURM_DIST_PLANESIZE", size);
+    }
 }
 
 fn set_layout(env: &mut Environment, layout: &StepLayout) {
@@ -50,8 +142,6 @@ fn set_layout(env: &mut Environment, layout: &StepLayout) {
     for name in ["SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"] {
         env.set(name, &per_node);
     }
-    let one_each = tasks <= layout.nodes.len();
-    env.set("SLURM_DISTRIBUTION", if one_each { "cyclic" } else { "block" });
 }
 
 /// Where the `srun` that waits for the step listens.

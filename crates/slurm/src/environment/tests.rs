@@ -20,8 +20,13 @@ fn a_step_is_laid_out_anew() {
         nodes: vec![node("node1", &[0, 1]), node("node2", &[2, 3])],
         cpus_per_task: 2,
     };
-    let env =
-        step::variables(&facts(78, &spec, &allocation), &layout, &launch("127.0.0.1:34187"), 0);
+    let env = step::variables(
+        &facts(78, &spec, &allocation),
+        &layout,
+        &launch("127.0.0.1:34187"),
+        0,
+        None,
+    );
     assert_variables(
         &env,
         &[
@@ -70,7 +75,8 @@ fn a_step_is_laid_out_anew() {
             "SLURM_UMASK=0022",
         ],
     );
-    let second = step::variables(&facts(78, &spec, &allocation), &layout, &launch("[::1]:9"), 1);
+    let second =
+        step::variables(&facts(78, &spec, &allocation), &layout, &launch("[::1]:9"), 1, None);
     assert_eq!(second.get("SLURM_NODEID"), Some("1"));
     assert_eq!(second.get("SLURMD_NODENAME"), Some("node2"));
     let filled: Vec<String> = step::process_variables().into_iter().map(|(name, _)| name).collect();
@@ -97,6 +103,10 @@ fn launch(listen: &str) -> StepLaunch {
         submit_line: String::new(),
         overcommit: false,
         pty: false,
+        window: None,
+        shape: Default::default(),
+        distribution: None,
+        programs: Vec::new(),
     }
 }
 
@@ -184,7 +194,7 @@ fn notices_are_slurmstepds() {
             "JOB 87 ON node1 CANCELLED AT 2026-11-15T00:51:25 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
         ),
         (
-            notice::step(JobId(88), StepId::Number(0), Cause::TimeLimit),
+            notice::step(Cause::TimeLimit).replace("{step}", "88.0"),
             "STEP 88.0 ON node1 CANCELLED AT 2026-11-15T00:51:25 DUE TO TIME LIMIT",
         ),
     ];

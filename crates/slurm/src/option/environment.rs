@@ -252,7 +252,13 @@ pub fn settings(command: Command, variable: impl Fn(&str) -> Option<String>) -> 
         .iter()
         .filter(|(of, _, _)| *of == command)
         .filter_map(|&(_, name, key)| {
-            let value = setting_value(command, key, variable(name)?)?;
+            let mut text = variable(name)?;
+            // The size of a plane has a variable of its own.
+            if key == K::Distribution && text.eq_ignore_ascii_case("plane") {
+                let size = variable("SLURM_DIST_PLANESIZE");
+                text.extend(size.into_iter().map(|size| format!("={size}")));
+            }
+            let value = setting_value(command, key, text)?;
             Some(Setting { key, value, source: Source::Environment(name) })
         })
         .collect()

@@ -1,6 +1,6 @@
 //! What `sbatch`, `srun` and `salloc` were asked, every value checked and typed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::amount::Bytes;
 use model::array::{ArraySpec, IndexSet};
@@ -156,6 +156,10 @@ pub struct StepOptions {
     /// Seconds to wait for the other tasks once the first has ended; zero for ever.
     pub wait_secs: Option<u32>,
     pub whole: bool,
+    /// `--gres=none`: none of the job's resources.
+    pub no_gres: bool,
+    /// Options that the environment set, and the command line did not: those of the job around a step.
+    pub inherited: BTreeSet<OptionKey>,
 }
 
 /// `--export`.

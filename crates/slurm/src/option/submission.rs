@@ -5,7 +5,7 @@ use super::command::Command;
 use super::error::OptionError;
 use super::job_options::{JobOptions, NodeDistribution, Switches};
 use super::key::OptionKey as K;
-use super::parse::Setting;
+use super::parse::{Setting, Source};
 use super::signal;
 use super::surroundings::{self, Surroundings};
 use super::value::{self, number_from};
@@ -40,6 +40,11 @@ impl Typing<'_> {
     /// The options fall into groups; the first that knows the key takes the setting, and what none knows is kept as it is.
     fn set(&mut self, setting: &Setting) -> Result<()> {
         let (key, text, value) = (setting.key, setting.text(), setting.value.as_deref());
+        let inherited = &mut self.options.step.inherited;
+        match setting.source {
+            Source::Environment(_) if self.command == Command::Srun => inherited.insert(key),
+            _ => inherited.remove(&key),
+        };
         let taken = self.set_identity(key, text)?
             || self.set_schedule(key, text, value)?
             || self.set_tasks(key, text)?
@@ -161,7 +166,10 @@ impl Typing<'_> {
             K::GpusPerNode => options.gpus_per_node = value::gpus(text)?,
             K::GpusPerSocket => options.gpus_per_socket = value::gpus(text)?,
             K::GpusPerTask => options.gpus_per_task = value::gpus(text)?,
-            K::Gres => options.gres = value::gres(text)?,
+            K::Gres => {
+                options.gres = value::gres(text)?;
+                options.step.no_gres = text.trim().eq_ignore_ascii_case("none");
+            }
             K::GresFlags => options.gres_flags = Some(value::gres_flag(text)?),
             K::Licenses => options.licenses = value::licenses(text)?,
             K::Mem => options.mem = Some(value::size(text, "mem")?),

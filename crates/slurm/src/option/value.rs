@@ -321,7 +321,15 @@ pub fn distribution(text: &str) -> Result<Distribution> {
                 if levels.len() > 3 {
                     return Err(refused());
                 }
-                found.nodes = node_distribution(levels[0]).ok_or_else(refused)?;
+                found.nodes = node_distribution(levels[0]).ok_or_else(|| {
+                    match levels[0].strip_prefix("plane") {
+                        Some(_) => OptionError::Value(vec![
+                            "Invalid plane size or size not specified".to_owned(),
+                            "Invalid --distribution specification".to_owned(),
+                        ]),
+                        None => refused(),
+                    }
+                })?;
                 found.sockets = local_distribution(levels.get(1)).ok_or_else(refused)?;
                 found.cores = local_distribution(levels.get(2)).ok_or_else(refused)?;
             }

@@ -1,11 +1,12 @@
 //! What a job needs: the arithmetic of nodes, tasks and CPUs, the forms of memory, and generic resources.
 
 use crate::option::JobOptions;
-use crate::option::job_options::Exclusive;
+use crate::option::job_options::{Exclusive, NodeDistribution};
 use model::gres::GresCount;
 use model::range::Range;
 use model::request::{GresRequest, Memory, Patience, Per, Request, Sharing, Switches};
 use model::time::Timestamp;
+use std::collections::HashSet;
 
 /// `--immediate` without a number means one second, and that means at once.
 const IMMEDIATE_NOW_SECS: u32 = 1;
@@ -18,7 +19,7 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
         partitions: options.partitions.clone(),
         nodes: counts.nodes.unwrap_or(Range::exactly(1)),
         nodes_given: counts.nodes.is_some(),
-        tasks: options.ntasks,
+        tasks: options.ntasks.or_else(|| hosts_of_tasks(options)),
         tasks_per_node: counts.tasks_per_node,
         tasks_per_socket: options.ntasks_per_socket,
         tasks_per_core: options.ntasks_per_core,
@@ -96,6 +97,13 @@ pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
     (counts, notes)
 }
 
+/// With `-m arbitrary` there is a task for each host that is named.
+fn hosts_of_tasks(options: &JobOptions) -> Option<u32> {
+    let arbitrary = options.distribution.and_then(|distribution| distribution.nodes)
+        == Some(NodeDistribution::Arbitrary);
+    arbitrary.then_some(options.nodelist.len() as u32)
+}
+
 /// `-w`, without what is beyond the number of nodes.
 fn fitting_node_list(
     options: &JobOptions,
@@ -110,11 +118,13 @@ fn fitting_node_list(
              ({named} > {most}). Eliminating nodes from the nodelist."
         ));
     }
-    options.nodelist.iter().take(most).cloned().collect()
+    // A host that is named for several tasks is one node.
+    let mut known = HashSet::new();
+    options.nodelist.iter().take(most).filter(|name| known.insert(*name)).cloned().collect()
 }
 
 /// Zero, in any of the forms, is all that a node has.
-fn memory(options: &JobOptions) -> Memory {
+pub(super) fn memory(options: &JobOptions) -> Memory {
     match (options.mem, options.mem_per_cpu, options.mem_per_gpu) {
         (Some(bytes), _, _) | (None, Some(bytes), _) | (None, None, Some(bytes))
             if bytes.0 == 0 =>
@@ -128,7 +138,7 @@ fn memory(options: &JobOptions) -> Memory {
     }
 }
 
-fn gres(options: &JobOptions) -> Vec<GresRequest> {
+pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
     let forms = [
         (Per::Node, &options.gres),
         (Per::Job, &options.gpus),

@@ -1,10 +1,8 @@
 use super::*;
 use crate::option::Surroundings;
 use crate::option::invocation::{self, Caller, Invocation};
-use crate::request::step::{Endpoint, Within};
 use jiff::tz::TimeZone;
 use model::request::{Memory, Patience, Per, Request, Sharing};
-use wire::step::StepInput;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -31,7 +29,7 @@ impl Surroundings for Still {
     }
 }
 
-fn caller() -> Caller<'static> {
+pub(super) fn caller() -> Caller<'static> {
     Caller {
         variable: &|_| None,
         surroundings: &Still,
@@ -43,7 +41,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn submitter(command: Command) -> Submitter {
+pub(super) fn submitter(command: Command) -> Submitter {
     let owner = Principal {
         name: String::new(),
         uid: 1001,
@@ -325,26 +323,4 @@ fn a_script_that_is_no_text_is_refused() {
     };
     let refused = batch(&read, &submitter(Command::Sbatch)).expect_err("not text");
     assert_eq!(refused.to_string(), "Batch script is not UTF-8 text (byte 10)");
-}
-
-#[test]
-fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
-    let options = JobOptions {
-        ntasks: Some(1),
-        nodes: Some(model::range::Range::exactly(2)),
-        nodelist: vec!["node2".into()],
-        ..JobOptions::default()
-    };
-    let argv = ["/bin/echo".to_owned(), "hi".to_owned()];
-    let of = |within| {
-        let endpoint = Endpoint { listen: vec!["127.0.0.1:1".into()], key: "k".into() };
-        step::launch(&options, &argv, &submitter(Command::Srun), within, endpoint, StepInput::All)
-    };
-    let (given, notes) = of(Within::Given);
-    assert_eq!((given.tasks, given.nodes, given.name.as_str()), (Some(1), Some(1), "echo"));
-    assert_eq!((given.node_list.len(), notes.len()), (1, 1));
-    let (own, notes) = of(Within::Own);
-    assert_eq!((own.nodes, own.node_list.len(), notes.len()), (None, 0, 0));
-    assert_eq!(own.umask, 0o027);
-    assert!(own.environment.contains("FOO=1\0"));
 }

@@ -66,6 +66,9 @@ impl Attempt {
     fn settle_steps(&mut self) {
         let linger_until = self.emptying.filter(|e| e.kill).map(|e| e.linger_until);
         for step in &mut self.steps {
+            if self.emptying.is_some() {
+                step.give_up_dialling();
+            }
             let group = &self.group;
             if let Some(event) = step.settle(|| oom_kills(group), linger_until) {
                 if let ReportEvent::StepEnded { usage, .. } = &event {

@@ -6,6 +6,7 @@ mod job_list;
 mod sacct;
 mod sacctmgr;
 mod salloc;
+mod sattach;
 mod sbatch;
 mod scancel;
 mod scontrol;
@@ -13,6 +14,8 @@ mod sinfo;
 mod squeue;
 mod srun;
 mod step;
+mod step_create;
+mod step_files;
 mod watch;
 
 use ::slurm::option::Command;
@@ -29,6 +32,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Scontrol => scontrol::run(args),
         Command::Sacct => sacct::run(args),
         Command::Sacctmgr => sacctmgr::run(args),
+        Command::Sattach => sattach::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());
             ExitCode::from(1)

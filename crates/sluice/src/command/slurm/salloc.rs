@@ -3,7 +3,7 @@
 use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
 use super::sbatch::{check_clusters, tested};
 use super::watch::{self, Notice, Watch};
-use crate::connect::{Client, ClientError};
+use crate::connect::{Client, ClientError, Place};
 use ::slurm::environment::Environment;
 use ::slurm::environment::job::{DeviceNumbering, JobFacts, allocation};
 use ::slurm::option::invocation::{self, Invocation};
@@ -11,15 +11,15 @@ use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
 use ::slurm::words::refusal;
 use model::id::JobId;
-use model::run::ExitStatus;
+use model::run::{ExitStatus, Outcome};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
-use std::io;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel};
 use wire::view::JobView;
 
@@ -27,9 +27,11 @@ const COMMAND: Command = Command::Salloc;
 
 /// How often an interrupt is looked for while the allocation is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Whoever waited longer than this may be looking elsewhere.
+const BELL_AFTER: Duration = Duration::from_secs(10);
 
-/// Set by an interrupt while the allocation is waited for.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The last signal that came, or 0.
+static SIGNALLED: AtomicI32 = AtomicI32::new(0);
 
 pub fn run(args: &[String]) -> ExitCode {
     let here = Here::default();
@@ -83,7 +85,8 @@ impl Invoked<'_> {
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(submission))?));
         }
-        catch_interrupts()?;
+        catch_signals()?;
+        let asked = Instant::now();
         let job = match client.call(Call::Submit(submission))? {
             Answer::Submitted { job, .. } => job,
             Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
@@ -97,10 +100,21 @@ impl Invoked<'_> {
             return Ok(ExitCode::from(FAILURE));
         };
         self.tell(&format!("Granted job allocation {job}"));
+        self.ring(asked.elapsed());
         if self.options.no_shell {
             return Ok(ExitCode::SUCCESS);
         }
         self.run_command(&mut client, job, &view, watch)
+    }
+
+    /// The terminal's bell: where it was asked for, or after a long wait.
+    fn ring(&self, waited: Duration) {
+        let wanted = self.options.bell.unwrap_or(waited > BELL_AFTER);
+        if wanted && io::stdout().is_terminal() {
+            print!("\x07");
+            // A terminal that is gone hears nothing.
+            let _ = io::stdout().flush();
+        }
     }
 
     fn tell(&self, line: &str) {
@@ -118,9 +132,10 @@ impl Invoked<'_> {
     ) -> Result<Option<Box<JobView>>, ClientError> {
         let mut queued = false;
         loop {
-            if INTERRUPTED.load(Ordering::Relaxed) {
+            if SIGNALLED.load(Ordering::Relaxed) != 0 {
                 give_up(client, job)?;
                 self.tell(&format!("Job allocation {job} has been revoked."));
+                self.tell("Job aborted due to signal");
                 return Ok(None);
             }
             match watch.wait_for(LOOK_EVERY) {
@@ -136,8 +151,16 @@ impl Invoked<'_> {
                     }
                     return Ok(Some(view));
                 }
+                Some(Notice::Ended { outcome: Some(Outcome::NoCapacity), .. }) => {
+                    let text = "Requested nodes are busy";
+                    complain(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
+                    return Ok(None);
+                }
                 Some(Notice::Ended { .. }) => {
-                    complain(COMMAND, &format!("Job allocation {job} has been revoked."));
+                    self.tell("Job has been cancelled");
+                    self.tell(&format!("Job allocation {job} has been revoked."));
+                    let text = "Job/step already completing or completed";
+                    complain(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
                     return Ok(None);
                 }
                 Some(Notice::Refused(why)) => {
@@ -165,9 +188,14 @@ impl Invoked<'_> {
             .current_dir(&*view.spec.launch.work_dir)
             .spawn();
         let (status, revoked) = match child {
-            Ok(child) => self.wait(child, job, watch)?,
+            Ok(child) => self.wait(client.place().clone(), child, job, watch)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let text = format!("_fork_command: Unable to find command \"{}\"", argv[0]);
+                complain(COMMAND, &text);
+                (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
+            }
             Err(error) => {
-                complain(COMMAND, &format!("Unable to run {}: {error}", argv[0]));
+                complain(COMMAND, &format!("_fork_command: Unable to run {}: {error}", argv[0]));
                 (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
             }
         };
@@ -180,7 +208,17 @@ impl Invoked<'_> {
     }
 
     /// Waits for the command; gives also whether its allocation ended before it.
-    fn wait(&self, mut child: Child, job: JobId, watch: Watch) -> io::Result<(ExitStatus, bool)> {
+    fn wait(
+        &self,
+        place: Place,
+        mut child: Child,
+        job: JobId,
+        watch: Watch,
+    ) -> io::Result<(ExitStatus, bool)> {
+        let quiet = self.options.quiet;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || heed_signals(place, job, quiet))?;
         let revoked = Arc::new(AtomicBool::new(false));
         let pid = Pid::from_raw(child.id() as i32);
         let (seen, signal) = (Arc::clone(&revoked), self.options.kill_command);
@@ -224,6 +262,31 @@ impl Invoked<'_> {
     }
 }
 
+/// While the command runs: a signal to this process lets go of the allocation, and not of the command. When the
+/// terminal hangs up there is nobody left to wait for either.
+fn heed_signals(place: Place, job: JobId, quiet: bool) {
+    let Ok(mut client) = Client::at(place) else { return };
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        match SIGNALLED.swap(0, Ordering::Relaxed) {
+            0 => {}
+            libc::SIGHUP => {
+                if !quiet {
+                    say(COMMAND, &format!("Relinquishing job allocation {job}"));
+                }
+                // The hold ends with this process, and the allocation with it.
+                let exit = ExitStatus { code: i32::from(FAILURE), signal: 0 };
+                let _ = client.call(Call::Relinquish { job, exit });
+                std::process::exit(i32::from(FAILURE));
+            }
+            // A terminal's keys go to the command as well, and it is the command that they are for.
+            libc::SIGINT | libc::SIGQUIT if io::stdin().is_terminal() => {}
+            // That it has ended is then said by the watch.
+            _ => drop(give_up(&mut client, job)),
+        }
+    }
+}
+
 /// Says when the allocation ends before the command, and tells the command if that was asked for.
 fn tell_revoked(
     mut watch: Watch,
@@ -255,12 +318,12 @@ fn give_up(client: &mut Client, job: JobId) -> Result<(), ClientError> {
 
 /// An interrupt ends the waiting, and later goes to the command alone. A handler, unlike ignoring, is not inherited
 /// by the command.
-fn catch_interrupts() -> io::Result<()> {
-    extern "C" fn note(_: libc::c_int) {
-        INTERRUPTED.store(true, Ordering::Relaxed);
+fn catch_signals() -> io::Result<()> {
+    extern "C" fn note(signal: libc::c_int) {
+        SIGNALLED.store(signal, Ordering::Relaxed);
     }
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: the handler only stores to an atomic, which is allowed at any moment.
         unsafe { sigaction(signal, &action) }?;
     }

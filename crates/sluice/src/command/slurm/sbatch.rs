@@ -134,7 +134,7 @@ pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
 /// `--wait`: ends with the job, and as it did.
 fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     loop {
-        match client.call(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
+        match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
             Answer::End { ended: false, .. } => {}
             Answer::End { exit, outcome, .. } => {
                 return Ok(ExitCode::from(wait_code(exit, outcome)));

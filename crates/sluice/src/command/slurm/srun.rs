@@ -3,8 +3,11 @@
 use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
 use super::sbatch::{check_clusters, tested};
 use super::step::door::Door;
-use super::step::output::{Names, Outputs, Target};
+use super::step::output::{self, Names, Outputs, Target};
+use super::step::stream::Streams;
 use super::step::{Outturn, Plan, Step, terminal};
+use super::step_create::{self, NoStep};
+use super::step_files;
 use super::watch::{self, Watch};
 use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::{self, Invocation};
@@ -12,9 +15,8 @@ use ::slurm::option::job_options::OpenMode;
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::step::{Within, launch};
 use ::slurm::request::{self, Submitter};
-use ::slurm::words::refusal;
 use model::id::{JobId, StepId};
-use model::reason::{NeverFits, Refusal};
+use model::run::ExitStatus;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::fs::File;
@@ -22,7 +24,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, CreateStep};
+use wire::client::{Answer, Call};
 use wire::step::{StepInput, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
@@ -71,6 +73,16 @@ pub fn run(args: &[String]) -> ExitCode {
         complain(COMMAND, &format!("{option} is not supported yet"));
         return ExitCode::from(FAILURE);
     }
+    let mut options = options.clone();
+    if let Err(lines) = step_files::take_host_file(&mut options, &here) {
+        lines.iter().for_each(|line| complain(COMMAND, line));
+        return ExitCode::from(FAILURE);
+    }
+    let options = &options;
+    if let Err(line) = step_create::check_relative(options, options.step.job_id.is_some()) {
+        say(COMMAND, &line);
+        return ExitCode::from(FAILURE);
+    }
     let submitter = caller::submitter(COMMAND, args, options);
     let call = Invoked { options, argv, submitter: &submitter };
     match call.go() {
@@ -87,11 +99,9 @@ pub fn run(args: &[String]) -> ExitCode {
 fn unsupported(options: &JobOptions) -> Option<&'static str> {
     let step = &options.step;
     let table = [
-        (step.multi_prog, "--multi-prog"),
         (step.no_allocate, "--no-allocate"),
         (step.bcast.is_some(), "--bcast"),
         (step.het_group.is_some(), "--het-group"),
-        (step.relative.is_some(), "--relative"),
     ];
     table.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
 }
@@ -123,16 +133,21 @@ impl Invoked<'_> {
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
         let (door, input, launch) = self.launch(Within::Given)?;
-        let create = Box::new(CreateStep { job, launch });
-        let layout = match client.call(Call::CreateStep(create))? {
-            Answer::Step(layout) => layout,
-            Answer::Refused(why) => return Err(RunError::Said(no_step(job, &why))),
-            other => return Err(RunError::Said(unexpected(COMMAND, &other))),
-        };
+        let created = step_create::create(&mut client, job, &launch, self.options, signals);
+        let layout = created.map_err(|why| match why {
+            NoStep::Client(error) => RunError::Client(error),
+            NoStep::Io(error) => RunError::Io(error),
+            NoStep::Said => RunError::Said(ExitCode::from(FAILURE)),
+            NoStep::Unexpected(answer) => RunError::Said(unexpected(COMMAND, &answer)),
+        })?;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, layout.step, Some(tasks as u32));
         let watch = Watch::begin(client.place().clone(), job, false)?;
-        let outturn = self.carry(plan, door, input, watch, signals)?;
+        let key = launch.key.clone();
+        let streams = Streams::new(client.place().clone(), job, layout.step, Some(key))?;
+        let step = self.step(plan, door, streams, input)?;
+        let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
+        let outturn = self.carry(step.placed(&nodes, launch), watch, signals)?;
         Ok(ExitCode::from(outturn.code))
     }
 
@@ -146,30 +161,60 @@ impl Invoked<'_> {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
         let (door, input, launch) = self.launch(Within::Own)?;
+        let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let job = match client.call(Call::Submit(Box::new(submission)))? {
             Answer::Submitted { job, .. } => job,
             Answer::Refused(why) => return Err(RunError::Said(refused(COMMAND, &why))),
             other => return Err(RunError::Said(unexpected(COMMAND, &other))),
         };
-        watch::hold(client.place().clone(), job)?;
-        let watch = Watch::begin(client.place().clone(), job, true)?;
-        let plan = self.plan(job, StepId::Number(0), self.options.ntasks);
-        let outturn = self.carry(plan, door, input, watch, signals)?;
-        if !outturn.job_ended {
+        let outturn = self.first_step(&client, job, key, door, input, signals);
+        let exit = match &outturn {
+            Ok(outturn) if outturn.job_ended => None,
+            Ok(outturn) => Some(outturn.exit),
+            Err(_) => Some(ExitStatus { code: i32::from(FAILURE), signal: 0 }),
+        };
+        if let Some(exit) = exit {
             // Were it refused, the job is at its end by itself; were it lost, so is the hold.
-            let _ = client.call(Call::Relinquish { job, exit: outturn.exit });
+            let _ = client.call(Call::Relinquish { job, exit });
         }
-        Ok(ExitCode::from(outturn.code))
+        Ok(ExitCode::from(outturn?.code))
+    }
+
+    /// The step that starts with its job, from the waiting in the queue on.
+    fn first_step(
+        &self,
+        client: &Client,
+        job: JobId,
+        key: String,
+        door: Door,
+        input: Option<File>,
+        signals: &SignalFd,
+    ) -> Result<Outturn, RunError> {
+        let (place, first) = (client.place().clone(), StepId::Number(0));
+        watch::hold(place.clone(), job)?;
+        let watch = Watch::begin(place.clone(), job, true)?;
+        let plan = self.plan(job, first, self.options.ntasks);
+        let streams = Streams::new(place, job, first, Some(key))?;
+        let step = self.step(plan, door, streams, input)?;
+        self.carry(step, watch, signals)
     }
 
     fn launch(&self, within: Within) -> Result<(Door, Option<File>, StepLaunch), RunError> {
-        let (wanted, input) = input(self.options.input.as_deref(), self.options.step.pty)?;
+        let options = self.options;
+        let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;
         let door = Door::open()?;
         let endpoint = door.endpoint()?;
         let (launch, notes) =
             launch(self.options, self.argv, self.submitter, within, endpoint, wanted);
         self.note(&notes);
+        let mut launch = launch;
+        launch.window = terminal::size().filter(|_| options.step.pty);
+        if self.options.step.multi_prog
+            && let Err(lines) = step_files::set_programs(&mut launch, self.options, self.argv)
+        {
+            return Err(said(&lines));
+        }
         Ok((door, input, launch))
     }
 
@@ -188,22 +233,28 @@ impl Invoked<'_> {
             label: options.label,
             quiet: self.options.quiet,
             terminal: options.pty,
-            kill_on_bad_exit: options.kill_on_bad_exit == Some(true),
+            kill_on_bad_exit: options.kill_on_bad_exit,
+            disable_status: options.disable_status,
+            quit_on_interrupt: options.quit_on_interrupt,
+            input_task: None,
             wait: options.wait_secs.filter(|secs| *secs > 0).map(|s| Duration::from_secs(s.into())),
         }
     }
 
-    fn carry(
+    fn step(
         &self,
         plan: Plan,
         door: Door,
+        streams: Streams,
         input: Option<File>,
-        mut watch: Watch,
-        signals: &SignalFd,
-    ) -> Result<Outturn, RunError> {
-        let raw = if self.options.step.pty { terminal::Raw::enter()? } else { None };
+    ) -> Result<Step, RunError> {
         let outputs = self.outputs(&plan)?;
-        let outturn = Step::new(plan, door, outputs, input).run(&mut watch, signals);
+        Ok(Step::new(plan, door, streams, outputs, input))
+    }
+
+    fn carry(&self, step: Step, mut watch: Watch, signals: &SignalFd) -> Result<Outturn, RunError> {
+        let raw = if self.options.step.pty { terminal::Raw::enter()? } else { None };
+        let outturn = step.run(&mut watch, signals);
         drop(raw);
         Ok(outturn?)
     }
@@ -217,9 +268,14 @@ impl Invoked<'_> {
             job_name: options.job_name.clone().unwrap_or_else(|| self.argv[0].clone()),
             work_dir: self.submitter.work_dir.clone(),
         };
-        let error = options.error.as_deref().map(|text| Target::parse(Some(text)));
+        let target = |text: &str| Target::parse(Some(text), plan.tasks);
+        let output = options.output.as_deref().map_or(Target::Own, target);
+        let error = options.error.as_deref().map(target);
         let append = options.open_mode == Some(OpenMode::Append);
-        Outputs::new(Target::parse(options.output.as_deref()), error, append, names)
+        let mut outputs = Outputs::new(output, error, append, names)?;
+        outputs.open_common()?;
+        let at_once = options.step.unbuffered || options.step.pty;
+        Ok(if at_once { outputs.unbuffered() } else { outputs })
     }
 }
 
@@ -231,7 +287,11 @@ fn take_signals() -> nix::Result<SignalFd> {
 }
 
 /// Who gets input, and where it comes from: `-i` is `all`, `none`, a task's rank, or a file.
-fn input(text: Option<&str>, terminal: bool) -> io::Result<(StepInput, Option<File>)> {
+fn input(
+    text: Option<&str>,
+    tasks: Option<u32>,
+    terminal: bool,
+) -> io::Result<(StepInput, Option<File>)> {
     let own = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let is_null = |file: &File| {
         let null = nix::sys::stat::stat("/dev/null").map(|stat| stat.st_rdev);
@@ -239,11 +299,10 @@ fn input(text: Option<&str>, terminal: bool) -> io::Result<(StepInput, Option<Fi
     };
     match text {
         Some(word) if word.eq_ignore_ascii_case("none") => Ok((StepInput::None, None)),
-        Some(word) if !word.eq_ignore_ascii_case("all") => match word.parse() {
-            Ok(rank) => Ok((StepInput::Task(rank), Some(own()?))),
-            Err(_) => {
-                let file = File::open(word)
-                    .map_err(|e| io::Error::new(e.kind(), format!("could not open {word}: {e}")))?;
+        Some(word) if !word.eq_ignore_ascii_case("all") => match output::rank(word, tasks) {
+            Some(rank) => Ok((StepInput::Task(rank), Some(own()?))),
+            None => {
+                let file = File::open(word).map_err(|e| output::unopened("stdin", word, &e))?;
                 Ok((StepInput::All, Some(file)))
             }
         },
@@ -255,26 +314,10 @@ fn input(text: Option<&str>, terminal: bool) -> io::Result<(StepInput, Option<Fi
     }
 }
 
-/// A step that the server refused.
-fn no_step(job: JobId, why: &Refusal) -> ExitCode {
-    let text = match why {
-        // Of a job's own processors Slurm says it in other words than of a cluster's.
-        Refusal::NodeConfiguration(NeverFits::Cpus { .. }) => {
-            "More processors requested than permitted".to_owned()
-        }
-        _ => refusal::text(why),
-    };
-    match why {
-        Refusal::UnknownJob(_) | Refusal::JobEnded(_) => {
-            complain(COMMAND, &format!("Unable to confirm allocation for job {job}: {text}"));
-            say(
-                COMMAND,
-                &format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {job}"),
-            );
-        }
-        _ => complain(COMMAND, &format!("Unable to create step for job {job}: {text}")),
-    }
-    ExitCode::from(FAILURE)
+/// Lines of error, and the end of it.
+fn said(lines: &[String]) -> RunError {
+    lines.iter().for_each(|line| complain(COMMAND, line));
+    RunError::Said(ExitCode::from(FAILURE))
 }
 
 #[cfg(test)]
@@ -287,19 +330,21 @@ mod tests {
         let path = dir.path().join("in");
         std::fs::write(&path, "x").expect("written");
         let path = path.to_string_lossy().into_owned();
-        assert_eq!(input(Some("none"), false).expect("known").0, StepInput::None);
-        assert_eq!(input(Some("3"), false).expect("known").0, StepInput::Task(3));
-        let (wanted, file) = input(Some(&path), false).expect("there");
+        assert_eq!(input(Some("none"), None, false).expect("known").0, StepInput::None);
+        assert_eq!(input(Some("3"), Some(4), false).expect("known").0, StepInput::Task(3));
+        let (wanted, file) = input(Some(&path), None, false).expect("there");
         assert!(wanted == StepInput::All && file.is_some());
-        let error = input(Some("/no/such/file"), false).expect_err("not there");
-        assert!(error.to_string().contains("/no/such/file"));
+        let error = input(Some("/no/such/file"), None, false).expect_err("not there");
+        let words = "Could not open stdin file: No such file or directory: /no/such/file";
+        assert_eq!(error.to_string(), words);
+        assert!(input(Some("4"), Some(4), false).is_err(), "beyond the tasks it is a file's name");
     }
 
     #[test]
     fn what_cannot_be_done_is_refused_by_name() {
         let mut options = JobOptions::default();
         assert_eq!(unsupported(&options), None);
-        options.step.multi_prog = true;
-        assert_eq!(unsupported(&options), Some("--multi-prog"));
+        options.step.no_allocate = true;
+        assert_eq!(unsupported(&options), Some("--no-allocate"));
     }
 }

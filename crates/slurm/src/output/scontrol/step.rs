@@ -7,6 +7,7 @@ use crate::words::NULL;
 use model::hostlist;
 use model::id::StepId;
 use model::run::Step;
+use model::tres::{Tres, TresKind};
 use wire::view::JobView;
 
 /// The steps of a job that have not ended; `wanted` is one of them.
@@ -46,11 +47,20 @@ fn push_one(out: &mut String, job: &JobView, step: &Step, moment: Moment<'_>, op
         step.name
     ));
     record.line(match step.id {
-        StepId::Number(_) => format!("TRES=cpu={},node={}", step.cpus, step.nodes.len()),
+        StepId::Number(_) => format!("TRES={}", tres(step)),
         _ => format!("TRES={NULL}"),
     });
     record.line("ResvPorts=(null)");
     record.line("CPUFreqReq=Default");
     record.line("SrunHost:Pid=(null):0");
     record.end();
+}
+
+/// What the step has, by the names of the resources in their order.
+fn tres(step: &Step) -> String {
+    let mut tres = Tres::default();
+    step.shares.iter().for_each(|share| tres.merge(&share.tres()));
+    tres.set(TresKind::Cpu, u64::from(step.cpus));
+    tres.set(TresKind::Node, step.nodes.len() as u64);
+    tres.display_by_name()
 }

@@ -37,7 +37,13 @@ impl Door {
             .into_iter()
             .map(|address| SocketAddr::new(address, bound.port()).to_string())
             .collect();
-        Ok(Endpoint { listen, key: self.key.clone() })
+        let mut ticket = [0; 8];
+        SystemRandom::new()
+            .fill(&mut ticket)
+            .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
+        // Zero stands for none.
+        let ticket = u64::from_le_bytes(ticket).max(1);
+        Ok(Endpoint { listen, key: self.key.clone(), ticket })
     }
 
     /// One that knocks, if one does.

@@ -1,6 +1,7 @@
 //! How the tasks of a step ended: what `srun` says about it, and the code it exits with.
 
 use super::link::Peer;
+use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::run::ExitStatus;
 use std::ffi::CStr;
@@ -27,6 +28,16 @@ impl TaskEnd {
             }
             Self::Exited(ExitStatus { code, .. }) => *code as u8,
             Self::OutOfMemory | Self::NotStarted(_) | Self::Lost => FAILURE,
+        }
+    }
+
+    /// What `sattach` says of it: only of codes.
+    fn attached_words(&self) -> Option<String> {
+        match self {
+            Self::Exited(ExitStatus { signal: 1.., .. }) => None,
+            Self::Exited(ExitStatus { code: 0, .. }) => None,
+            Self::Exited(ExitStatus { code, .. }) => Some(format!("exited with exit code {code}")),
+            other => other.words(),
         }
     }
 
@@ -57,6 +68,7 @@ fn signal_words(signal: i32) -> String {
 pub struct Ends {
     ended: IndexSet,
     code: u8,
+    exit_code: u8,
     /// The end that is recorded for the whole.
     worst: ExitStatus,
     /// Ends of one moment on one node, not said yet.
@@ -72,9 +84,18 @@ impl Ends {
         self.ended.contains(task)
     }
 
-    /// The highest of the tasks' codes.
+    /// The highest of the tasks' codes; a signal weighs more than any code.
     pub fn code(&self) -> u8 {
         self.code
+    }
+
+    /// The highest of the codes that tasks exited with by themselves.
+    pub fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+
+    pub fn has_unsaid(&self) -> bool {
+        !self.unsaid.is_empty()
     }
 
     pub fn worst(&self) -> ExitStatus {
@@ -85,14 +106,15 @@ impl Ends {
         if !self.ended.insert(task) {
             return;
         }
-        self.code = self.code.max(end.code());
         let status = match &end {
             TaskEnd::Exited(status) => *status,
             _ => ExitStatus { code: i32::from(FAILURE), signal: 0 },
         };
+        self.exit_code = self.exit_code.max(status.code as u8);
         let rank = |status: ExitStatus| (status.signal, status.code);
         if rank(status) > rank(self.worst) {
             self.worst = status;
+            self.code = end.code();
         }
         let same =
             self.unsaid.iter_mut().find(|(node, known, _)| *node == peer.node && *known == end);
@@ -105,7 +127,10 @@ impl Ends {
     }
 
     /// The lines for what ended since the last time.
-    pub fn take_lines(&mut self) -> Vec<String> {
+    pub fn take_lines(&mut self, command: Command) -> Vec<String> {
+        if command == Command::Sattach {
+            return self.take_attached_lines();
+        }
         let said = |(node, end, tasks): (String, TaskEnd, IndexSet)| {
             let words = end.words()?;
             let (noun, list) = match tasks.len() {
@@ -115,6 +140,17 @@ impl Ends {
             Some(format!("{node}: {noun} {list}: {words}"))
         };
         self.unsaid.drain(..).filter_map(said).collect()
+    }
+
+    /// A line for each task.
+    fn take_attached_lines(&mut self) -> Vec<String> {
+        let said = |(_, end, tasks): (String, TaskEnd, IndexSet)| {
+            let words = end.attached_words();
+            words.into_iter().flat_map(move |words| {
+                tasks.iter().map(|task| format!("task {task} {words}")).collect::<Vec<_>>()
+            })
+        };
+        self.unsaid.drain(..).flat_map(said).collect()
     }
 }
 
@@ -140,7 +176,7 @@ mod tests {
         for (end, line, code) in table {
             let mut ends = Ends::default();
             ends.add(&peer, 0, end.clone());
-            assert_eq!(ends.take_lines().first().map(String::as_str), line, "{end:?}");
+            assert_eq!(ends.take_lines(Command::Srun).first().map(String::as_str), line, "{end:?}");
             assert_eq!(ends.code(), code, "{end:?}");
         }
     }
@@ -156,10 +192,15 @@ mod tests {
             "node1: tasks 1,3-4: Exited with exit code 1",
             "node1: task 2: Exited with exit code 2",
         ];
-        assert_eq!(ends.take_lines(), lines);
-        assert!(ends.take_lines().is_empty(), "said once");
+        assert_eq!(ends.take_lines(Command::Srun), lines);
+        assert!(ends.take_lines(Command::Srun).is_empty(), "said once");
         assert_eq!((ends.code(), ends.count()), (2, 5));
-        ends.add(&peer, 2, exited(9, 0));
-        assert_eq!(ends.code(), 2, "a task ends once");
+        ends.add(&peer, 5, exited(200, 0));
+        ends.add(&peer, 6, exited(0, 9));
+        assert_eq!((ends.code(), ends.exit_code()), (137, 200), "a signal weighs more");
+        let lines = ["task 5 exited with exit code 200"];
+        assert_eq!(ends.take_lines(Command::Sattach), lines, "nothing of signals");
+        ends.add(&peer, 2, exited(0, 11));
+        assert_eq!(ends.code(), 137, "a task ends once");
     }
 }

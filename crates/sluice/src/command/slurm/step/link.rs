@@ -1,13 +1,15 @@
-//! One supervisor's connection to the `srun`: framed both ways, never blocking, bounded.
+//! One supervisor's connection to the client: framed both ways, never blocking, bounded.
 
 use super::door::Door;
-use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
+use wire::resume::{Incoming, Outgoing};
 use wire::step::{StepMessage, channel};
+use wire::stream::Credit;
 
 /// How long one that knocks may take to say who it is, and how many bytes that may take.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -23,29 +25,82 @@ pub struct Peer {
     pub node_index: u32,
 }
 
+/// Which way a link goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The supervisor dialled, and must show the key.
+    Direct,
+    /// Through the server and the agent, who know who asks.
+    Stream,
+}
+
 pub struct Link {
-    stream: Option<TcpStream>,
+    way: Way,
+    stream: Option<File>,
     decoder: Decoder,
-    out: VecDeque<u8>,
-    received: usize,
+    out: Outgoing,
+    incoming: Incoming,
+    /// How much input the tasks may be sent.
+    input: Credit,
+    strange_bytes: usize,
     since: Instant,
+    /// The other end has said who it is, and on a stream what it has had.
+    greeted: bool,
     /// None until it has shown the key.
     pub peer: Option<Peer>,
     /// Nothing of the step is left on its node.
     pub gone: bool,
+    /// Why there is nothing at the other end of a stream, and whether there may be yet.
+    pub refused: Option<(String, bool)>,
+    /// The node that a stream was asked for.
+    pub asked_for: Option<String>,
 }
 
 impl Link {
+    /// One that knocked at the door.
     pub fn new(stream: TcpStream) -> Self {
+        Self::over(Way::Direct, File::from(OwnedFd::from(stream)))
+    }
+
+    /// A stream that was asked for under this node's name.
+    pub fn by_stream(stream: File, node: &str) -> Self {
+        Self { asked_for: Some(node.to_owned()), ..Self::over(Way::Stream, stream) }
+    }
+
+    fn over(way: Way, stream: File) -> Self {
         Self {
+            way,
             stream: Some(stream),
             decoder: Decoder::default(),
-            out: VecDeque::new(),
-            received: 0,
+            out: Outgoing::default(),
+            incoming: Incoming::default(),
+            input: Credit::default(),
+            strange_bytes: 0,
             since: Instant::now(),
+            greeted: false,
             peer: None,
             gone: false,
+            refused: None,
+            asked_for: None,
         }
+    }
+
+    /// The stream broke, and this is the next one: it goes on where the last one stopped.
+    pub fn go_on(&mut self, stream: File) {
+        self.stream = Some(stream);
+        self.decoder = Decoder::default();
+        self.greeted = false;
+        self.refused = None;
+    }
+
+    /// What has come in all, for the other end to go on from.
+    pub fn received(&self) -> u64 {
+        self.incoming.received()
+    }
+
+    /// Whether another stream may take the place of one that broke.
+    pub fn may_go_on(&self) -> bool {
+        self.way == Way::Stream && !self.gone
     }
 
     pub fn is_open(&self) -> bool {
@@ -57,25 +112,31 @@ impl Link {
     }
 
     pub fn has_to_send(&self) -> bool {
-        !self.out.is_empty()
+        self.may_write() && self.out.has_unwritten()
     }
 
-    pub fn has_room(&self) -> bool {
-        self.out.len() < OUT_BYTES_MAX
+    /// On a stream what is to be said depends on what the other end has had.
+    fn may_write(&self) -> bool {
+        self.is_open() && self.greeted
+    }
+
+    /// How much input may be sent to it now.
+    pub fn input_room(&self) -> usize {
+        if self.out.len() < OUT_BYTES_MAX { self.input.left() } else { 0 }
     }
 
     /// One that has not said who it is in time is sent away.
     pub fn is_overdue(&self) -> bool {
-        self.peer.is_none() && self.since.elapsed() > HELLO_PATIENCE
+        self.way == Way::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_PATIENCE
     }
 
     /// The whole frames that have come; the connection closes itself at its end or on nonsense.
-    pub fn read(&mut self, door: &Door) -> Vec<Frame> {
+    pub fn read(&mut self, door: Option<&Door>) -> Vec<Frame> {
         let Some(stream) = &mut self.stream else { return Vec::new() };
         let mut buffer = vec![0; READ_BYTES];
         match stream.read(&mut buffer) {
             Ok(length) if length > 0 => {
-                self.received += length;
+                self.strange_bytes += if self.peer.is_none() { length } else { 0 };
                 self.decoder.push(&buffer[..length]);
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -86,20 +147,28 @@ impl Link {
                 return Vec::new();
             }
         }
-        self.frames(door)
+        let frames = self.frames(door);
+        self.acknowledge(false);
+        frames
     }
 
-    fn frames(&mut self, door: &Door) -> Vec<Frame> {
+    fn frames(&mut self, door: Option<&Door>) -> Vec<Frame> {
         let mut frames = Vec::new();
         loop {
             match self.decoder.next_frame() {
-                Ok(Some(frame)) if self.peer.is_some() => frames.push(frame),
-                Ok(Some(hello)) => match peer(&hello, door) {
-                    Some(peer) => self.peer = Some(peer),
-                    None => return self.turned_away(),
-                },
-                Ok(None) if self.peer.is_none() && self.received > HELLO_BYTES_MAX => {
-                    return self.turned_away();
+                Ok(Some(frame)) if self.greeted => {
+                    self.incoming.count(&frame);
+                    frames.push(frame);
+                }
+                Ok(Some(frame)) => {
+                    if !self.greet(&frame, door) {
+                        self.close();
+                        return frames;
+                    }
+                }
+                Ok(None) if self.peer.is_none() && self.strange_bytes > HELLO_BYTES_MAX => {
+                    self.close();
+                    return frames;
                 }
                 Ok(None) => return frames,
                 Err(_) => {
@@ -110,9 +179,51 @@ impl Link {
         }
     }
 
-    fn turned_away(&mut self) -> Vec<Frame> {
-        self.close();
-        Vec::new()
+    /// What comes before the step's own frames; false if it is not what it should be.
+    fn greet(&mut self, frame: &Frame, door: Option<&Door>) -> bool {
+        let message = match frame::decode_message(&frame.payload) {
+            Ok(message) if frame.channel == channel::CONTROL => message,
+            _ => return false,
+        };
+        match (message, self.way) {
+            (StepMessage::Hello { key, node, node_index }, way) => {
+                let admitted = way == Way::Stream || door.is_some_and(|door| door.admits(&key));
+                if admitted {
+                    self.peer = Some(Peer { node, node_index });
+                    // One that looks on is never asked what it has had.
+                    self.greeted = way == Way::Direct || door.is_none();
+                }
+                admitted
+            }
+            (StepMessage::Received { bytes }, Way::Stream) if self.peer.is_some() => {
+                self.greeted = self.out.resume(bytes).is_ok();
+                self.flush();
+                self.greeted
+            }
+            (StepMessage::Refused { why, again }, Way::Stream) => {
+                self.refused = Some((why, again));
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells the other end what has come, so that it need not keep it; `all` when nothing more will.
+    pub fn acknowledge(&mut self, all: bool) {
+        if self.way == Way::Stream
+            && let Some(bytes) = self.incoming.due(all)
+        {
+            self.send(&StepMessage::Received { bytes });
+        }
+    }
+
+    /// The tasks have taken so much input.
+    pub fn credit(&mut self, bytes: u32) {
+        self.input.grant(bytes);
+    }
+
+    pub fn acknowledged(&mut self, bytes: u64) {
+        self.out.acknowledged(bytes);
     }
 
     pub fn send(&mut self, message: &StepMessage) {
@@ -121,23 +232,29 @@ impl Link {
         }
     }
 
-    pub fn send_bytes(&mut self, channel: u8, payload: &[u8]) {
-        if !self.is_open() || self.peer.is_none() {
+    /// Input, which there was room for.
+    pub fn send_input(&mut self, channel: u8, payload: &[u8], length: usize) {
+        self.input.take(length);
+        self.send_bytes(channel, payload);
+    }
+
+    fn send_bytes(&mut self, channel: u8, payload: &[u8]) {
+        let kept = self.is_open() || self.may_go_on();
+        if !kept || self.peer.is_none() {
             return;
         }
         let mut encoded = Vec::with_capacity(frame::HEADER + payload.len());
         if frame::encode(channel, payload, &mut encoded).is_ok() {
-            self.out.extend(encoded);
+            self.out.push(&encoded);
         }
         self.flush();
     }
 
     pub fn flush(&mut self) {
-        while !self.out.is_empty() {
-            let Some(stream) = &mut self.stream else { return self.out.clear() };
-            let (front, _) = self.out.as_slices();
-            match stream.write(front) {
-                Ok(written) if written > 0 => drop(self.out.drain(..written)),
+        while self.has_to_send() {
+            let Some(stream) = &mut self.stream else { return };
+            match stream.write(self.out.next_piece()) {
+                Ok(written) if written > 0 => self.out.wrote(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Ok(_) | Err(_) => return self.close(),
@@ -147,19 +264,9 @@ impl Link {
 
     pub fn close(&mut self) {
         self.stream = None;
-        self.out.clear();
-    }
-}
-
-fn peer(hello: &Frame, door: &Door) -> Option<Peer> {
-    if hello.channel != channel::CONTROL {
-        return None;
-    }
-    match frame::decode_message(&hello.payload).ok()? {
-        StepMessage::Hello { key, node, node_index } if door.admits(&key) => {
-            Some(Peer { node, node_index })
+        if self.way == Way::Direct {
+            self.out.clear();
         }
-        _ => None,
     }
 }
 
@@ -190,7 +297,7 @@ mod tests {
 
     fn read(link: &mut Link, door: &Door) -> Vec<Frame> {
         wait_for(link.fd().expect("open"));
-        link.read(door)
+        link.read(Some(door))
     }
 
     #[test]

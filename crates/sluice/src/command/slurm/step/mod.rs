@@ -4,19 +4,25 @@
 
 pub mod door;
 mod ends;
+mod fate;
+mod frames;
 mod link;
 pub mod output;
+mod reach;
 mod signals;
+pub mod stream;
 pub mod terminal;
 
 use self::door::Door;
-use self::ends::{Ends, TaskEnd};
-use self::link::{Link, Peer};
-use self::output::{Outputs, Which};
-use super::caller::{complain, contact, say};
-use super::watch::{Notice, Watch};
+use self::ends::Ends;
+use self::link::Link;
+use self::output::Outputs;
+use self::reach::Node;
+use self::signals::Abort;
+use self::stream::Streams;
+use super::caller::{complain, say};
+use super::watch::Watch;
 use ::slurm::option::Command;
-use ::slurm::words::refusal;
 use model::array::IndexSet;
 use model::id::JobId;
 use model::run::{ExitStatus, Outcome};
@@ -27,9 +33,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use wire::frame::{self, Frame};
-use wire::step::{StepMessage, channel};
-use wire::view::JobView;
+use wire::step::{StepLaunch, StepMessage, channel};
 
 /// How long the last bytes may take once the job has ended.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
@@ -49,8 +53,14 @@ pub struct Plan {
     pub label: bool,
     pub quiet: bool,
     pub terminal: bool,
-    /// `-K`: the first task that fails ends the step.
-    pub kill_on_bad_exit: bool,
+    /// `-K`: the first task that fails ends the step; none: the configuration says.
+    pub kill_on_bad_exit: Option<bool>,
+    /// `-X`: an interrupt goes to the tasks at once.
+    pub disable_status: bool,
+    /// An interrupt ends the step at once.
+    pub quit_on_interrupt: bool,
+    /// The one task that input is for; none: whoever takes any.
+    pub input_task: Option<u32>,
     /// `-W`: how long the others may go on after the first task has ended.
     pub wait: Option<Duration>,
 }
@@ -66,18 +76,31 @@ pub struct Outturn {
 
 pub struct Step {
     plan: Plan,
-    door: Door,
+    /// Whose words are used.
+    command: Command,
+    /// None for one that only looks on.
+    door: Option<Door>,
+    streams: Streams,
+    /// What is started, to be said again if the server forgets it.
+    launch: Option<StepLaunch>,
+    nodes: Vec<Node>,
     outputs: Outputs,
     input: Option<File>,
     links: Vec<(Link, IndexSet)>,
     ends: Ends,
     started: u64,
     interrupted: Option<Instant>,
-    /// When the tasks are killed, and when they are given up.
-    kill_at: Option<Instant>,
+    abort: Abort,
+    /// The tasks' ends are nobody's interest any more.
+    ends_unsaid: bool,
+    /// When the tasks' ends are said.
+    say_at: Option<Instant>,
+    /// When the tasks are given up.
     give_up_at: Option<Instant>,
     terminate_at: Option<Instant>,
     queued: bool,
+    /// The job has its allocation.
+    granted: bool,
     job_ended: Option<(ExitStatus, Option<Outcome>)>,
     over: bool,
 }
@@ -88,31 +111,79 @@ struct Ready {
     door: bool,
     signals: bool,
     watch: bool,
+    streams: bool,
     input: bool,
     links: Vec<(usize, bool)>,
 }
 
 impl Step {
-    pub fn new(plan: Plan, door: Door, outputs: Outputs, input: Option<File>) -> Self {
+    /// The step of an `srun`, whose nodes dial its door.
+    pub fn new(
+        plan: Plan,
+        door: Door,
+        streams: Streams,
+        outputs: Outputs,
+        input: Option<File>,
+    ) -> Self {
+        Self::of(plan, Some(door), streams, outputs, input)
+    }
+
+    fn of(
+        plan: Plan,
+        door: Option<Door>,
+        streams: Streams,
+        outputs: Outputs,
+        input: Option<File>,
+    ) -> Self {
         let mut step = Self {
             plan,
+            command: Command::Srun,
             door,
+            streams,
+            launch: None,
+            nodes: Vec::new(),
             outputs,
             input,
             links: Vec::new(),
             ends: Ends::default(),
             started: 0,
             interrupted: None,
-            kill_at: None,
+            abort: Abort::No,
+            ends_unsaid: false,
+            say_at: None,
             give_up_at: None,
             terminate_at: None,
             queued: false,
+            granted: false,
             job_ended: None,
             over: false,
         };
         if let Some(tasks) = step.plan.tasks {
             step.expect(tasks);
         }
+        step
+    }
+
+    /// The step's nodes are known already, and with them what can be said again.
+    pub fn placed(mut self, layout: &[(String, Vec<u32>)], launch: StepLaunch) -> Self {
+        self.expect_nodes(layout);
+        self.launch = Some(launch);
+        self.granted = true;
+        self
+    }
+
+    /// A step that somebody else runs, with its output and perhaps some input.
+    pub fn attached(
+        plan: Plan,
+        layout: &[(String, Vec<u32>)],
+        streams: Streams,
+        outputs: Outputs,
+        input: Option<File>,
+    ) -> Self {
+        let mut step = Self::of(plan, None, streams, outputs, input);
+        step.command = Command::Sattach;
+        step.granted = true;
+        step.expect_nodes(layout);
         step
     }
 
@@ -133,6 +204,9 @@ impl Step {
             if ready.door {
                 self.on_door();
             }
+            if ready.streams {
+                self.on_streams()?;
+            }
             for (index, readable) in ready.links {
                 self.on_link(index, readable)?;
             }
@@ -140,17 +214,23 @@ impl Step {
                 self.on_input();
             }
             self.on_deadlines();
+            self.ask_for_streams()?;
             self.links.retain(|(link, _)| link.is_open() || link.peer.is_some());
         }
+        self.say_ends();
         Ok(self.outturn())
     }
 
     fn wait(&self, watch: &Watch, signals: &SignalFd) -> io::Result<Ready> {
         let mut fds = vec![
-            PollFd::new(self.door.as_fd(), PollFlags::POLLIN),
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(watch.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.streams.as_fd(), PollFlags::POLLIN),
         ];
+        let door = self.door.as_ref().map(|door| PollFd::new(door.as_fd(), PollFlags::POLLIN));
+        let door_at = fds.len();
+        fds.extend(door);
+        let input_at = fds.len();
         let input = self.input.as_ref().filter(|_| self.takes_input());
         if let Some(input) = input {
             fds.push(PollFd::new(input.as_fd(), PollFlags::POLLIN));
@@ -172,10 +252,11 @@ impl Step {
         let readable = |fd: &PollFd<'_>| fd.revents().is_some_and(|r| r != PollFlags::POLLOUT);
         let links = indices.into_iter().zip(&fds[first_link..]);
         Ok(Ready {
-            door: any(&fds[0]),
-            signals: any(&fds[1]),
-            watch: any(&fds[2]),
-            input: input.is_some() && any(&fds[3]),
+            signals: any(&fds[0]),
+            watch: any(&fds[1]),
+            streams: any(&fds[2]),
+            door: self.door.is_some() && any(&fds[door_at]),
+            input: input.is_some() && any(&fds[input_at]),
             links: links.filter(|(_, fd)| any(fd)).map(|(i, fd)| (i, readable(fd))).collect(),
         })
     }
@@ -183,7 +264,7 @@ impl Step {
     fn on_door(&mut self) {
         let mut strangers = self.strangers();
         // Each is a connection that the kernel has made, so there are only so many.
-        while let Some(stream) = self.door.accept() {
+        while let Some(stream) = self.door.as_ref().and_then(Door::accept) {
             if strangers < STRANGERS_MAX {
                 self.links.push((Link::new(stream), IndexSet::new()));
                 strangers += 1;
@@ -196,8 +277,13 @@ impl Step {
     }
 
     fn timeout(&self) -> PollTimeout {
-        let deadlines = [self.kill_at, self.give_up_at, self.terminate_at];
-        match self.strangers() > 0 || deadlines.iter().any(Option::is_some) {
+        if let Some(at) = self.say_at {
+            let left = at.saturating_duration_since(Instant::now()).as_millis();
+            return PollTimeout::from(u16::try_from(left).unwrap_or(TICK_MS) + 1);
+        }
+        let deadlines = [self.give_up_at, self.terminate_at];
+        let due = self.strangers() > 0 || self.expects();
+        match due || deadlines.iter().any(Option::is_some) {
             true => PollTimeout::from(TICK_MS),
             false => PollTimeout::NONE,
         }
@@ -206,14 +292,33 @@ impl Step {
     /// Every task has begun, so none misses the first bytes; and nobody leaves too many of them lying.
     fn takes_input(&self) -> bool {
         self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
-            && self.links.iter().all(|(link, _)| !link.is_open() || link.has_room())
+            && self.input_room() > 0
+    }
+
+    /// How much input every node takes now.
+    fn input_room(&self) -> usize {
+        let takers = self.links.iter().filter(|(link, _)| link.peer.is_some() && !link.gone);
+        let takers = takers.filter(|(link, _)| link.is_open() || link.may_go_on());
+        takers.map(|(link, _)| link.input_room()).min().unwrap_or(INPUT_BYTES).min(INPUT_BYTES)
     }
 
     fn is_over(&self) -> bool {
-        let all_ended = self.plan.tasks.is_some_and(|tasks| self.ends.count() >= u64::from(tasks));
-        let quiet =
-            self.links.iter().all(|(link, _)| link.gone || !link.is_open() || link.peer.is_none());
-        self.over || (all_ended || self.job_ended.is_some()) && quiet
+        let silent =
+            |link: &Link| link.gone || link.peer.is_none() || !(link.is_open() || link.may_go_on());
+        let quiet = self.links.iter().all(|(link, _)| silent(link));
+        self.over || (self.all_ended() || self.job_ended.is_some()) && quiet
+    }
+
+    fn all_ended(&self) -> bool {
+        self.plan.tasks.is_some_and(|tasks| self.ends.count() >= u64::from(tasks))
+    }
+
+    /// Asked for, or what `KillOnBadExit` says: looked up when a task fails beside others, and not before.
+    fn kills_on_bad_exit(&mut self) -> bool {
+        if self.door.is_none() {
+            return false;
+        }
+        *self.plan.kill_on_bad_exit.get_or_insert_with(|| self.streams.kill_on_bad_exit())
     }
 
     fn expect(&mut self, tasks: u32) {
@@ -223,135 +328,31 @@ impl Step {
         }
     }
 
-    fn on_notice(&mut self, notice: Notice) {
-        let job = self.plan.job;
-        match notice {
-            Notice::Queued => {
-                self.queued = true;
-                self.tell(&format!("job {job} queued and waiting for resources"));
-            }
-            Notice::Started(view) => {
-                if self.queued {
-                    self.tell(&format!("job {job} has been allocated resources"));
-                }
-                if self.plan.tasks.is_none() {
-                    self.expect(tasks_of(&view));
-                }
-            }
-            Notice::Ended { exit, outcome } => {
-                self.job_ended = Some((exit, outcome));
-                self.give_up_at = Some(Instant::now() + DRAIN_FOR);
-            }
-            // While tasks run, their supervisors are who this is about; without them there is nothing to wait for.
-            Notice::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
-            Notice::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
-            Notice::Refused(_) | Notice::Unreachable(_) => {}
-        }
-    }
-
-    fn abandon(&mut self, why: &str) {
-        complain(Command::Srun, &format!("{}: {why}", Command::Srun.refusal_prefix()));
-        self.over = true;
-    }
-
     fn tell(&self, line: &str) {
         if !self.plan.quiet {
-            say(Command::Srun, line);
+            say(self.command, line);
         }
-    }
-
-    fn on_link(&mut self, index: usize, readable: bool) -> io::Result<()> {
-        let (link, _) = &mut self.links[index];
-        link.flush();
-        let frames = if readable { link.read(&self.door) } else { Vec::new() };
-        let Some(peer) = link.peer.clone() else { return Ok(()) };
-        for frame in &frames {
-            self.on_frame(index, &peer, frame)?;
-        }
-        if self.outputs.take_broken() {
-            // As on a pipe without `srun` in between.
-            self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
-        }
-        let (link, tasks) = &self.links[index];
-        if !link.is_open() && !link.gone {
-            for task in
-                tasks.clone().iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>()
-            {
-                self.end(&peer, task, TaskEnd::Lost)?;
-            }
-        }
-        self.ends.take_lines().iter().for_each(|line| complain(Command::Srun, line));
-        Ok(())
-    }
-
-    fn on_frame(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
-        let which = match frame.channel {
-            channel::STDOUT => Which::Stdout,
-            channel::STDERR => Which::Stderr,
-            channel::CONTROL => return self.on_message(index, peer, frame),
-            _ => return Ok(()),
-        };
-        match frame.payload.split_first_chunk::<4>() {
-            Some((rank, bytes)) => {
-                self.outputs.write(which, peer, u32::from_le_bytes(*rank), bytes)
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn on_message(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
-        // A newer supervisor may know more than we do.
-        let Ok(message) = frame::decode_message(&frame.payload) else { return Ok(()) };
-        match message {
-            StepMessage::Started { task, .. } => self.on_started(index, task),
-            StepMessage::Failed { task, what, .. } => {
-                self.started += 1;
-                return self.end(peer, task, TaskEnd::NotStarted(what));
-            }
-            StepMessage::Exited { task, oom: true, .. } => {
-                return self.end(peer, task, TaskEnd::OutOfMemory);
-            }
-            StepMessage::Exited { task, exit, .. } => {
-                return self.end(peer, task, TaskEnd::Exited(exit));
-            }
-            StepMessage::Gone => self.links[index].0.gone = true,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn on_started(&mut self, index: usize, task: u32) {
-        let (link, tasks) = &mut self.links[index];
-        self.started += u64::from(tasks.insert(task));
-        if self.plan.terminal
-            && task == 0
-            && let Some((rows, columns)) = terminal::size()
-        {
-            link.send(&StepMessage::Resize { rows, columns });
-        }
-    }
-
-    fn end(&mut self, peer: &Peer, task: u32, end: TaskEnd) -> io::Result<()> {
-        self.outputs.end(peer, task)?;
-        let failed = end.code() != 0;
-        self.ends.add(peer, task, end);
-        if failed && self.plan.kill_on_bad_exit && self.kill_at.is_none() {
-            self.tell(&format!("Terminating StepId={}", self.plan.name));
-            self.terminate();
-        }
-        if let Some(wait) = self.plan.wait.filter(|_| self.terminate_at.is_none()) {
-            self.terminate_at = Some(Instant::now() + wait);
-        }
-        Ok(())
     }
 
     fn on_input(&mut self) {
+        let room = self.input_room();
+        if room == 0 {
+            return;
+        }
         let Some(input) = &mut self.input else { return };
-        let mut buffer = vec![0; INPUT_BYTES];
+        let mut buffer = vec![0; room];
         match input.read(&mut buffer) {
             Ok(length) if length > 0 => {
-                let links = self.links.iter_mut();
-                links.for_each(|(link, _)| link.send_bytes(channel::STDIN, &buffer[..length]));
+                let rank = self.plan.input_task.filter(|_| self.door.is_none());
+                let (channel, payload) = match rank {
+                    Some(rank) => {
+                        (channel::STDIN_OF, [&rank.to_le_bytes(), &buffer[..length]].concat())
+                    }
+                    None => (channel::STDIN, buffer[..length].to_vec()),
+                };
+                for (link, _) in &mut self.links {
+                    link.send_input(channel, &payload, length);
+                }
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Ok(_) | Err(_) => {
@@ -364,35 +365,6 @@ impl Step {
     fn send(&mut self, message: &StepMessage) {
         self.links.iter_mut().for_each(|(link, _)| link.send(message));
     }
-
-    fn outturn(&self) -> Outturn {
-        let complete = self.plan.tasks.is_some_and(|tasks| self.ends.count() >= u64::from(tasks));
-        let job_ended = self.job_ended.is_some();
-        if complete {
-            return Outturn { code: self.ends.code(), exit: self.ends.worst(), job_ended };
-        }
-        if let Some((_, outcome)) = self.job_ended {
-            complain(Command::Srun, &ended_words(self.plan.job, outcome));
-        }
-        let code = self.ends.code().max(1);
-        Outturn { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
-    }
-}
-
-fn ended_words(job: JobId, outcome: Option<Outcome>) -> String {
-    match outcome {
-        Some(Outcome::NoCapacity) => {
-            "Unable to allocate resources: Requested nodes are busy".to_owned()
-        }
-        _ => format!("Job allocation {job} has been revoked"),
-    }
-}
-
-/// The tasks of the step that started with the job.
-fn tasks_of(view: &JobView) -> u32 {
-    let step = view.steps.first().map(|step| step.tasks);
-    let allocated = view.allocation.as_ref().map(|allocation| allocation.task_count());
-    step.or(allocated).unwrap_or(view.tasks).max(1)
 }
 
 #[cfg(test)]

@@ -23,18 +23,32 @@ pub enum Target {
 }
 
 impl Target {
-    /// Slurm's words: `all`, `none`, a task's rank, or a file.
-    pub fn parse(text: Option<&str>) -> Self {
+    /// Slurm's words: `all`, `none`, a task's rank, or a file. A number beyond the tasks is a file's name.
+    pub fn parse(text: Option<&str>, tasks: Option<u32>) -> Self {
         match text {
             None => Self::Own,
             Some(word) if word.eq_ignore_ascii_case("all") => Self::Own,
             Some(word) if word.eq_ignore_ascii_case("none") => Self::Nowhere,
-            Some(word) => match word.parse() {
-                Ok(rank) => Self::OnlyTask(rank),
-                Err(_) => Self::File(word.to_owned()),
+            Some(word) => match rank(word, tasks) {
+                Some(rank) => Self::OnlyTask(rank),
+                None => Self::File(word.to_owned()),
             },
         }
     }
+}
+
+/// A task's rank, if the word is one; how many tasks there are may not be known yet.
+pub fn rank(word: &str, tasks: Option<u32>) -> Option<u32> {
+    word.parse().ok().filter(|rank| tasks.is_none_or(|tasks| *rank < tasks))
+}
+
+/// Slurm's words for a file that cannot be opened, and which one it is.
+pub fn unopened(what: &str, path: &str, error: &io::Error) -> io::Error {
+    let reason = match error.raw_os_error() {
+        Some(number) => nix::errno::Errno::from_raw(number).desc().to_owned(),
+        None => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("Could not open {what} file: {reason}: {path}"))
 }
 
 /// What of a file's name is the same for the whole step.
@@ -75,7 +89,11 @@ impl Sink {
 pub struct Outputs {
     stdout: Target,
     stderr: Target,
+    /// Errors were not given a place, and go where the output goes.
+    together: bool,
     append: bool,
+    /// Whole lines only: tasks that write at the same time do not cut up each other's.
+    by_lines: bool,
     /// The width of a label; none: no labels.
     label: Option<usize>,
     names: Names,
@@ -88,23 +106,23 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// `error` follows `output` into its file where it was not said.
+    /// `error` follows `output` where it was not said.
     pub fn new(
         output: Target,
         error: Option<Target>,
         append: bool,
         names: Names,
     ) -> io::Result<Self> {
-        let error = error.unwrap_or_else(|| match &output {
-            Target::File(_) => output.clone(),
-            _ => Target::Own,
-        });
+        let together = error.is_none() && output != Target::Own;
+        let error = error.unwrap_or_else(|| output.clone());
         let own =
             |fd: io::Result<std::os::fd::OwnedFd>| fd.map(|fd| Sink { file: Some(File::from(fd)) });
         Ok(Self {
             stdout: output,
             stderr: error,
+            together,
             append,
+            by_lines: true,
             label: None,
             names,
             own: [
@@ -122,8 +140,36 @@ impl Outputs {
         self.label = Some(tasks.saturating_sub(1).to_string().len());
     }
 
+    /// Output is passed on as it comes, in mid-line or not.
+    pub fn unbuffered(mut self) -> Self {
+        self.by_lines = false;
+        self
+    }
+
+    /// Makes the files that are the same for every task, so that one that cannot be made is said before anything runs.
+    pub fn open_common(&mut self) -> io::Result<()> {
+        const PER_TASK: [char; 4] = ['t', 'n', 'N', 'h'];
+        let nobody = Peer { node: String::new(), node_index: 0 };
+        for (target, which) in [(&self.stdout, Which::Stdout), (&self.stderr, Which::Stderr)] {
+            let Target::File(pattern) = target else { continue };
+            // A digit or a letter after the sign: a width, or the field itself.
+            let fields = pattern
+                .split('%')
+                .skip(1)
+                .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+            if fields.into_iter().any(|rest| rest.starts_with(PER_TASK)) || pattern.contains('\\') {
+                continue;
+            }
+            let path = self.path(pattern, &nobody, 0);
+            open_sink(&mut self.files, path, self.append, which)?;
+        }
+        Ok(())
+    }
+
     pub fn write(&mut self, which: Which, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
-        let Some(width) = self.label else { return self.put(which, peer, task, bytes) };
+        if !self.by_lines {
+            return self.put_labelled(which, peer, task, bytes);
+        }
         let mut begun = self.begun.remove(&(which, task)).unwrap_or_default();
         begun.extend_from_slice(bytes);
         let whole = match begun.iter().rposition(|byte| *byte == b'\n') {
@@ -135,14 +181,27 @@ impl Outputs {
         if !rest.is_empty() {
             self.begun.insert((which, task), rest);
         }
-        self.put(which, peer, task, &labelled(&begun, task, width))
+        self.put_labelled(which, peer, task, &begun)
+    }
+
+    fn put_labelled(
+        &mut self,
+        which: Which,
+        peer: &Peer,
+        task: u32,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        match self.label {
+            Some(width) => self.put(which, peer, task, &labelled(bytes, task, width)),
+            None => self.put(which, peer, task, bytes),
+        }
     }
 
     /// A task that has ended finishes no more lines.
     pub fn end(&mut self, peer: &Peer, task: u32) -> io::Result<()> {
         for which in [Which::Stdout, Which::Stderr] {
-            if let (Some(rest), Some(width)) = (self.begun.remove(&(which, task)), self.label) {
-                self.put(which, peer, task, &labelled(&rest, task, width))?;
+            if let Some(rest) = self.begun.remove(&(which, task)) {
+                self.put_labelled(which, peer, task, &rest)?;
             }
         }
         Ok(())
@@ -159,10 +218,13 @@ impl Outputs {
         let read = match target {
             Target::Nowhere => true,
             Target::OnlyTask(rank) if *rank != task => true,
-            Target::Own | Target::OnlyTask(_) => self.own[which as usize].write(bytes)?,
+            Target::Own | Target::OnlyTask(_) => {
+                let own = if self.together { Which::Stdout } else { which };
+                self.own[own as usize].write(bytes)?
+            }
             Target::File(pattern) => {
                 let path = self.path(pattern, peer, task);
-                self.file(path)?.write(bytes)?
+                open_sink(&mut self.files, path, self.append, which)?.write(bytes)?
             }
         };
         self.broken |= !read;
@@ -192,19 +254,26 @@ impl Outputs {
             false => format!("{}/{name}", self.names.work_dir),
         }
     }
+}
 
-    fn file(&mut self, path: String) -> io::Result<&mut Sink> {
-        use std::collections::hash_map::Entry;
-        match self.files.entry(path) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(new) => {
-                let mut how = OpenOptions::new();
-                how.create(true).write(true).append(self.append).truncate(!self.append);
-                let file = how.open(new.key()).map_err(|error| {
-                    io::Error::new(error.kind(), format!("could not open {}: {error}", new.key()))
-                })?;
-                Ok(new.insert(Sink { file: Some(file) }))
-            }
+fn open_sink(
+    files: &mut HashMap<String, Sink>,
+    path: String,
+    append: bool,
+    which: Which,
+) -> io::Result<&mut Sink> {
+    use std::collections::hash_map::Entry;
+    match files.entry(path) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(new) => {
+            let mut how = OpenOptions::new();
+            how.create(true).write(true).append(append).truncate(!append);
+            let what = match which {
+                Which::Stdout => "stdout",
+                Which::Stderr => "stderr",
+            };
+            let file = how.open(new.key()).map_err(|error| unopened(what, new.key(), &error))?;
+            Ok(new.insert(Sink { file: Some(file) }))
         }
     }
 }
@@ -247,10 +316,11 @@ mod tests {
             (Some("all"), Target::Own),
             (Some("none"), Target::Nowhere),
             (Some("2"), Target::OnlyTask(2)),
+            (Some("4"), Target::File("4".into())),
             (Some("x-%t"), Target::File("x-%t".into())),
         ];
         for (text, target) in table {
-            assert_eq!(Target::parse(text), target, "{text:?}");
+            assert_eq!(Target::parse(text, Some(4)), target, "{text:?}");
         }
     }
 
@@ -262,6 +332,8 @@ mod tests {
         outputs.write(Which::Stdout, &peer(), 0, b"one\n").expect("written");
         outputs.write(Which::Stderr, &peer(), 0, b"two\n").expect("written");
         outputs.write(Which::Stdout, &peer(), 1, b"three").expect("written");
+        assert_eq!(std::fs::read_to_string(dir.path().join("out-7.0-1")).ok(), None, "no line yet");
+        outputs.end(&peer(), 1).expect("written");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("there");
         assert_eq!(read("out-7.0-0"), "one\ntwo\n");
         assert_eq!(read("out-7.0-1"), "three");
@@ -282,11 +354,41 @@ mod tests {
     }
 
     #[test]
+    fn unbuffered_every_piece_is_a_line_of_its_own() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let target = Target::File("out".into());
+        let outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
+        let mut outputs = outputs.unbuffered();
+        outputs.label(2);
+        for piece in ["a", "b\nc"] {
+            outputs.write(Which::Stdout, &peer(), 0, piece.as_bytes()).expect("written");
+        }
+        let text = std::fs::read_to_string(dir.path().join("out")).expect("there");
+        assert_eq!(text, "0: a\n0: b\n0: c\n");
+    }
+
+    #[test]
+    fn a_file_for_all_tasks_is_made_before_anything_runs() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (pattern, fails) in [("no/such", true), ("no/%t", false), ("no/%2t", false)] {
+            let target = Target::File(pattern.into());
+            let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
+            let opened = outputs.open_common();
+            assert_eq!(opened.is_err(), fails, "{pattern}");
+            if let Err(error) = opened {
+                let text = error.to_string();
+                let words = "Could not open stdout file: No such file or directory: ";
+                assert!(text.starts_with(words) && text.ends_with("no/such"), "{text}");
+            }
+        }
+    }
+
+    #[test]
     fn a_file_that_cannot_be_opened_is_named() {
         let dir = tempfile::tempdir().expect("a folder");
         let target = Target::File("no/such/dir".into());
         let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-        let error = outputs.write(Which::Stdout, &peer(), 0, b"x").expect_err("no folder");
+        let error = outputs.write(Which::Stdout, &peer(), 0, b"x\n").expect_err("no folder");
         assert!(error.to_string().contains("no/such/dir"), "{error}");
     }
 }

@@ -1,81 +1,171 @@
 //! What signals and deadlines do to a step: interrupts, ends that are asked for, and ends that are enforced.
 
 use super::{Step, terminal};
-use crate::command::slurm::caller::say;
-use ::slurm::option::Command;
+use crate::command::slurm::caller::{complain, say};
+use model::array::IndexSet;
 use std::time::{Duration, Instant};
 use wire::step::StepMessage;
 
 /// A second interrupt within this time ends the step.
 const INTERRUPT_WITHIN: Duration = Duration::from_secs(1);
-/// Between asking the tasks to end and killing them; then as long again until they are given up.
-const KILL_AFTER: Duration = Duration::from_secs(30);
+/// How long an end may take that no node has confirmed yet.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How far the end of a step before its own has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Abort {
+    No,
+    /// `-K`: the tasks are asked, and killed after the grace.
+    Asked,
+    /// Killed.
+    Forced,
+    /// The nodes have said so, and it was said here.
+    Said,
+}
 
 impl Step {
     pub(super) fn on_signal(&mut self, signal: i32) {
         match signal {
             libc::SIGINT => self.on_interrupt(),
             libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                say(Command::Srun, "forcing job termination");
-                self.terminate();
+                if signal == libc::SIGQUIT {
+                    self.tell("Quit");
+                }
+                self.force();
             }
             libc::SIGWINCH => {
                 if let Some((rows, columns)) = terminal::size() {
                     self.send(&StepMessage::Resize { rows, columns });
                 }
             }
+            // Slurm's srun does not pass it on.
+            libc::SIGALRM => {}
             other => self.send(&StepMessage::Signal { signal: other }),
         }
     }
 
-    /// Once: to the tasks. Twice within a second: the end of them. Before there are tasks: the end of the waiting.
+    /// Once: how the tasks are doing. Twice within a second: to the tasks, and their end. Before there are tasks:
+    /// the end of the waiting.
     fn on_interrupt(&mut self) {
         if self.started == 0 {
-            say(Command::Srun, &format!("Job allocation {} has been revoked", self.plan.job));
-            self.over = true;
-            return;
+            return self.force();
         }
-        if self.interrupted.is_some_and(|at| at.elapsed() < INTERRUPT_WITHIN) {
-            say(Command::Srun, "forcing job termination");
-            self.kill();
-            return;
-        }
+        let again = self.interrupted.is_some_and(|at| at.elapsed() < INTERRUPT_WITHIN);
         self.interrupted = Some(Instant::now());
+        if !again && !self.plan.disable_status && !self.plan.quit_on_interrupt {
+            self.tell("interrupt (one more within 1 sec to abort)");
+            return self.tell_tasks();
+        }
+        if self.abort >= Abort::Forced {
+            return;
+        }
         self.tell(&format!("sending Ctrl-C to StepId={}", self.plan.name));
         self.send(&StepMessage::Signal { signal: libc::SIGINT });
+        if again || self.plan.quit_on_interrupt {
+            // How each task took it does not matter to who wanted it all gone.
+            self.ends_unsaid = true;
+            self.force();
+        }
     }
 
-    pub(super) fn terminate(&mut self) {
+    /// Who runs and who does not.
+    pub(super) fn tell_tasks(&self) {
+        let started: IndexSet = self.links.iter().flat_map(|(_, tasks)| tasks.iter()).collect();
+        let (exited, running): (Vec<u32>, Vec<u32>) =
+            started.iter().partition(|task| self.ends.has(*task));
+        for (tasks, state) in [(running, "running"), (exited, "exited")] {
+            let tasks: IndexSet = tasks.into_iter().collect();
+            let noun = if tasks.len() == 1 { "task" } else { "tasks" };
+            if !tasks.is_empty() {
+                let list = tasks.range_text();
+                self.tell(&format!("StepId={} {noun} {list}: {state}", self.plan.name));
+            }
+        }
+    }
+
+    /// The end of it, whatever the tasks say.
+    fn force(&mut self) {
         if self.started == 0 {
+            let job = self.plan.job;
+            self.tell(&format!("Job allocation {job} has been revoked"));
+            self.tell(&format!("Force Terminated JobId={job}"));
             self.over = true;
             return;
         }
-        self.send(&StepMessage::Signal { signal: libc::SIGCONT });
-        self.send(&StepMessage::Signal { signal: libc::SIGTERM });
-        self.kill_at = Some(Instant::now() + KILL_AFTER);
+        if self.abort < Abort::Forced {
+            self.tell("forcing job termination");
+        }
+        self.kill();
     }
 
     fn kill(&mut self) {
-        self.send(&StepMessage::Signal { signal: libc::SIGKILL });
-        self.kill_at = None;
-        self.give_up_at = self.give_up_at.or(Some(Instant::now() + KILL_AFTER));
+        self.send(&StepMessage::End { at_once: true });
+        self.abort = self.abort.max(Abort::Forced);
+        self.give_up_at = self.give_up_at.or(Some(Instant::now() + END_PATIENCE));
+    }
+
+    /// A task failed, and `-K` ends the others.
+    pub(super) fn terminate_rest(&mut self) {
+        if self.abort > Abort::No {
+            return;
+        }
+        self.say_ends();
+        self.tell(&format!("launch/slurm: _step_signal: Terminating StepId={}", self.plan.name));
+        self.send(&StepMessage::End { at_once: false });
+        self.abort = Abort::Asked;
+    }
+
+    /// A node ends the step, on somebody's order or because its time is up.
+    pub(super) fn on_ending(&mut self, wait_s: u32) {
+        if matches!(self.abort, Abort::Asked | Abort::Said) {
+            return;
+        }
+        self.abort = Abort::Said;
+        self.tell(&format!(
+            "Job step aborted: Waiting up to {wait_s} seconds for job step to finish."
+        ));
+        self.give_up_at = Some(Instant::now() + Duration::from_secs(u64::from(wait_s)));
+    }
+
+    /// The others have had their time since the first task ended.
+    fn on_waited(&mut self, since: Duration) {
+        if self.abort > Abort::No {
+            return;
+        }
+        self.tell(&format!("First task exited {}s ago", since.as_secs()));
+        self.tell_tasks();
+        self.tell(&format!("launch/slurm: _step_signal: Terminating StepId={}", self.plan.name));
+        self.kill();
     }
 
     pub(super) fn on_deadlines(&mut self) {
         let passed = |deadline: Option<Instant>| deadline.is_some_and(|at| Instant::now() >= at);
-        if passed(self.terminate_at) && self.kill_at.is_none() && self.give_up_at.is_none() {
-            self.terminate();
+        if passed(self.say_at) {
+            self.say_ends();
         }
-        if passed(self.kill_at) {
-            self.kill();
+        if passed(self.terminate_at) {
+            self.terminate_at = None;
+            self.on_waited(self.plan.wait.unwrap_or_default());
         }
         if passed(self.give_up_at) {
+            if self.job_ended.is_none() {
+                complain(self.command, "Timed out waiting for job step to complete");
+            }
             self.over = true;
         }
         for (link, _) in &mut self.links {
             if link.is_overdue() {
                 link.close();
             }
+        }
+    }
+
+    /// What is said last of a step whose tasks were killed or terminated and that nobody here aborted.
+    pub(super) fn say_terminated(&self) {
+        let forced = matches!(self.ends.worst().signal, libc::SIGKILL | libc::SIGTERM);
+        let quiet = self.plan.quiet || self.abort >= Abort::Forced;
+        if forced && !quiet {
+            say(self.command, &format!("Force Terminated StepId={}", self.plan.name));
         }
     }
 }

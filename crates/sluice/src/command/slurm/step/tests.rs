@@ -3,12 +3,13 @@
 use super::output::{Names, Target};
 use super::*;
 use crate::connect::Place;
+use model::id::StepId;
 use nix::sys::signal::SigSet;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use wire::frame::Decoder;
+use wire::frame::{self, Decoder, Frame};
 
 struct Stage {
     dir: tempfile::TempDir,
@@ -43,11 +44,17 @@ impl Stage {
             label: false,
             quiet: true,
             terminal: false,
-            kill_on_bad_exit: false,
+            kill_on_bad_exit: Some(false),
+            disable_status: false,
+            quit_on_interrupt: false,
+            input_task: None,
             wait: None,
         };
         let address = endpoint.listen.last().expect("loopback").clone();
-        Self { dir, step: Step::new(plan, door, outputs, input), address, key: endpoint.key }
+        let nowhere = Place::Socket(dir.path().join("no.sock"));
+        let streams = Streams::new(nowhere, JobId(5), StepId::Number(0), None).expect("made");
+        let step = Step::new(plan, door, streams, outputs, input);
+        Self { dir, step, address, key: endpoint.key }
     }
 
     fn supervisor(&self, node: &str) -> Supervisor {

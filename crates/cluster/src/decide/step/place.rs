@@ -1,0 +1,280 @@
+//! The placement of a step: first as if it were alone in its job, which says what can never be; then beside the others.
+
+use super::layout::{Dealing, arbitrary, deal};
+use super::room::{Room, units};
+use crate::command::StepAsk;
+use model::allocation::{Allocation, NodeShare};
+use model::amount::Bytes;
+use model::reason::{NeverFits, Refusal};
+use model::request::{GresRequest, Per};
+use model::run::Step;
+use model::step::{StepRefusal, TaskDistribution};
+use std::collections::HashMap;
+
+/// The most tasks of one step.
+const TASKS_MAX: u32 = 65_533;
+
+pub(super) struct Place<'a> {
+    pub allocation: &'a Allocation,
+    pub ask: &'a StepAsk,
+    pub cpus_per_task: u32,
+    pub overcommit: bool,
+    /// What the job has for each CPU, where it is counted so.
+    pub memory_per_cpu: Option<Bytes>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Placed {
+    pub share: NodeShare,
+    pub ranks: Vec<u32>,
+}
+
+/// How many nodes and tasks are wanted.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    tasks: u32,
+    nodes_min: u32,
+    nodes_max: u32,
+}
+
+impl Place<'_> {
+    pub fn place(&self, steps: &[Step]) -> Result<Vec<Placed>, Refusal> {
+        let alone: Vec<Room<'_>> = self.candidates()?.into_iter().map(Room::whole).collect();
+        let counts = self.counts(alone.len() as u32)?;
+        self.check_gres(&alone, counts)?;
+        let placed = self.among(&alone, counts).map_err(|why| match why {
+            // Alone there is nobody to wait for.
+            Refusal::Step(StepRefusal::Busy) => self.too_many(&alone, counts),
+            other => other,
+        })?;
+        let counted = steps.iter().filter(|s| s.end.is_none() && !s.overlap);
+        let held: Vec<&NodeShare> = counted.flat_map(|step| &step.shares).collect();
+        if self.ask.shape.overlap || held.is_empty() {
+            return Ok(placed);
+        }
+        let mut beside = alone;
+        let places: HashMap<String, usize> =
+            beside.iter().enumerate().map(|(at, r)| (r.share.node.clone(), at)).collect();
+        for share in held {
+            if let Some(at) = places.get(&share.node) {
+                beside[*at].take(share);
+            }
+        }
+        // What a lack of room beside others refuses is only a lack of room.
+        self.among(&beside, counts).map_err(|_| Refusal::Step(StepRefusal::Busy))
+    }
+
+    /// The nodes of the job that come into question.
+    fn candidates(&self) -> Result<Vec<&NodeShare>, Refusal> {
+        let (shape, nodes) = (&self.ask.shape, &self.allocation.nodes);
+        let missing = self.ask.node_list.iter().find(|n| self.allocation.share(n).is_none());
+        if missing.is_some() {
+            return Err(Refusal::NodeConfiguration(NeverFits::NamedNodes));
+        }
+        if let Some(first) = shape.relative {
+            let (asked, most) = (self.ask.nodes.unwrap_or(1), nodes.len() as u32);
+            if first.saturating_add(asked) > most {
+                return Err(Refusal::Step(StepRefusal::Relative { first, asked, most }));
+            }
+        }
+        let after = nodes.iter().skip(shape.relative.unwrap_or(0) as usize);
+        let left: Vec<&NodeShare> = after.filter(|s| !shape.exclude.contains(&s.node)).collect();
+        if left.is_empty() {
+            return Err(Refusal::Step(StepRefusal::NoNodes));
+        }
+        Ok(left)
+    }
+
+    fn counts(&self, there: u32) -> Result<Counts, Refusal> {
+        let (ask, shape) = (self.ask, &self.ask.shape);
+        if ask.nodes == Some(0) {
+            return Err(Refusal::Step(StepRefusal::NoNodes));
+        }
+        if let Some(asked) = ask.nodes.filter(|asked| *asked > there) {
+            let excluded = !shape.exclude.is_empty();
+            return Err(Refusal::Step(StepRefusal::Nodes { asked, most: there, excluded }));
+        }
+        let named = self.named_nodes() as u32;
+        let unsaid = if named > 0 { named } else { there };
+        let most = shape.nodes_max.or(ask.nodes).unwrap_or(unsaid).min(there).max(named);
+        let tasks = match (ask.tasks, self.hosts()) {
+            (Some(tasks), Some(hosts)) if hosts.len() < tasks as usize => {
+                let hosts = hosts.len() as u32;
+                return Err(Refusal::Step(StepRefusal::Hosts { tasks, hosts }));
+            }
+            (Some(tasks), _) => tasks,
+            (None, Some(hosts)) => hosts.len() as u32,
+            (None, None) => self.tasks_unsaid(most),
+        };
+        if tasks > TASKS_MAX {
+            let (asked, most) = (u64::from(tasks), u64::from(TASKS_MAX));
+            return Err(Refusal::Step(StepRefusal::Processors { asked, most }));
+        }
+        // No node without a task.
+        let nodes_min = ask.nodes.unwrap_or(1).min(tasks).max(1);
+        Ok(Counts { tasks, nodes_min, nodes_max: most.min(tasks).max(nodes_min) })
+    }
+
+    fn tasks_unsaid(&self, nodes: u32) -> u32 {
+        let (ask, allocation) = (self.ask, self.allocation);
+        match (ask.tasks_per_node, ask.cpus_per_task) {
+            _ if ask.shape.own => allocation.task_count().max(nodes),
+            (Some(each), _) => each.saturating_mul(nodes),
+            // As many as the job's CPUs are enough for.
+            (None, Some(each)) => (allocation.cpu_count() / each.max(1)).max(nodes),
+            (None, None) => nodes,
+        }
+    }
+
+    fn named_nodes(&self) -> usize {
+        let mut names: Vec<&String> = self.ask.node_list.iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    }
+
+    /// The host of each rank, where every rank has one said.
+    fn hosts(&self) -> Option<&[String]> {
+        let arbitrary = self.ask.shape.distribution == Some(TaskDistribution::Arbitrary);
+        arbitrary.then_some(self.ask.node_list.as_slice())
+    }
+
+    pub fn gres_of(&self, per: Per) -> impl Iterator<Item = &GresRequest> {
+        self.ask.shape.gres.iter().flatten().filter(move |g| g.per == per)
+    }
+
+    /// What the job itself does not have.
+    fn check_gres(&self, alone: &[Room<'_>], counts: Counts) -> Result<(), Refusal> {
+        for wanted in self.ask.shape.gres.iter().flatten() {
+            let of_node = |room: &Room<'_>| units(&room.share.gres, wanted);
+            let most = alone.iter().map(of_node).max().unwrap_or(0);
+            let all: u64 = alone.iter().map(of_node).sum();
+            let (name, asked) = (wanted.name.clone(), wanted.count.min);
+            let shown = match wanted.kinds.first() {
+                Some(kind) => format!("{name}:{kind}"),
+                None => name.clone(),
+            };
+            let refusal = match wanted.per {
+                _ if all == 0 => StepRefusal::GresUnknown { name: shown },
+                Per::Node if asked > most => StepRefusal::GresPerNode { name, asked, most },
+                Per::Job if asked < u64::from(counts.nodes_min) => {
+                    StepRefusal::GresBelowNodes { name, asked, nodes: counts.nodes_min }
+                }
+                Per::Job if asked > all => StepRefusal::Gres { name, asked, most: all },
+                Per::Task if asked.saturating_mul(u64::from(counts.tasks)) > all => {
+                    StepRefusal::Gres { name, asked, most: all }
+                }
+                _ => continue,
+            };
+            return Err(Refusal::Step(refusal));
+        }
+        Ok(())
+    }
+
+    /// Why not even an empty job could hold it.
+    fn too_many(&self, alone: &[Room<'_>], counts: Counts) -> Refusal {
+        let whole = self.gres_of(Per::Job).next();
+        if let Some(wanted) = whole {
+            let most = alone.iter().map(|r| units(&r.share.gres, wanted)).sum();
+            let (name, asked) = (wanted.name.clone(), wanted.count.min);
+            return Refusal::Step(StepRefusal::Gres { name, asked, most });
+        }
+        let asked = u64::from(counts.tasks) * u64::from(self.cpus_per_task);
+        let most = alone.iter().map(|r| u64::from(r.cpus.len())).sum();
+        Refusal::Step(StepRefusal::Processors { asked, most })
+    }
+
+    fn among(&self, rooms: &[Room<'_>], counts: Counts) -> Result<Vec<Placed>, Refusal> {
+        let chosen = self.choose(rooms, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
+        let ranks = self.deal(&chosen, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
+        let parts = self.parts(&chosen);
+        let mut placed = Vec::with_capacity(chosen.len());
+        for (index, (room, ranks)) in chosen.iter().zip(ranks).enumerate() {
+            if ranks.is_empty() {
+                continue;
+            }
+            let part = |wanted: &GresRequest| parts(wanted, index);
+            let share = room.grant(self, ranks.len() as u32, part).map_err(Refusal::Step)?;
+            placed.push(Placed { share, ranks });
+        }
+        Ok(placed)
+    }
+
+    /// How a step's own total of a resource is spread: one each, then what the first have.
+    fn parts<'r>(&self, chosen: &'r [&Room<'r>]) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
+        move |wanted, index| {
+            let mut left = wanted.count.min;
+            let free: Vec<u64> = chosen.iter().map(|r| r.free_units(wanted)).collect();
+            let mut given = vec![0; free.len()];
+            for (got, free) in given.iter_mut().zip(&free) {
+                *got = left.min(1).min(*free);
+                left -= *got;
+            }
+            for (got, free) in given.iter_mut().zip(&free) {
+                let more = left.min(free - *got);
+                *got += more;
+                left -= more;
+            }
+            // What nobody has is asked of the last, and missing there.
+            if index + 1 == given.len() { given[index] + left } else { given[index] }
+        }
+    }
+
+    /// The nodes to use, in the order of the allocation: those that were named, then idle ones, then others.
+    fn choose<'r>(&self, rooms: &'r [Room<'r>], counts: Counts) -> Option<Vec<&'r Room<'r>>> {
+        let named = |room: &Room<'_>| self.ask.node_list.contains(&room.share.node);
+        let loose = self.overcommit || self.ask.shape.own;
+        let usable = |room: &Room<'_>| room.tasks(self) > 0 || (loose && room.idle);
+        let mut order: Vec<(usize, &Room<'_>)> =
+            rooms.iter().enumerate().filter(|(_, r)| usable(r)).collect();
+        if order.iter().filter(|(_, r)| named(r)).count() < self.named_nodes() {
+            return None;
+        }
+        order.sort_by_key(|(at, room)| (!named(room), !room.idle, *at));
+        let holds = |count: usize| {
+            let all: u64 = order[..count].iter().map(|(_, r)| u64::from(r.tasks(self))).sum();
+            self.overcommit || self.hosts().is_some() || all >= u64::from(counts.tasks)
+        };
+        let (least, most) = (counts.nodes_min as usize, counts.nodes_max as usize);
+        let count = match self.ask.shape.pack {
+            true => (least..=order.len().min(most)).find(|count| holds(*count))?,
+            false => order.len().min(most),
+        };
+        let count = count.max(self.named_nodes().min(order.len()));
+        if count < least {
+            return None;
+        }
+        if !holds(count) {
+            // The first do not do: those with the most room may.
+            order.sort_by_key(|(at, room)| (!named(room), u32::MAX - room.tasks(self), *at));
+        }
+        order.truncate(count);
+        order.sort_by_key(|(at, _)| *at);
+        Some(order.into_iter().map(|(_, room)| room).collect())
+    }
+
+    fn deal(&self, chosen: &[&Room<'_>], counts: Counts) -> Option<Vec<Vec<u32>>> {
+        if let Some(hosts) = self.hosts() {
+            let place = |host: &String| chosen.iter().position(|r| r.share.node == *host);
+            let hosts: Option<Vec<usize>> =
+                hosts.iter().take(counts.tasks as usize).map(place).collect();
+            let ranks = arbitrary(&hosts?, chosen.len());
+            let fits =
+                |(ranks, room): (&Vec<u32>, &&Room<'_>)| ranks.len() as u32 <= room.tasks(self);
+            let loose = self.overcommit || self.ask.shape.own;
+            return (loose || ranks.iter().zip(chosen).all(fits)).then_some(ranks);
+        }
+        let room: Vec<u32> = chosen.iter().map(|room| room.tasks(self)).collect();
+        let usual = if counts.tasks <= chosen.len() as u32 {
+            TaskDistribution::Cyclic
+        } else {
+            TaskDistribution::Block
+        };
+        let how = Dealing {
+            distribution: self.ask.shape.distribution.unwrap_or(usual),
+            pack: self.ask.shape.pack,
+            overcommit: self.overcommit,
+        };
+        deal(&room, counts.tasks, how)
+    }
+}

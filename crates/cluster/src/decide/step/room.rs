@@ -1,0 +1,153 @@
+//! What other steps of the job have left of one node's share.
+
+use super::place::Place;
+use model::allocation::{GresShare, NodeShare};
+use model::amount::Bytes;
+use model::cpuset::CpuSet;
+use model::request::{GresRequest, Memory, Per};
+use model::step::StepRefusal;
+
+/// One node of the job: all that the job has there, and what of it nobody uses.
+#[derive(Debug, Clone)]
+pub(super) struct Room<'a> {
+    pub share: &'a NodeShare,
+    pub cpus: CpuSet,
+    pub memory: Bytes,
+    pub gres: Vec<GresShare>,
+    /// No step counts here.
+    pub idle: bool,
+}
+
+impl<'a> Room<'a> {
+    pub fn whole(share: &'a NodeShare) -> Self {
+        let NodeShare { cpus, memory, gres, .. } = share;
+        Self { share, cpus: cpus.clone(), memory: *memory, gres: gres.clone(), idle: true }
+    }
+
+    /// Less what a running step has here.
+    pub fn take(&mut self, taken: &NodeShare) {
+        self.idle = false;
+        self.cpus.subtract(&taken.cpus);
+        self.memory = Bytes(self.memory.0.saturating_sub(taken.memory.0));
+        for used in &taken.gres {
+            let same = |g: &&mut GresShare| g.name == used.name && g.kind == used.kind;
+            if let Some(left) = self.gres.iter_mut().find(same) {
+                left.indices.retain(|index| !used.indices.contains(index));
+                left.count = left.count.saturating_sub(used.count);
+            }
+        }
+    }
+
+    /// How many tasks could run here.
+    pub fn tasks(&self, place: &Place<'_>) -> u32 {
+        let all_free = self.cpus == self.share.cpus;
+        // One that takes all CPUs waits until it can have all of them.
+        if !place.ask.shape.exact && !all_free {
+            return 0;
+        }
+        let mut tasks = self.cpus.len() / place.cpus_per_task;
+        for wanted in place.gres_of(Per::Task) {
+            let each = wanted.count.min.max(1);
+            tasks = tasks.min(u32::try_from(self.free_units(wanted) / each).unwrap_or(u32::MAX));
+        }
+        tasks
+    }
+
+    pub fn free_units(&self, wanted: &GresRequest) -> u64 {
+        units(&self.gres, wanted)
+    }
+
+    /// What the step has here with so many tasks; `total` gives this node's part of what is asked for the whole step.
+    pub fn grant(
+        &self,
+        place: &Place<'_>,
+        tasks: u32,
+        part: impl Fn(&GresRequest) -> u64,
+    ) -> Result<NodeShare, StepRefusal> {
+        let shape = &place.ask.shape;
+        let needed = tasks.saturating_mul(place.cpus_per_task);
+        let cpus = match shape.exact {
+            true => self.cpus.iter().take(needed.max(1) as usize).collect(),
+            false => self.cpus.clone(),
+        };
+        let gres = match &shape.gres {
+            None if self.gres != self.share.gres => return Err(StepRefusal::Busy),
+            None => self.gres.clone(),
+            Some(wanted) => self.units_for(wanted, tasks, part)?,
+        };
+        let memory = self.memory_for(place, &cpus, needed, &gres)?;
+        Ok(NodeShare { node: self.share.node.clone(), cpus, memory, gres, tasks })
+    }
+
+    fn memory_for(
+        &self,
+        place: &Place<'_>,
+        cpus: &CpuSet,
+        needed: u32,
+        gres: &[GresShare],
+    ) -> Result<Bytes, StepRefusal> {
+        let all = self.share.memory;
+        let per_cpu = |each: Bytes, count: u32| Bytes(each.0.saturating_mul(u64::from(count)));
+        let (asked, least) = match &place.ask.shape.memory {
+            Some(Memory::PerNode(range)) => (range.min, range.min),
+            Some(Memory::PerCpu(each)) => (per_cpu(*each, cpus.len()), per_cpu(*each, needed)),
+            Some(Memory::PerGpu(each)) => {
+                let gpus: u64 = gres.iter().filter(|g| g.name == "gpu").map(|g| g.count).sum();
+                let asked = Bytes(each.0.saturating_mul(gpus));
+                (asked, asked)
+            }
+            Some(Memory::WholeNode) => (all, Bytes(0)),
+            Some(Memory::Default) | None => match place.memory_per_cpu {
+                Some(each) if place.ask.shape.exact => (per_cpu(each, cpus.len()), Bytes(0)),
+                _ => (all, Bytes(0)),
+            },
+        };
+        if least > all {
+            return Err(StepRefusal::Memory { asked_mib: least.mib(), most_mib: all.mib() });
+        }
+        let granted = asked.min(all);
+        if granted > self.memory { Err(StepRefusal::Busy) } else { Ok(granted) }
+    }
+
+    fn units_for(
+        &self,
+        wanted: &[GresRequest],
+        tasks: u32,
+        part: impl Fn(&GresRequest) -> u64,
+    ) -> Result<Vec<GresShare>, StepRefusal> {
+        let mut left = self.gres.clone();
+        let mut granted: Vec<GresShare> = Vec::new();
+        for one in wanted {
+            let mut missing = match one.per {
+                Per::Node | Per::Socket => one.count.min,
+                Per::Task => one.count.min.saturating_mul(u64::from(tasks)),
+                Per::Job => part(one),
+            };
+            for from in left.iter_mut().filter(|g| matches(g, one)) {
+                let count = missing.min(from.count);
+                let keep = from.indices.split_off((count as usize).min(from.indices.len()));
+                let indices = std::mem::replace(&mut from.indices, keep);
+                from.count -= count;
+                missing -= count;
+                if count > 0 {
+                    let (name, kind) = (from.name.clone(), from.kind.clone());
+                    granted.push(GresShare { name, kind, count, indices });
+                }
+            }
+            if missing > 0 {
+                return Err(StepRefusal::Busy);
+            }
+        }
+        Ok(granted)
+    }
+}
+
+pub(super) fn units(of: &[GresShare], wanted: &GresRequest) -> u64 {
+    of.iter().filter(|g| matches(g, wanted)).map(|g| g.count).sum()
+}
+
+pub(super) fn matches(have: &GresShare, wanted: &GresRequest) -> bool {
+    let kind = have.kind.as_deref().unwrap_or_default();
+    have.name == wanted.name
+        && (wanted.kinds.is_empty() || wanted.kinds.iter().any(|k| k.eq_ignore_ascii_case(kind)))
+}

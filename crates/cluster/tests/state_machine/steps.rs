@@ -1,0 +1,271 @@
+//! Steps of one job beside each other: what each takes, which waits, and what never can be.
+
+use crate::ask::{Ask, alice, ask, bob};
+use crate::world::{World, exited, world};
+use cluster::Command;
+use cluster::command::{PartReport, StepAsk, StepPlaced};
+use model::amount::Bytes;
+use model::id::{AttemptId, StepId};
+use model::range::Range;
+use model::reason::Refusal;
+use model::request::{GresRequest, Memory, Per};
+use model::run::Usage;
+use model::step::{StepRefusal, StepShape, TaskDistribution};
+use proptest::prelude::*;
+
+fn exact(tasks: u32) -> StepAsk {
+    let shape = StepShape { exact: true, ..StepShape::default() };
+    StepAsk { tasks: Some(tasks), nodes: Some(1), shape, ..StepAsk::default() }
+}
+
+fn with(mut ask: StepAsk, set: impl FnOnce(&mut StepAsk)) -> StepAsk {
+    set(&mut ask);
+    ask
+}
+
+fn gpus(per: Per, count: u64) -> Option<Vec<GresRequest>> {
+    let name = "gpu".into();
+    let count = Range::exactly(count);
+    Some(vec![GresRequest { per, name, kinds: Vec::new(), count, device_memory: None }])
+}
+
+/// One node, four CPUs with 100 MiB each, two GPUs.
+fn four_cpus(w: &mut World) -> AttemptId {
+    let asked: Ask = ask().cpus(4).gpus(2);
+    w.started(asked.asking(|r| r.memory = Memory::PerCpu(Bytes::from_mib(100))))
+}
+
+fn try_step(w: &mut World, attempt: AttemptId, ask: StepAsk) -> Result<StepPlaced, StepRefusal> {
+    let command = Command::CreateStep { job: attempt.job, ask: Box::new(ask) };
+    match w.try_as(alice(), command) {
+        Ok(cluster::Reply::Step(placed)) => Ok(placed),
+        Err(Refusal::Step(why)) => Err(why),
+        other => panic!("a step is answered with {other:?}"),
+    }
+}
+
+fn end(w: &mut World, attempt: AttemptId, placed: &StepPlaced) {
+    for (share, _) in &placed.nodes {
+        let (exit, usage) = (exited(0), Usage::default());
+        let what = PartReport::StepEnded { step: placed.step, exit, usage, oom: false };
+        w.report(&share.node, attempt, what);
+    }
+}
+
+fn cpus(placed: &StepPlaced) -> String {
+    placed.nodes.iter().map(|(s, _)| s.cpus.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_plain_step_takes_all_and_the_next_waits_until_it_has_ended() {
+    let mut w = world(1);
+    let job = four_cpus(&mut w);
+    let first = w.step(job.job, StepAsk { tasks: Some(1), ..StepAsk::default() });
+    let share = &first.nodes[0].0;
+    assert_eq!(
+        (share.cpus.len(), share.memory, share.gres_count("gpu")),
+        (4, Bytes::from_mib(400), 2)
+    );
+    let next = || StepAsk { tasks: Some(1), ..StepAsk::default() };
+    assert_eq!(try_step(&mut w, job, next()), Err(StepRefusal::Busy));
+    assert_eq!(try_step(&mut w, job, exact(1)), Err(StepRefusal::Busy));
+    assert!(w.state.step_waits(job.job, &next()));
+    end(&mut w, job, &first);
+    assert!(!w.state.step_waits(job.job, &next()));
+    assert!(try_step(&mut w, job, next()).is_ok());
+}
+
+#[test]
+fn exact_steps_run_beside_each_other_until_nothing_is_left() {
+    let mut w = world(1);
+    let job = four_cpus(&mut w);
+    let no_gpu = |tasks| with(exact(tasks), |a| a.shape.gres = Some(Vec::new()));
+    let first = try_step(&mut w, job, no_gpu(2)).expect("room");
+    let second = try_step(&mut w, job, no_gpu(2)).expect("room");
+    assert_eq!((cpus(&first), cpus(&second)), ("0-1".into(), "2-3".into()));
+    assert_eq!(second.nodes[0].0.memory, Bytes::from_mib(200));
+    assert_eq!(try_step(&mut w, job, no_gpu(1)), Err(StepRefusal::Busy));
+    let over = with(no_gpu(1), |a| a.shape.overlap = true);
+    assert!(try_step(&mut w, job, over).is_ok(), "one that overlaps never waits");
+    assert_eq!(try_step(&mut w, job, no_gpu(1)), Err(StepRefusal::Busy));
+    end(&mut w, job, &first);
+    assert_eq!(cpus(&try_step(&mut w, job, no_gpu(1)).expect("room again")), "0");
+    let all = StepAsk { tasks: Some(1), ..StepAsk::default() };
+    assert_eq!(try_step(&mut w, job, all), Err(StepRefusal::Busy), "all CPUs, or none yet");
+}
+
+#[test]
+fn devices_and_memory_are_counted_as_cpus_are() {
+    let mut w = world(1);
+    let job = four_cpus(&mut w);
+    let one_gpu = || with(exact(1), |a| a.shape.gres = gpus(Per::Node, 1));
+    let first = try_step(&mut w, job, one_gpu()).expect("a GPU");
+    let second = try_step(&mut w, job, one_gpu()).expect("the other");
+    let index = |placed: &StepPlaced| placed.nodes[0].0.gres[0].indices.clone();
+    assert_eq!((index(&first), index(&second)), (vec![0], vec![1]));
+    assert_eq!(try_step(&mut w, job, one_gpu()), Err(StepRefusal::Busy));
+    assert_eq!(try_step(&mut w, job, exact(1)), Err(StepRefusal::Busy), "unsaid is all of them");
+    end(&mut w, job, &first);
+    end(&mut w, job, &second);
+    let memory = |mib| {
+        with(exact(1), |a| {
+            a.shape.gres = Some(Vec::new());
+            a.shape.memory = Some(Memory::PerNode(Range::exactly(Bytes::from_mib(mib))));
+        })
+    };
+    let most = try_step(&mut w, job, memory(350)).expect("memory");
+    assert_eq!(try_step(&mut w, job, memory(51)), Err(StepRefusal::Busy));
+    assert!(try_step(&mut w, job, memory(50)).is_ok());
+    end(&mut w, job, &most);
+    let per_task = with(exact(2), |a| a.shape.gres = gpus(Per::Task, 1));
+    assert_eq!(try_step(&mut w, job, per_task).expect("two").nodes[0].0.gres[0].indices, [0, 1]);
+}
+
+#[test]
+fn what_the_job_does_not_have_is_refused_and_not_waited_for() {
+    let mut w = world(1);
+    let job = four_cpus(&mut w);
+    let busy = try_step(&mut w, job, StepAsk::default()).expect("all of it");
+    assert_eq!(busy.nodes[0].1, [0]);
+    let gres = |per, count| with(exact(1), |a| a.shape.gres = gpus(per, count));
+    let kind = with(gres(Per::Node, 1), |a| {
+        let gres = a.shape.gres.as_mut().expect("asked");
+        gres[0].kinds = vec!["a100".into()];
+    });
+    let memory = |m| with(exact(1), |a| a.shape.memory = Some(m));
+    let mib = |mib| Bytes::from_mib(mib);
+    let table = [
+        (exact(5), StepRefusal::Processors { asked: 5, most: 4 }),
+        (
+            with(exact(1), |a| a.nodes = Some(2)),
+            StepRefusal::Nodes { asked: 2, most: 1, excluded: false },
+        ),
+        (with(exact(1), |a| a.shape.exclude = vec!["n1".into()]), StepRefusal::NoNodes),
+        (
+            with(exact(1), |a| a.shape.relative = Some(1)),
+            StepRefusal::Relative { first: 1, asked: 1, most: 1 },
+        ),
+        (gres(Per::Node, 3), StepRefusal::GresPerNode { name: "gpu".into(), asked: 3, most: 2 }),
+        (gres(Per::Job, 5), StepRefusal::Gres { name: "gpu".into(), asked: 5, most: 2 }),
+        (kind, StepRefusal::GresUnknown { name: "gpu:a100".into() }),
+        (
+            memory(Memory::PerNode(Range::exactly(mib(500)))),
+            StepRefusal::Memory { asked_mib: 500, most_mib: 400 },
+        ),
+        (memory(Memory::PerCpu(mib(401))), StepRefusal::Memory { asked_mib: 401, most_mib: 400 }),
+    ];
+    for (ask, why) in table {
+        let shown = format!("{ask:?}");
+        assert_eq!(try_step(&mut w, job, ask), Err(why), "{shown}");
+    }
+}
+
+#[test]
+fn idle_nodes_come_first_and_named_ones_before_them() {
+    let mut w = world(3);
+    let job = w.started(ask().nodes(3).cpus(2));
+    let nodes = |placed: &StepPlaced| {
+        placed.nodes.iter().map(|(s, _)| s.node.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let no_memory = |tasks| with(exact(tasks), |a| a.shape.memory = Some(Memory::PerCpu(Bytes(1))));
+    for expected in ["n1", "n2", "n3", "n1"] {
+        assert_eq!(nodes(&try_step(&mut w, job, no_memory(1)).expect("room")), expected);
+    }
+    let named = with(no_memory(1), |a| a.node_list = vec!["n3".into()]);
+    assert_eq!(nodes(&try_step(&mut w, job, named.clone()).expect("room")), "n3");
+    assert_eq!(try_step(&mut w, job, named), Err(StepRefusal::Busy), "n2 is not meant");
+    let both = with(no_memory(2), |a| {
+        (a.nodes, a.node_list) = (Some(2), vec!["n3".into()]);
+    });
+    assert_eq!(try_step(&mut w, job, both), Err(StepRefusal::Busy), "not without n3");
+    let listed = with(StepAsk::default(), |a| {
+        a.shape.overlap = true;
+        a.shape.distribution = Some(TaskDistribution::Arbitrary);
+        a.node_list = ["n3", "n1", "n3"].map(String::from).to_vec();
+    });
+    let placed = try_step(&mut w, job, listed).expect("named rank by rank");
+    let ranks: Vec<_> = placed.nodes.iter().map(|(s, r)| (s.node.as_str(), r.clone())).collect();
+    assert_eq!(ranks, [("n1", vec![1]), ("n3", vec![0, 2])]);
+    let from_second = with(exact(2), |a| {
+        (a.nodes, a.shape.overlap, a.shape.relative) = (Some(2), true, Some(1));
+    });
+    assert_eq!(nodes(&try_step(&mut w, job, from_second).expect("nodes 1 and 2")), "n2 n3");
+}
+
+#[test]
+fn one_that_asks_again_gets_the_step_that_it_has() {
+    let mut w = world(1);
+    let job = four_cpus(&mut w);
+    let asks = || with(StepAsk::default(), |a| a.shape.ticket = 77);
+    let first = try_step(&mut w, job, asks()).expect("alone");
+    let again = try_step(&mut w, job, asks()).expect("the same");
+    assert_eq!((again.step, again.known), (first.step, true));
+    assert_eq!(again.nodes, first.nodes);
+    end(&mut w, job, &first);
+    assert_eq!(try_step(&mut w, job, asks()).expect("a new one").step, StepId::Number(1));
+}
+
+#[test]
+fn steps_are_the_owners_of_a_running_job() {
+    let mut w = world(1);
+    let job = four_cpus(&mut w).job;
+    let create = |job| Command::CreateStep { job, ask: Box::default() };
+    assert_eq!(w.try_as(bob(), create(job)), Err(Refusal::AccessDenied));
+    let waiting = w.submit(ask().cpus(8));
+    assert_eq!(w.try_as(alice(), create(waiting)), Err(Refusal::JobNotRunning(waiting)));
+    w.end(job, 0);
+    assert_eq!(w.try_as(alice(), create(job)), Err(Refusal::JobEnded(job)));
+}
+
+/// Steps come and go in one job; that they share nothing is looked at after every event (`invariants`).
+fn shapes() -> impl Strategy<Value = StepAsk> {
+    let counts = (0..6_u32, 0..4_u32, 1..4_u32);
+    let flags = (any::<bool>(), prop::bool::weighted(0.2), 0..4_u64, 0..3_u64);
+    (counts, flags).prop_map(|((tasks, nodes, cpus), (exact, overlap, gpu, memory))| StepAsk {
+        tasks: Some(tasks).filter(|t| *t > 0),
+        nodes: Some(nodes).filter(|n| *n > 0),
+        cpus_per_task: Some(cpus).filter(|c| *c > 1),
+        shape: StepShape {
+            exact,
+            overlap,
+            gres: match gpu {
+                0 => None,
+                1 => Some(Vec::new()),
+                more => gpus(if more == 2 { Per::Node } else { Per::Task }, 1),
+            },
+            memory: (memory > 0).then(|| Memory::PerCpu(Bytes::from_mib(memory * 40))),
+            ..StepShape::default()
+        },
+        ..StepAsk::default()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn steps_never_have_more_than_their_job(
+        moves in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), shapes()), 1..40)
+    ) {
+        let mut w = world(2);
+        let asked = ask().nodes(2).cpus(4).gpus(2);
+        let asked = asked.asking(|r| r.memory = Memory::PerCpu(Bytes::from_mib(100)));
+        let job = w.started(asked);
+        let mut running: Vec<StepPlaced> = Vec::new();
+        for (ends, which, ask) in moves {
+            if ends && !running.is_empty() {
+                let placed = running.swap_remove(which.index(running.len()));
+                end(&mut w, job, &placed);
+            } else if let Ok(placed) = try_step(&mut w, job, ask.clone()) {
+                let tasks: usize = placed.nodes.iter().map(|(_, ranks)| ranks.len()).sum();
+                prop_assert!(ask.tasks.is_none_or(|asked| asked as usize == tasks));
+                running.push(placed);
+            }
+        }
+        // When all have ended, nothing is left behind.
+        for placed in running {
+            end(&mut w, job, &placed);
+        }
+        prop_assert!(try_step(&mut w, job, StepAsk::default()).is_ok());
+    }
+}

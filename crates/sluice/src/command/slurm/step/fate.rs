@@ -1,0 +1,89 @@
+//! What becomes of the job that a step is in, and what `srun` makes of it in the end.
+
+use super::{DRAIN_FOR, Outturn, Step};
+use crate::command::slurm::caller::{complain, contact};
+use crate::command::slurm::watch::Notice;
+use ::slurm::words::refusal;
+use model::run::{ExitStatus, Outcome};
+use std::time::Instant;
+use wire::view::JobView;
+
+impl Step {
+    pub(super) fn on_notice(&mut self, notice: Notice) {
+        let job = self.plan.job;
+        match notice {
+            Notice::Queued => {
+                self.queued = true;
+                self.tell(&format!("job {job} queued and waiting for resources"));
+            }
+            Notice::Started(view) => {
+                self.granted = true;
+                if self.queued {
+                    self.tell(&format!("job {job} has been allocated resources"));
+                }
+                if self.plan.tasks.is_none() {
+                    self.expect(tasks_of(&view));
+                }
+                if let Some(step) = view.steps.first() {
+                    self.expect_nodes(&step.layout);
+                }
+            }
+            Notice::Ended { exit, outcome } => {
+                self.job_ended = Some((exit, outcome));
+                self.give_up_at = Some(Instant::now() + DRAIN_FOR);
+            }
+            // While tasks run, their supervisors are who this is about; without them there is nothing to wait for.
+            Notice::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
+            Notice::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
+            Notice::Refused(_) | Notice::Unreachable(_) => {}
+        }
+    }
+
+    fn abandon(&mut self, why: &str) {
+        complain(self.command, &format!("{}: {why}", self.command.refusal_prefix()));
+        self.over = true;
+    }
+
+    pub(super) fn outturn(&self) -> Outturn {
+        let job_ended = self.job_ended.is_some();
+        if self.door.is_none() {
+            let code = self.ends.exit_code();
+            return Outturn { code, exit: self.ends.worst(), job_ended };
+        }
+        if self.all_ended() {
+            self.say_terminated();
+            return Outturn { code: self.ends.code(), exit: self.ends.worst(), job_ended };
+        }
+        if let Some((_, outcome)) = self.job_ended {
+            self.say_ended(outcome);
+        }
+        let code = self.ends.code().max(1);
+        Outturn { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
+    }
+
+    /// The job ended before the step had.
+    fn say_ended(&self, outcome: Option<Outcome>) {
+        let unable = self.command.refusal_prefix();
+        match outcome {
+            Some(Outcome::NoCapacity) => {
+                complain(self.command, &format!("{unable}: Requested nodes are busy"));
+            }
+            Some(Outcome::Cancelled { .. }) if !self.granted => {
+                self.tell("Job has been cancelled");
+                let words = "Job/step already completing or completed";
+                complain(self.command, &format!("{unable}: {words}"));
+            }
+            _ => {
+                let job = self.plan.job;
+                complain(self.command, &format!("Job allocation {job} has been revoked"));
+            }
+        }
+    }
+}
+
+/// The tasks of the step that started with the job.
+fn tasks_of(view: &JobView) -> u32 {
+    let step = view.steps.first().map(|step| step.tasks);
+    let allocated = view.allocation.as_ref().map(|allocation| allocation.task_count());
+    step.or(allocated).unwrap_or(view.tasks).max(1)
+}

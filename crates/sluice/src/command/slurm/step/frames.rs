@@ -1,0 +1,131 @@
+//! What a step's nodes say: output, and how its tasks begin and end.
+
+use super::ends::TaskEnd;
+use super::link::Peer;
+use super::output::Which;
+use super::signals::Abort;
+use super::{Step, terminal};
+use crate::command::slurm::caller::complain;
+use std::io;
+use std::time::{Duration, Instant};
+use wire::frame::{self, Frame};
+use wire::step::{StepMessage, channel};
+
+/// Tasks that end alike within this time share a line.
+const SAY_AFTER: Duration = Duration::from_millis(50);
+
+impl Step {
+    pub(super) fn on_link(&mut self, index: usize, readable: bool) -> io::Result<()> {
+        let (link, _) = &mut self.links[index];
+        link.flush();
+        let known = link.peer.is_some() && link.is_open();
+        let frames = if readable { link.read(self.door.as_ref()) } else { Vec::new() };
+        let Some(peer) = link.peer.clone() else {
+            return if link.is_open() { Ok(()) } else { self.on_stream_closed(index) };
+        };
+        if !known || !frames.is_empty() {
+            self.mark_linked(&peer);
+        }
+        for frame in &frames {
+            self.on_frame(index, &peer, frame)?;
+        }
+        if self.outputs.take_broken() {
+            // As on a pipe without `srun` in between.
+            self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
+        }
+        let (link, tasks) = &self.links[index];
+        if !link.is_open() && link.may_go_on() {
+            self.on_stream_closed(index)?;
+        } else if !link.is_open() && !link.gone {
+            let open = tasks.iter().filter(|task| !self.ends.has(*task));
+            for task in open.collect::<Vec<_>>() {
+                self.end(&peer, task, TaskEnd::Lost)?;
+            }
+        }
+        if self.ends.has_unsaid() {
+            self.say_at.get_or_insert(Instant::now() + SAY_AFTER);
+        }
+        Ok(())
+    }
+
+    pub(super) fn say_ends(&mut self) {
+        self.say_at = None;
+        let command = self.command;
+        let lines = self.ends.take_lines(command);
+        if !self.ends_unsaid {
+            lines.iter().for_each(|line| complain(command, line));
+        }
+    }
+
+    fn on_frame(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
+        let which = match frame.channel {
+            channel::STDOUT => Which::Stdout,
+            channel::STDERR => Which::Stderr,
+            channel::CONTROL => return self.on_message(index, peer, frame),
+            _ => return Ok(()),
+        };
+        match frame.payload.split_first_chunk::<4>() {
+            Some((rank, bytes)) => {
+                self.outputs.write(which, peer, u32::from_le_bytes(*rank), bytes)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn on_message(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
+        // A newer supervisor may know more than we do.
+        let Ok(message) = frame::decode_message(&frame.payload) else { return Ok(()) };
+        match message {
+            StepMessage::Started { task, .. } => self.on_started(index, task),
+            StepMessage::Failed { task, what, .. } => {
+                self.started += 1;
+                return self.end(peer, task, TaskEnd::NotStarted(what));
+            }
+            StepMessage::Exited { task, oom: true, .. } => {
+                return self.end(peer, task, TaskEnd::OutOfMemory);
+            }
+            StepMessage::Exited { task, exit, .. } => {
+                return self.end(peer, task, TaskEnd::Exited(exit));
+            }
+            StepMessage::Gone => {
+                let (link, _) = &mut self.links[index];
+                link.gone = true;
+                link.acknowledge(true);
+            }
+            StepMessage::Ending { wait_s } if self.door.is_some() => self.on_ending(wait_s),
+            StepMessage::InputCredit { bytes } => self.links[index].0.credit(bytes),
+            StepMessage::Received { bytes } => self.links[index].0.acknowledged(bytes),
+            StepMessage::Skipped { bytes } => {
+                let text =
+                    format!("{}: {bytes} bytes are missing: this end reads too slowly", peer.node);
+                complain(self.command, &text);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_started(&mut self, index: usize, task: u32) {
+        let (link, tasks) = &mut self.links[index];
+        self.started += u64::from(tasks.insert(task));
+        if self.plan.terminal
+            && task == 0
+            && let Some((rows, columns)) = terminal::size()
+        {
+            link.send(&StepMessage::Resize { rows, columns });
+        }
+    }
+
+    pub(super) fn end(&mut self, peer: &Peer, task: u32, end: TaskEnd) -> io::Result<()> {
+        self.outputs.end(peer, task)?;
+        let failed = end.code() != 0;
+        self.ends.add(peer, task, end);
+        if failed && self.abort == Abort::No && !self.all_ended() && self.kills_on_bad_exit() {
+            self.terminate_rest();
+        }
+        if let Some(wait) = self.plan.wait.filter(|_| self.terminate_at.is_none()) {
+            self.terminate_at = Some(Instant::now() + wait);
+        }
+        Ok(())
+    }
+}

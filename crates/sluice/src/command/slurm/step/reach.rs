@@ -1,0 +1,174 @@
+//! How the nodes of a step are reached: they dial, and where they cannot, the bytes go through the server.
+
+use super::ends::TaskEnd;
+use super::link::{Link, Peer};
+use super::stream::Opened;
+use super::{Step, complain};
+use ::slurm::words::refusal;
+use model::reason::Refusal;
+use std::fs::File;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A node that has not dialled by then is asked through the server.
+const STREAM_AFTER: Duration = Duration::from_secs(1);
+/// Between two questions, and how often a node may say that it has no such step before it is given up.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+const REFUSALS_MAX: u32 = 3;
+/// How long a stream that broke is taken up again: a server or agent that restarts needs less.
+const GO_ON_FOR: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It should dial.
+    Expected(Instant),
+    /// A stream to it was asked for.
+    Asked,
+    Linked,
+    Lost,
+}
+
+/// One node of the step.
+pub(super) struct Node {
+    name: String,
+    tasks: Vec<u32>,
+    reach: Reach,
+    refusals: u32,
+    /// Since when its stream is broken.
+    broken: Option<Instant>,
+}
+
+impl Step {
+    /// These nodes run the step. Onlookers ask for them at once; an `srun` is dialled first.
+    pub(super) fn expect_nodes(&mut self, layout: &[(String, Vec<u32>)]) {
+        if !self.nodes.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let since = if self.door.is_some() { now } else { now - STREAM_AFTER };
+        let node = |(name, tasks): &(String, Vec<u32>)| Node {
+            name: name.clone(),
+            tasks: tasks.clone(),
+            reach: Reach::Expected(since),
+            refusals: 0,
+            broken: None,
+        };
+        self.nodes = layout.iter().map(node).collect();
+    }
+
+    /// Whether a node is waited for that has not been asked yet.
+    pub(super) fn expects(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.reach, Reach::Expected(_)))
+    }
+
+    pub(super) fn mark_linked(&mut self, peer: &Peer) {
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.name == peer.node) {
+            node.reach = Reach::Linked;
+            node.broken = None;
+            node.refusals = 0;
+        }
+    }
+
+    pub(super) fn ask_for_streams(&mut self) -> io::Result<()> {
+        for node in &mut self.nodes {
+            if let Reach::Expected(since) = node.reach
+                && since.elapsed() >= STREAM_AFTER
+            {
+                node.reach = Reach::Asked;
+                self.streams.open(&node.name, 0, Duration::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_streams(&mut self) -> io::Result<()> {
+        while let Some((node, opened)) = self.streams.take() {
+            match opened {
+                Opened::Connected(file) => self.on_stream(&node, file),
+                // The node's agent is away for the moment.
+                Opened::Refused(Refusal::Other(_)) | Opened::Unreachable => {
+                    self.ask_again(&node)?;
+                }
+                Opened::Refused(why) => self.lose(&node, &refusal::text(&why))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn on_stream(&mut self, node: &str, file: File) {
+        let known = |peer: &Peer| peer.node == node;
+        let heard = |link: &Link| link.peer.as_ref().is_some_and(known);
+        let of_node = self.links.iter().position(|(link, _)| heard(link));
+        match of_node.map(|index| &mut self.links[index].0) {
+            Some(link) if link.may_go_on() => link.go_on(file),
+            // It dialled in the meantime.
+            Some(_) => {}
+            None => self.links.push((Link::by_stream(file, node), Default::default())),
+        }
+    }
+
+    /// A stream that has closed before its step was over: asked for again while that makes sense.
+    pub(super) fn on_stream_closed(&mut self, index: usize) -> io::Result<()> {
+        let (link, _) = &mut self.links[index];
+        let Some(name) = link.asked_for.clone() else { return Ok(()) };
+        let Some((why, again)) = link.refused.take() else { return self.ask_again(&name) };
+        let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
+            return Ok(());
+        };
+        if node.reach == Reach::Linked && node.broken.is_none() {
+            return Ok(());
+        }
+        node.refusals += 1;
+        let refusals = node.refusals;
+        if refusals > REFUSALS_MAX && !again {
+            return self.lose(&name, &why);
+        }
+        if refusals == REFUSALS_MAX
+            && let Some(launch) = &self.launch
+        {
+            // The node never had the order, and the server that was to send it may have been replaced.
+            self.streams.launch_again(launch)?;
+        }
+        self.ask_again(&name)
+    }
+
+    fn ask_again(&mut self, name: &str) -> io::Result<()> {
+        let received = self.links.iter().find_map(|(link, _)| {
+            let heard = link.peer.as_ref().is_some_and(|peer| peer.node == name);
+            (heard && link.may_go_on()).then(|| link.received())
+        });
+        let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
+            return Ok(());
+        };
+        let broken = *node.broken.get_or_insert_with(Instant::now);
+        // Before its tasks have begun the server says when there is nothing more to wait for.
+        if received.is_some() && broken.elapsed() > GO_ON_FOR {
+            return self.lose(name, "the way to the node is lost");
+        }
+        self.streams.open(name, received.unwrap_or(0), ASK_PAUSE)
+    }
+
+    /// Nothing more is heard of a node: its tasks that have not ended are lost.
+    fn lose(&mut self, name: &str, why: &str) -> io::Result<()> {
+        let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
+            return Ok(());
+        };
+        node.reach = Reach::Lost;
+        let tasks: Vec<u32> = node.tasks.iter().copied().filter(|t| !self.ends.has(*t)).collect();
+        let peer = Peer { node: name.to_owned(), node_index: 0 };
+        let mine = |link: &Link| link.asked_for.as_deref() == Some(name);
+        for (link, _) in self.links.iter_mut().filter(|(link, _)| mine(link)) {
+            link.gone = true;
+            link.close();
+        }
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        complain(self.command, &format!("{name}: {why}"));
+        for task in tasks {
+            self.end(&peer, task, TaskEnd::Lost)?;
+        }
+        self.say_ends();
+        Ok(())
+    }
+}

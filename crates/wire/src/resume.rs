@@ -1,0 +1,194 @@
+//! Bytes that go on where they stopped after their connection broke: what was sent is kept until it is acknowledged.
+//!
+//! Both ends count the bytes of the frames that they were sent. On a new connection each says its count, and the other
+//! goes on from there: nothing is lost and nothing comes twice.
+
+use crate::frame::{Frame, HEADER};
+use std::collections::VecDeque;
+
+/// How much is taken in before it is acknowledged; far below what a sender keeps.
+const ACKNOWLEDGE_EVERY: u64 = 64 << 10;
+
+/// The sending end.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    /// What is not acknowledged, and what is not even written.
+    kept: VecDeque<u8>,
+    /// The number of the first byte kept.
+    base: u64,
+    written: usize,
+    /// Whether written bytes are kept for another connection.
+    resumable: bool,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the other end has {said} bytes, and those from {from} to {to} are here")]
+pub struct Gap {
+    said: u64,
+    from: u64,
+    to: u64,
+}
+
+impl Outgoing {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.kept.extend(bytes);
+    }
+
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether nothing is left to write, nor to be acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    pub fn has_unwritten(&self) -> bool {
+        self.written < self.kept.len()
+    }
+
+    /// The next bytes to write; all of them may take several turns.
+    pub fn next_piece(&self) -> &[u8] {
+        let (front, back) = self.kept.as_slices();
+        match front.get(self.written..) {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => &back[self.written - front.len()..],
+        }
+    }
+
+    pub fn wrote(&mut self, bytes: usize) {
+        self.written = (self.written + bytes).min(self.kept.len());
+        if !self.resumable {
+            self.drop_first(self.written);
+        }
+    }
+
+    /// The other end has this many bytes in all.
+    pub fn acknowledged(&mut self, received: u64) {
+        let count = received.saturating_sub(self.base) as usize;
+        self.drop_first(count.min(self.written));
+    }
+
+    /// A new connection, whose other end has `received` bytes: the rest is written again.
+    pub fn resume(&mut self, received: u64) -> Result<(), Gap> {
+        let (from, to) = (self.base, self.base + self.kept.len() as u64);
+        if !(from..=to).contains(&received) {
+            return Err(Gap { said: received, from, to });
+        }
+        self.written = self.kept.len();
+        self.drop_first((received - from) as usize);
+        self.written = 0;
+        self.resumable = true;
+        Ok(())
+    }
+
+    pub fn clear(&mut self) {
+        self.base += self.kept.len() as u64;
+        self.kept.clear();
+        self.written = 0;
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        self.kept.drain(..count);
+        self.base += count as u64;
+        self.written -= count;
+    }
+}
+
+/// The receiving end.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Incoming {
+    received: u64,
+    acknowledged: u64,
+}
+
+impl Incoming {
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub fn count(&mut self, frame: &Frame) {
+        self.received += (HEADER + frame.payload.len()) as u64;
+    }
+
+    /// What to acknowledge now, if it is time; `all`: whatever is not acknowledged yet.
+    pub fn due(&mut self, all: bool) -> Option<u64> {
+        let open = self.received - self.acknowledged;
+        (open >= ACKNOWLEDGE_EVERY || (all && open > 0)).then(|| {
+            self.acknowledged = self.received;
+            self.received
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{self, Decoder};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Frames over connections that break anywhere, after any part was written and any part of that arrived.
+        #[test]
+        fn nothing_is_lost_and_nothing_comes_twice(
+            frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..30),
+            turns in prop::collection::vec((0usize..60, 0usize..60, any::<bool>()), 0..40),
+        ) {
+            let mut out = Outgoing::default();
+            out.resume(0).unwrap();
+            let mut incoming = Incoming::default();
+            let mut seen = Vec::new();
+            for payload in &frames {
+                let mut bytes = Vec::new();
+                frame::encode(3, payload, &mut bytes).unwrap();
+                out.push(&bytes);
+            }
+            let everything = (usize::MAX, usize::MAX, false);
+            for (write, arrive, acknowledge) in turns.into_iter().chain([everything]) {
+                let mut under_way = Vec::new();
+                while out.has_unwritten() && under_way.len() < write {
+                    let piece = out.next_piece().to_vec();
+                    let piece = &piece[..piece.len().min(write - under_way.len())];
+                    under_way.extend_from_slice(piece);
+                    out.wrote(piece.len());
+                }
+                under_way.truncate(arrive);
+                let mut decoder = Decoder::default();
+                decoder.push(&under_way);
+                while let Some(frame) = decoder.next_frame().unwrap() {
+                    incoming.count(&frame);
+                    seen.push(frame.payload);
+                }
+                if acknowledge && let Some(count) = incoming.due(true) {
+                    out.acknowledged(count);
+                }
+                out.resume(incoming.received()).unwrap();
+            }
+            prop_assert_eq!(seen, frames);
+            prop_assert!(out.is_empty());
+        }
+    }
+
+    #[test]
+    fn without_resuming_what_is_written_is_gone_and_a_gap_is_said() {
+        let mut out = Outgoing::default();
+        out.push(b"hello");
+        out.wrote(2);
+        assert_eq!((out.next_piece(), out.len()), (b"llo".as_slice(), 3));
+        assert!(out.resume(1).is_err());
+        assert_eq!(out.resume(2), Ok(()));
+        assert_eq!(out.next_piece(), b"llo");
+    }
+
+    #[test]
+    fn acknowledgements_are_few() {
+        let mut incoming = Incoming::default();
+        let frame = Frame { channel: 0, payload: vec![0; 1000] };
+        let told = (0..200).filter(|_| {
+            incoming.count(&frame);
+            incoming.due(false).is_some()
+        });
+        assert_eq!(told.count(), 3);
+        assert!(incoming.due(true).is_some());
+    }
+}
