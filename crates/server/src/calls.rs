@@ -3,6 +3,7 @@
 use crate::agents;
 use crate::clock;
 use crate::configure;
+use crate::list;
 use crate::principal;
 use crate::shared::Shared;
 use crate::step_queue;
@@ -18,16 +19,14 @@ use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{JobState, LaunchKind, Outcome};
-use model::time::Timestamp;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{
-    Answer, Call, Cancel, CancelResult, Detail, HistoryFilter, JobsWanted, Offer, SCRIPT_BYTES_MAX,
-    Submission,
+    Answer, Call, Cancel, CancelResult, Detail, HistoryFilter, Offer, SCRIPT_BYTES_MAX, Submission,
 };
-use wire::job_list::JobList;
 
 /// The longest that one call waits for a job; the client asks again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -41,11 +40,20 @@ const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// The most records that one `sacct` gets.
 const HISTORY_MAX: u32 = 1_000_000;
 
-pub async fn call(shared: &Arc<Shared>, by: Principal, call: Call) -> Answer {
-    match answer(shared, by, call).await {
-        Ok(answer) => answer,
-        Err(refusal) => Answer::Refused(refusal),
-    }
+/// The answer as JSON; what may be long is written as it is gathered.
+pub async fn call(
+    shared: &Arc<Shared>,
+    by: Principal,
+    call: Call,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let answered = match call {
+        Call::Jobs(wanted) => match block_in_place(|| list::jobs(shared, &wanted, clock::now())) {
+            Ok(written) => return Ok(written),
+            Err(refusal) => Err(refusal),
+        },
+        call => answer(shared, by, call).await,
+    };
+    serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused))
 }
 
 async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
@@ -62,10 +70,6 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         Call::Offers(submission) => block_in_place(|| offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms } => await_start(shared, &by, job, timeout_ms).await,
         Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
-        Call::Jobs(wanted) => {
-            let jobs = block_in_place(|| jobs(shared, &wanted, now))?;
-            Ok(Answer::Jobs { now, jobs: JobList(jobs) })
-        }
         Call::Cluster => Ok(Answer::Cluster(views::cluster(shared, now))),
         Call::Config => Ok(Answer::Config(views::config(shared, now))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
@@ -259,20 +263,6 @@ fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answ
     Ok(Answer::Offers(offers.collect()))
 }
 
-fn jobs(
-    shared: &Shared,
-    wanted: &JobsWanted,
-    now: Timestamp,
-) -> Result<Vec<wire::view::JobView>, Refusal> {
-    let state = shared.read();
-    if let [only] = wanted.filter.jobs.as_slice()
-        && select::resolve(&state, only).is_empty()
-    {
-        return Err(Refusal::UnknownJob(only.id.to_string()));
-    }
-    Ok(Lens::new(shared, &state, now, wanted.detail).jobs(wanted))
-}
-
 async fn await_start(
     shared: &Arc<Shared>,
     by: &Principal,
@@ -288,7 +278,9 @@ async fn await_start(
             authorise(&state, by, Act::OwnJob(found))?;
             let waiting = found.is_waiting();
             if !waiting || tokio::time::Instant::now() >= deadline {
-                let view = Lens::new(shared, &state, clock::now(), Detail::Full).job(found, None);
+                let shapes = RefCell::default();
+                let lens = Lens::new(shared, &state, clock::now(), Detail::Full, &shapes);
+                let view = lens.job(found, None);
                 return Ok(Answer::Start {
                     state: view.state,
                     reason: view.reason.clone(),

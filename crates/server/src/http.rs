@@ -101,7 +101,7 @@ async fn call(
     }
     // On a task of its own: a client that goes away does not take back what it asked for.
     let answer = tokio::spawn(async move { calls::call(&shared, by, envelope.call).await }).await;
-    match answer.map(|answer| serde_json::to_vec(&answer)) {
+    match answer {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),
     }

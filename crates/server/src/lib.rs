@@ -19,6 +19,7 @@ mod http;
 mod identity;
 mod impatient;
 mod launch;
+mod list;
 mod planner;
 mod principal;
 mod queue;

@@ -2,6 +2,7 @@
 
 use cluster::job::Job;
 use cluster::{State, books};
+use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;
 use model::request::{Memory, Request};
 use model::run::{JobSpec, Launch, LaunchKind};
@@ -22,8 +23,8 @@ pub struct Asked {
 /// By address: requests and owners are shared by the jobs that have equal ones.
 #[derive(Default)]
 pub struct Shapes {
-    asked: HashMap<*const Request, Asked>,
-    listed: HashMap<ListedKey, Arc<JobSpec>>,
+    asked: HashMap<*const Request, Asked, RandomState>,
+    listed: HashMap<ListedKey, Arc<JobSpec>, RandomState>,
 }
 
 type ListedKey = (usize, *const Request, LaunchKind, bool, i32);

@@ -4,7 +4,7 @@ use crate::shapes::{self, Asked, Shapes};
 use crate::shared::{Outlook, Shared};
 use cluster::books;
 use cluster::job::Job;
-use cluster::{State, dependency, select};
+use cluster::{State, dependency};
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::reason::Reason;
@@ -14,11 +14,8 @@ use model::tres::TresKind;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::client::{Detail, JobsWanted};
+use wire::client::Detail;
 use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobView, NodeView};
-
-/// The most rows that one answer expands pending array tasks into.
-const EXPANDED_MAX: usize = 1_000_000;
 
 /// What the views need beside the state, taken once for an answer.
 pub struct Lens<'a> {
@@ -26,41 +23,18 @@ pub struct Lens<'a> {
     outlook: Arc<Outlook>,
     now: Timestamp,
     detail: Detail,
-    shapes: RefCell<Shapes>,
+    shapes: &'a RefCell<Shapes>,
 }
 
 impl<'a> Lens<'a> {
-    pub fn new(shared: &Shared, state: &'a State, now: Timestamp, detail: Detail) -> Self {
-        let (outlook, shapes) = (shared.volatile.outlook(), RefCell::default());
-        Self { state, outlook, now, detail, shapes }
-    }
-
-    pub fn jobs(&self, wanted: &JobsWanted) -> Vec<JobView> {
-        let mut views = Vec::new();
-        for chosen in select::matching(self.state, &wanted.filter) {
-            let tasks = chosen.tasks.as_ref();
-            let indices = match (&chosen.job.pending, wanted.expand_arrays) {
-                (Some(pending), true) => tasks.or(Some(&pending.indices)),
-                _ => None,
-            };
-            match indices {
-                None => views.push(self.job(chosen.job, tasks)),
-                Some(indices) => {
-                    let room = EXPANDED_MAX.saturating_sub(views.len());
-                    views.extend(indices.iter().take(room).map(|index| {
-                        let mut view = self.job(chosen.job, None);
-                        view.array = Some(ArrayView {
-                            array: chosen.job.id,
-                            index: Some(index),
-                            pending: None,
-                            throttle: None,
-                        });
-                        view
-                    }));
-                }
-            }
-        }
-        views
+    pub fn new(
+        shared: &Shared,
+        state: &'a State,
+        now: Timestamp,
+        detail: Detail,
+        shapes: &'a RefCell<Shapes>,
+    ) -> Self {
+        Self { state, outlook: shared.volatile.outlook(), now, detail, shapes }
     }
 
     fn reason(&self, job: &Job) -> Reason {
@@ -129,7 +103,7 @@ impl<'a> Lens<'a> {
             restarts: job.restarts(),
             exit: ended.map(|e| e.exit).unwrap_or_default(),
             derived_exit: ended.map(|e| e.derived_exit).unwrap_or_default(),
-            allocation: allocation.cloned(),
+            allocation: allocation.cloned().map(Box::new),
             nodes: request.nodes,
             cpus: tres.amount(&TresKind::Cpu) as u32,
             tasks: request.task_count(),
@@ -152,20 +126,25 @@ impl<'a> Lens<'a> {
     }
 }
 
-fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<ArrayView> {
+fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
     if let Some(task) = job.task {
         let index = Some(task.index);
-        return Some(ArrayView { array: task.array, index, pending: None, throttle: None });
+        return Some(Box::new(ArrayView {
+            array: task.array,
+            index,
+            pending: None,
+            throttle: None,
+        }));
     }
     let pending = job.pending.as_ref()?;
     let shown = tasks.unwrap_or(&pending.indices);
     let single = tasks.filter(|t| t.len() == 1).and_then(IndexSet::first);
-    Some(ArrayView {
+    Some(Box::new(ArrayView {
         array: job.id,
         index: single,
         pending: single.is_none().then(|| shown.clone()),
         throttle: pending.throttle,
-    })
+    }))
 }
 
 fn eligible(job: &Job, state: &State, now: Timestamp) -> Option<Timestamp> {

@@ -2,9 +2,10 @@
 //!
 //! A queue of ten thousand is a few dozen different requests ten thousand times. So a list is sent
 //! as those, and rows that point at them: `{"common":[…],"rows":[{"of":0,"id":12,…},…]}`. Both sides
-//! work with plain [`JobView`]s, which share what is equal.
+//! work with plain [`JobView`]s, which share what is equal; neither ever holds the rows themselves.
 
 use crate::view::{ArrayView, JobView};
+use foldhash::fast::RandomState;
 use model::allocation::Allocation;
 use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
@@ -13,11 +14,14 @@ use model::reason::Reason;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Usage};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
+/// Jobs as they have come.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobList(pub Vec<JobView>);
 
@@ -32,6 +36,11 @@ struct Common {
     cpus: u32,
     tasks: u32,
     tres: Arc<Tres>,
+    state: JobState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hold: Option<Hold>,
+    /// Why those of them wait that say nothing else.
+    reason: Reason,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     default_memory: Option<DefaultMemory>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +49,17 @@ struct Common {
 
 /// What tells one `Common` from another, by identity and not by content: what happens to be equal
 /// without being shared is sent twice, and nothing is lost by that.
-type Key = ([usize; 5], TimeLimit, Range<u32>, [u32; 2], Option<DefaultMemory>);
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    shared: [usize; 5],
+    time_limit: TimeLimit,
+    nodes: Range<u32>,
+    cpus: u32,
+    tasks: u32,
+    default_memory: Option<DefaultMemory>,
+    state: JobState,
+    hold: Option<Hold>,
+}
 
 impl Common {
     fn key(view: &JobView) -> Key {
@@ -52,7 +71,16 @@ impl Common {
             address(&view.account),
             address(&view.qos),
         ];
-        (shared, view.time_limit, view.nodes, [view.cpus, view.tasks], view.default_memory)
+        Key {
+            shared,
+            time_limit: view.time_limit,
+            nodes: view.nodes,
+            cpus: view.cpus,
+            tasks: view.tasks,
+            default_memory: view.default_memory,
+            state: view.state,
+            hold: view.hold,
+        }
     }
 
     fn of(view: &JobView) -> Self {
@@ -66,6 +94,9 @@ impl Common {
             cpus: view.cpus,
             tasks: view.tasks,
             tres: view.tres.clone(),
+            state: view.state,
+            hold: view.hold,
+            reason: view.reason.clone(),
             default_memory: view.default_memory,
             last_planned: view.last_planned,
         }
@@ -83,15 +114,12 @@ struct Row<'a> {
     of: u32,
     id: JobId,
     name: Arc<str>,
-    state: JobState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     array: Option<Cow<'a, ArrayView>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, Reason>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hold: Option<Hold>,
     #[serde(default, skip_serializing_if = "is_default")]
     priority: u64,
     submit: Timestamp,
@@ -121,16 +149,14 @@ struct Row<'a> {
     cancelled_by: Option<u32>,
 }
 
-fn sent(view: &JobView, of: u32) -> Row<'_> {
+fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
     Row {
         of,
         id: view.id,
         name: view.name.clone(),
-        state: view.state,
         run: view.run,
-        array: view.array.as_ref().map(Cow::Borrowed),
-        reason: (view.reason != Reason::None).then_some(Cow::Borrowed(&view.reason)),
-        hold: view.hold,
+        array: view.array.as_deref().map(Cow::Borrowed),
+        reason: (view.reason != common.reason).then_some(Cow::Borrowed(&view.reason)),
         priority: view.priority,
         submit: view.submit,
         eligible: view.eligible,
@@ -139,7 +165,7 @@ fn sent(view: &JobView, of: u32) -> Row<'_> {
         restarts: view.restarts,
         exit: view.exit,
         derived_exit: view.derived_exit,
-        allocation: view.allocation.as_ref().map(Cow::Borrowed),
+        allocation: view.allocation.as_deref().map(Cow::Borrowed),
         steps: (!view.steps.is_empty()).then_some(Cow::Borrowed(view.steps.as_slice())),
         usage: view.usage,
         suspended_s: view.suspended_s,
@@ -148,17 +174,17 @@ fn sent(view: &JobView, of: u32) -> Row<'_> {
     }
 }
 
-fn received(row: Row<'_>, common: &Common) -> JobView {
+fn whole(row: Row<'_>, common: &Common) -> JobView {
     let Common { spec, partition, account, qos, tres, .. } = common.clone();
     JobView {
         id: row.id,
         run: row.run,
         name: row.name,
-        array: row.array.map(Cow::into_owned),
+        array: row.array.map(|array| Box::new(array.into_owned())),
         spec,
-        state: row.state,
-        reason: row.reason.map_or(Reason::None, Cow::into_owned),
-        hold: row.hold,
+        state: common.state,
+        reason: row.reason.map_or_else(|| common.reason.clone(), Cow::into_owned),
+        hold: common.hold,
         partition,
         account,
         qos,
@@ -171,7 +197,7 @@ fn received(row: Row<'_>, common: &Common) -> JobView {
         restarts: row.restarts,
         exit: row.exit,
         derived_exit: row.derived_exit,
-        allocation: row.allocation.map(Cow::into_owned),
+        allocation: row.allocation.map(|share| Box::new(share.into_owned())),
         nodes: common.nodes,
         cpus: common.cpus,
         tasks: common.tasks,
@@ -186,45 +212,108 @@ fn received(row: Row<'_>, common: &Common) -> JobView {
     }
 }
 
-#[derive(Serialize)]
-struct SentList<'a> {
+/// Writes a list, job by job, as bytes of JSON.
+#[derive(Default)]
+pub struct ListWriter {
+    places: HashMap<Key, u32, RandomState>,
     common: Vec<Common>,
-    rows: Vec<Row<'a>>,
+    rows: Vec<u8>,
 }
 
-#[derive(Deserialize)]
-struct ReceivedList {
-    common: Vec<Common>,
-    rows: Vec<Row<'static>>,
+impl ListWriter {
+    pub fn push(&mut self, view: &JobView) -> serde_json::Result<()> {
+        let of = *self.places.entry(Common::key(view)).or_insert_with(|| {
+            self.common.push(Common::of(view));
+            self.common.len() as u32 - 1
+        });
+        self.rows.push(if self.rows.is_empty() { b'[' } else { b',' });
+        serde_json::to_writer(&mut self.rows, &row(view, of, &self.common[of as usize]))
+    }
+
+    /// The answer to a question for jobs: `Answer::Jobs`, as it is read.
+    pub fn answer(self, now: Timestamp) -> serde_json::Result<Vec<u8>> {
+        let common = serde_json::to_string(&self.common)?;
+        let now = serde_json::to_string(&now)?;
+        let head = format!(r#"{{"jobs":{{"now":{now},"jobs":{{"common":{common},"rows":"#);
+        let rows = if self.rows.is_empty() { b"[" } else { self.rows.as_slice() };
+        Ok([head.as_bytes(), rows, b"]}}}"].concat())
+    }
 }
 
+/// As it is read; a server uses [`ListWriter`], which does not need all of it at once.
 impl Serialize for JobList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut known: HashMap<Key, u32> = HashMap::new();
-        let mut common = Vec::new();
-        let rows = self.0.iter().map(|view| {
-            let of = *known.entry(Common::key(view)).or_insert_with(|| {
-                common.push(Common::of(view));
-                common.len() as u32 - 1
-            });
-            sent(view, of)
-        });
-        let rows = rows.collect();
-        SentList { common, rows }.serialize(serializer)
+        #[derive(Serialize)]
+        struct List<'a> {
+            common: &'a [Common],
+            rows: Vec<Row<'a>>,
+        }
+        let common: Vec<Common> = self.0.iter().map(Common::of).collect();
+        let rows = self.0.iter().zip(&common).enumerate();
+        let rows = rows.map(|(i, (view, common))| row(view, i as u32, common)).collect();
+        List { common: &common, rows }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for JobList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let list = ReceivedList::deserialize(deserializer)?;
-        let unknown = |of: u32| {
-            let have = list.common.len();
-            serde::de::Error::custom(format!("a row points at {of} of {have} common parts"))
-        };
-        let whole = |row: Row<'static>| match list.common.get(row.of as usize) {
-            Some(common) => Ok(received(row, common)),
-            None => Err(unknown(row.of)),
-        };
-        list.rows.into_iter().map(whole).collect::<Result<_, _>>().map(Self)
+        deserializer.deserialize_map(ListVisitor)
+    }
+}
+
+struct ListVisitor;
+
+impl<'de> Visitor<'de> for ListVisitor {
+    type Value = JobList;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("common parts and then rows of jobs")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JobList, A::Error> {
+        let mut common: Option<Vec<Common>> = None;
+        let mut jobs = Vec::new();
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            match (&*key, &common) {
+                ("common", _) => common = Some(map.next_value()?),
+                ("rows", Some(common)) => jobs = map.next_value_seed(Rows { common })?,
+                ("rows", None) => return Err(A::Error::custom("rows come before what they share")),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(JobList(jobs))
+    }
+}
+
+/// Reads rows into whole views as they come.
+struct Rows<'a> {
+    common: &'a [Common],
+}
+
+impl<'de> DeserializeSeed<'de> for Rows<'_> {
+    type Value = Vec<JobView>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Rows<'_> {
+    type Value = Vec<JobView>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rows of jobs")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next_element::<Row<'_>>()? {
+            let have = self.common.len();
+            let common = self.common.get(row.of as usize).ok_or_else(|| {
+                A::Error::custom(format!("a row points at {} of {have} common parts", row.of))
+            })?;
+            jobs.push(whole(row, common));
+        }
+        Ok(jobs)
     }
 }

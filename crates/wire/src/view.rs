@@ -23,7 +23,7 @@ pub struct JobView {
     pub run: Option<RunId>,
     pub name: Arc<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<ArrayView>,
+    pub array: Option<Box<ArrayView>>,
     /// In a listing only what its columns show: no name, no launch.
     pub spec: Arc<JobSpec>,
     pub state: JobState,
@@ -51,7 +51,7 @@ pub struct JobView {
     #[serde(default)]
     pub derived_exit: ExitStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation: Option<Allocation>,
+    pub allocation: Option<Box<Allocation>>,
     pub nodes: Range<u32>,
     pub cpus: u32,
     pub tasks: u32,

@@ -47,7 +47,7 @@ pub fn array_task(job: &JobView, task: Option<u32>) -> String {
 
 /// `node[1-2]`; nothing before the job has nodes.
 pub fn node_list(job: &JobView) -> String {
-    job.allocation.as_ref().map(allocated_nodes).unwrap_or_default()
+    job.allocation.as_deref().map(allocated_nodes).unwrap_or_default()
 }
 
 pub fn allocated_nodes(allocation: &Allocation) -> String {

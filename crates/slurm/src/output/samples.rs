@@ -163,6 +163,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            unattended: false,
             append_output: false,
             umask: 0o022,
             rlimits: Default::default(),
@@ -243,7 +244,7 @@ pub fn running(id: u32, name: &str, owner: Principal, node: &str, start: Timesta
     job.state = JobState::Running;
     job.start = Some(start);
     job.end = job.time_limit.duration().map(|limit| start + limit);
-    job.allocation = Some(allocation(vec![share(node, 1, 1000, &[], 1)]));
+    job.allocation = Some(Box::new(allocation(vec![share(node, 1, 1000, &[], 1)])));
     job
 }
 
@@ -262,7 +263,7 @@ pub fn train() -> JobView {
     job.time_limit = TimeLimit::Minutes(10);
     job.end = Some(at(0, 56, 19));
     job.cpus = 4;
-    job.allocation = Some(allocation(vec![share("node1", 4, 8192, &[0, 1], 1)]));
+    job.allocation = Some(Box::new(allocation(vec![share("node1", 4, 8192, &[0, 1], 1)])));
     job.tres = Tres::parse("cpu=4,mem=8G,node=1,billing=4,gres/gpu=2").expect("a good list").into();
     job.steps = vec![Step {
         id: StepId::Batch,
@@ -288,12 +289,12 @@ pub fn train() -> JobView {
 pub fn sweep_pending() -> JobView {
     let mut job = pending(14, "sweep", alice(), Reason::Resources);
     sweep_common(&mut job);
-    job.array = Some(ArrayView {
+    job.array = Some(Box::new(ArrayView {
         array: JobId(14),
         index: None,
         pending: Some(IndexSet::from_range(16, 23)),
         throttle: None,
-    });
+    }));
     job
 }
 
@@ -303,8 +304,12 @@ pub fn sweep_task(index: u32) -> JobView {
     let mut job = running(15 + index, "sweep", alice(), node, at(0, 46, 49));
     sweep_common(&mut job);
     job.end = Some(at(1, 6, 49));
-    job.array =
-        Some(ArrayView { array: JobId(14), index: Some(index), pending: None, throttle: None });
+    job.array = Some(Box::new(ArrayView {
+        array: JobId(14),
+        index: Some(index),
+        pending: None,
+        throttle: None,
+    }));
     job
 }
 

@@ -201,8 +201,12 @@ fn throttles_and_steps_of_arrays_are_shown() {
     let array = |id: u32, indices: &str, throttle, reason, name: &str| {
         let mut job = pending(id, name, alice(), reason);
         let pending = IndexSet::parse(indices, 1000).expect("good indices");
-        job.array =
-            Some(ArrayView { array: JobId(id), index: None, pending: Some(pending), throttle });
+        job.array = Some(Box::new(ArrayView {
+            array: JobId(id),
+            index: None,
+            pending: Some(pending),
+            throttle,
+        }));
         job
     };
     let mut jobs = vec![
@@ -214,12 +218,12 @@ fn throttles_and_steps_of_arrays_are_shown() {
     (jobs[0].priority, jobs[2].priority) = (1002, 1001);
     for (id, task) in [(16280, 1), (16281, 2)] {
         let mut job = running(id, "lim", alice(), "node1", at(1, 12, 58));
-        job.array = Some(ArrayView {
+        job.array = Some(Box::new(ArrayView {
             array: JobId(16277),
             index: Some(task),
             pending: None,
             throttle: Some(2),
-        });
+        }));
         jobs.push(job);
     }
     assert_eq!(
@@ -296,7 +300,7 @@ fn ended_jobs_show_their_reason_only_where_it_explains_the_end() {
     let mut done = ended(1, "hostname", alice(), JobState::Completed, 0);
     done.end = Some(at(0, 46, 1));
     let shares = ["node1", "node2"].map(|name| samples::share(name, 1, 1000, &[], 1));
-    done.allocation = Some(samples::allocation(shares.to_vec()));
+    done.allocation = Some(Box::new(samples::allocation(shares.to_vec())));
     let cancelled = ended(13, "cap5", bob(), JobState::Cancelled, 0);
     let text = shown(Options::default(), &[refused, done, cancelled], at(0, 50, 0));
     assert_eq!(
@@ -348,13 +352,21 @@ fn a_list_arrives_as_it_was_sent_and_what_is_common_travels_once() {
     let mut jobs = vec![samples::pending(1, "one", samples::alice(), Reason::Priority); 3];
     jobs[1].id = model::id::JobId(2);
     jobs[1].name = "two".into();
+    jobs[2].reason = Reason::Resources;
     jobs.push(samples::sweep_task(1));
-    let sent = serde_json::to_string(&wire::job_list::JobList(jobs.clone())).expect("serialisable");
+    let mut list = wire::job_list::ListWriter::default();
+    jobs.iter().for_each(|job| list.push(job).expect("writable"));
+    let now = at(1, 0, 0);
+    let sent = String::from_utf8(list.answer(now).expect("writable")).expect("text");
     assert_eq!(sent.matches("\"spec\"").count(), 2, "{sent}");
-    let received: wire::job_list::JobList = serde_json::from_str(&sent).expect("readable");
-    assert_eq!(received.0, jobs);
+    let read = |text: &str| match serde_json::from_str(text)? {
+        wire::client::Answer::Jobs { now, jobs } => Ok((now, jobs.0)),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(read(&sent).expect("readable"), (now, jobs));
     let astray = sent.replacen("\"of\":0", "\"of\":7", 1);
-    let error =
-        serde_json::from_str::<wire::job_list::JobList>(&astray).expect_err("points nowhere");
+    let error: serde_json::Error = read(&astray).expect_err("points nowhere");
     assert!(error.to_string().contains("7 of 2 common parts"), "{error}");
+    let none = wire::job_list::ListWriter::default().answer(now).expect("writable");
+    assert_eq!(read(&String::from_utf8(none).expect("text")).expect("readable"), (now, vec![]));
 }

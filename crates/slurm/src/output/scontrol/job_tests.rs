@@ -229,12 +229,12 @@ fn array_tasks_are_named_by_array_and_index() {
 fn a_throttle_is_part_of_the_title() {
     let mut view = pending(16277, "lim", alice(), Reason::ArrayTaskLimit);
     let indices = IndexSet::from_range(3, 100);
-    view.array = Some(ArrayView {
+    view.array = Some(Box::new(ArrayView {
         array: JobId(16277),
         index: None,
         pending: Some(indices),
         throttle: Some(2),
-    });
+    }));
     let text = shown(&view, at(1, 13, 1), PLAIN);
     let title =
         "JobId=16277 ArrayJobId=16277 ArrayTaskId=3-100%2 ArrayTaskThrottle=2 JobName=lim\n";
@@ -256,7 +256,7 @@ fn an_interactive_job_has_a_command_and_no_files() {
     (view.submit, view.eligible) = (at(0, 45, 48), Some(at(0, 45, 48)));
     (view.end, view.last_planned) = (Some(at(0, 45, 49)), Some(at(0, 45, 48)));
     let shares = ["node1", "node2"].map(|name| samples::share(name, 1, 1000, &[], 1));
-    view.allocation = Some(samples::allocation(shares.to_vec()));
+    view.allocation = Some(Box::new(samples::allocation(shares.to_vec())));
     (view.nodes, view.cpus, view.tasks) = (Range::exactly(2), 2, 2);
     view.tres = Tres::parse("cpu=2,mem=2000M,node=2,billing=2").expect("a good list").into();
     let expected = concat!(
