@@ -12,6 +12,7 @@ use sched::view::{
     DependencyState as Standing, NodeInfo, PartitionInfo, Running, SchedulerPolicy, View, Waiting,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Builds the view. Held jobs stay out of the queue: nothing but a release can start them.
 pub fn view(state: &State, now: Timestamp) -> View {
@@ -20,7 +21,7 @@ pub fn view(state: &State, now: Timestamp) -> View {
         .jobs
         .values()
         .filter(|job| job.is_waiting() && job.hold.is_none())
-        .filter_map(|job| waiting(state, &view, job, now))
+        .filter_map(|job| waiting(state, &view, job, now).map(Arc::new))
         .collect();
     view
 }
@@ -29,10 +30,12 @@ pub fn view(state: &State, now: Timestamp) -> View {
 pub fn resources(state: &State) -> View {
     let index: BTreeMap<&str, u32> =
         state.nodes.keys().enumerate().map(|(i, name)| (name.as_str(), i as u32)).collect();
-    let nodes = state.nodes.values().map(|node| NodeInfo {
-        config: node.config.clone(),
-        availability: node.availability(),
-        used: node.used.clone(),
+    let nodes = state.nodes.values().map(|node| {
+        Arc::new(NodeInfo {
+            config: node.config.clone(),
+            availability: node.availability(),
+            used: node.used.clone(),
+        })
     });
     let partitions: Vec<PartitionInfo> = state
         .partitions
@@ -42,7 +45,7 @@ pub fn resources(state: &State) -> View {
             nodes: partition.nodes.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
         })
         .collect();
-    let running = state.active.iter().map(|id| running(state, *id, &index)).collect();
+    let running = state.active.iter().map(|id| Arc::new(running(state, *id, &index))).collect();
     let parameters = &state.config.parameters;
     View {
         nodes: nodes.collect(),

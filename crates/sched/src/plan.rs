@@ -24,6 +24,7 @@ use crate::view::{Estimate, Plan, Start, View, Waiting};
 use model::allocation::Allocation;
 use model::reason::Reason;
 use model::time::Timestamp;
+use std::sync::Arc;
 
 pub fn plan(view: &View, now: Timestamp, _memo: &mut Memo) -> Plan {
     let mut planner = Planner::new(view, now);
@@ -62,7 +63,7 @@ struct Entry {
 
 impl<'a> Planner<'a> {
     fn new(view: &'a View, now: Timestamp) -> Self {
-        let entry = |waiting: &Waiting| Entry {
+        let entry = |waiting: &Arc<Waiting>| Entry {
             left: waiting.tasks,
             allowed: waiting.tasks_allowed.unwrap_or(u32::MAX),
             reason: None,

@@ -211,7 +211,7 @@ impl<'a> Profile<'a> {
 /// The nodes as they stand, with the jobs of each user counted: the view's sets say only who is
 /// there.
 fn free_now(view: &View) -> Vec<NodeFree> {
-    let mut free: Vec<NodeFree> = view.nodes.iter().map(NodeFree::of).collect();
+    let mut free: Vec<NodeFree> = view.nodes.iter().map(|node| NodeFree::of(node)).collect();
     let mut seen: HashSet<(u32, u32)> = HashSet::new();
     for running in &view.running {
         for (node, _) in &running.shares {

@@ -50,7 +50,7 @@ struct Key<'a> {
 impl<'a> Shapes<'a> {
     pub fn new(view: &'a View) -> Self {
         let partitions = 0..view.partitions.len() as u32;
-        let by_user = |w: &Waiting| w.spec.request().sharing == Sharing::User;
+        let by_user = |w: &std::sync::Arc<Waiting>| w.spec.request().sharing == Sharing::User;
         Self {
             view,
             known: HashMap::new(),

@@ -53,10 +53,12 @@ pub fn gpu_nodes(count: u32) -> Vec<NodeConfig> {
 pub fn cluster(nodes: Vec<NodeConfig>) -> View {
     let names = nodes.iter().map(|node| node.name.clone()).collect();
     let members = (0..nodes.len() as u32).collect();
-    let idle = |config| NodeInfo {
-        config: Arc::new(config),
-        availability: Availability::Available,
-        used: NodeUse::default(),
+    let idle = |config| {
+        Arc::new(NodeInfo {
+            config: Arc::new(config),
+            availability: Availability::Available,
+            used: NodeUse::default(),
+        })
     };
     View {
         nodes: nodes.into_iter().map(idle).collect(),
@@ -89,7 +91,7 @@ impl View {
     }
 
     pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = Waiting>) -> Self {
-        self.queue.extend(jobs);
+        self.queue.extend(jobs.into_iter().map(Arc::new));
         self
     }
 
@@ -113,7 +115,7 @@ impl View {
                 .nodes
                 .iter()
                 .map(|share| {
-                    let named = |n: &NodeInfo| n.config.name == share.node;
+                    let named = |n: &Arc<NodeInfo>| n.config.name == share.node;
                     let node = self.nodes.iter().position(named).expect("a node of the view");
                     (node as u32, share.clone())
                 })
@@ -126,9 +128,9 @@ impl View {
                 user_exclusive: sharing == Sharing::User || partition.exclusive_user,
             };
             shares.iter().for_each(|(node, share)| {
-                occupy(&mut self.nodes[*node as usize], start.job, share, holder)
+                occupy(Arc::make_mut(&mut self.nodes[*node as usize]), start.job, share, holder)
             });
-            self.running.push(Running {
+            self.running.push(Arc::new(Running {
                 job: start.job,
                 uid: holder.uid,
                 account: waiting.account.clone(),
@@ -137,8 +139,8 @@ impl View {
                 shares,
                 end: start.time_limit.duration().map(|length| NOW + length),
                 exclusive: holder.whole_node,
-            });
-            self.queue[at].tasks -= 1;
+            }));
+            Arc::make_mut(&mut self.queue[at]).tasks -= 1;
             if self.queue[at].tasks == 0 {
                 self.queue.remove(at);
             }

@@ -13,13 +13,19 @@ use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
 
 /// The cluster at one instant. Indices of nodes and partitions are positions in these lists.
+///
+/// Whatever did not change since the last view should be the same `Arc`: a plan with a [`Memo`]
+/// takes what is pointed to by the same pointer as known, and works out only the rest. Lists that
+/// keep their order (by job id, say) are compared fastest.
+///
+/// [`Memo`]: crate::Memo
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    pub nodes: Vec<NodeInfo>,
+    pub nodes: Vec<Arc<NodeInfo>>,
     pub partitions: Vec<PartitionInfo>,
-    pub running: Vec<Running>,
+    pub running: Vec<Arc<Running>>,
     /// In any order; `plan` sorts.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<Arc<Waiting>>,
     pub qos: Vec<Arc<Qos>>,
     pub policy: SchedulerPolicy,
 }

@@ -258,7 +258,7 @@ impl State {
     pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
         let mut view = view::view(self, context.now);
         let dstack = u64::from(spec.dstack_priority.unwrap_or(0));
-        view.queue.push(sched::Waiting {
+        view.queue.push(Arc::new(sched::Waiting {
             job: JobId(self.next_job),
             tasks: 1,
             tasks_allowed: None,
@@ -272,7 +272,7 @@ impl State {
             account: spec.account.clone().unwrap_or_default(),
             qos: spec.qos.clone().unwrap_or_else(|| NORMAL_QOS.to_string()),
             fixed_reason: None,
-        });
+        }));
         view
     }
 

@@ -10,6 +10,7 @@ use model::range::Range;
 use model::request::{Memory, Per, Request, Sharing};
 use model::time::TimeLimit;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn node(at: usize) -> impl Strategy<Value = NodeConfig> {
     (1u32..=8, 1u32..=2, 1u64..=16, 0u64..=4, 1u32..=3).prop_map(
@@ -181,7 +182,7 @@ proptest! {
 
     #[test]
     fn a_second_plan_starts_nothing_more(mut view in view()) {
-        view.queue.iter_mut().for_each(|w| w.partitions.truncate(1));
+        view.queue.iter_mut().for_each(|w| Arc::make_mut(w).partitions.truncate(1));
         let plan = view.plan();
         view.carry_out(&plan);
         prop_assert_eq!(view.plan().starts, vec![]);
