@@ -22,8 +22,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl State {
-    /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one.
+    /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one and books are kept.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
+        let mut record = self.take_in(event)?;
+        let parameters = &self.config.parameters;
+        if !parameters.book_steps {
+            record.steps.clear();
+        }
+        parameters.book_jobs.then_some(record)
+    }
+
+    fn take_in(&mut self, event: &Event) -> Option<JobRecord> {
         match event {
             Event::TermStarted { term, at } => self.apply_term(*term, *at),
             Event::Configured { config, at } => self.apply_config(config, *at),
@@ -44,6 +53,7 @@ impl State {
             }
             Event::Started(started) => self.apply_started(started),
             Event::Suspended { job, at } => {
+                self.charge(*job, *at);
                 let attempt = self.attempt_mut(*job);
                 attempt.suspended = true;
                 attempt.suspended_since = Some(*at);
@@ -51,6 +61,8 @@ impl State {
             Event::Resumed { job, at } => {
                 let attempt = self.attempt_mut(*job);
                 attempt.suspended = false;
+                // What was not run is not charged.
+                attempt.charged_until = Some(*at);
                 // As the node's own clock does: the limit moves by the time that was not run.
                 if let Some(since) = attempt.suspended_since.take() {
                     attempt.end_limit = attempt.end_limit.map(|end| end + at.since(since));
@@ -93,6 +105,7 @@ impl State {
             }
             Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
             Event::Requeued { job, ended, begin, hold, reason } => {
+                self.charge(*job, ended.end);
                 let record = books::record_of(self, *job, Some(ended));
                 self.active.remove(job);
                 let job = self.job_mut(*job);
@@ -156,6 +169,9 @@ impl State {
         self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
+        self.tree.forget();
+        self.accounting.forget();
+        self.measures.forget();
     }
 
     fn apply_submitted(&mut self, s: &Submitted) {
@@ -183,6 +199,8 @@ impl State {
             qos: s.qos.clone(),
             hold: s.hold,
             priority: s.priority,
+            priority_set: s.priority_set,
+            site_factor: 0,
             submit: s.at,
             begin: s.spec.request().begin,
             attempts: 0,
@@ -245,6 +263,7 @@ impl State {
         assert!(job.is_waiting(), "job {id} starts while it is not waiting");
         assert_eq!(started.attempt.number, job.attempts + 1, "attempts of job {id} have a gap");
         job.attempts = started.attempt.number;
+        job.priority = started.priority.unwrap_or(job.priority);
         let held: Vec<String> = started.allocation.node_names().map(str::to_string).collect();
         let next_step = match started.step.as_ref().map(|s| s.id) {
             Some(model::id::StepId::Number(n)) => n + 1,
@@ -257,6 +276,7 @@ impl State {
             end_limit: started.end_limit,
             held_nodes: held.clone(),
             ending: None,
+            charged_until: None,
             suspended: false,
             suspended_since: None,
             exit: Default::default(),
@@ -326,6 +346,7 @@ impl State {
     }
 
     fn apply_ended(&mut self, id: JobId, ended: &Ended) -> JobRecord {
+        self.charge(id, ended.end);
         let record = books::record_of(self, id, Some(ended));
         if let Some(attempt) = self.jobs[&id].attempt() {
             assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");

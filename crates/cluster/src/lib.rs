@@ -5,6 +5,7 @@
 
 pub mod authorise;
 pub mod books;
+pub mod cache;
 pub mod command;
 pub mod config;
 pub mod decide;
@@ -12,8 +13,11 @@ pub mod dependency;
 pub mod event;
 pub mod job;
 pub mod node;
+pub mod priority;
 pub mod select;
+pub mod spending;
 pub mod state;
+pub mod tree;
 pub mod view;
 
 mod apply;

@@ -1,9 +1,12 @@
 //! Everything that is alive: one value, changed only by `apply`.
 
+use crate::cache::Cache;
 use crate::config::ClusterConfig;
 use crate::event::UserToken;
 use crate::job::Job;
 use crate::node::Node;
+use crate::spending::Spending;
+use crate::tree::Tree;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::id::{JobId, RunId};
 use model::partition::Partition;
@@ -40,12 +43,23 @@ pub struct State {
     pub user_tokens: BTreeMap<String, UserToken>,
     pub next_job: u32,
     pub next_priority: u64,
+    #[serde(default)]
+    pub spending: Spending,
     /// Derived: ended records, which `Tick` looks through for old ones.
     #[serde(skip)]
     pub ended: BTreeSet<(Timestamp, JobId)>,
     /// Derived: jobs that hold resources.
     #[serde(skip)]
     pub active: BTreeSet<JobId>,
+    /// Derived: accounts and users as a tree.
+    #[serde(skip)]
+    pub(crate) tree: Cache<Tree>,
+    /// Derived: the tree with what was spent.
+    #[serde(skip)]
+    pub(crate) accounting: Cache<sched::accounting::Accounting>,
+    /// Derived: what priorities are measured against.
+    #[serde(skip)]
+    pub(crate) measures: Cache<crate::priority::Measures>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +90,10 @@ impl Default for State {
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
+            spending: Spending::default(),
+            tree: Cache::default(),
+            accounting: Cache::default(),
+            measures: Cache::default(),
         }
     }
 }

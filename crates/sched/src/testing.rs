@@ -2,7 +2,8 @@
 
 use crate::free::{Holder, NodeFree};
 use crate::view::{
-    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Running, View, Waiting,
+    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Preemption, Running,
+    View, Waiting,
 };
 use model::account::NORMAL_QOS;
 use model::allocation::NodeShare;
@@ -135,10 +136,16 @@ impl View {
                 uid: holder.uid,
                 account: waiting.account.clone(),
                 qos: waiting.qos.clone(),
+                association: waiting.association,
                 partition: partition_at as u32,
                 shares,
                 end: start.time_limit.duration().map(|length| NOW + length),
                 exclusive: holder.whole_node,
+                reservation: waiting.spec.request().reservation.clone(),
+                start: NOW,
+                requeue: waiting.spec.requeue,
+                is_ending: false,
+                suspended: false,
             }));
             Arc::make_mut(&mut self.queue[at]).tasks -= 1;
             if self.queue[at].tasks == 0 {
@@ -190,6 +197,7 @@ pub fn job(id: u32) -> Waiting {
         tasks_allowed: None,
         spec: Arc::new(spec(request)),
         priority: 100,
+        priorities: Vec::new(),
         submit: Timestamp::from_secs(i64::from(id)),
         hold: None,
         dependency: DependencyState::Met,
@@ -197,6 +205,7 @@ pub fn job(id: u32) -> Waiting {
         partitions: vec![0],
         account: "physics".to_string(),
         qos: NORMAL_QOS.to_string(),
+        association: None,
         fixed_reason: None,
     }
 }
@@ -300,6 +309,14 @@ pub fn text(plan: &Plan) -> String {
     for (job, reason) in &plan.reasons {
         writeln!(text, "{job} waits: {reason:?}").expect("a string takes all");
     }
+    for gone in &plan.preemptions {
+        let Preemption { victim, mode, grace_s, by } = gone;
+        writeln!(text, "{victim} makes room for {by}: {mode:?} after {grace_s} s")
+            .expect("a string takes all");
+    }
+    for job in &plan.resumes {
+        writeln!(text, "{job} goes on").expect("a string takes all");
+    }
     for estimate in &plan.estimates {
         let minutes = (estimate.start.secs() - NOW.secs()) / 60;
         writeln!(
@@ -321,4 +338,27 @@ fn share_text(share: &NodeShare) -> String {
         .collect();
     let memory = share.memory.mib();
     format!("{} cpu {} mem {memory}M{} x{}", share.node, share.cpus, gres.concat(), share.tasks)
+}
+
+impl View {
+    /// The job at this position of those that run is over.
+    pub fn end(&mut self, at: usize) {
+        let ended = self.running.remove(at);
+        for (node, share) in &ended.shares {
+            let used = &mut Arc::make_mut(&mut self.nodes[*node as usize]).used;
+            used.cpus.subtract(&share.cpus);
+            used.memory = Bytes(used.memory.0 - share.memory.0);
+            for gres in &share.gres {
+                let held = used.gres.iter().position(|held| held == gres).expect("it was held");
+                used.gres.remove(held);
+            }
+            used.exclusive &= !ended.exclusive;
+            used.jobs -= 1;
+            used.user_exclusive.retain(|(job, _)| *job != ended.job);
+            let on = |running: &&Arc<Running>| running.shares.iter().any(|(on, _)| on == node);
+            used.users = self.running.iter().filter(on).map(|running| running.uid).collect();
+            used.users.sort_unstable();
+            used.users.dedup();
+        }
+    }
 }

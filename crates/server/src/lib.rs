@@ -23,6 +23,7 @@ mod queue;
 mod recover;
 mod serve;
 mod shared;
+mod shares;
 mod tick;
 mod token;
 mod views;

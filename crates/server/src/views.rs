@@ -3,6 +3,8 @@
 use crate::shared::Shared;
 use cluster::books;
 use cluster::job::Job;
+use cluster::priority::Ranking;
+use cluster::spending::bill;
 use cluster::{State, dependency, select};
 use model::array::IndexSet;
 use model::id::JobId;
@@ -24,6 +26,7 @@ pub struct Lens<'a> {
     reasons: HashMap<JobId, Reason>,
     estimates: HashMap<JobId, Timestamp>,
     planned: Option<Timestamp>,
+    ranking: Ranking<'a>,
     now: Timestamp,
 }
 
@@ -36,6 +39,7 @@ impl<'a> Lens<'a> {
             reasons: volatile.reasons.read().expect(poisoned).clone(),
             estimates: volatile.estimates.read().expect(poisoned).clone(),
             planned: *volatile.last_plan.read().expect(poisoned),
+            ranking: Ranking::new(state, now),
             now,
         }
     }
@@ -98,7 +102,10 @@ impl<'a> Lens<'a> {
             None => books::requested_tres(state, job),
         };
         let cpus = tres.amount(&TresKind::Cpu);
-        tres.set(TresKind::Billing, cpus);
+        let shown = books::shown_partition(state, job);
+        let first = shown.split(',').next().unwrap_or_default();
+        let billed = bill(state, first, &tres);
+        tres.set(TresKind::Billing, billed);
         JobView {
             id: job.id,
             run: job.run,
@@ -107,10 +114,10 @@ impl<'a> Lens<'a> {
             state: job.state(),
             reason: self.reason(job),
             hold: job.hold,
-            partition: books::shown_partition(state, job),
+            partition: shown,
             account: job.account.to_string(),
             qos: job.qos.to_string(),
-            priority: if job.hold.is_some() { 0 } else { job.priority },
+            priority: if job.hold.is_some() { 0 } else { self.ranking.shown(job, self.now) },
             submit: job.submit,
             eligible: eligible(job, state, self.now),
             start,
@@ -145,7 +152,7 @@ impl<'a> Lens<'a> {
     }
 }
 
-fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<ArrayView> {
+pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<ArrayView> {
     if let Some(task) = job.task {
         let index = Some(task.index);
         return Some(ArrayView { array: task.array, index, pending: None, throttle: None });

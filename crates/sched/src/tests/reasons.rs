@@ -91,6 +91,8 @@ fn the_first_in_line_waits_for_resources_and_the_rest_for_priority() {
     4 waits: Priority
     2 waits: Priority
     3 expected in 60 min on node1
+    4 expected in 60 min on node2
+    2 expected in 120 min on node1
     "#);
 }
 

@@ -10,8 +10,10 @@ mod sbatch;
 mod scancel;
 mod scontrol;
 mod sinfo;
+mod sprio;
 mod squeue;
 mod srun;
+mod sshare;
 mod step;
 mod watch;
 
@@ -29,6 +31,8 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Scontrol => scontrol::run(args),
         Command::Sacct => sacct::run(args),
         Command::Sacctmgr => sacctmgr::run(args),
+        Command::Sprio => sprio::run(args),
+        Command::Sshare => sshare::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());
             ExitCode::from(1)
