@@ -171,6 +171,7 @@ impl State {
         self.config = Arc::new(config.clone());
         self.tree.forget();
         self.accounting.forget();
+        self.standings.forget();
         self.measures.forget();
     }
 

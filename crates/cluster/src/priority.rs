@@ -11,7 +11,7 @@ use model::id::JobId;
 use model::priority::{Factors, PriorityPolicy};
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
-use sched::accounting::Accounting;
+use sched::order::fair_tree::Standing;
 use sched::order::multifactor::{self, Facts, Scale};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Measures {
 pub struct Ranking<'a> {
     state: &'a State,
     tree: Arc<Tree>,
-    accounting: Arc<Accounting>,
+    standings: Arc<Vec<Standing>>,
     measures: Arc<Measures>,
     /// Jobs beyond a limit on how many may age at a time.
     ageless: HashSet<JobId>,
@@ -61,7 +61,7 @@ impl<'a> Ranking<'a> {
         let mut ranking = Self {
             state,
             tree: state.tree(),
-            accounting: state.accounting(),
+            standings: state.standings(),
             measures: state.measures.get(|| Measures::of(state)),
             ageless: HashSet::new(),
         };
@@ -123,7 +123,7 @@ impl<'a> Ranking<'a> {
             waited_s: self.waited_s(job, now),
             association_priority: of_member(&|at| self.tree.nearest(at, |a| a.priority)),
             fair_share: member
-                .and_then(|at| self.accounting.members.get(at as usize)?.fair_share)
+                .and_then(|at| self.standings.get(at as usize)?.fair_share)
                 .unwrap_or(0.0),
             nodes: u64::from(request.nodes.min),
             cpus: u64::from(request.cpu_count()),
@@ -210,8 +210,8 @@ impl<'a> Ranking<'a> {
             limits.push((Holder::Member(at, false), most));
         }
         if group.is_none() {
-            for (above, member) in self.accounting.chain(Some(at)) {
-                let most = member.association.limits.group_jobs_accrue;
+            for (above, association) in self.tree.places(at) {
+                let most = association.limits.group_jobs_accrue;
                 limits.extend(most.map(|most| (Holder::Member(above, true), most)));
             }
         }

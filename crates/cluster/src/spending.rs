@@ -136,6 +136,7 @@ impl State {
         }
         let billed = spending.associations.iter().map(|(key, spent)| (key.clone(), spent));
         spending.ranked = billed.map(|(key, spent)| (key, spent.billing_s())).collect();
+        self.standings.forget();
         self.accounting.forget();
     }
 
@@ -157,6 +158,7 @@ impl State {
         if let UsageOf::Qos(name) = of {
             self.spending.qos.remove(name);
         }
+        self.standings.forget();
         self.accounting.forget();
     }
 

@@ -57,6 +57,9 @@ pub struct State {
     /// Derived: the tree with what was spent.
     #[serde(skip)]
     pub(crate) accounting: Cache<sched::accounting::Accounting>,
+    /// Derived: where each association stands in fair share.
+    #[serde(skip)]
+    pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
     /// Derived: what priorities are measured against.
     #[serde(skip)]
     pub(crate) measures: Cache<crate::priority::Measures>,
@@ -93,6 +96,7 @@ impl Default for State {
             spending: Spending::default(),
             tree: Cache::default(),
             accounting: Cache::default(),
+            standings: Cache::default(),
             measures: Cache::default(),
         }
     }

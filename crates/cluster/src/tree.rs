@@ -84,11 +84,17 @@ impl Tree {
 
     /// The association and those above it.
     pub fn chain(&self, at: u32) -> impl Iterator<Item = &Association> {
+        self.places(at).map(|(_, association)| association)
+    }
+
+    /// As [`Tree::chain`], with their places in the tree.
+    pub fn places(&self, at: u32) -> impl Iterator<Item = (u32, &Association)> {
         let mut next = Some(at);
         std::iter::from_fn(move || {
-            let (association, parent) = self.members.get(next? as usize)?;
+            let at = next?;
+            let (association, parent) = self.members.get(at as usize)?;
             next = *parent;
-            Some(&**association)
+            Some((at, &**association))
         })
     }
 
@@ -108,7 +114,7 @@ impl State {
         self.accounting.get(|| {
             let tree = self.tree();
             let parameters = &self.config.parameters;
-            let standings = self.standings(&tree);
+            let standings = self.standings();
             let spent = self.spent_with_children(&tree);
             let member = |((at, (association, parent)), spent): ((usize, &(_, _)), Spent)| Member {
                 association: Arc::clone(association),
@@ -143,8 +149,12 @@ impl State {
         spent
     }
 
-    /// Where each stands by what it had been billed at the end of the last period.
-    pub fn standings(&self, tree: &Tree) -> Vec<Standing> {
+    /// Where each stands by what it had been billed at the end of the last period: until the next it stays there.
+    pub fn standings(&self) -> Arc<Vec<Standing>> {
+        self.standings.get(|| self.rank(&self.tree()))
+    }
+
+    fn rank(&self, tree: &Tree) -> Vec<Standing> {
         let billed = |association: &Association| {
             self.spending.ranked.get(&association.key()).copied().unwrap_or(0.0)
         };

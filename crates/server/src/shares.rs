@@ -15,7 +15,7 @@ use wire::view::{PrioritiesView, PriorityView, ShareView, SharesView};
 pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let state = shared.read();
     let tree = state.tree();
-    let standings = state.standings(&tree);
+    let standings = state.standings();
     let spent = state.spent_with_children(&tree);
     let run_minutes = run_minutes(&state, now);
     let ranked: f64 = state.spending.ranked.values().sum();

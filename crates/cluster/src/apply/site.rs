@@ -26,6 +26,7 @@ impl State {
         if is_of_accounts(event) {
             self.tree.forget();
             self.accounting.forget();
+            self.standings.forget();
             self.measures.forget();
         }
         match event {
