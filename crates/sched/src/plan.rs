@@ -12,6 +12,10 @@
 //! One pass over the queue. Resources are only taken, never freed, in that pass: what did not fit
 //! once is not tried again.
 
+mod answer;
+mod keep;
+mod room;
+
 use crate::backfill::Ground;
 use crate::board::{Board, Kept};
 use crate::gate;
@@ -19,9 +23,8 @@ use crate::gate::limits::{Claimant, Usage};
 use crate::memo::{Footprints, Line, Memo, Place, Record, Rerun, Standing};
 use crate::order::Turn;
 use crate::place::Placement;
-use crate::preempt::{Preempt, Rights};
+use crate::preempt::Preempt;
 use crate::shape::Shape;
-use crate::timeline::BEGINNING;
 use crate::topology::Switches;
 use crate::view::{Estimate, Plan, Preemption, Running, Start, View};
 use model::allocation::Allocation;
@@ -29,7 +32,7 @@ use model::id::JobId;
 use model::reason::Reason;
 use model::time::{TimeLimit, Timestamp};
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub fn plan(view: &View, now: Timestamp, memo: &mut Memo) -> Plan {
@@ -154,7 +157,7 @@ impl<'a> Planner<'a> {
             preempt: Preempt::new(view, now),
             licenses: view.licenses.iter().map(|(name, free)| (name.as_str(), *free)).collect(),
             preemptions: Vec::new(),
-            suspended: suspended(view),
+            suspended: room::suspended(view),
             resumes: Vec::new(),
             rerun,
             record: None,
@@ -173,62 +176,6 @@ impl<'a> Planner<'a> {
             self.turn(at);
         }
         self.resume_down_to(0);
-    }
-
-    /// Walks until the job's estimate is known.
-    pub fn expect(&mut self, job: JobId) -> Option<Estimate> {
-        let places = &self.line.places;
-        let last = places.iter().rposition(|place| place.job() == job)?;
-        for at in 0..=last {
-            self.turn(at);
-        }
-        let found = self.estimates.iter().find(|estimate| estimate.job == job).cloned();
-        found.or_else(|| {
-            let start = self.starts.iter().find(|start| start.job == job)?;
-            let nodes = start.allocation.node_names().map(str::to_string).collect();
-            Some(Estimate { job, start: self.now, nodes })
-        })
-    }
-
-    /// Walks up to the job's first turn; how many entries had theirs before it in its partition.
-    pub fn walk_to(&mut self, job: JobId) -> u32 {
-        let places = &self.line.places;
-        let Some(first) = places.iter().position(|place| place.job() == job) else { return 0 };
-        for at in 0..first {
-            self.turn(at);
-        }
-        let partition = places[first].turn.partition;
-        let ahead = places[..first].iter().filter(|place| place.turn.partition == partition);
-        ahead.count() as u32
-    }
-
-    /// The shape that the job has in the nth of its partitions.
-    pub fn ground_of(
-        &mut self,
-        job: JobId,
-        nth: usize,
-    ) -> Option<(&mut Shape<'a>, Ground<'_, 'a>)> {
-        let mut mine = self.line.places.iter().filter(|place| place.job() == job);
-        let place = mine.find(|place| place.key.4 as usize == nth)?;
-        Some(self.ground(place.shape as usize))
-    }
-
-    /// Those who made room go on when they can, before anybody of their own tier or below starts.
-    fn resume_down_to(&mut self, tier: u32) {
-        while self.suspended.last().is_some_and(|(of, _)| *of >= tier) {
-            let Some((_, running)) = self.suspended.pop() else { return };
-            let is_free = running.shares.iter().all(|(node, share)| {
-                let free = self.board.exact(*node);
-                share.cpus.is_subset(&free.cpus)
-            });
-            if is_free {
-                let left = running.end.map_or(crate::timeline::NEVER, |end| end.millis());
-                self.board.resume(running, left);
-                self.rerun.differ(running.shares.iter().map(|(node, _)| *node));
-                self.known.started_on.extend(running.shares.iter().map(|(node, _)| *node));
-                self.resumes.push(running.job);
-            }
-        }
     }
 
     fn turn(&mut self, at: usize) {
@@ -461,246 +408,4 @@ impl<'a> Planner<'a> {
         }
         if is_first { Reason::Resources } else { Reason::Priority }
     }
-
-    /// Sends others away for it, if it may and that helps.
-    fn make_room(&mut self, turn: Turn, shape: usize) -> bool {
-        if !self.preempt.is_active {
-            return false;
-        }
-        let waiting = &self.view.queue[turn.waiting as usize];
-        let tier = self.view.partitions[turn.partition as usize].partition.priority_tier;
-        let rights = Rights { tier, qos: &waiting.qos };
-        let (view, line, switches) = (self.view, self.line, self.switches.as_ref());
-        let slot = &mut self.shapes[shape];
-        let known =
-            slot.get_or_insert_with(|| Box::new(Shape::new(view, &line.shapes[shape], switches)));
-        let mut ground = Ground {
-            board: &mut self.board,
-            footprints: self.footprints,
-            standing: self.standing,
-            rerun: &self.rerun,
-        };
-        let holder = known.demand.holder;
-        let length = known.full.length;
-        let room = self.preempt.room(&mut ground, known, shape, rights, waiting.job);
-        let Some(room) = room else { return false };
-        let end = crate::board::end_of(room.start, length);
-        for (node, until, amounts) in &room.left {
-            self.board.leave(*node, *until, amounts);
-        }
-        let kept = Kept { start: BEGINNING, end, parts: room.parts };
-        self.board.keep(&kept, holder);
-        self.rerun.differ(kept.nodes().chain(room.left.iter().map(|(node, ..)| *node)));
-        // Until they have gone, those nodes are not what they were in this plan.
-        let left = room.left.iter().map(|(node, ..)| *node);
-        self.known.started_on.extend(left.chain(kept.nodes()));
-        let nodes = kept.nodes().map(|node| self.board.config(node).name.clone()).collect();
-        let start = Timestamp(room.start);
-        self.estimates.push(Estimate { job: waiting.job, start, nodes });
-        self.preemptions.extend(room.victims);
-        true
-    }
-
-    fn is_for_starts(&self) -> bool {
-        self.purpose == Purpose::Starts
-    }
-
-    fn may_reserve(&mut self, turn: Turn) -> bool {
-        if !self.is_for_starts() {
-            return true;
-        }
-        let policy = &self.view.policy;
-        if !policy.backfill || self.reserved[turn.partition as usize] >= policy.reservations {
-            return false;
-        }
-        let waiting = &self.view.queue[turn.waiting as usize];
-        let waited = self.now.since(waiting.submit).as_secs();
-        let reserve = &policy.reserve;
-        if waited < u64::from(reserve.age_min_s)
-            || reserve.priority_min.is_some_and(|least| waiting.priority < least)
-            || !self.usage.may_reserve(self.claimant(turn), waiting.priority)
-        {
-            return false;
-        }
-        let Some(most) = reserve.per_user else { return true };
-        let mine = self.reserved_by_user.entry(waiting.spec.owner.uid).or_default();
-        *mine += 1;
-        *mine <= most
-    }
-
-    /// One that must wait for a time of its own is expected from then on.
-    fn expect_later(&mut self, place: Place, reason: &Reason) {
-        if self.is_for_starts() {
-            return;
-        }
-        let shape = place.shape as usize;
-        let pass = self.shape(shape).pass.clone();
-        let begin = match reason {
-            Reason::BeginTime => self.view.queue[place.turn.waiting as usize].begin.map(|b| b.0),
-            Reason::Reservation => self.board.windows.begins(&pass, self.board.now),
-            _ => None,
-        };
-        if let Some(begin) = begin
-            && self.shape(shape).gate.is_none()
-        {
-            self.reserve(place.turn, shape, begin);
-        }
-    }
-
-    /// Of several partitions the one with the earliest start keeps the place.
-    fn reserve(&mut self, turn: Turn, shape: usize, from: i64) {
-        let waiting = &self.view.queue[turn.waiting as usize];
-        let job = waiting.job;
-        let window = self.view.policy.reserve.window_min.filter(|_| self.is_for_starts());
-        let latest = window.map_or(i64::MAX, |min| self.board.now + 60_000 * i64::from(min));
-        let latest = latest.min(self.shape(shape).latest_start());
-        let record = self.record.take();
-        // What it keeps through another partition is not in its own way.
-        let other = self.kept.remove(&job);
-        if let Some(other) = &other {
-            self.board.give_up(other);
-            self.rerun.differ(other.nodes());
-        }
-        let (known, mut ground) = self.ground(shape);
-        let holder = known.demand.holder;
-        let found = match record.as_ref() {
-            Some(record) => ground.later_as_before(known, from, record),
-            None => ground.later(known, from),
-        };
-        let found = match found.kept.as_ref().is_some_and(|kept| kept.start > latest) {
-            true => Record { kept: None, single: false },
-            false => found,
-        };
-        let before = record.and_then(|record| record.kept);
-        if before != found.kept {
-            self.rerun.differ(before.iter().chain(&found.kept).flat_map(|kept| kept.nodes()));
-        }
-        if waiting.partitions.len() == 1 {
-            self.known.recorded.push(self.at);
-            self.known.records.insert(job, found.clone());
-        } else {
-            self.known.started_on.extend(found.kept.iter().flat_map(|kept| kept.nodes()));
-        }
-        let better = match (&other, &found.kept) {
-            (Some(other), Some(kept)) => kept.start < other.start,
-            (_, kept) => kept.is_some(),
-        };
-        if let Some(other) = other {
-            if !better {
-                self.board.keep(&other, holder);
-                self.kept.insert(job, other);
-                return;
-            }
-            self.estimates.retain(|known| known.job != job);
-        }
-        let Some(kept) = found.kept else { return };
-        // A later task of an array is not the one that is asked about.
-        let more =
-            (self.left[turn.waiting as usize].min(self.view.policy.reserve.per_array)).max(1);
-        let name = |(node, _): &(u32, _)| self.board.config(*node).name.clone();
-        let nodes = kept.parts.iter().map(name).collect();
-        self.estimates.push(Estimate { job, start: Timestamp(kept.start), nodes });
-        self.board.keep(&kept, holder);
-        self.kept.insert(job, kept);
-        if !self.is_for_starts() {
-            self.keep_more(shape, from, more - 1);
-        }
-    }
-
-    /// Places for further tasks of an array, in nobody's name.
-    fn keep_more(&mut self, shape: usize, from: i64, tasks: u32) {
-        for _ in 0..tasks {
-            let (known, mut ground) = self.ground(shape);
-            let holder = known.demand.holder;
-            let Some(kept) = ground.later(known, from).kept else { return };
-            self.board.keep(&kept, holder);
-        }
-    }
-
-    fn give_up(&mut self, job: JobId) {
-        if let Some(kept) = self.kept.remove(&job) {
-            self.board.give_up(&kept);
-            self.rerun.differ(kept.nodes());
-            self.estimates.retain(|known| known.job != job);
-        }
-    }
-
-    /// Of the reasons in several partitions the one nearest to a start stands.
-    fn note(&mut self, waiting: u32, reason: Reason) {
-        let entry = &self.line.entries[waiting as usize];
-        if entry.turns <= 1 {
-            self.reasons.push((entry.job, reason));
-            return;
-        }
-        let distance = |reason: &Reason| match reason {
-            Reason::Resources => 0,
-            Reason::Priority => 1,
-            _ => 2,
-        };
-        match self.reason_at.get(&waiting) {
-            None => {
-                self.reason_at.insert(waiting, self.reasons.len());
-                self.reasons.push((entry.job, reason));
-            }
-            Some(&at) => {
-                let known = &mut self.reasons[at].1;
-                if distance(&reason) < distance(known) {
-                    *known = reason;
-                }
-            }
-        }
-    }
-
-    /// For each entry, in order, when it is expected: now where it starts.
-    pub fn into_estimates(self) -> Vec<Estimate> {
-        let starting = self.starts.into_iter().map(|start| {
-            let nodes = start.allocation.nodes.into_iter().map(|share| share.node).collect();
-            Estimate { job: start.job, start: self.now, nodes }
-        });
-        let mut by_job: HashMap<JobId, Estimate> = HashMap::new();
-        for estimate in starting.chain(self.estimates) {
-            by_job.entry(estimate.job).or_insert(estimate);
-        }
-        self.line.places.iter().filter_map(|place| by_job.remove(&place.job())).collect()
-    }
-
-    pub fn finish(mut self) -> (Plan, Known) {
-        // One that is in no partition had no turn.
-        let mut turnless = self.line.turnless.clone();
-        turnless.sort_unstable_by_key(|&at| self.view.queue[at as usize].job);
-        for &waiting in &turnless {
-            self.note(waiting, Reason::NotPlanned);
-        }
-        // A reason of one turn is void if the rest started at another.
-        let started = |(waiting, _): &(&u32, &usize)| self.left[**waiting as usize] == 0;
-        let void: HashSet<usize> =
-            self.reason_at.iter().filter(started).map(|(_, at)| *at).collect();
-        if !void.is_empty() {
-            let mut at = 0..;
-            self.reasons.retain(|_| at.next().is_none_or(|at| !void.contains(&at)));
-        }
-        let plan = Plan {
-            starts: self.starts,
-            reasons: self.reasons,
-            estimates: self.estimates,
-            preemptions: self.preemptions,
-            resumes: self.resumes,
-        };
-        (plan, self.known)
-    }
-}
-
-fn suspended(view: &View) -> Vec<(u32, &Running)> {
-    let tier = |running: &Running| {
-        let info = view.partitions.get(running.partition as usize);
-        info.map_or(0, |info| info.partition.priority_tier)
-    };
-    let mut suspended: Vec<(u32, &Running)> = view
-        .running
-        .iter()
-        .filter(|running| running.suspended && !running.is_ending)
-        .map(|running| (tier(running), &**running))
-        .collect();
-    suspended.sort_by_key(|(tier, running)| (*tier, Reverse(running.start), Reverse(running.job)));
-    suspended
 }

@@ -1,14 +1,17 @@
 //! What must hold for any cluster and any queue.
 
 use crate::testing::*;
-use crate::view::{Estimate, Plan, View, Waiting};
+use crate::view::{Estimate, Plan, PreemptBy, View, Waiting};
 use crate::{Memo, plan};
 use model::amount::Bytes;
 use model::id::JobId;
 use model::node::NodeConfig;
+use model::partition::Access;
+use model::preempt::PreemptMode;
 use model::range::Range;
 use model::reason::Reason;
 use model::request::{Memory, Per, Request, Sharing};
+use model::reservation::{Reservation, ReservationFlag};
 use model::time::{TimeLimit, Timestamp};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -86,6 +89,23 @@ fn view() -> impl Strategy<Value = View> {
         view.queue.clear();
         view.with_jobs(numbered(100, then))
     })
+}
+
+/// The first node is kept for nobody who is here.
+fn maintenance(start_min: i64, length_min: i64) -> Reservation {
+    Reservation {
+        name: "maint".to_string(),
+        start: after_min(start_min),
+        end: after_min(start_min + length_min),
+        nodes: vec!["n0".to_string()],
+        cores: Default::default(),
+        gres: Default::default(),
+        licenses: Vec::new(),
+        users: Some(Access::Only(vec!["root".to_string()])),
+        accounts: None,
+        partition: None,
+        flags: [ReservationFlag::Maint].into(),
+    }
 }
 
 /// Whether a start gives what its request says.
@@ -195,8 +215,15 @@ proptest! {
     fn a_memo_that_followed_the_cluster_changes_nothing(
         view in view(),
         later in proptest::collection::vec((0usize..8, waiting(), 0i64..40, any::<bool>()), 1..8),
+        preempts in any::<bool>(),
+        window in proptest::option::of((-20i64..40, 1i64..60)),
     ) {
         let mut view = view;
+        if preempts {
+            view.policy.preempt.by = PreemptBy::Partition;
+            view.policy.preempt.mode = PreemptMode::Requeue;
+        }
+        view.reservations.extend(window.map(|(start, length)| Arc::new(maintenance(start, length))));
         view.queue.sort_by_key(|w| w.job);
         let mut memo = Memo::default();
         let mut now = NOW;
