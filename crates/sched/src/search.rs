@@ -91,7 +91,8 @@ impl Search {
         if board.is_as_it_stands(node) && board.is_available(node) && !self.pass.is_confined() {
             return Some(key.max(from));
         }
-        board.earliest(node, &self.footprint, &self.pass, from, self.length)
+        // Nothing before its key: times only grow.
+        board.earliest(node, &self.footprint, &self.pass, from.max(key), self.length)
     }
 
     /// Keys are times, and what is free now stands before every time.
@@ -111,12 +112,24 @@ impl Search {
         if from > board.now {
             return self.one_from(board, from);
         }
-        while let Some(entry) = self.pop() {
-            let Some(time) = self.time(board, entry, board.now) else { continue };
-            let key = Self::key(board, time);
-            self.heap.push(Reverse((key, entry.1)));
-            if key == entry.0 {
-                return Some((time, self.node(entry.1)));
+        while let Some(entry) = self.peek() {
+            let in_heap = self.heap.peek() == Some(&Reverse(entry));
+            let time = self.time(board, entry, board.now);
+            let found = time.map(|time| (Self::key(board, time), entry.1));
+            // In place where it can be: most stay near the top.
+            match found {
+                Some(found) if in_heap => {
+                    if let Some(mut top) = self.heap.peek_mut() {
+                        *top = Reverse(found);
+                    }
+                }
+                _ => {
+                    self.pop();
+                    self.heap.extend(found.map(Reverse));
+                }
+            }
+            if found == Some(entry) {
+                return Some((time?, self.node(entry.1)));
             }
         }
         None
