@@ -22,13 +22,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl State {
-    /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one.
+    /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one and books are kept.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
         let record = self.change(event);
         for id in moved(event) {
             self.enqueue(id);
         }
-        record
+        let mut record = record?;
+        let parameters = &self.config.parameters;
+        if !parameters.book_steps {
+            record.steps.clear();
+        }
+        parameters.book_jobs.then_some(record)
     }
 
     fn change(&mut self, event: &Event) -> Option<JobRecord> {
@@ -52,6 +57,7 @@ impl State {
             }
             Event::Started(started) => self.apply_started(started),
             Event::Suspended { job, at } => {
+                self.charge(*job, *at);
                 let attempt = self.attempt_mut(*job);
                 attempt.suspended = true;
                 attempt.suspended_since = Some(*at);
@@ -59,6 +65,8 @@ impl State {
             Event::Resumed { job, at } => {
                 let attempt = self.attempt_mut(*job);
                 attempt.suspended = false;
+                // What was not run is not charged.
+                attempt.charged_until = Some(*at);
                 // As the node's own clock does: the limit moves by the time that was not run.
                 if let Some(since) = attempt.suspended_since.take() {
                     attempt.end_limit = attempt.end_limit.map(|end| end + at.since(since));
@@ -101,6 +109,7 @@ impl State {
             }
             Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
             Event::Requeued { job, ended, begin, hold, reason } => {
+                self.charge(*job, ended.end);
                 let record = books::record_of(self, *job, Some(ended));
                 self.active.remove(job);
                 let job = self.job_mut(*job);
@@ -164,6 +173,10 @@ impl State {
         self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
+        self.tree.forget();
+        self.accounting.forget();
+        self.standings.forget();
+        self.measures.forget();
     }
 
     fn apply_submitted(&mut self, s: &Submitted) {
@@ -193,6 +206,8 @@ impl State {
             qos: s.qos.clone(),
             hold: s.hold,
             priority: s.priority,
+            priority_set: s.priority_set,
+            site_factor: 0,
             submit: s.at,
             begin: s.spec.request().begin,
             attempts: 0,
@@ -256,6 +271,7 @@ impl State {
         assert!(job.is_waiting(), "job {id} starts while it is not waiting");
         assert_eq!(started.attempt.number, job.attempts + 1, "attempts of job {id} have a gap");
         job.attempts = started.attempt.number;
+        job.priority = started.priority.unwrap_or(job.priority);
         let held: Vec<String> = started.allocation.node_names().map(str::to_string).collect();
         let next_step = match started.step.as_ref().map(|s| s.id) {
             Some(model::id::StepId::Number(n)) => n + 1,
@@ -268,6 +284,7 @@ impl State {
             end_limit: started.end_limit,
             held_nodes: held.clone(),
             ending: None,
+            charged_until: None,
             suspended: false,
             suspended_since: None,
             exit: Default::default(),
@@ -337,6 +354,7 @@ impl State {
     }
 
     fn apply_ended(&mut self, id: JobId, ended: &Ended) -> JobRecord {
+        self.charge(id, ended.end);
         let record = books::record_of(self, id, Some(ended));
         if let Some(attempt) = self.jobs[&id].attempt() {
             assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");

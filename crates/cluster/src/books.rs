@@ -23,8 +23,9 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
     let req_tres = requested_tres(state, job);
     let mut alloc_tres = allocation.map(|a| a.tres()).unwrap_or_default();
     if allocation.is_some() {
-        let cpus = alloc_tres.amount(&TresKind::Cpu);
-        alloc_tres.set(TresKind::Billing, cpus);
+        let shown = shown_partition(state, job);
+        let billed = crate::spending::bill(state, &shown, &alloc_tres);
+        alloc_tres.set(TresKind::Billing, billed);
     }
     let start = job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start));
     let steps = job.attempt().map(|a| &a.steps).or(ended.map(|e| &e.steps));

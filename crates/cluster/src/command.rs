@@ -2,7 +2,7 @@
 
 use crate::config::ClusterConfig;
 use crate::event::{Event, UserToken};
-use model::account::{Account, Association, Qos};
+use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
@@ -11,6 +11,7 @@ use model::node::NodeFacts;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
+use model::spent::UsageOf;
 use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
@@ -76,14 +77,12 @@ pub enum Command {
         name: String,
     },
     SetAssociation(Box<Association>),
-    RemoveAssociation {
-        account: String,
-        user: Option<String>,
-    },
+    RemoveAssociation(AssociationKey),
     SetQos(Box<Qos>),
     RemoveQos {
         name: String,
     },
+    ForgetUsage(UsageOf),
     SetRole {
         name: String,
         role: Role,

@@ -3,6 +3,7 @@
 use model::limits::Policy;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
+use model::priority::PriorityPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,12 +43,26 @@ pub struct Parameters {
     pub enforce_associations: bool,
     pub enforce_limits: bool,
     pub enforce_qos: bool,
+    /// `AccountingStorageEnforce=safe`.
+    pub enforce_safe: bool,
+    /// Not with `AccountingStorageEnforce=nojobs`: nothing of jobs is kept in the books.
+    pub book_jobs: bool,
+    /// Not with `nosteps`, nor with `nojobs`.
+    pub book_steps: bool,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
     pub over_time_limit_min: u32,
     pub job_file_append: bool,
     /// `GresTypes`, and every name that a node has.
     pub gres_types: Vec<String>,
+    pub priority: PriorityPolicy,
+}
+
+impl Parameters {
+    /// Where nothing is said of enforcing, limits hold for those that have them.
+    pub fn enforces_limits(&self) -> bool {
+        self.enforce_limits || !self.enforce_associations
+    }
 }
 
 impl Default for Parameters {
@@ -69,10 +84,14 @@ impl Default for Parameters {
             enforce_associations: false,
             enforce_limits: false,
             enforce_qos: false,
+            enforce_safe: false,
+            book_jobs: true,
+            book_steps: true,
             enforce_partition_limits: false,
             over_time_limit_min: 0,
             job_file_append: false,
             gres_types: Vec::new(),
+            priority: PriorityPolicy::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use model::node::{AdminState, NodeFacts, NodeReason};
 use model::principal::Role;
 use model::reason::Reason;
 use model::run::{Ending, ExitStatus, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
+use model::spent::UsageOf;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -157,11 +158,20 @@ pub enum Event {
     AssociationRemoved {
         account: String,
         user: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        partition: Option<String>,
     },
     QosSet(Box<Qos>),
     QosRemoved {
         name: String,
     },
+    /// A period of usage ended; with `reset` what was spent is forgotten.
+    UsageSettled {
+        at: Timestamp,
+        #[serde(default)]
+        reset: bool,
+    },
+    UsageForgotten(UsageOf),
     RoleSet {
         name: String,
         role: Role,
@@ -195,6 +205,9 @@ pub struct Submitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     pub priority: u64,
+    /// Somebody set it: it is not worked out.
+    #[serde(default)]
+    pub priority_set: bool,
     pub at: Timestamp,
 }
 
@@ -208,6 +221,9 @@ pub struct Started {
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
+    /// What it had when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u64>,
     /// The batch step, or the step that `srun` starts with its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,

@@ -26,6 +26,12 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     pub priority: u64,
+    /// Somebody set it: it is not worked out.
+    #[serde(default)]
+    pub priority_set: bool,
+    /// Added to the priority that is worked out.
+    #[serde(default)]
+    pub site_factor: i32,
     pub submit: Timestamp,
     /// Not before this: `--begin`, or the time of the last requeue.
     #[serde(default, skip_serializing_if = "Option::is_none")]

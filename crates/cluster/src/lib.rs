@@ -5,6 +5,7 @@
 
 pub mod authorise;
 pub mod books;
+pub mod cache;
 pub mod command;
 pub mod config;
 pub mod decide;
@@ -13,8 +14,11 @@ pub mod event;
 pub mod intern;
 pub mod job;
 pub mod node;
+pub mod priority;
 pub mod select;
+pub mod spending;
 pub mod state;
+pub mod tree;
 pub mod view;
 
 mod apply;

@@ -1,10 +1,13 @@
 //! Everything that is alive: one value, changed only by `apply`.
 
+use crate::cache::Cache;
 use crate::config::ClusterConfig;
 use crate::event::UserToken;
 use crate::intern::Interner;
 use crate::job::Job;
 use crate::node::Node;
+use crate::spending::Spending;
+use crate::tree::Tree;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::id::{JobId, RunId};
 use model::partition::Partition;
@@ -43,6 +46,8 @@ pub struct State {
     pub user_tokens: BTreeMap<String, UserToken>,
     pub next_job: u32,
     pub next_priority: u64,
+    #[serde(default)]
+    pub spending: Spending,
     /// Derived: ended records, which `Tick` looks through for old ones.
     #[serde(skip)]
     pub ended: BTreeSet<(Timestamp, JobId)>,
@@ -55,6 +60,18 @@ pub struct State {
     /// Derived: what equal jobs share.
     #[serde(skip)]
     pub interner: Interner,
+    /// Derived: accounts and users as a tree.
+    #[serde(skip)]
+    pub(crate) tree: Cache<Tree>,
+    /// Derived: the tree with what was spent.
+    #[serde(skip)]
+    pub(crate) accounting: Cache<sched::accounting::Accounting>,
+    /// Derived: where each association stands in fair share.
+    #[serde(skip)]
+    pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
+    /// Derived: what priorities are measured against.
+    #[serde(skip)]
+    pub(crate) measures: Cache<crate::priority::Measures>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +104,11 @@ impl Default for State {
             active: BTreeSet::new(),
             queue: BTreeSet::new(),
             interner: Interner::default(),
+            spending: Spending::default(),
+            tree: Cache::default(),
+            accounting: Cache::default(),
+            standings: Cache::default(),
+            measures: Cache::default(),
         }
     }
 }

@@ -1,8 +1,13 @@
-//! Accounts, associations and QOS: who may use how much.
+//! Accounts and associations: who may use how much. Qualities of service are in [`crate::qos`].
 
+pub use crate::qos::{NORMAL_QOS, Qos, QosFlag};
 use crate::time::TimeLimit;
 use crate::tres::Tres;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The root of the tree of accounts.
+pub const ROOT_ACCOUNT: &str = "root";
 
 /// Slurm's account; dstack's project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +30,11 @@ pub struct Association {
     pub user: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    #[serde(default = "one")]
-    pub shares: u32,
+    #[serde(default)]
+    pub shares: Shares,
+    /// Added to the priority of its jobs, by the weight of associations; none: what the account has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
     /// The user's account when none is named.
     #[serde(default)]
     pub default: bool,
@@ -38,75 +46,122 @@ pub struct Association {
     pub limits: AssociationLimits,
 }
 
-fn one() -> u32 {
-    1
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AssociationLimits {
-    #[serde(default)]
-    pub group_tres: Tres,
-    #[serde(default)]
-    pub max_tres_per_job: Tres,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_jobs: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_submit: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_wall: Option<TimeLimit>,
-}
-
-/// The QOS that every job has when none is named.
-pub const NORMAL_QOS: &str = "normal";
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Qos {
-    pub name: String,
-    #[serde(default)]
-    pub description: String,
-    #[serde(default)]
-    pub priority: u32,
-    #[serde(default)]
-    pub max_tres_per_user: Tres,
-    #[serde(default)]
-    pub max_tres_per_job: Tres,
-    #[serde(default)]
-    pub max_tres_per_account: Tres,
-    #[serde(default)]
-    pub group_tres: Tres,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_jobs_per_user: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_submit_per_user: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_wall: Option<TimeLimit>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preempt: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preempt_mode: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<String>,
-    #[serde(default)]
-    pub grace_time_s: u32,
-}
-
-impl Qos {
-    pub fn named(name: &str) -> Self {
+impl Association {
+    /// One with nothing said.
+    pub fn plain(account: &str, user: Option<&str>) -> Self {
         Self {
-            name: name.to_string(),
-            description: name.to_string(),
-            priority: 0,
-            max_tres_per_user: Tres::default(),
-            max_tres_per_job: Tres::default(),
-            max_tres_per_account: Tres::default(),
-            group_tres: Tres::default(),
-            max_jobs_per_user: None,
-            max_submit_per_user: None,
-            max_wall: None,
-            preempt: Vec::new(),
-            preempt_mode: None,
-            flags: Vec::new(),
-            grace_time_s: 0,
+            account: account.to_owned(),
+            user: user.map(str::to_owned),
+            partition: None,
+            shares: Shares::default(),
+            priority: None,
+            default: false,
+            qos: Vec::new(),
+            default_qos: None,
+            limits: AssociationLimits::default(),
         }
+    }
+
+    /// What tells it from all others.
+    pub fn key(&self) -> AssociationKey {
+        AssociationKey {
+            account: self.account.clone(),
+            user: self.user.clone(),
+            partition: self.partition.clone(),
+        }
+    }
+}
+
+/// Account, user and partition: there is one association of each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AssociationKey {
+    pub account: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+}
+
+/// What part of its account's resources an association was promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Shares {
+    /// Beside those of its siblings.
+    Count(u32),
+    /// It has none of its own: what its parent has counts.
+    Parent(ParentWord),
+}
+
+/// The word that stands for a parent's shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParentWord {
+    Parent,
+}
+
+impl Shares {
+    pub const PARENT: Shares = Shares::Parent(ParentWord::Parent);
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Shares::Count(1)
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shares::Count(count) => write!(f, "{count}"),
+            Shares::Parent(_) => f.write_str("parent"),
+        }
+    }
+}
+
+/// `group_*` holds for the association and all below it together; `max_*` for each job, or for each
+/// user, and is inherited from the nearest account above that says one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AssociationLimits {
+    pub group_tres: Tres,
+    pub group_tres_minutes: Tres,
+    pub group_tres_run_minutes: Tres,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_jobs: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_jobs_accrue: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_submit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_wall: Option<TimeLimit>,
+    pub max_tres_per_job: Tres,
+    pub max_tres_per_node: Tres,
+    pub max_tres_minutes_per_job: Tres,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_jobs: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_jobs_accrue: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_submit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_wall: Option<TimeLimit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_priority_threshold: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_association_of_the_release_before_is_read() {
+        let old = r#"{"account":"physics","user":"alice","shares":3,"limits":{"group_tres":{"cpu":4},"max_jobs":2}}"#;
+        let read: Association = serde_json::from_str(old).expect("reads");
+        assert_eq!(read.shares, Shares::Count(3));
+        assert_eq!(read.limits.max_jobs, Some(2));
+        let parent = Association { shares: Shares::PARENT, ..read };
+        let text = serde_json::to_string(&parent).expect("writes");
+        assert!(text.contains(r#""shares":"parent""#), "{text}");
+        assert_eq!(serde_json::from_str::<Association>(&text).expect("reads"), parent);
     }
 }

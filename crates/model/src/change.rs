@@ -64,6 +64,8 @@ pub enum JobField {
     Account(String),
     Priority(u64),
     Nice(i32),
+    /// Added to the priority as it is.
+    SiteFactor(i32),
     Comment(String),
     Begin(Timestamp),
     Deadline(Timestamp),

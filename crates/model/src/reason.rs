@@ -36,7 +36,14 @@ pub enum Reason {
     BadConstraints,
     InvalidAccount,
     InvalidQos,
-    Limit(Limit),
+    /// The partition does not take jobs of this account.
+    AccountNotAllowed(Box<NotAllowed>),
+    /// The partition does not take jobs of this QOS.
+    QosNotAllowed(Box<NotAllowed>),
+    /// The fair share is below what the QOS asks for.
+    UsageThreshold,
+    /// Boxed: a long queue holds one reason for each of its jobs.
+    Limit(Box<Limit>),
     /// The launch failed on a node; the job is held after a requeue.
     LaunchFailed,
     NonZeroExit,
@@ -47,6 +54,16 @@ pub enum Reason {
     NoCapacity,
     /// Not looked at yet.
     NotPlanned,
+}
+
+/// A partition's list that a name is not on, or is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct NotAllowed {
+    pub partition: String,
+    pub list: Vec<String>,
+    /// The list is of those that may not.
+    pub denies: bool,
+    pub name: String,
 }
 
 /// A limit that holds a job back: whose, of what, how much of it.
@@ -66,9 +83,13 @@ pub struct Limit {
 pub enum LimitScope {
     QosPerUser,
     QosPerJob,
+    QosPerNode,
     QosPerAccount,
     QosGroup,
+    /// What a job must ask for at least.
+    QosLeast,
     AssociationPerJob,
+    AssociationPerNode,
     AssociationGroup,
 }
 
@@ -76,6 +97,10 @@ pub enum LimitScope {
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
     Tres(TresKind),
+    /// Minutes of it that were used.
+    TresMinutes(TresKind),
+    /// Minutes of it that running jobs may still use.
+    TresRunMinutes(TresKind),
     Jobs,
     SubmitJobs,
     Wall,
@@ -149,6 +174,9 @@ pub enum Refusal {
     ConfigurationUnreadable(String),
     #[error("{what} {name} does not exist")]
     UnknownThing { what: String, name: String },
+    /// With its account and user each.
+    #[error("jobs are active, cancel them first")]
+    JobsActive(Vec<(JobId, String, String)>),
     #[error("{what} {name} exists already")]
     AlreadyExists { what: String, name: String },
     #[error("{0}")]

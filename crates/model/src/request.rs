@@ -80,6 +80,8 @@ pub struct Request {
     pub reservation: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<Switches>,
+    #[serde(default)]
+    pub gres_binding: GresBinding,
 }
 
 impl Default for Request {
@@ -119,6 +121,7 @@ impl Default for Request {
             licenses: Vec::new(),
             reservation: None,
             switches: None,
+            gres_binding: GresBinding::default(),
         }
     }
 }
@@ -190,6 +193,19 @@ pub enum Sharing {
     User,
     /// `--oversubscribe`: may share the very same resources where the partition lets it.
     Oversubscribe,
+}
+
+/// Whether devices and cores must be close to each other (`--gres-flags`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GresBinding {
+    /// Where there is a choice.
+    #[default]
+    Prefer,
+    /// `enforce-binding`
+    Enforce,
+    /// `disable-binding`
+    Ignore,
 }
 
 /// How long the request waits when it cannot start at once.

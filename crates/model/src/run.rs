@@ -223,6 +223,9 @@ pub struct Attempt {
     /// Set once it is to end: how it will be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// Up to when its usage was charged; none: not at all yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_until: Option<Timestamp>,
     #[serde(default)]
     pub suspended: bool,
     /// Since when; that time does not count against the limit.

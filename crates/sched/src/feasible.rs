@@ -5,7 +5,7 @@ use crate::free::NodeFree;
 use crate::gate;
 pub use crate::offers::{NodeOffer, offers};
 use crate::place::demand::{Demand, Tasks};
-use crate::place::{Candidates, cores, fit, gres, place};
+use crate::place::{candidates, cores, fit, gres, place};
 use crate::shape::Emptied;
 use crate::view::View;
 use model::constraint::Constraint;
@@ -70,23 +70,23 @@ fn feature_names<'a>(constraint: &'a Constraint, names: &mut Vec<&'a String>) {
 fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Option<NeverFits> {
     let info = view.partitions.get(partition as usize)?;
     let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
-    let candidates = Candidates::of(view, partition);
+    let candidates = candidates(view, partition);
     if gate::exceeds_nodes(info, &demand) {
         demand.nodes_min = demand.nodes_min.min(info.nodes.len() as u32).max(1);
         demand.nodes_max = demand.nodes_max.max(demand.nodes_min);
         demand.tasks = Tasks::PerNode(demand.tasks_on_each());
     }
     let space = Emptied { view, in_service_only: false };
-    match place(&demand, &space, &mut candidates.afresh()) {
+    match place(&demand, &space, &candidates) {
         Some(_) => None,
         None => Some(diagnose(view, &demand, &candidates)),
     }
 }
 
 /// The first thing that no node, or not enough nodes, of the partition have.
-fn diagnose(view: &View, demand: &Demand<'_>, candidates: &Candidates) -> NeverFits {
+fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
     let request = demand.request;
-    let all = || candidates.nodes.iter().map(|&node| &*view.nodes[node as usize].config);
+    let all = || candidates.iter().map(|&node| &*view.nodes[node as usize].config);
     if let Some(constraint) = &request.constraint
         && !all().any(|config| constraint.matches(&config.features))
     {

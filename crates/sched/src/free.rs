@@ -59,11 +59,6 @@ fn is_told_apart(line: &NodeGres) -> bool {
     line.count <= TOLD_APART_MAX
 }
 
-fn holds_index(line: &NodeGres, index: u32) -> bool {
-    let first = u64::from(line.first_index);
-    (first..first + line.count).contains(&u64::from(index))
-}
-
 impl NodeFree {
     /// The node with nothing on it.
     pub fn empty(config: &NodeConfig) -> Self {
@@ -112,57 +107,6 @@ impl NodeFree {
         }
     }
 
-    pub fn release(&mut self, config: &NodeConfig, share: &NodeShare, holder: Holder) {
-        self.cpus.union(&share.cpus);
-        self.cpus.subtract(&config.cpus_reserved);
-        let memory = self.memory.0.saturating_add(share.memory.0);
-        self.memory = Bytes(memory.min(config.usable_memory().0));
-        for gres in &share.gres {
-            self.release_gres(config, gres);
-        }
-        self.jobs = self.jobs.saturating_sub(1);
-        self.exclusive &= !holder.whole_node;
-        if holder.user_exclusive {
-            self.owner =
-                self.owner.filter(|(_, jobs)| *jobs > 1).map(|(uid, jobs)| (uid, jobs - 1));
-        }
-        if let Ok(at) = self.users.binary_search_by_key(&holder.uid, |(uid, _)| *uid) {
-            self.users[at].1 -= 1;
-            self.users.retain(|(_, jobs)| *jobs > 0);
-        }
-    }
-
-    /// What is free here and there alike: for a job that runs through both moments.
-    pub fn meet(&mut self, other: &Self) {
-        let mut only_here = self.cpus.clone();
-        only_here.subtract(&other.cpus);
-        self.cpus.subtract(&only_here);
-        self.memory = self.memory.min(other.memory);
-        for (line, there) in self.gres.iter_mut().zip(&other.gres) {
-            if line.indices.is_empty() && there.indices.is_empty() {
-                line.count = line.count.min(there.count);
-            } else {
-                line.indices.retain(|index| there.indices.binary_search(index).is_ok());
-                line.count = line.indices.len() as u64;
-            }
-        }
-        self.jobs = self.jobs.max(other.jobs);
-        // Of one user here and of another there: nobody runs through both.
-        let torn = matches!((self.owner, other.owner), (Some((a, _)), Some((b, _))) if a != b);
-        self.exclusive |= other.exclusive || torn;
-        self.owner = self.owner.or(other.owner);
-        for (uid, jobs) in &other.users {
-            if let Err(at) = self.users.binary_search_by_key(uid, |(uid, _)| *uid) {
-                self.users.insert(at, (*uid, *jobs));
-            }
-        }
-    }
-
-    /// Whether any job at all could still start here.
-    pub fn is_closed(&self) -> bool {
-        self.exclusive || self.cpus.is_empty()
-    }
-
     fn take_gres(&mut self, config: &NodeConfig, share: &GresShare) {
         let mut counted = share.count.saturating_sub(share.indices.len() as u64);
         for (line, free) in lines_of(config, &mut self.gres, share) {
@@ -176,25 +120,6 @@ impl NodeFree {
             free.indices.truncate(free.indices.len().saturating_sub(taken as usize));
             free.count -= taken;
             counted -= taken;
-        }
-    }
-
-    fn release_gres(&mut self, config: &NodeConfig, share: &GresShare) {
-        let mut counted = share.count.saturating_sub(share.indices.len() as u64);
-        for (line, free) in lines_of(config, &mut self.gres, share) {
-            if is_told_apart(line) {
-                let mine = share.indices.iter().filter(|index| holds_index(line, **index));
-                for index in mine {
-                    if let Err(at) = free.indices.binary_search(index) {
-                        free.indices.insert(at, *index);
-                    }
-                }
-                free.count = free.indices.len() as u64;
-            } else {
-                let given = counted.min(line.count - free.count);
-                free.count += given;
-                counted -= given;
-            }
         }
     }
 }

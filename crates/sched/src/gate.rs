@@ -41,6 +41,9 @@ pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
         PartitionState::Inactive => return Some(Reason::PartitionInactive),
         PartitionState::Up | PartitionState::Drain => {}
     }
+    if partition.require_reservation && demand.request.reservation.is_none() {
+        return Some(Reason::Reservation);
+    }
     if exceeds_nodes(info, demand) {
         return Some(Reason::PartitionNodeLimit);
     }

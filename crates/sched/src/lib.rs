@@ -4,26 +4,39 @@
 //! submit is refused for, and what a dstack plan lists, is answered by the same placement:
 //! [`feasible::check`] and [`offers::offers`].
 
+pub mod accounting;
+pub mod estimate;
+pub mod explain;
 pub mod feasible;
 pub mod memo;
 pub mod offers;
+pub mod order;
 pub mod plan;
+pub mod reserved;
 pub mod view;
 
 mod backfill;
+mod board;
+mod class;
+mod footprint;
 mod free;
 mod gate;
-mod order;
 mod place;
-mod profile;
+mod preempt;
+mod search;
 mod shape;
+mod timeline;
+mod topology;
 
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use estimate::estimates;
+pub use explain::{Explanation, explain};
 pub use feasible::check;
+pub use gate::limits::refused_alone;
 pub use memo::Memo;
 pub use offers::{NodeOffer, offers};
 pub use plan::plan;

@@ -2,7 +2,7 @@
 
 use crate::free::NodeFree;
 use crate::place::demand::Demand;
-use crate::place::{Candidates, fit};
+use crate::place::{candidates, fit};
 use crate::view::{Availability, View};
 use model::allocation::NodeShare;
 use model::run::JobSpec;
@@ -32,7 +32,7 @@ pub fn offers(view: &View, spec: &JobSpec, partitions: &[u32]) -> Vec<NodeOffer>
         let Some(info) = view.partitions.get(partition as usize) else { continue };
         let demand = Demand::new(request, &info.partition, &view.policy, spec.owner.uid);
         let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());
-        for &node in Candidates::of(view, partition).nodes.iter() {
+        for &node in candidates(view, partition).iter() {
             let info = &view.nodes[node as usize];
             if !fit::is_of_sort(&demand, &info.config) {
                 continue;

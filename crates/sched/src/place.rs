@@ -20,7 +20,7 @@ use model::allocation::NodeShare;
 use model::node::NodeConfig;
 use select::Room;
 use std::borrow::Cow;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Nodes with what is free of each, at one moment or through a stretch of time.
 pub trait Space {
@@ -35,93 +35,77 @@ pub struct Placement {
     pub shares: Vec<(u32, NodeShare)>,
 }
 
-/// The nodes of a partition in the order in which a job of one shape tries them.
-#[derive(Debug, Clone)]
-pub struct Candidates {
-    /// Lowest weight first, then in the order of the nodes.
-    pub nodes: Rc<[u32]>,
-    /// Those before this position hold no job of this shape any more: nothing comes free within a
-    /// plan.
-    pub passed: usize,
+/// The nodes of a partition as they are tried: lowest weight first, then in the order of the nodes.
+pub fn candidates(view: &View, partition: u32) -> Arc<[u32]> {
+    let members = view.partitions.get(partition as usize).map_or(&[][..], |p| &p.nodes);
+    let mut keyed: Vec<(u32, u32)> = members
+        .iter()
+        .filter_map(|&node| Some((view.nodes.get(node as usize)?.config.weight, node)))
+        .collect();
+    keyed.sort_unstable();
+    keyed.dedup();
+    keyed.into_iter().map(|(_, node)| node).collect()
 }
 
-impl Candidates {
-    pub fn of(view: &View, partition: u32) -> Self {
-        let members = view.partitions.get(partition as usize).map_or(&[][..], |p| &p.nodes);
-        let mut keyed: Vec<(u32, u32)> = members
-            .iter()
-            .filter_map(|&node| Some((view.nodes.get(node as usize)?.config.weight, node)))
-            .collect();
-        keyed.sort_unstable();
-        keyed.dedup();
-        Self { nodes: keyed.into_iter().map(|(_, node)| node).collect(), passed: 0 }
-    }
-
-    pub fn afresh(&self) -> Self {
-        Self { nodes: Rc::clone(&self.nodes), passed: 0 }
-    }
-}
-
-/// Places the job, or says that it cannot be done. `passed` is moved on only by what holds for
-/// every later job of the same shape in the same or a fuller space.
-pub fn place(
-    demand: &Demand<'_>,
-    space: &impl Space,
-    candidates: &mut Candidates,
-) -> Option<Placement> {
+/// Places the job on some of these nodes, or says that it cannot be done.
+pub fn place(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
     let choices = demand.request.constraint.as_ref().map_or(Vec::new(), |c| c.alternatives());
     if choices.len() < 2 {
-        return place_among(demand, space, candidates);
+        return place_among(demand, space, nodes);
     }
     // `[a|b]`: all nodes share one of the features.
     choices.into_iter().find_map(|choice| {
-        let of_choice =
-            candidates.nodes.iter().copied().filter(|&n| choice.matches(&space.config(n).features));
-        let mut narrowed = Candidates { nodes: of_choice.collect(), passed: 0 };
-        place_among(demand, space, &mut narrowed)
+        let of_choice = |node: &u32| choice.matches(&space.config(*node).features);
+        let narrowed: Vec<u32> = nodes.iter().copied().filter(of_choice).collect();
+        place_among(demand, space, &narrowed)
     })
 }
 
-fn place_among(
-    demand: &Demand<'_>,
-    space: &impl Space,
-    candidates: &mut Candidates,
-) -> Option<Placement> {
+/// Below the smallest switch that will do, where there are switches.
+fn place_among(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
+    let Some(switches) = demand.switches.as_ref().filter(|_| demand.nodes_max > 1) else {
+        return place_anywhere(demand, space, nodes);
+    };
+    let is_near = |placement: &Placement| {
+        let leaves = switches.leaves(placement.shares.iter().map(|(node, _)| *node));
+        demand.switches_max.is_none_or(|most| leaves <= most)
+    };
+    let least = demand.nodes_min as usize;
+    let mut narrowed = switches.narrowed(nodes).filter(|nodes| nodes.len() >= least);
+    narrowed
+        .find_map(|nodes| place_anywhere(demand, space, &nodes).filter(is_near))
+        .or_else(|| place_anywhere(demand, space, nodes).filter(is_near))
+}
+
+fn place_anywhere(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
     if demand.nodes_min > demand.nodes_max {
         return None;
     }
     let counted = demand.request.constraint.as_ref().is_some_and(|c| c.has_counts());
     let fewest = (!demand.wants_many_nodes() || demand.nodes_max == 1) && !counted;
     if fewest && demand.nodes_min == 1 {
-        if let Some(placement) = on_one_node(demand, space, candidates) {
+        if let Some(placement) = on_one_node(demand, space, nodes) {
             return Some(placement);
         }
         if demand.nodes_max == 1 {
             return None;
         }
     }
-    let rooms = rooms(demand, space, &candidates.nodes);
+    let rooms = rooms(demand, space, nodes);
     select::first_set(demand, space, &rooms, |set| deal(demand, space, set))
 }
 
-fn on_one_node(
-    demand: &Demand<'_>,
-    space: &impl Space,
-    candidates: &mut Candidates,
-) -> Option<Placement> {
+fn on_one_node(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
     let tasks = demand.task_count();
     let totals = demand.job_totals();
-    while let Some(&node) = candidates.nodes.get(candidates.passed) {
-        if fit::is_of_sort(demand, space.config(node))
-            && is_allowed_alone(demand, space.config(node))
-            && let Some(free) = space.free(node)
-            && let Some(share) = fit::grant(demand, space.config(node), &free, tasks, &totals)
-        {
-            return Some(Placement { shares: vec![(node, share)] });
+    nodes.iter().find_map(|&node| {
+        let config = space.config(node);
+        if !fit::is_of_sort(demand, config) || !is_allowed_alone(demand, config) {
+            return None;
         }
-        candidates.passed += 1;
-    }
-    None
+        let share = fit::grant(demand, config, &*space.free(node)?, tasks, &totals)?;
+        Some(Placement { shares: vec![(node, share)] })
+    })
 }
 
 /// With `-w` the one node must be the named one.

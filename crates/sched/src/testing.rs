@@ -2,7 +2,8 @@
 
 use crate::free::{Holder, NodeFree};
 use crate::view::{
-    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Running, View, Waiting,
+    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Preemption, Running,
+    View, Waiting,
 };
 use model::account::NORMAL_QOS;
 use model::allocation::NodeShare;
@@ -53,10 +54,12 @@ pub fn gpu_nodes(count: u32) -> Vec<NodeConfig> {
 pub fn cluster(nodes: Vec<NodeConfig>) -> View {
     let names = nodes.iter().map(|node| node.name.clone()).collect();
     let members = (0..nodes.len() as u32).collect();
-    let idle = |config| NodeInfo {
-        config: Arc::new(config),
-        availability: Availability::Available,
-        used: NodeUse::default(),
+    let idle = |config| {
+        Arc::new(NodeInfo {
+            config: Arc::new(config),
+            availability: Availability::Available,
+            used: NodeUse::default(),
+        })
     };
     View {
         nodes: nodes.into_iter().map(idle).collect(),
@@ -89,7 +92,7 @@ impl View {
     }
 
     pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = Waiting>) -> Self {
-        self.queue.extend(jobs);
+        self.queue.extend(jobs.into_iter().map(Arc::new));
         self
     }
 
@@ -113,7 +116,7 @@ impl View {
                 .nodes
                 .iter()
                 .map(|share| {
-                    let named = |n: &NodeInfo| n.config.name == share.node;
+                    let named = |n: &Arc<NodeInfo>| n.config.name == share.node;
                     let node = self.nodes.iter().position(named).expect("a node of the view");
                     (node as u32, share.clone())
                 })
@@ -126,19 +129,25 @@ impl View {
                 user_exclusive: sharing == Sharing::User || partition.exclusive_user,
             };
             shares.iter().for_each(|(node, share)| {
-                occupy(&mut self.nodes[*node as usize], start.job, share, holder)
+                occupy(Arc::make_mut(&mut self.nodes[*node as usize]), start.job, share, holder)
             });
-            self.running.push(Running {
+            self.running.push(Arc::new(Running {
                 job: start.job,
                 uid: holder.uid,
                 account: waiting.account.clone(),
                 qos: waiting.qos.clone(),
+                association: waiting.association,
                 partition: partition_at as u32,
                 shares,
                 end: start.time_limit.duration().map(|length| NOW + length),
                 exclusive: holder.whole_node,
-            });
-            self.queue[at].tasks -= 1;
+                reservation: waiting.spec.request().reservation.clone(),
+                start: NOW,
+                requeue: waiting.spec.requeue,
+                is_ending: false,
+                suspended: false,
+            }));
+            Arc::make_mut(&mut self.queue[at]).tasks -= 1;
             if self.queue[at].tasks == 0 {
                 self.queue.remove(at);
             }
@@ -188,6 +197,7 @@ pub fn job(id: u32) -> Waiting {
         tasks_allowed: None,
         spec: Arc::new(spec(request)),
         priority: 100,
+        priorities: Vec::new(),
         submit: Timestamp::from_secs(i64::from(id)),
         hold: None,
         dependency: DependencyState::Met,
@@ -195,6 +205,7 @@ pub fn job(id: u32) -> Waiting {
         partitions: vec![0],
         account: "physics".to_string(),
         qos: NORMAL_QOS.to_string(),
+        association: None,
         fixed_reason: None,
     }
 }
@@ -300,6 +311,14 @@ pub fn text(plan: &Plan) -> String {
     for (job, reason) in &plan.reasons {
         writeln!(text, "{job} waits: {reason:?}").expect("a string takes all");
     }
+    for gone in &plan.preemptions {
+        let Preemption { victim, mode, grace_s, by } = gone;
+        writeln!(text, "{victim} makes room for {by}: {mode:?} after {grace_s} s")
+            .expect("a string takes all");
+    }
+    for job in &plan.resumes {
+        writeln!(text, "{job} goes on").expect("a string takes all");
+    }
     for estimate in &plan.estimates {
         let minutes = (estimate.start.secs() - NOW.secs()) / 60;
         writeln!(
@@ -321,4 +340,27 @@ fn share_text(share: &NodeShare) -> String {
         .collect();
     let memory = share.memory.mib();
     format!("{} cpu {} mem {memory}M{} x{}", share.node, share.cpus, gres.concat(), share.tasks)
+}
+
+impl View {
+    /// The job at this position of those that run is over.
+    pub fn end(&mut self, at: usize) {
+        let ended = self.running.remove(at);
+        for (node, share) in &ended.shares {
+            let used = &mut Arc::make_mut(&mut self.nodes[*node as usize]).used;
+            used.cpus.subtract(&share.cpus);
+            used.memory = Bytes(used.memory.0 - share.memory.0);
+            for gres in &share.gres {
+                let held = used.gres.iter().position(|held| held == gres).expect("it was held");
+                used.gres.remove(held);
+            }
+            used.exclusive &= !ended.exclusive;
+            used.jobs -= 1;
+            used.user_exclusive.retain(|(job, _)| *job != ended.job);
+            let on = |running: &&Arc<Running>| running.shares.iter().any(|(on, _)| on == node);
+            used.users = self.running.iter().filter(on).map(|running| running.uid).collect();
+            used.users.sort_unstable();
+            used.users.dedup();
+        }
+    }
 }

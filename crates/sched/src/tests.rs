@@ -2,9 +2,14 @@
 //! and queue.
 
 mod backfill;
+mod closeness;
+mod explain;
 mod feasible;
 mod limits;
 mod placement;
+mod preemption;
 mod properties;
 mod reasons;
+mod reservations;
 mod scale;
+mod times;

@@ -1,5 +1,6 @@
 //! What the scheduler is shown, and what it answers.
 
+use crate::accounting::Accounting;
 use model::account::Qos;
 use model::allocation::{Allocation, GresShare, NodeShare};
 use model::amount::Bytes;
@@ -7,20 +8,35 @@ use model::cpuset::CpuSet;
 use model::id::JobId;
 use model::node::NodeConfig;
 use model::partition::Partition;
+use model::preempt::PreemptMode;
 use model::reason::Reason;
+use model::reservation::Reservation;
 use model::run::{Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
+use model::topology::Topology;
 use std::sync::Arc;
 
 /// The cluster at one instant. Indices of nodes and partitions are positions in these lists.
+///
+/// Whatever did not change since the last view should be the same `Arc`: a plan with a [`Memo`]
+/// takes what is pointed to by the same pointer as known, and works out only the rest. Lists that
+/// keep their order (by job id, say) are compared fastest.
+///
+/// [`Memo`]: crate::Memo
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    pub nodes: Vec<NodeInfo>,
+    pub nodes: Vec<Arc<NodeInfo>>,
     pub partitions: Vec<PartitionInfo>,
-    pub running: Vec<Running>,
+    pub running: Vec<Arc<Running>>,
     /// In any order; `plan` sorts.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<Arc<Waiting>>,
     pub qos: Vec<Arc<Qos>>,
+    /// The associations that jobs are charged to.
+    pub accounting: Arc<Accounting>,
+    pub reservations: Vec<Arc<Reservation>>,
+    /// Licences by name: how many are free.
+    pub licenses: Vec<(String, u64)>,
+    pub topology: Option<Arc<Topology>>,
     pub policy: SchedulerPolicy,
 }
 
@@ -73,11 +89,22 @@ pub struct Running {
     pub uid: u32,
     pub account: String,
     pub qos: String,
+    /// Index into the members of `View::accounting`.
+    pub association: Option<u32>,
     pub partition: u32,
     pub shares: Vec<(u32, NodeShare)>,
     /// When its time limit ends it; none: never.
     pub end: Option<Timestamp>,
     pub exclusive: bool,
+    /// The reservation that it runs in.
+    pub reservation: Option<String>,
+    pub start: Timestamp,
+    /// It may wait again if it must make room.
+    pub requeue: bool,
+    /// It is being ended, by whatever.
+    pub is_ending: bool,
+    /// Suspended to make room: its cores are not in the nodes' `used`, all else is.
+    pub suspended: bool,
 }
 
 /// A job, or the pending tasks of one array, that wait.
@@ -90,6 +117,8 @@ pub struct Waiting {
     pub tasks_allowed: Option<u32>,
     pub spec: Arc<JobSpec>,
     pub priority: u64,
+    /// The priority in each of `partitions`, where they differ; empty: `priority` in all.
+    pub priorities: Vec<u64>,
     pub submit: Timestamp,
     pub hold: Option<Hold>,
     pub dependency: DependencyState,
@@ -100,6 +129,8 @@ pub struct Waiting {
     /// Effective in each of `partitions`: what was asked, or the partition's default.
     pub account: String,
     pub qos: String,
+    /// Index into the members of `View::accounting`.
+    pub association: Option<u32>,
     /// A reason that holds whatever the resources (a failed launch, a bad account).
     pub fixed_reason: Option<Reason>,
 }
@@ -111,12 +142,15 @@ pub enum DependencyState {
     Never,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerPolicy {
     /// `sched/backfill`; else strictly in order within each partition.
     pub backfill: bool,
-    /// Waiting jobs that get a reservation, in order.
+    /// Waiting jobs of each partition that keep a place for later, in order (`bf_max_job_test`,
+    /// `bf_max_job_part`). Whether one can start now is asked for every job, however long the queue.
     pub reservations: u32,
+    pub reserve: ReservePolicy,
+    pub preempt: PreemptPolicy,
     pub default_memory: Option<model::partition::DefaultMemory>,
     /// With no configuration: the node's memory over its cores, for each core.
     pub memory_by_core: bool,
@@ -128,12 +162,65 @@ impl Default for SchedulerPolicy {
     fn default() -> Self {
         Self {
             backfill: true,
-            reservations: 1,
+            reservations: 1_000,
+            reserve: ReservePolicy::default(),
+            preempt: PreemptPolicy::default(),
             default_memory: None,
             memory_by_core: false,
             over_time_min: 0,
         }
     }
+}
+
+/// Who may keep a place: `SchedulerParameters=bf_…`, as far as they make sense where the whole queue
+/// is looked at each time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReservePolicy {
+    /// `bf_window`: no place is kept that begins later than this.
+    pub window_min: Option<u32>,
+    /// `bf_max_job_user`: places kept for one user.
+    pub per_user: Option<u32>,
+    /// `bf_max_job_array_resv`: places kept for tasks of one array.
+    pub per_array: u32,
+    /// `bf_min_prio_reserve`
+    pub priority_min: Option<u64>,
+    /// `bf_min_age_reserve`: a job keeps a place once it has waited so long.
+    pub age_min_s: u32,
+    /// `bf_max_job_start`: starts in one plan.
+    pub starts_max: Option<u32>,
+}
+
+impl Default for ReservePolicy {
+    fn default() -> Self {
+        Self {
+            window_min: None,
+            per_user: None,
+            per_array: 20,
+            priority_min: None,
+            age_min_s: 0,
+            starts_max: None,
+        }
+    }
+}
+
+/// `PreemptType`, `PreemptMode`, `PreemptExemptTime`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PreemptPolicy {
+    pub by: PreemptBy,
+    /// Where the victim's partition or QOS says nothing else.
+    pub mode: PreemptMode,
+    /// A job that has run for less is left alone.
+    pub exempt_s: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PreemptBy {
+    #[default]
+    Nothing,
+    /// Those of a lower tier.
+    Partition,
+    /// Those whose QOS the job's QOS names.
+    Qos,
 }
 
 /// The answer: who starts where, and why the others wait.
@@ -144,6 +231,21 @@ pub struct Plan {
     pub reasons: Vec<(JobId, Reason)>,
     /// Expected starts of those that hold a reservation, with the nodes they wait for.
     pub estimates: Vec<Estimate>,
+    /// Who must make room; those for whom they do start in a later plan.
+    pub preemptions: Vec<Preemption>,
+    /// Suspended jobs whose cores are free again.
+    pub resumes: Vec<JobId>,
+}
+
+/// A running job that makes room for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preemption {
+    pub victim: JobId,
+    pub mode: PreemptMode,
+    /// It is told now, and ends this much later.
+    pub grace_s: u32,
+    /// The job that needs the room.
+    pub by: JobId,
 }
 
 /// One job, or one task of an array, to start now.

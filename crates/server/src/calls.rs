@@ -6,6 +6,7 @@ use crate::configure;
 use crate::list;
 use crate::principal;
 use crate::shared::Shared;
+use crate::shares;
 use crate::step_queue;
 use crate::steps::Steps;
 use crate::token;
@@ -110,6 +111,11 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
 async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let command = match call {
         Call::Accounts => return Ok(Answer::Accounts(views::accounts(shared))),
+        Call::Shares => return Ok(Answer::Shares(shares::shares(shared, clock::now()))),
+        Call::Priorities => {
+            let view = block_in_place(|| shares::priorities(shared, clock::now()));
+            return Ok(Answer::Priorities(view));
+        }
         Call::NodeToken { nodes } => return node_token(shared, by, nodes).await,
         Call::UserToken { name, account, unix_user, role } => {
             let text = token::generate();
@@ -122,7 +128,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
-        Call::RemoveAssociation { account, user } => Command::RemoveAssociation { account, user },
+        Call::RemoveAssociation(key) => Command::RemoveAssociation(key),
+        Call::SetRole { name, role } => Command::SetRole { name, role },
+        Call::ForgetUsage(of) => Command::ForgetUsage(of),
         Call::SetQos(qos) => Command::SetQos(Box::new(qos)),
         Call::RemoveQos { name } => Command::RemoveQos { name },
         other => unreachable!("{other:?} is answered above"),

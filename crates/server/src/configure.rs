@@ -5,8 +5,11 @@ use cluster::{ClusterConfig, Parameters};
 use model::limits::Policy;
 use model::node::NodeConfig;
 use model::partition::{Access, DefaultMemory, Partition};
+use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
+use model::tres::TresKind;
 use slurm::conf::choices::{
-    AccountingEnforce, Choice, EnforcePartLimits, SchedulerType, SelectParameter,
+    AccountingEnforce, Choice, EnforcePartLimits, PriorityFlag, PriorityType, SchedulerType,
+    SelectParameter,
 };
 use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
 use std::collections::BTreeMap;
@@ -157,6 +160,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
     let enforce_limits = said(AccountingEnforce::Limits)
         || said(AccountingEnforce::Safe)
         || said(AccountingEnforce::All);
+    let enforce_safe = said(AccountingEnforce::Safe);
     let enforce_qos = said(AccountingEnforce::Qos) || said(AccountingEnforce::All);
     let enforce_associations = said(AccountingEnforce::Associations)
         || said(AccountingEnforce::WcKeys)
@@ -183,10 +187,59 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         enforce_associations,
         enforce_limits,
         enforce_qos,
+        enforce_safe,
+        book_jobs: !said(AccountingEnforce::NoJobs),
+        book_steps: !said(AccountingEnforce::NoJobs) && !said(AccountingEnforce::NoSteps),
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
         over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(0),
         job_file_append: globals.launch.job_file_append,
         gres_types,
+        priority: priority_policy(&globals.priority),
+    }
+}
+
+/// `Priority*`. dstack's priority weighs as much as the QOS.
+fn priority_policy(conf: &slurm::conf::globals::Priority) -> PriorityPolicy {
+    let has = |flag| conf.flags.contains(&flag);
+    let no_normal = |flag| has(flag) || has(PriorityFlag::NoNormalAll);
+    let tres = conf.weight_tres.iter();
+    let tres = tres.filter_map(|(name, weight)| Some((name.parse::<TresKind>().ok()?, *weight)));
+    let minute = |minutes: u32| u64::from(minutes) * 60;
+    PriorityPolicy {
+        multifactor: conf.kind == PriorityType::Multifactor,
+        weights: Weights {
+            age: conf.weight_age,
+            association: conf.weight_assoc,
+            fair_share: conf.weight_fairshare,
+            job_size: conf.weight_job_size,
+            partition: conf.weight_partition,
+            qos: conf.weight_qos,
+            dstack: conf.weight_qos,
+            tres: tres.collect(),
+        },
+        max_age_s: minute(conf.max_age_min),
+        favor_small: conf.favor_small,
+        calc_period_s: minute(conf.calc_period_min),
+        half_life_s: conf.decay_half_life_min.map(minute),
+        reset: match conf.usage_reset {
+            slurm::conf::choices::UsageReset::None => UsageReset::None,
+            slurm::conf::choices::UsageReset::Now => UsageReset::Now,
+            slurm::conf::choices::UsageReset::Daily => UsageReset::Daily,
+            slurm::conf::choices::UsageReset::Weekly => UsageReset::Weekly,
+            slurm::conf::choices::UsageReset::Monthly => UsageReset::Monthly,
+            slurm::conf::choices::UsageReset::Quarterly => UsageReset::Quarterly,
+            slurm::conf::choices::UsageReset::Yearly => UsageReset::Yearly,
+        },
+        flags: PriorityFlags {
+            accrue_always: has(PriorityFlag::AccrueAlways),
+            max_tres: has(PriorityFlag::MaxTres),
+            no_normal_association: no_normal(PriorityFlag::NoNormalAssoc),
+            no_normal_partition: no_normal(PriorityFlag::NoNormalPart),
+            no_normal_qos: no_normal(PriorityFlag::NoNormalQos),
+            no_normal_tres: no_normal(PriorityFlag::NoNormalTres),
+            small_relative_to_time: has(PriorityFlag::SmallRelativeToTime),
+        },
+        utc_offset_s: jiff::Zoned::now().offset().seconds(),
     }
 }
 
@@ -203,6 +256,8 @@ fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String
         None => ("DefMemPerNode", "UNLIMITED".into()),
     };
     let scheduler = if parameters.backfill { "sched/backfill" } else { "sched/builtin" };
+    let multifactor = parameters.priority.multifactor;
+    let priority = if multifactor { "priority/multifactor" } else { "priority/basic" };
     let rows = [
         ("SlurmdTimeout", seconds(parameters.slurmd_timeout_s)),
         ("KillWait", seconds(parameters.kill_wait_s)),
@@ -217,7 +272,7 @@ fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String
         ("SchedulerType", scheduler.into()),
         ("SelectType", "select/cons_tres".into()),
         ("SelectTypeParameters", select),
-        ("PriorityType", "priority/basic".into()),
+        ("PriorityType", priority.into()),
         ("ProctrackType", "proctrack/cgroup".into()),
         ("TaskPlugin", "task/cgroup".into()),
         ("AccountingStorageType", "accounting_storage/sluice".into()),

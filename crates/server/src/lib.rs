@@ -27,6 +27,7 @@ mod recover;
 mod serve;
 mod shapes;
 mod shared;
+mod shares;
 mod step_queue;
 mod step_stream;
 mod steps;

@@ -1,6 +1,7 @@
 //! What jobs in one answer have in common, worked out once and shared.
 
 use cluster::job::Job;
+use cluster::spending::bill;
 use cluster::{State, books};
 use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;
@@ -55,10 +56,11 @@ impl Shapes {
 
 fn asked(state: &State, job: &Job) -> Asked {
     let mut tres = books::requested_tres(state, job);
-    let cpus = tres.amount(&TresKind::Cpu);
-    tres.set(TresKind::Billing, cpus);
+    let partition = books::shown_partition(state, job);
+    let first = partition.split(',').next().unwrap_or_default();
+    tres.set(TresKind::Billing, bill(state, first, &tres));
     Asked {
-        partition: books::shown_partition(state, job).into(),
+        partition: partition.into(),
         limit: books::effective_limit(state, job),
         tres: Arc::new(tres),
         default_memory: default_memory(state, job),

@@ -4,6 +4,8 @@ use crate::shapes::{self, Asked, Shapes};
 use crate::shared::{Outlook, Shared};
 use cluster::books;
 use cluster::job::Job;
+use cluster::priority::Ranking;
+use cluster::spending::bill;
 use cluster::{State, dependency};
 use model::allocation::Allocation;
 use model::array::IndexSet;
@@ -21,6 +23,7 @@ use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobView, Node
 pub struct Lens<'a> {
     state: &'a State,
     outlook: Arc<Outlook>,
+    ranking: Ranking<'a>,
     now: Timestamp,
     detail: Detail,
     shapes: &'a RefCell<Shapes>,
@@ -34,7 +37,8 @@ impl<'a> Lens<'a> {
         detail: Detail,
         shapes: &'a RefCell<Shapes>,
     ) -> Self {
-        Self { state, outlook: shared.volatile.outlook(), now, detail, shapes }
+        let (outlook, ranking) = (shared.volatile.outlook(), Ranking::new(state, now));
+        Self { state, outlook, ranking, now, detail, shapes }
     }
 
     fn reason(&self, job: &Job) -> Reason {
@@ -56,8 +60,7 @@ impl<'a> Lens<'a> {
     /// As [`Shapes::asked`], of a job that has or had an allocation.
     fn granted(&self, job: &Job, allocation: &Allocation) -> Asked {
         let mut tres = allocation.tres();
-        let cpus = tres.amount(&TresKind::Cpu);
-        tres.set(TresKind::Billing, cpus);
+        tres.set(TresKind::Billing, bill(self.state, &allocation.partition, &tres));
         Asked {
             partition: allocation.partition.as_str().into(),
             limit: books::effective_limit(self.state, job),
@@ -94,7 +97,7 @@ impl<'a> Lens<'a> {
             partition,
             account: job.account.clone(),
             qos: job.qos.clone(),
-            priority: if job.hold.is_some() { 0 } else { job.priority },
+            priority: if job.hold.is_some() { 0 } else { self.ranking.shown(job, self.now) },
             submit: job.submit,
             eligible: eligible(job, state, self.now),
             start,
@@ -126,7 +129,7 @@ impl<'a> Lens<'a> {
     }
 }
 
-fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
+pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
     if let Some(task) = job.task {
         let index = Some(task.index);
         return Some(Box::new(ArrayView {

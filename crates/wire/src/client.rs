@@ -2,8 +2,8 @@
 
 use crate::job_list::JobList;
 use crate::step::{StepLaunch, StepLayout};
-use crate::view::{AccountsView, ClusterView, ConfigView, JobView};
-use model::account::{Account, Association, Qos};
+use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
+use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
@@ -12,6 +12,7 @@ use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
+use model::spent::UsageOf;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,19 +95,26 @@ pub enum Call {
         exit: ExitStatus,
     },
     Accounts,
+    /// `sshare`: what each association was promised and has used.
+    Shares,
+    /// `sprio`: what the priorities of pending jobs are made of.
+    Priorities,
     SetAccount(Account),
     RemoveAccount {
         name: String,
     },
     SetAssociation(Association),
-    RemoveAssociation {
-        account: String,
-        user: Option<String>,
-    },
+    RemoveAssociation(AssociationKey),
     SetQos(Qos),
     RemoveQos {
         name: String,
     },
+    SetRole {
+        name: String,
+        role: model::principal::Role,
+    },
+    /// `RawUsage=0`: what an account and all below it, or a QOS, have used is forgotten.
+    ForgetUsage(UsageOf),
     /// A one-time join file for these nodes.
     NodeToken {
         nodes: Vec<String>,
@@ -169,6 +177,8 @@ pub enum Answer {
     },
     Step(StepLayout),
     Accounts(AccountsView),
+    Shares(SharesView),
+    Priorities(PrioritiesView),
     Token {
         text: String,
     },

@@ -5,9 +5,11 @@ use model::allocation::Allocation;
 use model::id::{JobId, RunId};
 use model::node::{AdminState, NodeConfig, NodeFacts, NodeReason, SlotState};
 use model::partition::Partition;
+use model::priority::{Factors, Weights};
 use model::range::Range;
 use model::reason::Reason;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Usage};
+use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
 use serde::{Deserialize, Serialize};
@@ -134,6 +136,66 @@ pub struct ClusterView {
 pub struct ConfigView {
     pub now: Timestamp,
     pub values: BTreeMap<String, String>,
+}
+
+/// `sshare`: every association, an account before what is below it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharesView {
+    pub cluster: String,
+    /// Priorities are not worked out from shares here.
+    pub basic: bool,
+    /// Generic resources that are counted.
+    pub gres: Vec<String>,
+    pub rows: Vec<ShareView>,
+}
+
+/// One association.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShareView {
+    pub association: Association,
+    /// Its place in the listing of all, from one.
+    pub id: u32,
+    /// How far below the root.
+    pub depth: u32,
+    /// Its part of the shares of its level, and of the usage.
+    pub shares: f64,
+    pub effective_usage: f64,
+    /// Its part of all usage; none where nothing has run yet.
+    pub usage: Option<f64>,
+    /// The one over the other; none: infinite.
+    pub level: Option<f64>,
+    /// For users only.
+    pub fair_share: Option<f64>,
+    pub spent: Spent,
+    /// What the time limits of running jobs still allow.
+    pub run_minutes: Tres,
+}
+
+/// `sprio`: the pending jobs, once for each partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrioritiesView {
+    pub cluster: String,
+    /// `priority/basic`: there are no factors.
+    pub basic: bool,
+    pub weights: Weights,
+    pub jobs: Vec<PriorityView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PriorityView {
+    pub job: JobId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayView>,
+    pub user: String,
+    pub account: String,
+    pub qos: String,
+    pub partition: String,
+    pub priority: u64,
+    /// The sum that it is cut from.
+    pub sum: f64,
+    /// Somebody set it: there are no factors.
+    pub set: bool,
+    pub factors: Factors,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -10,10 +10,15 @@ pub(super) fn set(job: &mut Job, field: &JobField) {
     match field {
         JobField::Priority(priority) => {
             job.priority = *priority;
+            job.priority_set = true;
             match priority {
                 0 => job.hold = Some(Hold::Admin),
                 _ => job.hold = None,
             }
+            return;
+        }
+        JobField::SiteFactor(factor) => {
+            job.site_factor = *factor;
             return;
         }
         JobField::Qos(qos) => job.qos = qos.as_str().into(),

@@ -3,12 +3,32 @@
 use crate::event::Event;
 use crate::node::Node;
 use crate::state::{JoinToken, State};
+use model::account::Association;
 use model::change::PartitionChange;
 use model::node::SlotState;
 use std::sync::Arc;
 
+/// Whether what is worked out from accounts, users and QOS has to be worked out anew.
+fn is_of_accounts(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::AccountSet(_)
+            | Event::AccountRemoved { .. }
+            | Event::AssociationSet(_)
+            | Event::AssociationRemoved { .. }
+            | Event::QosSet(_)
+            | Event::QosRemoved { .. }
+    )
+}
+
 impl State {
     pub(super) fn apply_node_or_account(&mut self, event: &Event) {
+        if is_of_accounts(event) {
+            self.tree.forget();
+            self.accounting.forget();
+            self.standings.forget();
+            self.measures.forget();
+        }
         match event {
             Event::NodeUp { node, facts, stale, .. } => {
                 let node = self.node_mut(node);
@@ -49,25 +69,33 @@ impl State {
             Event::AccountRemoved { name } => {
                 self.accounts.remove(name);
                 self.associations.retain(|a| a.account != *name);
+                self.spending.associations.retain(|key, _| key.account != *name);
             }
             Event::AssociationSet(set) => {
-                let same = |a: &&mut model::account::Association| {
-                    a.account == set.account && a.user == set.user
-                };
-                match self.associations.iter_mut().find(same) {
+                let key = set.key();
+                match self.associations.iter_mut().find(|a| a.key() == key) {
                     Some(known) => *known = (**set).clone(),
                     None => self.associations.push((**set).clone()),
                 }
             }
-            Event::AssociationRemoved { account, user } => {
-                self.associations.retain(|a| a.account != *account || a.user != *user);
+            Event::AssociationRemoved { account, user, partition } => {
+                let same = |a: &Association| {
+                    a.account == *account && a.user == *user && a.partition == *partition
+                };
+                self.associations.retain(|a| !same(a));
+                self.spending.associations.retain(|key, _| {
+                    key.account != *account || key.user != *user || key.partition != *partition
+                });
             }
+            Event::UsageSettled { at, reset } => self.settle(*at, *reset),
             Event::QosSet(qos) => {
                 self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
             }
             Event::QosRemoved { name } => {
                 self.qos.remove(name);
+                self.spending.qos.remove(name);
             }
+            Event::UsageForgotten(of) => self.forget_usage(of),
             Event::RoleSet { name, role } => {
                 self.roles.insert(name.clone(), *role);
             }

@@ -2,8 +2,14 @@
 
 use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
+use crate::job::Job;
 use crate::state::State;
+use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use model::reason::Refusal;
+use model::spent::UsageOf;
+
+/// The most jobs that a refusal names.
+const JOBS_NAMED_MAX: usize = 20;
 
 impl State {
     pub(super) fn decide_administration(
@@ -19,46 +25,22 @@ impl State {
                 self.partition(name).ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
                 Event::PartitionSet { partition: name.clone(), change: change.clone() }
             }
-            Command::SetAccount(account) => {
-                if let Some(parent) = &account.parent
-                    && parent != "root"
-                    && !self.accounts.contains_key(parent)
-                {
-                    return Err(unknown("account", parent));
-                }
-                Event::AccountSet(account.clone())
-            }
-            Command::RemoveAccount { name } => {
-                if name == "root" {
-                    return Err(Refusal::Other("the root account cannot be removed".into()));
-                }
-                self.accounts.get(name).ok_or_else(|| unknown("account", name))?;
-                Event::AccountRemoved { name: name.clone() }
-            }
+            Command::SetAccount(account) => self.account_set(account)?,
+            Command::RemoveAccount { name } => self.account_removed(name)?,
             Command::SetAssociation(association) => {
-                if !self.accounts.contains_key(&association.account) {
-                    return Err(unknown("account", &association.account));
-                }
-                if let Some(missing) = association.qos.iter().find(|q| !self.qos.contains_key(*q)) {
-                    return Err(Refusal::InvalidQos(missing.clone()));
-                }
-                Event::AssociationSet(association.clone())
+                return Ok(self.association_set(association)?.into());
             }
-            Command::RemoveAssociation { account, user } => {
-                let same =
-                    |a: &&model::account::Association| a.account == *account && a.user == *user;
-                let name = user.as_ref().unwrap_or(account);
-                self.associations.iter().find(same).ok_or_else(|| unknown("association", name))?;
-                Event::AssociationRemoved { account: account.clone(), user: user.clone() }
-            }
+            Command::RemoveAssociation(key) => self.association_removed(key)?,
             Command::SetQos(qos) => Event::QosSet(qos.clone()),
             Command::RemoveQos { name } => {
                 if name == model::account::NORMAL_QOS {
                     return Err(Refusal::Other(format!("QOS {name} cannot be removed")));
                 }
                 self.qos.get(name).ok_or_else(|| unknown("qos", name))?;
+                self.check_idle(|job| &*job.qos == name.as_str())?;
                 Event::QosRemoved { name: name.clone() }
             }
+            Command::ForgetUsage(of) => self.usage_forgotten(of)?,
             Command::SetRole { name, role } => Event::RoleSet { name: name.clone(), role: *role },
             Command::IssueToken { hash, nodes, expires } => {
                 if let Some(missing) = nodes.iter().find(|n| !self.nodes.contains_key(*n)) {
@@ -70,6 +52,111 @@ impl State {
             other => unreachable!("{other:?} is decided elsewhere"),
         };
         Ok(vec![event].into())
+    }
+
+    fn account_set(&self, account: &Account) -> Result<Event, Refusal> {
+        if let Some(parent) = &account.parent
+            && parent != ROOT_ACCOUNT
+            && !self.accounts.contains_key(parent)
+        {
+            return Err(unknown("account", parent));
+        }
+        let parent = account.parent.as_deref().unwrap_or_default();
+        if self.goes_round(&account.name, parent) {
+            return Err(Refusal::Other(format!(
+                "account {} cannot be below {parent}, which is below it",
+                account.name
+            )));
+        }
+        Ok(Event::AccountSet(account.clone()))
+    }
+
+    fn account_removed(&self, name: &str) -> Result<Event, Refusal> {
+        if name == ROOT_ACCOUNT {
+            return Err(Refusal::Other("the root account cannot be removed".into()));
+        }
+        self.accounts.get(name).ok_or_else(|| unknown("account", name))?;
+        if let Some(child) = self.child_of(name) {
+            let text = format!("account {child} is below it: remove that one first");
+            return Err(Refusal::Other(text));
+        }
+        self.check_idle(|job| &*job.account == name)?;
+        Ok(Event::AccountRemoved { name: name.to_owned() })
+    }
+
+    /// A user has one default account: a new one takes the place of the old.
+    fn association_set(&self, set: &Association) -> Result<Vec<Event>, Refusal> {
+        if !self.accounts.contains_key(&set.account) {
+            return Err(unknown("account", &set.account));
+        }
+        if let Some(missing) = set.qos.iter().find(|q| !self.qos.contains_key(*q)) {
+            return Err(Refusal::InvalidQos(missing.clone()));
+        }
+        let former = |a: &&Association| {
+            set.default
+                && set.user.is_some()
+                && a.default
+                && a.user == set.user
+                && a.account != set.account
+        };
+        let undone =
+            self.associations.iter().filter(former).map(|a| {
+                Event::AssociationSet(Box::new(Association { default: false, ..a.clone() }))
+            });
+        Ok(undone.chain([Event::AssociationSet(Box::new(set.clone()))]).collect())
+    }
+
+    fn association_removed(&self, key: &AssociationKey) -> Result<Event, Refusal> {
+        let found = self.associations.iter().find(|a| a.key() == *key);
+        let name = key.user.as_ref().unwrap_or(&key.account);
+        found.ok_or_else(|| unknown("association", name))?;
+        self.check_idle(|job| {
+            &*job.account == key.account.as_str()
+                && key.user.as_ref().is_none_or(|user| job.spec.owner.name == *user)
+        })?;
+        let AssociationKey { account, user, partition } = key.clone();
+        Ok(Event::AssociationRemoved { account, user, partition })
+    }
+
+    fn usage_forgotten(&self, of: &UsageOf) -> Result<Event, Refusal> {
+        let (what, name, known) = match of {
+            UsageOf::Account(name) | UsageOf::User { account: name, .. } => {
+                ("account", name, self.accounts.contains_key(name))
+            }
+            UsageOf::Qos(name) => ("qos", name, self.qos.contains_key(name)),
+        };
+        if !known {
+            return Err(unknown(what, name));
+        }
+        Ok(Event::UsageForgotten(of.clone()))
+    }
+
+    /// Nothing that waits or runs is taken its account or QOS.
+    fn check_idle(&self, of: impl Fn(&Job) -> bool) -> Result<(), Refusal> {
+        let alive = self.jobs.values().filter(|job| !job.has_ended() && of(job));
+        let name = |job: &Job| (job.id, job.account.to_string(), job.spec.owner.name.clone());
+        let jobs: Vec<_> = alive.take(JOBS_NAMED_MAX).map(|job| name(job)).collect();
+        if jobs.is_empty() { Ok(()) } else { Err(Refusal::JobsActive(jobs)) }
+    }
+
+    fn child_of(&self, account: &str) -> Option<&str> {
+        let mut accounts = self.accounts.values();
+        let below = accounts.find(|a| a.parent.as_deref() == Some(account));
+        below.map(|child| child.name.as_str())
+    }
+
+    /// Whether `account` below `parent` would be below itself.
+    fn goes_round(&self, account: &str, parent: &str) -> bool {
+        let mut at = Some(parent);
+        // Each step goes one account up; there are no more than there are accounts.
+        for _ in 0..=self.accounts.len() {
+            match at {
+                Some(name) if name == account => return true,
+                Some(name) => at = self.accounts.get(name).and_then(|a| a.parent.as_deref()),
+                None => return false,
+            }
+        }
+        true
     }
 
     /// A token works once, and until it expires.

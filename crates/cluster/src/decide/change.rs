@@ -6,6 +6,7 @@ use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::job::{Job, Phase};
+use crate::priority::Ranking;
 use crate::select::{self, Chosen};
 use crate::state::State;
 use crate::view;
@@ -189,6 +190,10 @@ impl State {
         Ok(events)
     }
 
+    fn shown_priority(&self, job: &Job, context: &Context) -> u64 {
+        Ranking::new(self, context.now).shown(job, context.now)
+    }
+
     fn check_field(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
         let running = !job.is_waiting();
         match field {
@@ -201,15 +206,18 @@ impl State {
             JobField::Priority(priority) => match *priority {
                 // A priority releases as well.
                 _ if job.hold == Some(Hold::Admin) => authorise(self, &context.by, Act::Operate),
-                raised if raised > job.priority => authorise(self, &context.by, Act::Operate),
+                raised if raised > self.shown_priority(job, context) => {
+                    authorise(self, &context.by, Act::Operate)
+                }
                 _ => Ok(()),
             },
             JobField::Nice(nice) if *nice < 0 => authorise(self, &context.by, Act::Operate),
+            JobField::SiteFactor(_) => authorise(self, &context.by, Act::Operate),
             _ if running => Err(Refusal::JobNotPending(job.id)),
             JobField::Partition(names) => names.iter().try_for_each(|name| {
                 let partition = self.partition(name);
                 let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
-                check_access(partition, &job.spec, &job.account)
+                check_access(partition, &job.spec)
             }),
             JobField::Qos(name) => {
                 let spec = JobSpec { qos: Some(name.clone()), ..(*job.spec).clone() };

@@ -3,6 +3,7 @@
 mod account;
 mod cancel;
 mod change;
+mod limits;
 mod node;
 mod report;
 mod start;
@@ -15,6 +16,7 @@ use crate::command::{Command, Context, Decision};
 use crate::event::Event;
 use crate::job::{Ended, Job};
 use crate::state::State;
+use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
 use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};
 use model::time::Timestamp;
@@ -53,10 +55,15 @@ impl State {
     }
 
     fn decide_configure(&self, config: &crate::ClusterConfig, context: &Context) -> Decision {
-        if *self.config == *config {
-            return Decision::default();
+        let mut events = Vec::new();
+        if *self.config != *config {
+            events.push(Event::Configured { config: Box::new(config.clone()), at: context.now });
         }
-        vec![Event::Configured { config: Box::new(config.clone()), at: context.now }].into()
+        let used = !self.spending.associations.is_empty() || !self.spending.qos.is_empty();
+        if config.parameters.priority.reset == UsageReset::Now && used {
+            events.push(Event::UsageSettled { at: context.now, reset: true });
+        }
+        events.into()
     }
 }
 

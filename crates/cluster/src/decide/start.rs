@@ -5,6 +5,7 @@ use crate::dependency;
 use crate::event::{Event, Started};
 use crate::job::Job;
 use crate::node::Node;
+use crate::priority::Ranking;
 use crate::state::State;
 use crate::view;
 use model::allocation::{Allocation, GresShare, NodeShare};
@@ -34,6 +35,8 @@ impl State {
         let (id, task) = self.leaving(job, context.now)?;
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
+        let multifactor = self.config.parameters.priority.multifactor;
+        let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let started = Started {
             attempt,
@@ -41,6 +44,7 @@ impl State {
             allocation: start.allocation.clone(),
             at: context.now,
             end_limit,
+            priority,
             step,
         };
         Ok(vec![Event::Started(Box::new(started))].into())

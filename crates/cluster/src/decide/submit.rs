@@ -1,14 +1,17 @@
 //! A new job: everything that is refused is refused here, before an id is spent.
 
+use super::limits::Submitter;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
+use crate::job::{Job, Phase};
+use crate::priority::Ranking;
 use crate::state::State;
 use crate::view;
-use model::account::NORMAL_QOS;
+use model::account::{NORMAL_QOS, QosFlag};
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
-use model::reason::{Limit, LimitKind, LimitScope, NeverFits, Refusal};
+use model::reason::{NeverFits, Refusal};
 use model::request::{Patience, Request};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use std::sync::Arc;
@@ -25,11 +28,16 @@ impl State {
         let account = self.effective_account(&spec)?;
         let mut partitions = self.admitted_partitions(&spec, &account)?;
         let qos = self.effective_qos(&spec, &account, &partitions)?;
-        partitions.retain(|p| self.partitions[*p as usize].allow_qos.admits(&qos));
+        self.keep_admitted(&mut partitions, &account, &qos);
         self.keep_to(&mut spec, &partitions);
-        self.check_request(&spec, &partitions, context)?;
-        self.check_submit_limits(&spec, &qos, submit)?;
-        self.check_precedence(&spec, submit, context)?;
+        let who = Submitter { spec: &spec, account: &account, qos: &qos, partitions: &partitions };
+        self.check_submit_limits(&who, submit)?;
+        self.check_request(&spec, &account, &qos, &partitions, context)?;
+        let worked_out = match self.config.parameters.priority.multifactor {
+            true => self.probe_entry(&spec, &account, &qos, &partitions, context).priority,
+            false => self.next_priority,
+        };
+        self.check_precedence(&spec, submit, worked_out, context)?;
         let id = JobId(self.next_job);
         if id.0 > self.config.parameters.max_job_id {
             return Err(Refusal::TooManyJobs {
@@ -77,6 +85,7 @@ impl State {
             throttle: submit.array.as_ref().and_then(|a| a.throttle),
             hold,
             priority,
+            priority_set: submit.priority.is_some(),
             at: context.now,
         }))
     }
@@ -86,9 +95,10 @@ impl State {
         &self,
         spec: &JobSpec,
         submit: &Submit,
+        worked_out: u64,
         context: &Context,
     ) -> Result<(), Refusal> {
-        let raised = submit.priority.is_some_and(|asked| asked > self.next_priority);
+        let raised = submit.priority.is_some_and(|asked| asked > worked_out);
         if raised || spec.nice < 0 {
             authorise(self, &context.by, Act::Operate)?;
         }
@@ -124,7 +134,10 @@ impl State {
                 false => Ok("".into()),
             };
         };
-        let member = self.associations.iter().filter(of_user).any(|a| a.account == name);
+        let asked = &spec.request().partitions;
+        let partition = asked.first().map(String::as_str);
+        let partition = partition.or(self.default_partition().map(|p| p.name.as_str()));
+        let member = self.tree().find_user(&name, &spec.owner.name, partition).is_some();
         match enforced && !member {
             true => Err(Refusal::InvalidAccount(Some(name))),
             false => Ok(name.into()),
@@ -137,22 +150,26 @@ impl State {
         account: &str,
         partitions: &[u32],
     ) -> Result<Arc<str>, Refusal> {
-        let of_user = self
-            .associations
-            .iter()
-            .find(|a| a.account == account && a.user.as_deref() == Some(spec.owner.name.as_str()));
-        let default = of_user.and_then(|a| a.default_qos.clone());
+        let tree = self.tree();
+        let partition = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
+        let member = tree.find_user(account, &spec.owner.name, partition);
+        let default = member.and_then(|at| tree.nearest(at, |a| a.default_qos.clone()));
         let name = spec.qos.clone().or(default).unwrap_or_else(|| NORMAL_QOS.to_string());
-        let known = self.qos.contains_key(&name);
-        let allowed = match of_user {
-            Some(a) if self.config.parameters.enforce_qos && spec.qos.is_some() => {
-                a.qos.is_empty() && name == NORMAL_QOS || a.qos.contains(&name)
+        let refused = || Err(Refusal::InvalidQos(name.clone()));
+        let Some(known) = self.qos.get(&name) else { return refused() };
+        let allowed = match member {
+            Some(at) if self.config.parameters.enforce_qos && spec.qos.is_some() => {
+                let list = tree.nearest(at, |a| Some(a.qos.clone()).filter(|q| !q.is_empty()));
+                list.map_or(name == NORMAL_QOS, |list| list.contains(&name))
             }
             _ => true,
         };
+        let reserved = spec.request().reservation.is_some();
+        let needs = known.has(QosFlag::RequiresReservation) && !reserved;
         let admitted = |p: &u32| self.partitions[*p as usize].allow_qos.admits(&name);
-        if !known || !allowed || !partitions.iter().any(admitted) {
-            return Err(Refusal::InvalidQos(name));
+        let enforced = self.config.parameters.enforce_partition_limits;
+        if !allowed || needs || (enforced && !partitions.iter().any(admitted)) {
+            return refused();
         }
         Ok(name.into())
     }
@@ -181,6 +198,19 @@ impl State {
         }
     }
 
+    /// Of several partitions those that are open to the account and the QOS, if any is: a job that none is open to
+    /// waits, as it would in Slurm.
+    fn keep_admitted(&self, partitions: &mut Vec<u32>, account: &str, qos: &str) {
+        let open = |at: &u32| {
+            let partition = &self.partitions[*at as usize];
+            partition.allow_qos.admits(qos)
+                && (account.is_empty() || partition.allow_accounts.admits(account))
+        };
+        if partitions.iter().any(open) {
+            partitions.retain(open);
+        }
+    }
+
     /// Of the partitions that were named, those that take the job: the plan looks at no other.
     fn keep_to(&self, spec: &mut JobSpec, admitted: &[u32]) {
         let asked =
@@ -194,13 +224,20 @@ impl State {
         if matches!(partition.state, PartitionState::Drain | PartitionState::Inactive) {
             return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }
-        check_access(partition, spec, account)?;
+        check_access(partition, spec)?;
         let request = spec.request();
         if self.config.parameters.enforce_partition_limits {
-            if request.time_limit.is_some_and(|limit| limit > partition.max_time) {
+            if !account.is_empty() && !partition.allow_accounts.admits(account) {
+                return Err(Refusal::InvalidAccount(Some(account.to_string())));
+            }
+            let qos = spec.qos.as_ref().and_then(|name| self.qos.get(name));
+            let lifted = |flag| qos.is_some_and(|qos| qos.has(flag));
+            let too_long = request.time_limit.is_some_and(|limit| limit > partition.max_time);
+            if too_long && !lifted(QosFlag::PartitionTimeLimit) {
                 return Err(Refusal::TimeLimit);
             }
-            if partition.max_nodes.is_some_and(|max| request.nodes.min > max) {
+            let too_wide = partition.max_nodes.is_some_and(|max| request.nodes.min > max);
+            if too_wide && !lifted(QosFlag::PartitionMaxNodes) {
                 return Err(Refusal::NodeCount);
             }
         }
@@ -210,6 +247,8 @@ impl State {
     fn check_request(
         &self,
         spec: &JobSpec,
+        account: &str,
+        qos: &str,
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
@@ -235,6 +274,8 @@ impl State {
         }
         let view = view::resources(self);
         sched::feasible::check(&view, spec, partitions)?;
+        let entry = self.probe_entry(spec, account, qos, partitions, context);
+        self.check_alone(&view, &entry)?;
         self.check_patience(request, spec, partitions, context)
     }
 
@@ -258,48 +299,60 @@ impl State {
     /// The scheduler's view with one more job, which was not submitted.
     pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
         let mut view = view::view(self, context.now);
-        let dstack = u64::from(spec.dstack_priority.unwrap_or(0));
-        view.queue.push(sched::Waiting {
-            job: JobId(self.next_job),
-            tasks: 1,
-            tasks_allowed: None,
-            spec: Arc::new(spec.clone()),
-            priority: (dstack << 32) + self.next_priority,
-            submit: context.now,
-            hold: None,
-            dependency: sched::view::DependencyState::Met,
-            begin: spec.request().begin,
-            partitions: partitions.to_vec(),
-            account: spec.account.clone().unwrap_or_default(),
-            qos: spec.qos.clone().unwrap_or_else(|| NORMAL_QOS.to_string()),
-            fixed_reason: None,
-        });
+        // What was checked at submit is as it was: where that failed, nobody asks.
+        let account = self.effective_account(spec).unwrap_or_else(|_| "".into());
+        let qos = self.effective_qos(spec, &account, partitions);
+        let qos = qos.unwrap_or_else(|_| NORMAL_QOS.into());
+        view.queue.push(Arc::new(self.probe_entry(spec, &account, &qos, partitions, context)));
         view
     }
 
-    fn check_submit_limits(
+    fn probe_entry(
         &self,
         spec: &JobSpec,
+        account: &str,
         qos: &str,
-        submit: &Submit,
-    ) -> Result<(), Refusal> {
-        let Some(limits) = self.qos.get(qos) else { return Ok(()) };
-        let Some(limit) = limits.max_submit_per_user else { return Ok(()) };
-        let mine = self.jobs.values().filter(|j| !j.has_ended());
-        let mine = mine.filter(|j| j.spec.owner.uid == spec.owner.uid && &*j.qos == qos);
-        let in_use: u64 = mine.map(|j| j.pending.as_ref().map_or(1, |p| p.indices.len())).sum();
-        let asked = submit.array.as_ref().map_or(1, |a| a.indices.len());
-        if in_use + asked <= u64::from(limit) {
-            return Ok(());
+        partitions: &[u32],
+        context: &Context,
+    ) -> sched::Waiting {
+        let job = Job {
+            id: JobId(self.next_job),
+            run: RunId::from_random(context.random),
+            task: None,
+            pending: None,
+            spec: Arc::new(spec.clone()),
+            account: account.into(),
+            qos: qos.into(),
+            hold: None,
+            priority: self.next_priority,
+            priority_set: false,
+            site_factor: 0,
+            submit: context.now,
+            begin: spec.request().begin,
+            attempts: 0,
+            fixed_reason: None,
+            phase: Phase::Waiting,
+        };
+        let ranking = Ranking::new(self, context.now);
+        let priorities = ranking.priorities(&job, partitions, context.now);
+        let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
+        sched::Waiting {
+            job: job.id,
+            tasks: 1,
+            tasks_allowed: None,
+            association: ranking.association(&job, first),
+            spec: job.spec,
+            priority: priorities.iter().copied().max().unwrap_or(1),
+            priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
+            submit: context.now,
+            hold: None,
+            dependency: sched::view::DependencyState::Met,
+            begin: job.begin,
+            partitions: partitions.to_vec(),
+            account: account.to_owned(),
+            qos: qos.to_owned(),
+            fixed_reason: None,
         }
-        Err(Refusal::SubmitLimit(Limit {
-            scope: LimitScope::QosPerUser,
-            kind: LimitKind::SubmitJobs,
-            holder: qos.to_string(),
-            limit: u64::from(limit),
-            in_use,
-            asked,
-        }))
     }
 
     fn check_dependency(&self, spec: &JobSpec, own: JobId) -> Result<(), Refusal> {
@@ -324,21 +377,14 @@ impl State {
     }
 }
 
-/// Whether the partition is open to the job's owner and account.
-pub(super) fn check_access(
-    partition: &Partition,
-    spec: &JobSpec,
-    account: &str,
-) -> Result<(), Refusal> {
+/// Whether the partition is open to the job's owner.
+pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
     let root = spec.owner.uid == 0;
     let further = spec.owner.groups.iter().any(|g| partition.allow_group_ids.contains(g));
     let group_ok = root || further || partition.allow_groups.admits(&spec.owner.group);
     let root_ok = (root || !partition.root_only) && !(root && partition.disable_root_jobs);
     if !group_ok || !root_ok {
         return Err(Refusal::PartitionAccess(partition.name.clone()));
-    }
-    if !account.is_empty() && !partition.allow_accounts.admits(account) {
-        return Err(Refusal::InvalidAccount(Some(account.to_string())));
     }
     Ok(())
 }

@@ -10,7 +10,10 @@ use model::dependency::DependencyState;
 use model::id::JobId;
 use model::request::Patience;
 use model::run::{ExitStatus, Outcome};
-use model::time::Timestamp;
+use model::spent::Spent;
+use model::time::{TimeLimit, Timestamp};
+use model::tres::{Tres, TresKind};
+use sched::accounting::Accounting;
 use std::time::Duration;
 
 /// The most records that one tick forgets.
@@ -33,6 +36,12 @@ impl State {
             let late = deadline <= context.now;
             late.then(|| ending(job, Outcome::Deadline, ExitStatus::default(), context.now, None))?
         }));
+        events.extend(self.spent_out().filter_map(|job| {
+            ending(job, Outcome::Timeout, ExitStatus::default(), context.now, None)
+        }));
+        if let Some(reset) = self.due_settlement(context.now) {
+            events.push(Event::UsageSettled { at: context.now, reset });
+        }
         if booked {
             let old = self.old_records(context.now);
             if !old.is_empty() {
@@ -40,6 +49,39 @@ impl State {
             }
         }
         events
+    }
+
+    /// Jobs that run on where a limit of minutes is used up: they are ended, as if their own time were.
+    fn spent_out(&self) -> impl Iterator<Item = &Job> {
+        let parameters = &self.config.parameters;
+        let kept = parameters.priority.multifactor && parameters.enforces_limits();
+        let accounting = kept.then(|| self.accounting());
+        let running = self.active.iter().map(|id| &*self.jobs[id]);
+        running.filter(move |job| {
+            accounting.as_ref().is_some_and(|accounting| self.is_spent_out(job, accounting))
+        })
+    }
+
+    fn is_spent_out(&self, job: &Job, accounting: &Accounting) -> bool {
+        let Some(attempt) = job.attempt() else { return false };
+        let used_up = |minutes: &Tres, wall: Option<TimeLimit>, spent: &Spent| {
+            let minutes_used = |(kind, limit): (&TresKind, u64)| spent.minutes(kind) > limit;
+            let wall = wall.and_then(TimeLimit::secs);
+            minutes.iter().any(minutes_used) || wall.is_some_and(|most| spent.wall_s > most as f64)
+        };
+        let partition = Some(attempt.allocation.partition.as_str());
+        let at = self.tree().find(&job.account, &job.spec.owner.name, partition);
+        // A limit of minutes on the root is shown, and not kept.
+        let mut above = accounting.chain(at).filter(|(at, _)| *at > 0);
+        let of_qos = || {
+            let qos = self.qos.get(&*job.qos)?;
+            let spent = accounting.spent_by_qos.get(&qos.name)?;
+            Some(used_up(&qos.group_tres_minutes, qos.group_wall, spent))
+        };
+        above.any(|(_, member)| {
+            let limits = &member.association.limits;
+            used_up(&limits.group_tres_minutes, limits.group_wall, &member.spent)
+        }) || of_qos().unwrap_or(false)
     }
 
     fn waited_too_long(&self, job: &Job, now: Timestamp) -> Option<Outcome> {

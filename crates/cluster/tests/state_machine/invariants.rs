@@ -17,7 +17,7 @@ pub struct Watch {
 impl Watch {
     pub fn event(&mut self, state: &State, event: &Event, record: Option<&JobRecord>) {
         self.ids_are_given_once(event);
-        self.attempts_close_once(event, record);
+        self.attempts_close_once(state, event, record);
         let text = serde_json::to_string(event).expect("an event is written");
         let back: Event = serde_json::from_str(&text).expect("an event is read");
         assert_eq!(back, *event, "an event reads back as it was written");
@@ -61,12 +61,17 @@ impl Watch {
         }
     }
 
-    fn attempts_close_once(&mut self, event: &Event, record: Option<&JobRecord>) {
+    fn attempts_close_once(&mut self, state: &State, event: &Event, record: Option<&JobRecord>) {
+        let booked = state.config.parameters.book_jobs;
         let closes = matches!(
             event,
             Event::Ended { .. } | Event::Requeued { .. } | Event::TasksCancelled { .. }
         );
-        assert_eq!(closes, record.is_some(), "what closes an attempt is booked: {event:?}");
+        assert_eq!(
+            closes && booked,
+            record.is_some(),
+            "what closes an attempt is booked: {event:?}"
+        );
         let Some(record) = record else { return };
         assert!(matches!(record.state, RecordState::Ended(_)), "{record:?}");
         let key = (record.job, record.attempt, record.array_pending.clone());

@@ -1,6 +1,7 @@
 //! The state machine, told in sentences and in random histories. Every event of every test goes
 //! through `World`, which checks what must hold after each.
 
+mod accounts;
 mod arrays;
 mod ask;
 mod dependencies;

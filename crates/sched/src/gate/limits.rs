@@ -1,43 +1,109 @@
-//! Limits of QOS: what users, accounts and all together hold, and what one job may ask for.
+//! Limits of QOS and associations: what users, accounts and all together hold, and what one job may ask for.
+//!
+//! The same limit may be said in several places. Of these the first holds: the QOS of the partition, that of the job
+//! (before the partition's with `OverPartQOS`), the association, the accounts above it. Group limits of accounts are the
+//! exception: each account above keeps its own.
 
-use crate::view::{View, Waiting};
-use model::account::Qos;
+mod rule;
+mod table;
+
+use crate::accounting::Accounting;
+use crate::gate;
+use crate::place::demand::Demand;
+use crate::view::{Running, View, Waiting};
+use model::account::{Qos, QosFlag};
 use model::allocation::NodeShare;
-use model::reason::{Limit, LimitKind, LimitScope};
-use model::time::TimeLimit;
+use model::priority::billing;
+use model::reason::{Limit, Reason};
+use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
-use std::collections::HashMap;
+use rule::{Asked, Judge};
+use std::collections::{HashMap, HashSet};
 
-/// What is held under each limited QOS, by running jobs and by those that this plan starts.
+/// What an unlimited job is taken to need: a year.
+const UNLIMITED_MIN: u64 = 365 * 24 * 60;
+
+/// What is held under each limited QOS and association, by running jobs and by those that this plan starts.
 pub struct Usage<'a> {
-    qos: HashMap<&'a str, &'a Qos>,
-    per_user: HashMap<(&'a str, u32), Held>,
-    per_account: HashMap<(&'a str, &'a str), Tres>,
-    together: HashMap<&'a str, Tres>,
+    view: &'a View,
+    qos: HashMap<&'a str, QosHeld<'a>>,
+    /// For each association, with all below it; empty where none has a limit.
+    members: Vec<Held>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Held {
     tres: Tres,
+    /// What the time limits still allow.
+    run_minutes: Tres,
     jobs: u32,
+    /// A node counts once, however many jobs are on it.
+    nodes: HashSet<String>,
 }
 
-/// Who would start, or runs, under which QOS: the job's own, and that of its partition.
+impl Held {
+    fn add(&mut self, load: &Load) {
+        self.tres.merge(&load.tres);
+        self.run_minutes.merge(&load.run_minutes);
+        self.jobs += 1;
+        self.nodes.extend(load.nodes.iter().cloned());
+    }
+}
+
+/// What one job holds, or would.
+struct Load {
+    tres: Tres,
+    run_minutes: Tres,
+    /// Empty while it is not placed.
+    nodes: Vec<String>,
+}
+
+struct QosHeld<'a> {
+    qos: &'a Qos,
+    together: Held,
+    users: HashMap<u32, Held>,
+    accounts: HashMap<&'a str, Held>,
+}
+
+/// Who would start, or runs, under what: the job's own QOS, that of its partition, its association.
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
     pub uid: u32,
     pub account: &'a str,
     pub qos: &'a str,
+    pub partition: u32,
     pub partition_qos: Option<&'a str>,
+    /// Index into the associations of the view.
+    pub association: Option<u32>,
+    pub time: TimeLimit,
 }
 
 impl<'a> Claimant<'a> {
     pub fn of(view: &'a View, waiting: &'a Waiting, partition: u32) -> Self {
+        let info = view.partitions.get(partition as usize);
+        let time = info.map(|info| gate::time_limit(waiting.spec.request(), &info.partition));
         Self {
             uid: waiting.spec.owner.uid,
             account: &waiting.account,
             qos: &waiting.qos,
+            partition,
             partition_qos: partition_qos(view, partition),
+            association: waiting.association,
+            time: time.unwrap_or(TimeLimit::Unlimited),
+        }
+    }
+
+    fn running(view: &'a View, running: &'a Running, now: Timestamp) -> Self {
+        let left_s = running.end.map(|end| (end.secs() - now.secs()).max(0) as u64);
+        let left = left_s.map(|s| TimeLimit::Minutes((s / 60).min(UNLIMITED_MIN) as u32));
+        Self {
+            uid: running.uid,
+            account: &running.account,
+            qos: &running.qos,
+            partition: running.partition,
+            partition_qos: partition_qos(view, running.partition),
+            association: running.association,
+            time: left.unwrap_or(TimeLimit::Unlimited),
         }
     }
 }
@@ -47,35 +113,76 @@ fn partition_qos(view: &View, partition: u32) -> Option<&str> {
 }
 
 impl<'a> Usage<'a> {
-    pub fn of(view: &'a View) -> Self {
-        let limited = view.qos.iter().filter(|qos| is_limited(qos));
-        let mut usage = Self {
-            qos: limited.map(|qos| (qos.name.as_str(), &**qos)).collect(),
-            per_user: HashMap::new(),
-            per_account: HashMap::new(),
-            together: HashMap::new(),
-        };
-        for running in &view.running {
-            let claimant = Claimant {
-                uid: running.uid,
-                account: &running.account,
-                qos: &running.qos,
-                partition_qos: partition_qos(view, running.partition),
-            };
-            usage.add(claimant, || tres_of(running.shares.iter().map(|(_, share)| share)));
+    /// What running jobs hold.
+    pub fn of(view: &'a View, now: Timestamp) -> Self {
+        let mut usage = Self::nothing(view);
+        if usage.has_limits() {
+            for running in &view.running {
+                let claimant = Claimant::running(view, running, now);
+                usage.add(claimant, running.shares.iter().map(|(_, share)| share));
+            }
         }
         usage
     }
 
+    /// As if nothing ran.
+    pub fn nothing(view: &'a View) -> Self {
+        let enforced = view.accounting.enforce.limits;
+        let limited = view.qos.iter().filter(|qos| enforced && table::is_limited(qos));
+        let held = |qos: &'a Qos| QosHeld {
+            qos,
+            together: Held::default(),
+            users: HashMap::new(),
+            accounts: HashMap::new(),
+        };
+        let members = &view.accounting.members;
+        let any = enforced && members.iter().any(|m| table::has_limits(&m.association.limits));
+        Self {
+            view,
+            qos: limited.map(|qos| (qos.name.as_str(), held(qos))).collect(),
+            members: vec![Held::default(); if any { members.len() } else { 0 }],
+        }
+    }
+
+    pub fn has_limits(&self) -> bool {
+        !self.qos.is_empty() || !self.members.is_empty()
+    }
+
     /// Counts what a job holds, if it is under a limit at all.
-    pub fn add(&mut self, claimant: Claimant<'a>, tres: impl Fn() -> Tres) {
-        for qos in self.limiting(claimant) {
-            let (name, tres) = (qos.name.as_str(), tres());
-            let held = self.per_user.entry((name, claimant.uid)).or_default();
-            held.tres.merge(&tres);
-            held.jobs += 1;
-            self.per_account.entry((name, claimant.account)).or_default().merge(&tres);
-            self.together.entry(name).or_default().merge(&tres);
+    pub fn add<'s>(
+        &mut self,
+        claimant: Claimant<'a>,
+        shares: impl Iterator<Item = &'s NodeShare> + Clone,
+    ) {
+        if !self.is_limited(claimant) {
+            return;
+        }
+        let load = self.load(claimant, tres_of(shares.clone()), claimant.time, shares);
+        for name in names(claimant) {
+            let Some(held) = self.qos.get_mut(name) else { continue };
+            held.together.add(&load);
+            held.users.entry(claimant.uid).or_default().add(&load);
+            held.accounts.entry(claimant.account).or_default().add(&load);
+        }
+        if !self.members.is_empty() {
+            for (at, _) in self.view.accounting.chain(claimant.association) {
+                self.members[at as usize].add(&load);
+            }
+        }
+    }
+
+    fn load<'s>(
+        &self,
+        claimant: Claimant<'a>,
+        tres: Tres,
+        time: TimeLimit,
+        shares: impl Iterator<Item = &'s NodeShare>,
+    ) -> Load {
+        let tres = self.with_billing(claimant, tres);
+        Load {
+            run_minutes: times(&tres, minutes(time), self.factor(claimant)),
+            nodes: shares.map(|share| share.node.clone()).collect(),
+            tres,
         }
     }
 
@@ -86,89 +193,136 @@ impl<'a> Usage<'a> {
         asked: &Tres,
         time: TimeLimit,
     ) -> Option<Limit> {
-        self.limiting(claimant).find_map(|qos| self.broken(qos, claimant, asked, time))
+        if !self.is_limited(claimant) {
+            return None;
+        }
+        let load = self.load(claimant, asked.clone(), time, [].into_iter());
+        self.judge(claimant).broken(&Asked { load: &load, time })
     }
 
-    pub fn is_limited(&self, claimant: Claimant<'a>) -> bool {
-        self.limiting(claimant).next().is_some()
-    }
-
-    /// The partition's QOS comes before the job's own; the same one counts once.
-    fn limiting(&self, claimant: Claimant<'a>) -> impl Iterator<Item = &'a Qos> + use<'a> {
-        let own = Some(claimant.qos).filter(|own| claimant.partition_qos != Some(own));
-        let find = |name: Option<&str>| name.and_then(|name| self.qos.get(name).copied());
-        [find(claimant.partition_qos), find(own)].into_iter().flatten()
-    }
-
-    fn broken(
+    /// The first limit that this placement would break: whole cores and the node's memory may make it more than was
+    /// asked, and which nodes it is on counts too.
+    pub fn broken_by_shares<'s>(
         &self,
-        qos: &Qos,
         claimant: Claimant<'a>,
-        asked: &Tres,
+        shares: impl Iterator<Item = &'s NodeShare> + Clone,
         time: TimeLimit,
     ) -> Option<Limit> {
-        let nothing = Tres::new();
-        let name = qos.name.as_str();
-        let user = self.per_user.get(&(name, claimant.uid));
-        let user_tres = user.map_or(&nothing, |held| &held.tres);
-        let account = self.per_account.get(&(name, claimant.account)).unwrap_or(&nothing);
-        let together = self.together.get(name).unwrap_or(&nothing);
-        over(LimitScope::QosPerJob, qos, &qos.max_tres_per_job, &nothing, asked)
-            .or_else(|| over_wall(qos, time))
-            .or_else(|| over_jobs(qos, user.map_or(0, |held| held.jobs)))
-            .or_else(|| over(LimitScope::QosPerUser, qos, &qos.max_tres_per_user, user_tres, asked))
-            .or_else(|| {
-                over(LimitScope::QosPerAccount, qos, &qos.max_tres_per_account, account, asked)
-            })
-            .or_else(|| over(LimitScope::QosGroup, qos, &qos.group_tres, together, asked))
+        if !self.is_limited(claimant) {
+            return None;
+        }
+        let judge = self.judge(claimant);
+        let load = self.load(claimant, tres_of(shares.clone()), time, shares.clone());
+        judge.broken(&Asked { load: &load, time }).or_else(|| {
+            let mut shares = shares.into_iter();
+            shares.find_map(|share| judge.broken_on_node(tres_of([share].into_iter())))
+        })
+    }
+
+    /// What the job's QOS asks of the job's owner, whatever runs.
+    pub fn closed_to(&self, claimant: Claimant<'a>) -> Option<Reason> {
+        let qos = self.qos.get(claimant.qos)?.qos;
+        let threshold = qos.usage_threshold.filter(|_| qos.has(QosFlag::EnforceUsageThreshold))?;
+        let member = self.view.accounting.members.get(claimant.association? as usize)?;
+        (member.fair_share? < threshold.value()).then_some(Reason::UsageThreshold)
+    }
+
+    /// Whether the job's QOS lets it go beyond this limit of its partition.
+    pub fn lifts(&self, claimant: Claimant<'a>, reason: &Reason) -> bool {
+        let has = |flag| self.qos.get(claimant.qos).is_some_and(|held| held.qos.has(flag));
+        match reason {
+            Reason::PartitionTimeLimit => has(QosFlag::PartitionTimeLimit),
+            Reason::PartitionNodeLimit => {
+                has(QosFlag::PartitionMaxNodes) || has(QosFlag::PartitionMinNodes)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a job of this priority may have a reservation in the backfill.
+    pub fn may_reserve(&self, claimant: Claimant<'a>, priority: u64) -> bool {
+        let named = |name: &str| self.view.qos.iter().find(|qos| qos.name == name);
+        let Some(own) = named(claimant.qos) else { return true };
+        let of_members = || {
+            let mut chain = self.view.accounting.chain(claimant.association);
+            chain.find_map(|(_, m)| m.association.limits.min_priority_threshold)
+        };
+        let threshold = own.min_priority_threshold.or_else(of_members);
+        !own.has(QosFlag::NoReserve) && threshold.is_none_or(|least| priority >= u64::from(least))
+    }
+
+    /// Whether anything that a limit is set on could hold this job back.
+    pub fn is_limited(&self, claimant: Claimant<'a>) -> bool {
+        self.has_limits()
+            && ((claimant.association.is_some() && !self.members.is_empty())
+                || names(claimant).any(|name| self.qos.contains_key(name)))
+    }
+
+    fn judge(&self, claimant: Claimant<'a>) -> Judge<'_, 'a> {
+        Judge::new(self, claimant)
+    }
+
+    fn accounting(&self) -> &'a Accounting {
+        &self.view.accounting
+    }
+
+    fn with_billing(&self, claimant: Claimant<'a>, mut tres: Tres) -> Tres {
+        let Some(info) = self.view.partitions.get(claimant.partition as usize) else { return tres };
+        let cost = billing(&tres, &info.partition.billing_weights, self.view.accounting.max_tres);
+        tres.set(TresKind::Billing, cost as u64);
+        tres
+    }
+
+    /// What a minute of the job counts for.
+    fn factor(&self, claimant: Claimant<'a>) -> f64 {
+        self.qos.get(claimant.qos).map_or(1.0, |held| held.qos.usage_factor.value())
     }
 }
 
-fn is_limited(qos: &Qos) -> bool {
-    let tres =
-        [&qos.max_tres_per_user, &qos.max_tres_per_job, &qos.max_tres_per_account, &qos.group_tres];
-    tres.iter().any(|limits| !limits.is_empty())
-        || qos.max_jobs_per_user.is_some()
-        || qos.max_wall.is_some()
+/// The QOS that count a job: that of its partition and its own, each once.
+fn names<'a>(claimant: Claimant<'a>) -> impl Iterator<Item = &'a str> {
+    let own = Some(claimant.qos).filter(|own| claimant.partition_qos != Some(own));
+    [claimant.partition_qos, own].into_iter().flatten()
 }
 
-fn over(scope: LimitScope, qos: &Qos, limits: &Tres, held: &Tres, asked: &Tres) -> Option<Limit> {
-    limits.iter().find_map(|(kind, limit)| {
-        let (in_use, asked) = (held.amount(kind), asked.amount(kind));
-        (asked > 0 && in_use.saturating_add(asked) > limit).then(|| Limit {
-            scope,
-            kind: LimitKind::Tres(kind.clone()),
-            holder: qos.name.clone(),
-            limit,
-            in_use,
-            asked,
-        })
-    })
+fn minutes(time: TimeLimit) -> u64 {
+    time.minutes().map_or(UNLIMITED_MIN, u64::from)
 }
 
-fn over_wall(qos: &Qos, time: TimeLimit) -> Option<Limit> {
-    let most = qos.max_wall.filter(|most| time > *most)?;
-    let minutes = |limit: TimeLimit| limit.minutes().map_or(u64::MAX, u64::from);
-    Some(Limit {
-        scope: LimitScope::QosPerJob,
-        kind: LimitKind::Wall,
-        holder: qos.name.clone(),
-        limit: minutes(most),
-        in_use: 0,
-        asked: minutes(time),
-    })
+fn times(tres: &Tres, minutes: u64, factor: f64) -> Tres {
+    let product = |amount: u64| (amount as f64 * minutes as f64 * factor) as u64;
+    tres.iter().map(|(kind, amount)| (kind.clone(), product(amount))).collect()
 }
 
-fn over_jobs(qos: &Qos, running: u32) -> Option<Limit> {
-    let most = qos.max_jobs_per_user.filter(|most| running >= *most)?;
-    Some(Limit {
-        scope: LimitScope::QosPerUser,
-        kind: LimitKind::Jobs,
-        holder: qos.name.clone(),
-        limit: u64::from(most),
-        in_use: u64::from(running),
-        asked: 1,
-    })
+/// The limit that a job breaks all by itself, where its QOS refuses such jobs at submit.
+pub fn refused_alone(view: &View, waiting: &Waiting, partition: u32) -> Option<Limit> {
+    let claimant = Claimant::of(view, waiting, partition);
+    let info = view.partitions.get(partition as usize)?;
+    let request = waiting.spec.request();
+    let asked = Demand::new(request, &info.partition, &view.policy, claimant.uid).least();
+    let named = |name: Option<&str>| view.qos.iter().find(|qos| Some(qos.name.as_str()) == name);
+    let denies = [named(Some(claimant.qos)), named(claimant.partition_qos)]
+        .into_iter()
+        .flatten()
+        .any(|qos| qos.has(QosFlag::DenyOnLimit));
+    if !denies {
+        return None;
+    }
+    let usage = Usage::nothing(view);
+    if !usage.is_limited(claimant) {
+        return None;
+    }
+    let most_nodes = request.nodes.max.map(u64::from);
+    let on_one = most_nodes.map(|nodes| shared_out(&asked, nodes.max(1)));
+    let load = usage.load(claimant, asked, claimant.time, [].into_iter());
+    let judge = usage.judge(claimant);
+    let on_node = on_one.and_then(|tres| judge.broken_on_node(tres));
+    on_node.or_else(|| judge.broken_alone(&Asked { load: &load, time: claimant.time }))
+}
+
+/// What one of so many nodes holds at least.
+fn shared_out(tres: &Tres, nodes: u64) -> Tres {
+    tres.iter().map(|(kind, amount)| (kind.clone(), amount.div_ceil(nodes))).collect()
 }
 
 /// What shares count for against limits: a GRES under its name, and under its name and kind.
@@ -183,3 +337,7 @@ pub fn tres_of<'s>(shares: impl Iterator<Item = &'s NodeShare>) -> Tres {
     }
     tres
 }
+
+#[cfg(test)]
+#[path = "limits/tests.rs"]
+mod tests;

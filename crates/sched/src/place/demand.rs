@@ -3,12 +3,14 @@
 use super::gres::GPU;
 use super::memory::MemoryRule;
 use crate::free::Holder;
+use crate::topology::Switches;
 use crate::view::SchedulerPolicy;
 use model::amount::Bytes;
 use model::partition::{DefaultMemory, OverSubscribe, Partition};
 use model::range::Range;
 use model::request::{GresRequest, Per, Request, Sharing};
 use model::tres::{Tres, TresKind};
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Demand<'a> {
@@ -24,6 +26,10 @@ pub struct Demand<'a> {
     /// `MaxCPUsPerNode`, for one job.
     pub cpus_max: Option<u32>,
     pub holder: Holder,
+    /// The network between the nodes, where it matters.
+    pub switches: Option<Arc<Switches>>,
+    /// The most leaf switches.
+    pub switches_max: Option<u32>,
 }
 
 /// How tasks spread over the nodes.
@@ -86,6 +92,8 @@ impl<'a> Demand<'a> {
                     || partition.over_subscribe == OverSubscribe::Exclusive,
                 user_exclusive: request.sharing == Sharing::User || partition.exclusive_user,
             },
+            switches: None,
+            switches_max: None,
         }
     }
 
@@ -268,7 +276,8 @@ fn nodes_of(
     min = min.max(1).max(request.node_list.len() as u32).max(partition.min_nodes);
     max = max.max(min);
     if let Some(most) = partition.max_nodes {
-        max = max.min(most);
+        // More than that at least is refused by the partition's gate, unless the QOS lifts it.
+        max = max.min(most).max(min);
     }
     (min, max)
 }

@@ -8,7 +8,7 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
-use model::request::Grant;
+use model::request::{Grant, GresBinding};
 
 /// What a demand takes of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +22,13 @@ pub struct Amounts {
 
 /// Whether the node is of the right sort, whatever is free of it.
 pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
+    !demand.request.exclude.contains(&config.name) && is_of_class(demand, config)
+}
+
+/// The same, names apart.
+pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     let request = demand.request;
-    !request.exclude.contains(&config.name)
-        && request.constraint.as_ref().is_none_or(|c| c.matches(&config.features))
+    request.constraint.as_ref().is_none_or(|c| c.matches(&config.features))
         && request.disk.is_none_or(|disk| disk <= config.tmp_disk)
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
@@ -104,11 +108,19 @@ pub fn fits(
 fn has(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, amounts: &Amounts) -> bool {
     let threads = cores::threads(config);
     amounts.cores <= cores::count(&free.cpus, threads)
-        && demand.cpus_max.is_none_or(|most| amounts.cores.saturating_mul(threads) <= most)
         && amounts.memory <= free.memory
+        && is_within_partition(demand, config, amounts)
+        && (demand.gres.is_empty() || {
+            let counts = |line: usize| free.gres[line].count;
+            gres::divide(config, counts, &demand.gres, &amounts.gres, &CpuSet::new()).is_some()
+        })
+}
+
+/// Whether it is no more than the partition gives one job of a node.
+pub fn is_within_partition(demand: &Demand<'_>, config: &NodeConfig, amounts: &Amounts) -> bool {
+    let cpus = amounts.cores.saturating_mul(cores::threads(config));
+    demand.cpus_max.is_none_or(|most| cpus <= most)
         && demand.memory_max.is_none_or(|most| amounts.memory <= most)
-        && (demand.gres.is_empty()
-            || gres::divide(config, free, &demand.gres, &amounts.gres, &CpuSet::new()).is_some())
 }
 
 /// Whether those who are on the node, and those who ask, may be together.
@@ -121,7 +133,7 @@ fn may_join(demand: &Demand<'_>, free: &NodeFree) -> bool {
 }
 
 /// The bound that the request itself puts on the tasks of one node.
-fn tasks_max(demand: &Demand<'_>, config: &NodeConfig) -> u32 {
+pub fn tasks_max(demand: &Demand<'_>, config: &NodeConfig) -> u32 {
     let request = demand.request;
     let by_node = match demand.tasks {
         Tasks::Total { per_node_max, .. } => per_node_max,
@@ -175,11 +187,69 @@ pub fn grant(
         return None;
     }
     let amounts = amounts(demand, config, tasks, of_totals)?;
-    let cpus = cores::lowest(&free.cpus, cores::threads(config), amounts.cores);
+    let cpus = cpus_near(demand, config, free, &amounts)?;
+    let counts = |line: usize| free.gres[line].count;
     let units = match demand.holder.whole_node {
         true => free.gres.iter().map(|line| line.count).collect(),
-        false => gres::divide(config, free, &demand.gres, &amounts.gres, &cpus)?,
+        false => gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?,
     };
     let gres = gres::pick(config, &free.gres, &units);
     Some(NodeShare { node: config.name.clone(), cpus, memory: amounts.memory, gres, tasks })
+}
+
+/// The lowest cores that will do: all of them close to enough of the devices, where there are such.
+fn cpus_near(
+    demand: &Demand<'_>,
+    config: &NodeConfig,
+    free: &NodeFree,
+    amounts: &Amounts,
+) -> Option<CpuSet> {
+    let threads = cores::threads(config);
+    let lowest = || Some(cores::lowest(&free.cpus, threads, amounts.cores));
+    let binding = demand.request.gres_binding;
+    let is_bound = |line: &model::node::NodeGres| {
+        line.cores.is_some() && demand.gres.iter().any(|wanted| gres::serves(line, wanted))
+    };
+    let wanted = amounts.gres.iter().any(|count| *count > 0);
+    let has_places = config.gres.iter().any(is_bound);
+    if !wanted || !has_places || binding == GresBinding::Ignore || demand.holder.whole_node {
+        return lowest();
+    }
+    let mut places: Vec<&CpuSet> =
+        config.gres.iter().filter(|line| is_bound(line)).filter_map(|l| l.cores.as_ref()).collect();
+    places.dedup();
+    let near = |place: &&CpuSet| {
+        let mut far = free.cpus.clone();
+        far.subtract(place);
+        let mut cpus = free.cpus.clone();
+        cpus.subtract(&far);
+        let cpus = cores::whole(&cpus, threads);
+        let enough = cores::count(&cpus, threads) >= amounts.cores;
+        let count = |line: usize| match &config.gres[line].cores {
+            Some(cores) if !cores.intersects(place) => 0,
+            _ => free.gres[line].count,
+        };
+        let units = gres::divide(config, count, &demand.gres, &amounts.gres, &CpuSet::new());
+        (enough && units.is_some()).then(|| cores::lowest(&cpus, threads, amounts.cores))
+    };
+    let best = places.iter().filter_map(near).min_by_key(|cpus| cpus.iter().next());
+    match (best, binding) {
+        (Some(cpus), _) => Some(cpus),
+        (None, GresBinding::Enforce) => {
+            // Spread over several places at once: every core close to some device that is granted.
+            let mut all = CpuSet::new();
+            places.iter().for_each(|place| all.union(place));
+            let mut far = free.cpus.clone();
+            far.subtract(&all);
+            let mut cpus = free.cpus.clone();
+            cpus.subtract(&far);
+            let one_place_has_all = places.len() == 1;
+            let enough = cores::count(&cpus, threads) >= amounts.cores && !one_place_has_all;
+            let total: u64 = amounts.gres.iter().sum();
+            let most = config.gres.iter().map(|line| line.count).max().unwrap_or(0);
+            // Only what no single place could hold even when empty may be spread.
+            (enough && total > most).then(|| cores::lowest(&cpus, threads, amounts.cores))
+        }
+        (None, _) => lowest(),
+    }
 }

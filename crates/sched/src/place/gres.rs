@@ -2,7 +2,7 @@
 //! choice.
 
 use super::demand::GresDemand;
-use crate::free::{LineFree, NodeFree};
+use crate::free::LineFree;
 use model::allocation::GresShare;
 use model::cpuset::CpuSet;
 use model::node::{NodeConfig, NodeGres};
@@ -30,7 +30,7 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
 /// one that needs it.
 pub fn divide(
     config: &NodeConfig,
-    free: &NodeFree,
+    free: impl Fn(usize) -> u64,
     demands: &[GresDemand],
     counts: &[u64],
     near: &CpuSet,
@@ -39,7 +39,7 @@ pub fn divide(
     for (demand, &count) in demands.iter().zip(counts).filter(|(_, count)| **count > 0) {
         let mut lines: Vec<usize> =
             (0..config.gres.len()).filter(|&at| serves(&config.gres[at], demand)).collect();
-        let left = |taken: &[u64], at: usize| free.gres[at].count - taken[at];
+        let left = |taken: &[u64], at: usize| free(at) - taken[at];
         if demand.kinds.len() > 1 {
             lines = one_kind(config, &lines, |at| left(&taken, at), count)?;
         }

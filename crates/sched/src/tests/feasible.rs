@@ -12,8 +12,9 @@ fn refusal(job: Waiting) -> Option<String> {
     nodes[1].features = vec!["ib".to_string()];
     let mut view = cluster(nodes).with_partition("one", &[0], |p| p.max_nodes = Some(1));
     // Neither use nor state matters to what could ever be.
-    view.nodes[0].availability = Availability::Down;
-    view.nodes[1].used.cpus = view.nodes[1].config.usable_cpus();
+    std::sync::Arc::make_mut(&mut view.nodes[0]).availability = Availability::Down;
+    let all = view.nodes[1].config.usable_cpus();
+    std::sync::Arc::make_mut(&mut view.nodes[1]).used.cpus = all;
     crate::check(&view, &job.spec, &job.partitions).err().map(|refusal| refusal.to_string())
 }
 
@@ -98,7 +99,7 @@ fn offers_list_each_node_once_and_say_what_is_free() {
     let mut nodes = gpu_nodes(3);
     nodes[2].gres.clear();
     let mut view = cluster(nodes).with_partition("one", &[0], |_| {});
-    view.nodes[0].used.cpus = "0-29".parse().unwrap();
+    std::sync::Arc::make_mut(&mut view.nodes[0]).used.cpus = "0-29".parse().unwrap();
     let listed: Vec<String> = crate::offers(&view, &run.spec, &[1, 0])
         .into_iter()
         .map(|o| {

@@ -4,7 +4,7 @@ use crate::testing::*;
 use crate::view::View;
 use insta::assert_snapshot;
 use model::account::Qos;
-use model::request::Per;
+use model::request::{Per, Sharing};
 use model::time::TimeLimit;
 use model::tres::Tres;
 use std::sync::Arc;
@@ -59,10 +59,14 @@ fn every_kind_of_limit_says_its_scope() {
         (|q| q.group_tres = tres("cpu=7"), "QosGroup Tres(Cpu) 4+4>7"),
         (|q| q.max_tres_per_account = tres("cpu=7"), "QosPerAccount Tres(Cpu) 4+4>7"),
         (|q| q.max_wall = Some(TimeLimit::Minutes(59)), "QosPerJob Wall 0+60>59"),
+        // The second is alone on its node: a node counts once, whoever is on it.
         (|q| q.max_tres_per_user = tres("node=1"), "QosPerUser Tres(Node) 1+1>1"),
     ];
     for (set, said) in cases {
-        let plan = with_qos(set).with_jobs([capped(1).cpus(4), capped(2).cpus(4)]).plan();
+        let alone = said.contains("Node");
+        let second = capped(2).cpus(4);
+        let second = if alone { second.asking(|r| r.sharing = Sharing::Node) } else { second };
+        let plan = with_qos(set).with_jobs([capped(1).cpus(4), second]).plan();
         let (_, reason) = plan.reasons.last().expect("the second waits");
         let model::reason::Reason::Limit(limit) = reason else { panic!("{reason:?}") };
         let text = format!(

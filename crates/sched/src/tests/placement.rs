@@ -86,8 +86,8 @@ fn devices_close_to_the_cores_come_first() {
     ]);
     assert_snapshot!(plan_text(&view), @r#"
     1 starts: node1 cpu 0 mem 1024M gpu:h100[4, 5] x1
-    2 starts: node1 cpu 1-16 mem 1024M gpu:h100[0] x1
-    3 starts: node1 cpu 17-24 mem 1024M gpu:h100[1, 2] x1
+    2 starts: node1 cpu 16-31 mem 1024M gpu:h100[0] x1
+    3 starts: node1 cpu 1-8 mem 1024M gpu:h100[6, 7] x1
     "#);
 }
 

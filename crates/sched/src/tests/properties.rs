@@ -1,15 +1,20 @@
 //! What must hold for any cluster and any queue.
 
 use crate::testing::*;
-use crate::view::{Estimate, Plan, View, Waiting};
+use crate::view::{Estimate, Plan, PreemptBy, View, Waiting};
 use crate::{Memo, plan};
 use model::amount::Bytes;
 use model::id::JobId;
 use model::node::NodeConfig;
+use model::partition::Access;
+use model::preempt::PreemptMode;
 use model::range::Range;
+use model::reason::Reason;
 use model::request::{Memory, Per, Request, Sharing};
-use model::time::TimeLimit;
+use model::reservation::{Reservation, ReservationFlag};
+use model::time::{TimeLimit, Timestamp};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn node(at: usize) -> impl Strategy<Value = NodeConfig> {
     (1u32..=8, 1u32..=2, 1u64..=16, 0u64..=4, 1u32..=3).prop_map(
@@ -86,6 +91,23 @@ fn view() -> impl Strategy<Value = View> {
     })
 }
 
+/// The first node is kept for nobody who is here.
+fn maintenance(start_min: i64, length_min: i64) -> Reservation {
+    Reservation {
+        name: "maint".to_string(),
+        start: after_min(start_min),
+        end: after_min(start_min + length_min),
+        nodes: vec!["n0".to_string()],
+        cores: Default::default(),
+        gres: Default::default(),
+        licenses: Vec::new(),
+        users: Some(Access::Only(vec!["root".to_string()])),
+        accounts: None,
+        partition: None,
+        flags: [ReservationFlag::Maint].into(),
+    }
+}
+
 /// Whether a start gives what its request says.
 fn satisfies(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
     for start in &plan.starts {
@@ -158,7 +180,9 @@ proptest! {
         let turn = turn.min(other.queue.len());
         other.queue.rotate_left(turn);
         other.running.reverse();
-        prop_assert_eq!(&plan(&other, NOW, &mut memo), &first);
+        let text_of = |plan: &Plan| text(plan);
+        prop_assert_eq!(text_of(&plan(&other, NOW, &mut Memo::default())), text_of(&first), "the order of the view");
+        prop_assert_eq!(text_of(&plan(&other, NOW, &mut memo)), text_of(&first), "the memo");
         prop_assert_eq!(&plan(&view, NOW, &mut Memo::default()), &first);
     }
 
@@ -181,9 +205,89 @@ proptest! {
 
     #[test]
     fn a_second_plan_starts_nothing_more(mut view in view()) {
-        view.queue.iter_mut().for_each(|w| w.partitions.truncate(1));
+        view.queue.iter_mut().for_each(|w| Arc::make_mut(w).partitions.truncate(1));
         let plan = view.plan();
         view.carry_out(&plan);
         prop_assert_eq!(view.plan().starts, vec![]);
+    }
+
+    #[test]
+    fn a_memo_that_followed_the_cluster_changes_nothing(
+        view in view(),
+        later in proptest::collection::vec((0usize..8, waiting(), 0i64..40, any::<bool>()), 1..8),
+        preempts in any::<bool>(),
+        window in proptest::option::of((-20i64..40, 1i64..60)),
+    ) {
+        let mut view = view;
+        if preempts {
+            view.policy.preempt.by = PreemptBy::Partition;
+            view.policy.preempt.mode = PreemptMode::Requeue;
+        }
+        view.reservations.extend(window.map(|(start, length)| Arc::new(maintenance(start, length))));
+        view.queue.sort_by_key(|w| w.job);
+        let mut memo = Memo::default();
+        let mut now = NOW;
+        for (step, (end, more, minutes, carried_out)) in later.into_iter().enumerate() {
+            let plan = plan(&view, now, &mut memo);
+            prop_assert_eq!(text(&plan), text(&crate::plan(&view, now, &mut Memo::default())));
+            let expected = crate::estimates(&view, now, &mut memo);
+            prop_assert_eq!(expected, crate::estimates(&view, now, &mut Memo::default()));
+            if carried_out {
+                view.carry_out(&plan);
+            }
+            if end < view.running.len() {
+                view.end(end);
+            }
+            if step % 2 == 0 {
+                view = view.with_jobs([more.with(|w| w.job = JobId(1_000 + step as u32))]);
+            }
+            view.running.sort_by_key(|running| running.job);
+            now = Timestamp::from_secs(now.secs() + 60 * minutes);
+        }
+    }
+
+    #[test]
+    fn every_job_that_can_start_does_if_the_load_is_finite(view in view()) {
+        let mut view = view;
+        view.policy.reservations = 1_000;
+        let forever = |running: &std::sync::Arc<crate::Running>| running.end.is_none();
+        view.running.iter().position(forever).into_iter().for_each(|at| view.end(at));
+        while let Some(at) = view.running.iter().position(forever) {
+            view.end(at);
+        }
+        view.queue.retain(|w| w.spec.request().time_limit != Some(TimeLimit::Unlimited));
+        let mut memo = Memo::default();
+        // Each turn starts something or ends something: there is a bound on both.
+        for _ in 0..200 {
+            let plan = plan(&view, NOW, &mut memo);
+            let waits = |(_, reason): &&(JobId, Reason)| {
+                matches!(reason, Reason::Resources | Reason::Priority)
+            };
+            let waiting = plan.reasons.iter().filter(waits).count();
+            view.carry_out(&plan);
+            if waiting == 0 {
+                break;
+            }
+            prop_assert!(!view.running.is_empty(), "nothing runs and {} wait", waiting);
+            view.end(0);
+        }
+        let plan = view.plan();
+        let stuck = plan.reasons.iter().filter(|(_, reason)| {
+            matches!(reason, Reason::Resources | Reason::Priority)
+        });
+        prop_assert_eq!(stuck.count(), 0);
+    }
+
+    #[test]
+    fn whoever_can_ever_start_has_an_estimate(view in view()) {
+        let plan = view.plan();
+        let estimates = crate::estimates(&view, NOW, &mut Memo::default());
+        let endless = view.running.iter().any(|r| r.end.is_none())
+            || view.queue.iter().any(|w| w.spec.request().time_limit == Some(TimeLimit::Unlimited));
+        for (job, reason) in &plan.reasons {
+            let can = matches!(reason, Reason::Resources | Reason::Priority);
+            let has = estimates.iter().any(|e| e.job == *job);
+            prop_assert!(has || !can || endless, "{} {:?}", job, reason);
+        }
     }
 }

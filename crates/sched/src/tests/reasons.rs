@@ -8,6 +8,7 @@ use model::reason::Reason;
 use model::request::Per;
 use model::run::Hold;
 use model::time::TimeLimit;
+use std::sync::Arc;
 
 fn two() -> View {
     cluster(gpu_nodes(2))
@@ -90,6 +91,8 @@ fn the_first_in_line_waits_for_resources_and_the_rest_for_priority() {
     4 waits: Priority
     2 waits: Priority
     3 expected in 60 min on node1
+    4 expected in 60 min on node2
+    2 expected in 120 min on node1
     "#);
 }
 
@@ -100,13 +103,13 @@ fn nodes_out_of_service_are_named_where_they_were_asked_for() {
         job(2).nodes(2),
         job(3),
     ]);
-    view.nodes[0].availability = Availability::Drained;
+    Arc::make_mut(&mut view.nodes[0]).availability = Availability::Drained;
     assert_snapshot!(plan_text(&view), @r#"
     3 starts: node2 cpu 0 mem 1024M x1
     1 waits: RequiredNodesUnavailable { nodes: ["node1"] }
     2 waits: NodesDown
     "#);
-    view.nodes[1].availability = Availability::Silent;
+    Arc::make_mut(&mut view.nodes[1]).availability = Availability::Silent;
     assert_snapshot!(plan_text(&view), @r#"
     1 waits: RequiredNodesUnavailable { nodes: ["node1"] }
     2 waits: NodesDown

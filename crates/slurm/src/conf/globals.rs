@@ -2,13 +2,14 @@
 
 use model::partition::DefaultMemory;
 use model::time::TimeLimit;
+use model::tres::TresKind;
 
 use super::choices::{
-    AccountingEnforce, CgroupPlugin, EnforcePartLimits, PreemptMode, PreemptType, PriorityFlag,
-    PriorityType, ProctrackType, PrologFlag, SchedulerType, SelectParameter, SelectType,
-    TaskPlugin, UsageReset,
+    AccountingEnforce, CgroupPlugin, Choice, EnforcePartLimits, PreemptMode, PreemptType,
+    PriorityFlag, PriorityType, ProctrackType, PrologFlag, SchedulerType, SelectParameter,
+    SelectType, TaskPlugin, UsageReset,
 };
-use super::error::Findings;
+use super::error::{Findings, NoticeKind};
 use super::partition_conf::read_memory;
 use super::record::Record;
 use super::value::Parameters;
@@ -276,6 +277,14 @@ impl Scheduling {
     }
 }
 
+/// Fair share is always the tree's, and a priority is worked out while a job waits.
+const WITHOUT_EFFECT: [PriorityFlag; 4] = [
+    PriorityFlag::CalculateRunning,
+    PriorityFlag::DepthOblivious,
+    PriorityFlag::IncrOnly,
+    PriorityFlag::NoFairTree,
+];
+
 impl Priority {
     fn read(record: &Record, findings: &mut Findings) -> Priority {
         const WEEK_MIN: u32 = 7 * 24 * 60;
@@ -285,9 +294,16 @@ impl Priority {
         };
         let weight = |key| record.number(key).unwrap_or(0);
         let half_life = minutes("PriorityDecayHalfLife", WEEK_MIN);
+        let flags: Vec<PriorityFlag> = record.choices("PriorityFlags").unwrap_or_default();
+        if let Some(entry) = record.entry("PriorityFlags") {
+            for flag in flags.iter().filter(|flag| WITHOUT_EFFECT.contains(flag)) {
+                let key = format!("PriorityFlags={}", flag.word());
+                findings.notice(&entry.place, key, NoticeKind::NoEffect);
+            }
+        }
         Priority {
             kind: record.choice("PriorityType").unwrap_or(PriorityType::Basic),
-            flags: record.choices("PriorityFlags").unwrap_or_default(),
+            flags,
             favor_small: record.flag("PriorityFavorSmall").unwrap_or(false),
             calc_period_min: minutes("PriorityCalcPeriod", 5),
             decay_half_life_min: Some(half_life).filter(|min| *min != 0 && *min != u32::MAX),
@@ -310,7 +326,9 @@ fn read_weights(record: &Record, key: &str, findings: &mut Findings) -> Vec<(Str
     for word in record.words(key) {
         let pair = word.split_once('=').and_then(|(tres, weight)| {
             let weight: f64 = weight.parse().ok()?;
-            (!tres.is_empty() && weight.is_finite()).then(|| (tres.to_ascii_lowercase(), weight))
+            let tres = tres.to_ascii_lowercase();
+            let known = tres.parse::<TresKind>().is_ok();
+            (known && weight.is_finite()).then_some((tres, weight))
         });
         match pair {
             Some(pair) => weights.push(pair),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::amount::Bytes;
 use model::partition::{Access, DefaultMemory, OverSubscribe, Partition};
 use model::time::TimeLimit;
+use model::tres::TresKind;
 
 use super::choices::{Choice, PreemptMode, SelectParameter};
 use super::error::{Findings, NoticeKind, Place};
@@ -249,8 +250,9 @@ fn billing_weight(word: &str) -> Option<(String, f64)> {
         i32::try_from(at).ok().map(|power| power - 1)
     })?;
     let weight: f64 = number.parse().ok()?;
-    let sound = !tres.is_empty() && weight.is_finite() && weight >= 0.0;
-    sound.then(|| (tres.to_ascii_lowercase(), weight / 1024f64.powi(power)))
+    let tres = tres.to_ascii_lowercase();
+    let sound = tres.parse::<TresKind>().is_ok() && weight.is_finite() && weight >= 0.0;
+    sound.then(|| (tres, weight / 1024f64.powi(power)))
 }
 
 /// `JobDefaults`: an older way to write `DefCpuPerGPU` and `DefMemPerGPU`, which win over it.

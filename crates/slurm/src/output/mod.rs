@@ -18,10 +18,12 @@ pub(crate) mod samples;
 pub mod scontrol;
 pub mod sinfo;
 mod sinfo_fields;
+pub mod sprio;
 pub mod squeue;
 mod squeue_fields;
 mod squeue_sort;
 mod squeue_steps;
+pub mod sshare;
 
 use jiff::tz::TimeZone;
 use model::time::{Timestamp, format_iso};

@@ -18,6 +18,12 @@ const USER_WITH_ASSOCIATIONS: &[&str] = &[
     "MaxNodes", "MaxCPUs", "MaxSubmitJobs", "MaxWall", "MaxCPUMins", "QOS", "DefaultQOS",
 ];
 #[rustfmt::skip]
+const ACCOUNT_WITH_ASSOCIATIONS: &[&str] = &[
+    "Account", "Description", "Organization", "Cluster", "ParentName", "User", "Share", "Priority", "GrpJobs",
+    "GrpNodes", "GrpCPUs", "GrpMem", "GrpSubmitJobs", "GrpWall", "GrpCPUMins", "MaxJobs", "MaxNodes", "MaxCPUs",
+    "MaxSubmitJobs", "MaxWall", "MaxCPUMins", "QOS", "DefaultQOS",
+];
+#[rustfmt::skip]
 const ASSOCIATION_USUAL: &[&str] = &[
     "Cluster", "Account", "User", "Partition", "Share", "Priority", "GrpJobs", "GrpTRES", "GrpSubmitJobs",
     "GrpWall", "GrpTRESMins", "MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxSubmitJobs", "MaxWall", "MaxTRESMins",
@@ -103,6 +109,12 @@ pub fn show(
             let rows: Vec<Qos> = view.qos.iter().filter(|q| wanted(&q.name)).cloned().collect();
             push(&mut text, QOS, first_names(QOS, QOS_USUAL), options, &rows)?;
         }
+        Entity::Account if options.associations => {
+            let mut rows = associations(view);
+            rows.retain(|m| wanted(&m.association.account));
+            rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
+            push(&mut text, MEMBER, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
+        }
         Entity::Account => {
             let mut rows: Vec<Account> =
                 view.accounts.iter().filter(|a| wanted(&a.name)).cloned().collect();
@@ -186,7 +198,11 @@ fn associations(view: &AccountsView) -> Vec<Member> {
     }
     let place = |account: &str| order.iter().position(|name| *name == account);
     let mut rows: Vec<&Association> = view.associations.iter().collect();
-    rows.sort_by_key(|a| (place(&a.account).unwrap_or(usize::MAX), a.user.clone()));
+    // Those for a partition come before the one for all.
+    rows.sort_by_key(|a| {
+        let at = place(&a.account).unwrap_or(usize::MAX);
+        (at, a.user.clone(), a.partition.is_none(), a.partition.clone())
+    });
     rows.into_iter().map(|association| Member::of(view, association)).collect()
 }
 

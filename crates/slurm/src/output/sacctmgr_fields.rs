@@ -2,8 +2,9 @@
 
 use super::field_table::NamedColumn;
 use super::job_text::push;
-use model::account::{Account, Association, Qos};
+use model::account::{Account, Association, Qos, QosFlag};
 use model::principal::Role;
+use model::qos::Factor;
 use model::time::{TimeLimit, format_elapsed_full, format_limit_full};
 use model::tres::{Tres, TresKind};
 use std::fmt::Write;
@@ -59,41 +60,74 @@ fn tres(cell: &mut String, value: &Tres) {
     push!(cell, "{value}");
 }
 
+fn flags(cell: &mut String, value: &[QosFlag]) {
+    let mut flags = value.to_vec();
+    flags.sort_unstable();
+    let words: Vec<String> = flags.iter().map(QosFlag::to_string).collect();
+    cell.push_str(&words.join(","));
+}
+
+fn factor(cell: &mut String, value: Option<Factor>) {
+    if let Some(value) = value {
+        push!(cell, "{value}");
+    }
+}
+
+fn elapsed(cell: &mut String, seconds: Option<u32>) {
+    if let Some(seconds) = seconds {
+        cell.push_str(&format_elapsed_full(u64::from(seconds)));
+    }
+}
+
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 pub static QOS: &[Field<Qos>] = &[
     field("Name", "Name", 10, |q, c| c.push_str(&q.name)),
     field("Priority", "Priority", 10, |q, c| push!(c, "{}", q.priority)),
-    field("GraceTime", "GraceTime", 10, |q, c| c.push_str(&format_elapsed_full(u64::from(q.grace_time_s)))),
+    field("GraceTime", "GraceTime", 10, |q, c| elapsed(c, Some(q.grace_time_s))),
     field("Preempt", "Preempt", 10, |q, c| c.push_str(&q.preempt.join(","))),
-    without("PreemptExemptTime", "PreemptExemptTime", 19),
+    field("PreemptExemptTime", "PreemptExemptTime", 19, |q, c| elapsed(c, q.preempt_exempt_s)),
     field("PreemptMode", "PreemptMode", 11, |q, c| c.push_str(&q.preempt_mode.as_deref().unwrap_or("cluster").to_ascii_lowercase())),
-    field("Flags", "Flags", 40, |q, c| c.push_str(&q.flags.join(","))),
-    without("UsageThreshold", "UsageThres", 10),
-    field("UsageFactor", "UsageFactor", 11, |_, c| c.push_str("1.000000")),
+    field("Flags", "Flags", 40, |q, c| flags(c, &q.flags)),
+    field("UsageThreshold", "UsageThres", 10, |q, c| factor(c, q.usage_threshold)),
+    field("UsageFactor", "UsageFactor", 11, |q, c| factor(c, Some(q.usage_factor))),
     field("GrpTRES", "GrpTRES", 13, |q, c| tres(c, &q.group_tres)),
-    without("GrpTRESMins", "GrpTRESMins", 13),
-    without("GrpTRESRunMins", "GrpTRESRunMin", 13),
-    without("GrpJobs", "GrpJobs", 7),
-    without("GrpSubmitJobs", "GrpSubmit", 9),
-    without("GrpWall", "GrpWall", 11),
+    field("GrpTRESMins", "GrpTRESMins", 13, |q, c| tres(c, &q.group_tres_minutes)),
+    field("GrpTRESRunMins", "GrpTRESRunMin", 13, |q, c| tres(c, &q.group_tres_run_minutes)),
+    field("GrpJobs", "GrpJobs", 7, |q, c| count(c, q.group_jobs)),
+    field("GrpSubmitJobs", "GrpSubmit", 9, |q, c| count(c, q.group_submit)),
+    field("GrpWall", "GrpWall", 11, |q, c| wall(c, q.group_wall)),
     field("MaxTRES", "MaxTRES", 13, |q, c| tres(c, &q.max_tres_per_job)),
-    without("MaxTRESPerNode", "MaxTRESPerNode", 14),
-    without("MaxTRESMins", "MaxTRESMins", 13),
+    field("MaxTRESPerNode", "MaxTRESPerNode", 14, |q, c| tres(c, &q.max_tres_per_node)),
+    field("MaxTRESMins", "MaxTRESMins", 13, |q, c| tres(c, &q.max_tres_minutes_per_job)),
     field("MaxWall", "MaxWall", 11, |q, c| wall(c, q.max_wall)),
     field("MaxTRESPU", "MaxTRESPU", 13, |q, c| tres(c, &q.max_tres_per_user)),
     field("MaxJobsPU", "MaxJobsPU", 9, |q, c| count(c, q.max_jobs_per_user)),
     field("MaxSubmitJobsPU", "MaxSubmitPU", 11, |q, c| count(c, q.max_submit_per_user)),
     field("MaxTRESPA", "MaxTRESPA", 13, |q, c| tres(c, &q.max_tres_per_account)),
-    without("MaxJobsPA", "MaxJobsPA", 9),
-    without("MaxSubmitJobsPA", "MaxSubmitPA", 11),
-    without("MinTRES", "MinTRES", 13),
+    field("MaxJobsPA", "MaxJobsPA", 9, |q, c| count(c, q.max_jobs_per_account)),
+    field("MaxSubmitJobsPA", "MaxSubmitPA", 11, |q, c| count(c, q.max_submit_per_account)),
+    field("MinTRES", "MinTRES", 13, |q, c| tres(c, &q.min_tres_per_job)),
     // Other names of the same, and what the usual listing leaves out.
     field("MaxTRESPerUser", "MaxTRESPU", 13, |q, c| tres(c, &q.max_tres_per_user)),
     field("MaxTRESPerJob", "MaxTRES", 13, |q, c| tres(c, &q.max_tres_per_job)),
     field("MaxTRESPerAccount", "MaxTRESPA", 13, |q, c| tres(c, &q.max_tres_per_account)),
+    field("MaxTRESMinsPerJob", "MaxTRESMins", 13, |q, c| tres(c, &q.max_tres_minutes_per_job)),
     field("MaxJobsPerUser", "MaxJobsPU", 9, |q, c| count(c, q.max_jobs_per_user)),
+    field("MaxJobsPerAccount", "MaxJobsPA", 9, |q, c| count(c, q.max_jobs_per_account)),
+    field("MaxSubmitPU", "MaxSubmitPU", 11, |q, c| count(c, q.max_submit_per_user)),
+    field("MaxSubmitPA", "MaxSubmitPA", 11, |q, c| count(c, q.max_submit_per_account)),
     field("MaxSubmitJobsPerUser", "MaxSubmitPU", 11, |q, c| count(c, q.max_submit_per_user)),
+    field("MaxSubmitJobsPerAccount", "MaxSubmitPA", 11, |q, c| count(c, q.max_submit_per_account)),
+    field("MaxWallDurationPerJob", "MaxWall", 11, |q, c| wall(c, q.max_wall)),
+    field("MinTRESPerJob", "MinTRES", 13, |q, c| tres(c, &q.min_tres_per_job)),
+    field("GrpJobsAccrue", "GrpJobsAccrue", 13, |q, c| count(c, q.group_jobs_accrue)),
+    field("MaxJobsAccruePU", "MaxJobsAccruePU", 15, |q, c| count(c, q.max_jobs_accrue_per_user)),
+    field("MaxJobsAccruePerUser", "MaxJobsAccruePU", 15, |q, c| count(c, q.max_jobs_accrue_per_user)),
+    field("MaxJobsAccruePA", "MaxJobsAccruePA", 15, |q, c| count(c, q.max_jobs_accrue_per_account)),
+    field("MaxJobsAccruePerAccount", "MaxJobsAccruePA", 15, |q, c| count(c, q.max_jobs_accrue_per_account)),
+    field("MinPrioThreshold", "MinPrioThresh", 13, |q, c| count(c, q.min_priority_threshold)),
+    field("LimitFactor", "LimitFactor", 11, |q, c| factor(c, q.limit_factor)),
     field("Description", "Descr", 20, |q, c| c.push_str(&q.description)),
 ];
 
@@ -119,6 +153,9 @@ pub struct Member {
     pub admin: &'static str,
     pub qos: String,
     pub parent: String,
+    /// Of the account.
+    pub description: String,
+    pub organization: String,
 }
 
 impl Member {
@@ -132,7 +169,9 @@ impl Member {
                 Some(_) => String::new(),
                 None => parent(view, &association.account).unwrap_or_default().to_owned(),
             },
-            association: association.clone(),
+            description: of_account(view, association, |a| &a.description),
+            organization: of_account(view, association, |a| &a.organization),
+            association: inherited(view, association),
         }
     }
 
@@ -140,9 +179,55 @@ impl Member {
         self.association.user.as_deref().unwrap_or_default()
     }
 
+    fn group(&self, kind: &TresKind) -> Option<u32> {
+        let amount = self.association.limits.group_tres.get(kind)?;
+        u32::try_from(amount).ok()
+    }
+
     fn max(&self, kind: &TresKind) -> Option<u32> {
         let amount = self.association.limits.max_tres_per_job.get(kind)?;
         u32::try_from(amount).ok()
+    }
+}
+
+fn of_account(view: &AccountsView, of: &Association, get: fn(&Account) -> &String) -> String {
+    let account = view.accounts.iter().find(|account| account.name == of.account);
+    account.map(get).cloned().unwrap_or_default()
+}
+
+/// With the limits of the accounts above where it has none of its own, as Slurm shows them.
+fn inherited(view: &AccountsView, association: &Association) -> Association {
+    let mut shown = association.clone();
+    let mut at = match association.user {
+        Some(_) => Some(association.account.as_str()),
+        None => parent(view, &association.account),
+    };
+    // An account is at most as deep as there are accounts.
+    for _ in 0..=view.accounts.len() {
+        let Some(name) = at else { break };
+        let own = view.associations.iter().find(|a| a.user.is_none() && a.account == name);
+        if let Some(own) = own {
+            shown.priority = shown.priority.or(own.priority);
+            shown.default_qos = shown.default_qos.or_else(|| own.default_qos.clone());
+            let (limits, above) = (&mut shown.limits, &own.limits);
+            limits.max_jobs = limits.max_jobs.or(above.max_jobs);
+            limits.max_jobs_accrue = limits.max_jobs_accrue.or(above.max_jobs_accrue);
+            limits.max_submit = limits.max_submit.or(above.max_submit);
+            limits.max_wall = limits.max_wall.or(above.max_wall);
+            fill(&mut limits.max_tres_per_job, &above.max_tres_per_job);
+            fill(&mut limits.max_tres_per_node, &above.max_tres_per_node);
+            fill(&mut limits.max_tres_minutes_per_job, &above.max_tres_minutes_per_job);
+        }
+        at = parent(view, name);
+    }
+    shown
+}
+
+fn fill(limits: &mut Tres, above: &Tres) {
+    for (kind, limit) in above.iter() {
+        if limits.get(kind).is_none() {
+            limits.set(kind.clone(), limit);
+        }
     }
 }
 
@@ -198,26 +283,35 @@ pub static MEMBER: &[Field<Member>] = &[
     field("Partition", "Partition", 10, |m, c| c.push_str(m.association.partition.as_deref().unwrap_or(""))),
     field("Share", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),
     field("Fairshare", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),
-    without("Priority", "Priority", 10),
-    without("GrpJobs", "GrpJobs", 7),
+    field("Priority", "Priority", 10, |m, c| count(c, m.association.priority)),
+    field("GrpJobs", "GrpJobs", 7, |m, c| count(c, m.association.limits.group_jobs)),
+    field("GrpJobsAccrue", "GrpJobsAccrue", 13, |m, c| count(c, m.association.limits.group_jobs_accrue)),
     field("GrpTRES", "GrpTRES", 13, |m, c| tres(c, &m.association.limits.group_tres)),
-    without("GrpSubmitJobs", "GrpSubmit", 9),
-    without("GrpWall", "GrpWall", 11),
-    without("GrpTRESMins", "GrpTRESMins", 13),
+    field("GrpSubmitJobs", "GrpSubmit", 9, |m, c| count(c, m.association.limits.group_submit)),
+    field("GrpWall", "GrpWall", 11, |m, c| wall(c, m.association.limits.group_wall)),
+    field("GrpTRESMins", "GrpTRESMins", 13, |m, c| tres(c, &m.association.limits.group_tres_minutes)),
+    field("MaxJobsAccrue", "MaxJobsAccrue", 13, |m, c| count(c, m.association.limits.max_jobs_accrue)),
     field("MaxJobs", "MaxJobs", 7, |m, c| count(c, m.association.limits.max_jobs)),
     field("MaxTRES", "MaxTRES", 13, |m, c| tres(c, &m.association.limits.max_tres_per_job)),
     field("MaxTRESPerJob", "MaxTRES", 13, |m, c| tres(c, &m.association.limits.max_tres_per_job)),
-    without("MaxTRESPerNode", "MaxTRESPerNode", 14),
+    field("MaxTRESPerNode", "MaxTRESPerNode", 14, |m, c| tres(c, &m.association.limits.max_tres_per_node)),
     field("MaxNodes", "MaxNodes", 8, |m, c| count(c, m.max(&TresKind::Node))),
     field("MaxCPUs", "MaxCPUs", 8, |m, c| count(c, m.max(&TresKind::Cpu))),
     field("MaxSubmitJobs", "MaxSubmit", 9, |m, c| count(c, m.association.limits.max_submit)),
     field("MaxWall", "MaxWall", 11, |m, c| wall(c, m.association.limits.max_wall)),
-    without("MaxCPUMins", "MaxCPUMins", 11),
-    without("MaxTRESMins", "MaxTRESMins", 13),
+    field("MaxCPUMins", "MaxCPUMins", 11, |m, c| if let Some(n) = m.association.limits.max_tres_minutes_per_job.get(&TresKind::Cpu) { push!(c, "{n}") }),
+    field("MaxTRESMins", "MaxTRESMins", 13, |m, c| tres(c, &m.association.limits.max_tres_minutes_per_job)),
     field("QOS", "QOS", 20, |m, c| c.push_str(&m.qos)),
     field("DefaultQOS", "Def QOS", 9, |m, c| c.push_str(m.association.default_qos.as_deref().unwrap_or(""))),
-    without("GrpTRESRunMins", "GrpTRESRunMin", 13),
-    field("ParentName", "Par Name", 10, |m, c| c.push_str(&m.parent)),
+    field("GrpTRESRunMins", "GrpTRESRunMin", 13, |m, c| tres(c, &m.association.limits.group_tres_run_minutes)),
+    field("MinPrioThreshold", "MinPrioThresh", 13, |m, c| count(c, m.association.limits.min_priority_threshold)),
+    field("ParentName", "ParentName", 10, |m, c| c.push_str(&m.parent)),
+    field("Description", "Descr", 20, |m, c| c.push_str(&m.description)),
+    field("Organization", "Org", 20, |m, c| c.push_str(&m.organization)),
+    field("GrpNodes", "GrpNodes", 8, |m, c| count(c, m.group(&TresKind::Node))),
+    field("GrpCPUs", "GrpCPUs", 8, |m, c| count(c, m.group(&TresKind::Cpu))),
+    field("GrpMem", "GrpMem", 7, |m, c| count(c, m.group(&TresKind::Mem))),
+    field("GrpCPUMins", "GrpCPUMins", 11, |m, c| if let Some(n) = m.association.limits.group_tres_minutes.get(&TresKind::Cpu) { push!(c, "{n}") }),
 ];
 
 /// What is counted, with Slurm's numbers for it.

@@ -1,19 +1,13 @@
 //! `sacctmgr show` against the captures.
 
 use super::*;
-use model::account::AssociationLimits;
 use model::tres::Tres;
 
 fn association(account: &str, user: Option<&str>, qos: &[&str]) -> Association {
     Association {
-        account: account.into(),
-        user: user.map(str::to_owned),
-        partition: None,
-        shares: 1,
         default: user.is_some(),
         qos: qos.iter().map(|name| (*name).to_owned()).collect(),
-        default_qos: None,
-        limits: AssociationLimits::default(),
+        ..Association::plain(account, user)
     }
 }
 
@@ -153,6 +147,50 @@ fn associations_stand_under_their_account() {
     };
     let expected = "root||1|\nroot|root|1|\nchem||1|\nchem|bob|1|\nphysics||1|\nphysics|alice|1|\n";
     assert_eq!(shown(Entity::Association, &lab(), &options), expected);
+}
+
+/// Of a real Slurm: what an account says of jobs and users is shown with those below it, what it says of all together is not.
+#[test]
+fn limits_are_shown_where_they_hold() {
+    use model::account::Shares;
+    let mut view = lab();
+    let physics = &mut view.associations[2];
+    physics.priority = Some(7);
+    physics.limits.group_jobs = Some(5);
+    physics.limits.max_jobs = Some(3);
+    physics.limits.max_tres_per_job = Tres::parse("cpu=4").expect("a list");
+    let alice = &mut view.associations[3];
+    alice.limits.max_tres_per_job = Tres::parse("node=2").expect("a list");
+    alice.shares = Shares::PARENT;
+    let mut for_gpu = alice.clone();
+    for_gpu.partition = Some("gpu".into());
+    for_gpu.shares = Shares::Count(9);
+    for_gpu.limits.max_jobs = Some(5);
+    view.associations.push(for_gpu);
+    let options = Options {
+        format: Some("account,user,partition,share,priority,grpjobs,maxjobs,maxtres".into()),
+        layout: Layout::Separated("|".into()),
+        no_header: true,
+        ..Options::default()
+    };
+    let text = shown(Entity::Association, &view, &options);
+    let lines: Vec<&str> = text.lines().skip(4).collect();
+    let expected = [
+        "physics|||1|7|5|3|cpu=4",
+        "physics|alice|gpu|9|7||5|cpu=4,node=2",
+        "physics|alice||parent|7||3|cpu=4,node=2",
+    ];
+    assert_eq!(lines, expected);
+    let accounts =
+        Options { associations: true, layout: Layout::Separated("|".into()), ..Options::default() };
+    let text = shown(Entity::Account, &view, &accounts);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "Account|Descr|Org|Cluster|ParentName|User|Share|Priority|GrpJobs|GrpNodes|GrpCPUs|GrpMem|GrpSubmit|GrpWall|\
+         GrpCPUMins|MaxJobs|MaxNodes|MaxCPUs|MaxSubmit|MaxWall|MaxCPUMins|QOS|Def QOS"
+    );
+    assert_eq!(lines[3], "physics|physics|lab|lab|root||1|7|5|||||||3||4||||normal|");
 }
 
 #[test]

@@ -163,7 +163,6 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
-            unattended: false,
             append_output: false,
             umask: 0o022,
             rlimits: Default::default(),

@@ -25,14 +25,14 @@ fn format(text: &str) -> Options {
 /// Five jobs under a QOS that caps GPUs per user, as in the captures `s3-*`.
 fn capped() -> Vec<JobView> {
     let over = || {
-        Reason::Limit(Limit {
+        Reason::Limit(Box::new(Limit {
             scope: LimitScope::QosPerUser,
             kind: LimitKind::Tres(TresKind::gpu()),
             holder: "capped".into(),
             limit: 4,
             in_use: 4,
             asked: 2,
-        })
+        }))
     };
     let with = |mut job: JobView, priority| {
         job.priority = priority;

@@ -1,7 +1,7 @@
 //! Why a job waits, in the words of `squeue`.
 
 use model::hostlist;
-use model::reason::{Limit, LimitKind, LimitScope, Reason};
+use model::reason::{Limit, LimitKind, LimitScope, NotAllowed, Reason};
 use model::tres::TresKind;
 use std::borrow::Cow;
 
@@ -30,6 +30,9 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::BadConstraints => "BadConstraints",
         Reason::InvalidAccount => "InvalidAccount",
         Reason::InvalidQos => "InvalidQOS",
+        Reason::AccountNotAllowed(not) => return not_allowed("account", not).into(),
+        Reason::QosNotAllowed(not) => return not_allowed("QOS", not).into(),
+        Reason::UsageThreshold => "QOSUsageThreshold",
         Reason::Limit(limit) => return limit_text(limit).into(),
         Reason::LaunchFailed => "JobLaunchFailure",
         Reason::NonZeroExit => "NonZeroExitCode",
@@ -47,6 +50,17 @@ pub fn one_word(reason: &Reason) -> Cow<'static, str> {
     if text.contains(' ') { text.replace(' ', "_").into() } else { text }
 }
 
+/// `Job's account not permitted to use this partition (acc allows chem not physics)`
+fn not_allowed(what: &str, not: &NotAllowed) -> String {
+    let NotAllowed { partition, list, denies, name } = not;
+    let list = list.join(",");
+    let because = match denies {
+        true => format!("{partition} denies {list} including {name}"),
+        false => format!("{partition} allows {list} not {name}"),
+    };
+    format!("Job's {what} not permitted to use this partition ({because})")
+}
+
 fn unavailable(nodes: &[String]) -> String {
     if nodes.is_empty() {
         return "ReqNodeNotAvail".to_owned();
@@ -54,94 +68,120 @@ fn unavailable(nodes: &[String]) -> String {
     format!("ReqNodeNotAvail, UnavailableNodes:{}", hostlist::compress_sorted(nodes))
 }
 
-/// The words of one scope. In `counted` and `other` the resource's word replaces the `*`.
-struct ScopeWords {
-    scope: LimitScope,
-    /// For CPUs and nodes, whose reasons are older than TRES.
-    counted: &'static str,
-    memory: &'static str,
-    other: &'static str,
-    jobs: &'static str,
-    submit: &'static str,
-    wall: &'static str,
+/// What a limit of TRES counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Amount,
+    Minutes,
+    RunMinutes,
 }
 
-const SCOPES: [ScopeWords; 6] = [
-    ScopeWords {
-        scope: LimitScope::QosPerUser,
-        counted: "QOSMax*PerUserLimit",
-        memory: "QOSMaxMemoryPerUser",
-        other: "QOSMax*PerUser",
-        jobs: "QOSMaxJobsPerUserLimit",
-        submit: "QOSMaxSubmitJobPerUserLimit",
-        wall: "QOSMaxWallDurationPerJobLimit",
-    },
-    ScopeWords {
-        scope: LimitScope::QosPerJob,
-        counted: "QOSMax*PerJobLimit",
-        memory: "QOSMaxMemoryPerJob",
-        other: "QOSMax*PerJob",
-        jobs: "QOSJobLimit",
-        submit: "QOSJobLimit",
-        wall: "QOSMaxWallDurationPerJobLimit",
-    },
-    ScopeWords {
-        scope: LimitScope::QosPerAccount,
-        counted: "Max*PerAccount",
-        memory: "MaxMemoryPerAccount",
-        other: "Max*PerAccount",
-        jobs: "MaxJobsPerAccount",
-        submit: "MaxSubmitJobsPerAccount",
-        wall: "QOSTimeLimit",
-    },
-    ScopeWords {
-        scope: LimitScope::QosGroup,
-        counted: "QOSGrp*Limit",
-        memory: "QOSGrpMemLimit",
-        other: "QOSGrp*",
-        jobs: "QOSGrpJobsLimit",
-        submit: "QOSGrpSubmitJobsLimit",
-        wall: "QOSGrpWallLimit",
-    },
-    ScopeWords {
-        scope: LimitScope::AssociationPerJob,
-        counted: "AssocMax*PerJobLimit",
-        memory: "AssocMaxMemPerJob",
-        other: "AssocMax*PerJob",
-        jobs: "AssocMaxJobsLimit",
-        submit: "AssocMaxSubmitJobLimit",
-        wall: "AssocMaxWallDurationPerJobLimit",
-    },
-    ScopeWords {
-        scope: LimitScope::AssociationGroup,
-        counted: "AssocGrp*Limit",
-        memory: "AssocGrpMemLimit",
-        other: "AssocGrp*",
-        jobs: "AssocGrpJobsLimit",
-        submit: "AssocGrpSubmitJobsLimit",
-        wall: "AssocGrpWallLimit",
-    },
+/// The words of the limits of TRES. The reasons of CPUs, nodes and memory are older than TRES and have words of their
+/// own; in that of all others the resource's word replaces the `*`.
+struct TresWords {
+    scope: LimitScope,
+    counted: Counted,
+    cpu: &'static str,
+    node: &'static str,
+    memory: &'static str,
+    other: &'static str,
+}
+
+const fn row(
+    scope: LimitScope,
+    counted: Counted,
+    cpu: &'static str,
+    node: &'static str,
+    memory: &'static str,
+    other: &'static str,
+) -> TresWords {
+    TresWords { scope, counted, cpu, node, memory, other }
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const TRES_WORDS: [TresWords; 14] = [
+    row(LimitScope::QosPerUser, Counted::Amount, "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxMemoryPerUser", "QOSMax*PerUser"),
+    row(LimitScope::QosPerJob, Counted::Amount, "QOSMaxCpuPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMaxMemoryPerJob", "QOSMax*PerJob"),
+    row(LimitScope::QosPerJob, Counted::Minutes, "QOSMaxCpuMinutesPerJobLimit", "QOSMaxNodeMinutesPerJob", "QOSMaxMemoryMinutesPerJob", "QOSMax*MinutesPerJob"),
+    row(LimitScope::QosPerNode, Counted::Amount, "QOSMaxCpuPerNode", "QOSMaxNodePerJobLimit", "QOSMaxMemoryPerNode", "QOSMax*PerNode"),
+    row(LimitScope::QosPerAccount, Counted::Amount, "MaxCpuPerAccount", "MaxNodePerAccount", "MaxMemoryPerAccount", "Max*PerAccount"),
+    row(LimitScope::QosGroup, Counted::Amount, "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpMemLimit", "QOSGrp*"),
+    row(LimitScope::QosGroup, Counted::Minutes, "QOSGrpCPUMinutesLimit", "QOSGrpNodeMinutes", "QOSGrpMemoryMinutes", "QOSGrp*Minutes"),
+    row(LimitScope::QosGroup, Counted::RunMinutes, "QOSGrpCPURunMinutesLimit", "QOSGrpNodeRunMinutes", "QOSGrpMemoryRunMinutes", "QOSGrp*RunMinutes"),
+    row(LimitScope::QosLeast, Counted::Amount, "QOSMinCpuNotSatisfied", "QOSMinNode", "QOSMinMemory", "QOSMin*"),
+    row(LimitScope::AssociationPerJob, Counted::Amount, "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit", "AssocMaxMemPerJob", "AssocMax*PerJob"),
+    row(LimitScope::AssociationPerJob, Counted::Minutes, "AssocMaxCpuMinutesPerJobLimit", "AssocMaxNodeMinutesPerJob", "AssocMaxMemMinutesPerJob", "AssocMax*MinutesPerJob"),
+    row(LimitScope::AssociationPerNode, Counted::Amount, "AssocMaxCpuPerNode", "AssocMaxNodePerJobLimit", "AssocMaxMemPerNode", "AssocMax*PerNode"),
+    row(LimitScope::AssociationGroup, Counted::Minutes, "AssocGrpCPUMinutesLimit", "AssocGrpNodeMinutes", "AssocGrpMemMinutes", "AssocGrp*Minutes"),
+    row(LimitScope::AssociationGroup, Counted::RunMinutes, "AssocGrpCPURunMinutesLimit", "AssocGrpNodeRunMinutes", "AssocGrpMemRunMinutes", "AssocGrp*RunMinutes"),
 ];
 
+/// The most common one stands for what has no row of its own.
+const GROUP_WORDS: TresWords = row(
+    LimitScope::AssociationGroup,
+    Counted::Amount,
+    "AssocGrpCpuLimit",
+    "AssocGrpNodeLimit",
+    "AssocGrpMemLimit",
+    "AssocGrp*",
+);
+
 fn limit_text(limit: &Limit) -> String {
-    let words = SCOPES.iter().find(|words| words.scope == limit.scope);
-    let words = words.expect("every scope has a row");
-    let kind = match &limit.kind {
-        LimitKind::Jobs => return words.jobs.to_owned(),
-        LimitKind::SubmitJobs => return words.submit.to_owned(),
-        LimitKind::Wall => return words.wall.to_owned(),
-        LimitKind::Tres(kind) => kind,
+    let (counted, kind) = match &limit.kind {
+        LimitKind::Jobs => return jobs_word(limit.scope).to_owned(),
+        LimitKind::SubmitJobs => return submit_word(limit.scope).to_owned(),
+        LimitKind::Wall => return wall_word(limit.scope).to_owned(),
+        LimitKind::Tres(kind) => (Counted::Amount, kind),
+        LimitKind::TresMinutes(kind) => (Counted::Minutes, kind),
+        LimitKind::TresRunMinutes(kind) => (Counted::RunMinutes, kind),
     };
+    let same = |words: &&TresWords| words.scope == limit.scope && words.counted == counted;
+    let words = TRES_WORDS.iter().find(same).unwrap_or(&GROUP_WORDS);
+    let other = |word| words.other.replace('*', word);
     match kind {
-        TresKind::Cpu => words.counted.replace('*', "Cpu"),
-        TresKind::Node => words.counted.replace('*', "Node"),
+        TresKind::Cpu => words.cpu.to_owned(),
+        TresKind::Node => words.node.to_owned(),
         TresKind::Mem => words.memory.to_owned(),
-        TresKind::Gres { .. } => words.other.replace('*', "GRES"),
-        TresKind::License(_) => words.other.replace('*', "License"),
-        TresKind::Bb(_) => words.other.replace('*', "BB"),
-        TresKind::Energy => words.other.replace('*', "Energy"),
-        TresKind::Billing => words.other.replace('*', "Billing"),
-        TresKind::FsDisk | TresKind::Vmem | TresKind::Pages => words.other.replace('*', "Unknown"),
+        TresKind::Gres { .. } => other("GRES"),
+        TresKind::License(_) => other("License"),
+        TresKind::Bb(_) => other("BB"),
+        TresKind::Energy => other("Energy"),
+        TresKind::Billing => other("Billing"),
+        TresKind::FsDisk | TresKind::Vmem | TresKind::Pages => other("Unknown"),
+    }
+}
+
+fn jobs_word(scope: LimitScope) -> &'static str {
+    match scope {
+        LimitScope::QosPerUser => "QOSMaxJobsPerUserLimit",
+        LimitScope::QosPerAccount => "MaxJobsPerAccount",
+        LimitScope::QosGroup => "QOSGrpJobsLimit",
+        LimitScope::QosPerJob | LimitScope::QosPerNode | LimitScope::QosLeast => "QOSJobLimit",
+        LimitScope::AssociationPerJob | LimitScope::AssociationPerNode => "AssocMaxJobsLimit",
+        LimitScope::AssociationGroup => "AssocGrpJobsLimit",
+    }
+}
+
+fn submit_word(scope: LimitScope) -> &'static str {
+    match scope {
+        LimitScope::QosPerUser => "QOSMaxSubmitJobPerUserLimit",
+        LimitScope::QosPerAccount => "MaxSubmitJobsPerAccount",
+        LimitScope::QosGroup => "QOSGrpSubmitJobsLimit",
+        LimitScope::QosPerJob | LimitScope::QosPerNode | LimitScope::QosLeast => "QOSJobLimit",
+        LimitScope::AssociationPerJob | LimitScope::AssociationPerNode => "AssocMaxSubmitJobLimit",
+        LimitScope::AssociationGroup => "AssocGrpSubmitJobsLimit",
+    }
+}
+
+fn wall_word(scope: LimitScope) -> &'static str {
+    match scope {
+        LimitScope::QosGroup => "QOSGrpWallLimit",
+        LimitScope::AssociationGroup => "AssocGrpWallLimit",
+        LimitScope::AssociationPerJob | LimitScope::AssociationPerNode => {
+            "AssocMaxWallDurationPerJobLimit"
+        }
+        _ => "QOSMaxWallDurationPerJobLimit",
     }
 }
 
@@ -151,7 +191,7 @@ mod tests {
 
     fn limit(scope: LimitScope, kind: LimitKind) -> Reason {
         let holder = "capped".to_owned();
-        Reason::Limit(Limit { scope, kind, holder, limit: 4, in_use: 4, asked: 1 })
+        Reason::Limit(Box::new(Limit { scope, kind, holder, limit: 4, in_use: 4, asked: 1 }))
     }
 
     #[test]

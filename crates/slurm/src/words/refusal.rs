@@ -1,6 +1,7 @@
 //! What a client of Slurm prints when the server refuses.
 
 use crate::words::reason;
+use model::id::JobId;
 use model::reason::{NeverFits, Reason, Refusal};
 
 /// Slurm's error: its number, whose low byte is the exit code of `scancel`, and its sentence.
@@ -72,8 +73,20 @@ pub fn text(refusal: &Refusal) -> String {
         (None, Refusal::UpdateNotSupported { key }) => {
             format!("Update of this parameter is not supported: {key}")
         }
+        (None, Refusal::JobsActive(jobs)) => jobs_active(jobs),
         (None, other) => other.to_string(),
     }
+}
+
+/// The most jobs that are named.
+const JOBS_NAMED_MAX: usize = 20;
+
+fn jobs_active(jobs: &[(JobId, String, String)]) -> String {
+    let mut text = "Job(s) active, cancel job(s) before remove".to_owned();
+    for (job, account, user) in jobs.iter().take(JOBS_NAMED_MAX) {
+        text.push_str(&format!("\n  JobID = {:<10} A = {account:<10} U = {user:<9}", job.0));
+    }
+    text
 }
 
 /// The line that Slurm's clients print before the refusal itself, where they know more.
@@ -86,7 +99,7 @@ pub fn hint(refusal: &Refusal) -> Option<String> {
             "Memory specification can not be satisfied"
         }
         Refusal::SubmitLimit(limit) => {
-            return Some(reason::text(&Reason::Limit(limit.clone())).into_owned());
+            return Some(reason::text(&Reason::Limit(Box::new(limit.clone()))).into_owned());
         }
         _ => return None,
     };
@@ -101,7 +114,6 @@ pub fn scancel_code(refusal: &Refusal) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::id::JobId;
 
     #[test]
     fn refusals_have_the_captured_words() {

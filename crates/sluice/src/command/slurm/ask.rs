@@ -53,6 +53,7 @@ pub fn finish(command: Command, result: Result<ExitCode, ShowError>) -> ExitCode
     };
     let (text, code) = match error {
         ShowError::Option(error) => (error.render(command), error.exit_code(command) as u8),
+        ShowError::Said { text, code } if text.is_empty() => (text, code),
         ShowError::Said { text, code } => (format!("{text}\n"), code),
         ShowError::Unreachable { .. } => (format!("{error}\n"), 1),
         other => (format!("{}: error: {other}\n", command.name()), 1),

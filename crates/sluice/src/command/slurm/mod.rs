@@ -11,8 +11,10 @@ mod sbatch;
 mod scancel;
 mod scontrol;
 mod sinfo;
+mod sprio;
 mod squeue;
 mod srun;
+mod sshare;
 mod step;
 mod step_create;
 mod step_files;
@@ -33,6 +35,8 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sacct => sacct::run(args),
         Command::Sacctmgr => sacctmgr::run(args),
         Command::Sattach => sattach::run(args),
+        Command::Sprio => sprio::run(args),
+        Command::Sshare => sshare::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());
             ExitCode::from(1)

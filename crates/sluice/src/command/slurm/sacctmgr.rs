@@ -117,7 +117,16 @@ fn load(server: &mut Server) -> Result<AccountsView, ShowError> {
 }
 
 fn refused(why: &Refusal) -> ShowError {
-    ShowError::said(format!("sacctmgr: error: {}", refusal::text(why)))
+    let text = match why {
+        Refusal::AccessDenied => format!(
+            "sacctmgr: error: Your user doesn't have privilege to perform this action\n \
+             Error with request: {}",
+            refusal::text(why)
+        ),
+        Refusal::JobsActive(_) => format!(" Error with request: {}", refusal::text(why)),
+        why => format!("sacctmgr: error: {}", refusal::text(why)),
+    };
+    ShowError::said(text)
 }
 
 /// Asks the person at standard input; silence, as anything but yes, is no.

@@ -98,6 +98,10 @@ fn each_mistake_is_one_line_with_its_place() {
             "/c/slurm.conf:1: MaxArraySize: \"5000000\": expected from 0 to 4000001",
         ),
         (
+            "PriorityWeightTRES=bogus=1",
+            "/c/slurm.conf:1: PriorityWeightTRES: \"bogus=1\": \"bogus=1\": expected weights such as cpu=100,gres/gpu=1000",
+        ),
+        (
             "PriorityWeightTRES=cpu=x",
             "/c/slurm.conf:1: PriorityWeightTRES: \"cpu=x\": \"cpu=x\": expected weights such as cpu=100,gres/gpu=1000",
         ),

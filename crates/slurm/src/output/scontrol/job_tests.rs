@@ -114,7 +114,7 @@ fn a_pending_job_has_neither_nodes_nor_times() {
         in_use: 3,
         asked: 2,
     };
-    let mut view = pending(12, "cap2", bob(), Reason::Limit(limit));
+    let mut view = pending(12, "cap2", bob(), Reason::Limit(Box::new(limit)));
     let request = Request { gres: vec![samples::gpu_request(Per::Node, 2)], ..Request::default() };
     view.spec = Arc::new(samples::spec("cap2", bob(), request));
     (view.priority, view.qos) = (1384, "capped".into());

@@ -3,8 +3,10 @@
 use super::Books;
 use super::association_key as key;
 use super::line::{Line, Term, unknown_option};
+use super::value;
 use crate::command::slurm::ask::ShowError;
 use model::account::{Account, Association};
+use model::spent::UsageOf;
 use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
@@ -12,11 +14,10 @@ use wire::view::AccountsView;
 /// The account that all others are below.
 const ROOT: &str = "root";
 
-/// An account with its own association, and the lines that show the association's settings.
+/// An account with its own association.
 struct Changed {
     account: Account,
     association: Association,
-    lines: String,
 }
 
 /// Puts a term into the account itself; false if it is none of its keys.
@@ -40,22 +41,25 @@ fn with_terms(
     mut association: Association,
     terms: &[Term],
 ) -> Result<Changed, ShowError> {
-    let mut lines = String::new();
     for term in terms {
         if !apply(&mut account, term) {
-            lines.push_str(&key::apply(&mut association, term, view)?);
+            key::apply(&mut association, term, view)?;
         }
     }
     let parent = account.parent.as_deref().unwrap_or(ROOT);
     if parent != ROOT && !view.accounts.iter().any(|known| known.name == parent) {
-        return Err(ShowError::said(format!(" This parent account '{parent}' doesn't exist.")));
+        return Err(ShowError::said(format!(
+            " Parent account '{parent}' doesn't exist on cluster {}\n        \
+             Contact your admin to add this account.\n No associations created.",
+            view.cluster
+        )));
     }
-    Ok(Changed { account, association, lines })
+    Ok(Changed { account, association })
 }
 
 pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     if line.names.is_empty() {
-        return Err(ShowError::said(" Need name of account to add: sacctmgr add account NAME"));
+        return Err(ShowError::said(" Need name of account to add."));
     }
     let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
     // There is one cluster.
@@ -67,8 +71,8 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         }
         let association = key::plain(&name, None);
         let account = Account {
-            description: name.clone(),
-            organization: name.clone(),
+            description: String::new(),
+            organization: String::new(),
             parent: Some(ROOT.to_owned()),
             name,
         };
@@ -78,10 +82,23 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         return books.nothing(" Nothing new added.\n");
     }
     let said = said_of_added(&added, &books.view.cluster);
-    let calls = added
-        .into_iter()
-        .flat_map(|new| [Call::SetAccount(new.account), Call::SetAssociation(new.association)]);
+    let calls = added.into_iter().flat_map(|new| {
+        let account = with_defaults(new.account);
+        [Call::SetAccount(account), Call::SetAssociation(new.association)]
+    });
     books.commit(&said, calls.collect())
+}
+
+/// What was not said: the account's own name, and that of the account above.
+fn with_defaults(mut account: Account) -> Account {
+    if account.description.is_empty() {
+        account.description.clone_from(&account.name);
+    }
+    if account.organization.is_empty() {
+        let above = account.parent.clone().filter(|parent| parent != ROOT);
+        account.organization = above.unwrap_or_else(|| account.name.clone());
+    }
+    account
 }
 
 /// All of one line have the same settings, so these are shown once.
@@ -91,18 +108,22 @@ fn said_of_added(added: &[Changed], cluster: &str) -> String {
         said.push_str(&format!("  {}\n", new.account.name));
     }
     if let Some(Changed { account, .. }) = added.first() {
+        let or = |text: &str, unsaid: &str| {
+            if text.is_empty() { unsaid.to_owned() } else { text.to_owned() }
+        };
         said.push_str(&format!(
             " Settings\n  Description     = {}\n  Organization    = {}\n",
-            account.description, account.organization
+            or(&account.description, "Account Name"),
+            or(&account.organization, "Parent/Account Name")
         ));
     }
     said.push_str(" Associations\n");
     for new in added {
         said.push_str(&format!("  A = {:<10} C = {cluster:<10}\n", new.account.name));
     }
-    if let Some(Changed { account, lines, .. }) = added.first() {
+    if let Some(Changed { account, association }) = added.first() {
         let parent = account.parent.as_deref().unwrap_or(ROOT);
-        said.push_str(&format!(" Settings\n{lines}  Parent        = {parent}\n"));
+        said.push_str(&format!(" Settings\n{}", key::shown(association, Some(parent))));
     }
     said
 }
@@ -127,23 +148,38 @@ fn own_association(view: &AccountsView, account: &str) -> Association {
 }
 
 pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
-    if line.set.is_empty() {
-        let text = " You didn't give me anything to set: modify account NAME set KEY=VALUE";
-        return Err(ShowError::said(text));
+    let mut set = line.set.clone();
+    let forgets = value::take_raw_usage(&mut set)?;
+    if set.is_empty() && !forgets {
+        return Err(ShowError::said(" You didn't give me anything to set"));
     }
     let (mut accounts, mut associations) = (String::new(), String::new());
     let mut calls = Vec::new();
     for account in chosen(&books.view, line)? {
         let association = own_association(&books.view, &account.name);
-        let changed = with_terms(&books.view, account.clone(), association.clone(), &line.set)?;
-        if changed.account != *account {
+        let changed = with_terms(&books.view, account.clone(), association.clone(), &set)?;
+        let moved = changed.account.parent != account.parent;
+        let above = account.parent.as_ref().map(|parent| format!(" of {parent}"));
+        let shown = format!(
+            "  C = {:<10} A = {}{}\n",
+            books.view.cluster,
+            account.name,
+            above.unwrap_or_default()
+        );
+        if changed.association != association || moved || forgets {
+            associations.push_str(&shown);
+        }
+        if moved {
+            calls.extend(make_way(&books.view, account, &changed.account));
+        } else if changed.account != *account {
             accounts.push_str(&format!("  {}\n", account.name));
+        }
+        if changed.account != *account {
             calls.push(Call::SetAccount(changed.account));
         }
-        if !changed.lines.is_empty() {
-            associations
-                .push_str(&format!("  C = {:<10} A = {:<20}\n", books.view.cluster, account.name));
-            calls.push(Call::SetAssociation(changed.association));
+        calls.push(Call::SetAssociation(changed.association));
+        if forgets {
+            calls.push(Call::ForgetUsage(UsageOf::Account(account.name.clone())));
         }
     }
     if calls.is_empty() {
@@ -162,6 +198,21 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls)
 }
 
+/// An account that goes below one that is below itself leaves its place to that one.
+fn make_way(view: &AccountsView, old: &Account, new: &Account) -> Option<Call> {
+    let mut at = new.parent.clone()?;
+    // Each step goes one account up; there are no more than there are accounts.
+    for _ in 0..view.accounts.len() {
+        let above = view.accounts.iter().find(|a| a.name == at)?;
+        if above.parent.as_deref() == Some(old.name.as_str()) {
+            let heir = view.accounts.iter().find(|a| Some(&a.name) == new.parent.as_ref())?;
+            return Some(Call::SetAccount(Account { parent: old.parent.clone(), ..heir.clone() }));
+        }
+        at = above.parent.clone()?;
+    }
+    None
+}
+
 pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     if line.names.is_empty() && line.terms.is_empty() {
         return Err(ShowError::said(
@@ -178,8 +229,7 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     for name in names {
         said.push_str(&format!("  {name}\n"));
         for association in books.view.associations.iter().filter(|a| a.account == name) {
-            let (account, user) = (association.account.clone(), association.user.clone());
-            calls.push(Call::RemoveAssociation { account, user });
+            calls.push(Call::RemoveAssociation(association.key()));
         }
         calls.push(Call::RemoveAccount { name });
     }
@@ -196,13 +246,13 @@ mod tests {
         let view = key::view();
         let account = Account {
             name: "chem".into(),
-            description: "chem".into(),
-            organization: "chem".into(),
+            description: String::new(),
+            organization: String::new(),
             parent: Some(ROOT.into()),
         };
         let terms = ["Description=chem", "Organization=lab", "Fairshare=5"].map(term);
         let added = with_terms(&view, account, key::plain("chem", None), &terms).expect("right");
-        assert_eq!(added.association.shares, 5);
+        assert_eq!(added.association.shares, model::account::Shares::Count(5));
         let expected = " Adding Account(s)\n  chem\n Settings\n  Description     = chem\n  \
                         Organization    = lab\n Associations\n  A = chem       C = lab       \n \
                         Settings\n  Fairshare     = 5\n  Parent        = root\n";
@@ -216,6 +266,8 @@ mod tests {
         let error =
             with_terms(&view, account, key::plain("physics", None), &[term("Parent=nosuch")]);
         let text = error.err().expect("wrong").to_string();
-        assert_eq!(text, " This parent account 'nosuch' doesn't exist.");
+        let expected = " Parent account 'nosuch' doesn't exist on cluster lab\n        \
+                        Contact your admin to add this account.\n No associations created.";
+        assert_eq!(text, expected);
     }
 }

@@ -151,7 +151,7 @@ impl Line {
 }
 
 pub fn unknown_option(word: &str) -> ShowError {
-    ShowError::said(format!(" Unknown option: {word}"))
+    ShowError::said(format!(" Unknown option: {word}\n Use keyword 'where' to modify condition"))
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
         let table = [
             ("bogus qos", "invalid keyword: bogus"),
             ("show bogus", "No valid entity in show command"),
-            ("modify qos a set b", " Unknown option: b"),
+            ("modify qos a set b", " Unknown option: b\n Use keyword"),
         ];
         for (text, said) in table {
             let error = read(text).expect_err(text).to_string();

@@ -3,20 +3,27 @@
 use super::Books;
 use super::association_key as key;
 use super::line::{Line, Term, unknown_option};
+use super::value;
 use crate::command::slurm::ask::ShowError;
 use model::account::Association;
+use model::principal::Role;
+use model::spent::UsageOf;
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
 
 const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
 const DEFAULT_ACCOUNT: &str = "DefaultAccount";
+const PARTITION_KEYS: [&str; 2] = ["Partition", "Partitions"];
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
 /// `C = lab        A = physics              U = alice    `
 fn shown(cluster: &str, association: &Association) -> String {
     let user = association.user.as_deref().unwrap_or_default();
-    format!("  C = {cluster:<10} A = {:<20} U = {user:<9}\n", association.account)
+    let partition = association.partition.as_ref().map(|p| format!(" P = {p}"));
+    let partition = partition.unwrap_or_default();
+    format!("  C = {cluster:<10} A = {:<20} U = {user:<9}{partition}\n", association.account)
 }
 
 pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
@@ -26,9 +33,14 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     let default = Line::take(&mut terms, &[DEFAULT_ACCOUNT]).pop();
     accounts.extend(default.clone());
     accounts.dedup();
-    if line.names.is_empty() || accounts.is_empty() {
-        let text = " Need names of user and account: sacctmgr add user NAME Account=ACCOUNT";
-        return Err(ShowError::said(text));
+    let partitions = Line::take(&mut terms, &PARTITION_KEYS);
+    let level = Line::take(&mut terms, &["AdminLevel", "Admin"]).pop();
+    let role = level.map(|level| admin_level(&level)).transpose()?;
+    if line.names.is_empty() {
+        return Err(ShowError::said(" Need name of user to add."));
+    }
+    if accounts.is_empty() {
+        return Err(ShowError::said(" Need name of account to add user to."));
     }
     if let Some(missing) =
         accounts.iter().find(|name| !books.view.accounts.iter().any(|a| a.name == **name))
@@ -38,7 +50,8 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         );
         return books.nothing(" Nothing new added.\n");
     }
-    let added = new_associations(&books.view, &line.names, &accounts, default.as_deref());
+    let added =
+        new_associations(&books.view, &line.names, &accounts, &partitions, default.as_deref());
     if added.is_empty() {
         return books.nothing(" Nothing new added.\n");
     }
@@ -46,11 +59,14 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     let mut calls = Vec::new();
     let mut said = said_of_added(&books.view, &added);
     for mut association in added {
-        lines.clear();
         for term in &terms {
-            lines.push_str(&key::apply(&mut association, term, &books.view)?);
+            key::apply(&mut association, term, &books.view)?;
         }
+        lines = key::shown(&association, None);
         calls.push(Call::SetAssociation(association));
+    }
+    if let Some(role) = role {
+        calls.extend(line.names.iter().map(|name| Call::SetRole { name: name.clone(), role }));
     }
     said.push_str(&format!(" Non Default Settings\n{lines}"));
     books.commit(&said, calls)
@@ -61,20 +77,27 @@ fn new_associations(
     view: &AccountsView,
     users: &[String],
     accounts: &[String],
+    partitions: &[String],
     default: Option<&str>,
 ) -> Vec<Association> {
     let mut added: Vec<Association> = Vec::new();
-    for user in users {
-        for account in accounts {
-            let of_user = |a: &&Association| a.user.as_deref() == Some(user);
-            let mut known = view.associations.iter().chain(&added).filter(of_user).peekable();
-            let first = known.peek().is_none();
-            if known.any(|a| a.account == *account) {
-                continue;
-            }
-            let default = default.map_or(first, |default| default == account);
-            added.push(Association { default, ..key::plain(account, Some(user)) });
+    let partitions: Vec<Option<&String>> = match partitions {
+        [] => vec![None],
+        named => named.iter().map(Some).collect(),
+    };
+    let each = accounts.iter().flat_map(|a| partitions.iter().map(move |p| (a, *p)));
+    for (user, (account, partition)) in
+        users.iter().flat_map(|user| each.clone().map(move |pair| (user, pair)))
+    {
+        let of_user = |a: &&Association| a.user.as_deref() == Some(user);
+        let mut known = view.associations.iter().chain(&added).filter(of_user).peekable();
+        let first = known.peek().is_none();
+        if known.any(|a| a.account == *account && a.partition.as_ref() == partition) {
+            continue;
         }
+        let default = default.map_or(first, |default| default == account);
+        let partition = partition.cloned();
+        added.push(Association { default, partition, ..key::plain(account, Some(user)) });
     }
     added
 }
@@ -92,9 +115,12 @@ fn said_of_added(view: &AccountsView, added: &[Association]) -> String {
     said.push_str(" Associations =\n");
     for association in added {
         let user = association.user.as_deref().unwrap_or_default();
+        let partition = association.partition.as_ref().map(|p| format!(" P = {p:<10}"));
         said.push_str(&format!(
-            "  U = {user:<9} A = {:<10} C = {:<10}\n",
-            association.account, view.cluster
+            "  U = {user:<9} A = {:<10} C = {:<10}{}\n",
+            association.account,
+            view.cluster,
+            partition.unwrap_or_default()
         ));
     }
     said
@@ -105,6 +131,7 @@ fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association
     let mut terms = line.terms.clone();
     Line::take(&mut terms, &CLUSTER_KEYS);
     let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
+    let partitions = Line::take(&mut terms, &PARTITION_KEYS);
     let mut users = line.names.clone();
     users.extend(Line::take(&mut terms, &["User", "Users"]));
     if let Some(term) = terms.first() {
@@ -112,38 +139,104 @@ fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association
     }
     let among = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
     let fits = |a: &&Association| {
-        a.user.as_deref().is_some_and(|user| among(&users, user)) && among(&accounts, &a.account)
+        a.user.as_deref().is_some_and(|user| among(&users, user))
+            && among(&accounts, &a.account)
+            && among(&partitions, a.partition.as_deref().unwrap_or_default())
     };
     Ok(view.associations.iter().filter(fits).collect())
 }
 
 pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     let mut set = line.set.clone();
+    let forgets = value::take_raw_usage(&mut set)?;
     let default = Line::take(&mut set, &[DEFAULT_ACCOUNT]).pop();
-    if set.is_empty() && default.is_none() {
-        let text = " You didn't give me anything to set: modify user NAME set KEY=VALUE";
-        return Err(ShowError::said(text));
+    let level = Line::take(&mut set, &["AdminLevel", "Admin"]).pop();
+    if set.is_empty() && default.is_none() && level.is_none() && !forgets {
+        return Err(ShowError::said(" You didn't give me anything to set"));
     }
     if let Some(term) = set.iter().find(|term| !key::is_key(term)) {
         return Err(unknown_option(&term.typed));
     }
-    let mut said = " Modified user associations...\n".to_owned();
+    let chosen = chosen(&books.view, line)?;
+    let users: BTreeSet<&str> = chosen.iter().filter_map(|a| a.user.as_deref()).collect();
+    if let Some(default) = &default {
+        check_default(&books.view, &users, default)?;
+    }
+    let (mut changed_users, mut associations) = (String::new(), String::new());
     let mut calls = Vec::new();
-    for association in chosen(&books.view, line)? {
-        let mut changed = association.clone();
+    if let Some(level) = level {
+        let role = admin_level(&level)?;
+        calls.extend(users.iter().map(|user| Call::SetRole { name: (*user).to_owned(), role }));
+    }
+    for association in &chosen {
+        let mut changed = (*association).clone();
         for term in &set {
             key::apply(&mut changed, term, &books.view)?;
+        }
+        if !set.is_empty() || forgets {
+            associations.push_str(&shown(&books.view.cluster, association));
         }
         if let Some(default) = &default {
             changed.default = changed.account == *default;
         }
-        said.push_str(&shown(&books.view.cluster, association));
+        if forgets && let Some(user) = association.user.clone() {
+            let account = association.account.clone();
+            calls.push(Call::ForgetUsage(UsageOf::User { account, user }));
+        }
         calls.push(Call::SetAssociation(changed));
     }
-    if calls.is_empty() {
+    if chosen.is_empty() {
         return books.nothing(" Nothing modified\n");
     }
+    if associations.is_empty() {
+        users.iter().for_each(|user| changed_users.push_str(&format!("  {user}\n")));
+    }
+    let mut said = String::new();
+    for (head, lines) in [
+        (" Modified users...\n", changed_users),
+        (" Modified user associations...\n", associations),
+    ] {
+        if !lines.is_empty() {
+            said.push_str(head);
+            said.push_str(&lines);
+        }
+    }
     books.commit(&said, calls)
+}
+
+fn check_default(
+    view: &AccountsView,
+    users: &BTreeSet<&str>,
+    account: &str,
+) -> Result<(), ShowError> {
+    let is_in = |user: &&&str| {
+        let same = |a: &Association| a.user.as_deref() == Some(**user) && a.account == account;
+        !view.associations.iter().any(same)
+    };
+    let strangers: Vec<&&str> = users.iter().filter(is_in).collect();
+    if strangers.is_empty() {
+        return Ok(());
+    }
+    let mut said = format!(
+        " Can't modify because these users aren't associated with new default account '{account}'...\n"
+    );
+    strangers
+        .iter()
+        .for_each(|user| said.push_str(&format!("  U = {user} C = {}\n", view.cluster)));
+    crate::command::slurm::ask::print(&said)?;
+    Err(ShowError::Said { text: String::new(), code: 1 })
+}
+
+fn admin_level(text: &str) -> Result<Role, ShowError> {
+    let word = text.to_ascii_lowercase();
+    match word.as_str() {
+        "none" | "-1" => Ok(Role::User),
+        word if !word.is_empty() && "operator".starts_with(word) => Ok(Role::Operator),
+        word if !word.is_empty() && "administrator".starts_with(word) => Ok(Role::Admin),
+        _ => Err(ShowError::said(format!(
+            " Bad value: AdminLevel={text}: expected None, Operator or Administrator"
+        ))),
+    }
 }
 
 pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
@@ -165,10 +258,7 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         said.push_str(" Deleting user associations...\n");
         gone.iter().for_each(|a| said.push_str(&shown(&books.view.cluster, a)));
     }
-    let remove = |a: &&Association| Call::RemoveAssociation {
-        account: a.account.clone(),
-        user: a.user.clone(),
-    };
+    let remove = |a: &&Association| Call::RemoveAssociation(a.key());
     let calls = gone.iter().map(remove).collect();
     books.commit(&said, calls)
 }
@@ -184,7 +274,7 @@ mod tests {
     #[test]
     fn a_new_user_is_shown_as_slurm_shows_it() {
         let view = key::view();
-        let added = new_associations(&view, &strings(&["bob"]), &strings(&["physics"]), None);
+        let added = new_associations(&view, &strings(&["bob"]), &strings(&["physics"]), &[], None);
         assert!(added[0].default, "the first account of a user is its default");
         assert_eq!(
             said_of_added(&view, &added),
@@ -196,10 +286,10 @@ mod tests {
     fn a_user_is_added_once_to_an_account() {
         let view = key::view();
         let users = strings(&["alice"]);
-        assert!(new_associations(&view, &users, &strings(&["physics"]), None).is_empty());
-        let more = new_associations(&view, &users, &strings(&["physics", "chem"]), None);
+        assert!(new_associations(&view, &users, &strings(&["physics"]), &[], None).is_empty());
+        let more = new_associations(&view, &users, &strings(&["physics", "chem"]), &[], None);
         assert_eq!((more.len(), more[0].account.as_str(), more[0].default), (1, "chem", false));
-        let more = new_associations(&view, &users, &strings(&["chem"]), Some("chem"));
+        let more = new_associations(&view, &users, &strings(&["chem"]), &[], Some("chem"));
         assert!(more[0].default);
     }
 

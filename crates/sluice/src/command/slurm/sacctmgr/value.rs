@@ -1,43 +1,138 @@
 //! How the values of `sacctmgr` are put into a thing: counts, limits, lists.
 
 use super::line::{Operator, Term};
+use crate::command::slurm::ask::ShowError;
 use ::slurm::option::value;
+use model::account::{QosFlag, Shares};
+use model::qos::Factor;
 use model::time::{TimeLimit, parse_time_limit};
-use model::tres::{Tres, parse_limits};
+use model::tres::{Tres, TresKind, parse_limits};
 
 /// Takes a limit away.
 const NONE: &str = "-1";
 
-/// What would have been right.
-pub type Expected = String;
+/// Why a value cannot be put in: the lines that Slurm says it with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Where a count or a number is due.
+    Number,
+    /// Where a time is due.
+    Time,
+    /// A line about the value itself.
+    Line(String),
+    /// Lines for standard output.
+    Said(String),
+}
+
+impl Fault {
+    /// The lines, without those about the option as a whole.
+    pub fn lines(&self, term: &Term, name: &str) -> String {
+        match self {
+            Fault::Number => format!("sacctmgr: error: Invalid value for {name} ({})", term.value),
+            Fault::Time => format!(" Bad {name} time format: {}", term.typed),
+            Fault::Line(line) | Fault::Said(line) => line.clone(),
+        }
+    }
+}
 
 /// A whole number; `-1` for none.
-pub fn count(term: &Term) -> Result<Option<u32>, Expected> {
+pub fn count(term: &Term) -> Result<Option<u32>, Fault> {
     match term.value.as_str() {
         NONE | "" => Ok(None),
         text => number(text).map(Some),
     }
 }
 
-pub fn number(text: &str) -> Result<u32, Expected> {
-    text.parse().map_err(|_| "expected a whole number, or -1 for none".to_owned())
+pub fn number(text: &str) -> Result<u32, Fault> {
+    text.parse().map_err(|_| Fault::Number)
 }
 
-/// A time limit; `-1` for none.
-pub fn wall(term: &Term) -> Result<Option<TimeLimit>, Expected> {
+/// A count of shares, or those of the parent; `-1` for one.
+pub fn shares(term: &Term) -> Result<Shares, Fault> {
+    if term.value.eq_ignore_ascii_case("parent") {
+        return Ok(Shares::PARENT);
+    }
+    Ok(count(term)?.map_or(Shares::default(), Shares::Count))
+}
+
+/// A factor such as `0.5`; `-1` for none.
+pub fn factor(term: &Term) -> Result<Option<Factor>, Fault> {
     match term.value.as_str() {
         NONE | "" => Ok(None),
-        text => parse_time_limit(text).map(Some).map_err(|error| error.to_string()),
+        text => Factor::parse(text).map(Some).ok_or(Fault::Number),
     }
 }
 
+/// A limit of one resource by a key of its own; `-1` takes it away.
+pub fn one_tres(limits: &mut Tres, kind: TresKind, term: &Term) -> Result<(), Fault> {
+    match count(term)? {
+        Some(amount) => limits.set(kind, u64::from(amount)),
+        None => {
+            limits.remove(&kind);
+        }
+    }
+    Ok(())
+}
+
+fn unknown_flag(text: &str) -> Fault {
+    Fault::Said(format!(
+        " Unknown QOS flag used in:\n  '{text}'\n Valid QOS flags are\n  '{}'\n",
+        "DenyOnLimit,EnforceUsageThreshold,NoReserve,PartitionMaxNodes,PartitionMinNodes,\
+         OverPartQOS,PartitionTimeLimit,RequiresReservation,NoDecay,UsageFactorSafe"
+    ))
+}
+
+/// Flags, replaced, added to or taken from.
+pub fn flags(flags: &mut Vec<QosFlag>, term: &Term) -> Result<(), Fault> {
+    let parse = |word: &String| word.parse::<QosFlag>().map_err(|_| unknown_flag(&term.value));
+    let given = match term.value.as_str() {
+        NONE => Vec::new(),
+        text => value::list(text).iter().map(parse).collect::<Result<Vec<_>, _>>()?,
+    };
+    match term.operator {
+        Operator::Set => *flags = given,
+        Operator::Add => flags.extend(given),
+        Operator::Remove => flags.retain(|flag| !given.contains(flag)),
+    }
+    flags.sort_unstable();
+    flags.dedup();
+    Ok(())
+}
+
+/// Takes `RawUsage=0` out, the only value there is for it; whether it was there.
+pub fn take_raw_usage(terms: &mut Vec<Term>) -> Result<bool, ShowError> {
+    let Some(at) = terms.iter().position(|term| term.is(&["RawUsage"])) else { return Ok(false) };
+    let term = terms.remove(at);
+    if term.value != "0" {
+        return Err(ShowError::said(format!(
+            " Unknown option: {}\n RawUsage can be set to 0 and to nothing else",
+            term.typed
+        )));
+    }
+    Ok(true)
+}
+
+/// A time limit; `-1` for none.
+pub fn wall(term: &Term) -> Result<Option<TimeLimit>, Fault> {
+    match term.value.as_str() {
+        NONE | "" => Ok(None),
+        text => parse_time_limit(text).map(Some).map_err(|_| Fault::Time),
+    }
+}
+
+/// A time in Slurm's grammar, in seconds; `-1` for none.
+pub fn seconds(term: &Term) -> Result<Option<u32>, Fault> {
+    let minutes = wall(term)?.and_then(TimeLimit::minutes);
+    Ok(minutes.map(|minutes| minutes.saturating_mul(60)))
+}
+
 /// `cpu=4,gres/gpu=-1`: sets and takes away single limits; the others stay.
-pub fn tres(limits: &mut Tres, term: &Term) -> Result<(), Expected> {
+pub fn tres(limits: &mut Tres, term: &Term) -> Result<(), Fault> {
     if matches!(term.value.as_str(), NONE | "") {
         *limits = Tres::new();
         return Ok(());
     }
-    for (kind, amount) in parse_limits(&term.value).map_err(|error| error.to_string())? {
+    for (kind, amount) in parse_limits(&term.value).map_err(|_| tres_fault(&term.value))? {
         match amount {
             Some(amount) => limits.set(kind, amount),
             None => {
@@ -46,6 +141,22 @@ pub fn tres(limits: &mut Tres, term: &Term) -> Result<(), Expected> {
         }
     }
     Ok(())
+}
+
+/// What is wrong with a list of TRES, in Slurm's words where it has some.
+fn tres_fault(text: &str) -> Fault {
+    let said =
+        |what: String| Fault::Line(format!("sacctmgr: error: slurmdb_format_tres_str: {what}"));
+    for entry in text.split(',') {
+        match entry.split_once('=') {
+            None => return said(format!("no TRES id found for {entry}")),
+            Some((name, _)) if name.parse::<TresKind>().is_err() => {
+                return said(format!("no TRES known by type {name}"));
+            }
+            Some(_) => {}
+        }
+    }
+    said(format!("the amounts of {text} cannot be read, or a TRES is there twice"))
 }
 
 /// A list of names, replaced, added to or taken from; without doubles, in the order of the alphabet.

@@ -1,0 +1,35 @@
+//! What is worked out from the state when it is asked for, and kept until what it came from changes.
+
+use std::sync::{Arc, OnceLock};
+
+/// Not a part of the state: two states are equal whatever they have worked out.
+#[derive(Debug)]
+pub struct Cache<T>(OnceLock<Arc<T>>);
+
+impl<T> Cache<T> {
+    pub fn get(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        self.0.get_or_init(|| Arc::new(make())).clone()
+    }
+
+    pub fn forget(&mut self) {
+        self.0 = OnceLock::new();
+    }
+}
+
+impl<T> Clone for Cache<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> PartialEq for Cache<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}

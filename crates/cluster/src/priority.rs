@@ -1,0 +1,247 @@
+//! The priorities of jobs, as the configuration has them worked out.
+
+use crate::books;
+use crate::dependency;
+use crate::job::Job;
+use crate::state::State;
+use crate::tree::Tree;
+use crate::view::partition_indices;
+use model::dependency::DependencyState;
+use model::id::JobId;
+use model::priority::{Factors, PriorityPolicy};
+use model::time::Timestamp;
+use model::tres::{Tres, TresKind};
+use sched::order::fair_tree::Standing;
+use sched::order::multifactor::{self, Facts, Scale};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// What there is in all, which changes with the configuration and the accounts alone.
+#[derive(Debug)]
+pub struct Measures {
+    scale: Scale,
+    /// What each partition has.
+    partitions: Vec<Tres>,
+}
+
+impl Measures {
+    fn of(state: &State) -> Self {
+        let tree = state.tree();
+        let associations = tree.members.iter().filter_map(|(a, _)| a.priority);
+        Self {
+            scale: Scale {
+                nodes: state.nodes.len() as u64,
+                cpus: state.nodes.values().map(|n| u64::from(n.config.cpus)).sum(),
+                association: associations.max().unwrap_or(0),
+                partition: state
+                    .partitions
+                    .iter()
+                    .map(|p| p.priority_job_factor)
+                    .max()
+                    .unwrap_or(0),
+                qos: state.qos.values().map(|q| q.priority).max().unwrap_or(0),
+            },
+            partitions: state.partitions.iter().map(|p| partition_tres(state, &p.nodes)).collect(),
+        }
+    }
+}
+
+/// What all jobs are measured against, taken once for a view.
+pub struct Ranking<'a> {
+    state: &'a State,
+    tree: Arc<Tree>,
+    standings: Arc<Vec<Standing>>,
+    measures: Arc<Measures>,
+    /// Jobs beyond a limit on how many may age at a time.
+    ageless: HashSet<JobId>,
+}
+
+impl<'a> Ranking<'a> {
+    pub fn new(state: &'a State, now: Timestamp) -> Self {
+        let mut ranking = Self {
+            state,
+            tree: state.tree(),
+            standings: state.standings(),
+            measures: state.measures.get(|| Measures::of(state)),
+            ageless: HashSet::new(),
+        };
+        ranking.ageless = ranking.beyond_accrual(now);
+        ranking
+    }
+
+    fn policy(&self) -> &'a PriorityPolicy {
+        &self.state.config.parameters.priority
+    }
+
+    /// The association that the job is charged to in this partition.
+    pub fn association(&self, job: &Job, partition: Option<&str>) -> Option<u32> {
+        self.tree.find(&job.account, &job.spec.owner.name, partition)
+    }
+
+    /// The priority in each of these partitions; one number where it is the same in all.
+    pub fn priorities(&self, job: &Job, partitions: &[u32], now: Timestamp) -> Vec<u64> {
+        let policy = self.policy();
+        if !policy.multifactor || job.priority_set {
+            let dstack = u64::from(job.spec.dstack_priority.unwrap_or(0));
+            let shift = if policy.multifactor { 0 } else { dstack << 32 };
+            // `priority/basic`: dstack's priority first, then the order of submission.
+            return vec![shift + job.priority.min(u64::from(u32::MAX))];
+        }
+        let mut all: Vec<u64> = partitions
+            .iter()
+            .map(|at| multifactor::priority(&policy.weights, &self.factors(job, *at, now)))
+            .collect();
+        if all.windows(2).all(|pair| pair[0] == pair[1]) {
+            all.truncate(1);
+        }
+        all
+    }
+
+    /// The priority that is shown: the highest of its partitions'.
+    pub fn shown(&self, job: &Job, now: Timestamp) -> u64 {
+        if !self.policy().multifactor || job.priority_set || !job.is_waiting() {
+            return job.priority;
+        }
+        let asked = &job.spec.request().partitions;
+        let partitions = partition_indices(self.state, asked).unwrap_or_default();
+        self.priorities(job, &partitions, now).into_iter().max().unwrap_or(job.priority)
+    }
+
+    /// What speaks for a job in one partition.
+    pub fn factors(&self, job: &Job, partition: u32, now: Timestamp) -> Factors {
+        let state = self.state;
+        let request = job.spec.request();
+        let info = &state.partitions[partition as usize];
+        let member = self.association(job, Some(&info.name));
+        let of_member = |get: &dyn Fn(u32) -> Option<u32>| member.and_then(get).unwrap_or(0);
+        let mut tres = books::requested_tres(state, job);
+        let billed = crate::spending::bill(state, &info.name, &tres);
+        tres.set(TresKind::Billing, billed);
+        let limit = request.time_limit.or(info.default_time).unwrap_or(info.max_time);
+        let year = 365 * 24 * 60;
+        let facts = Facts {
+            waited_s: self.waited_s(job, now),
+            association_priority: of_member(&|at| self.tree.nearest(at, |a| a.priority)),
+            fair_share: member
+                .and_then(|at| self.standings.get(at as usize)?.fair_share)
+                .unwrap_or(0.0),
+            nodes: u64::from(request.nodes.min),
+            cpus: u64::from(request.cpu_count()),
+            minutes: limit.zero_is_unlimited().minutes().map_or(year, u64::from),
+            partition_priority: info.priority_job_factor,
+            qos_priority: state.qos.get(&*job.qos).map_or(0, |qos| qos.priority),
+            tres: &tres,
+            partition_tres: &self.measures.partitions[partition as usize],
+            dstack: job.spec.dstack_priority.unwrap_or(0),
+            site: i64::from(job.site_factor),
+            nice: i64::from(job.spec.nice),
+        };
+        multifactor::factors(self.policy(), &self.measures.scale, &facts)
+    }
+
+    /// Seconds that count for its age, up to the last period: the priorities stand still between.
+    fn waited_s(&self, job: &Job, now: Timestamp) -> u64 {
+        let Some(as_of) = self.state.spending.as_of else { return 0 };
+        let from = match self.policy().flags.accrue_always {
+            true => job.submit,
+            false if self.ageless.contains(&job.id) || !self.ages(job, now) => return 0,
+            false => job.begin.map_or(job.submit, |begin| begin.max(job.submit)),
+        };
+        (as_of.secs() - from.secs()).max(0) as u64
+    }
+
+    /// Whether the job could run, were there room: one that is held or depends on others does not age.
+    fn ages(&self, job: &Job, now: Timestamp) -> bool {
+        job.hold.is_none()
+            && job.begin.is_none_or(|begin| begin <= now)
+            && dependency::state_of(self.state, job, now) == DependencyState::Fulfilled
+    }
+
+    /// The jobs that do not age because so many of the same user, account or QOS do: the oldest come first.
+    fn beyond_accrual(&self, now: Timestamp) -> HashSet<JobId> {
+        let state = self.state;
+        let policy = self.policy();
+        let of_qos = state.qos.values().any(|q| {
+            let limits =
+                [q.group_jobs_accrue, q.max_jobs_accrue_per_user, q.max_jobs_accrue_per_account];
+            limits.iter().any(Option::is_some)
+        });
+        let of_member = |(a, _): &(Arc<model::account::Association>, _)| {
+            a.limits.group_jobs_accrue.or(a.limits.max_jobs_accrue).is_some()
+        };
+        let limited = of_qos || self.tree.members.iter().any(of_member);
+        if !policy.multifactor || policy.flags.accrue_always || !limited {
+            return HashSet::new();
+        }
+        let mut counted: BTreeMap<Holder, u64> = BTreeMap::new();
+        let mut beyond = HashSet::new();
+        for job in state.jobs.values().filter(|job| job.is_waiting() && self.ages(job, now)) {
+            let holders = self.accrual_limits(job);
+            let tasks = job.pending.as_ref().map_or(1, |p| p.indices.len());
+            let count = |holder: &Holder| counted.get(holder).copied().unwrap_or(0);
+            if holders.iter().any(|(holder, most)| count(holder) + tasks > u64::from(*most)) {
+                beyond.insert(job.id);
+                continue;
+            }
+            for (holder, _) in holders {
+                *counted.entry(holder).or_insert(0) += tasks;
+            }
+        }
+        beyond
+    }
+
+    /// The limits on ageing that a job is under: a QOS's before the associations'.
+    fn accrual_limits(&self, job: &Job) -> Vec<(Holder, u32)> {
+        let mut limits = Vec::new();
+        let qos = self.state.qos.get(&*job.qos);
+        let name = || job.qos.to_string();
+        let group = qos.and_then(|q| q.group_jobs_accrue);
+        let user = qos.and_then(|q| q.max_jobs_accrue_per_user);
+        let account = qos.and_then(|q| q.max_jobs_accrue_per_account);
+        let uid = job.spec.owner.uid;
+        limits.extend(group.map(|most| (Holder::Qos(name()), most)));
+        limits.extend(user.map(|most| (Holder::QosUser(name(), uid), most)));
+        let of = |most| (Holder::QosAccount(name(), job.account.to_string()), most);
+        limits.extend(account.map(of));
+        let Some(at) = self.association(job, None) else { return limits };
+        if user.is_none()
+            && let Some(most) = self.tree.nearest(at, |a| a.limits.max_jobs_accrue)
+        {
+            limits.push((Holder::Member(at, false), most));
+        }
+        if group.is_none() {
+            for (above, association) in self.tree.places(at) {
+                let most = association.limits.group_jobs_accrue;
+                limits.extend(most.map(|most| (Holder::Member(above, true), most)));
+            }
+        }
+        limits
+    }
+}
+
+/// Whose ageing jobs are counted.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Qos(String),
+    QosUser(String, u32),
+    QosAccount(String, String),
+    /// With all below it, or alone.
+    Member(u32, bool),
+}
+
+fn partition_tres(state: &State, nodes: &[String]) -> Tres {
+    let mut tres = Tres::new();
+    for node in nodes.iter().filter_map(|name| state.nodes.get(name)) {
+        tres.add(TresKind::Node, 1);
+        tres.add(TresKind::Cpu, u64::from(node.config.cpus));
+        tres.add(TresKind::Billing, u64::from(node.config.cpus));
+        tres.add(TresKind::Mem, node.config.memory.mib());
+        for gres in &node.config.gres {
+            tres.add(TresKind::gres(&gres.name, None), gres.count);
+            if let Some(kind) = &gres.kind {
+                tres.add(TresKind::gres(&gres.name, Some(kind)), gres.count);
+            }
+        }
+    }
+    tres
+}

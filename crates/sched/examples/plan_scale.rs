@@ -1,0 +1,388 @@
+//! A large cluster and a long queue, planned: the numbers of the specification.
+//!
+//! `cargo run --release -p sluice-sched --example plan_scale [seed]`: 100,000 pending jobs of 1,000
+//! users in 200 shapes (a fifth on several nodes), 10,000 nodes of 8 GPUs in 8 classes, 90 % busy.
+
+use model::allocation::{GresShare, NodeShare};
+use model::amount::Bytes;
+use model::cpuset::CpuSet;
+use model::id::JobId;
+use model::node::{NodeConfig, NodeGres};
+use model::partition::Partition;
+use model::principal::{Principal, Role};
+use model::range::Range;
+use model::request::{GresRequest, Memory, Per, Request};
+use model::run::{Component, JobSpec, Launch, LaunchKind};
+use model::time::{TimeLimit, Timestamp};
+use sched::view::{Availability, DependencyState, NodeUse};
+use sched::{Memo, NodeInfo, PartitionInfo, Plan, Running, View, Waiting};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NODES: u32 = 10_000;
+const CLASSES: u32 = 8;
+const JOBS: u32 = 100_000;
+const USERS: u64 = 1_000;
+const SHAPES: u64 = 200;
+const RESERVATIONS: u32 = 1_000;
+/// Rounds whose plan is compared with one from nothing.
+const CHECKED: u64 = 3;
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+/// A small generator (splitmix64): the same seed gives the same cluster everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+fn class_kind(class: u32) -> String {
+    ["h100", "h200", "a100", "b200", "l40s", "a40", "gh200", "mi300"][class as usize].to_string()
+}
+
+fn node(at: u32) -> NodeConfig {
+    let class = at % CLASSES;
+    let cpus = [64, 96, 128, 96, 64, 48, 72, 128][class as usize];
+    let mut node = NodeConfig::plain(&format!("node{at:05}"), cpus, Bytes::from_gib(1_024));
+    (node.sockets, node.cores_per_socket) = (2, cpus / 2);
+    node.features = vec![format!("class{class}")];
+    node.gres = vec![NodeGres {
+        name: "gpu".to_string(),
+        kind: Some(class_kind(class)),
+        count: 8,
+        first_index: 0,
+        files: Vec::new(),
+        cores: None,
+        device_memory: None,
+    }];
+    node
+}
+
+/// A fifth on several whole nodes of one kind; the rest a part of one node, of any kind or of one.
+fn shapes(random: &mut Random) -> Vec<Request> {
+    (0..SHAPES)
+        .map(|at| {
+            let several = at % 5 == 0;
+            let gpus = if several { 8 } else { 1 << random.below(4) };
+            let kinds = match several || random.below(2) == 0 {
+                true => vec![class_kind(random.below(u64::from(CLASSES)) as u32)],
+                false => Vec::new(),
+            };
+            let cpus_each = 1 + random.below(6) as u32;
+            Request {
+                nodes: Range::exactly(if several { 2 << random.below(5) } else { 1 }),
+                nodes_given: several,
+                tasks_per_node: Some(gpus as u32),
+                cpus_per_task: Range::exactly(cpus_each),
+                memory: Memory::PerNode(Range::exactly(Bytes::from_gib(
+                    gpus * (4 + 4 * random.below(16)),
+                ))),
+                gres: vec![GresRequest {
+                    per: Per::Node,
+                    name: "gpu".to_string(),
+                    kinds,
+                    count: Range::exactly(gpus),
+                    device_memory: None,
+                }],
+                time_limit: Some(TimeLimit::Minutes(30 + 10 * random.below(280) as u32)),
+                ..Request::default()
+            }
+        })
+        .collect()
+}
+
+fn spec(request: Request, uid: u32) -> JobSpec {
+    JobSpec {
+        name: "job".to_string(),
+        owner: Principal {
+            name: format!("user{uid}"),
+            uid,
+            gid: uid,
+            group: format!("user{uid}"),
+            groups: Vec::new(),
+            role: Role::User,
+        }
+        .into(),
+        account: None,
+        qos: None,
+        components: [Component { request: request.into() }].into(),
+        launch: Launch {
+            kind: LaunchKind::Batch,
+            script: None,
+            environment: None,
+            arguments: Vec::new(),
+            work_dir: "/tmp".into(),
+            command: None,
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            first_step: None,
+            append_output: false,
+            umask: 0o022,
+            rlimits: Default::default(),
+        }
+        .into(),
+        dependency: None,
+        kill_on_invalid_dependency: false,
+        nice: 0,
+        dstack_priority: None,
+        requeue: true,
+        retry: None,
+        signal: None,
+        comment: None,
+        wckey: None,
+        submit_line: "".into(),
+        submit_host: "".into(),
+        submit_sid: 0,
+        mail: None,
+    }
+}
+
+/// Fills nodes with jobs of 1, 2, 4 or 8 GPUs until nine tenths of the GPUs are held.
+fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
+    let mut running = Vec::new();
+    for (at, node) in nodes.iter_mut().enumerate() {
+        let mut gpu = 0u32;
+        while gpu < 8 {
+            let gpus = (1u32 << random.below(4)).min(8 - gpu);
+            let first = gpu;
+            gpu += gpus;
+            if random.below(10) == 0 {
+                continue;
+            }
+            let each = node.config.cpus / 8;
+            let share = NodeShare {
+                node: node.config.name.clone(),
+                cpus: (first * each..(first + gpus) * each).collect::<CpuSet>(),
+                memory: Bytes::from_gib(u64::from(gpus) * 100),
+                gres: vec![GresShare {
+                    name: "gpu".to_string(),
+                    kind: node.config.gres[0].kind.clone(),
+                    count: u64::from(gpus),
+                    indices: (first..first + gpus).collect(),
+                }],
+                tasks: gpus,
+            };
+            let uid = 1_000 + random.below(USERS) as u32;
+            hold(&mut node.used, &share, uid);
+            running.push(Arc::new(Running {
+                job: JobId(running.len() as u32 + 1),
+                uid,
+                account: format!("account{}", uid % 50),
+                qos: "normal".to_string(),
+                association: None,
+                partition: 0,
+                shares: vec![(at as u32, share)],
+                end: Some(NOW + Duration::from_secs(60 + random.below(172_800))),
+                exclusive: false,
+                reservation: None,
+                start: NOW,
+                requeue: true,
+                is_ending: false,
+                suspended: false,
+            }));
+        }
+    }
+    running
+}
+
+fn hold(used: &mut NodeUse, share: &NodeShare, uid: u32) {
+    used.cpus.union(&share.cpus);
+    used.memory = Bytes(used.memory.0 + share.memory.0);
+    used.gres.extend(share.gres.iter().cloned());
+    used.jobs += 1;
+    used.users.push(uid);
+    used.users.sort_unstable();
+    used.users.dedup();
+}
+
+fn world(seed: u64) -> View {
+    let mut random = Random(seed);
+    let mut nodes: Vec<NodeInfo> = (0..NODES)
+        .map(|at| NodeInfo {
+            config: Arc::new(node(at)),
+            availability: Availability::Available,
+            used: NodeUse::default(),
+        })
+        .collect();
+    let running = occupy(&mut nodes, &mut random);
+    let shapes = shapes(&mut random);
+    let first = running.len() as u32 + 1;
+    let queue = (0..JOBS).map(|at| {
+        let request = shapes[random.below(SHAPES) as usize].clone();
+        let uid = 1_000 + random.below(USERS) as u32;
+        Arc::new(Waiting {
+            job: JobId(first + at),
+            tasks: 1,
+            tasks_allowed: None,
+            spec: Arc::new(spec(request, uid)),
+            priority: random.below(1_000_000),
+            priorities: Vec::new(),
+            submit: NOW - Duration::from_secs(u64::from(JOBS - at)),
+            hold: None,
+            dependency: DependencyState::Met,
+            begin: None,
+            partitions: vec![0],
+            account: format!("account{}", uid % 50),
+            qos: "normal".to_string(),
+            association: None,
+            fixed_reason: None,
+        })
+    });
+    let queue = queue.collect();
+    let names = nodes.iter().map(|node| node.config.name.clone()).collect();
+    let mut view = View {
+        partitions: vec![PartitionInfo {
+            partition: Arc::new(Partition::over("main", names)),
+            nodes: (0..NODES).collect(),
+        }],
+        nodes: nodes.into_iter().map(Arc::new).collect(),
+        running,
+        queue,
+        ..View::default()
+    };
+    view.policy.reservations = RESERVATIONS;
+    view
+}
+
+/// What the cluster would do: the starts run and leave the queue.
+fn carry_out(view: &mut View, plan: &Plan) {
+    let by_job: std::collections::HashMap<JobId, &Arc<Waiting>> =
+        view.queue.iter().map(|waiting| (waiting.job, waiting)).collect();
+    let mut started = Vec::new();
+    for start in &plan.starts {
+        let waiting = by_job[&start.job];
+        let shares: Vec<(u32, NodeShare)> = start
+            .allocation
+            .nodes
+            .iter()
+            .map(|share| (share.node[4..].parse().expect("a number"), share.clone()))
+            .collect();
+        let uid = waiting.spec.owner.uid;
+        for (node, share) in &shares {
+            hold(&mut Arc::make_mut(&mut view.nodes[*node as usize]).used, share, uid);
+        }
+        started.push(Arc::new(Running {
+            job: start.job,
+            uid,
+            account: waiting.account.clone(),
+            qos: waiting.qos.clone(),
+            association: None,
+            partition: 0,
+            shares,
+            end: start.time_limit.duration().map(|length| NOW + length),
+            exclusive: false,
+            reservation: None,
+            start: NOW,
+            requeue: true,
+            is_ending: false,
+            suspended: false,
+        }));
+    }
+    let gone: std::collections::HashSet<JobId> = plan.starts.iter().map(|s| s.job).collect();
+    view.queue.retain(|waiting| !gone.contains(&waiting.job));
+    view.running.extend(started);
+    view.running.sort_by_key(|running| running.job);
+}
+
+/// One running job is over.
+fn end_one(view: &mut View, at: usize) {
+    let ended = view.running.remove(at);
+    let rest: Vec<Arc<Running>> = view.running.clone();
+    for (node, _) in &ended.shares {
+        let info = Arc::make_mut(&mut view.nodes[*node as usize]);
+        info.used = NodeUse::default();
+        for other in &rest {
+            for (_, share) in other.shares.iter().filter(|(on, _)| on == node) {
+                hold(&mut info.used, share, other.uid);
+            }
+        }
+    }
+}
+
+fn memory_peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1_024
+}
+
+/// The time that this thread has had a processor for, where the machine says so: beside other work
+/// the wall's clock says little.
+fn on_processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
+}
+
+struct Watch {
+    began: Instant,
+    on_processor: Duration,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self { on_processor: on_processor(), began: Instant::now() }
+    }
+
+    fn said(&self, what: &str, results: &str) {
+        let wall = self.began.elapsed().as_secs_f64() * 1e3;
+        let own = (on_processor() - self.on_processor).as_secs_f64() * 1e3;
+        println!("{what}: {wall:.1} ms, {own:.1} ms on the processor; {results}");
+    }
+}
+
+fn counts(plan: &Plan) -> String {
+    format!(
+        "{} start, {} wait, {} keep a place",
+        plan.starts.len(),
+        plan.reasons.len(),
+        plan.estimates.len()
+    )
+}
+
+fn main() {
+    let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut view = world(seed);
+    println!(
+        "seed {seed}: {} nodes, {} running, {} waiting; {} MiB before the first plan",
+        view.nodes.len(),
+        view.running.len(),
+        view.queue.len(),
+        memory_peak_mib()
+    );
+    let mut memo = Memo::default();
+    let watch = Watch::start();
+    let plan = sched::plan(&view, NOW, &mut memo);
+    watch.said("a plan from nothing", &counts(&plan));
+    carry_out(&mut view, &plan);
+    drop(plan);
+    let plan = sched::plan(&view, NOW, &mut memo);
+    carry_out(&mut view, &plan);
+    let rounds = std::env::args().nth(2).and_then(|rounds| rounds.parse().ok()).unwrap_or(5u64);
+    for round in 1..=rounds {
+        end_one(&mut view, 100 * round as usize);
+        let later = NOW + Duration::from_secs(round);
+        let watch = Watch::start();
+        let plan = sched::plan(&view, later, &mut memo);
+        watch.said("after one job ended", &counts(&plan));
+        if round <= CHECKED {
+            let anew = sched::plan(&view, later, &mut Memo::default());
+            assert!(plan == anew, "a memo changed the plan");
+        }
+        carry_out(&mut view, &plan);
+    }
+    let watch = Watch::start();
+    let estimates = sched::estimates(&view, NOW, &mut Memo::default());
+    watch.said("estimates for all", &format!("{} of {}", estimates.len(), view.queue.len()));
+    println!("memory at most: {} MiB", memory_peak_mib());
+}

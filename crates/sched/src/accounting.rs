@@ -1,0 +1,54 @@
+//! Who jobs are charged to: the tree of associations, with what each has spent.
+
+use model::account::Association;
+use model::spent::Spent;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The associations and what was spent, as limits and fair share look at them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Accounting {
+    pub enforce: Enforce,
+    /// Every parent before its children; the root of the tree first.
+    pub members: Vec<Member>,
+    pub spent_by_qos: BTreeMap<String, Spent>,
+    /// `PriorityFlags=MAX_TRES`: a job is billed for the dearest of what it holds, not for all of it.
+    pub max_tres: bool,
+}
+
+/// `AccountingStorageEnforce`, as far as it is about limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enforce {
+    pub limits: bool,
+    /// A job starts only if its whole time fits into what is left of a limit of minutes.
+    pub safe: bool,
+}
+
+impl Default for Enforce {
+    fn default() -> Self {
+        Self { limits: true, safe: false }
+    }
+}
+
+/// One association.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    pub association: Arc<Association>,
+    /// Index into [`Accounting::members`]; none for the root.
+    pub parent: Option<u32>,
+    /// By it and all below it.
+    pub spent: Spent,
+    /// From 0 to 1; for users only.
+    pub fair_share: Option<f64>,
+}
+
+impl Accounting {
+    /// The association and those above it, up to the root.
+    pub fn chain(&self, member: Option<u32>) -> impl Iterator<Item = (u32, &Member)> + '_ {
+        let get = |at: u32| self.members.get(at as usize).map(|member| (at, member));
+        // A parent comes before its child, so that this ends.
+        std::iter::successors(member.and_then(get), move |(at, member)| {
+            member.parent.filter(|parent| parent < at).and_then(get)
+        })
+    }
+}

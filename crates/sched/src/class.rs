@@ -1,0 +1,66 @@
+//! Classes: nodes that are alike in all but their names serve alike, and are worked out once.
+
+use crate::view::NodeInfo;
+use model::node::NodeConfig;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default)]
+pub struct Classes {
+    /// The class of each node.
+    pub of: Vec<u32>,
+    /// One node of each class.
+    pub samples: Vec<Arc<NodeConfig>>,
+}
+
+impl Classes {
+    pub fn of_nodes(nodes: &[Arc<NodeInfo>]) -> Self {
+        let mut classes = Self::default();
+        let mut known: HashMap<u64, Vec<u32>> = HashMap::new();
+        for node in nodes {
+            let same_mark = known.entry(mark(&node.config)).or_default();
+            let alike = |class: &&u32| are_alike(&classes.samples[**class as usize], &node.config);
+            let class = match same_mark.iter().find(alike) {
+                Some(class) => *class,
+                None => {
+                    classes.samples.push(node.config.clone());
+                    let class = classes.samples.len() as u32 - 1;
+                    same_mark.push(class);
+                    class
+                }
+            };
+            classes.of.push(class);
+        }
+        classes
+    }
+}
+
+/// Equal for nodes that are alike, and for few others.
+fn mark(config: &NodeConfig) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (config.cpus, config.sockets, config.cores_per_socket, config.threads_per_core)
+        .hash(&mut hasher);
+    (config.memory.0, config.memory_reserved.0, config.tmp_disk.0, config.weight).hash(&mut hasher);
+    (&config.features, &config.cpus_reserved).hash(&mut hasher);
+    for line in &config.gres {
+        (&line.name, &line.kind, line.count, line.first_index).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn are_alike(a: &NodeConfig, b: &NodeConfig) -> bool {
+    let lines_alike = || {
+        a.gres.len() == b.gres.len()
+            && a.gres.iter().zip(&b.gres).all(|(a, b)| {
+                (&a.name, &a.kind, a.count, a.first_index, &a.cores, a.device_memory)
+                    == (&b.name, &b.kind, b.count, b.first_index, &b.cores, b.device_memory)
+            })
+    };
+    (a.cpus, a.boards, a.sockets, a.cores_per_socket, a.threads_per_core, a.weight)
+        == (b.cpus, b.boards, b.sockets, b.cores_per_socket, b.threads_per_core, b.weight)
+        && (a.memory, a.memory_reserved, a.tmp_disk) == (b.memory, b.memory_reserved, b.tmp_disk)
+        && a.cpus_reserved == b.cpus_reserved
+        && a.features == b.features
+        && lines_alike()
+}

@@ -1,0 +1,104 @@
+//! The limits that a QOS or an association may have, as rows of a table.
+
+use model::account::{AssociationLimits, Qos, QosFlag};
+use model::reason::LimitScope;
+use model::tres::Tres;
+
+/// What a limit is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// What the job asks for.
+    Job,
+    /// That, times its minutes.
+    JobMinutes,
+    /// What the job must ask for at least.
+    Least,
+    /// What is held, and the job beside it.
+    Held,
+    /// The minutes that running jobs may still take, and the job's.
+    RunMinutes,
+    /// The minutes that were used.
+    SpentMinutes,
+}
+
+/// Whose use a QOS counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    User,
+    Account,
+    All,
+}
+
+/// The limits of TRES that a QOS may have.
+pub struct QosRow {
+    pub limits: fn(&Qos) -> &Tres,
+    pub scope: LimitScope,
+    pub measure: Measure,
+    pub of: Of,
+}
+
+/// The limits of TRES that an association may have.
+pub struct AssociationRow {
+    pub limits: fn(&AssociationLimits) -> &Tres,
+    /// The same limit of a QOS, which comes first.
+    pub in_qos: fn(&Qos) -> &Tres,
+    pub scope: LimitScope,
+    pub measure: Measure,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+pub const QOS_ROWS: [QosRow; 8] = [
+    QosRow { limits: |q| &q.max_tres_per_job, scope: LimitScope::QosPerJob, measure: Measure::Job, of: Of::All },
+    QosRow { limits: |q| &q.min_tres_per_job, scope: LimitScope::QosLeast, measure: Measure::Least, of: Of::All },
+    QosRow { limits: |q| &q.max_tres_minutes_per_job, scope: LimitScope::QosPerJob, measure: Measure::JobMinutes, of: Of::All },
+    QosRow { limits: |q| &q.group_tres_minutes, scope: LimitScope::QosGroup, measure: Measure::SpentMinutes, of: Of::All },
+    QosRow { limits: |q| &q.group_tres, scope: LimitScope::QosGroup, measure: Measure::Held, of: Of::All },
+    QosRow { limits: |q| &q.group_tres_run_minutes, scope: LimitScope::QosGroup, measure: Measure::RunMinutes, of: Of::All },
+    QosRow { limits: |q| &q.max_tres_per_account, scope: LimitScope::QosPerAccount, measure: Measure::Held, of: Of::Account },
+    QosRow { limits: |q| &q.max_tres_per_user, scope: LimitScope::QosPerUser, measure: Measure::Held, of: Of::User },
+];
+
+/// Of the job alone: the nearest account that says one counts.
+#[rustfmt::skip]
+pub const INHERITED_ROWS: [AssociationRow; 2] = [
+    AssociationRow { limits: |l| &l.max_tres_per_job, in_qos: |q| &q.max_tres_per_job, scope: LimitScope::AssociationPerJob, measure: Measure::Job },
+    AssociationRow { limits: |l| &l.max_tres_minutes_per_job, in_qos: |q| &q.max_tres_minutes_per_job, scope: LimitScope::AssociationPerJob, measure: Measure::JobMinutes },
+];
+
+/// Of all together: each account keeps its own.
+#[rustfmt::skip]
+pub const GROUP_ROWS: [AssociationRow; 3] = [
+    AssociationRow { limits: |l| &l.group_tres_minutes, in_qos: |q| &q.group_tres_minutes, scope: LimitScope::AssociationGroup, measure: Measure::SpentMinutes },
+    AssociationRow { limits: |l| &l.group_tres, in_qos: |q| &q.group_tres, scope: LimitScope::AssociationGroup, measure: Measure::Held },
+    AssociationRow { limits: |l| &l.group_tres_run_minutes, in_qos: |q| &q.group_tres_run_minutes, scope: LimitScope::AssociationGroup, measure: Measure::RunMinutes },
+];
+
+/// Flags that make a difference to the plan without a limit.
+pub const LIFTING: [QosFlag; 5] = [
+    QosFlag::EnforceUsageThreshold,
+    QosFlag::NoReserve,
+    QosFlag::PartitionMaxNodes,
+    QosFlag::PartitionMinNodes,
+    QosFlag::PartitionTimeLimit,
+];
+
+/// Whether the plan has to look at this QOS.
+pub fn is_limited(qos: &Qos) -> bool {
+    let counts = [qos.group_jobs, qos.max_jobs_per_user, qos.max_jobs_per_account];
+    let walls = [qos.group_wall, qos.max_wall];
+    QOS_ROWS.iter().any(|row| !(row.limits)(qos).is_empty())
+        || !qos.max_tres_per_node.is_empty()
+        || counts.iter().any(Option::is_some)
+        || walls.iter().any(Option::is_some)
+        || qos.min_priority_threshold.is_some()
+        || LIFTING.iter().any(|flag| qos.has(*flag))
+}
+
+pub fn has_limits(limits: &AssociationLimits) -> bool {
+    let rows = INHERITED_ROWS.iter().chain(&GROUP_ROWS);
+    rows.into_iter().any(|row| !(row.limits)(limits).is_empty())
+        || !limits.max_tres_per_node.is_empty()
+        || [limits.group_jobs, limits.max_jobs].iter().any(Option::is_some)
+        || [limits.group_wall, limits.max_wall].iter().any(Option::is_some)
+}

@@ -1,0 +1,260 @@
+//! The queue in order, and the shape of each of its entries.
+
+use crate::order::{self, Key as OrderKey, Turn};
+use crate::reserved::{Pass, Windows};
+use crate::topology::is_waived;
+use crate::view::{DependencyState, View, Waiting};
+use model::id::JobId;
+use model::request::{Request, Sharing};
+use model::time::Timestamp;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default)]
+pub struct Line {
+    /// The queue as last seen.
+    queue: Vec<Arc<Waiting>>,
+    pub entries: Vec<Entry>,
+    /// In order.
+    pub places: Vec<Place>,
+    /// Entries without a partition.
+    pub turnless: Vec<u32>,
+    pub shapes: Vec<ShapeKey>,
+    by_mark: HashMap<u64, Vec<u32>>,
+    /// It matters who asks.
+    by_user: bool,
+    now: Timestamp,
+}
+
+/// What matters of an entry, close together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub job: JobId,
+    pub tasks: u32,
+    /// How many tasks the throttle lets start now.
+    pub tasks_allowed: u32,
+    /// Nothing holds it back: no hold, no time, no dependency.
+    pub is_open: bool,
+    wants_own_nodes: bool,
+    /// As many as it has partitions.
+    pub turns: u32,
+    /// One task, in one partition, that nothing holds back.
+    is_plain: bool,
+    /// What it asks for changes as time passes: it counts as new each time.
+    is_volatile: bool,
+}
+
+/// One turn, with its key and its shape.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub key: OrderKey,
+    pub turn: Turn,
+    pub shape: u32,
+    /// One task, in one partition, that nothing holds back but resources and limits.
+    pub is_plain: bool,
+    /// In the last plan it found no place to start.
+    pub found_none: bool,
+    /// In the last plan it looked for a place to keep.
+    pub is_recorded: bool,
+}
+
+impl Place {
+    pub fn job(&self) -> JobId {
+        self.key.3
+    }
+}
+
+/// Jobs that ask for the same in the same partition, and may use the same reservations, fare the
+/// same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeKey {
+    pub spec: Arc<model::run::JobSpec>,
+    pub partition: u32,
+    /// Only where it makes a difference.
+    pub uid: Option<u32>,
+    pub pass: Pass,
+    /// It has waited long enough for few switches.
+    pub switches_waived: bool,
+}
+
+impl ShapeKey {
+    pub fn request(&self) -> &Request {
+        self.spec.request()
+    }
+}
+
+impl Line {
+    /// Takes the view's queue over: entries that are the same keep what is known of them.
+    pub fn refresh(&mut self, view: &View, owned_nodes: bool, windows: &Windows, now: Timestamp) {
+        self.now = now;
+        let moved = self.compare(view);
+        if let Some(moved) = &moved {
+            self.take_entries(view, moved);
+        }
+        let by_user = owned_nodes
+            || view.partitions.iter().any(|p| p.partition.exclusive_user)
+            || self.entries.iter().any(|entry| entry.wants_own_nodes);
+        if by_user != self.by_user || self.shapes.len() > 2 * view.queue.len() + 1_024 {
+            let Self { queue, entries, turnless, .. } = std::mem::take(self);
+            *self = Self { by_user, queue, entries, turnless, now, ..Self::default() };
+            self.move_places(view, &vec![None; view.queue.len()], windows);
+        } else if let Some(moved) = &moved {
+            self.move_places(view, moved, windows);
+        }
+    }
+
+    /// For each entry of the view where it stood before, if it did; nothing if all are as before.
+    fn compare(&self, view: &View) -> Option<Vec<Option<u32>>> {
+        let same = |(a, b): (&Arc<Waiting>, &Arc<Waiting>)| Arc::ptr_eq(a, b);
+        let volatile = self.entries.iter().any(|entry| entry.is_volatile);
+        if self.queue.len() == view.queue.len()
+            && self.queue.iter().zip(&view.queue).all(same)
+            && !volatile
+        {
+            return None;
+        }
+        let mut at = 0;
+        let find = |waiting: &Arc<Waiting>| {
+            while let Some(old) = self.queue.get(at) {
+                if Arc::ptr_eq(old, waiting) {
+                    at += 1;
+                    return Some(at as u32 - 1)
+                        .filter(|at| !self.entries[*at as usize].is_volatile);
+                }
+                if old.job > waiting.job {
+                    return None;
+                }
+                at += 1;
+            }
+            None
+        };
+        Some(view.queue.iter().map(find).collect())
+    }
+
+    fn take_entries(&mut self, view: &View, moved: &[Option<u32>]) {
+        let mut old = std::mem::take(&mut self.queue).into_iter().zip(0u32..);
+        let entries = std::mem::take(&mut self.entries);
+        self.queue.reserve(view.queue.len());
+        self.entries.reserve(view.queue.len());
+        for (waiting, from) in view.queue.iter().zip(moved) {
+            // Where it was is further on each time.
+            let known = from.and_then(|from| old.find(|(_, at)| *at == from));
+            match known {
+                Some((known, at)) => {
+                    self.queue.push(known);
+                    self.entries.push(entries[at as usize]);
+                }
+                None => {
+                    self.queue.push(waiting.clone());
+                    self.entries.push(entry(waiting));
+                }
+            }
+        }
+        let turnless = |(_, entry): &(u32, &Entry)| entry.turns == 0;
+        let turnless = (0..).zip(&self.entries).filter(turnless).map(|(at, _)| at);
+        self.turnless = turnless.collect();
+    }
+
+    fn move_places(&mut self, view: &View, moved: &[Option<u32>], windows: &Windows) {
+        let known = std::mem::take(&mut self.places);
+        let most = moved.iter().flatten().last().map_or(0, |last| *last as usize + 1);
+        let mut now_at = vec![u32::MAX; most];
+        let mut fresh = Vec::new();
+        for (from, at) in moved.iter().zip(0u32..) {
+            match from {
+                Some(from) => now_at[*from as usize] = at,
+                None => {
+                    for (key, turn) in order::turns_of(view, at) {
+                        let waiting = &view.queue[at as usize];
+                        let shape = self.shape(waiting, turn.partition, windows);
+                        let is_plain = self.entries[at as usize].is_plain;
+                        fresh.push(Place {
+                            key,
+                            turn,
+                            shape,
+                            is_plain,
+                            found_none: false,
+                            is_recorded: false,
+                        });
+                    }
+                }
+            }
+        }
+        let new_at = |place: &Place| match now_at.get(place.turn.waiting as usize) {
+            None | Some(&u32::MAX) => None,
+            Some(at) => Some(*at),
+        };
+        if fresh.is_empty() {
+            self.places = known;
+            self.places.retain_mut(|place| {
+                let at = new_at(place);
+                place.turn.waiting = at.unwrap_or(u32::MAX);
+                at.is_some()
+            });
+            return;
+        }
+        fresh.sort_unstable_by_key(|place| place.key);
+        let mut fresh = fresh.into_iter().peekable();
+        let mut places = Vec::with_capacity(known.len() + fresh.len());
+        for mut place in known {
+            let Some(at) = new_at(&place) else { continue };
+            place.turn.waiting = at;
+            while let Some(new) = fresh.next_if(|new| new.key < place.key) {
+                places.push(new);
+            }
+            places.push(place);
+        }
+        places.extend(fresh);
+        self.places = places;
+    }
+
+    fn shape(&mut self, waiting: &Waiting, partition: u32, windows: &Windows) -> u32 {
+        let uid = self.by_user.then_some(waiting.spec.owner.uid);
+        let pass = windows.pass(waiting);
+        let waived = is_waived(waiting.spec.request(), waiting.submit, self.now);
+        let mut hasher = DefaultHasher::new();
+        (waiting.spec.request(), partition, uid, &pass, waived).hash(&mut hasher);
+        let same_mark = self.by_mark.entry(hasher.finish()).or_default();
+        let is_same = |at: &&u32| {
+            let known = &self.shapes[**at as usize];
+            (known.partition, known.uid, &known.pass, known.switches_waived)
+                == (partition, uid, &pass, waived)
+                && known.request() == waiting.spec.request()
+        };
+        if let Some(known) = same_mark.iter().find(is_same) {
+            return *known;
+        }
+        self.shapes.push(ShapeKey {
+            spec: waiting.spec.clone(),
+            partition,
+            uid,
+            pass,
+            switches_waived: waived,
+        });
+        let at = self.shapes.len() as u32 - 1;
+        same_mark.push(at);
+        at
+    }
+}
+
+fn entry(waiting: &Waiting) -> Entry {
+    let is_open = waiting.hold.is_none()
+        && waiting.fixed_reason.is_none()
+        && waiting.dependency == DependencyState::Met
+        && waiting.begin.is_none()
+        && waiting.spec.request().reservation.is_none()
+        && waiting.spec.components.len() == 1;
+    let is_single =
+        waiting.tasks == 1 && waiting.tasks_allowed.is_none() && waiting.partitions.len() == 1;
+    Entry {
+        job: waiting.job,
+        tasks: waiting.tasks,
+        tasks_allowed: waiting.tasks_allowed.unwrap_or(u32::MAX),
+        turns: waiting.partitions.len() as u32,
+        is_open,
+        is_plain: is_open && is_single,
+        is_volatile: waiting.spec.request().switches.is_some(),
+        wants_own_nodes: waiting.spec.request().sharing == Sharing::User,
+    }
+}

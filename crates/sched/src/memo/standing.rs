@@ -1,0 +1,155 @@
+//! The nodes as they stand: what runs on each, and when it ends.
+
+use crate::class::Classes;
+use crate::free::NodeFree;
+use crate::timeline::{CORES, Millis, Presence, Timeline, Users, columns_free, columns_of};
+use crate::view::{NodeInfo, Running, View};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    pub nodes: Vec<Arc<NodeInfo>>,
+    pub classes: Classes,
+    pub timelines: Vec<Timeline>,
+    running: Vec<Arc<Running>>,
+    /// For each node the jobs on it, with the position of its share in the job's.
+    on_node: Vec<Vec<(Arc<Running>, u32)>>,
+}
+
+impl Standing {
+    /// Whether these are the nodes of the view, whatever is on them.
+    pub fn is_of(&self, view: &View) -> bool {
+        let same = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
+            Arc::ptr_eq(a, b) || Arc::ptr_eq(&a.config, &b.config) || a.config == b.config
+        };
+        self.nodes.len() == view.nodes.len() && self.nodes.iter().zip(&view.nodes).all(same)
+    }
+
+    /// The jobs on a node, with the position of its share in the job's.
+    pub fn on_node(&self, node: u32) -> &[(Arc<Running>, u32)] {
+        &self.on_node[node as usize]
+    }
+
+    /// A node is open to one user only.
+    pub fn has_owners(&self) -> bool {
+        self.nodes.iter().any(|node| !node.used.user_exclusive.is_empty())
+    }
+
+    /// Takes the view's nodes and jobs over; the nodes that changed, in order.
+    pub fn refresh(&mut self, view: &View, now: Millis) -> Vec<u32> {
+        if self.nodes.len() != view.nodes.len() || self.on_node.is_empty() {
+            self.classes = Classes::of_nodes(&view.nodes);
+            self.nodes = view.nodes.clone();
+            self.on_node = vec![Vec::new(); view.nodes.len()];
+            self.running = Vec::new();
+            self.timelines = Vec::new();
+        }
+        let mut changed = vec![self.timelines.is_empty(); view.nodes.len()];
+        self.take_running(view, &mut changed);
+        for (at, node) in view.nodes.iter().enumerate() {
+            let known = &mut self.nodes[at];
+            if !Arc::ptr_eq(known, node) {
+                changed[at] |= known.used != node.used || known.availability != node.availability;
+                *known = node.clone();
+            }
+            // Something should have ended by now.
+            changed[at] |= self
+                .timelines
+                .get(at)
+                .and_then(Timeline::next_change)
+                .is_some_and(|next| next <= now);
+        }
+        let changed: Vec<u32> =
+            (0..view.nodes.len() as u32).filter(|&n| changed[n as usize]).collect();
+        let timeline =
+            |node: u32| timeline(&self.nodes[node as usize], &self.on_node[node as usize], now);
+        if self.timelines.is_empty() {
+            self.timelines = changed.iter().map(|&node| timeline(node)).collect();
+        } else {
+            for &node in &changed {
+                self.timelines[node as usize] = timeline(node);
+            }
+        }
+        changed
+    }
+
+    /// Compares what runs with what ran: fastest where both lists are by job id.
+    fn take_running(&mut self, view: &View, changed: &mut [bool]) {
+        let known = std::mem::take(&mut self.running);
+        let (mut at, mut gone, mut come) = (0, Vec::new(), Vec::new());
+        for running in &view.running {
+            while let Some(old) = known.get(at) {
+                if Arc::ptr_eq(old, running) || old.job > running.job {
+                    break;
+                }
+                gone.push(old);
+                at += 1;
+            }
+            match known.get(at) {
+                Some(old) if Arc::ptr_eq(old, running) => at += 1,
+                _ => come.push(running),
+            }
+        }
+        gone.extend(&known[at..]);
+        for old in gone {
+            for (node, _) in &old.shares {
+                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+                on.retain(|(other, _)| !Arc::ptr_eq(other, old));
+                changed[*node as usize] = true;
+            }
+        }
+        for new in come {
+            for ((node, _), at) in new.shares.iter().zip(0u32..) {
+                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+                on.push((new.clone(), at));
+                changed[*node as usize] = true;
+            }
+        }
+        self.running.clone_from(&view.running);
+    }
+}
+
+/// One node's timeline: free now what is not used, and more as each job ends.
+fn timeline(info: &NodeInfo, on: &[(Arc<Running>, u32)], now: Millis) -> Timeline {
+    let config = &*info.config;
+    let mut free = columns_free(&NodeFree::of(info), config);
+    let whole = columns_free(&NodeFree::empty(config), config);
+    let mut there = Presence {
+        jobs: info.used.jobs,
+        exclusive: info.used.exclusive,
+        users: info.used.users.iter().fold(Users::Nobody, |users, uid| users.and(*uid)),
+        owner: info.used.user_exclusive.first().map(|(_, uid)| *uid),
+    };
+    let mut timeline = Timeline::level(free.clone(), there);
+    let mut ends: Vec<(Millis, &(Arc<Running>, u32))> = on
+        .iter()
+        // One that is over its time will end, but has not yet.
+        .filter_map(|on| Some((on.0.end?.millis().max(now + 1), on)))
+        .collect();
+    ends.sort_unstable_by_key(|(end, (running, _))| (*end, running.job));
+    for (end, (running, share)) in &ends {
+        let mut given = columns_of(config, &running.shares[*share as usize].1);
+        if running.suspended {
+            given[CORES] = 0;
+        }
+        for ((free, given), whole) in free.iter_mut().zip(given).zip(&whole) {
+            *free = (*free + given).min(*whole);
+        }
+        there.jobs = there.jobs.saturating_sub(1);
+        there.exclusive &= !running.exclusive;
+        (there.users, there.owner) = left_after(info, on, *end);
+        timeline.push(*end, &free, there);
+    }
+    timeline
+}
+
+/// The users of those that are still there then, and whose node it is.
+fn left_after(info: &NodeInfo, on: &[(Arc<Running>, u32)], time: Millis) -> (Users, Option<u32>) {
+    let stays = |running: &Running| running.end.is_none_or(|end| end.millis() > time);
+    let staying = || on.iter().map(|(running, _)| running).filter(|running| stays(running));
+    let unknown = info.used.users.iter().filter(|uid| on.iter().all(|(r, _)| r.uid != **uid));
+    let users = staying().map(|running| &running.uid).chain(unknown);
+    let users = users.fold(Users::Nobody, |users, uid| users.and(*uid));
+    let owns = |job| info.used.user_exclusive.iter().any(|(owner, _)| *owner == job);
+    (users, staying().find(|running| owns(running.job)).map(|running| running.uid))
+}

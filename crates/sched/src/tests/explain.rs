@@ -1,0 +1,85 @@
+//! Explanations say what is missing where, who holds the limit, and when it will be.
+
+use crate::explain::{ClassReport, Explanation, Resource};
+use crate::testing::*;
+use crate::view::{Availability, View};
+use crate::{Memo, explain};
+use insta::assert_snapshot;
+use model::account::Qos;
+use model::id::JobId;
+use model::request::Per;
+use model::tres::Tres;
+use std::sync::Arc;
+
+fn explained(view: &View, job: u32) -> Explanation {
+    explain(view, NOW, &mut Memo::default(), JobId(job)).expect("it waits")
+}
+
+fn class_text(report: &ClassReport) -> String {
+    let missing: Vec<String> = report
+        .missing
+        .iter()
+        .map(|m| match m.asked {
+            0 => format!("{:?} on {}", m.what, m.nodes),
+            asked => format!("{:?} {}/{asked} on {}", m.what, m.most_free, m.nodes),
+        })
+        .collect();
+    let ClassReport { sample, nodes, free, could_serve, .. } = report;
+    format!("{sample} x{nodes}: {free} free, could serve: {could_serve}, {}", missing.join(", "))
+}
+
+fn text_of(explanation: &Explanation) -> String {
+    let minutes = |e: &crate::view::Estimate| (e.start.secs() - NOW.secs()) / 60;
+    let classes: Vec<String> = explanation.classes.iter().map(class_text).collect();
+    format!(
+        "{:?} after {}; kept {:?}, expected {:?}\n{}",
+        explanation.reason,
+        explanation.before,
+        explanation.kept.as_ref().map(minutes),
+        explanation.expected.as_ref().map(minutes),
+        classes.join("\n")
+    )
+}
+
+#[test]
+fn each_class_of_nodes_says_what_it_lacks() {
+    let mut nodes = gpu_nodes(5);
+    nodes[4].gres.clear();
+    let mut view = cluster(nodes).with_jobs([
+        job(1).cpus(30).for_min(30),
+        job(2).gpus(Per::Node, 7).asking(|r| r.node_list = vec!["node2".to_string()]),
+    ]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    Arc::make_mut(&mut view.nodes[2]).availability = Availability::Drained;
+    let view = view.with_jobs([
+        job(8).cpus(32).asking(|r| r.node_list = vec!["node4".to_string()]).for_min(20),
+        job(9).nodes(2).cpus(4).gpus(Per::Node, 2),
+        job(10),
+    ]);
+    assert_snapshot!(text_of(&explained(&view, 9)), @r#"
+    Some(Resources) after 1; kept Some(30), expected Some(30)
+    node1 x4: 0 free, could serve: true, Service on 1, Cpus 2/4 on 2, Gres("gpu") 1/2 on 1
+    node5 x1: 0 free, could serve: false, Sort on 1
+    "#);
+    assert_eq!(explained(&view, 10).reason, None, "it starts");
+    assert_eq!(explain(&view, NOW, &mut Memo::default(), JobId(77)), None);
+}
+
+#[test]
+fn a_limit_names_those_who_hold_it() {
+    let mut capped = Qos::named("capped");
+    capped.max_tres_per_user = Tres::parse("gres/gpu=4").expect("it reads");
+    let mut view = cluster(gpu_nodes(2));
+    view.qos = vec![Arc::new(Qos::named("normal")), Arc::new(capped)];
+    let of = |id, gpus| job(id).gpus(Per::Node, gpus).with(|w| w.qos = "capped".to_string());
+    let mut view = view.with_jobs([of(1, 1), of(2, 2), job(3).gpus(Per::Node, 3)]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    let view = view.with_jobs([of(9, 2), of(10, 2).of_user(7)]);
+    let held = explained(&view, 9).limit.expect("it waits for a limit");
+    assert_eq!(held.holders, [(JobId(2), 2), (JobId(1), 1)]);
+    assert_eq!((held.limit.limit, held.limit.in_use, held.limit.asked), (4, 3, 2));
+    let missing = &explained(&view, 9).classes[0].missing;
+    assert!(missing.iter().all(|m| m.what != Resource::Cpus), "{missing:?}");
+}

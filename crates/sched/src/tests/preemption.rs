@@ -1,0 +1,191 @@
+//! Who makes room for whom.
+
+use crate::testing::*;
+use crate::view::{PreemptBy, PreemptPolicy, View};
+use crate::{Memo, plan};
+use insta::assert_snapshot;
+use model::account::Qos;
+use model::id::JobId;
+use model::preempt::PreemptMode;
+use model::time::Timestamp;
+use std::sync::Arc;
+
+/// Two nodes in a low partition and in an urgent one of a higher tier.
+fn tiers(mode: PreemptMode) -> View {
+    let mut view = cluster(gpu_nodes(2)).with_partition("urgent", &[0, 1], |p| p.priority_tier = 9);
+    view.policy.preempt = PreemptPolicy { by: PreemptBy::Partition, mode, exempt_s: 0 };
+    view
+}
+
+/// These jobs run, started one minute after the other, the first longest ago.
+fn running(view: View, jobs: impl IntoIterator<Item = crate::Waiting>) -> View {
+    let mut view = view.with_jobs(jobs);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    let count = view.running.len() as i64;
+    for (at, running) in view.running.iter_mut().enumerate() {
+        let before_s = 60 * (count - at as i64);
+        Arc::make_mut(running).start = Timestamp::from_secs(NOW.secs() - before_s);
+    }
+    view
+}
+
+fn urgent(id: u32) -> crate::Waiting {
+    job(id).with(|w| w.partitions = vec![1])
+}
+
+#[test]
+fn the_fewest_and_youngest_of_a_lower_tier_go() {
+    // node1: 1 and 2, node2: 3, 4 and 5; each can be spared but for the room it holds.
+    let view = running(
+        tiers(PreemptMode::Requeue),
+        [job(1).cpus(16), job(2).cpus(16), job(3).cpus(20), job(4).cpus(6), job(5).cpus(6)],
+    );
+    let ask = |cpus| text(&view.clone().with_jobs([urgent(9).cpus(cpus)]).plan());
+    assert_snapshot!(ask(6), @r#"
+    9 waits: Resources
+    5 makes room for 9: Requeue after 0 s
+    9 expected in 0 min on node2
+    "#);
+    assert_snapshot!(ask(12), @r#"
+    9 waits: Resources
+    2 makes room for 9: Requeue after 0 s
+    9 expected in 0 min on node1
+    "#);
+    assert_snapshot!(ask(30), @r#"
+    9 waits: Resources
+    2 makes room for 9: Requeue after 0 s
+    1 makes room for 9: Requeue after 0 s
+    9 expected in 0 min on node1
+    "#);
+    let same_tier = view.clone().with_jobs([job(9).cpus(6)]);
+    assert_eq!(same_tier.plan().preemptions, vec![]);
+}
+
+#[test]
+fn nobody_goes_twice_and_those_who_are_going_are_enough() {
+    let mut view = running(tiers(PreemptMode::Cancel), [job(1).cpus(32), job(2).cpus(32)])
+        .with_jobs([urgent(8).cpus(4), urgent(9).cpus(4), urgent(10).cpus(4)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    8 waits: Resources
+    9 waits: Resources
+    10 waits: Resources
+    2 makes room for 8: Cancel after 0 s
+    8 expected in 0 min on node2
+    9 expected in 0 min on node2
+    10 expected in 0 min on node2
+    "#);
+    for running in &mut view.running {
+        Arc::make_mut(running).is_ending = true;
+    }
+    assert_snapshot!(text(&view.plan()), @r#"
+    8 waits: Resources
+    9 waits: Resources
+    10 waits: Resources
+    8 expected in 0 min on node1
+    9 expected in 0 min on node1
+    10 expected in 0 min on node1
+    "#);
+}
+
+#[test]
+fn a_gang_of_nodes_sends_one_set_away() {
+    let view = running(tiers(PreemptMode::Requeue), [job(1).nodes(2).cpus(20), job(2).cpus(12)])
+        .with_jobs([urgent(9).nodes(2).cpus(12)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    9 waits: Resources
+    2 makes room for 9: Requeue after 0 s
+    9 expected in 0 min on node1,node2
+    "#);
+    let set = view.clone().with_jobs([]);
+    let mut set = set;
+    set.queue.clear();
+    let set = set.with_jobs([urgent(9).asking(|r| r.tasks = Some(64))]);
+    assert_snapshot!(text(&set.plan()), @r#"
+    9 waits: Resources
+    1 makes room for 9: Requeue after 0 s
+    2 makes room for 9: Requeue after 0 s
+    9 expected in 0 min on node1,node2
+    "#);
+}
+
+#[test]
+fn grace_exemption_and_the_partitions_own_mode() {
+    let view = tiers(PreemptMode::Requeue).with_main(|p| {
+        (p.grace_time_s, p.preempt_mode) = (120, Some("CANCEL".to_string()));
+    });
+    let view = running(view, [job(1).cpus(32), job(2).cpus(32)]).with_jobs([urgent(9).cpus(32)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    9 waits: Resources
+    2 makes room for 9: Cancel after 120 s
+    9 expected in 2 min on node2
+    "#);
+    let mut young = view.clone();
+    young.policy.preempt.exempt_s = 90;
+    assert_snapshot!(text(&young.plan()), @r#"
+    9 waits: Resources
+    1 makes room for 9: Cancel after 120 s
+    9 expected in 2 min on node1
+    "#);
+    let never = view.with_main(|p| p.preempt_mode = Some("OFF".to_string()));
+    assert_eq!(never.plan().preemptions, vec![]);
+}
+
+#[test]
+fn a_job_that_may_not_wait_again_is_cancelled() {
+    let fixed = job(1).cpus(32).with(|w| Arc::make_mut(&mut w.spec).requeue = false);
+    let view = running(tiers(PreemptMode::Requeue), [fixed, job(2).cpus(32)])
+        .with_jobs([urgent(9).nodes(2)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    9 waits: Resources
+    2 makes room for 9: Requeue after 0 s
+    1 makes room for 9: Cancel after 0 s
+    9 expected in 0 min on node1,node2
+    "#);
+}
+
+#[test]
+fn by_qos_those_that_it_names() {
+    let mut view = cluster(gpu_nodes(1));
+    view.policy.preempt =
+        PreemptPolicy { by: PreemptBy::Qos, mode: PreemptMode::Cancel, exempt_s: 0 };
+    let mut high = Qos::named("high");
+    high.preempt = vec!["low".to_string()];
+    view.qos = vec![Arc::new(Qos::named("normal")), Arc::new(Qos::named("low")), Arc::new(high)];
+    let with = |id, qos: &str| job(id).cpus(16).with(|w| w.qos = qos.to_string());
+    let view = running(view, [with(1, "normal"), with(2, "low")]);
+    let high = view.clone().with_jobs([with(9, "high")]);
+    assert_snapshot!(text(&high.plan()), @r#"
+    9 waits: Resources
+    2 makes room for 9: Cancel after 0 s
+    9 expected in 0 min on node1
+    "#);
+    assert_eq!(view.with_jobs([with(9, "normal")]).plan().preemptions, vec![]);
+}
+
+#[test]
+fn a_suspended_job_keeps_its_devices_and_goes_on_when_its_cores_are_free() {
+    let view = running(tiers(PreemptMode::Suspend), [job(1).cpus(32), job(2).cpus(32)]);
+    let asking = view.clone().with_jobs([urgent(9).cpus(32)]);
+    assert_snapshot!(text(&asking.plan()), @r#"
+    9 waits: Resources
+    2 makes room for 9: Suspend after 0 s
+    9 expected in 0 min on node2
+    "#);
+    let greedy = urgent(9).asking(|r| {
+        r.memory = model::request::Memory::PerNode(model::range::Range::exactly(
+            model::amount::Bytes::from_mib(128_000),
+        ))
+    });
+    assert_eq!(view.clone().with_jobs([greedy]).plan().preemptions, vec![], "memory stays");
+
+    // Job 2 was suspended on node2; what took its cores is gone, and another waits.
+    let mut after = view;
+    Arc::make_mut(&mut after.running[1]).suspended = true;
+    Arc::make_mut(&mut after.nodes[1]).used.cpus = Default::default();
+    let after = after.with_jobs([job(20).cpus(4)]);
+    let plan = plan(&after, NOW, &mut Memo::default());
+    assert_eq!((plan.resumes, plan.starts.len()), (vec![JobId(2)], 0));
+    let first = after.with_jobs([urgent(21).cpus(4)]).plan();
+    assert_eq!((first.resumes, first.starts.len()), (vec![], 2), "the higher tier comes first");
+}

@@ -1,0 +1,162 @@
+//! Reservations: who is kept out, who is let in, and when.
+
+use crate::reserved::{Wanted, choose};
+use crate::testing::*;
+use crate::view::View;
+use insta::assert_snapshot;
+use model::partition::Access;
+use model::reservation::{Reservation, ReservationFlag as Flag};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// From and to in minutes from now, over these nodes, for ada alone.
+fn reservation(from: i64, to: i64, nodes: &[&str], flags: &[Flag]) -> Reservation {
+    Reservation {
+        name: "kept".to_string(),
+        start: after_min(from),
+        end: after_min(to),
+        nodes: nodes.iter().map(|name| name.to_string()).collect(),
+        cores: BTreeMap::new(),
+        gres: BTreeMap::new(),
+        licenses: Vec::new(),
+        users: Some(Access::Only(vec!["ada".to_string()])),
+        accounts: None,
+        partition: None,
+        flags: BTreeSet::from_iter(flags.iter().copied()),
+    }
+}
+
+fn with(reservation: Reservation) -> View {
+    let mut view = cluster(gpu_nodes(2));
+    view.reservations = vec![Arc::new(reservation)];
+    view
+}
+
+fn of_ada(id: u32) -> crate::Waiting {
+    job(id).with(|w| Arc::make_mut(&mut Arc::make_mut(&mut w.spec).owner).name = "ada".to_string())
+}
+
+fn asking(id: u32) -> crate::Waiting {
+    of_ada(id).asking(|r| r.reservation = Some("kept".to_string()))
+}
+
+#[test]
+fn others_run_before_it_after_it_or_elsewhere() {
+    let view = with(reservation(30, 90, &["node1"], &[])).with_jobs([
+        job(1).for_min(30),
+        job(2).for_min(31),
+        job(3).cpus(32).for_min(31),
+        job(4).for_min(30).with(|w| w.tasks = 1),
+    ]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    1 starts: node1 cpu 0 mem 1024M x1
+    2 starts: node2 cpu 0 mem 1024M x1
+    4 starts: node1 cpu 1 mem 1024M x1
+    3 waits: Resources
+    3 expected in 31 min on node2
+    "#);
+}
+
+#[test]
+fn its_own_jobs_wait_for_it_and_end_with_it() {
+    let jobs = || [asking(1).for_min(60), asking(2).for_min(61), of_ada(3).for_min(60)];
+    let before = with(reservation(30, 90, &["node1"], &[])).with_jobs(jobs());
+    assert_snapshot!(text(&before.plan()), @r#"
+    3 starts: node2 cpu 0 mem 1024M x1
+    1 waits: Reservation
+    2 waits: Reservation
+    "#);
+    let during = with(reservation(0, 60, &["node1"], &[])).with_jobs(jobs());
+    assert_snapshot!(text(&during.plan()), @r#"
+    1 starts: node1 cpu 0 mem 1024M x1
+    3 starts: node2 cpu 0 mem 1024M x1
+    2 waits: Resources
+    "#);
+    let stranger = job(4).asking(|r| r.reservation = Some("kept".to_string()));
+    let unknown = asking(5).asking(|r| r.reservation = Some("lost".to_string()));
+    let closed = with(reservation(0, 60, &["node1"], &[])).with_jobs([stranger, unknown]);
+    assert_snapshot!(text(&closed.plan()), @r#"
+    4 waits: Reservation
+    5 waits: Reservation
+    "#);
+}
+
+#[test]
+fn a_flexible_one_lets_its_jobs_begin_before_and_end_after() {
+    let view = with(reservation(30, 90, &["node1"], &[Flag::Flex]))
+        .with_jobs([asking(1).cpus(32).for_min(600), asking(2).cpus(32).for_min(600)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    1 starts: node1 cpu 0-31 mem 1024M x1
+    2 starts: node2 cpu 0-31 mem 1024M x1
+    "#);
+}
+
+#[test]
+fn a_magnetic_one_draws_in_those_who_may() {
+    let view = with(reservation(0, 60, &["node1", "node2"], &[Flag::Magnetic]))
+        .with_jobs([of_ada(1), job(2)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    1 starts: node1 cpu 0 mem 1024M x1
+    2 waits: Resources
+    2 expected in 60 min on node1
+    "#);
+}
+
+#[test]
+fn a_daily_one_comes_again() {
+    let view = with(reservation(-60, -30, &["node1", "node2"], &[Flag::Daily]))
+        .with_jobs([job(1).for_min(23 * 60), job(2).for_min(24 * 60)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    1 starts: node1 cpu 0 mem 1024M x1
+    2 waits: Resources
+    "#);
+}
+
+#[test]
+fn cores_of_a_node_are_kept_and_used_by_its_jobs() {
+    let mut kept = reservation(0, 600, &["node1"], &[]);
+    kept.cores = BTreeMap::from([("node1".to_string(), 24)]);
+    let mut view = with(kept);
+    view.nodes.truncate(1);
+    view.partitions[0].nodes.truncate(1);
+    let mut view = view.with_jobs([
+        job(1).cpus(9),
+        job(2).cpus(8),
+        asking(3).cpus(20),
+        asking(4).cpus(4),
+        asking(5).cpus(1),
+    ]);
+    let plan = view.plan();
+    assert_snapshot!(text(&plan), @r#"
+    2 starts: node1 cpu 0-7 mem 1024M x1
+    3 starts: node1 cpu 8-27 mem 1024M x1
+    4 starts: node1 cpu 28-31 mem 1024M x1
+    1 waits: Resources
+    5 waits: Priority
+    1 expected in 600 min on node1
+    5 expected in 60 min on node1
+    "#);
+    view.carry_out(&plan);
+    assert_eq!(view.plan().starts, vec![], "what its jobs use is not kept twice");
+}
+
+#[test]
+fn nodes_for_a_new_one_are_idle_then_and_in_no_other() {
+    let mut view = with(reservation(30, 90, &["node1"], &[])).with_jobs([job(1).for_min(20)]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    let choose = |from: i64, nodes, cores, overlap, ignore_jobs| {
+        let (start, end) = (after_min(from), after_min(from + 30));
+        let wanted = Wanted { start, end, nodes, cores, overlap, ignore_jobs, ..Wanted::default() };
+        choose(&view, NOW, &wanted).map(|nodes| {
+            let text = |(name, cores): &(String, u32)| format!("{name}:{cores}");
+            nodes.iter().map(text).collect::<Vec<_>>().join(",")
+        })
+    };
+    assert_eq!(choose(30, 1, 0, false, false).as_deref(), Some("node2:32"));
+    assert_eq!(choose(30, 2, 0, false, false), None, "node1 is in another then");
+    assert_eq!(choose(30, 2, 40, true, false).as_deref(), Some("node1:32,node2:8"));
+    assert_eq!(choose(90, 2, 0, false, false).as_deref(), Some("node1:32,node2:32"));
+    assert_eq!(choose(0, 2, 0, false, false), None, "node1 is busy, and in another soon");
+    assert_eq!(choose(0, 1, 0, true, true).as_deref(), Some("node1:32"));
+}

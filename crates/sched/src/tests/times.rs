@@ -1,0 +1,94 @@
+//! Begin times, deadlines, `--time-min`, and who keeps a place.
+
+use crate::testing::*;
+use crate::view::View;
+use crate::{Memo, estimates};
+use insta::assert_snapshot;
+use model::time::TimeLimit;
+
+/// One node; job 1 holds 16 of its 32 CPUs for 30 minutes.
+fn half_busy() -> View {
+    let mut view = cluster(gpu_nodes(1)).with_jobs([job(1).cpus(16).for_min(30)]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    view
+}
+
+#[test]
+fn with_time_min_a_job_is_cut_to_the_time_there_is() {
+    let least = |id: u32, minutes| {
+        job(id).cpus(8).for_min(600).asking(|r| r.time_min = Some(TimeLimit::Minutes(minutes)))
+    };
+    let view = half_busy().with_jobs([job(10).cpus(32).for_min(60), least(11, 20), least(12, 31)]);
+    let plan = view.plan();
+    let limits: Vec<_> = plan.starts.iter().map(|s| (s.job.0, s.time_limit)).collect();
+    assert_eq!(limits, [(11, TimeLimit::Minutes(30))], "until the place of 10 begins");
+    let free = half_busy().with_jobs([least(11, 20)]).plan();
+    assert_eq!(free.starts[0].time_limit, TimeLimit::Minutes(600));
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_said_and_one_that_can_cuts_the_limit() {
+    let by = |id: u32, minutes: i64| job(id).asking(|r| r.deadline = Some(after_min(minutes)));
+    let view = half_busy().with_jobs([
+        by(1, 59),
+        by(2, 60),
+        by(3, 59).asking(|r| r.time_min = Some(TimeLimit::Minutes(10))),
+        by(4, 89).cpus(32),
+        by(5, 120).cpus(32),
+    ]);
+    let plan = view.plan();
+    assert_snapshot!(text(&plan), @r#"
+    2 starts: node1 cpu 16 mem 1024M x1
+    3 starts: node1 cpu 17 mem 1024M x1
+    1 waits: Deadline
+    4 waits: Resources
+    5 waits: Priority
+    5 expected in 60 min on node1
+    "#);
+    assert_eq!(plan.starts[1].time_limit, TimeLimit::Minutes(59));
+}
+
+#[test]
+fn everybody_is_expected_at_some_time() {
+    let view = half_busy().with_jobs([
+        job(10).cpus(32).for_min(60),
+        job(11).cpus(32).for_min(60),
+        job(12).with(|w| w.begin = Some(after_min(45))),
+        job(13).for_min(30),
+        job(14).with(|w| w.hold = Some(model::run::Hold::User)),
+        job(15).cpus(64),
+        job(16).cpus(32).with(|w| w.tasks = 3),
+        job(17).cpus(32),
+    ]);
+    let minutes: Vec<_> = estimates(&view, NOW, &mut Memo::default())
+        .into_iter()
+        .map(|e| (e.job.0, (e.start.secs() - NOW.secs()) / 60))
+        .collect();
+    assert_eq!(minutes, [(10, 30), (11, 90), (12, 150), (13, 0), (16, 210), (17, 390)]);
+}
+
+#[test]
+fn places_are_kept_as_the_parameters_say() {
+    let mut view = half_busy().with_jobs([
+        job(10).cpus(32).of_user(7),
+        job(11).cpus(32).of_user(7),
+        job(12).cpus(32).of_user(8),
+        job(13).cpus(32).of_user(9).with(|w| w.priority = 10),
+    ]);
+    let kept = |view: &View| -> Vec<u32> {
+        view.plan().estimates.iter().map(|estimate| estimate.job.0).collect()
+    };
+    assert_eq!(kept(&view), [10, 11, 12, 13]);
+    view.policy.reserve.per_user = Some(1);
+    assert_eq!(kept(&view), [10, 12, 13]);
+    view.policy.reserve.priority_min = Some(50);
+    assert_eq!(kept(&view), [10, 12]);
+    view.policy.reserve.window_min = Some(60);
+    assert_eq!(kept(&view), [10]);
+    view.policy.reserve.age_min_s = u32::MAX;
+    assert_eq!(kept(&view), [] as [u32; 0]);
+    let mut starts = cluster(gpu_nodes(1)).with_jobs((1..=5).map(job));
+    starts.policy.reserve.starts_max = Some(2);
+    assert_eq!(starts.plan().starts.len(), 2);
+}

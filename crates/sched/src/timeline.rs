@@ -1,0 +1,304 @@
+//! One node through time, in numbers: how many cores, bytes and units of each GRES line are free
+//! from when to when.
+//!
+//! Which very cores and devices a job gets is settled when it starts. Numbers are enough before
+//! that: units that are alike can always be handed out one start at a time if there are never more
+//! jobs than units.
+
+use crate::free::{Holder, NodeFree};
+use crate::place::cores;
+use model::allocation::NodeShare;
+use model::node::NodeConfig;
+
+/// Milliseconds, as in `Timestamp`. A stretch begins at the first and ends before the second.
+pub type Millis = i64;
+
+/// The start of the first stretch: now, and anything before.
+pub const BEGINNING: Millis = Millis::MIN;
+/// The end of what never ends.
+pub const NEVER: Millis = Millis::MAX;
+
+/// Columns of cores and memory; GRES lines follow in the node's order.
+pub const CORES: usize = 0;
+pub const MEMORY: usize = 1;
+pub const GRES: usize = 2;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Timeline {
+    width: usize,
+    starts: Vec<Millis>,
+    /// `width` numbers for each stretch.
+    free: Vec<u64>,
+    presence: Vec<Presence>,
+}
+
+/// Who is on the node, as far as others must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Presence {
+    pub jobs: u32,
+    /// A job has the whole node.
+    pub exclusive: bool,
+    pub users: Users,
+    /// Only this user's jobs may join.
+    pub owner: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Users {
+    #[default]
+    Nobody,
+    One(u32),
+    Several,
+}
+
+impl Users {
+    pub fn and(self, uid: u32) -> Self {
+        match self {
+            Self::Nobody => Self::One(uid),
+            Self::One(one) if one == uid => self,
+            _ => Self::Several,
+        }
+    }
+}
+
+impl Presence {
+    pub fn admits(&self, holder: Holder) -> bool {
+        !self.exclusive
+            && (!holder.whole_node || self.jobs == 0)
+            && self.owner.is_none_or(|owner| owner == holder.uid)
+            && (!holder.user_exclusive
+                || matches!(self.users, Users::Nobody)
+                || self.users == Users::One(holder.uid))
+    }
+
+    fn join(&mut self, holder: Holder) {
+        self.jobs += 1;
+        self.exclusive |= holder.whole_node;
+        self.users = self.users.and(holder.uid);
+        if holder.user_exclusive {
+            self.owner = Some(holder.uid);
+        }
+    }
+}
+
+/// What a share is in the columns of its node.
+pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Vec<u64> {
+    let mut columns = vec![0; GRES + config.gres.len()];
+    columns[CORES] = u64::from(share.cpus.len().div_ceil(cores::threads(config)));
+    columns[MEMORY] = share.memory.0;
+    for gres in &share.gres {
+        let mut left = gres.count;
+        for (at, line) in config.gres.iter().enumerate() {
+            if line.name != gres.name || (gres.kind.is_some() && line.kind != gres.kind) {
+                continue;
+            }
+            let first = u64::from(line.first_index);
+            let mine = |index: &&u32| (first..first + line.count).contains(&u64::from(**index));
+            let units = match gres.indices.is_empty() {
+                true => left.min(line.count),
+                false => gres.indices.iter().filter(mine).count() as u64,
+            };
+            columns[GRES + at] += units;
+            left = left.saturating_sub(units);
+        }
+    }
+    columns
+}
+
+/// What is free, in columns.
+pub fn columns_free(free: &NodeFree, config: &NodeConfig) -> Vec<u64> {
+    let mut columns = Vec::with_capacity(GRES + free.gres.len());
+    columns.push(u64::from(cores::count(&free.cpus, cores::threads(config))));
+    columns.push(free.memory.0);
+    columns.extend(free.gres.iter().map(|line| line.count));
+    columns
+}
+
+impl Clone for Timeline {
+    fn clone(&self) -> Self {
+        Self {
+            width: self.width,
+            starts: self.starts.clone(),
+            free: self.free.clone(),
+            presence: self.presence.clone(),
+        }
+    }
+
+    /// Keeps the room that it has.
+    fn clone_from(&mut self, other: &Self) {
+        self.width = other.width;
+        self.starts.clone_from(&other.starts);
+        self.free.clone_from(&other.free);
+        self.presence.clone_from(&other.presence);
+    }
+}
+
+impl Timeline {
+    /// One stretch for ever.
+    pub fn level(free: Vec<u64>, presence: Presence) -> Self {
+        Self { width: free.len(), starts: vec![BEGINNING], free, presence: vec![presence] }
+    }
+
+    /// One more stretch at the end.
+    pub fn push(&mut self, start: Millis, free: &[u64], presence: Presence) {
+        if self.starts.last() == Some(&start) {
+            let at = self.free.len() - self.width;
+            self.free[at..].copy_from_slice(free);
+            *self.presence.last_mut().expect("there is one stretch at least") = presence;
+            return;
+        }
+        self.starts.push(start);
+        self.free.extend_from_slice(free);
+        self.presence.push(presence);
+    }
+
+    /// The second stretch's start: when the node next changes.
+    pub fn next_change(&self) -> Option<Millis> {
+        self.starts.get(1).copied()
+    }
+
+    pub fn changes(&self) -> impl Iterator<Item = Millis> + '_ {
+        self.starts[1..].iter().copied()
+    }
+
+    pub fn stretches(&self) -> usize {
+        self.starts.len()
+    }
+
+    pub fn start(&self, at: usize) -> Millis {
+        self.starts[at]
+    }
+
+    pub fn free(&self, at: usize) -> &[u64] {
+        &self.free[at * self.width..(at + 1) * self.width]
+    }
+
+    pub fn presence(&self, at: usize) -> &Presence {
+        &self.presence[at]
+    }
+
+    /// The stretch that holds this moment.
+    pub fn at(&self, time: Millis) -> usize {
+        // Few stretches: from the front is quickest, and most questions are about now.
+        match self.starts.len() {
+            0..=16 => self.starts.iter().rposition(|start| *start <= time).unwrap_or(0),
+            _ => self.starts.partition_point(|start| *start <= time).saturating_sub(1),
+        }
+    }
+
+    /// The first moment from `from` on after which `fits` holds through `length`; none: never.
+    pub fn earliest(
+        &self,
+        from: Millis,
+        length: Millis,
+        fits: impl Fn(&[u64], &Presence) -> bool,
+    ) -> Option<Millis> {
+        let mut candidate = from;
+        let mut at = self.at(from);
+        loop {
+            if !fits(self.free(at), &self.presence[at]) {
+                candidate = *self.starts.get(at + 1)?;
+            }
+            at += 1;
+            match self.starts.get(at) {
+                Some(start) if *start < candidate.saturating_add(length) => {}
+                _ => return Some(candidate),
+            }
+        }
+    }
+
+    /// The least that is free at any moment of the stretch of time, and everybody who is there.
+    pub fn least(&self, start: Millis, end: Millis) -> (Vec<u64>, Presence) {
+        let first = self.at(start);
+        let mut least = self.free(first).to_vec();
+        let mut presence = self.presence[first];
+        for at in first + 1..self.starts.len() {
+            if self.starts[at] >= end {
+                break;
+            }
+            for (least, free) in least.iter_mut().zip(self.free(at)) {
+                *least = (*least).min(*free);
+            }
+            presence = meet(presence, self.presence[at]);
+        }
+        (least, presence)
+    }
+
+    /// Until when so much stays free from `start` on.
+    pub fn lasts(&self, start: Millis, amounts: &[u64], holder: Holder) -> Millis {
+        let lacks = |at: &usize| {
+            let enough = amounts.iter().zip(self.free(*at)).all(|(amount, free)| amount <= free);
+            !enough || !self.presence[*at].admits(holder)
+        };
+        (self.at(start)..self.starts.len()).find(lacks).map_or(NEVER, |at| self.starts[at])
+    }
+
+    /// A job takes so much from `start` to `end`.
+    pub fn take(&mut self, start: Millis, end: Millis, amounts: &[u64], holder: Holder) {
+        let (first, last) = self.cut(start, end);
+        for at in first..last {
+            let free = &mut self.free[at * self.width..(at + 1) * self.width];
+            for (free, amount) in free.iter_mut().zip(amounts) {
+                *free = free.saturating_sub(*amount);
+            }
+            self.presence[at].join(holder);
+        }
+    }
+
+    /// Undoes a `take`; of who is there only the number goes back.
+    pub fn give(&mut self, start: Millis, end: Millis, amounts: &[u64]) {
+        let (first, last) = self.cut(start, end);
+        for at in first..last {
+            let free = &mut self.free[at * self.width..(at + 1) * self.width];
+            for (free, amount) in free.iter_mut().zip(amounts) {
+                *free += *amount;
+            }
+            let presence = &mut self.presence[at];
+            presence.jobs = presence.jobs.saturating_sub(1);
+            if presence.jobs == 0 {
+                *presence = Presence::default();
+            }
+        }
+    }
+
+    /// Makes stretches begin at both times; those between them, from the first to before the last.
+    fn cut(&mut self, start: Millis, end: Millis) -> (usize, usize) {
+        let first = self.cut_at(start);
+        let last = match end {
+            NEVER => self.starts.len(),
+            end => self.cut_at(end),
+        };
+        (first, last)
+    }
+
+    fn cut_at(&mut self, time: Millis) -> usize {
+        let at = self.at(time);
+        if self.starts[at] == time {
+            return at;
+        }
+        self.starts.insert(at + 1, time);
+        // Room for one more, then everything behind moves up.
+        let (from, to) = (at * self.width, (at + 1) * self.width);
+        let end = self.free.len();
+        self.free.resize(end + self.width, 0);
+        self.free.copy_within(from..end, to);
+        self.presence.insert(at + 1, self.presence[at]);
+        at + 1
+    }
+}
+
+/// Those who are there at one moment or the other.
+fn meet(a: Presence, b: Presence) -> Presence {
+    let torn = matches!((a.owner, b.owner), (Some(a), Some(b)) if a != b);
+    let users = match (a.users, b.users) {
+        (Users::Nobody, users) | (users, Users::Nobody) => users,
+        (Users::One(one), users) => users.and(one),
+        (Users::Several, _) => Users::Several,
+    };
+    Presence {
+        jobs: a.jobs.max(b.jobs),
+        exclusive: a.exclusive || b.exclusive || torn,
+        users,
+        owner: a.owner.or(b.owner),
+    }
+}

@@ -1,0 +1,66 @@
+//! `sshare`: what each association was promised and has used.
+
+use super::ask::{self, Server, ShowError};
+use ::slurm::option::{Command, OptionKey as K, Parsed, value};
+use ::slurm::output::field_table::Layout;
+use ::slurm::output::sshare::{self as output, Options, SshareError};
+use std::io;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+
+const DOING: &str = "Couldn't get shares from controller";
+
+pub fn run(args: &[String]) -> ExitCode {
+    ask::finish(Command::Sshare, list(args))
+}
+
+fn list(args: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(parsed) = ask::options(Command::Sshare, args)? else { return Ok(ExitCode::SUCCESS) };
+    if parsed.has(K::HelpFormat) {
+        ask::print(&output::help())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut server = Server::find(DOING)?;
+    let view = match server.ask(Call::Shares)? {
+        Answer::Shares(view) => view,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    match output::show(&mut io::stdout().lock(), &view, &options(&parsed)) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error @ SshareError::UnknownField(_)) => {
+            Err(ShowError::said(format!("sshare: error: {error}")))
+        }
+        Err(SshareError::Write(error)) => Err(error.into()),
+    }
+}
+
+/// Without a word about users the caller's own are shown, with every account.
+fn options(parsed: &Parsed) -> Options {
+    let users = match parsed.text(K::Users) {
+        Some(text) => Some(value::list(text)),
+        None if parsed.has(K::All) || parsed.has(K::AllUsers) => None,
+        None => Some(vec![ask::me()]),
+    };
+    let accounts = value::list(parsed.text(K::Account).unwrap_or_default());
+    // Of accounts that are named the caller's own row is not shown unless it is asked for.
+    let users = match parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
+        true => users,
+        false => Some(Vec::new()),
+    };
+    let separator = Layout::SEPARATOR.to_owned();
+    let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));
+    Options {
+        format: parsed.text(K::Format).map(str::to_owned),
+        no_header: parsed.has(K::Noheader),
+        layout: match kind.map(|setting| setting.key) {
+            Some(K::Parsable) => Layout::Ended(separator),
+            Some(_) => Layout::Separated(separator),
+            None => Layout::Aligned,
+        },
+        long: parsed.has(K::Long),
+        partition: parsed.has(K::WithPartition),
+        users_only: parsed.has(K::UsersOnly),
+        users,
+        accounts,
+    }
+}
