@@ -13,6 +13,7 @@ mod scontrol;
 mod sinfo;
 mod squeue;
 mod srun;
+mod srun_options;
 mod step;
 mod step_create;
 mod step_files;
