@@ -1,28 +1,27 @@
 //! The agent's state: its nodes, the attempts that they hold, and what orders and supervisors make of them.
 
+mod orders;
+
 use crate::conversation::{Found, ORDERS_MAX, Word, converse, find};
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::facts;
-use crate::gate::{Gate, OrderRefusal, Refused};
+use crate::gate::Gate;
 use crate::launcher::Launcher;
 use crate::log_reader::LogReader;
 use crate::node::Node;
 use crate::reports::{Key, Reports};
 use crate::stream::Holder;
 use crate::wall_clock::{self, Skew};
-use model::id::{AttemptId, StepId};
+use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use wire::link::{HeldAttempt, NodeHello, NodePolicy, RefusedOrder, ToServer};
-use wire::order::{Action, JobLaunch, Order, SignedOrder};
+use wire::link::{HeldAttempt, NodeHello, NodePolicy, ToServer};
 use wire::report::{AttemptEnd, ReportEvent};
 use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
 
@@ -201,121 +200,6 @@ impl Agent {
         match self.gate.term() {
             seen if term < seen => Err(AgentError::Deposed { term, seen }),
             _ => Ok(()),
-        }
-    }
-
-    /// Carries an order out, or gives the answer that refuses it.
-    pub fn on_order(&mut self, signed: &SignedOrder) -> Option<ToServer> {
-        let held = &self.held;
-        let uid_of = |node: &str, attempt: AttemptId| {
-            held.get(&Key { node: node.to_owned(), attempt }).and_then(|held| held.uid)
-        };
-        let now = self.skew.to_server(wall_clock::now());
-        let refused = match self.gate.admit(signed, now, uid_of) {
-            Ok(order) => {
-                let (serial, attempt, node) = (order.serial, order.attempt, order.node.clone());
-                let launch = matches!(order.action, Action::Launch(_));
-                match self.carry_out(order) {
-                    Ok(()) => return None,
-                    Err(why) => (serial, attempt, node, launch, why),
-                }
-            }
-            // What a forged order says of itself is no more than a hint to whoever reads the answer.
-            Err(Refused { order, why }) => match order {
-                Some(order) => {
-                    let launch = matches!(order.action, Action::Launch(_));
-                    (order.serial, order.attempt, order.node, launch, why)
-                }
-                None => {
-                    let hint: Order = serde_json::from_str(&signed.body).ok()?;
-                    (hint.serial, hint.attempt, hint.node, false, why)
-                }
-            },
-        };
-        let (serial, attempt, node, launch, why) = refused;
-        let before = matches!(why, OrderRefusal::AlreadyLaunched(_) | OrderRefusal::Replayed(_));
-        let held = self.held.contains_key(&Key { node: node.clone(), attempt });
-        tracing::warn!(node, %attempt, serial, %why, "order refused");
-        let order = match (&why, launch) {
-            // Said twice. It is here, and its own reports tell of it: it must not be taken for lost.
-            (_, true) if before && held => RefusedOrder::Other,
-            (_, true) if before => RefusedOrder::LaunchedBefore,
-            (_, true) => RefusedOrder::Launch,
-            (OrderRefusal::UnknownAttempt(_), false) => RefusedOrder::UnknownAttempt,
-            (_, false) => RefusedOrder::Other,
-        };
-        Some(ToServer::OrderRefused { serial, attempt, node, order, why: why.to_string() })
-    }
-
-    fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {
-        let key = Key { node: order.node, attempt: order.attempt };
-        match order.action {
-            Action::Launch(launch) => {
-                self.launch(key, *launch);
-                Ok(())
-            }
-            Action::Forget => self.forget(&key),
-            Action::ExtendTo { end } => {
-                let end = end.map(|end| self.skew.to_own(end));
-                self.pass_on(&key, Action::ExtendTo { end })
-            }
-            action => self.pass_on(&key, action),
-        }
-    }
-
-    fn launch(&mut self, key: Key, launch: JobLaunch) {
-        self.held.insert(key.clone(), Held::new(Some(launch.user.uid)));
-        match self.start_supervisor(&key, launch) {
-            Ok(stream) => self.attend(key, stream),
-            Err(error) => {
-                tracing::warn!(node = key.node, attempt = %key.attempt, %error, "launch failed");
-                let event = ReportEvent::LaunchFailed { what: error.to_string() };
-                self.on_event(&key, SupervisorEvent { number: 1, at: wall_clock::now(), event });
-            }
-        }
-    }
-
-    fn start_supervisor(&self, key: &Key, launch: JobLaunch) -> Result<UnixStream, AgentError> {
-        let node = self
-            .nodes
-            .get(&key.node)
-            .ok_or_else(|| AgentError::NodeName { name: key.node.clone() })?;
-        let request = node.accept(key.attempt, launch, self.skew)?;
-        let failed = |e| AgentError::file("start a supervisor for", &request.folder, e);
-        let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
-        ours.set_nonblocking(true).map_err(failed)?;
-        let stream = UnixStream::from_std(ours).map_err(failed)?;
-        self.launcher.get_ref().launch(&request, theirs.as_fd()).map_err(failed)?;
-        Ok(stream)
-    }
-
-    fn pass_on(&mut self, key: &Key, action: Action) -> Result<(), OrderRefusal> {
-        let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
-        let held = self.held.get(key).ok_or_else(unknown)?;
-        if held.has_ended() {
-            // Its end is on the way to the server, which did not know it yet. Only a step needs an answer.
-            return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
-        }
-        let sent = held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Do(action)));
-        match sent {
-            // Without a supervisor everything of the attempt is being killed already.
-            Some(Ok(())) | None => Ok(()),
-            Some(Err(_)) => Err(OrderRefusal::Deaf(key.attempt)),
-        }
-    }
-
-    fn forget(&mut self, key: &Key) -> Result<(), OrderRefusal> {
-        if self.held.get(key).is_some_and(|held| !held.has_ended()) {
-            return Err(OrderRefusal::StillRuns(key.attempt));
-        }
-        self.held.remove(key);
-        self.reports.forget(key);
-        if let Some(seen) = self.gate.seen(&key.node) {
-            seen.forget(key.attempt)?;
-        }
-        match self.nodes.get(&key.node) {
-            Some(node) => Ok(node.spool.remove(key.attempt)?),
-            None => Ok(()),
         }
     }
 

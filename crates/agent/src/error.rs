@@ -2,6 +2,7 @@
 
 use crate::cgroup::CgroupError;
 use crate::detect::DetectError;
+use nix::errno::Errno;
 use std::io;
 use std::path::Path;
 
@@ -44,6 +45,14 @@ pub enum AgentError {
 }
 
 impl AgentError {
+    /// Why this node can start no job at all now, if that is what it comes to: its disk takes nothing.
+    pub(crate) fn unfit(&self) -> Option<String> {
+        let AgentError::File { source, .. } = self else { return None };
+        let errno = Errno::from_raw(source.raw_os_error()?);
+        let whole = matches!(errno, Errno::ENOSPC | Errno::EDQUOT | Errno::EROFS | Errno::EIO);
+        whole.then(|| format!("spool: {}", errno.desc()))
+    }
+
     pub(crate) fn file(
         action: &'static str,
         path: impl AsRef<Path>,

@@ -214,7 +214,8 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<Option<(usize, Op
 /// Tells the agent in the supervisor's stead.
 fn say_failed(agent_end: OwnedFd, what: String) {
     let at = crate::wall_clock::now();
-    let event = SupervisorEvent { number: 1, at, event: ReportEvent::LaunchFailed { what } };
+    let event =
+        SupervisorEvent { number: 1, at, event: ReportEvent::LaunchFailed { what, unfit: None } };
     let mut bytes = Vec::new();
     if wire::frame::encode_message(CHANNEL, &FromSupervisor::Event(event), &mut bytes).is_ok() {
         // An agent that is gone reads the spool instead and finds nothing started.

@@ -41,6 +41,8 @@ pub(crate) struct Seen {
     path: PathBuf,
     file: File,
     lines: usize,
+    /// The last line may be cut short: the disk was full.
+    torn: bool,
     /// Lines that it had when it was last written anew.
     lines_needed: usize,
     term: u64,
@@ -64,6 +66,7 @@ impl Seen {
             file: open_append(&path)?,
             path,
             lines: 0,
+            torn: false,
             lines_needed: 0,
             term: 0,
             taken: HashMap::new(),
@@ -158,8 +161,13 @@ impl Seen {
     }
 
     fn append(&mut self, line: &Line) -> Result<(), AgentError> {
-        let bytes = encode(line);
-        self.file.write_all(&bytes).map_err(|e| AgentError::file("append to", &self.path, e))?;
+        let mut bytes = encode(line);
+        if self.torn {
+            bytes.insert(0, b'\n');
+        }
+        let written = self.file.write_all(&bytes);
+        self.torn = written.is_err();
+        written.map_err(|e| AgentError::file("append to", &self.path, e))?;
         self.lines += 1;
         Ok(())
     }
@@ -182,6 +190,7 @@ impl Seen {
             .map_err(|e| AgentError::file("write", &self.path, e))?;
         self.file = open_append(&self.path)?;
         self.lines = self.taken.len() + 1;
+        self.torn = false;
         self.lines_needed = self.lines;
         Ok(())
     }

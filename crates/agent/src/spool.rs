@@ -5,27 +5,29 @@
 //! - `slurm_script`: the script, its user's own and nobody else's to read;
 //! - `ctl.sock`: where the supervisor listens. Making it is the claim on the attempt: there is never a second one;
 //! - `steps.sock`: where streams to its steps come in;
-//! - `status.json`: what the supervisor has to tell, written whole at the end and at stages that take time;
+//! - `status.json`: what the supervisor has to tell, written whole at the end and at stages that take time. There from
+//!   the start, with nothing in it, so that a disk that fills up has room for the end;
 //! - `log`: the output, where it goes to no file of the user's.
 //!
 //! Everything is reached through directory descriptors, so nothing that a user does to a path redirects root.
 
+mod status;
+
 use crate::error::AgentError;
 use model::id::{AttemptId, JobId};
 use model::limits::Limits;
-use model::time::Timestamp;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use serde::{Deserialize, Serialize};
+pub(crate) use status::StatusFile;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wire::order::JobLaunch;
-use wire::supervisor::SupervisorEvent;
 
 pub(crate) const LAUNCH: &str = "launch.json";
 const LAUNCH_NEW: &str = "launch.new";
@@ -65,14 +67,6 @@ impl LaunchRecord {
 
 pub(crate) fn group_name(attempt: AttemptId) -> String {
     format!("job_{}_{}", attempt.job, attempt.number)
-}
-
-/// What the supervisor leaves for an agent that was not there: every event not yet taken.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StatusFile {
-    pub version: u32,
-    pub at: Timestamp,
-    pub events: Vec<SupervisorEvent>,
 }
 
 pub(crate) struct Spool {
@@ -265,6 +259,7 @@ impl AttemptDir {
             };
             self.make(SCRIPT, 0o700).and_then(write).map_err(failed(SCRIPT))?;
         }
+        self.reserve_status().map_err(failed(STATUS))?;
         // Last, and whole at once: a folder with this file in it is ready to be started.
         self.make(LAUNCH_NEW, 0o600)
             .and_then(|mut file| file.write_all(&json))
@@ -282,11 +277,6 @@ impl AttemptDir {
             .ok_or_else(|| AgentError::file("open", self.path.join(LAUNCH), Errno::ENOENT))
     }
 
-    /// `None` while the supervisor has written none.
-    pub fn read_status(&self) -> Result<Option<StatusFile>, AgentError> {
-        self.read_json(STATUS)
-    }
-
     fn read_json<T: serde::de::DeserializeOwned>(
         &self,
         name: &str,
@@ -300,25 +290,13 @@ impl AttemptDir {
         };
         let mut bytes = Vec::new();
         File::from(fd).read_to_end(&mut bytes).map_err(|e| AgentError::file("read", path(), e))?;
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Ok(None);
+        }
         serde_json::from_slice(&bytes).map(Some).map_err(|e| AgentError::Content {
             path: path().display().to_string(),
             reason: e.to_string(),
         })
-    }
-
-    /// Replaces the status as a whole: a reader sees the old one or the new one.
-    pub fn write_status(&self, status: &StatusFile) -> Result<(), AgentError> {
-        let path = || self.path.join(STATUS);
-        let json = serde_json::to_vec(status).map_err(|e| AgentError::Content {
-            path: path().display().to_string(),
-            reason: e.to_string(),
-        })?;
-        let flags = OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        openat(&self.fd, STATUS_NEW, flags, Mode::from_bits_truncate(0o600))
-            .map_err(std::io::Error::from)
-            .and_then(|fd| File::from(fd).write_all(&json))
-            .and_then(|()| Ok(renameat(&self.fd, STATUS_NEW, &self.fd, STATUS)?))
-            .map_err(|e| AgentError::file("write", path(), e))
     }
 
     /// The attempt's log, for its processes to append to. It is the user's own: a process may open `/dev/stdout` again.
@@ -352,99 +330,4 @@ fn give(file: &File, uid: u32, gid: u32) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use model::allocation::NodeShare;
-    use model::amount::Bytes;
-    use model::run::LaunchKind;
-    use wire::order::{FileNames, Notices, Output, UserIds};
-    use wire::report::ReportEvent;
-
-    pub fn attempt(job: u32, number: u32) -> AttemptId {
-        AttemptId { job: JobId(job), number }
-    }
-
-    /// A batch job of whoever runs the test.
-    pub fn launch() -> JobLaunch {
-        JobLaunch {
-            kind: LaunchKind::Batch,
-            user: UserIds {
-                name: "me".into(),
-                uid: Uid::effective().as_raw(),
-                gid: Gid::effective().as_raw(),
-                groups: Vec::new(),
-            },
-            share: NodeShare {
-                node: "n1".into(),
-                cpus: "0".parse().expect("a CPU list"),
-                memory: Bytes::from_mib(64),
-                gres: Vec::new(),
-                tasks: 1,
-            },
-            node_index: 0,
-            script: None,
-            arguments: Vec::new(),
-            environment: vec!["PATH=/usr/bin:/bin".into()],
-            process_variables: Vec::new(),
-            work_dir: "/tmp".into(),
-            stdin: "/dev/null".into(),
-            stdout: Output::Log,
-            stderr: Output::SameAsStdout,
-            umask: 0o22,
-            rlimits: Vec::new(),
-            name: "test".into(),
-            end_limit: None,
-            kill_wait_s: 1,
-            signal: None,
-            names: FileNames::default(),
-            first_step: None,
-            notices: Notices::default(),
-        }
-    }
-
-    pub fn record(attempt: AttemptId) -> LaunchRecord {
-        LaunchRecord {
-            version: 1,
-            attempt,
-            node: "n1".into(),
-            group_root: "sluice-test".into(),
-            plugin: "disabled".into(),
-            limits: Limits::default(),
-            has_script: true,
-            launch: launch(),
-        }
-    }
-
-    #[test]
-    fn an_attempt_is_there_from_create_to_remove() {
-        let state = tempfile::tempdir().expect("a scratch folder");
-        let spool = Spool::open(state.path(), "n1").expect("a spool");
-        let dir = spool.create(&record(attempt(12, 1)), Some("#!/bin/sh\n")).expect("a folder");
-        assert_eq!(dir.read_launch().expect("a launch"), record(attempt(12, 1)));
-        assert_eq!(dir.read_status().expect("no status yet"), None);
-        let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };
-        let status = StatusFile { version: 1, at: Timestamp(5), events: vec![event] };
-        dir.write_status(&status).expect("written");
-        assert_eq!(dir.read_status().expect("a status"), Some(status));
-        assert_eq!(spool.attempts().expect("a list"), [attempt(12, 1)]);
-        assert!(spool.create(&record(attempt(12, 1)), None).is_err(), "never two of one attempt");
-        let again = Spool::open(state.path(), "n1").expect("the spool of a restarted agent");
-        again.remove(attempt(12, 1)).expect("removed");
-        again.remove(attempt(12, 1)).expect("twice is no error");
-        assert_eq!(again.attempts().expect("a list"), []);
-    }
-
-    #[test]
-    fn only_names_of_attempts_are_attempts() {
-        for (name, expected) in [
-            ("12.1", Some(attempt(12, 1))),
-            ("012.1", None),
-            ("12", None),
-            ("12.1.1", None),
-            ("x.1", None),
-            ("..", None),
-        ] {
-            assert_eq!(parse_name(name), expected, "{name}");
-        }
-    }
-}
+pub(crate) mod tests;

@@ -135,7 +135,7 @@ fn root_what_cannot_be_started_is_told_in_words() {
     launch.stdout = Output::File { pattern: "/nonexistent/x.out".into(), append: false };
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
     let report = cluster.report(&mut link);
-    let ReportEvent::LaunchFailed { what } = report.event else { panic!("{report:?}") };
+    let ReportEvent::LaunchFailed { what, .. } = report.event else { panic!("{report:?}") };
     assert_eq!(what, "cannot open /nonexistent/x.out: No such file or directory");
     cluster.assert_no_groups();
 

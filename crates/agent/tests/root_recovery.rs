@@ -72,7 +72,8 @@ fn root_an_end_that_no_agent_saw_is_reported_by_the_next_until_it_is_forgotten()
     drop(link);
     let_go(&cluster);
     let status = cluster.spool().join("1.1/status.json");
-    wait_until("the end is in the spool", || status.exists());
+    let written = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains("ended"));
+    wait_until("the end is in the spool", written);
     cluster.assert_no_groups();
     for _ in 0..2 {
         cluster.start_agent();

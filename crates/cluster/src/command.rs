@@ -144,6 +144,8 @@ pub enum PartReport {
     Started,
     LaunchFailed {
         what: String,
+        /// The node's fault and not the job's: with this reason it is drained, and the job runs elsewhere.
+        unfit: Option<String>,
     },
     StepEnded {
         step: StepId,

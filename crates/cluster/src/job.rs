@@ -3,7 +3,7 @@
 use crate::intern::Interner;
 use model::allocation::Allocation;
 use model::array::IndexSet;
-use model::id::{AttemptId, JobId, RunId};
+use model::id::{AttemptId, JobId, RunId, StepId};
 use model::reason::Reason;
 use model::run::{ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Usage};
 use model::time::Timestamp;
@@ -120,6 +120,14 @@ impl Job {
 
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// The exit of the step that an `srun` started with its job, once nothing of the job's steps runs any more.
+    pub fn finished_step(&self) -> Option<ExitStatus> {
+        self.spec.launch.first_step?;
+        let steps = &self.attempt()?.steps;
+        let first = steps.iter().find(|step| step.id == StepId::Number(0))?;
+        steps.iter().all(|step| step.end.is_some()).then_some(first.exit)
     }
 
     /// `12`, `12_3` or `12_[4-7]`.

@@ -171,6 +171,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         stdout: None,
         stderr: None,
         first_step: None,
+        unattended: false,
         append_output: false,
         umask: submitter.umask,
         rlimits: Arc::default(),

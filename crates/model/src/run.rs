@@ -79,6 +79,9 @@ pub struct Launch {
     /// The step that `srun` starts with its job, by content: it outlives a server that waits with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<BlobRef>,
+    /// `salloc --no-shell`: an allocation that nobody holds, and that lasts all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
     /// The script's own arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
@@ -110,6 +113,7 @@ impl Launch {
             script: None,
             environment: None,
             first_step: None,
+            unattended: false,
             arguments: Vec::new(),
             work_dir: Arc::from(""),
             command: None,

@@ -128,6 +128,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             stderr: None,
             first_step: None,
             append_output: false,
+            unattended: false,
             umask: 0o022,
             rlimits: Default::default(),
         }

@@ -280,6 +280,7 @@ pub fn spec(request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            unattended: false,
             append_output: false,
             umask: 0o022,
             rlimits: Arc::default(),

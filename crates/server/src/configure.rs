@@ -285,7 +285,14 @@ fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String
 
 /// Seconds are shown with their unit, as Slurm shows them.
 fn shown_value(key: &str, text: &str) -> String {
-    let seconds = ["SlurmdTimeout", "SlurmctldTimeout", "KillWait", "MinJobAge", "MessageTimeout"];
+    let seconds = [
+        "SlurmdTimeout",
+        "SlurmctldTimeout",
+        "KillWait",
+        "MinJobAge",
+        "MessageTimeout",
+        "WaitTime",
+    ];
     match seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
         true => format!("{text} sec"),
         false => text.to_string(),

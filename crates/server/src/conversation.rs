@@ -98,10 +98,19 @@ impl Conversation<'_> {
                 facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
                 Ok(())
             }
-            ToServer::OrderRefused { attempt, node, order, why, .. }
+            ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
                 if self.nodes.contains(&node) =>
             {
-                self.order_refused(attempt, node, order, why).await
+                tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
+                let what = match order {
+                    RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
+                        PartReport::Missing
+                    }
+                    RefusedOrder::Launch => PartReport::LaunchFailed { what: why, unfit },
+                    RefusedOrder::Other => return Ok(()),
+                };
+                let command = Command::Report { node, attempt, at: clock::now(), what };
+                self.settle(command, None, None).await
             }
             ToServer::StreamEnd { stream, error } => {
                 self.shared.agents.stream_end(self.link, stream, error);
@@ -117,23 +126,6 @@ impl Conversation<'_> {
             }
             _ => Ok(()),
         }
-    }
-
-    async fn order_refused(
-        &self,
-        attempt: AttemptId,
-        node: String,
-        order: RefusedOrder,
-        why: String,
-    ) -> io::Result<()> {
-        tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
-        let what = match order {
-            RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => PartReport::Missing,
-            RefusedOrder::Launch => PartReport::LaunchFailed { what: why },
-            RefusedOrder::Other => return Ok(()),
-        };
-        let command = Command::Report { node, attempt, at: clock::now(), what };
-        self.settle(command, None, None).await
     }
 
     /// Hands a command to the writer in the order in which the agent spoke.
@@ -158,9 +150,14 @@ impl Conversation<'_> {
                 let nothing = Command::Report { node, attempt, at, what: PartReport::Started };
                 return self.settle(nothing, Some(serial), None).await;
             }
-            ReportEvent::LaunchFailed { what } => {
-                tracing::warn!("{node} could not launch attempt {attempt}: {what}");
-                PartReport::LaunchFailed { what }
+            ReportEvent::LaunchFailed { what, unfit } => {
+                match &unfit {
+                    Some(why) => tracing::warn!(
+                        "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
+                    ),
+                    None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
+                }
+                PartReport::LaunchFailed { what, unfit }
             }
             ReportEvent::StepEnded { step, exit, usage, oom } => {
                 PartReport::StepEnded { step, exit, usage, oom }

@@ -3,6 +3,8 @@
 //! An order that finds no agent is dropped: when the node says hello, everything that it should
 //! know is sent anew from the state (`reconcile`).
 
+mod reconcile;
+
 use crate::launch;
 use crate::shared::Shared;
 use cluster::command::{PartReport, SignalJob};
@@ -12,7 +14,7 @@ use model::id::{AttemptId, JobId, StepId};
 use model::run::Outcome;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::order::{Action, EndOrder, Order, SignalOrder};
 
 /// How long the dispatcher sleeps with nothing to do, and with something to say again.
@@ -65,6 +67,8 @@ pub struct DispatchThread {
     /// Per node, the link and the attempts whose launch went out on it: a hello that was said
     /// before them does not mean that they are missing.
     launched: HashMap<String, (u64, HashSet<AttemptId>)>,
+    /// When each node that said hello is asked about steps whose orders nobody has any more.
+    disown_at: HashMap<String, Instant>,
     /// Commands for a writer that had no room: the writer may be waiting for this very thread.
     unsaid: VecDeque<Command>,
 }
@@ -77,6 +81,7 @@ impl Dispatch {
             serial: 0,
             term,
             launched: HashMap::new(),
+            disown_at: HashMap::new(),
             unsaid: VecDeque::new(),
         };
         (Self { sender }, thread)
@@ -106,6 +111,7 @@ impl DispatchThread {
     pub fn run(mut self, shared: &Shared) {
         loop {
             let patience = if self.unsaid.is_empty() { LONG } else { SHORT };
+            let patience = self.disown_overdue(shared).map_or(patience, |due| due.min(patience));
             let effects = match self.receiver.recv_timeout(patience) {
                 Ok(effects) => effects,
                 Err(RecvTimeoutError::Timeout) => {
@@ -203,85 +209,6 @@ impl DispatchThread {
         }
     }
 
-    /// What the node must do to agree with the state.
-    fn reconcile(&mut self, shared: &Shared, node: &str, held: &[(AttemptId, bool)]) {
-        let (ours, stale) = {
-            let state = shared.read();
-            let Some(known) = state.nodes.get(node) else { return };
-            let ending = |a: &AttemptId| {
-                state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending.clone())
-            };
-            let ours: Vec<_> = known.holders.iter().map(|a| (*a, ending(a))).collect();
-            (ours, known.stale.clone())
-        };
-        for (attempt, ending) in &ours {
-            let there = held.iter().any(|(a, _)| a == attempt);
-            match (there, ending) {
-                (false, _) if self.went_out(shared, node, *attempt) => {}
-                (false, None) => {
-                    self.launch(shared, *attempt, node);
-                    self.steps_again(shared, node, *attempt);
-                }
-                (false, Some(_)) => {
-                    let missing = Command::Report {
-                        node: node.to_string(),
-                        attempt: *attempt,
-                        at: crate::clock::now(),
-                        what: PartReport::Missing,
-                    };
-                    self.tell(shared, missing);
-                }
-                (true, Some(ending)) => {
-                    let order = {
-                        let state = shared.read();
-                        let job = state.jobs.get(&attempt.job);
-                        job.map(|job| (end_order(&state, job, ending.outcome), job.spec.owner.uid))
-                    };
-                    if let Some((order, uid)) = order {
-                        self.send(shared, node, *attempt, uid, Action::End(order));
-                    }
-                }
-                (true, None) => {
-                    self.say_again(shared, node, *attempt);
-                    self.steps_again(shared, node, *attempt);
-                }
-            }
-        }
-        for (attempt, alive) in held {
-            let known = ours.iter().any(|(a, _)| a == attempt) || stale.contains(attempt);
-            if !known && !alive {
-                self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
-            }
-        }
-    }
-
-    /// What may have been lost with a link: the time limit, and whether the attempt is suspended.
-    fn say_again(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
-        let known = {
-            let state = shared.read();
-            state.jobs.get(&attempt.job).and_then(|job| {
-                let active = job.attempt().filter(|a| a.number == attempt.number)?;
-                Some((active.end_limit, active.suspended, job.spec.owner.uid))
-            })
-        };
-        let Some((end, suspended, uid)) = known else { return };
-        let action = if suspended { Action::Suspend } else { Action::Resume };
-        self.send(shared, node, attempt, uid, action);
-        // After it: a resume that the node had missed moves the node's own limit, and this sets it.
-        self.send(shared, node, attempt, uid, Action::ExtendTo { end });
-    }
-
-    /// Orders for steps that may have been lost with a link; the node passes over those that it has.
-    fn steps_again(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
-        for (step, launch) in shared.volatile.steps.lacking(shared, attempt, node) {
-            for (to, id, uid, order) in launch::step_orders(shared, attempt.job, step, &launch) {
-                if to == node && id == attempt {
-                    self.send(shared, node, attempt, uid, Action::Step(Box::new(order)));
-                }
-            }
-        }
-    }
-
     /// Whether the attempt's launch was sent on the link that the node has now.
     fn went_out(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
         let now = shared.agents.link_of(node);
@@ -316,7 +243,7 @@ impl DispatchThread {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
-                    what: PartReport::LaunchFailed { what: error.to_string() },
+                    what: PartReport::LaunchFailed { what: error.to_string(), unfit: None },
                 };
                 self.tell(shared, failed);
             }

@@ -1,44 +1,96 @@
 //! What time brings: a tick to the writer each second, and allocations that nobody holds.
 
-use crate::clock;
 use crate::shared::Shared;
 use cluster::Command;
 use model::id::JobId;
 use model::run::LaunchKind;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// An interactive allocation without a client is given back after this long: a client that lost
-/// the server has so much time to find it again.
-const HOLDER_GRACE_MS: i64 = 30_000;
+/// An interactive allocation without a client is given back after this long, whether it ever had one or not: a
+/// client that lost the server has so much time to find it again.
+const HOLDER_GRACE: Duration = Duration::from_secs(30);
+
+/// The same for an `srun` whose step is over: one that still lives holds its job again within two seconds of the
+/// server's return, and one that does not could not say that it was done.
+const FINISHED_GRACE: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
-    let mut unheld: HashMap<JobId, i64> = HashMap::new();
+    let mut unheld = Unheld::default();
     let mut timer = tokio::time::interval(PERIOD);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
         shared.writer.tell_later(Command::Tick { booked: shared.books.is_settled() });
-        forsaken(&shared, &mut unheld);
+        let allocations = interactive(&shared);
+        let held = {
+            let holders = shared.volatile.holders.lock().expect("no panic with it held");
+            holders.keys().copied().collect()
+        };
+        for job in unheld.forsaken(&allocations, &held, Instant::now()) {
+            shared.writer.tell_later(Command::HolderLost { job });
+        }
     }
 }
 
-fn forsaken(shared: &Shared, unheld: &mut HashMap<JobId, i64>) {
-    let now = clock::now().0;
-    let interactive: Vec<JobId> = {
-        let state = shared.read();
-        let alive = state.jobs.values().filter(|j| !j.has_ended());
-        alive.filter(|j| j.spec.launch.kind == LaunchKind::Interactive).map(|j| j.id).collect()
-    };
-    let holders = shared.volatile.holders.lock().expect("no panic with it held");
-    unheld.retain(|job, _| interactive.contains(job) && !holders.contains_key(job));
-    for job in interactive.into_iter().filter(|j| !holders.contains_key(j)) {
-        let since = *unheld.entry(job).or_insert(now);
-        if now - since > HOLDER_GRACE_MS {
-            shared.writer.tell_later(Command::HolderLost { job });
-        }
+/// The allocations that a client should hold, and whether all that their `srun` wanted of them is done.
+fn interactive(shared: &Shared) -> Vec<(JobId, bool)> {
+    let state = shared.read();
+    let alive = state.jobs.values().filter(|job| !job.has_ended());
+    let attended = alive.filter(|job| {
+        job.spec.launch.kind == LaunchKind::Interactive && !job.spec.launch.unattended
+    });
+    attended.map(|job| (job.id, job.finished_step().is_some())).collect()
+}
+
+/// Since when each allocation has had no client.
+#[derive(Default)]
+struct Unheld(HashMap<JobId, Instant>);
+
+impl Unheld {
+    /// Those that have waited long enough for one.
+    fn forsaken(
+        &mut self,
+        allocations: &[(JobId, bool)],
+        held: &HashSet<JobId>,
+        now: Instant,
+    ) -> Vec<JobId> {
+        let alone: Vec<_> = allocations.iter().filter(|(job, _)| !held.contains(job)).collect();
+        let jobs: HashSet<JobId> = alone.iter().map(|(job, _)| *job).collect();
+        self.0.retain(|job, _| jobs.contains(job));
+        let over = alone.into_iter().filter(|(job, finished)| {
+            let since = *self.0.entry(*job).or_insert(now);
+            let grace = if *finished { FINISHED_GRACE } else { HOLDER_GRACE };
+            now.duration_since(since) > grace
+        });
+        over.map(|(job, _)| *job).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_is_given_back_after_its_grace_and_not_before() {
+        let (running, finished, held) = (JobId(1), JobId(2), JobId(3));
+        let all = [(running, false), (finished, true), (held, true)];
+        let holders = HashSet::from([held]);
+        let (mut unheld, start) = (Unheld::default(), Instant::now());
+        let mut at = |after: Duration, holders: &HashSet<JobId>| {
+            unheld.forsaken(&all, holders, start + after)
+        };
+        let moment = Duration::from_millis(1);
+        assert_eq!(at(Duration::ZERO, &holders), []);
+        assert_eq!(at(FINISHED_GRACE, &holders), []);
+        assert_eq!(at(FINISHED_GRACE + moment, &holders), [finished]);
+        assert_eq!(at(HOLDER_GRACE + moment, &holders), [running, finished], "never held");
+        // A client that comes back starts the time anew.
+        let back = HashSet::from([running, finished, held]);
+        assert_eq!(at(HOLDER_GRACE + 2 * moment, &back), []);
+        assert_eq!(at(HOLDER_GRACE + 3 * moment, &holders), []);
     }
 }

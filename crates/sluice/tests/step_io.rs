@@ -1,71 +1,12 @@
 //! A step's bytes, signals and ends as a user sees them, in the words of captures from a real Slurm.
 
 mod harness;
+mod talk;
 
-use harness::{Cluster, Said, TWO_NODES, is_alive, signal, until};
-use std::io::{Read, Write};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-
-/// An `srun` (or its like) that a test talks to.
-struct Running {
-    child: Child,
-    stdout: ChildStdout,
-    stderr: ChildStderr,
-    /// What was heard so far.
-    out: String,
-    err: String,
-}
-
-impl Running {
-    fn start(cluster: &Cluster, args: &[&str]) -> Self {
-        let mut command = cluster.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program runs");
-        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Self { child, stdout, stderr, out: String::new(), err: String::new() }
-    }
-
-    /// Reads on until the output is as wanted.
-    fn hear(&mut self, good: impl Fn(&str) -> bool) {
-        read_until(&mut self.stdout, &mut self.out, good);
-    }
-
-    fn hear_error(&mut self, good: impl Fn(&str) -> bool) {
-        read_until(&mut self.stderr, &mut self.err, good);
-    }
-
-    fn type_in(&mut self, text: &str) {
-        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn signal(&self, name: &str) {
-        signal(self.child.id() as i32, name);
-    }
-
-    /// Its input ends, and it comes to its end.
-    fn end(mut self) -> Said {
-        drop(self.child.stdin.take());
-        let mut errors = self.stderr;
-        let rest = std::thread::spawn(move || {
-            let mut text = String::new();
-            errors.read_to_string(&mut text).map(|_| text)
-        });
-        self.stdout.read_to_string(&mut self.out).expect("text");
-        let mut said = Said::from(self.child.wait_with_output().expect("it ends"));
-        said.stdout = self.out;
-        said.stderr = self.err + &rest.join().unwrap().expect("text");
-        said
-    }
-}
-
-fn read_until(from: &mut impl Read, seen: &mut String, good: impl Fn(&str) -> bool) {
-    let mut buffer = [0; 4096];
-    while !good(seen) {
-        let length = from.read(&mut buffer).expect("readable");
-        assert!(length > 0, "it ended after {seen:?}");
-        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
-    }
-}
+use harness::{Cluster, Said, TWO_NODES, until};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use talk::{Running, read_until};
 
 /// The lines of a text in their order of letters: those of several tasks come as they come.
 fn sorted(text: &str) -> String {
@@ -77,7 +18,11 @@ fn sorted(text: &str) -> String {
 /// A step whose tasks have all begun, as its `srun` knows: it has heard each of them.
 fn begun(cluster: &Cluster, options: &[&str], tasks: usize, script: &str) -> Running {
     let count = tasks.to_string();
-    let script = format!("echo up; {script}");
+    // A script that prepares itself says by `:ready` from when on it may be signalled.
+    let script = match script.contains(":ready") {
+        true => script.replace(":ready", "echo up"),
+        false => format!("echo up; {script}"),
+    };
     let mut args = vec!["srun", "-n", &count];
     args.extend(options);
     args.extend(["sh", "-c", &script]);
@@ -180,7 +125,8 @@ fn up_an_interrupt_tells_and_a_second_one_ends() {
     let said = srun.end();
     assert_eq!(lines(&said)[0], "srun: sending Ctrl-C to StepId=2.0");
     assert_eq!((said.code, &lines(&said)[1][..26]), (130, "srun: error: node1: tasks "));
-    let srun = begun(&cluster, &["--quit-on-interrupt"], 2, "trap '' INT; sleep 600; sleep 600");
+    let srun =
+        begun(&cluster, &["--quit-on-interrupt"], 2, "trap '' INT; :ready; sleep 600; sleep 600");
     srun.signal("INT");
     let said = srun.end();
     let expected = [
@@ -195,13 +141,13 @@ fn up_an_interrupt_tells_and_a_second_one_ends() {
 #[test]
 fn up_signals_end_the_step_or_reach_its_tasks() {
     let cluster = Cluster::up(TWO_NODES);
-    let srun = begun(&cluster, &[], 2, "trap 'echo got it; exit 4' USR1; sleep 600 & wait");
+    let srun = begun(&cluster, &[], 2, "trap 'echo got it; exit 4' USR1; :ready; sleep 600 & wait");
     srun.signal("USR1");
     let said = srun.end();
     assert_eq!((said.code, said.stdout.as_str()), (4, "got it\ngot it\n"), "{}", said.stderr);
 
     for (name, first) in [("TERM", None), ("HUP", None), ("QUIT", Some("srun: Quit"))] {
-        let srun = begun(&cluster, &[], 2, "trap 'echo asked' TERM; sleep 600; sleep 600");
+        let srun = begun(&cluster, &[], 2, "trap 'echo asked' TERM; :ready; sleep 600; sleep 600");
         srun.signal(name);
         let said = srun.end();
         assert_eq!((said.code, said.stdout.as_str()), (137, ""), "{name}: {}", said.stderr);
@@ -257,6 +203,25 @@ fn up_a_bad_exit_and_a_first_exit_end_the_others_where_asked() {
         ];
         assert_eq!((said.code, found), (137, expected.to_vec()));
     }
+}
+
+#[test]
+fn up_the_configuration_says_how_long_the_others_may_go_on() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}WaitTime=1\n"));
+    let outlives = ["srun", "-n2", "sh", "-c", "[ $SLURM_PROCID = 0 ] || exec sleep 600"];
+    let said = cluster.sluice(&outlives);
+    assert_eq!(said.code, 137, "{}", said.stderr);
+    assert_eq!(lines(&said)[0], "srun: First task exited 1s ago");
+    // As long as it takes, where the command line says so.
+    cluster.shell("mkfifo gate").ok();
+    let script = "[ $SLURM_PROCID = 0 ] || { echo up; read line < gate; exit 5; }";
+    let mut srun = Running::start(&cluster, &["srun", "-W0", "-n2", "sh", "-c", script]);
+    srun.hear(|text| text == "up\n");
+    assert_eq!(cluster.sluice(&outlives).code, 137, "while this one's time passes");
+    cluster.shell(": > gate").ok();
+    assert_eq!(srun.end().code, 5);
+    let shown = cluster.sluice(&["scontrol", "show", "config"]).ok();
+    assert!(shown.lines().any(|line| line.starts_with("WaitTime ") && line.ends_with("= 1 sec")));
 }
 
 #[test]
@@ -359,8 +324,12 @@ fn up_a_task_that_does_not_read_does_not_keep_signals_away() {
     let cluster = Cluster::up(TWO_NODES);
     let big = cluster.path("work").join("big");
     std::fs::write(&big, vec![b'x'; 4 << 20]).unwrap();
-    let srun =
-        begun(&cluster, &["-i", "big"], 1, "trap 'exit 5' USR1; while :; do sleep 0.05; done");
+    let srun = begun(
+        &cluster,
+        &["-i", "big"],
+        1,
+        "trap 'exit 5' USR1; :ready; while :; do sleep 0.05; done",
+    );
     srun.signal("USR1");
     assert_eq!(srun.end().code, 5);
 }
@@ -406,159 +375,6 @@ fn up_one_may_attach_to_a_step_beside_its_srun() {
     let gone = cluster.sluice(&["sattach", "1.0"]);
     let words = "sattach: error: Could not get job step info: Invalid job id specified\n";
     assert_eq!((gone.code, gone.stderr.as_str()), (1, words));
-}
-
-#[test]
-fn up_a_killed_srun_takes_its_step_along() {
-    let cluster = Cluster::up(TWO_NODES);
-    let job = cluster.submit(&["--wrap", "sleep 600"]);
-    cluster.await_state(job, "RUNNING");
-    let id = format!("--jobid={job}");
-    // It writes all the time: the end shows on the way out as well as on the way in.
-    for script in ["echo $$ > pid; sleep 600; sleep 600", "echo $$ > pid; while :; do echo x; done"]
-    {
-        let mut srun =
-            Running::start(&cluster, &["srun", "-n1", "--overlap", &id, "sh", "-c", script]);
-        let pid: i32 = cluster.await_file("pid", |t| t.ends_with('\n')).trim().parse().unwrap();
-        srun.child.kill().unwrap();
-        srun.child.wait().unwrap();
-        until("the task is gone", || (!is_alive(pid)).then_some(()));
-        std::fs::remove_file(cluster.path("work").join("pid")).unwrap();
-    }
-    cluster.await_state(job, "RUNNING");
-    until("its steps have ended", || {
-        let text = cluster.sluice(&["squeue", "-h", "-s", "-o", "%i"]).stdout;
-        (!text.lines().any(|line| line.trim() == format!("{job}.0"))).then_some(())
-    });
-}
-
-#[test]
-fn up_salloc_ends_as_its_command_and_lets_go_when_told() {
-    let cluster = Cluster::up(TWO_NODES);
-    let salloc = |args: &[&str]| cluster.sluice(&[&["salloc", "-n1"], args].concat());
-    let said = salloc(&["sh", "-c", "exit 4"]);
-    let words = "salloc: Granted job allocation 1\nsalloc: Relinquishing job allocation 1\n";
-    assert_eq!((said.code, said.stderr.as_str()), (4, words));
-    let said = salloc(&["nosuchcmd"]);
-    assert_eq!(said.code, 1);
-    let words = "salloc: error: _fork_command: Unable to find command \"nosuchcmd\"\n";
-    assert!(said.stderr.contains(words), "{}", said.stderr);
-
-    // A shell, with what is typed.
-    let mut shell = Running::start(&cluster, &["salloc", "-n1"]);
-    shell.type_in("echo in $SLURM_JOB_ID; exit 7\n");
-    let said = shell.end();
-    assert_eq!((said.code, said.stdout.as_str()), (7, "in 3\n"), "{}", said.stderr);
-
-    // Without a shell it stays until it is cancelled.
-    let said = salloc(&["--no-shell"]);
-    assert_eq!((said.code, said.stderr.as_str()), (0, "salloc: Granted job allocation 4\n"));
-    cluster.await_state(4, "RUNNING");
-    cluster.sluice(&["scancel", "4"]).ok();
-
-    // Cancelled under its command: said, and the command told only where that was asked for.
-    let mut plain =
-        Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
-    plain.hear(|text| text == "up\n");
-    cluster.sluice(&["scancel", "5"]).ok();
-    plain.hear_error(|text| text.ends_with("salloc: Job allocation 5 has been revoked.\n"));
-    assert_eq!(plain.end().code, 3);
-    let mut killed = Running::start(
-        &cluster,
-        &["salloc", "-KTERM", "-n1", "sh", "-c", "echo up; exec sleep 600"],
-    );
-    killed.hear(|text| text == "up\n");
-    cluster.sluice(&["scancel", "6"]).ok();
-    let said = killed.end();
-    assert!(
-        said.stderr.ends_with("salloc: Job allocation 6 has been revoked.\n"),
-        "{}",
-        said.stderr
-    );
-    assert_ne!(said.code, 0);
-
-    // A signal to salloc itself lets go of the allocation and not of the command.
-    let mut told =
-        Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
-    told.hear(|text| text == "up\n");
-    told.signal("TERM");
-    told.hear_error(|text| text.ends_with("salloc: Job allocation 7 has been revoked.\n"));
-    assert_eq!(told.end().code, 3);
-    let mut left =
-        Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; exec sleep 1"]);
-    left.hear(|text| text == "up\n");
-    left.signal("HUP");
-    let said = left.end();
-    assert_eq!(said.code, 1);
-    assert!(said.stderr.ends_with("salloc: Relinquishing job allocation 8\n"), "{}", said.stderr);
-    until("all is given back", || cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(()));
-}
-
-#[test]
-fn up_one_who_waits_in_the_queue_can_be_called_off() {
-    let cluster = Cluster::up(TWO_NODES);
-    let waiting = |command: &'static str, job: u32| {
-        let mut one = Running::start(&cluster, &[command, "-n1", "--begin=now+1hour", "true"]);
-        let words = format!("{command}: job {job} queued and waiting for resources\n");
-        one.hear_error(|text| text.ends_with(&words));
-        one.err.clear();
-        one
-    };
-    let table = [
-        (
-            "srun",
-            "INT",
-            "srun: Job allocation 1 has been revoked\nsrun: Force Terminated JobId=1\n",
-        ),
-        (
-            "srun",
-            "TERM",
-            "srun: Job allocation 2 has been revoked\nsrun: Force Terminated JobId=2\n",
-        ),
-        (
-            "salloc",
-            "INT",
-            "salloc: Job allocation 3 has been revoked.\nsalloc: Job aborted due to signal\n",
-        ),
-        (
-            "salloc",
-            "TERM",
-            "salloc: Job allocation 4 has been revoked.\nsalloc: Job aborted due to signal\n",
-        ),
-        (
-            "srun",
-            "",
-            "srun: Job has been cancelled\nsrun: error: Unable to allocate resources: \
-             Job/step already completing or completed\n",
-        ),
-        (
-            "salloc",
-            "",
-            "salloc: Job has been cancelled\nsalloc: Job allocation 6 has been revoked.\n\
-             salloc: error: Job submit/allocate failed: Job/step already completing or completed\n",
-        ),
-    ];
-    for (job, (command, name, words)) in (1..).zip(table) {
-        let one = waiting(command, job);
-        match name {
-            "" => drop(cluster.sluice(&["scancel", &job.to_string()]).ok()),
-            name => one.signal(name),
-        }
-        let said = one.end();
-        assert_eq!((said.code, said.stderr.as_str()), (1, words), "{command} {name}");
-        assert!(cluster.await_end(job).starts_with("CANCELLED"));
-    }
-}
-
-#[test]
-fn up_a_submitter_that_waits_ends_as_the_job_did() {
-    let cluster = Cluster::up(TWO_NODES);
-    let code = |args: &[&str]| {
-        cluster.sluice(&[&["sbatch", "-Q", "-o", "/dev/null", "-W"], args].concat()).code
-    };
-    assert_eq!(code(&["--wrap", "exit 5"]), 5);
-    assert_eq!(code(&["-a", "0-2", "--wrap", "exit $SLURM_ARRAY_TASK_ID"]), 2);
-    assert_eq!(code(&["--wrap", "kill -9 $$"]), 1);
 }
 
 #[test]

@@ -42,6 +42,9 @@ pub enum ToServer {
         node: String,
         order: RefusedOrder,
         why: String,
+        /// As in a report of a launch that failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unfit: Option<String>,
     },
     StreamEnd {
         stream: u32,

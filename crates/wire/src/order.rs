@@ -45,6 +45,10 @@ pub enum Action {
     ExtendTo {
         end: Option<Timestamp>,
     },
+    /// Nobody will start this step any more: if no order for it ever came, it is over.
+    Disown {
+        step: StepId,
+    },
     /// The server has the attempt's end on disk: the spool may let go of it.
     Forget,
 }

@@ -22,6 +22,9 @@ pub enum ReportEvent {
     /// Nothing was started, and nothing is left.
     LaunchFailed {
         what: String,
+        /// Why this node cannot start any job now: it is drained with this reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unfit: Option<String>,
     },
     StepEnded {
         step: StepId,

@@ -1,43 +1,29 @@
-//! The state of one attempt and what changes it: orders, ended processes and time. Its end is in [`ending`].
+//! The state of one attempt and what changes it: ended processes and time. Its script is in [`script`], what it is
+//! ordered in [`orders`], its end in [`ending`].
 
 mod ending;
+mod orders;
+mod script;
 
 use super::clock::{Clock, Due};
 use super::control::Control;
-use super::notice;
-use super::plan::{Place, merge_environment, process_variables, script_streams};
 use super::reap::next_dead;
-use super::spawn::{ProcessPlan, Readiness, readiness, spawn};
 use super::step::Step;
 use super::step_door::StepDoor;
 use crate::cgroup::{EmptyWatch, JobGroup};
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
-use crate::wall_clock;
 use ending::Emptying;
 use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use script::Leader;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use wire::order::{Action, EndOrder, SignalOrder, StepOrder};
+use wire::order::SignalOrder;
 use wire::report::ReportEvent;
 use wire::supervisor::ToSupervisor;
-
-/// Steps at once on one node; each costs descriptors of this one process.
-const STEPS_MAX: usize = 256;
-/// How much longer than the grace an `srun` waits for its step.
-const WAIT_BEYOND_S: u32 = 2;
-
-/// The job's own script.
-struct Leader {
-    pid: Option<Pid>,
-    ready: Option<OwnedFd>,
-    exit: Option<ExitStatus>,
-}
 
 pub(super) struct Attempt {
     record: LaunchRecord,
@@ -115,62 +101,6 @@ impl Attempt {
         self.control.flush();
     }
 
-    fn start_script(&self) -> Result<Leader, String> {
-        let launch = &self.record.launch;
-        let place = Place {
-            node: &self.record.node,
-            node_index: launch.node_index,
-            step: None,
-            rank: launch.node_index,
-            local_rank: 0,
-            ranks_here: &[launch.node_index],
-        };
-        let streams = script_streams(&self.record, &self.dir, &place).map_err(|e| e.to_string())?;
-        let entry = self.group.entry_fds().map_err(|e| e.to_string())?;
-        let (own, pid_variables) = process_variables(&launch.process_variables, &place);
-        let marker = self.group.marker().map(|(name, mark)| format!("{name}={mark}"));
-        let base = launch.environment.iter().map(String::as_str);
-        let over = own.iter().chain(&marker).map(String::as_str);
-        let program = self.dir.script_path().to_string_lossy().into_owned();
-        let plan = ProcessPlan {
-            user: &launch.user,
-            argv: std::iter::once(program).chain(launch.arguments.iter().cloned()).collect(),
-            environment: merge_environment(base, over),
-            pid_variables,
-            work_dir: &launch.work_dir,
-            umask: launch.umask,
-            rlimits: &launch.rlimits,
-            streams,
-            terminal: false,
-            entry: &entry,
-            notices: &launch.notices,
-        };
-        let spawned = spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))?;
-        Ok(Leader { pid: Some(spawned.pid), ready: Some(spawned.ready), exit: None })
-    }
-
-    pub fn leader_ready(&self) -> Option<BorrowedFd<'_>> {
-        self.leader.as_ref()?.ready.as_ref().map(AsFd::as_fd)
-    }
-
-    pub fn on_leader_ready(&mut self) {
-        let Some(ready) = self.leader.as_mut().and_then(|leader| leader.ready.take()) else {
-            return;
-        };
-        match readiness(&ready) {
-            Readiness::Ready(stderr) => {
-                self.stderr = Some(stderr);
-                self.control.tell(ReportEvent::Started);
-            }
-            Readiness::Failed(what) => self.fail_launch(what),
-        }
-    }
-
-    fn fail_launch(&mut self, what: String) {
-        self.launch_failed = Some(what);
-        self.empty(true);
-    }
-
     /// Everything that agents have said.
     pub fn on_agents(&mut self) {
         for message in self.control.read() {
@@ -183,44 +113,6 @@ impl Attempt {
                 ToSupervisor::Do(action) => self.carry_out(action),
             }
         }
-    }
-
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Step(order) => self.start_step(*order),
-            Action::Signal(order) => self.signal(&order),
-            Action::End(order) => self.end(&order),
-            Action::Suspend => self.suspend(),
-            Action::Resume => self.resume(),
-            Action::ExtendTo { end } => self.clock.extend_to(end),
-            // The agent's own; it does not pass them on.
-            Action::Launch(_) | Action::Forget => {}
-        }
-    }
-
-    fn start_step(&mut self, order: StepOrder) {
-        let id = order.step;
-        self.control.step_taken(id);
-        if let StepId::Number(number) = id
-            && !self.steps_seen.insert(number)
-        {
-            return;
-        }
-        if self.emptying.is_some() || self.steps.len() >= STEPS_MAX {
-            let why = match self.emptying {
-                Some(_) => format!("step {id} came too late: the job is ending"),
-                None => format!("step {id}: {STEPS_MAX} steps run on this node already"),
-            };
-            self.control.refuse(why);
-            let (exit, usage) = (ExitStatus { code: 0, signal: 53 }, Usage::default());
-            self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
-            return;
-        }
-        // Without a script nothing but steps runs here, and their kills are counted as they end.
-        let oom_before = if self.leader.is_some() { self.oom_kills() } else { self.oom_of_steps };
-        self.steps.push(Step::begin(order, oom_before));
-        // A connection on the same machine is there at once: no need to wait for the next round.
-        self.on_step_link(self.steps.len() - 1);
     }
 
     pub fn on_step_link(&mut self, index: usize) {
@@ -242,110 +134,6 @@ impl Attempt {
                     joined.refuse("no such step runs here", again);
                 }
             }
-        }
-    }
-
-    fn signal(&mut self, order: &SignalOrder) {
-        let leader = self.leader.as_ref().and_then(|leader| leader.pid);
-        match (order.step, leader) {
-            (Some(id), _) if id != StepId::Batch => {
-                self.steps
-                    .iter()
-                    .filter(|step| step.id() == id)
-                    .for_each(|step| step.signal(order.signal));
-            }
-            (Some(_), Some(pid)) | (None, Some(pid))
-                if order.leader_only || order.step.is_some() =>
-            {
-                send(pid, order.signal);
-            }
-            _ if order.leader_only => {}
-            _ if order.steps_only => self.steps.iter().for_each(|step| step.signal(order.signal)),
-            _ => self.signal_all(order.signal),
-        }
-    }
-
-    fn signal_all(&self, number: i32) {
-        if let Ok(signal) = Signal::try_from(number) {
-            // A process that ends meanwhile needs no signal.
-            let _ = self.group.signal_all(signal);
-        }
-    }
-
-    fn end(&mut self, order: &EndOrder) {
-        let now = wall_clock::now();
-        let kill_at = now + Duration::from_secs(u64::from(order.grace_s));
-        let words = order.notice.clone().unwrap_or_default();
-        let step_words = order.step_notice.clone().unwrap_or_default();
-        if let Some(id) = order.step.filter(|id| *id != StepId::Batch) {
-            self.announce_ends(Some(id), &step_words, now);
-            self.steps.iter_mut().filter(|step| step.id() == id).for_each(|s| s.end(kill_at));
-            return self.on_time(now);
-        }
-        self.ordered_exit = order.exit.or(self.ordered_exit);
-        self.begin_end(&words, &step_words, kill_at, now);
-    }
-
-    /// Tells the clients of one step, or of all, that it is being ended.
-    fn announce_ends(&mut self, id: Option<StepId>, words: &str, now: Timestamp) {
-        let wait_s = self.record.launch.kill_wait_s + WAIT_BEYOND_S;
-        for step in self.steps.iter_mut().filter(|step| id.is_none_or(|id| id == step.id())) {
-            let line = notice::fill(words, &self.record, step.id(), 0, now);
-            step.announce_end(line.as_deref(), wait_s);
-        }
-    }
-
-    /// A step's own `srun` wants it ended.
-    fn end_asked(&mut self, id: StepId, at_once: bool) {
-        let now = wall_clock::now();
-        let grace = if at_once { 0 } else { self.record.launch.kill_wait_s };
-        let words = self.record.launch.notices.step_cancelled.clone();
-        let kill_at = now + Duration::from_secs(u64::from(grace));
-        self.announce_ends(Some(id), &words, now);
-        self.steps.iter_mut().filter(|step| step.id() == id).for_each(|step| step.end(kill_at));
-        self.on_time(now);
-    }
-
-    /// SIGTERM to everything, and a last moment. Without a script the attempt is then over as soon as nothing is left.
-    fn begin_end(&mut self, words: &str, step_words: &str, kill_at: Timestamp, now: Timestamp) {
-        self.write_notice(words, 0, now);
-        self.announce_ends(None, step_words, now);
-        if self.suspended {
-            self.resume();
-        }
-        if kill_at > now {
-            self.signal_all(libc::SIGCONT);
-            self.signal_all(libc::SIGTERM);
-        }
-        self.clock.kill_at(kill_at);
-        if self.leader.as_ref().is_none_or(|leader| leader.pid.is_none()) {
-            self.empty(false);
-        }
-        self.on_time(now);
-    }
-
-    fn write_notice(&mut self, words: &str, count: u64, now: Timestamp) {
-        let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else {
-            return;
-        };
-        if let Some(stderr) = &self.stderr {
-            notice::write(stderr, &line);
-        }
-    }
-
-    fn suspend(&mut self) {
-        self.suspended = true;
-        self.clock.suspend(wall_clock::now());
-        if let Err(error) = self.group.freeze() {
-            self.control.refuse(error.to_string());
-        }
-    }
-
-    fn resume(&mut self) {
-        self.suspended = false;
-        self.clock.resume(wall_clock::now());
-        if let Err(error) = self.group.thaw() {
-            self.control.refuse(error.to_string());
         }
     }
 
@@ -421,11 +209,4 @@ impl Attempt {
 
 fn oom_kills(group: &JobGroup) -> u64 {
     group.usage().ok().and_then(|usage| usage.oom_kills).unwrap_or(0)
-}
-
-fn send(pid: Pid, number: i32) {
-    if let Ok(signal) = Signal::try_from(number) {
-        // Our own child, not yet reaped: the number cannot have passed to a stranger.
-        let _ = kill(pid, signal);
-    }
 }

@@ -85,7 +85,7 @@ fn prepare(
     match make_group(request, &record, hierarchy) {
         Ok(group) => Attempt::new(record, dir, control, group),
         Err(what) => {
-            control.tell(ReportEvent::LaunchFailed { what });
+            control.tell(ReportEvent::LaunchFailed { what, unfit: None });
             dir.write_status(&control.status())?;
             control.flush();
             Err(AgentError::Link("the job's group could not be made".into()))

@@ -1,15 +1,14 @@
 //! A step: tasks started for an `srun`, their bytes carried to and from it, and an end that leaves nothing.
 
 mod clients;
+mod ending;
+mod start;
 
 use super::audience::Audience;
-use super::plan::{Place, file_name, merge_environment, process_variables};
 use super::reap::Dead;
-use super::spawn::{ProcessPlan, Readiness, Stream, readiness, spawn};
-use super::step_limits::step_limits;
-use super::task::{Task, Which, Wiring};
-use crate::cgroup::{GroupLimits, JobGroup};
-use crate::spool::LaunchRecord;
+use super::spawn::{Readiness, readiness};
+use super::task::{Task, Which};
+use crate::cgroup::JobGroup;
 use crate::wall_clock;
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
@@ -17,11 +16,10 @@ use model::time::Timestamp;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 use wire::order::StepOrder;
-use wire::report::ReportEvent;
-use wire::step::{StepInput, StepMessage, channel};
+use wire::step::{StepMessage, channel};
 
 /// The exit of a step whose tasks could not be started: Slurm's number for a failed launch.
-const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
+pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
 /// Tasks of one step on one node.
 const TASKS_MAX: usize = 4096;
 /// More input is asked for once no task leaves more than this lying.
@@ -100,110 +98,6 @@ impl Step {
 
     pub fn kill_at(&self) -> Option<Timestamp> {
         self.kill_at
-    }
-
-    fn start(&mut self, record: &LaunchRecord, job: &JobGroup) {
-        self.stage = Stage::Running;
-        let name = format!("step_{}", self.order.step);
-        let limits = step_limits(&record.limits, &record.launch.share, self.order.share.as_ref());
-        // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step.
-        let plain = || job.child(&name, &GroupLimits::default()).map(|group| (group, false));
-        let own_memory = limits.memory_bytes.is_some();
-        match job.child(&name, &limits).map(|group| (group, own_memory)).or_else(|_| plain()) {
-            Ok((group, own_memory)) => {
-                self.group = Some(group);
-                self.own_memory = own_memory;
-            }
-            Err(error) => return self.fail_all(&error.to_string()),
-        }
-        let ranks: Vec<u32> = self.order.tasks.iter().copied().take(TASKS_MAX).collect();
-        for (local, rank) in ranks.iter().enumerate() {
-            let task = match self.start_task(record, *rank, local as u32, &ranks) {
-                Ok(task) => task,
-                Err(reason) => {
-                    self.tell_failed(*rank, &reason);
-                    Task::stillborn(*rank, NOT_LAUNCHED)
-                }
-            };
-            self.tasks.push(task);
-        }
-    }
-
-    fn start_task(
-        &self,
-        record: &LaunchRecord,
-        rank: u32,
-        local_rank: u32,
-        ranks_here: &[u32],
-    ) -> Result<Task, String> {
-        let (launch, step) = (&self.order.launch, self.order.step.to_string());
-        let place = Place {
-            node: &record.node,
-            node_index: self.order.node_index,
-            step: Some(&step),
-            rank,
-            local_rank,
-            ranks_here,
-        };
-        let file = |pattern: &Option<String>| {
-            let write = |pattern: &String| Stream::Write {
-                path: file_name(pattern, record, &place),
-                append: false,
-            };
-            pattern.as_ref().map(write)
-        };
-        let wiring = Wiring {
-            with_input: match launch.stdin {
-                StepInput::All => true,
-                StepInput::None => false,
-                StepInput::Task(wanted) => wanted == rank,
-            },
-            stdout: file(&launch.stdout),
-            stderr: file(&launch.stderr),
-            terminal: (launch.pty && local_rank == 0).then(|| launch.window.unwrap_or_default()),
-        };
-        let terminal = wiring.terminal.is_some();
-        let (streams, ends) = wiring
-            .connect(&record.launch.user)
-            .map_err(|errno| format!("cannot make the pipes of task {rank}: {}", errno.desc()))?;
-        let group = self.group.as_ref().ok_or("the step has no group")?;
-        let entry = group.entry_fds().map_err(|e| e.to_string())?;
-        let (own, pid_variables) = process_variables(&self.order.process_variables, &place);
-        let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
-        let of_task = self.order.of_tasks.get(local_rank as usize);
-        let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
-        let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
-        let over = over.map(String::as_str);
-        let program = of_task.map(|task| &task.argv).filter(|argv| !argv.is_empty());
-        let plan = ProcessPlan {
-            user: &record.launch.user,
-            argv: program.unwrap_or(&launch.argv).clone(),
-            environment: merge_environment(launch.environment.split('\0'), over),
-            pid_variables,
-            work_dir: &launch.work_dir,
-            umask: launch.umask,
-            rlimits: &record.launch.rlimits,
-            streams,
-            terminal,
-            entry: &entry,
-            notices: &record.launch.notices,
-        };
-        let spawned = spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))?;
-        let mut task = Task::new(rank, ends);
-        task.pid = Some(spawned.pid);
-        task.ready = Some(spawned.ready);
-        Ok(task)
-    }
-
-    fn fail_all(&mut self, reason: &str) {
-        for rank in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
-            self.tell_failed(rank, reason);
-            self.tasks.push(Task::stillborn(rank, NOT_LAUNCHED));
-        }
-    }
-
-    fn tell_failed(&mut self, task: u32, what: &str) {
-        self.clients.tell(&StepMessage::Failed { task, errno: 0, what: what.to_owned() });
     }
 
     /// A task has opened its files, or could not.
@@ -339,75 +233,6 @@ impl Step {
         }
         self.clients.flush();
         true
-    }
-
-    /// Moves the end on; gives the report when nothing of the step is left.
-    pub fn settle(
-        &mut self,
-        oom_now: impl FnOnce() -> u64,
-        linger_until: Option<Instant>,
-    ) -> Option<ReportEvent> {
-        self.notice_loss();
-        if self.stage == Stage::Running
-            && self.tasks.iter().all(|t| t.exit.is_some() && t.pid.is_none())
-        {
-            self.stage = Stage::Emptying;
-        }
-        if self.stage != Stage::Emptying || !self.is_empty() {
-            return None;
-        }
-        let read_out =
-            self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
-        let patient = linger_until.is_none_or(|until| Instant::now() < until);
-        if !read_out && patient {
-            return None;
-        }
-        let oom_kills = self.oom_kills(oom_now);
-        self.usage.oom_kills = oom_kills as u32;
-        if let Some(group) = self.group.take() {
-            // Empty, so the kernel lets go of it at once; the job's own removal would take it along.
-            let _ = group.remove();
-        }
-        self.clients.tell(&StepMessage::Gone);
-        self.clients.flush();
-        self.stage = Stage::Over;
-        self.over_since = Some(Instant::now());
-        let step = self.order.step;
-        Some(ReportEvent::StepEnded {
-            step,
-            exit: self.exit(),
-            usage: self.usage,
-            oom: oom_kills > 0,
-        })
-    }
-
-    /// Without its `srun` a step has nobody to run for.
-    fn notice_loss(&mut self) {
-        if self.abandoned || !self.clients.srun().is_closed() {
-            return;
-        }
-        self.abandoned = true;
-        match self.stage {
-            Stage::Dialling => self.stage = Stage::Emptying,
-            Stage::Running => self.kill(),
-            Stage::Emptying | Stage::Over => {}
-        }
-    }
-
-    /// Whether its group is empty; what outlived the tasks is killed.
-    fn is_empty(&mut self) -> bool {
-        let Some(group) = &self.group else { return true };
-        if group.is_empty().unwrap_or(false) {
-            return true;
-        }
-        self.kill();
-        self.group.as_ref().is_none_or(|group| group.is_empty().unwrap_or(false))
-    }
-
-    /// The worst of its tasks: a signal before a code, the higher before the lower.
-    fn exit(&self) -> ExitStatus {
-        let exits = self.tasks.iter().filter_map(|task| task.exit);
-        exits.max_by_key(|exit| (exit.signal, exit.code)).unwrap_or(NOT_LAUNCHED)
     }
 
     /// Whether everybody has been told everything, or cannot be.

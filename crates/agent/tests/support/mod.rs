@@ -10,6 +10,7 @@ use model::id::{AttemptId, JobId};
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 pub use server::{PlayedLink, PlayedServer};
@@ -179,7 +180,7 @@ impl Cluster {
             let report = self.report(link);
             match report.event {
                 ReportEvent::Ended(end) if report.attempt == attempt => return end,
-                ReportEvent::LaunchFailed { what } => panic!("launch failed: {what}"),
+                ReportEvent::LaunchFailed { what, .. } => panic!("launch failed: {what}"),
                 _ => {}
             }
         }
@@ -255,6 +256,10 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.kill_agent();
+        // One without a script waits for orders, and for ever if nobody can give any.
+        for supervisor in supervisors_of(&self.spool()) {
+            let _ = kill(supervisor, Signal::SIGKILL);
+        }
         // Whatever a failed test left must not outlive it.
         for group in groups_of(&self.state()) {
             let _ = std::fs::write(group.join("cgroup.kill"), "1");
@@ -264,6 +269,18 @@ impl Drop for Cluster {
             std::thread::yield_now();
         }
     }
+}
+
+/// Who made the sockets of the attempts that are left.
+fn supervisors_of(spool: &Path) -> Vec<Pid> {
+    let attempts = std::fs::read_dir(spool).into_iter().flatten().flatten();
+    let sockets = attempts.map(|attempt| attempt.path().join("ctl.sock"));
+    let pid = |socket: PathBuf| {
+        let stream = std::os::unix::net::UnixStream::connect(socket).ok()?;
+        let maker = getsockopt(&stream, PeerCredentials).ok()?.pid();
+        (maker > 0 && maker != std::process::id() as i32).then(|| Pid::from_raw(maker))
+    };
+    sockets.filter_map(pid).collect()
 }
 
 /// Whether all are gone; a group is busy until its last process is.

@@ -1,5 +1,6 @@
 //! `scancel`, `dstack stop`, a client that lets go: the same thing.
 
+use super::report::NOT_LAUNCHED;
 use super::{ended_unstarted, ending};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
@@ -109,6 +110,12 @@ impl State {
         let Some(job) = self.jobs.get(&id).filter(|j| !j.has_ended()) else {
             return Decision::default();
         };
+        // Its `srun` had nothing left to do but to say so, and found no server.
+        if let Some(exit) = job.finished_step().filter(|exit| *exit != NOT_LAUNCHED) {
+            let outcome = if exit.is_success() { Outcome::Completed } else { Outcome::Failed };
+            let event = ending(job, outcome, exit, context.now, None);
+            return event.into_iter().collect::<Vec<_>>().into();
+        }
         self.cancelled(&Chosen { job, tasks: None }, context).into()
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn closing(job: &Job, attempt: &Attempt, ending: &Ending, at: Timesta
     let outcome = ending.outcome;
     let exit = match outcome {
         Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
-        Outcome::LaunchFailed => ExitStatus { code: 0, signal: 53 },
+        Outcome::LaunchFailed => report::NOT_LAUNCHED,
         Outcome::Completed | Outcome::Failed | Outcome::Cancelled { .. } => attempt.exit,
         _ => ExitStatus::default(),
     };

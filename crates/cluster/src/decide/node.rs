@@ -77,6 +77,13 @@ impl State {
         events
     }
 
+    /// A node that cannot start anything takes nothing more until somebody has looked at it.
+    pub(super) fn drained(&self, name: &str, why: &str, at: Timestamp) -> Option<Event> {
+        let node = self.nodes.get(name).filter(|node| node.admin.is_none())?;
+        let (admin, name) = (Some(AdminState::Drain), node.config.name.clone());
+        Some(Event::NodeAdmin { node: name, admin, reason: Some(reason(why, "slurm", 0, at)) })
+    }
+
     /// All of them together: a job that loses several parts at once is closed once.
     fn fail_jobs_on(&self, names: &[&str], now: Timestamp) -> Vec<Event> {
         let failed = names.iter().filter_map(|name| self.nodes.get(*name));

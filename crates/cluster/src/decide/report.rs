@@ -9,6 +9,9 @@ use model::id::{AttemptId, StepId};
 use model::run::{Attempt, Ending, ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 
+/// Slurm's pair for what was never started.
+pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
+
 impl State {
     pub(super) fn decide_report(
         &self,
@@ -41,12 +44,12 @@ impl State {
             PartReport::StepEnded { step, exit, usage, oom } => {
                 part.step_ended(*step, *exit, *usage, *oom).into_iter().collect()
             }
-            PartReport::LaunchFailed { .. } => part.over(Verdict {
-                outcome: Outcome::LaunchFailed,
-                exit: ExitStatus { code: 0, signal: 53 },
-                usage: Usage::default(),
-                requeue: false,
-            }),
+            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(false),
+            PartReport::LaunchFailed { unfit: Some(why), .. } => {
+                let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
+                events.extend(part.not_launched(follows(job, Outcome::NodeFail, at)));
+                events
+            }
             PartReport::Missing => part.lost(),
             PartReport::Ended { lost: true, .. } => part.lost(),
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
@@ -218,6 +221,13 @@ impl Part<'_> {
             };
             step.end = Some(StepEnd { time: self.at, outcome });
         }
+    }
+
+    /// Nothing was started here. Where that was the node's fault the job waits for another, if it may.
+    fn not_launched(&self, requeue: bool) -> Vec<Event> {
+        let outcome = if requeue { Outcome::Requeued } else { Outcome::LaunchFailed };
+        let exit = if requeue { ExitStatus::default() } else { NOT_LAUNCHED };
+        self.over(Verdict { outcome, exit, usage: Usage::default(), requeue })
     }
 
     /// The part is gone without an end of its own: as a node's failure.

@@ -55,6 +55,7 @@ pub fn ask() -> Ask {
         stdout: None,
         stderr: None,
         first_step: None,
+        unattended: false,
         append_output: false,
         umask: 0o022,
         rlimits: Arc::default(),

@@ -5,11 +5,12 @@ use crate::world::{World, ended, exited, world};
 use cluster::Command;
 use cluster::command::{PartReport, StepAsk};
 use model::change::JobRef;
-use model::id::{AttemptId, StepId};
+use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{Reason, Refusal};
 use model::record::RecordState;
-use model::run::{ExitStatus, JobState, Outcome, Usage};
+use model::run::{ExitStatus, JobSpec, JobState, Outcome, Usage};
 use model::step::StepRefusal;
+use std::sync::Arc;
 
 fn killed() -> ExitStatus {
     ExitStatus { code: 0, signal: 9 }
@@ -21,7 +22,7 @@ fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> PartReport 
 
 #[test]
 fn the_last_report_says_how_the_job_ended() {
-    let launch_failed = || PartReport::LaunchFailed { what: "no such user".into() };
+    let launch_failed = || PartReport::LaunchFailed { what: "no such user".into(), unfit: None };
     let table = [
         (ended(0), Outcome::Completed, "0:0", Reason::None),
         (ended(3), Outcome::Failed, "3:0", Reason::NonZeroExit),
@@ -209,4 +210,29 @@ fn an_allocation_ends_as_its_holder_says() {
     }
     w.end(running, 0);
     assert_eq!((w.is(running), w.is(waiting)), (JobState::Cancelled, JobState::Cancelled));
+}
+
+#[test]
+fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
+    let not_launched = ExitStatus { code: 0, signal: 53 };
+    let table = [
+        (exited(0), JobState::Completed, exited(0)),
+        (exited(6), JobState::Failed, exited(6)),
+        (killed(), JobState::Failed, killed()),
+        (not_launched, JobState::Cancelled, exited(0)),
+    ];
+    for (exit, state, shown) in table {
+        let mut w = world(1);
+        let of_srun = |spec: &mut JobSpec| {
+            Arc::make_mut(&mut spec.launch).first_step = Some(BlobRef([0; 32]));
+        };
+        let attempt = w.started(ask().interactive().with(of_srun));
+        let step = w.step(attempt.job, StepAsk::default()).step;
+        assert_eq!(w.job(attempt.job).finished_step(), None, "it runs");
+        let usage = Usage::default();
+        w.report("n1", attempt, PartReport::StepEnded { step, exit, usage, oom: false });
+        w.run(Command::HolderLost { job: attempt.job });
+        w.end(attempt.job, 0);
+        assert_eq!((w.is(attempt.job), w.records[0].exit), (state, shown), "{exit}");
+    }
 }

@@ -103,7 +103,7 @@ pub fn moves() -> impl Strategy<Value = Move> {
         8 => shape().prop_map(Move::Submit),
         8 => Just(Move::Plan),
         1 => Just(Move::LatePlan),
-        6 => (any8(), any8(), prop_oneof![1 => Just(-1i8), 6 => Just(0), 1 => Just(1)], 0u8..12)
+        6 => (any8(), any8(), prop_oneof![1 => Just(-1i8), 6 => Just(0), 1 => Just(1)], 0u8..13)
             .prop_map(|(job, node, attempt, what)| Move::Report { job, node, attempt, what }),
         6 => (any8(), 0i32..2).prop_map(|(job, code)| Move::End { job, code }),
         3 => (any8(), tasks(), prop::option::of(any8()))

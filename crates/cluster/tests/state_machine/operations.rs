@@ -167,7 +167,7 @@ impl History {
         let exit = exited(i32::from(what % 2));
         let over = |oom, timed_out, lost| PartReport::Ended { exit, usage, oom, timed_out, lost };
         let what = match what {
-            0 => PartReport::LaunchFailed { what: "no such user".into() },
+            0 => PartReport::LaunchFailed { what: "no such user".into(), unfit: None },
             1 => PartReport::Missing,
             2 | 3 => PartReport::ScriptEnded { exit, oom: false, timed_out: false },
             4 => PartReport::ScriptEnded { exit, oom: false, timed_out: true },
@@ -176,6 +176,7 @@ impl History {
             8 => over(true, false, false),
             9 => over(false, true, false),
             10 => over(false, false, true),
+            11 => PartReport::LaunchFailed { what: "no room".into(), unfit: Some("spool".into()) },
             _ => ended(exit.code),
         };
         self.by_root(Command::Report { node, attempt, at: self.world.now, what });

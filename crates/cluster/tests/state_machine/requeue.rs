@@ -4,6 +4,7 @@ use crate::ask::{Ask, alice, ask};
 use crate::world::{ended, exited, world};
 use cluster::command::PartReport;
 use model::change::{JobChange, JobRef};
+use model::node::AdminState;
 use model::reason::Refusal;
 use model::record::RecordState;
 use model::run::{Hold, JobState, Outcome, Usage};
@@ -42,6 +43,34 @@ fn a_nodes_failure_requeues_only_what_asked_for_it() {
         w.fail("n1");
         assert_eq!(w.is(job), expected, "row {at}");
         assert_eq!(w.records[0].state, RecordState::Ended(Outcome::NodeFail));
+    }
+}
+
+#[test]
+fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() {
+    type Kind = fn(Ask) -> Ask;
+    let (again, failed) = (Outcome::Requeued, Outcome::LaunchFailed);
+    let table: [(Kind, JobState, Outcome); 3] = [
+        (Ask::requeue, JobState::Pending, again),
+        (|a| a, JobState::Failed, failed),
+        (|a| a.requeue().interactive(), JobState::Failed, failed),
+    ];
+    for (at, (kind, state, outcome)) in table.into_iter().enumerate() {
+        let mut w = world(2);
+        let first = w.started(kind(ask()));
+        let node = w.nodes_of(first.job)[0].clone();
+        let unfit = Some("spool: full".to_owned());
+        let report = PartReport::LaunchFailed { what: "no room".into(), unfit };
+        w.report(&node, first, report.clone());
+        assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
+        let drained = &w.state.nodes[node.as_str()];
+        let why = drained.reason.as_ref().map(|r| r.text.as_str());
+        assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("spool: full")));
+        w.report(&node, first, report);
+        if state == JobState::Pending {
+            assert_eq!(w.plan().len(), 1, "row {at}");
+            assert_ne!(w.nodes_of(first.job), [node], "another node takes it");
+        }
     }
 }
 

@@ -22,7 +22,18 @@ PartitionName=debug Nodes=node1 MaxTime=00:30:00 State=UP
 ";
 
 pub struct Cluster {
+    /// Before the folder: what is mounted in it goes first, and after the cluster is down.
+    disks: Vec<SmallDisk>,
     dir: tempfile::TempDir,
+}
+
+/// A small file system of its own in a cluster's folder.
+struct SmallDisk(PathBuf);
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 /// What a command printed, and how it ended.
@@ -77,7 +88,7 @@ impl Cluster {
     /// The folder, open to every user, and nothing started in it.
     pub fn folder(conf: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("sluice-test-").tempdir().expect("a temp folder");
-        let cluster = Self { dir };
+        let cluster = Self { disks: Vec::new(), dir };
         for part in ["conf", "work", "bin"] {
             std::fs::create_dir(cluster.path(part)).unwrap();
         }
@@ -105,6 +116,16 @@ impl Cluster {
 
     pub fn state(&self) -> PathBuf {
         self.path("state")
+    }
+
+    /// Mounts a disk of this size there; needs root.
+    pub fn mount(&mut self, at: &Path, megabytes: u32) {
+        std::fs::create_dir_all(at).unwrap();
+        let size = format!("size={megabytes}m");
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status();
+        assert!(mount.unwrap().success(), "a tmpfs can be mounted");
+        self.disks.push(SmallDisk(at.to_path_buf()));
     }
 
     pub fn write_conf(&self, file: &str, text: &str) {

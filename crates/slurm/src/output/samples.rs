@@ -164,6 +164,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stderr: None,
             first_step: None,
             append_output: false,
+            unattended: false,
             umask: 0o022,
             rlimits: Default::default(),
         }

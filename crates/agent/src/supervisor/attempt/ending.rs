@@ -128,7 +128,7 @@ impl Attempt {
             self.write_notice(&words, count, wall_clock::now());
         }
         let event = match self.launch_failed.take() {
-            Some(what) => ReportEvent::LaunchFailed { what },
+            Some(what) => ReportEvent::LaunchFailed { what, unfit: None },
             None => ReportEvent::Ended(AttemptEnd {
                 exit: self.exit(),
                 usage,

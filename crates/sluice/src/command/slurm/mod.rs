@@ -14,6 +14,7 @@ mod sinfo;
 mod sprio;
 mod squeue;
 mod srun;
+mod srun_options;
 mod sshare;
 mod step;
 mod step_create;

@@ -330,7 +330,8 @@ fn catch_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The command's own code; as a shell would say it for a signal.
+/// The command's own code; as a shell would say it for a signal. Slurm 22.05 ends with 0 where the command was
+/// killed: nothing can depend on a failure that does not show, so that is not followed.
 fn code(status: ExitStatus) -> u8 {
     match status.signal {
         0 => status.code as u8,

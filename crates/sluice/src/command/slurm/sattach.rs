@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::time::Duration;
 use wire::client::{Answer, Call, JobsWanted};
 
 const COMMAND: Command = Command::Sattach;
@@ -172,7 +173,7 @@ fn carry(client: &Client, asked: &Asked, step: &run::Step) -> Result<u8, ShowErr
         disable_status: false,
         quit_on_interrupt: false,
         input_task: asked.input,
-        wait: None,
+        wait: Some(Duration::ZERO),
     };
     let step = Step::attached(plan, &step.layout, streams, outputs, Some(own_input()?));
     // An interrupt ends this command, and the step goes on.

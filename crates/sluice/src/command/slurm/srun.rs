@@ -2,6 +2,7 @@
 
 use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
 use super::sbatch::{check_clusters, tested};
+use super::srun_options;
 use super::step::door::Door;
 use super::step::output::{self, Names, Outputs, Target};
 use super::step::stream::Streams;
@@ -69,10 +70,15 @@ pub fn run(args: &[String]) -> ExitCode {
         complain(COMMAND, "a heterogeneous job is not supported yet");
         return ExitCode::from(FAILURE);
     };
-    if let Some(option) = unsupported(options) {
-        complain(COMMAND, &format!("{option} is not supported yet"));
+    if srun_options::wants_mpi_list(options) {
+        println!("{}", srun_options::MPI_LIST);
+        return ExitCode::SUCCESS;
+    }
+    if let Some(line) = srun_options::refused(options) {
+        complain(COMMAND, &line);
         return ExitCode::from(FAILURE);
     }
+    srun_options::ignored(options).iter().for_each(|line| complain(COMMAND, line));
     let mut options = options.clone();
     if let Err(lines) = step_files::take_host_file(&mut options, &here) {
         lines.iter().for_each(|line| complain(COMMAND, line));
@@ -93,17 +99,6 @@ pub fn run(args: &[String]) -> ExitCode {
             ExitCode::from(FAILURE)
         }
     }
-}
-
-/// What would be pretended if it were taken.
-fn unsupported(options: &JobOptions) -> Option<&'static str> {
-    let step = &options.step;
-    let table = [
-        (step.no_allocate, "--no-allocate"),
-        (step.bcast.is_some(), "--bcast"),
-        (step.het_group.is_some(), "--het-group"),
-    ];
-    table.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
 }
 
 struct Invoked<'a> {
@@ -237,7 +232,7 @@ impl Invoked<'_> {
             disable_status: options.disable_status,
             quit_on_interrupt: options.quit_on_interrupt,
             input_task: None,
-            wait: options.wait_secs.filter(|secs| *secs > 0).map(|s| Duration::from_secs(s.into())),
+            wait: options.wait_secs.map(|secs| Duration::from_secs(secs.into())),
         }
     }
 
@@ -338,13 +333,5 @@ mod tests {
         let words = "Could not open stdin file: No such file or directory: /no/such/file";
         assert_eq!(error.to_string(), words);
         assert!(input(Some("4"), Some(4), false).is_err(), "beyond the tasks it is a file's name");
-    }
-
-    #[test]
-    fn what_cannot_be_done_is_refused_by_name() {
-        let mut options = JobOptions::default();
-        assert_eq!(unsupported(&options), None);
-        options.step.no_allocate = true;
-        assert_eq!(unsupported(&options), Some("--no-allocate"));
     }
 }

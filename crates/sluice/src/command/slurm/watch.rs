@@ -16,8 +16,9 @@ use wire::view::JobView;
 const QUEUED_AFTER_MS: u64 = 200;
 /// How long one question stays open before it is asked again.
 const AWAIT_MS: u64 = 60_000;
-/// A hold that breaks is taken up again so often, after so long.
-const HOLD_RETRIES_MAX: u32 = 60;
+/// A hold that breaks is taken up again so often, after so long: for a day at least, since a server that comes back and
+/// finds no hold gives the allocation away under a client that lives.
+const HOLD_RETRIES_MAX: u32 = 86_400;
 const HOLD_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the watched job did.

@@ -123,8 +123,9 @@ impl Step {
         if failed && self.abort == Abort::No && !self.all_ended() && self.kills_on_bad_exit() {
             self.terminate_rest();
         }
-        if let Some(wait) = self.plan.wait.filter(|_| self.terminate_at.is_none()) {
-            self.terminate_at = Some(Instant::now() + wait);
+        if self.first_end.is_none() && !self.all_ended() {
+            self.first_end = Some(Instant::now());
+            self.begin_wait()?;
         }
         Ok(())
     }

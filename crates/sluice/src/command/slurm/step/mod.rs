@@ -32,6 +32,7 @@ use nix::sys::signalfd::SignalFd;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use wire::step::{StepLaunch, StepMessage, channel};
 
@@ -61,7 +62,7 @@ pub struct Plan {
     pub quit_on_interrupt: bool,
     /// The one task that input is for; none: whoever takes any.
     pub input_task: Option<u32>,
-    /// `-W`: how long the others may go on after the first task has ended.
+    /// `-W`: how long the others may go on after the first task has ended, zero for ever; none: the configuration says.
     pub wait: Option<Duration>,
 }
 
@@ -98,6 +99,9 @@ pub struct Step {
     /// When the tasks are given up.
     give_up_at: Option<Instant>,
     terminate_at: Option<Instant>,
+    first_end: Option<Instant>,
+    /// What the configuration says of the wait, while it is asked for.
+    wait_asked: Option<Receiver<Duration>>,
     queued: bool,
     /// The job has its allocation.
     granted: bool,
@@ -153,6 +157,8 @@ impl Step {
             say_at: None,
             give_up_at: None,
             terminate_at: None,
+            first_end: None,
+            wait_asked: None,
             queued: false,
             granted: false,
             job_ended: None,
@@ -282,7 +288,7 @@ impl Step {
             return PollTimeout::from(u16::try_from(left).unwrap_or(TICK_MS) + 1);
         }
         let deadlines = [self.give_up_at, self.terminate_at];
-        let due = self.strangers() > 0 || self.expects();
+        let due = self.strangers() > 0 || self.expects() || self.wait_asked.is_some();
         match due || deadlines.iter().any(Option::is_some) {
             true => PollTimeout::from(TICK_MS),
             false => PollTimeout::NONE,

@@ -3,6 +3,8 @@
 use super::{Step, terminal};
 use crate::command::slurm::caller::{complain, say};
 use model::array::IndexSet;
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use wire::step::StepMessage;
 
@@ -127,6 +129,29 @@ impl Step {
         self.give_up_at = Some(Instant::now() + Duration::from_secs(u64::from(wait_s)));
     }
 
+    /// The first task has ended: the others have so long as was said, or as the configuration says.
+    pub(super) fn begin_wait(&mut self) -> io::Result<()> {
+        match self.plan.wait {
+            Some(wait) => self.set_wait(wait),
+            None => self.wait_asked = Some(self.streams.ask_wait_time()?),
+        }
+        Ok(())
+    }
+
+    fn set_wait(&mut self, wait: Duration) {
+        self.plan.wait = Some(wait);
+        self.wait_asked = None;
+        self.terminate_at = self.first_end.filter(|_| !wait.is_zero()).map(|first| first + wait);
+    }
+
+    fn hear_wait(&mut self) {
+        match self.wait_asked.as_ref().map(Receiver::try_recv) {
+            Some(Ok(wait)) => self.set_wait(wait),
+            Some(Err(TryRecvError::Disconnected)) => self.wait_asked = None,
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
+    }
+
     /// The others have had their time since the first task ended.
     fn on_waited(&mut self, since: Duration) {
         if self.abort > Abort::No {
@@ -143,6 +168,7 @@ impl Step {
         if passed(self.say_at) {
             self.say_ends();
         }
+        self.hear_wait();
         if passed(self.terminate_at) {
             self.terminate_at = None;
             self.on_waited(self.plan.wait.unwrap_or_default());

@@ -82,13 +82,20 @@ impl Streams {
 
     /// What the configuration says of tasks that fail; a server that cannot be asked says nothing.
     pub fn kill_on_bad_exit(&self) -> bool {
-        let answer = Client::at(self.place.clone()).and_then(|mut one| one.call(Call::Config));
-        match answer {
-            Ok(Answer::Config(config)) => {
-                config.values.get("KillOnBadExit").is_some_and(|value| value == "1")
-            }
-            _ => false,
-        }
+        configured(self.place.clone(), "KillOnBadExit") == Some(1)
+    }
+
+    /// Asks what the configuration says of tasks that outlive the first, without waiting: the step's bytes go on, also
+    /// where the server is away.
+    pub fn ask_wait_time(&self) -> io::Result<Receiver<Duration>> {
+        let (place, (sender, answer)) = (self.place.clone(), channel());
+        let ask = move || {
+            let secs = configured(place, "WaitTime").unwrap_or(0);
+            // When nobody listens any more, the step is over.
+            let _ = sender.send(Duration::from_secs(secs));
+        };
+        std::thread::Builder::new().name("config".into()).spawn(ask)?;
+        Ok(answer)
     }
 
     /// The next answer, if there is one: the node's name, and what came of it.
@@ -103,6 +110,16 @@ impl Streams {
 impl AsFd for Streams {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+/// A number of the configuration, with its unit or without.
+fn configured(place: Place, key: &str) -> Option<u64> {
+    match Client::at(place).and_then(|mut one| one.call(Call::Config)) {
+        Ok(Answer::Config(config)) => {
+            config.values.get(key)?.split_whitespace().next()?.parse().ok()
+        }
+        _ => None,
     }
 }
 

@@ -48,7 +48,7 @@ impl Stage {
             disable_status: false,
             quit_on_interrupt: false,
             input_task: None,
-            wait: None,
+            wait: Some(Duration::ZERO),
         };
         let address = endpoint.listen.last().expect("loopback").clone();
         let nowhere = Place::Socket(dir.path().join("no.sock"));

@@ -1,0 +1,125 @@
+//! An attempt's folder from its making to its removal, and records that other tests use.
+
+use super::*;
+use model::allocation::NodeShare;
+use model::amount::Bytes;
+use model::run::LaunchKind;
+use model::time::Timestamp;
+use wire::order::{FileNames, Notices, Output, UserIds};
+use wire::report::ReportEvent;
+use wire::supervisor::SupervisorEvent;
+
+pub fn attempt(job: u32, number: u32) -> AttemptId {
+    AttemptId { job: JobId(job), number }
+}
+
+/// A batch job of whoever runs the test.
+pub fn launch() -> JobLaunch {
+    JobLaunch {
+        kind: LaunchKind::Batch,
+        user: UserIds {
+            name: "me".into(),
+            uid: Uid::effective().as_raw(),
+            gid: Gid::effective().as_raw(),
+            groups: Vec::new(),
+        },
+        share: NodeShare {
+            node: "n1".into(),
+            cpus: "0".parse().expect("a CPU list"),
+            memory: Bytes::from_mib(64),
+            gres: Vec::new(),
+            tasks: 1,
+        },
+        node_index: 0,
+        script: None,
+        arguments: Vec::new(),
+        environment: vec!["PATH=/usr/bin:/bin".into()],
+        process_variables: Vec::new(),
+        work_dir: "/tmp".into(),
+        stdin: "/dev/null".into(),
+        stdout: Output::Log,
+        stderr: Output::SameAsStdout,
+        umask: 0o22,
+        rlimits: Vec::new(),
+        name: "test".into(),
+        end_limit: None,
+        kill_wait_s: 1,
+        signal: None,
+        names: FileNames::default(),
+        first_step: None,
+        notices: Notices::default(),
+    }
+}
+
+pub fn record(attempt: AttemptId) -> LaunchRecord {
+    LaunchRecord {
+        version: 1,
+        attempt,
+        node: "n1".into(),
+        group_root: "sluice-test".into(),
+        plugin: "disabled".into(),
+        limits: Limits::default(),
+        has_script: true,
+        launch: launch(),
+    }
+}
+
+#[test]
+fn an_attempt_is_there_from_create_to_remove() {
+    let state = tempfile::tempdir().expect("a scratch folder");
+    let spool = Spool::open(state.path(), "n1").expect("a spool");
+    let dir = spool.create(&record(attempt(12, 1)), Some("#!/bin/sh\n")).expect("a folder");
+    assert_eq!(dir.read_launch().expect("a launch"), record(attempt(12, 1)));
+    assert_eq!(dir.read_status().expect("no status yet"), None);
+    let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };
+    let status = StatusFile { version: 1, at: Timestamp(5), events: vec![event] };
+    dir.write_status(&status).expect("written");
+    assert_eq!(dir.read_status().expect("a status"), Some(status));
+    assert_eq!(spool.attempts().expect("a list"), [attempt(12, 1)]);
+    assert!(spool.create(&record(attempt(12, 1)), None).is_err(), "never two of one attempt");
+    let again = Spool::open(state.path(), "n1").expect("the spool of a restarted agent");
+    again.remove(attempt(12, 1)).expect("removed");
+    again.remove(attempt(12, 1)).expect("twice is no error");
+    assert_eq!(again.attempts().expect("a list"), []);
+}
+
+#[test]
+fn only_names_of_attempts_are_attempts() {
+    for (name, expected) in [
+        ("12.1", Some(attempt(12, 1))),
+        ("012.1", None),
+        ("12", None),
+        ("12.1.1", None),
+        ("x.1", None),
+        ("..", None),
+    ] {
+        assert_eq!(parse_name(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_status_is_written_in_the_room_that_was_set_aside_for_it() {
+    use std::os::unix::fs::MetadataExt;
+    let state = tempfile::tempdir().expect("a scratch folder");
+    let spool = Spool::open(state.path(), "n1").expect("a spool");
+    let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
+    let files = || {
+        let inode = |name| std::fs::metadata(dir.path().join(name)).expect("there").ino();
+        let mut both = [inode(STATUS), inode(STATUS_NEW)];
+        both.sort_unstable();
+        both
+    };
+    let before = files();
+    let event = |number| SupervisorEvent { number, at: Timestamp(5), event: ReportEvent::Started };
+    for count in [1, 200, 2] {
+        let status =
+            StatusFile { version: 1, at: Timestamp(5), events: (0..count).map(event).collect() };
+        dir.write_status(&status).expect("written");
+        assert_eq!(dir.read_status().expect("a status"), Some(status));
+        assert_eq!(files(), before, "the same two files take turns");
+        for name in [STATUS, STATUS_NEW] {
+            let size = std::fs::metadata(dir.path().join(name)).expect("there").len();
+            assert!(size >= status::RESERVE_BYTES as u64, "{name} keeps its room");
+        }
+    }
+}

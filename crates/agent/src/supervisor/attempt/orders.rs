@@ -1,0 +1,187 @@
+//! What an attempt is ordered: steps, signals, its end, a pause.
+
+use super::Attempt;
+use crate::supervisor::notice;
+use crate::supervisor::step::{NOT_LAUNCHED, Step};
+use crate::wall_clock;
+use model::id::StepId;
+use model::run::Usage;
+use model::time::Timestamp;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::Duration;
+use wire::order::{Action, EndOrder, SignalOrder, StepOrder};
+use wire::report::ReportEvent;
+
+/// Steps at once on one node; each costs descriptors of this one process.
+const STEPS_MAX: usize = 256;
+/// How much longer than the grace an `srun` waits for its step.
+const WAIT_BEYOND_S: u32 = 2;
+
+impl Attempt {
+    pub(super) fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Step(order) => self.start_step(*order),
+            Action::Signal(order) => self.signal(&order),
+            Action::End(order) => self.end(&order),
+            Action::Suspend => self.suspend(),
+            Action::Resume => self.resume(),
+            Action::ExtendTo { end } => self.clock.extend_to(end),
+            Action::Disown { step } => self.disown(step),
+            // The agent's own; it does not pass them on.
+            Action::Launch(_) | Action::Forget => {}
+        }
+    }
+
+    pub(super) fn start_step(&mut self, order: StepOrder) {
+        let id = order.step;
+        self.control.step_taken(id);
+        if let StepId::Number(number) = id
+            && !self.steps_seen.insert(number)
+        {
+            return;
+        }
+        if self.emptying.is_some() || self.steps.len() >= STEPS_MAX {
+            let why = match self.emptying {
+                Some(_) => format!("step {id} came too late: the job is ending"),
+                None => format!("step {id}: {STEPS_MAX} steps run on this node already"),
+            };
+            self.control.refuse(why);
+            let (exit, usage) = (NOT_LAUNCHED, Usage::default());
+            self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
+            return;
+        }
+        // Without a script nothing but steps runs here, and their kills are counted as they end.
+        let oom_before = if self.leader.is_some() { self.oom_kills() } else { self.oom_of_steps };
+        self.steps.push(Step::begin(order, oom_before));
+        // A connection on the same machine is there at once: no need to wait for the next round.
+        self.on_step_link(self.steps.len() - 1);
+    }
+
+    /// Nobody starts this step any more. One that was ordered here comes to its own end.
+    fn disown(&mut self, id: StepId) {
+        if let StepId::Number(number) = id
+            && self.steps_seen.insert(number)
+        {
+            let (exit, usage) = (NOT_LAUNCHED, Usage::default());
+            self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
+        }
+    }
+
+    pub(super) fn signal(&mut self, order: &SignalOrder) {
+        let leader = self.leader.as_ref().and_then(|leader| leader.pid);
+        match (order.step, leader) {
+            (Some(id), _) if id != StepId::Batch => {
+                self.steps
+                    .iter()
+                    .filter(|step| step.id() == id)
+                    .for_each(|step| step.signal(order.signal));
+            }
+            (Some(_), Some(pid)) | (None, Some(pid))
+                if order.leader_only || order.step.is_some() =>
+            {
+                send(pid, order.signal);
+            }
+            _ if order.leader_only => {}
+            _ if order.steps_only => self.steps.iter().for_each(|step| step.signal(order.signal)),
+            _ => self.signal_all(order.signal),
+        }
+    }
+
+    fn signal_all(&self, number: i32) {
+        if let Ok(signal) = Signal::try_from(number) {
+            // A process that ends meanwhile needs no signal.
+            let _ = self.group.signal_all(signal);
+        }
+    }
+
+    fn end(&mut self, order: &EndOrder) {
+        let now = wall_clock::now();
+        let kill_at = now + Duration::from_secs(u64::from(order.grace_s));
+        let words = order.notice.clone().unwrap_or_default();
+        let step_words = order.step_notice.clone().unwrap_or_default();
+        if let Some(id) = order.step.filter(|id| *id != StepId::Batch) {
+            self.announce_ends(Some(id), &step_words, now);
+            self.steps.iter_mut().filter(|step| step.id() == id).for_each(|s| s.end(kill_at));
+            return self.on_time(now);
+        }
+        self.ordered_exit = order.exit.or(self.ordered_exit);
+        self.begin_end(&words, &step_words, kill_at, now);
+    }
+
+    /// Tells the clients of one step, or of all, that it is being ended.
+    fn announce_ends(&mut self, id: Option<StepId>, words: &str, now: Timestamp) {
+        let wait_s = self.record.launch.kill_wait_s + WAIT_BEYOND_S;
+        for step in self.steps.iter_mut().filter(|step| id.is_none_or(|id| id == step.id())) {
+            let line = notice::fill(words, &self.record, step.id(), 0, now);
+            step.announce_end(line.as_deref(), wait_s);
+        }
+    }
+
+    /// A step's own `srun` wants it ended.
+    pub(super) fn end_asked(&mut self, id: StepId, at_once: bool) {
+        let now = wall_clock::now();
+        let grace = if at_once { 0 } else { self.record.launch.kill_wait_s };
+        let words = self.record.launch.notices.step_cancelled.clone();
+        let kill_at = now + Duration::from_secs(u64::from(grace));
+        self.announce_ends(Some(id), &words, now);
+        self.steps.iter_mut().filter(|step| step.id() == id).for_each(|step| step.end(kill_at));
+        self.on_time(now);
+    }
+
+    /// SIGTERM to everything, and a last moment. Without a script the attempt is then over as soon as nothing is left.
+    pub(super) fn begin_end(
+        &mut self,
+        words: &str,
+        step_words: &str,
+        kill_at: Timestamp,
+        now: Timestamp,
+    ) {
+        self.write_notice(words, 0, now);
+        self.announce_ends(None, step_words, now);
+        if self.suspended {
+            self.resume();
+        }
+        if kill_at > now {
+            self.signal_all(libc::SIGCONT);
+            self.signal_all(libc::SIGTERM);
+        }
+        self.clock.kill_at(kill_at);
+        if self.leader.as_ref().is_none_or(|leader| leader.pid.is_none()) {
+            self.empty(false);
+        }
+        self.on_time(now);
+    }
+
+    pub(super) fn write_notice(&mut self, words: &str, count: u64, now: Timestamp) {
+        let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else {
+            return;
+        };
+        if let Some(stderr) = &self.stderr {
+            notice::write(stderr, &line);
+        }
+    }
+
+    fn suspend(&mut self) {
+        self.suspended = true;
+        self.clock.suspend(wall_clock::now());
+        if let Err(error) = self.group.freeze() {
+            self.control.refuse(error.to_string());
+        }
+    }
+
+    fn resume(&mut self) {
+        self.suspended = false;
+        self.clock.resume(wall_clock::now());
+        if let Err(error) = self.group.thaw() {
+            self.control.refuse(error.to_string());
+        }
+    }
+}
+
+fn send(pid: Pid, number: i32) {
+    if let Ok(signal) = Signal::try_from(number) {
+        // Our own child, not yet reaped: the number cannot have passed to a stranger.
+        let _ = kill(pid, signal);
+    }
+}

@@ -1,0 +1,116 @@
+//! The start of a step's tasks: its group with its limits, and for each task its files, its environment and its program.
+
+use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
+use crate::cgroup::{GroupLimits, JobGroup};
+use crate::spool::LaunchRecord;
+use crate::supervisor::plan::{Place, file_name, merge_environment, process_variables};
+use crate::supervisor::spawn::{ProcessPlan, Stream, spawn};
+use crate::supervisor::step_limits::step_limits;
+use crate::supervisor::task::{Task, Wiring};
+use wire::step::{StepInput, StepMessage};
+
+impl Step {
+    pub(super) fn start(&mut self, record: &LaunchRecord, job: &JobGroup) {
+        self.stage = Stage::Running;
+        let name = format!("step_{}", self.order.step);
+        let limits = step_limits(&record.limits, &record.launch.share, self.order.share.as_ref());
+        // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step.
+        let plain = || job.child(&name, &GroupLimits::default()).map(|group| (group, false));
+        let own_memory = limits.memory_bytes.is_some();
+        match job.child(&name, &limits).map(|group| (group, own_memory)).or_else(|_| plain()) {
+            Ok((group, own_memory)) => {
+                self.group = Some(group);
+                self.own_memory = own_memory;
+            }
+            Err(error) => return self.fail_all(&error.to_string()),
+        }
+        let ranks: Vec<u32> = self.order.tasks.iter().copied().take(TASKS_MAX).collect();
+        for (local, rank) in ranks.iter().enumerate() {
+            let task = match self.start_task(record, *rank, local as u32, &ranks) {
+                Ok(task) => task,
+                Err(reason) => {
+                    self.tell_failed(*rank, &reason);
+                    Task::stillborn(*rank, NOT_LAUNCHED)
+                }
+            };
+            self.tasks.push(task);
+        }
+    }
+
+    fn start_task(
+        &self,
+        record: &LaunchRecord,
+        rank: u32,
+        local_rank: u32,
+        ranks_here: &[u32],
+    ) -> Result<Task, String> {
+        let (launch, step) = (&self.order.launch, self.order.step.to_string());
+        let place = Place {
+            node: &record.node,
+            node_index: self.order.node_index,
+            step: Some(&step),
+            rank,
+            local_rank,
+            ranks_here,
+        };
+        let file = |pattern: &Option<String>| {
+            let write = |pattern: &String| Stream::Write {
+                path: file_name(pattern, record, &place),
+                append: false,
+            };
+            pattern.as_ref().map(write)
+        };
+        let wiring = Wiring {
+            with_input: match launch.stdin {
+                StepInput::All => true,
+                StepInput::None => false,
+                StepInput::Task(wanted) => wanted == rank,
+            },
+            stdout: file(&launch.stdout),
+            stderr: file(&launch.stderr),
+            terminal: (launch.pty && local_rank == 0).then(|| launch.window.unwrap_or_default()),
+        };
+        let terminal = wiring.terminal.is_some();
+        let (streams, ends) = wiring
+            .connect(&record.launch.user)
+            .map_err(|errno| format!("cannot make the pipes of task {rank}: {}", errno.desc()))?;
+        let group = self.group.as_ref().ok_or("the step has no group")?;
+        let entry = group.entry_fds().map_err(|e| e.to_string())?;
+        let (own, pid_variables) = process_variables(&self.order.process_variables, &place);
+        let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
+        let of_task = self.order.of_tasks.get(local_rank as usize);
+        let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
+        let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
+        let over = over.map(String::as_str);
+        let program = of_task.map(|task| &task.argv).filter(|argv| !argv.is_empty());
+        let plan = ProcessPlan {
+            user: &record.launch.user,
+            argv: program.unwrap_or(&launch.argv).clone(),
+            environment: merge_environment(launch.environment.split('\0'), over),
+            pid_variables,
+            work_dir: &launch.work_dir,
+            umask: launch.umask,
+            rlimits: &record.launch.rlimits,
+            streams,
+            terminal,
+            entry: &entry,
+            notices: &record.launch.notices,
+        };
+        let spawned = spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))?;
+        let mut task = Task::new(rank, ends);
+        task.pid = Some(spawned.pid);
+        task.ready = Some(spawned.ready);
+        Ok(task)
+    }
+
+    fn fail_all(&mut self, reason: &str) {
+        for rank in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
+            self.tell_failed(rank, reason);
+            self.tasks.push(Task::stillborn(rank, NOT_LAUNCHED));
+        }
+    }
+
+    pub(super) fn tell_failed(&mut self, task: u32, what: &str) {
+        self.clients.tell(&StepMessage::Failed { task, errno: 0, what: what.to_owned() });
+    }
+}

@@ -1,0 +1,94 @@
+//! Options of `srun` that are read and not carried out: refused where taking them would pretend, said where Slurm
+//! says that it ignores them. Every other option of its manual acts, or has nothing to act on here.
+
+use ::slurm::option::JobOptions;
+use ::slurm::option::key::OptionKey;
+
+/// `--mpi=list`: what there is.
+pub const MPI_LIST: &str = "MPI plugin types are...\n\tnone";
+
+pub fn wants_mpi_list(options: &JobOptions) -> bool {
+    options.step.mpi.as_deref() == Some("list")
+}
+
+/// The line that refuses the first of them.
+pub fn refused(options: &JobOptions) -> Option<String> {
+    let step = &options.step;
+    let program = |name: &Option<String>| name.as_deref().is_some_and(|name| name != "none");
+    let table = [
+        (step.no_allocate, "--no-allocate"),
+        (step.bcast.is_some(), "--bcast"),
+        (step.het_group.is_some(), "--het-group"),
+        (program(&step.prolog), "--prolog"),
+        (program(&step.epilog), "--epilog"),
+        (program(&step.task_prolog), "--task-prolog"),
+        (program(&step.task_epilog), "--task-epilog"),
+        (step.preserve_env, "--preserve-env"),
+        (options.no_kill, "--no-kill"),
+        (options.spread_job, "--spread-job"),
+        (options.gid.is_some(), "--gid"),
+        (!options.licenses.is_empty(), "--licenses"),
+        (options.gpu_bind.as_deref().is_some_and(picks_devices), "--gpu-bind"),
+    ];
+    if let Some((_, option)) = table.into_iter().find(|(given, _)| *given) {
+        return Some(format!("{option} is not supported yet"));
+    }
+    if options.kept.contains_key(&OptionKey::X11) {
+        let without = std::env::var_os("DISPLAY").is_none_or(|display| display.is_empty());
+        let words = "No DISPLAY variable set, cannot setup x11 forwarding.";
+        return Some(if without { words } else { "--x11 is not supported yet" }.to_owned());
+    }
+    let mpi = step.mpi.as_deref().filter(|mpi| *mpi != "none")?;
+    Some(format!("Couldn't find the specified plugin name for mpi/{mpi}: only --mpi=none is there"))
+}
+
+/// Whether each task would see devices of its own.
+fn picks_devices(bind: &str) -> bool {
+    let kinds = bind.split(',').map(|part| part.split(':').next().unwrap_or_default());
+    let mut kinds = kinds.map(str::to_ascii_lowercase);
+    kinds.any(|kind| matches!(kind.as_str(), "single" | "per_task" | "map_gpu" | "mask_gpu"))
+}
+
+/// What is passed over, in the words in which Slurm says so.
+pub fn ignored(options: &JobOptions) -> Vec<String> {
+    let table =
+        [(options.core_spec.is_some(), "-S"), (options.thread_spec.is_some(), "--thread-spec")];
+    let given = table.into_iter().filter(|(given, _)| *given);
+    let line = |option: &str| {
+        let why = "AllowSpecResourcesUsage = No";
+        format!("Ignoring {option} since it's not allowed by configuration ({why})")
+    };
+    given.map(|(_, option)| line(option)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line_of(set: impl FnOnce(&mut JobOptions)) -> Option<String> {
+        let mut options = JobOptions::default();
+        set(&mut options);
+        refused(&options)
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_by_name_and_nothing_else_is() {
+        let none = || Some("none".to_owned());
+        assert_eq!(line_of(|_| {}), None);
+        assert_eq!(line_of(|o| (o.step.mpi, o.step.prolog) = (none(), none())), None);
+        assert_eq!(line_of(|o| o.gpu_bind = Some("verbose,closest".into())), None);
+        let yet = |option: &str| Some(format!("{option} is not supported yet"));
+        assert_eq!(line_of(|o| o.step.no_allocate = true), yet("--no-allocate"));
+        assert_eq!(line_of(|o| o.step.task_prolog = Some("x".into())), yet("--task-prolog"));
+        assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), yet("--gpu-bind"));
+        let mpi = line_of(|o| o.step.mpi = Some("pmix".into())).expect("refused");
+        assert!(mpi.contains("mpi/pmix"), "{mpi}");
+    }
+
+    #[test]
+    fn what_slurm_says_that_it_ignores_is_said_as_well() {
+        let options = JobOptions { core_spec: Some(1), ..JobOptions::default() };
+        assert!(ignored(&options)[0].starts_with("Ignoring -S since it's not allowed"));
+        assert!(ignored(&JobOptions::default()).is_empty());
+    }
+}
