@@ -1,5 +1,8 @@
 //! Finding the server and asking it: over the local socket, or over HTTP with a token.
 
+mod plain;
+
+use self::plain::Plain;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -9,7 +12,6 @@ use hyper_util::rt::TokioIo;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::Runtime;
 use wire::client::{Answer, Call, Envelope};
 
 /// A server that is restarting is waited for this long before the command gives up.
@@ -92,9 +94,8 @@ impl Place {
 
 /// One connection to the server; asks in turn.
 pub struct Client {
-    runtime: Runtime,
     place: Place,
-    sender: Option<SendRequest<Full<Bytes>>>,
+    connection: Option<Plain>,
 }
 
 impl Client {
@@ -103,11 +104,7 @@ impl Client {
     }
 
     pub fn at(place: Place) -> Result<Self, ClientError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| ClientError::Protocol(e.to_string()))?;
-        Ok(Self { runtime, place, sender: None })
+        Ok(Self { place, connection: None })
     }
 
     pub fn place(&self) -> &Place {
@@ -119,19 +116,19 @@ impl Client {
         let envelope = Envelope { version: wire::version::PROTOCOL, call };
         let body =
             serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
-        let place = self.place.clone();
-        let sender = self.sender.take();
-        let (sender, answer) = self.runtime.block_on(async {
-            let mut sender = match sender.filter(|s| !s.is_closed()) {
-                Some(sender) => sender,
-                None => connect_patiently(&place).await?,
-            };
-            let request = request(&place, "POST", "/api/v1/call", body)?;
-            let response = sender.send_request(request).await.map_err(|e| lost(&place, e))?;
-            let answer = read_answer(&place, response).await?;
-            Ok::<_, ClientError>((sender, answer))
-        })?;
-        self.sender = Some(sender);
+        let place = &self.place;
+        let kept = self.connection.take().filter(Plain::is_open);
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => Plain::connect(place).map_err(|e| lost(place, e))?,
+        };
+        let token = match place {
+            Place::Http { token, .. } => Some(token.as_str()),
+            Place::Socket(_) => None,
+        };
+        let reply = connection.post("/api/v1/call", token, &body).map_err(|e| lost(place, e))?;
+        let answer = answer_of(place, reply.status, &reply.body)?;
+        self.connection = Some(connection);
         Ok(answer)
     }
 
@@ -155,7 +152,8 @@ impl Client {
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> Result<Option<Answer>, ClientError> {
         let place = self.place.clone();
-        self.runtime.block_on(async {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(|e| ClientError::Protocol(e.to_string()))?.block_on(async {
             let mut sender = connect_patiently(&place).await?;
             let request = request(&place, "GET", path, Vec::new())?;
             let response = sender.send_request(request).await.map_err(|e| lost(&place, e))?;
@@ -198,13 +196,17 @@ fn request(
 }
 
 async fn read_answer(place: &Place, response: Response<Incoming>) -> Result<Answer, ClientError> {
-    let status = response.status();
+    let status = response.status().as_u16();
     let bytes = response.into_body().collect().await.map_err(|e| lost(place, e))?.to_bytes();
-    if status != StatusCode::OK {
-        let text = String::from_utf8_lossy(&bytes).trim().to_string();
-        return Err(ClientError::Protocol(format!("{place}: {status}: {text}")));
+    answer_of(place, status, &bytes)
+}
+
+fn answer_of(place: &Place, status: u16, body: &[u8]) -> Result<Answer, ClientError> {
+    if status != StatusCode::OK.as_u16() {
+        let text = String::from_utf8_lossy(body);
+        return Err(ClientError::Protocol(format!("{place}: {status}: {}", text.trim())));
     }
-    serde_json::from_slice(&bytes)
+    serde_json::from_slice(body)
         .map_err(|e| ClientError::Protocol(format!("{place}: the answer cannot be read: {e}")))
 }
 
