@@ -77,7 +77,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         nice: 0,
         dstack_priority: u8::try_from(task.priority).ok(),
         requeue: task.retry.as_ref().is_some_and(|retry| retry.on_interruption),
-        retry: task.retry.clone(),
+        retry: task.retry.clone().map(Box::new),
         signal: None,
         comment: tags(task),
         wckey: None,

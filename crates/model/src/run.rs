@@ -24,7 +24,7 @@ pub struct JobSpec {
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dependency: Option<Dependency>,
+    pub dependency: Option<Box<Dependency>>,
     #[serde(default)]
     pub kill_on_invalid_dependency: bool,
     /// Subtracted from the priority.
@@ -36,7 +36,7 @@ pub struct JobSpec {
     /// `--requeue`: a node's failure makes a new attempt.
     pub requeue: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<SignalBefore>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ use cluster::{Command, Context, Reply, books, select};
 use model::change::JobRef;
 use model::id::JobId;
 use model::principal::{Principal, Role};
-use model::reason::Refusal;
+use model::reason::{NeverFits, Refusal};
 use model::run::{JobState, LaunchKind, Outcome};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -248,6 +248,11 @@ fn test_submit(shared: &Shared, by: Principal, submission: Submission) -> Result
         return Ok(Answer::Tested { job: Some(id), start, nodes, cpus, partition });
     }
     let estimate = plan.estimates.iter().find(|e| e.job == id);
+    let most = partitions.iter().map(|index| view.partitions[*index as usize].nodes.len() as u64);
+    let (asked, most) = (u64::from(submit.spec.request().nodes.min), most.max().unwrap_or(0));
+    if estimate.is_none() && asked > most {
+        return Err(Refusal::NodeConfiguration(NeverFits::Nodes { asked, most }));
+    }
     let start = estimate.map_or(context.now, |e| e.start);
     let nodes = estimate.map(|e| e.nodes.clone()).unwrap_or_default();
     Ok(Answer::Tested { job: Some(id), start, nodes, cpus, partition })

@@ -274,7 +274,7 @@ fn up_output_and_input_go_where_they_are_sent() {
     assert_eq!(run(&["-l", "-o", "lab"], both), of("", ""));
     assert_eq!(sorted(&cluster.read("lab")), "0: err 0,0: out 0,1: err 1,1: out 1");
     run(&["-N2", "-J", "nm", "-o", "f-%t-%n-%N-%s-%j-%J-%u-%x-%%"], both);
-    let user = std::env::var("USER").unwrap_or_default();
+    let user = std::env::var("USER").unwrap_or_else(|_| cluster.shell("id -un").ok().trim().into());
     let name = format!("f-1-1-node2-0-7-7.0-{user}-nm-%");
     assert_eq!(cluster.read(&name), "out 1\nerr 1\n", "{name}");
 
@@ -405,4 +405,82 @@ fn up_a_terminal_is_passed_on_with_its_size_and_its_changes() {
     resize("44", "111");
     read_until(&mut screen, &mut seen, |text| text.contains("44 111\r\n"));
     assert_eq!(srun.wait().unwrap().code(), Some(6));
+}
+
+#[test]
+fn up_an_srun_in_the_background_leaves_the_terminal_alone() {
+    let cluster = Cluster::up(TWO_NODES);
+    let pty = nix::pty::openpty(None, None).expect("a terminal");
+    let task = "echo up; until [ -e typed ]; do sleep 0.05; done; echo seen; \
+                until [ -e go ]; do sleep 0.05; done; echo end";
+    // Job control gives the `srun` a group of its own, behind that of the shell; a stopped one ends the wait as well.
+    let script = format!(
+        "set -m; srun sh -c '{task}' & until [ -e ask ]; do sleep 0.05; done; \
+         read x; echo shell $x; touch go; wait; echo over"
+    );
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", "bash", "-c", &script]);
+    cluster.dress(&mut command);
+    let copy = || Stdio::from(pty.slave.try_clone().unwrap());
+    let mut shell = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("it runs");
+    let mut screen = std::fs::File::from(pty.master);
+    let mut seen = String::new();
+    read_until(&mut screen, &mut seen, |text| text.contains("up\r\n"));
+    screen.write_all(b"hello\n").unwrap();
+    cluster.write("typed", "");
+    // By now the `srun` has looked at the line that was typed.
+    read_until(&mut screen, &mut seen, |text| text.contains("seen\r\n"));
+    cluster.write("ask", "");
+    read_until(&mut screen, &mut seen, |text| text.contains("over\r\n"));
+    let (end, over) = (seen.find("\nend\r\n"), seen.find("over\r\n"));
+    assert!(seen.contains("shell hello\r\n") && end.is_some() && end < over, "{seen:?}");
+    assert!(shell.wait().unwrap().success());
+}
+
+#[test]
+fn up_steps_are_named_and_what_is_not_there_is_not_signalled() {
+    let cluster = Cluster::up(TWO_NODES);
+    let names = "squeue -s -h -o %j | grep -v -e extern -e batch";
+    assert_eq!(cluster.shell(&format!("srun -J mine sh -c '{names}'")).ok(), "mine\n");
+    let said = cluster.shell(&format!("salloc -Q srun -J inner sh -c '{names}'"));
+    assert_eq!(said.ok(), "inner\n");
+    assert_eq!(cluster.shell("salloc -Q squeue -h -o %j").ok(), "interactive\n");
+    // Nobody said how many tasks: the labels come all the same, and a file says it.
+    assert_eq!(cluster.shell("srun -l echo hi").ok(), "0: hi\n");
+    cluster.write("prog", "0-1 echo a\n2 echo b\n");
+    assert_eq!(sorted(&cluster.shell("srun -l --multi-prog prog").ok()), "0: a,1: a,2: b");
+    let array = "SLURM_ARRAY_JOB_ID=40 SLURM_ARRAY_TASK_ID=3";
+    cluster.shell(&format!("env -u USER {array} srun -o x-%A-%a-%u echo hi")).ok();
+    let user = cluster.shell("id -un").ok();
+    assert_eq!(cluster.read(&format!("x-40-3-{}", user.trim())), "hi\n");
+    let table = [
+        ("scancel 99999.0", 1, "scancel: error: Kill job error on job step id 99999.0: "),
+        ("scancel -s USR1 99999", 1, "scancel: error: Kill job error on job id 99999: "),
+    ];
+    for (line, code, words) in table {
+        let said = cluster.shell(line);
+        let expected = format!("{words}Invalid job id specified\n");
+        assert_eq!((said.code, said.stderr), (code, expected), "{line}");
+    }
+    for command in ["srun --test-only -N3 true", "sbatch --test-only -N3 --wrap true"] {
+        let said = cluster.shell(command);
+        let words = "allocation failure: Requested node configuration is not available\n";
+        assert_eq!((said.code, said.stderr.as_str()), (1, words), "{command}");
+    }
+    assert_eq!(cluster.shell("SLURM_EXIT_ERROR=9 srun -p nosuch true").code, 9);
+    let said = cluster.shell("salloc -Q /etc/passwd");
+    let words = "salloc: error: Unable to find command \"/etc/passwd\"\n";
+    assert_eq!((said.code, said.stderr.as_str()), (1, words));
+    // A signal to `salloc` alone takes the allocation away, and the command is waited for.
+    let script = "touch held; until [ -e let ]; do sleep 0.05; done; touch left";
+    let salloc = Running::start(&cluster, &["salloc", "sh", "-c", script]);
+    cluster.await_file("held", |_| true);
+    salloc.signal("USR1");
+    until("the allocation is gone", || {
+        cluster.sluice(&["squeue", "-h"]).stdout.is_empty().then_some(())
+    });
+    cluster.write("let", "");
+    let said = salloc.end();
+    assert!(said.stderr.contains("has been revoked."), "{}", said.stderr);
+    assert!(cluster.path("work").join("left").exists());
 }

@@ -94,7 +94,9 @@ pub fn allocation(
     argv: &[String],
     submitter: &Submitter,
 ) -> Result<Draft, OptionError> {
-    let name = argv.first().map_or(NAME_OF_SHELL, |program| base_name(program));
+    // `salloc` holds an allocation, whatever runs beside it.
+    let program = argv.first().filter(|_| submitter.command != Command::Salloc);
+    let name = program.map_or(NAME_OF_SHELL, |program| base_name(program));
     let launch = launch(LaunchKind::Interactive, options, submitter);
     draft(std::slice::from_ref(options), name, launch, submitter)
 }
@@ -125,7 +127,7 @@ fn draft(
         qos: options.qos.clone(),
         components: requests.into(),
         launch: Arc::new(launch),
-        dependency: options.dependency.clone(),
+        dependency: options.dependency.clone().map(Box::new),
         kill_on_invalid_dependency: options.kill_on_invalid_dep.unwrap_or(false),
         nice: options.nice.unwrap_or(0),
         dstack_priority: None,

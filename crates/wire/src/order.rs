@@ -198,7 +198,7 @@ pub struct SignalOrder {
     /// Only the first process (the batch shell).
     #[serde(default)]
     pub leader_only: bool,
-    /// Every process of every step, but not the batch script: Slurm's `scancel -s` without more.
+    /// Every task of every step, but not the batch script: Slurm's `scancel -s` without more.
     #[serde(default)]
     pub steps_only: bool,
 }

@@ -14,12 +14,14 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{
-    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getpid, setgroups, setpgid,
-    setresgid, setresuid, setsid,
+    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getcwd, getpid, setgroups,
+    setpgid, setresgid, setresuid, setsid,
 };
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use wire::order::{Notices, UserIds};
 
 /// The longest reason that a child gives for not starting.
@@ -44,11 +46,21 @@ pub(super) enum Stream {
     SameAsStdout,
 }
 
+/// What a process finds as its own name, `$0` of a shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnName {
+    /// The word as it was given.
+    Given,
+    /// The path at which the program was found, as Slurm's tasks have it.
+    Found,
+}
+
 /// Everything that a process is started with.
 pub(super) struct ProcessPlan<'a> {
     pub user: &'a UserIds,
     /// The first is also what is executed: a path if it has a slash, else searched for in `PATH`.
     pub argv: Vec<String>,
+    pub own_name: OwnName,
     pub environment: Vec<String>,
     /// Variables that get the new process's own number.
     pub pid_variables: Vec<&'a str>,
@@ -123,18 +135,18 @@ pub(super) fn readiness(ready: &OwnedFd) -> Readiness {
 /// The child's whole life up to its program; returns only if that could not be executed.
 fn begin(plan: ProcessPlan, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
     let argv = plan.argv.clone();
-    let notices = plan.notices.clone();
+    let (own_name, notices) = (plan.own_name, plan.notices.clone());
     match prepare(plan, entered) {
         Ok(environment) => {
             let fds = [libc::STDERR_FILENO];
             let passed = [ControlMessage::ScmRights(&fds)];
             let _ = send(report, b"R", &passed);
-            let errno = execute(&argv, &environment);
+            let (errno, what) = execute(&argv, &environment, own_name);
             let words = match notices.exec_failed.as_str() {
                 "" => "sluice: cannot execute {what}: {error}",
                 words => words,
             };
-            complain(words, &culprit(&argv[0], errno), errno);
+            complain(words, &culprit(&what, errno), errno);
             // Slurm's exit code of what cannot be executed is the error's number: 2 for what is not there.
             errno as i32
         }
@@ -249,21 +261,31 @@ fn open_stream(stream: Stream) -> Result<Option<OwnedFd>, String> {
         .map_err(|errno| format!("cannot open {path}: {}", errno.desc()))
 }
 
-/// Replaces the process; returns the error of the attempt that says most.
-fn execute(argv: &[String], environment: &[CString]) -> Errno {
+/// Replaces the process; returns the error of the attempt that says most, and of what it speaks.
+fn execute(argv: &[String], environment: &[CString], own_name: OwnName) -> (Errno, String) {
+    let given = argv.first().cloned().unwrap_or_default();
     let words: Result<Vec<CString>, _> =
         argv.iter().map(|word| CString::new(word.as_str())).collect();
-    let Ok(words) = words else { return Errno::EINVAL };
-    let Some(program) = words.first() else { return Errno::EINVAL };
-    let try_path = |path: &CString| match execve(path, &words, environment) {
-        Ok(never) => match never {},
-        Err(errno) => errno,
+    let Ok(mut words) = words else { return (Errno::EINVAL, given) };
+    let Some(program) = words.first().cloned() else { return (Errno::EINVAL, given) };
+    if program.is_empty() {
+        // Joined to a folder it would name the folder itself.
+        return (Errno::ENOENT, given);
+    }
+    let mut try_path = |path: &CString| {
+        if own_name == OwnName::Found {
+            words[0] = absolute(path);
+        }
+        match execve(path, &words, environment) {
+            Ok(never) => match never {},
+            Err(errno) => errno,
+        }
     };
-    if argv[0].contains('/') {
-        return try_path(program);
+    if given.contains('/') {
+        return (try_path(&program), given);
     }
     let path = environment.iter().find_map(|entry| entry.to_bytes().strip_prefix(b"PATH="));
-    let mut worst = Errno::ENOENT;
+    let mut worst = (Errno::ENOENT, given);
     for folder in path.unwrap_or(b"/usr/bin:/bin").split(|byte| *byte == b':') {
         let folder = if folder.is_empty() { b".".as_slice() } else { folder };
         let Ok(candidate) = CString::new([folder, b"/", program.to_bytes()].concat()) else {
@@ -271,11 +293,32 @@ fn execute(argv: &[String], environment: &[CString]) -> Errno {
         };
         match try_path(&candidate) {
             Errno::ENOENT | Errno::ENOTDIR => {}
-            Errno::EACCES => worst = Errno::EACCES,
-            errno => return errno,
+            // A folder that may not be searched says nothing of the program; a file that may not be executed does.
+            Errno::EACCES if is_file(&candidate) => worst = (Errno::EACCES, shown(&candidate)),
+            Errno::EACCES => {}
+            errno => return (errno, shown(&candidate)),
         }
     }
     worst
+}
+
+fn shown(path: &CStr) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn is_file(path: &CStr) -> bool {
+    Path::new(OsStr::from_bytes(path.to_bytes())).is_file()
+}
+
+/// The path as Slurm's tasks see it: from the root, not otherwise tidied.
+fn absolute(path: &CStr) -> CString {
+    let bytes = path.to_bytes();
+    let here = match bytes.starts_with(b"/") {
+        true => None,
+        false => getcwd().ok(),
+    };
+    let joined = here.map(|here| [here.as_os_str().as_bytes(), b"/", bytes].concat());
+    joined.and_then(|joined| CString::new(joined).ok()).unwrap_or_else(|| path.to_owned())
 }
 
 /// What was not there: the program itself, or the interpreter that its first line names.

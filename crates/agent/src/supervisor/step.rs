@@ -13,7 +13,7 @@ use crate::wall_clock;
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
@@ -36,6 +36,8 @@ pub(super) struct Step {
     usage: Usage,
     /// Kills by the kernel in the whole job before this step began.
     pub oom_before: u64,
+    /// Kills by the kernel that ended tasks have answered for.
+    oom_told: u64,
     /// Its group has a memory limit of its own, and counts by itself.
     own_memory: bool,
     /// Cancelled, or its `srun` is gone: whatever is left is killed at this moment.
@@ -65,6 +67,7 @@ impl Step {
             tasks: Vec::new(),
             usage: Usage::default(),
             oom_before,
+            oom_told: 0,
             own_memory: false,
             kill_at: None,
             end_ask: None,
@@ -133,11 +136,18 @@ impl Step {
         self.on_input_taken();
     }
 
+    /// As Slurm: a signal is for the tasks, which tell their own children what they like; only the kill is for all.
     pub fn signal(&self, number: i32) {
-        let signal = Signal::try_from(number).ok();
-        if let (Some(signal), Some(group)) = (signal, &self.group) {
-            // Of a group that has just emptied there is nobody left to signal.
-            let _ = group.signal_all(signal);
+        let Ok(signal) = Signal::try_from(number) else { return };
+        match (signal, &self.group) {
+            (Signal::SIGKILL, Some(group)) => {
+                // Of a group that has just emptied there is nobody left to signal.
+                let _ = group.signal_all(signal);
+            }
+            _ => self.tasks.iter().filter_map(|task| task.pid).for_each(|pid| {
+                // Our own child, not yet reaped: the number cannot have passed to a stranger.
+                let _ = kill(pid, signal);
+            }),
         }
     }
 
@@ -200,6 +210,16 @@ impl Step {
         }
     }
 
+    /// Whether a task's end is the kernel's doing: its own death, or that of a process of its that no task answers for.
+    fn is_oom(&mut self, exit: &ExitStatus, of_job: impl FnOnce() -> u64) -> bool {
+        let kills = self.oom_kills(of_job);
+        if kills > self.oom_told {
+            self.oom_told += 1;
+            return true;
+        }
+        kills > 0 && exit.signal == libc::SIGKILL
+    }
+
     /// Takes a dead child if it is one of its tasks. `oom_now` reads the job's count of kills by the kernel.
     pub fn on_dead(&mut self, dead: &Dead, oom_now: impl FnOnce() -> u64) -> bool {
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
@@ -227,7 +247,7 @@ impl Step {
             }
         }
         if !told {
-            let oom = dead.exit.signal == libc::SIGKILL && self.oom_kills(oom_now) > 0;
+            let oom = self.is_oom(&dead.exit, oom_now);
             self.tasks[index].exit = Some(dead.exit);
             self.clients.tell(&StepMessage::Exited { task: rank, exit: dead.exit, oom });
         }

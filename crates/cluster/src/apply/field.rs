@@ -45,7 +45,7 @@ fn set_in_spec(spec: &mut JobSpec, field: &JobField) {
         JobField::Name(name) => spec.name.clone_from(name),
         JobField::Nice(nice) => spec.nice = *nice,
         JobField::Comment(comment) => spec.comment = Some(comment.clone()),
-        JobField::Dependency(dependency) => spec.dependency.clone_from(dependency),
+        JobField::Dependency(dependency) => spec.dependency = dependency.clone().map(Box::new),
         JobField::Requeue(requeue) => spec.requeue = *requeue,
         JobField::WorkDir(dir) => Arc::make_mut(&mut spec.launch).work_dir = dir.as_str().into(),
         JobField::Stdout(path) => {

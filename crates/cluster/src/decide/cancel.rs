@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::select::{self, Chosen};
 use crate::state::State;
 use model::change::JobRef;
-use model::id::{AttemptId, JobId, StepId};
+use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::{ExitStatus, LaunchKind, Outcome};
 
@@ -123,15 +123,15 @@ impl State {
 fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> Option<SignalJob> {
     const SIGKILL: i32 = 9;
     let attempt = chosen.job.attempt()?;
-    // As Slurm: a plain signal goes to the steps; a script without steps is what there is to signal.
-    let numbered = |s: &model::run::Step| s.end.is_none() && matches!(s.id, StepId::Number(_));
-    let has_steps = attempt.steps.iter().any(numbered);
+    let signal = signal.unwrap_or(SIGKILL);
+    // As Slurm: a signal without more goes to the steps alone, also where there are none; the kill goes to all.
+    let plain = !cancel.batch_only && !cancel.full && cancel.step.is_none();
     Some(SignalJob {
         attempt: AttemptId { job: chosen.job.id, number: attempt.number },
         step: cancel.step,
-        signal: signal.unwrap_or(SIGKILL),
+        signal,
         leader_only: cancel.batch_only,
-        steps_only: has_steps && !cancel.batch_only && !cancel.full && cancel.step.is_none(),
+        steps_only: plain && signal != SIGKILL,
     })
 }
 

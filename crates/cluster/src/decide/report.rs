@@ -106,7 +106,8 @@ impl Part<'_> {
     fn step_ended(&self, id: StepId, exit: ExitStatus, usage: Usage, oom: bool) -> Option<Event> {
         let step = self.active.steps.iter().find(|s| s.id == id)?;
         step.waiting.iter().any(|n| n == self.node).then(|| {
-            let outcome = outcome_of(step.exit.max(exit), oom, false);
+            let worst = step.exit.max(exit);
+            let outcome = of_step(outcome_of(worst, oom, false), worst);
             self.step_part(step, exit, usage, outcome)
         })
     }
@@ -136,7 +137,7 @@ impl Part<'_> {
             let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
             let outcome = match (cancelled, step.id) {
                 (true, _) => Outcome::Cancelled { by: 0 },
-                (false, StepId::Batch) => outcome_of(exit, oom, false),
+                (false, StepId::Batch) => of_step(outcome_of(exit, oom, false), exit),
                 (false, _) => Outcome::Completed,
             };
             let (exit, usage) = match step.id {
@@ -216,7 +217,7 @@ impl Part<'_> {
             let timed_out = verdict.outcome == Outcome::Timeout;
             let outcome = match (forced || timed_out, batch) {
                 (true, _) => Outcome::Cancelled { by: 0 },
-                (false, true) => verdict.outcome,
+                (false, true) => of_step(verdict.outcome, verdict.exit),
                 (false, false) => Outcome::Completed,
             };
             step.end = Some(StepEnd { time: self.at, outcome });
@@ -281,6 +282,14 @@ fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
         (true, false, _) => Outcome::OutOfMemory,
         (false, false, true) => Outcome::Completed,
         (false, false, false) => Outcome::Failed,
+    }
+}
+
+/// A step that a signal ended is cancelled, as in Slurm's books, whoever sent it; its job has failed.
+fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
+    match outcome {
+        Outcome::Failed if exit.signal > 0 && exit != NOT_LAUNCHED => Outcome::Cancelled { by: 0 },
+        other => other,
     }
 }
 

@@ -142,7 +142,7 @@ impl Ask {
 
     pub fn after(self, text: &str) -> Self {
         let dependency = Dependency::parse(text).expect("a dependency of a test");
-        self.with(|spec| spec.dependency = Some(dependency))
+        self.with(|spec| spec.dependency = Some(Box::new(dependency)))
     }
 
     pub fn held(mut self, by: Hold) -> Self {
@@ -162,6 +162,6 @@ impl Ask {
             duration_s: None,
         };
         set(&mut retry);
-        self.with(|spec| spec.retry = Some(retry))
+        self.with(|spec| spec.retry = Some(Box::new(retry)))
     }
 }

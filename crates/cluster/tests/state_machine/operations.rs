@@ -198,7 +198,7 @@ impl History {
             ask = ask.array(&format!("0-{}{throttle}", len - 1));
         }
         if let Some((kind, target)) = shape.dependency {
-            ask = ask.with(|spec| spec.dependency = Some(self.dependency(kind, target)));
+            ask = ask.with(|spec| spec.dependency = Some(Box::new(self.dependency(kind, target))));
         }
         if flag(0) {
             ask = ask.requeue();

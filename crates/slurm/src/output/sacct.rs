@@ -3,6 +3,7 @@
 use super::Moment;
 use super::field_table::{self, Chosen, Layout, Table, UnknownField};
 use super::sacct_fields::{self, ACCT_FIELDS, AcctField, Row};
+use model::id::JobId;
 use model::record::JobRecord;
 use std::io;
 
@@ -35,6 +36,8 @@ pub struct Options {
     pub long: bool,
     /// `-X`: no steps.
     pub allocations_only: bool,
+    /// Jobs of which steps were named and not the job itself: those have no line of their own.
+    pub steps_alone: Vec<JobId>,
     pub no_header: bool,
     pub layout: Layout,
     pub units: Units,
@@ -73,8 +76,10 @@ pub fn render(
     }
     for job in records {
         let row = |step| Row { job, step, moment, units: options.units, cluster };
-        let job_row = row(None);
-        table.push_line(&mut text, |field, cell| (field.render)(&job_row, cell));
+        if options.allocations_only || !options.steps_alone.contains(&job.job) {
+            let job_row = row(None);
+            table.push_line(&mut text, |field, cell| (field.render)(&job_row, cell));
+        }
         let steps = job.steps.iter().filter(|_| !options.allocations_only);
         for step in steps.filter(|step| sacct_fields::is_listed(job, step)) {
             let step_row = row(Some(step));

@@ -2,6 +2,8 @@
 
 /// The most that such a file may be long.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The most tasks that a file is counted for.
+const TASKS_MAX: u32 = 1 << 20;
 
 /// A line of the file after its ranks.
 struct Record {
@@ -57,6 +59,15 @@ pub fn programs(
         return Err(vec![line]);
     }
     Ok(programs.into_iter().flatten().collect())
+}
+
+/// How many tasks the file is for: up to the highest rank that it names. None where it names none, or more than
+/// anybody starts.
+pub fn count(text: &str) -> Option<u32> {
+    let lines = logical_lines(text);
+    let ranks = lines.iter().filter_map(|(_, line)| line.split_whitespace().next());
+    let numbers = ranks.flat_map(|ranks| ranks.split([',', '-'])).filter_map(|n| n.parse().ok());
+    numbers.max().filter(|highest: &u32| *highest < TASKS_MAX).map(|highest| highest + 1)
 }
 
 /// Lines with their numbers, those that end in a backslash joined to the next; comments and empty ones left out.
@@ -208,6 +219,19 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_highest_rank_says_how_many() {
+        let table = [
+            ("# 9\n0-1 a\n2,3 b 7\n", Some(4)),
+            ("0 a\n* b\n", Some(1)),
+            ("* b\n", None),
+            ("0-4000000000 a\n", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(count(text), expected, "{text}");
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn launch(
         Within::Given => given_counts(options),
     };
     let launch = StepLaunch {
-        name: argv.first().map(|program| base_name(program).to_owned()).unwrap_or_default(),
+        name: name(options, argv, within),
         argv: argv.to_vec(),
         environment: environment(options, submitter),
         work_dir: work_dir(options, submitter),
@@ -66,6 +66,14 @@ pub fn launch(
         programs: Vec::new(),
     };
     (launch, notes)
+}
+
+/// `-J`, or the program's own. A name that comes by the environment is the job's, and not that of its steps.
+fn name(options: &JobOptions, argv: &[String], within: Within) -> String {
+    let of_job = within == Within::Given && options.step.inherited.contains(&OptionKey::JobName);
+    let program = || argv.first().map(|program| base_name(program).to_owned());
+    let said = options.job_name.clone().filter(|_| !of_job);
+    said.or_else(program).unwrap_or_default()
 }
 
 /// How many nodes and tasks, and on which.

@@ -237,8 +237,14 @@ fn a_job_is_named_after_what_it_runs() {
         );
     }
     let options = JobOptions::default();
-    for (argv, name) in [(&[][..], "interactive"), (&["/bin/bash".to_owned()][..], "bash")] {
-        let draft = allocation(&options, argv, &submitter(Command::Salloc)).expect("well formed");
+    let bash = &["/bin/bash".to_owned()][..];
+    let table = [
+        (Command::Salloc, &[][..], "interactive"),
+        (Command::Salloc, bash, "interactive"),
+        (Command::Srun, bash, "bash"),
+    ];
+    for (command, argv, name) in table {
+        let draft = allocation(&options, argv, &submitter(command)).expect("well formed");
         assert_eq!(draft.submission.spec.name, name);
     }
 }

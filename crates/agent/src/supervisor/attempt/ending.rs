@@ -1,7 +1,6 @@
 //! The end of an attempt: its group is emptied, its last words are said, and nothing of it is left.
 
 use super::{Attempt, oom_kills};
-use crate::spool::LaunchRecord;
 use crate::supervisor::notice;
 use crate::supervisor::step::Step;
 use crate::wall_clock;
@@ -69,11 +68,12 @@ impl Attempt {
             if self.emptying.is_some() {
                 step.give_up_dialling();
             }
-            let group = &self.group;
-            if let Some(event) = step.settle(|| oom_kills(group), linger_until) {
+            let (group, record) = (&self.group, &self.record);
+            let words = &record.launch.notices.out_of_memory;
+            let line = |id, count| notice::fill(words, record, id, count, wall_clock::now());
+            if let Some(event) = step.settle(|| oom_kills(group), line, linger_until) {
                 if let ReportEvent::StepEnded { usage, .. } = &event {
                     self.oom_of_steps += u64::from(usage.oom_kills);
-                    tell_step_oom(step, &self.record, u64::from(usage.oom_kills));
                 }
                 self.control.tell(event);
             }
@@ -153,14 +153,5 @@ impl Attempt {
             memory_peak_bytes: counted.memory_peak_bytes.unwrap_or(self.reaped.memory_peak_bytes),
             oom_kills: counted.oom_kills.unwrap_or(0) as u32,
         }
-    }
-}
-
-fn tell_step_oom(step: &mut Step, record: &LaunchRecord, count: u64) {
-    if count > 0
-        && let words = &record.launch.notices.out_of_memory
-        && let Some(line) = notice::fill(words, record, step.id(), count, wall_clock::now())
-    {
-        step.write_notice(&line);
     }
 }

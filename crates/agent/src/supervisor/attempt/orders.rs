@@ -95,6 +95,14 @@ impl Attempt {
         }
     }
 
+    /// To what was started here, the script and the tasks; their children are theirs to tell.
+    fn signal_started(&self, number: i32) {
+        if let Some(pid) = self.leader.as_ref().and_then(|leader| leader.pid) {
+            send(pid, number);
+        }
+        self.steps.iter().for_each(|step| step.signal(number));
+    }
+
     fn end(&mut self, order: &EndOrder) {
         let now = wall_clock::now();
         let kill_at = now + Duration::from_secs(u64::from(order.grace_s));
@@ -129,7 +137,7 @@ impl Attempt {
         self.on_time(now);
     }
 
-    /// SIGTERM to everything, and a last moment. Without a script the attempt is then over as soon as nothing is left.
+    /// SIGTERM to what was started, and a last moment. Without a script the attempt is then over as soon as nothing is left.
     pub(super) fn begin_end(
         &mut self,
         words: &str,
@@ -143,8 +151,9 @@ impl Attempt {
             self.resume();
         }
         if kill_at > now {
-            self.signal_all(libc::SIGCONT);
-            self.signal_all(libc::SIGTERM);
+            for number in [libc::SIGCONT, libc::SIGTERM] {
+                self.signal_started(number);
+            }
         }
         self.clock.kill_at(kill_at);
         if self.leader.as_ref().is_none_or(|leader| leader.pid.is_none()) {

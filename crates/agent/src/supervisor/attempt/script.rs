@@ -2,7 +2,7 @@
 
 use super::Attempt;
 use crate::supervisor::plan::{Place, merge_environment, process_variables, script_streams};
-use crate::supervisor::spawn::{ProcessPlan, Readiness, readiness, spawn};
+use crate::supervisor::spawn::{OwnName, ProcessPlan, Readiness, readiness, spawn};
 use model::run::ExitStatus;
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,6 +36,7 @@ impl Attempt {
         let plan = ProcessPlan {
             user: &launch.user,
             argv: std::iter::once(program).chain(launch.arguments.iter().cloned()).collect(),
+            own_name: OwnName::Given,
             environment: merge_environment(base, over),
             pid_variables,
             work_dir: &launch.work_dir,

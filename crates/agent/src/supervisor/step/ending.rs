@@ -2,16 +2,18 @@
 
 use super::{NOT_LAUNCHED, Stage, Step};
 use crate::supervisor::task::Task;
+use model::id::StepId;
 use model::run::ExitStatus;
 use std::time::Instant;
 use wire::report::ReportEvent;
 use wire::step::StepMessage;
 
 impl Step {
-    /// Moves the end on; gives the report when nothing of the step is left.
+    /// Moves the end on; gives the report when nothing of the step is left. `notice` words the kernel's kills.
     pub fn settle(
         &mut self,
         oom_now: impl FnOnce() -> u64,
+        notice: impl FnOnce(StepId, u64) -> Option<String>,
         linger_until: Option<Instant>,
     ) -> Option<ReportEvent> {
         self.notice_loss();
@@ -34,6 +36,10 @@ impl Step {
         if let Some(group) = self.group.take() {
             // Empty, so the kernel lets go of it at once; the job's own removal would take it along.
             let _ = group.remove();
+        }
+        if let Some(line) = (oom_kills > 0).then(|| notice(self.order.step, oom_kills)).flatten() {
+            // Before the word that nothing follows.
+            self.write_notice(&line);
         }
         self.clients.tell(&StepMessage::Gone);
         self.clients.flush();

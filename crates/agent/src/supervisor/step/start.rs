@@ -4,7 +4,7 @@ use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
 use crate::cgroup::{GroupLimits, JobGroup};
 use crate::spool::LaunchRecord;
 use crate::supervisor::plan::{Place, file_name, merge_environment, process_variables};
-use crate::supervisor::spawn::{ProcessPlan, Stream, spawn};
+use crate::supervisor::spawn::{OwnName, ProcessPlan, Stream, spawn};
 use crate::supervisor::step_limits::step_limits;
 use crate::supervisor::task::{Task, Wiring};
 use wire::step::{StepInput, StepMessage};
@@ -86,6 +86,7 @@ impl Step {
         let plan = ProcessPlan {
             user: &record.launch.user,
             argv: program.unwrap_or(&launch.argv).clone(),
+            own_name: OwnName::Found,
             environment: merge_environment(launch.environment.split('\0'), over),
             pid_variables,
             work_dir: &launch.work_dir,

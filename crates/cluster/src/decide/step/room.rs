@@ -75,6 +75,8 @@ impl<'a> Room<'a> {
             None => self.gres.clone(),
             Some(wanted) => self.units_for(wanted, tasks, part)?,
         };
+        // Tasks that share CPUs need no more memory than the CPUs bring.
+        let needed = needed.min(self.share.cpus.len());
         let memory = self.memory_for(place, &cpus, needed, &gres)?;
         Ok(NodeShare { node: self.share.node.clone(), cpus, memory, gres, tasks })
     }

@@ -20,6 +20,12 @@ use std::process::ExitCode;
 /// The code of a command that the server refused or could not be asked.
 pub const FAILURE: u8 = 1;
 
+/// That code, or the one that `SLURM_EXIT_ERROR` asks for.
+pub fn failure() -> ExitCode {
+    let asked = std::env::var("SLURM_EXIT_ERROR").ok().and_then(|text| text.parse::<i32>().ok());
+    ExitCode::from(asked.map_or(FAILURE, |code| code as u8))
+}
+
 /// The soft limits that Slurm carries over, by Slurm's names.
 const RLIMITS: [(&str, Resource); 10] = [
     ("CPU", Resource::RLIMIT_CPU),
@@ -205,13 +211,13 @@ pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
         Refusal::UnknownGres(_) => complain(command, &text),
         _ => complain(command, &format!("{}: {text}", command.refusal_prefix())),
     }
-    ExitCode::from(FAILURE)
+    failure()
 }
 
 /// A server that could not be asked.
 pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
     complain(command, &format!("{}: {}", command.refusal_prefix(), contact(error)));
-    ExitCode::from(FAILURE)
+    failure()
 }
 
 /// Slurm's sentence, which scripts look for, and what is behind it.
@@ -227,5 +233,5 @@ pub fn contact(error: &ClientError) -> String {
 /// An answer to another question than was asked: a server of another kind.
 pub fn unexpected(command: Command, answer: &wire::client::Answer) -> ExitCode {
     complain(command, &format!("the server's answer was not expected: {answer:?}"));
-    ExitCode::from(FAILURE)
+    failure()
 }

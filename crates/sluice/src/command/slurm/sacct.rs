@@ -9,6 +9,7 @@ use ::slurm::output::sacct::{self, Options, SacctError, Units};
 use jiff::tz::TimeZone;
 use model::amount::Unit;
 use model::hostlist;
+use model::id::{JobId, StepId};
 use model::record::JobRecord;
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when_past};
 use std::io;
@@ -40,7 +41,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
     let me = if ask::is_root() { None } else { Some(ask::me()) };
     let question = Question::new(&parsed, now, &tz, me)?;
-    let options = shown(&parsed)?;
+    let mut options = shown(&parsed)?;
     let mut server = Server::find(DOING)?;
     if parsed.has(K::BatchScript) {
         return batch_script(&mut server, &question);
@@ -49,6 +50,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         Answer::History(records) => question.narrow(records),
         other => return Err(ShowError::unexpected(&other)),
     };
+    options.steps_alone = question.steps_alone(&records);
     let moment = Moment { now, tz: &tz };
     let cluster = shown_cluster(&mut server, &parsed)?;
     let mut out = io::stdout().lock();
@@ -114,6 +116,7 @@ fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
         no_header: parsed.has(K::Noheader),
         layout,
         units,
+        ..Options::default()
     })
 }
 
@@ -207,12 +210,19 @@ impl Question {
         records
     }
 
-    fn names_step(
-        &self,
-        job: model::id::JobId,
-        array: Option<model::id::JobId>,
-        step: model::id::StepId,
-    ) -> bool {
+    /// Of which records steps alone were named.
+    fn steps_alone(&self, records: &[JobRecord]) -> Vec<JobId> {
+        let whole = |record: &&JobRecord| {
+            self.jobs.iter().any(|named| {
+                let id = named.job.id;
+                named.step.is_none() && (id == record.job || Some(id) == record.array_job)
+            })
+        };
+        let named = records.iter().filter(|_| !self.jobs.is_empty());
+        named.filter(|record| !whole(record)).map(|record| record.job).collect()
+    }
+
+    fn names_step(&self, job: JobId, array: Option<JobId>, step: StepId) -> bool {
         self.jobs.iter().any(|named| {
             (named.job.id == job || Some(named.job.id) == array)
                 && named.step.is_none_or(|wanted| wanted == step)

@@ -1,6 +1,8 @@
 //! `salloc`: an allocation, held while a command or a shell runs beside it.
 
-use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
+use super::caller::{
+    self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
+};
 use super::sbatch::{check_clusters, tested};
 use super::watch::{self, Notice, Watch};
 use crate::connect::{Client, ClientError, Place};
@@ -42,7 +44,7 @@ pub fn run(args: &[String]) -> ExitCode {
     };
     let [(options, argv)] = read.components.as_slice() else {
         complain(COMMAND, "a heterogeneous job is not supported yet");
-        return ExitCode::from(FAILURE);
+        return failure();
     };
     let submitter = caller::submitter(COMMAND, args, options);
     let call = Invoked { options, argv, submitter: &submitter };
@@ -51,7 +53,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Err(AllocError::Client(error)) => unreachable(COMMAND, &error),
         Err(AllocError::Io(error)) => {
             complain(COMMAND, &error.to_string());
-            ExitCode::from(FAILURE)
+            failure()
         }
     }
 }
@@ -97,7 +99,7 @@ impl Invoked<'_> {
         }
         let mut watch = Watch::begin(client.place().clone(), job, true)?;
         let Some(view) = self.granted(&mut client, job, &mut watch)? else {
-            return Ok(ExitCode::from(FAILURE));
+            return Ok(failure());
         };
         self.tell(&format!("Granted job allocation {job}"));
         self.ring(asked.elapsed());
@@ -179,7 +181,7 @@ impl Invoked<'_> {
         view: &JobView,
         watch: Watch,
     ) -> Result<ExitCode, AllocError> {
-        let shell = || vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned())];
+        let shell = || vec![login_shell()];
         let argv = if self.argv.is_empty() { shell() } else { self.argv.to_vec() };
         let variables = self.variables(client, job, view)?;
         let child = std::process::Command::new(&argv[0])
@@ -192,6 +194,10 @@ impl Invoked<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("_fork_command: Unable to find command \"{}\"", argv[0]);
                 complain(COMMAND, &text);
+                (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                complain(COMMAND, &format!("Unable to find command \"{}\"", argv[0]));
                 (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
             }
             Err(error) => {
@@ -262,6 +268,13 @@ impl Invoked<'_> {
     }
 }
 
+/// The one of the user's entry, whatever the environment says.
+fn login_shell() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
+    let shell = user.map(|user| user.shell.to_string_lossy().into_owned());
+    shell.filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".to_owned())
+}
+
 /// While the command runs: a signal to this process lets go of the allocation, and not of the command. When the
 /// terminal hangs up there is nobody left to wait for either.
 fn heed_signals(place: Place, job: JobId, quiet: bool) {
@@ -323,7 +336,15 @@ fn catch_signals() -> io::Result<()> {
         SIGNALLED.store(signal, Ordering::Relaxed);
     }
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+    let heeded = [
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ];
+    for signal in heeded {
         // SAFETY: the handler only stores to an atomic, which is allowed at any moment.
         unsafe { sigaction(signal, &action) }?;
     }

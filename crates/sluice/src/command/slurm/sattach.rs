@@ -155,6 +155,7 @@ fn carry(client: &Client, asked: &Asked, step: &run::Step) -> Result<u8, ShowErr
     let only = |rank: Option<u32>| rank.map_or(Target::Own, Target::OnlyTask);
     let names = Names {
         job_id: asked.job.0,
+        array: None,
         step: asked.step.to_string(),
         user: String::new(),
         job_name: String::new(),

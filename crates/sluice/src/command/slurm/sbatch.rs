@@ -1,6 +1,8 @@
 //! `sbatch`: a script to the server, and the number it got.
 
-use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
+use super::caller::{
+    self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
+};
 use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::{self, Batch, Invocation};
 use ::slurm::option::{Command, JobOptions};
@@ -26,7 +28,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Ok(Invocation::Submission(batch)) => batch,
         Err(error) => return caller::refuse_option(COMMAND, &error),
     };
-    let Some(options) = batch.components.first() else { return ExitCode::from(FAILURE) };
+    let Some(options) = batch.components.first() else { return failure() };
     let submitter = caller::submitter(COMMAND, args, options);
     let draft = match request::batch(&batch, &submitter) {
         Ok(draft) => draft,
@@ -100,7 +102,7 @@ pub(super) fn check_clusters(
              Use 'sacctmgr list clusters' to see available clusters."
         ),
     );
-    Ok(Some(ExitCode::from(FAILURE)))
+    Ok(Some(failure()))
 }
 
 /// `--test-only`: when and where it would start, or why it never will.
@@ -125,7 +127,7 @@ pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
                 complain(command, &hint);
             }
             eprintln!("allocation failure: {}", refusal::text(&refusal));
-            ExitCode::from(FAILURE)
+            failure()
         }
         other => unexpected(command, &other),
     }

@@ -41,10 +41,12 @@ fn cancel(args: &[String]) -> Result<ExitCode, ShowError> {
         };
         let Some(cancel) = cancel else { continue };
         let named = cancel.filter.jobs.len() == 1;
+        let step = cancel.step;
         let asked = order.words.first().filter(|_| named && order.words.len() == 1);
         match client.call(Call::Cancel(cancel)).map_err(unreachable)? {
             Answer::Cancelled(results) => {
-                code = code.max(order.tell(&results, asked.map(String::as_str)));
+                let told = order.tell(&results, asked.map(String::as_str), step);
+                code = code.max(told);
             }
             Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
             other => return Err(ShowError::unexpected(&other)),
@@ -129,11 +131,16 @@ impl Order {
     }
 
     /// Says what there is to say about the results, and gives the exit code.
-    fn tell(&self, results: &[CancelResult], asked: Option<&str>) -> u8 {
+    fn tell(&self, results: &[CancelResult], asked: Option<&str>, step: Option<StepId>) -> u8 {
         let mut code = 0;
         let mut said: Vec<String> = Vec::new();
         for result in results {
             let name = self.shown(&result.job, asked);
+            let whole = match step {
+                Some(step) if asked.is_none() => format!("job step id {name}.{step}"),
+                Some(_) => format!("job step id {name}"),
+                None => format!("job id {name}"),
+            };
             let mut lines = Vec::new();
             if self.verbose {
                 lines.push(match self.signal {
@@ -142,11 +149,11 @@ impl Order {
                 });
             }
             if let Some(why) = &result.refusal {
-                let (shown, weight) = self.judged(why);
+                let (shown, weight) = self.judged(why, step);
                 code = code.max(weight);
                 if shown && !self.quiet {
                     let text = refusal::text(why);
-                    lines.push(error_line(&format!("Kill job error on job id {name}: {text}")));
+                    lines.push(error_line(&format!("Kill job error on {whole}: {text}")));
                 }
             }
             // An array's tasks that share a name share its lines.
@@ -157,14 +164,15 @@ impl Order {
         code
     }
 
-    /// Whether a refusal is shown, and the exit code it makes. To end what has ended already, or what never was, is
-    /// no failure; to signal it is.
-    fn judged(&self, why: &Refusal) -> (bool, u8) {
+    /// Whether a refusal is shown, and the exit code it makes. To end what has ended already, or a job that never was,
+    /// is no failure; to signal it is, and so is a step.
+    fn judged(&self, why: &Refusal, step: Option<StepId>) -> (bool, u8) {
+        let exactly = self.batch_only || self.signal.is_some() || step.is_some();
         let code = refusal::scancel_code(why) as u8;
         match why {
             Refusal::JobEnded(_) if self.signal.is_none() => (self.verbose, 0),
             Refusal::JobEnded(_) => (self.verbose, code),
-            Refusal::UnknownJob(_) | Refusal::UnknownStep(_) if self.batch_only => (true, 1),
+            Refusal::UnknownJob(_) | Refusal::UnknownStep(_) if exactly => (true, 1),
             Refusal::UnknownJob(_) => (self.verbose, 0),
             _ => (true, code),
         }
@@ -311,17 +319,21 @@ mod tests {
     fn refusals_weigh_as_captured() {
         let ended = || Refusal::JobEnded(JobId(3));
         let unknown = || Refusal::UnknownJob("999999".into());
-        let table: [(&[&str], Refusal, (bool, u8)); 7] = [
+        let table: [(&[&str], Refusal, (bool, u8)); 9] = [
             (&["3"], ended(), (false, 0)),
             (&["-v", "3"], ended(), (true, 0)),
             (&["-s", "USR1", "3"], ended(), (false, 229)),
             (&["999999"], unknown(), (false, 0)),
+            (&["999999.0"], unknown(), (true, 1)),
+            (&["-s", "USR1", "999999"], unknown(), (true, 1)),
             (&["-b", "-s", "TERM", "16277_2"], unknown(), (true, 1)),
             (&["14"], Refusal::AccessDenied, (true, 210)),
             (&["-u", "alice"], Refusal::AccessDenied, (true, 210)),
         ];
         for (args, refusal, judged) in table {
-            assert_eq!(order(args).expect("well formed").judged(&refusal), judged, "{args:?}");
+            let order = order(args).expect("well formed");
+            let step = order.jobs.first().and_then(|named| named.step);
+            assert_eq!(order.judged(&refusal, step), judged, "{args:?}");
         }
     }
 

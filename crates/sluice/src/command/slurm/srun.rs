@@ -1,6 +1,9 @@
 //! `srun`: a step in an allocation that is there, or in one of its own.
 
-use super::caller::{self, FAILURE, Here, complain, refused, say, unexpected, unreachable};
+use super::ask;
+use super::caller::{
+    self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
+};
 use super::sbatch::{check_clusters, tested};
 use super::srun_options;
 use super::step::door::Door;
@@ -68,7 +71,7 @@ pub fn run(args: &[String]) -> ExitCode {
     };
     let [(options, argv)] = read.components.as_slice() else {
         complain(COMMAND, "a heterogeneous job is not supported yet");
-        return ExitCode::from(FAILURE);
+        return failure();
     };
     if srun_options::wants_mpi_list(options) {
         println!("{}", srun_options::MPI_LIST);
@@ -76,18 +79,19 @@ pub fn run(args: &[String]) -> ExitCode {
     }
     if let Some(line) = srun_options::refused(options) {
         complain(COMMAND, &line);
-        return ExitCode::from(FAILURE);
+        return failure();
     }
     srun_options::ignored(options).iter().for_each(|line| complain(COMMAND, line));
     let mut options = options.clone();
     if let Err(lines) = step_files::take_host_file(&mut options, &here) {
         lines.iter().for_each(|line| complain(COMMAND, line));
-        return ExitCode::from(FAILURE);
+        return failure();
     }
+    step_files::count_programs(&mut options, argv);
     let options = &options;
     if let Err(line) = step_create::check_relative(options, options.step.job_id.is_some()) {
         say(COMMAND, &line);
-        return ExitCode::from(FAILURE);
+        return failure();
     }
     let submitter = caller::submitter(COMMAND, args, options);
     let call = Invoked { options, argv, submitter: &submitter };
@@ -96,7 +100,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Err(RunError::Client(error)) => unreachable(COMMAND, &error),
         Err(error @ RunError::Io(_)) => {
             complain(COMMAND, &error.to_string());
-            ExitCode::from(FAILURE)
+            failure()
         }
     }
 }
@@ -132,7 +136,7 @@ impl Invoked<'_> {
         let layout = created.map_err(|why| match why {
             NoStep::Client(error) => RunError::Client(error),
             NoStep::Io(error) => RunError::Io(error),
-            NoStep::Said => RunError::Said(ExitCode::from(FAILURE)),
+            NoStep::Said => RunError::Said(failure()),
             NoStep::Unexpected(answer) => RunError::Said(unexpected(COMMAND, &answer)),
         })?;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
@@ -258,8 +262,9 @@ impl Invoked<'_> {
         let options = self.options;
         let names = Names {
             job_id: plan.job.0,
+            array: array_of_environment(),
             step: plan.name.rsplit('.').next().unwrap_or_default().to_owned(),
-            user: std::env::var("USER").unwrap_or_default(),
+            user: std::env::var("USER").unwrap_or_else(|_| ask::me()),
             job_name: options.job_name.clone().unwrap_or_else(|| self.argv[0].clone()),
             work_dir: self.submitter.work_dir.clone(),
         };
@@ -274,10 +279,18 @@ impl Invoked<'_> {
     }
 }
 
+/// The array and its task, where this is run by one.
+fn array_of_environment() -> Option<(u32, u32)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    Some((number("SLURM_ARRAY_JOB_ID")?, number("SLURM_ARRAY_TASK_ID")?))
+}
+
 /// Signals are read as they come instead of striking; the threads that follow inherit that.
 fn take_signals() -> nix::Result<SignalFd> {
     let set: SigSet = SIGNALS.into_iter().collect();
     set.thread_block()?;
+    // A terminal that is lost while it is read is then an error of the read, and stops nobody.
+    SigSet::from(Signal::SIGTTIN).thread_block()?;
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
@@ -312,7 +325,7 @@ fn input(
 /// Lines of error, and the end of it.
 fn said(lines: &[String]) -> RunError {
     lines.iter().for_each(|line| complain(COMMAND, line));
-    RunError::Said(ExitCode::from(FAILURE))
+    RunError::Said(failure())
 }
 
 #[cfg(test)]

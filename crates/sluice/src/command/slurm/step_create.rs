@@ -5,6 +5,7 @@ use crate::connect::{Client, ClientError, Place};
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::words::step::{self as words, Asked};
+use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
 use model::step::StepRefusal;
@@ -16,7 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep};
+use wire::client::{Answer, Call, CreateStep, Detail, JobsWanted};
 use wire::step::{StepLaunch, StepLayout};
 
 const COMMAND: Command = Command::Srun;
@@ -60,6 +61,11 @@ pub fn create(
         Some(secs) => Some(Duration::from_secs(secs.into())),
         None => None,
     };
+    if let Some(uid) = options.uid
+        && owner(client, job)?.is_some_and(|owner| owner != uid)
+    {
+        return Err(refused(job, &Refusal::AccessDenied, asked));
+    }
     match ask(client, job, launch, AT_ONCE)? {
         Ok(layout) => return Ok(layout),
         Err(why) if is_busy(&why) && wait != Some(Duration::ZERO) => {}
@@ -87,6 +93,19 @@ pub fn create(
     };
     tell(quiet, &words::created(job));
     Ok(layout)
+}
+
+/// Whose the job is; none for one that is not there, of which the server has its own words.
+fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, NoStep> {
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    let wanted = JobsWanted { filter, detail: Detail::Listing, ..JobsWanted::default() };
+    match client.call(Call::Jobs(wanted))? {
+        Answer::Jobs { jobs, .. } => {
+            Ok(jobs.0.iter().find(|one| one.id == job).map(|one| one.spec.owner.uid))
+        }
+        Answer::Refused(_) => Ok(None),
+        other => Err(NoStep::Unexpected(Box::new(other))),
+    }
 }
 
 fn tell(quiet: bool, line: &str) {

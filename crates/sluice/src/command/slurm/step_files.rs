@@ -17,16 +17,29 @@ pub fn set_programs(
     argv: &[String],
 ) -> Result<(), Vec<String>> {
     let Some((file, more)) = argv.split_first() else { return Ok(()) };
-    let mut text = String::new();
-    let read = File::open(file)
-        .and_then(|opened| opened.take(multi_prog::FILE_BYTES_MAX).read_to_string(&mut text));
-    if read.is_err() {
+    let Ok(text) = read(file) else {
         return Err(vec![format!("Could not open multi_prog config file {file}")]);
-    }
+    };
     let tasks = tasks_said(launch, options);
     launch.programs = multi_prog::programs(file, &text, tasks, more)?;
     launch.tasks = Some(tasks);
     Ok(())
+}
+
+fn read(file: &str) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(multi_prog::FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Where nothing else says how many tasks there are, the file of `--multi-prog` does, if it is for a job of its own.
+pub fn count_programs(options: &mut JobOptions, argv: &[String]) {
+    let said = options.ntasks.is_some() || options.ntasks_per_node.is_some();
+    if !options.step.multi_prog || said || options.step.job_id.is_some() {
+        return;
+    }
+    // A file that cannot be read is said when its programs are.
+    options.ntasks = argv.first().and_then(|file| multi_prog::count(&read(file).ok()?));
 }
 
 /// `SLURM_HOSTFILE` says the host of each rank, over any other distribution.

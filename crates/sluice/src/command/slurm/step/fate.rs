@@ -5,11 +5,12 @@ use crate::command::slurm::caller::{complain, contact};
 use crate::command::slurm::watch::Notice;
 use ::slurm::words::refusal;
 use model::run::{ExitStatus, Outcome};
+use std::io;
 use std::time::Instant;
 use wire::view::JobView;
 
 impl Step {
-    pub(super) fn on_notice(&mut self, notice: Notice) {
+    pub(super) fn on_notice(&mut self, notice: Notice) -> io::Result<()> {
         let job = self.plan.job;
         match notice {
             Notice::Queued => {
@@ -22,7 +23,7 @@ impl Step {
                     self.tell(&format!("job {job} has been allocated resources"));
                 }
                 if self.plan.tasks.is_none() {
-                    self.expect(tasks_of(&view));
+                    self.expect(tasks_of(&view))?;
                 }
                 if let Some(step) = view.steps.first() {
                     self.expect_nodes(&step.layout);
@@ -37,6 +38,7 @@ impl Step {
             Notice::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
             Notice::Refused(_) | Notice::Unreachable(_) => {}
         }
+        Ok(())
     }
 
     fn abandon(&mut self, why: &str) {

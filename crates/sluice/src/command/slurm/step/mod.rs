@@ -139,7 +139,7 @@ impl Step {
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
-        let mut step = Self {
+        Self {
             plan,
             command: Command::Srun,
             door,
@@ -163,11 +163,7 @@ impl Step {
             granted: false,
             job_ended: None,
             over: false,
-        };
-        if let Some(tasks) = step.plan.tasks {
-            step.expect(tasks);
         }
-        step
     }
 
     /// The step's nodes are known already, and with them what can be said again.
@@ -195,11 +191,16 @@ impl Step {
 
     /// Carries bytes until the step is over.
     pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<Outturn> {
+        match self.plan.tasks {
+            Some(tasks) => self.expect(tasks)?,
+            None if self.plan.label => self.outputs.label_later(),
+            None => {}
+        }
         while !self.is_over() {
             let ready = self.wait(watch, signals)?;
             if ready.watch {
                 while let Some(notice) = watch.take() {
-                    self.on_notice(notice);
+                    self.on_notice(notice)?;
                 }
             }
             if ready.signals {
@@ -223,6 +224,7 @@ impl Step {
             self.ask_for_streams()?;
             self.links.retain(|(link, _)| link.is_open() || link.peer.is_some());
         }
+        self.outputs.settle()?;
         self.say_ends();
         Ok(self.outturn())
     }
@@ -237,7 +239,8 @@ impl Step {
         let door_at = fds.len();
         fds.extend(door);
         let input_at = fds.len();
-        let input = self.input.as_ref().filter(|_| self.takes_input());
+        let input =
+            self.input.as_ref().filter(|input| self.takes_input() && terminal::is_ours(input));
         if let Some(input) = input {
             fds.push(PollFd::new(input.as_fd(), PollFlags::POLLIN));
         }
@@ -249,7 +252,9 @@ impl Step {
             fds.push(PollFd::new(fd, PollFlags::POLLIN | out));
             indices.push(index);
         }
-        match poll(&mut fds, self.timeout()) {
+        // Nothing tells of it when a terminal becomes ours: it is looked at again and again.
+        let waits = self.input.is_some() && input.is_none() && self.takes_input();
+        match poll(&mut fds, if waits { self.tick() } else { self.timeout() }) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(Ready::default()),
             Err(errno) => return Err(errno.into()),
@@ -295,6 +300,13 @@ impl Step {
         }
     }
 
+    /// The time to the next look, at most a tick.
+    fn tick(&self) -> PollTimeout {
+        let tick = PollTimeout::from(TICK_MS);
+        let timeout = self.timeout();
+        if timeout.is_none() || timeout > tick { tick } else { timeout }
+    }
+
     /// Every task has begun, so none misses the first bytes; and nobody leaves too many of them lying.
     fn takes_input(&self) -> bool {
         self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
@@ -327,11 +339,9 @@ impl Step {
         *self.plan.kill_on_bad_exit.get_or_insert_with(|| self.streams.kill_on_bad_exit())
     }
 
-    fn expect(&mut self, tasks: u32) {
+    fn expect(&mut self, tasks: u32) -> io::Result<()> {
         self.plan.tasks = Some(tasks);
-        if self.plan.label {
-            self.outputs.label(tasks);
-        }
+        if self.plan.label { self.outputs.label(tasks) } else { Ok(()) }
     }
 
     fn tell(&self, line: &str) {
@@ -361,6 +371,7 @@ impl Step {
                 }
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) if !terminal::is_ours(input) => {}
             Ok(_) | Err(_) => {
                 self.input = None;
                 self.send(&StepMessage::InputEnd);

@@ -9,6 +9,9 @@ use std::os::fd::AsFd;
 
 /// A labelled line longer than this is cut: it cannot be held back for ever.
 const LINE_BYTES_MAX: usize = 64 << 10;
+/// So much is held back for the width of the labels; with more than that the width is a guess.
+const HELD_BYTES_MAX: usize = 1 << 20;
+const HELD_MAX: usize = 1_024;
 
 /// What `-o` and `-e` said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub fn unopened(what: &str, path: &str, error: &io::Error) -> io::Error {
 #[derive(Debug, Clone)]
 pub struct Names {
     pub job_id: u32,
+    /// The array and the task of it that this runs in.
+    pub array: Option<(u32, u32)>,
     pub step: String,
     pub user: String,
     pub job_name: String,
@@ -65,6 +70,14 @@ pub struct Names {
 pub enum Which {
     Stdout,
     Stderr,
+}
+
+/// What stands before a line.
+enum Label {
+    Nothing,
+    /// A rank, as wide as the widest: not known yet, and so long the lines are held back.
+    Awaited(Vec<(Which, Peer, u32, Vec<u8>)>),
+    Width(usize),
 }
 
 /// One open end: written to until nobody reads it.
@@ -94,8 +107,7 @@ pub struct Outputs {
     append: bool,
     /// Whole lines only: tasks that write at the same time do not cut up each other's.
     by_lines: bool,
-    /// The width of a label; none: no labels.
-    label: Option<usize>,
+    label: Label,
     names: Names,
     own: [Sink; 2],
     files: HashMap<String, Sink>,
@@ -123,7 +135,7 @@ impl Outputs {
             together,
             append,
             by_lines: true,
-            label: None,
+            label: Label::Nothing,
             names,
             own: [
                 own(io::stdout().as_fd().try_clone_to_owned())?,
@@ -135,9 +147,31 @@ impl Outputs {
         })
     }
 
-    /// From here on every line begins with its task's rank, of `tasks`.
-    pub fn label(&mut self, tasks: u32) {
-        self.label = Some(tasks.saturating_sub(1).to_string().len());
+    /// Every line begins with its task's rank, of a number of tasks that is still to be told.
+    pub fn label_later(&mut self) {
+        self.label = Label::Awaited(Vec::new());
+    }
+
+    /// From here on every line begins with its task's rank, of `tasks`; those held back for it are passed on.
+    pub fn label(&mut self, tasks: u32) -> io::Result<()> {
+        let width = tasks.saturating_sub(1).to_string().len();
+        match std::mem::replace(&mut self.label, Label::Width(width)) {
+            Label::Awaited(held) => held.into_iter().try_for_each(|(which, peer, task, bytes)| {
+                self.put(which, &peer, task, &labelled(&bytes, task, width))
+            }),
+            Label::Nothing | Label::Width(_) => Ok(()),
+        }
+    }
+
+    /// How many tasks there are will not be told any more: what is held back goes by the ranks that were seen.
+    pub fn settle(&mut self) -> io::Result<()> {
+        match &self.label {
+            Label::Awaited(held) => {
+                let most = held.iter().map(|(_, _, task, _)| *task).max().unwrap_or(0);
+                self.label(most.saturating_add(1))
+            }
+            Label::Nothing | Label::Width(_) => Ok(()),
+        }
     }
 
     /// Output is passed on as it comes, in mid-line or not.
@@ -191,9 +225,19 @@ impl Outputs {
         task: u32,
         bytes: &[u8],
     ) -> io::Result<()> {
-        match self.label {
-            Some(width) => self.put(which, peer, task, &labelled(bytes, task, width)),
-            None => self.put(which, peer, task, bytes),
+        match &mut self.label {
+            Label::Nothing => self.put(which, peer, task, bytes),
+            Label::Width(width) => {
+                let width = *width;
+                self.put(which, peer, task, &labelled(bytes, task, width))
+            }
+            Label::Awaited(held) => {
+                if !bytes.is_empty() {
+                    held.push((which, peer.clone(), task, bytes.to_vec()));
+                }
+                let size: usize = held.iter().map(|(_, _, _, bytes)| bytes.len()).sum();
+                if held.len() >= HELD_MAX || size > HELD_BYTES_MAX { self.settle() } else { Ok(()) }
+            }
         }
     }
 
@@ -239,8 +283,8 @@ impl Outputs {
     fn path(&self, pattern: &str, peer: &Peer, task: u32) -> String {
         let context = FilenameContext {
             job_id: self.names.job_id,
-            array_job_id: self.names.job_id,
-            array_task_id: None,
+            array_job_id: self.names.array.map_or(self.names.job_id, |(array, _)| array),
+            array_task_id: self.names.array.map(|(_, task)| task),
             step: Some(&self.names.step),
             node_name: &peer.node,
             node_index: peer.node_index,
@@ -292,103 +336,5 @@ fn labelled(bytes: &[u8], task: u32, width: usize) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(dir: &std::path::Path) -> Names {
-        Names {
-            job_id: 7,
-            step: "0".into(),
-            user: "alice".into(),
-            job_name: "hi".into(),
-            work_dir: dir.to_string_lossy().into_owned(),
-        }
-    }
-
-    fn peer() -> Peer {
-        Peer { node: "n1".into(), node_index: 0 }
-    }
-
-    #[test]
-    fn words_name_targets() {
-        let table = [
-            (None, Target::Own),
-            (Some("all"), Target::Own),
-            (Some("none"), Target::Nowhere),
-            (Some("2"), Target::OnlyTask(2)),
-            (Some("4"), Target::File("4".into())),
-            (Some("x-%t"), Target::File("x-%t".into())),
-        ];
-        for (text, target) in table {
-            assert_eq!(Target::parse(text, Some(4)), target, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn files_are_named_by_task_and_error_follows_output() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let target = Target::File("out-%j.%s-%t".into());
-        let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-        outputs.write(Which::Stdout, &peer(), 0, b"one\n").expect("written");
-        outputs.write(Which::Stderr, &peer(), 0, b"two\n").expect("written");
-        outputs.write(Which::Stdout, &peer(), 1, b"three").expect("written");
-        assert_eq!(std::fs::read_to_string(dir.path().join("out-7.0-1")).ok(), None, "no line yet");
-        outputs.end(&peer(), 1).expect("written");
-        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("there");
-        assert_eq!(read("out-7.0-0"), "one\ntwo\n");
-        assert_eq!(read("out-7.0-1"), "three");
-    }
-
-    #[test]
-    fn labels_stand_before_whole_lines() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let mut outputs =
-            Outputs::new(Target::File("out".into()), None, false, names(dir.path())).expect("made");
-        outputs.label(12);
-        outputs.write(Which::Stdout, &peer(), 3, b"a\nb").expect("written");
-        outputs.write(Which::Stdout, &peer(), 11, b"x\n").expect("written");
-        outputs.write(Which::Stdout, &peer(), 3, b"c\nlast").expect("written");
-        outputs.end(&peer(), 3).expect("written");
-        let text = std::fs::read_to_string(dir.path().join("out")).expect("there");
-        assert_eq!(text, " 3: a\n11: x\n 3: bc\n 3: last\n");
-    }
-
-    #[test]
-    fn unbuffered_every_piece_is_a_line_of_its_own() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let target = Target::File("out".into());
-        let outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-        let mut outputs = outputs.unbuffered();
-        outputs.label(2);
-        for piece in ["a", "b\nc"] {
-            outputs.write(Which::Stdout, &peer(), 0, piece.as_bytes()).expect("written");
-        }
-        let text = std::fs::read_to_string(dir.path().join("out")).expect("there");
-        assert_eq!(text, "0: a\n0: b\n0: c\n");
-    }
-
-    #[test]
-    fn a_file_for_all_tasks_is_made_before_anything_runs() {
-        let dir = tempfile::tempdir().expect("a folder");
-        for (pattern, fails) in [("no/such", true), ("no/%t", false), ("no/%2t", false)] {
-            let target = Target::File(pattern.into());
-            let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-            let opened = outputs.open_common();
-            assert_eq!(opened.is_err(), fails, "{pattern}");
-            if let Err(error) = opened {
-                let text = error.to_string();
-                let words = "Could not open stdout file: No such file or directory: ";
-                assert!(text.starts_with(words) && text.ends_with("no/such"), "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_opened_is_named() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let target = Target::File("no/such/dir".into());
-        let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-        let error = outputs.write(Which::Stdout, &peer(), 0, b"x\n").expect_err("no folder");
-        assert!(error.to_string().contains("no/such/dir"), "{error}");
-    }
-}
+#[path = "output_tests.rs"]
+mod tests;

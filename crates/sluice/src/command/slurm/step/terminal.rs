@@ -1,6 +1,8 @@
 //! The terminal of `srun --pty`: raw while the task has it, and as it was afterwards.
 
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use nix::unistd::{getpgrp, tcgetpgrp};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 
 /// Raw until it is dropped.
@@ -36,4 +38,10 @@ pub fn size() -> Option<(u16, u16)> {
     // SAFETY: the request writes one `winsize`, and `size` is one that outlives the call.
     let done = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCGWINSZ, &mut size) };
     (done == 0 && size.ws_row > 0).then_some((size.ws_row, size.ws_col))
+}
+
+/// Whether reading this takes nothing from others: a terminal is read by those in its foreground.
+pub fn is_ours(input: &File) -> bool {
+    // What is no terminal of this session has no foreground to ask about.
+    tcgetpgrp(input).map_or(true, |group| group == getpgrp())
 }

@@ -26,6 +26,7 @@ impl Stage {
         let endpoint = door.endpoint().expect("addresses");
         let names = Names {
             job_id: 5,
+            array: None,
             step: "0".into(),
             user: "alice".into(),
             job_name: "x".into(),
