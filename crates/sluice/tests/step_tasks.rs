@@ -34,7 +34,8 @@ fn up_signals_are_for_what_was_started_and_not_for_its_children() {
     let cluster = Cluster::up(&TWO_NODES.replace("KillWait=1", "KillWait=60"));
     script(&cluster, "family", FAMILY);
     cluster.write("job.sh", "#!/bin/bash\nexport DIARY=script\nexec bash ./family\n");
-    let family = "DIARY=task srun ./family & wait";
+    // A script that ends takes its steps along: this one outlives what it is asked.
+    let family = "trap : TERM\nDIARY=task srun ./family &\nuntil wait; do :; done";
     cluster.write("steps.sh", &format!("#!/bin/bash\n{family}\n"));
     let alone = cluster.submit(&["-o", "/dev/null", "job.sh"]);
     let steps = cluster.submit(&["-o", "/dev/null", "steps.sh"]);
