@@ -158,6 +158,7 @@ impl State {
 
     /// What is not stored but follows from what is: filled in after a snapshot was read.
     pub fn rebuild_derived(&mut self) {
+        self.runs.retain(|_, run| !run.tasks.is_empty());
         self.ended.clear();
         self.active.clear();
         self.queue.clear();
@@ -182,5 +183,20 @@ impl State {
             }
             self.enqueue(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Snapshots of before told a run of one job too, and no run its tasks.
+    #[test]
+    fn a_snapshot_from_before_runs_had_tasks_is_read() {
+        let mut old = serde_json::to_value(State::default()).expect("state");
+        old["runs"] = serde_json::json!({"00000000-0000-4000-8000-000000000005": {"id": "00000000-0000-4000-8000-000000000005", "name": "x", "kind": "batch", "owner": "ann", "job": 5}});
+        let mut state: State = serde_json::from_value(old).expect("the old snapshot");
+        state.rebuild_derived();
+        assert!(state.runs.is_empty(), "a run of one job is told by the job: {:?}", state.runs);
     }
 }

@@ -184,7 +184,8 @@ pub struct Run {
     pub owner: String,
     /// The job, or the record that holds an array's pending indices.
     pub job: JobId,
-    /// All its tasks, as submitted.
+    /// All its tasks, as submitted. Snapshots of before have runs of one job too, without any.
+    #[serde(default)]
     pub tasks: crate::array::IndexSet,
 }
 
