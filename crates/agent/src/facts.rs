@@ -75,6 +75,8 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         files: vec![gpu.path.clone()],
         cores: gpu.cpus.as_deref().and_then(|cpus| cpus.parse().ok()),
         device_memory: None,
+        no_consume: false,
+        share_of: None,
     });
     NodeConfig {
         hostname: machine.hostname.clone(),

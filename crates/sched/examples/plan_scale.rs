@@ -64,6 +64,8 @@ fn node(at: u32) -> NodeConfig {
         files: Vec::new(),
         cores: None,
         device_memory: None,
+        no_consume: false,
+        share_of: None,
     }];
     node
 }
@@ -173,6 +175,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
                     indices: (first..first + gpus).collect(),
                 }],
                 tasks: gpus,
+                sharers: 1,
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);
@@ -189,8 +192,11 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
                 reservation: None,
                 start: NOW,
                 requeue: true,
+                priority: 0,
                 is_ending: false,
                 suspended: false,
+                goes_on: false,
+                licenses: Vec::new(),
             }));
         }
     }
@@ -238,6 +244,8 @@ fn world(seed: u64) -> View {
             qos: "normal".to_string(),
             association: None,
             fixed_reason: None,
+            awaits: Vec::new(),
+            awaits_any: false,
         })
     });
     let queue = queue.collect();
@@ -286,8 +294,11 @@ fn carry_out(view: &mut View, plan: &Plan) {
             reservation: None,
             start: NOW,
             requeue: true,
+            priority: 0,
             is_ending: false,
             suspended: false,
+            goes_on: false,
+            licenses: Vec::new(),
         }));
     }
     let gone: std::collections::HashSet<JobId> = plan.starts.iter().map(|s| s.job).collect();

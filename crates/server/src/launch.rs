@@ -10,6 +10,7 @@ use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::partition::DefaultMemory;
 use model::run::{Attempt, LaunchKind, Outcome, Step};
+use model::topology::Topology;
 use slurm::environment::job::{ArrayFacts, DeviceNumbering, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
@@ -39,6 +40,7 @@ struct Facts {
     addresses: Vec<String>,
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
+    topology: Option<Arc<Topology>>,
 }
 
 fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -54,6 +56,7 @@ fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
         share: attempt.allocation.nodes[node_index].clone(),
         node_index: node_index as u32,
         cluster: state.config.name.clone(),
+        topology: state.config.topology.clone(),
         qos: job.qos.to_string(),
         kill_wait_s: state.config.parameters.kill_wait_s,
         append: state.config.parameters.job_file_append,
@@ -191,6 +194,7 @@ fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
         }),
         spec: &facts.job.spec,
         allocation: &facts.attempt.allocation,
+        reservation: facts.attempt.reservation.as_deref(),
         account: &facts.job.account,
         qos: &facts.qos,
         restarts: facts.job.restarts(),
@@ -198,6 +202,7 @@ fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
         conf_file: None,
         submit_dir: None,
         numbering: DeviceNumbering::Node,
+        topology: facts.topology.as_deref(),
     }
 }
 

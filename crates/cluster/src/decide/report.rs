@@ -2,6 +2,7 @@
 
 use super::{RequeueAs, closing, ending, follows};
 use crate::command::PartReport;
+use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
@@ -35,7 +36,8 @@ impl State {
         if !active.held_nodes.iter().any(|n| n == node) {
             return Vec::new();
         }
-        let part = Part { job, active, node, attempt, at };
+        let parameters = &self.config.parameters;
+        let part = Part { parameters, job, active, node, attempt, at };
         match what {
             PartReport::Started => Vec::new(),
             PartReport::ScriptEnded { exit, oom, timed_out } => {
@@ -44,10 +46,12 @@ impl State {
             PartReport::StepEnded { step, exit, usage, oom } => {
                 part.step_ended(*step, *exit, *usage, *oom).into_iter().collect()
             }
-            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(false),
+            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
             PartReport::LaunchFailed { unfit: Some(why), .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                events.extend(part.not_launched(follows(job, Outcome::NodeFail, at)));
+                events.extend(
+                    part.not_launched(part.follows(Outcome::NodeFail, ExitStatus::default())),
+                );
                 events
             }
             PartReport::Missing => part.lost(),
@@ -55,7 +59,7 @@ impl State {
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
                 let mut events = part.batch_step_ended(*exit, *usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = follows(job, outcome, at);
+                let requeue = part.follows(outcome, *exit);
                 events.extend(part.over(Verdict { outcome, exit: *exit, usage: *usage, requeue }));
                 events
             }
@@ -65,6 +69,7 @@ impl State {
 
 /// One node's part of an attempt, at the time of a report.
 struct Part<'a> {
+    parameters: &'a Parameters,
     job: &'a Job,
     active: &'a Attempt,
     node: &'a str,
@@ -76,10 +81,14 @@ struct Verdict {
     outcome: Outcome,
     exit: ExitStatus,
     usage: Usage,
-    requeue: bool,
+    requeue: Option<RequeueAs>,
 }
 
 impl Part<'_> {
+    fn follows(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
+        follows(self.parameters, self.job, outcome, exit, self.at)
+    }
+
     /// Whether the end of the script here is the end of the job.
     fn leads(&self) -> bool {
         let first = self.active.allocation.node_names().next() == Some(self.node);
@@ -99,7 +108,7 @@ impl Part<'_> {
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        let how = follows(self.job, outcome, self.at).then_some(RequeueAs { hold: false });
+        let how = self.follows(outcome, exit);
         ending(self.job, outcome, exit, self.at, how).into_iter().collect()
     }
 
@@ -153,7 +162,7 @@ impl Part<'_> {
     fn over(&self, verdict: Verdict) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
-        let leads = self.leads() || fatal || verdict.requeue;
+        let leads = self.leads() || fatal || verdict.requeue.is_some();
         let going = self.active.ending.clone();
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
@@ -165,8 +174,9 @@ impl Part<'_> {
                 let ending = Ending {
                     outcome: verdict.outcome,
                     since: self.at,
-                    requeue: verdict.requeue,
-                    hold: false,
+                    requeue: verdict.requeue.is_some(),
+                    hold: verdict.requeue.is_some_and(|how| how.hold),
+                    special_exit: verdict.requeue.is_some_and(|how| how.special_exit),
                 };
                 active.exit = verdict.exit;
                 events.push(Event::Ending {
@@ -199,8 +209,9 @@ impl Part<'_> {
                 since: self.at,
                 requeue: false,
                 hold: false,
+                special_exit: false,
             });
-            events.push(closing(self.job, &active, &ending, self.at));
+            events.push(closing(self.parameters, self.job, &active, &ending, self.at));
         }
         events
     }
@@ -225,9 +236,11 @@ impl Part<'_> {
     }
 
     /// Nothing was started here. Where that was the node's fault the job waits for another, if it may.
-    fn not_launched(&self, requeue: bool) -> Vec<Event> {
-        let outcome = if requeue { Outcome::Requeued } else { Outcome::LaunchFailed };
-        let exit = if requeue { ExitStatus::default() } else { NOT_LAUNCHED };
+    fn not_launched(&self, requeue: Option<RequeueAs>) -> Vec<Event> {
+        let (outcome, exit) = match requeue {
+            Some(_) => (Outcome::Requeued, ExitStatus::default()),
+            None => (Outcome::LaunchFailed, NOT_LAUNCHED),
+        };
         self.over(Verdict { outcome, exit, usage: Usage::default(), requeue })
     }
 
@@ -237,7 +250,7 @@ impl Part<'_> {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: Usage::default(),
-            requeue: follows(self.job, Outcome::NodeFail, self.at),
+            requeue: self.follows(Outcome::NodeFail, ExitStatus::default()),
         })
     }
 }
@@ -251,11 +264,16 @@ fn is_forced(ending: &Ending) -> bool {
 }
 
 /// Nodes that failed: their parts are given up, and the rest of the attempt is ended.
-pub(super) fn nodes_failed(job: &Job, failed: &[&str], at: Timestamp) -> Vec<Event> {
+pub(super) fn nodes_failed(
+    parameters: &Parameters,
+    job: &Job,
+    failed: &[&str],
+    at: Timestamp,
+) -> Vec<Event> {
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let how = follows(job, Outcome::NodeFail, at).then_some(RequeueAs { hold: false });
+    let how = follows(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
     let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
     let ending = match &begun {
         Some(Event::Ending { ending, .. }) => (**ending).clone(),
@@ -271,7 +289,7 @@ pub(super) fn nodes_failed(job: &Job, failed: &[&str], at: Timestamp) -> Vec<Eve
             step.waiting.clear();
             step.end = Some(StepEnd { time: at, outcome: Outcome::Cancelled { by: 0 } });
         }
-        events.push(closing(job, &closed, &ending, at));
+        events.push(closing(parameters, job, &closed, &ending, at));
     }
     events
 }

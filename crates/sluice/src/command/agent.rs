@@ -99,6 +99,8 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 files: vec![gpu.path.clone()],
                 cores: None,
                 device_memory: None,
+                no_consume: false,
+                share_of: None,
             }),
         }
     }

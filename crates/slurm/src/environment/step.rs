@@ -37,7 +37,7 @@ pub fn variables(
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {
         let share = share.unwrap_or(of_job);
-        job::set_node(&mut env, share, node_index);
+        job::set_node(&mut env, share, node_index, facts.topology);
         if !own {
             job::set_gpus(&mut env, of_job, facts.numbering, "SLURM_JOB_GPUS");
         }

@@ -254,6 +254,7 @@ impl Invoked<'_> {
             array: None,
             spec: &view.spec,
             allocation: granted,
+            reservation: view.reservation(),
             account: &view.account,
             qos: &view.qos,
             restarts: view.restarts,
@@ -261,6 +262,7 @@ impl Invoked<'_> {
             conf_file: None,
             submit_dir: Some(&self.submitter.work_dir),
             numbering: DeviceNumbering::default(),
+            topology: None,
         });
         env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
         env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
