@@ -14,7 +14,7 @@ use crate::event::{Event, Started, Submitted};
 use crate::job::{Ended, Job, PendingTasks, Phase};
 use crate::node::Node;
 use crate::state::State;
-use model::allocation::Allocation;
+use model::allocation::{Allocation, NodeShare};
 use model::change::JobField;
 use model::id::{AttemptId, JobId};
 use model::node::SlotState;
@@ -196,6 +196,7 @@ impl State {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
+            together: s.together,
             phase: Phase::Waiting,
         };
         job.share(&mut self.interner);
@@ -273,15 +274,7 @@ impl State {
                 share.cpus,
                 share.node
             );
-            used.take_cpus(share);
-            used.exclusive |= exclusive;
-            used.jobs += 1;
-            if alone {
-                used.user_exclusive.push((id, uid));
-            }
-            if let Err(at) = used.users.binary_search(&uid) {
-                used.users.insert(at, uid);
-            }
+            join(used, share, (id, uid), exclusive, alone);
         }
     }
 
@@ -389,5 +382,24 @@ fn moved(event: &Event) -> Vec<JobId> {
         }
         Event::Purged { jobs } => jobs.clone(),
         _ => Vec::new(),
+    }
+}
+
+/// One more job on a node's CPUs, beside those that are there.
+pub(crate) fn join(
+    used: &mut sched::view::NodeUse,
+    share: &NodeShare,
+    (id, uid): (JobId, u32),
+    exclusive: bool,
+    alone: bool,
+) {
+    used.take_cpus(share);
+    used.exclusive |= exclusive;
+    used.jobs += 1;
+    if alone {
+        used.user_exclusive.push((id, uid));
+    }
+    if let Err(at) = used.users.binary_search(&uid) {
+        used.users.insert(at, uid);
     }
 }

@@ -35,6 +35,8 @@ pub enum Command {
     Configure(Box<ClusterConfig>),
     Submit(Box<Submit>),
     Start(Box<Start>),
+    /// All of these or none.
+    StartTogether(Vec<Start>),
     Preempt(Preempt),
     /// A job that stood still and whose cores are free again goes on.
     Resume {
@@ -132,6 +134,8 @@ pub struct Submit {
     pub array: Option<ArraySpec>,
     pub hold: Option<Hold>,
     pub priority: Option<u64>,
+    /// Further jobs that start with it or not at all.
+    pub with: Vec<JobSpec>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
 }
@@ -246,4 +250,23 @@ impl From<Vec<Event>> for Decision {
     fn from(events: Vec<Event>) -> Self {
         Self { events, reply: Reply::Done }
     }
+}
+
+/// One command for each start; those that start together have one for all.
+pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
+    let mut commands = Vec::with_capacity(starts.len());
+    let mut starts = starts.into_iter().peekable();
+    while let Some(start) = starts.next() {
+        let Some(together) = start.together else {
+            commands.push(Command::Start(Box::new(start)));
+            continue;
+        };
+        let mut all = vec![start];
+        let of_group = |s: &Start| s.together.is_some_and(|of| of.first == together.first);
+        while let Some(next) = starts.next_if(of_group) {
+            all.push(next);
+        }
+        commands.push(Command::StartTogether(all));
+    }
+    commands
 }

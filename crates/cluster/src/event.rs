@@ -11,7 +11,9 @@ use model::node::{AdminState, NodeFacts, NodeReason};
 use model::principal::Role;
 use model::reason::Reason;
 use model::reservation::Reservation;
-use model::run::{Ending, ExitStatus, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Usage};
+use model::run::{
+    Ending, ExitStatus, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Together, Usage,
+};
 use model::spent::UsageOf;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -247,6 +249,9 @@ pub struct Submitted {
     /// Somebody set it: it is not worked out.
     #[serde(default)]
     pub priority_set: bool,
+    /// It starts with others or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<Together>,
     pub at: Timestamp,
 }
 

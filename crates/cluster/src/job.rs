@@ -5,7 +5,9 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::reason::Reason;
-use model::run::{ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Usage};
+use model::run::{
+    ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Together, Usage,
+};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -52,6 +54,9 @@ pub struct Job {
     /// Since when its age counts; none: since it could start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
+    /// It starts and ends with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<Together>,
     pub phase: Phase,
 }
 
@@ -163,14 +168,17 @@ impl Job {
         steps.iter().all(|step| step.end.is_some()).then_some(first.exit)
     }
 
-    /// `12`, `12_3` or `12_[4-7]`.
+    /// `12`, `12_3`, `12_[4-7]` or `12+1`.
     pub fn shown_id(&self) -> String {
         match (&self.task, &self.pending) {
             (Some(task), _) => format!("{}_{}", task.array, task.index),
             (None, Some(p)) => {
                 format!("{}_[{}]", self.id, model::array::format_pending(&p.indices, p.throttle))
             }
-            (None, None) => self.id.to_string(),
+            (None, None) => match self.together {
+                Some(of) => format!("{}+{}", of.first, of.offset),
+                None => self.id.to_string(),
+            },
         }
     }
 

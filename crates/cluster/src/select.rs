@@ -23,7 +23,14 @@ pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<Chosen<'a>> {
             if !of_array.is_empty() {
                 return of_array.into_iter().map(|job| Chosen { job, tasks: None }).collect();
             }
-            state.jobs.get(&wanted.id).map(|job| Chosen { job, tasks: None }).into_iter().collect()
+            let Some(job) = state.jobs.get(&wanted.id) else { return Vec::new() };
+            // The first of several that start together stands for all.
+            let ids: Vec<JobId> = match job.together.filter(|of| of.is_first()) {
+                Some(together) => together.jobs().collect(),
+                None => vec![job.id],
+            };
+            let jobs = ids.iter().filter_map(|id| state.jobs.get(id));
+            jobs.map(|job| Chosen { job, tasks: None }).collect()
         }
         Some(tasks) => resolve_tasks(state, wanted.id, tasks),
     }

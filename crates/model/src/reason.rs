@@ -179,6 +179,9 @@ pub enum Refusal {
     JobFinished(JobId),
     #[error("job {0} is held")]
     JobHeld(JobId),
+    /// It waits with others that start with it.
+    #[error("job {0} is one of several that start together: what waits is changed as a whole")]
+    OnlyTogether(JobId),
     /// Only operators may change this of a job of their own.
     #[error("only operators may change this")]
     OperatorsOnly,
@@ -188,6 +191,8 @@ pub enum Refusal {
     CircularDependency,
     #[error("the least time is beyond the time limit")]
     TimeMin,
+    #[error("only operators may put a job before others")]
+    Nice,
     #[error("that time has passed")]
     TimePassed,
     #[error("licence {0} does not exist")]
@@ -266,6 +271,9 @@ pub enum NeverFits {
     Features(String),
     #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
     Disk { asked_mib: u64, most_mib: u64 },
+    /// Sockets, cores in each and threads in each of those.
+    #[error("no node is built of {0}")]
+    Layout(String),
     #[error("the nodes named cannot hold it")]
     NamedNodes,
     #[error("as things stand it would wait for good")]

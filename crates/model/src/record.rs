@@ -19,6 +19,9 @@ pub struct JobRecord {
     pub array_task: Option<u32>,
     /// The pending indices of an array that is still waiting, as squeue prints them.
     pub array_pending: Option<String>,
+    /// It started and ended with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<crate::run::Together>,
     pub name: String,
     pub user: String,
     pub uid: u32,

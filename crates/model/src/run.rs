@@ -22,7 +22,7 @@ pub struct JobSpec {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// A gang: started together or not at all. Slurm's heterogeneous job has several.
+    /// One: what starts together with it is a job of its own ([`Together`]).
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,6 +209,25 @@ pub enum RunKind {
 pub enum Hold {
     User,
     Admin,
+}
+
+/// One of several jobs that start together or not at all, and end together: a component of Slurm's heterogeneous job.
+/// Their ids follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Together {
+    pub first: JobId,
+    pub offset: u32,
+    pub size: u32,
+}
+
+impl Together {
+    pub fn jobs(self) -> impl Iterator<Item = JobId> {
+        (0..self.size).map(move |offset| JobId(self.first.0 + offset))
+    }
+
+    pub fn is_first(self) -> bool {
+        self.offset == 0
+    }
 }
 
 /// Which task of which array a job is.

@@ -56,6 +56,12 @@ impl Kept {
     }
 }
 
+/// Some nodes of the board as they were.
+pub struct Saved {
+    nodes: Vec<(u32, Timeline, Option<Box<NodeFree>>)>,
+    parts_left: HashMap<(u32, u32), Vec<u64>>,
+}
+
 /// Who keeps a part of a node for a reservation.
 const NOBODY: Holder = Holder { uid: u32::MAX, whole_node: false, user_exclusive: false };
 
@@ -288,6 +294,22 @@ impl<'a> Board<'a> {
         for (node, amounts) in &kept.parts {
             self.own(*node).give(kept.start, kept.end, amounts);
         }
+    }
+
+    /// These nodes as they are, to go back to.
+    pub fn save(&self, nodes: impl Iterator<Item = u32>) -> Saved {
+        let one = |node| (node, self.timeline(node).clone(), self.exact[node as usize].clone());
+        Saved { nodes: nodes.map(one).collect(), parts_left: self.parts_left.clone() }
+    }
+
+    /// What was taken since then is free again.
+    pub fn go_back(&mut self, saved: Saved) {
+        self.gives += 1;
+        for (node, timeline, exact) in saved.nodes {
+            self.own(node).clone_from(&timeline);
+            self.exact[node as usize] = exact;
+        }
+        self.parts_left = saved.parts_left;
     }
 
     fn own(&mut self, node: u32) -> &mut Timeline {

@@ -117,13 +117,19 @@ pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Opti
 
 fn classes_at(view: &View, planner: &mut Planner<'_>, turn: usize) -> Vec<ClassReport> {
     let (shape, ground) = planner.ground_at(turn);
-    let (part, wanted) = match shape.mode {
+    let (part, mut wanted) = match shape.mode {
         Mode::One | Mode::OneFirst => (Part::Whole, 1),
         Mode::Alike(count) => (Part::Each, count),
         Mode::Set => (Part::Each, shape.demand.nodes_min),
     };
-    let footprint = shape.footprint(part, ground.footprints, ground.standing);
+    let mut footprint = shape.footprint(part, ground.footprints, ground.standing);
     let board = &*ground.board;
+    let on_one = |node: &u32| footprint.fits_empty(board.class(*node));
+    if shape.mode == Mode::OneFirst && !footprint.candidates.iter().any(on_one) {
+        // Too much for any one node: it spreads, and each of several must hold a part.
+        footprint = shape.footprint(Part::Each, ground.footprints, ground.standing);
+        wanted = shape.demand.nodes_min.max(2);
+    }
     let mut reports: Vec<ClassReport> = Vec::new();
     let mut by_class = vec![usize::MAX; board.classes.samples.len()];
     for &node in footprint.candidates.iter() {

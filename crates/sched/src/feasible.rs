@@ -4,7 +4,7 @@
 use crate::free::NodeFree;
 use crate::gate;
 pub use crate::offers::{NodeOffer, offers};
-use crate::place::demand::{Demand, Tasks};
+use crate::place::demand::{Demand, GresDemand, Tasks};
 use crate::place::{candidates, cores, fit, gres, place};
 use crate::shape::Emptied;
 use crate::view::View;
@@ -96,15 +96,58 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
         let most = all().map(|config| config.tmp_disk.mib_floor()).max().unwrap_or(0);
         return NeverFits::Disk { asked_mib: disk.mib(), most_mib: most };
     }
+    if let Some(layout) = layout_nowhere(request, all()) {
+        return layout;
+    }
     let of_sort: Vec<&NodeConfig> =
         all().filter(|config| fit::is_of_sort(demand, config)).collect();
-    if let Some(lack) = lack_on_every_node(demand, &of_sort) {
+    if of_sort.is_empty() && all().all(|config| request.exclude.contains(&config.name)) {
+        return NeverFits::Nodes { asked: u64::from(demand.nodes_min), most: 0 };
+    }
+    if let Some(lack) = lack_on_every_node(demand, &of_sort).or(gres_nowhere(demand, &of_sort)) {
         return lack;
     }
     if !request.node_list.is_empty() {
         return NeverFits::NamedNodes;
     }
     nodes_short(demand, &of_sort)
+}
+
+/// The sockets, cores and threads that were asked for, if no node is built so.
+fn layout_nowhere<'a>(
+    request: &Request,
+    mut nodes: impl Iterator<Item = &'a NodeConfig>,
+) -> Option<NeverFits> {
+    let has = |asked: Option<u32>, count: u32| asked.is_none_or(|least| least <= count);
+    let fits = |config: &NodeConfig| {
+        has(request.sockets_per_node, config.sockets)
+            && has(request.cores_per_socket, config.cores_per_socket)
+            && has(request.threads_per_core, config.threads_per_core)
+    };
+    let words = [
+        (request.sockets_per_node, "sockets"),
+        (request.cores_per_socket, "cores a socket"),
+        (request.threads_per_core, "threads a core"),
+    ];
+    let asked: Vec<String> =
+        words.iter().filter_map(|(count, word)| count.map(|n| format!("{n} {word}"))).collect();
+    (!asked.is_empty() && !nodes.any(fits)).then(|| NeverFits::Layout(asked.join(", ")))
+}
+
+/// What the job asks for in all, and no node has any of.
+fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits> {
+    let served = |wanted: &&GresDemand| {
+        let serves = |config: &&NodeConfig| {
+            config.gres.iter().any(|line| line.count > 0 && gres::serves(line, wanted))
+        };
+        wanted.per_job == 0 || nodes.iter().any(serves)
+    };
+    let wanted = demand.gres.iter().find(|wanted| !served(wanted))?;
+    Some(NeverFits::Gres { name: gres_name(wanted), asked: wanted.per_job, most: 0 })
+}
+
+fn gres_name(wanted: &GresDemand) -> String {
+    wanted.kinds.first().map_or(wanted.name.clone(), |kind| format!("{}:{kind}", wanted.name))
 }
 
 /// What the least that one node must hold exceeds on each of them.
@@ -142,10 +185,7 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
             lines.map(|line| line.count).sum()
         };
         nodes.iter().all(|config| asked(config).gres[at] > has(config)).then(|| NeverFits::Gres {
-            name: wanted
-                .kinds
-                .first()
-                .map_or(wanted.name.clone(), |kind| format!("{}:{kind}", wanted.name)),
+            name: gres_name(wanted),
             asked: nodes.iter().map(|config| asked(config).gres[at]).min().unwrap_or(0),
             most: nodes.iter().map(|config| has(config)).max().unwrap_or(0),
         })

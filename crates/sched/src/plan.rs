@@ -17,6 +17,7 @@ mod answer;
 mod keep;
 mod reserved;
 mod room;
+mod together;
 
 use crate::backfill::Ground;
 use crate::board::{Board, Kept};
@@ -123,6 +124,7 @@ pub struct Planner<'a> {
     /// For estimates: turns that wait for more than resources, and when further tasks of an array begin and end.
     deferred: Vec<ahead::Deferred>,
     more_kept: HashMap<u32, Vec<(i64, i64)>>,
+    groups: together::Groups,
 }
 
 impl<'a> Planner<'a> {
@@ -174,6 +176,7 @@ impl<'a> Planner<'a> {
             backfilled: 0,
             deferred: Vec::new(),
             more_kept: HashMap::new(),
+            groups: together::groups(view, line),
         }
     }
 
@@ -192,6 +195,10 @@ impl<'a> Planner<'a> {
         self.at = at;
         let place = &self.line.places[at];
         if place.is_plain && self.waits_like_others(place) {
+            return;
+        }
+        if self.line.entries[place.turn.waiting as usize].is_joined {
+            self.turn_together(place);
             return;
         }
         if place.is_recorded {
@@ -368,13 +375,18 @@ impl<'a> Planner<'a> {
         let known = self.shape(shape);
         let (holder, pass) = (known.demand.holder, known.pass.clone());
         self.board.start(&placement, holder, &pass, length);
-        let nodes = || placement.shares.iter().map(|(node, _)| *node);
-        self.rerun.differ(nodes());
-        self.known.started_on.extend(nodes());
         let shares = || placement.shares.iter().map(|(_, share)| share);
         if let Some(claimant) = claimant {
             self.usage.add(claimant, shares());
         }
+        self.started(turn, placement, time_limit);
+    }
+
+    /// The start of what is on the board and counted already.
+    fn started(&mut self, turn: Turn, placement: Placement, time_limit: TimeLimit) {
+        let nodes = || placement.shares.iter().map(|(node, _)| *node);
+        self.rerun.differ(nodes());
+        self.known.started_on.extend(nodes());
         self.backfilled += u32::from(self.blocked[turn.partition as usize] > 0);
         let waiting = turn.waiting as usize;
         self.left[waiting] -= 1;
@@ -386,6 +398,7 @@ impl<'a> Planner<'a> {
         self.starts.push(Start {
             job,
             time_limit,
+            together: self.view.queue[waiting].together,
             allocation: Allocation {
                 partition: partition.name.clone(),
                 nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),

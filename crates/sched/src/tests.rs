@@ -16,4 +16,5 @@ mod reservations;
 mod scale;
 mod select;
 mod times;
+mod together;
 mod truth;

@@ -11,7 +11,7 @@ use model::partition::Partition;
 use model::preempt::PreemptMode;
 use model::reason::Reason;
 use model::reservation::Reservation;
-use model::run::{Hold, JobSpec};
+use model::run::{Hold, JobSpec, Together};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use std::sync::Arc;
@@ -171,6 +171,8 @@ pub struct Waiting {
     pub awaits: Vec<Awaited>,
     /// One of them is enough.
     pub awaits_any: bool,
+    /// It starts with others or not at all; the first of them has the turn for all.
+    pub together: Option<Together>,
 }
 
 /// What a job waits for of another.
@@ -299,6 +301,8 @@ pub struct Start {
     pub job: JobId,
     pub allocation: Allocation,
     pub time_limit: TimeLimit,
+    /// The others of these follow or precede it in the plan without a gap.
+    pub together: Option<Together>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

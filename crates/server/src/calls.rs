@@ -23,7 +23,7 @@ use model::change::JobRef;
 use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
-use model::run::{JobState, LaunchKind, Outcome};
+use model::run::{JobState, Launch, LaunchKind, Outcome};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -195,10 +195,26 @@ pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), R
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let of_step = step.map_or("", |s| s.environment.as_str());
     fits_an_order(texts.into_iter().chain([of_step]))?;
-    if submission.spec.components.len() != 1 {
-        return Err(Refusal::Other("a job of several components is not supported yet".into()));
+    let Submission { spec, with, .. } = submission;
+    for other in with.iter_mut() {
+        other.owner = spec.owner.clone();
+        *Arc::make_mut(&mut other.launch) = follower(&other.launch);
+    }
+    if std::iter::once(&*spec).chain(&*with).any(|spec| spec.components.len() != 1) {
+        return Err(Refusal::Other("a job has one request".into()));
     }
     Ok(())
+}
+
+/// A job that starts with another has nodes for that one's steps, and nothing of its own to run; nobody holds it.
+fn follower(asked: &Launch) -> Launch {
+    Launch {
+        work_dir: asked.work_dir.clone(),
+        umask: asked.umask,
+        rlimits: asked.rlimits.clone(),
+        unattended: true,
+        ..Launch::nothing(LaunchKind::Interactive)
+    }
 }
 
 /// Refuses texts that would not fit into the order that carries them to a node.

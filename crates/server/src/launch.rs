@@ -41,9 +41,24 @@ struct Facts {
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     topology: Option<Arc<Topology>>,
+    /// All that it started with, itself among them, in their order.
+    together: Vec<Facts>,
 }
 
 fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+    let facts = own_facts(state, id, node)?;
+    let of_each = facts.job.together.map(|together| {
+        let each = together.jobs().filter_map(|id| {
+            let job = state.jobs.get(&id)?;
+            let first = job.attempt()?.allocation.node_names().next()?;
+            own_facts(state, job.attempt_id()?, first)
+        });
+        each.collect()
+    });
+    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
+}
+
+fn own_facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let job = state.jobs.get(&id.job)?;
     let attempt = job.attempt().filter(|a| a.number == id.number && a.ending.is_none())?;
     let node_index = attempt.allocation.nodes.iter().position(|s| s.node == node)?;
@@ -65,6 +80,7 @@ fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
         default_memory: cluster::books::default_memory(state, job),
         job: job.clone(),
         attempt: attempt.clone(),
+        together: Vec::new(),
     })
 }
 
@@ -210,6 +226,11 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let exported = Environment::from_block(base);
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
+    if !facts.together.is_empty() {
+        let of_each =
+            facts.together.iter().map(|one| environment::job::allocation(&job_facts(one)));
+        environment::component::set_components(&mut environment, &of_each.collect::<Vec<_>>());
+    }
     way_back(shared, &mut environment);
     environment.to_entries()
 }

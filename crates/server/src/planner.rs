@@ -7,7 +7,7 @@ use crate::clock;
 use crate::counters::PlanMade;
 use crate::shared::{Outlook, Shared};
 use cluster::Command;
-use cluster::command::Preempt;
+use cluster::command::{Preempt, start_commands};
 use cluster::viewer::Viewer;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bo
         Arc::new(outlook);
     let preempt = |preemption| Command::Preempt(Preempt { preemption, planned: now });
     let resumes = plan.resumes.into_iter().map(|job| Command::Resume { job });
-    let starts = plan.starts.into_iter().map(|start| Command::Start(Box::new(start)));
+    let starts = start_commands(plan.starts);
     let preemptions = plan.preemptions.into_iter().map(preempt);
     let commands: Vec<Command> = resumes.chain(starts).chain(preemptions).collect();
     // The next plan must see what became of these, or it would propose them again.

@@ -19,8 +19,8 @@ fn probe(
 ) -> Result<(Submit, sched::View, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
     settle_owner(&mut submission, by)?;
-    let Submission { spec, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, test_only: true };
+    let Submission { spec, with, array, hold, priority, .. } = submission;
+    let submit = Submit { spec, array, hold, priority, with, test_only: true };
     let context = context(by);
     let state = shared.read();
     state.check_submit(&submit, &context)?;

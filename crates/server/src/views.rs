@@ -100,6 +100,7 @@ impl<'a> Lens<'a> {
             run: (self.detail == Detail::Full).then_some(job.run),
             name: job.spec.name.as_str().into(),
             array: array_view(job, tasks),
+            together: job.together,
             spec: match self.detail {
                 Detail::Full => job.spec.clone(),
                 Detail::Listing => self.shapes.borrow_mut().listed(&job.spec),

@@ -98,7 +98,6 @@ const SUBMITS: &[Row] = &[
 
 /// Options of a submit that the server refuses, and what it says.
 const REFUSED: &[(&str, &str)] = &[
-    ("-p nosuch", "Invalid partition name specified"),
     ("-q nosuch", "Invalid qos specification"),
     ("--reservation=nope", "Requested reservation is invalid"),
     ("-w node9", "Invalid node name specified"),

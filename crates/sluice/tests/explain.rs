@@ -185,6 +185,47 @@ fn up_a_refusal_names_the_constraint_that_no_node_meets() {
             ),
         ),
         (
+            "sbatch -x node[1-2] --wrap true",
+            format!(
+                "{}sbatch: note: no node of partition gpu can hold a part of the job; it takes 1 node\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch --gpus=a100:2 --wrap true",
+            format!(
+                "{}sbatch: note: no node of partition gpu has any a100 GPUs; 2 a100 GPUs asked\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch -B 3:17 --wrap true",
+            format!(
+                "sbatch: error: Socket, core and/or thread specification can not be satisfied\n\
+                 {}sbatch: note: no node of partition gpu has 3 sockets, 17 cores a socket\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch --tmp=1G --wrap true",
+            format!(
+                "sbatch: error: Temporary disk specification can not be satisfied\n\
+                 {}sbatch: note: no node of partition gpu has more than 0 of local disk; 1G asked\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch -t 10 --time-min=20 --wrap true",
+            sbatch("Invalid time-min specification (exceeds job's time or other limits)"),
+        ),
+        (
+            "sbatch -p nosuch --wrap true",
+            format!(
+                "sbatch: error: invalid partition specified: nosuch\n{}",
+                sbatch("Invalid partition name specified")
+            ),
+        ),
+        (
             "sbatch -p debug -t 90 --wrap true",
             format!(
                 "{}sbatch: note: partition debug gives a job at most 00:30:00; 01:30:00 asked\n",

@@ -354,6 +354,17 @@ fn up_bad_accounts_and_limits_change_nothing() {
     let first = " Error with request: Job(s) active, cancel job(s) before remove\n  JobID = ";
     assert!(said.stderr.starts_with(&format!("{first}{id}")), "{}", said.stderr);
     assert_eq!(cluster.shell("sacctmgr -P show assoc; sacctmgr -P show qos").ok(), before);
+    // One that is refused keeps its users.
+    cluster.shell(&format!("scancel {id}")).ok();
+    manage(&cluster, "add account below parent=physics").ok();
+    let before = cluster.shell("sacctmgr -P show assoc").ok();
+    let said = manage(&cluster, "delete account physics");
+    let below = "sacctmgr: error: account below is below it: remove that one first\n";
+    assert_eq!((said.code, said.stderr.as_str()), (1, below));
+    let said = manage(&cluster, "delete account root");
+    let root = " You are not allowed to remove the root account.\n Use remove cluster instead.\n";
+    assert_eq!((said.code, said.stderr.as_str()), (1, root));
+    assert_eq!(cluster.shell("sacctmgr -P show assoc").ok(), before);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn up_a_reservation_is_made_shown_changed_and_removed() {
     cluster.kill("server");
     cluster.start();
     assert_eq!(shown(&cluster, &name, "StartTime"), "2030-01-02T00:00:00");
-    assert_eq!(scontrol(&cluster, &format!("delete reservationname={name}")).ok(), "");
+    assert_eq!(scontrol(&cluster, &format!("delete reservation {name}")).ok(), "");
     refused(
         scontrol(&cluster, &format!("delete reservationname={name}")),
         &format!("delete_reservation reservationname={name}: Requested reservation is invalid"),

@@ -132,7 +132,7 @@ const NOT_AN_ADMINISTRATOR: &[(&str, i32, &str)] = &[
     (
         "sbatch --nice=-1 --wrap true",
         1,
-        "sbatch: error: Batch job submission failed: Access/permission denied\n",
+        "sbatch: error: Batch job submission failed: Invalid --nice value\n",
     ),
     (
         "sbatch --priority=4294967290 --wrap true",

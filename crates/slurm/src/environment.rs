@@ -3,6 +3,7 @@
 //! All of it is worked out from the allocation, before anything starts: the node knows no dialect and fills in only what
 //! [`wire::order::ProcessVariable`] names.
 
+pub mod component;
 pub mod export;
 pub mod job;
 pub mod notice;

@@ -25,6 +25,9 @@ const NAME_OF_SHELL: &str = "interactive";
 /// By these variables a job finds the cluster again, whatever `--export` says.
 const CLUSTER_PREFIX: &str = "SLUICE_";
 
+/// The words for an array of heterogeneous jobs: as for any other that cannot be.
+const ARRAY_OF_COMPONENTS: &str = "Invalid job array specification";
+
 /// `--priority=TOP`: before every priority that can be said in numbers.
 const PRIORITY_TOP: u64 = 4_294_967_293;
 
@@ -71,10 +74,12 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
         let at = error.utf8_error().valid_up_to();
         OptionError::failure(format!("Batch script is not UTF-8 text (byte {at})"))
     })?;
-    let name = match (&batch.script_name, &options.wrap) {
-        (Some(path), _) => base_name(path),
-        (None, Some(_)) => NAME_OF_WRAP,
-        (None, None) => NAME_OF_STDIN,
+    // Of several components any may say it.
+    let wrapped = batch.components.iter().any(|options| options.wrap.is_some());
+    let name = match &batch.script_name {
+        Some(path) => base_name(path),
+        None if wrapped => NAME_OF_WRAP,
+        None => NAME_OF_STDIN,
     };
     let command = batch.script_name.as_ref().map(|path| join(&submitter.work_dir, path));
     let launch = Launch {
@@ -82,7 +87,9 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
         command: command.map(Into::into),
         ..launch(LaunchKind::Batch, options, submitter)
     };
-    let mut draft = draft(&batch.components, name, launch, submitter)?;
+    let mut draft = draft(options, name, launch, submitter)?;
+    let others = batch.components.iter().skip(1).map(|options| (options, name));
+    draft.join(others, submitter)?;
     draft.submission.script = Some(script);
     draft.submission.environment = Some(batch_environment(options, submitter));
     Ok(draft)
@@ -98,27 +105,40 @@ pub fn allocation(
     let program = argv.first().filter(|_| submitter.command != Command::Salloc);
     let name = program.map_or(NAME_OF_SHELL, |program| base_name(program));
     let launch = launch(LaunchKind::Interactive, options, submitter);
-    draft(std::slice::from_ref(options), name, launch, submitter)
+    draft(options, name, launch, submitter)
+}
+
+impl Draft {
+    /// The further components of a heterogeneous job: jobs without a script, with nodes for its steps.
+    pub fn join<'a>(
+        &mut self,
+        others: impl Iterator<Item = (&'a JobOptions, &'a str)>,
+        submitter: &Submitter,
+    ) -> Result<(), OptionError> {
+        for (options, name) in others {
+            if self.submission.array.is_some() || options.array.is_some() {
+                return Err(OptionError::Refused(ARRAY_OF_COMPONENTS));
+            }
+            let launch = launch(LaunchKind::Interactive, options, submitter);
+            let Draft { submission, notes } = draft(options, name, launch, submitter)?;
+            self.submission.with.push(submission.spec);
+            self.notes.extend(notes);
+        }
+        Ok(())
+    }
 }
 
 fn draft(
-    components: &[JobOptions],
+    options: &JobOptions,
     default_name: &str,
     launch: Launch,
     submitter: &Submitter,
 ) -> Result<Draft, OptionError> {
-    let options = first(components);
     if options.container.is_some() {
         return Err(OptionError::failure("--container is not supported yet"));
     }
-    let mut notes = Vec::new();
-    let mut requests = Vec::new();
-    for component in components {
-        agreement::check(submitter.command, component)?;
-        let (request, remarks) = resources::request(component, submitter.now);
-        requests.push(Component { request: Arc::new(request) });
-        notes.extend(remarks);
-    }
+    agreement::check(submitter.command, options)?;
+    let (request, notes) = resources::request(options, submitter.now);
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
     let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
     let spec = JobSpec {
@@ -126,7 +146,7 @@ fn draft(
         owner: Arc::new(submitter.owner.clone()),
         account: options.account.clone(),
         qos: options.qos.clone(),
-        components: requests.into(),
+        components: [Component { request: Arc::new(request) }].into(),
         launch: Arc::new(launch),
         dependency: options.dependency.clone().map(Box::new),
         kill_on_invalid_dependency: options.kill_on_invalid_dep.unwrap_or(false),
@@ -144,6 +164,7 @@ fn draft(
     };
     let submission = Submission {
         spec,
+        with: Vec::new(),
         array: options.array.clone(),
         hold: options.hold.then_some(Hold::User),
         requeue_unsaid: options.requeue.is_none(),

@@ -231,6 +231,9 @@ pub struct Submission {
     /// `spec.owner` is overwritten by who the connection says is asking,
     /// unless that is root submitting for another (`--uid`).
     pub spec: JobSpec,
+    /// Further jobs that start and end with it: they have no script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<JobSpec>,
     #[serde(default)]
     pub array: Option<ArraySpec>,
     #[serde(default)]

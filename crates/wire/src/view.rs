@@ -8,7 +8,7 @@ use model::partition::Partition;
 use model::priority::{Factors, Weights};
 use model::range::Range;
 use model::reason::Reason;
-use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Usage};
+use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Together, Usage};
 use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
@@ -27,6 +27,9 @@ pub struct JobView {
     pub name: Arc<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<Box<ArrayView>>,
+    /// It starts and ends with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<Together>,
     /// In a listing only what its columns show: no name, no launch.
     pub spec: Arc<JobSpec>,
     pub state: JobState,

@@ -93,10 +93,7 @@ impl State {
             Event::QosSet(qos) => {
                 self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
             }
-            Event::QosRemoved { name } => {
-                self.qos.remove(name);
-                self.spending.qos.remove(name);
-            }
+            Event::QosRemoved { name } => self.remove_qos(name),
             Event::UsageForgotten(of) => self.forget_usage(of),
             Event::RoleSet { name, role } => {
                 self.roles.insert(name.clone(), *role);
@@ -132,6 +129,19 @@ impl State {
                 self.user_tokens.insert(token.hash.clone(), (**token).clone());
             }
             other => unreachable!("{other:?} is applied above"),
+        }
+    }
+
+    /// Nobody is left with a name that means nothing any more.
+    fn remove_qos(&mut self, name: &str) {
+        self.qos.remove(name);
+        self.spending.qos.remove(name);
+        for association in &mut self.associations {
+            association.qos.retain(|known| known != name);
+            association.default_qos.take_if(|known| known == name);
+        }
+        for qos in self.qos.values_mut().filter(|qos| qos.preempt.iter().any(|low| low == name)) {
+            Arc::make_mut(qos).preempt.retain(|low| low != name);
         }
     }
 

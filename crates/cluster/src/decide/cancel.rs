@@ -27,9 +27,18 @@ impl State {
             if chosen.job.has_ended() {
                 continue;
             }
+            // A step is of the job that was named, and of none that started with it.
+            let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
+            if cancel.step.is_some() && chosen.job.together.is_some() && !is_named() {
+                continue;
+            }
             let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
             if let Err(why) = authorise(self, &context.by, Act::OwnJob(chosen.job)) {
                 results.push((name, Err(why)));
+                continue;
+            }
+            if cancel.step.is_none() && self.waits_with_others(chosen.job, &cancel.filter) {
+                results.push((name, Err(Refusal::OnlyTogether(chosen.job.id))));
                 continue;
             }
             match cancel.signal {

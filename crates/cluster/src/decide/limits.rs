@@ -1,6 +1,5 @@
 //! Limits that refuse a job at submit: how many jobs there may be, and what no job of a QOS may ask for.
 
-use crate::command::Submit;
 use crate::job::Job;
 use crate::state::State;
 use model::account::{Association, Qos};
@@ -21,12 +20,11 @@ impl State {
     pub(super) fn check_submit_limits(
         &self,
         who: &Submitter<'_>,
-        submit: &Submit,
+        asked: u64,
     ) -> Result<(), Refusal> {
         if !self.config.parameters.enforces_limits() {
             return Ok(());
         }
-        let asked = submit.array.as_ref().map_or(1, |a| a.indices.len());
         match self.submit_limit(who, asked) {
             Some(limit) => Err(Refusal::SubmitLimit(limit)),
             None => Ok(()),

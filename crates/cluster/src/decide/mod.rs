@@ -14,6 +14,7 @@ mod start;
 mod step;
 mod submit;
 mod tick;
+mod together;
 mod top;
 
 use crate::authorise::{Act, authorise};
@@ -31,6 +32,13 @@ use std::time::Duration;
 impl State {
     /// Looks, and never changes.
     pub fn decide(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
+        let mut decision = self.decide_alone(command, context)?;
+        self.end_together(&mut decision.events, context.now);
+        Ok(decision)
+    }
+
+    /// What becomes of those that were started together comes after.
+    fn decide_alone(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
         match command {
             Command::StartTerm { term } => {
                 Ok(vec![Event::TermStarted { term: *term, at: context.now }].into())
@@ -38,6 +46,7 @@ impl State {
             Command::Configure(config) => Ok(self.decide_configure(config, context)),
             Command::Submit(submit) => self.decide_submit(submit, context),
             Command::Start(start) => self.decide_start(start, context),
+            Command::StartTogether(starts) => self.decide_start_together(starts, context),
             Command::Preempt(preempt) => self.decide_preempt(preempt, context),
             Command::Resume { job } => self.decide_resume(*job, context),
             Command::Cancel(cancel) => Ok(self.decide_cancel(cancel, context)),

@@ -16,6 +16,7 @@ use model::run::{LaunchKind, Step};
 use model::time::Timestamp;
 use sched::view::Availability;
 use sched::{GPU, Start};
+use std::collections::BTreeMap;
 
 impl State {
     pub(super) fn decide_start(
@@ -23,6 +24,20 @@ impl State {
         start: &Start,
         context: &Context,
     ) -> Result<Decision, Refusal> {
+        if self.jobs.get(&start.job).is_some_and(|job| job.together.is_some()) {
+            return Err(Refusal::JobNotPending(start.job));
+        }
+        let started = self.start_beside(start, &BTreeMap::new(), context)?;
+        Ok(vec![Event::Started(Box::new(started))].into())
+    }
+
+    /// A start beside others of the same moment, which have made these nodes what they are.
+    pub(super) fn start_beside(
+        &self,
+        start: &Start,
+        beside: &BTreeMap<String, Node>,
+        context: &Context,
+    ) -> Result<Started, Refusal> {
         let job = self.jobs.get(&start.job);
         let job = job.ok_or_else(|| Refusal::UnknownJob(start.job.to_string()))?;
         if !job.is_waiting() || job.hold.is_some() {
@@ -31,7 +46,7 @@ impl State {
         if dependency::state_of(self, job, context.now) != DependencyState::Fulfilled {
             return Err(Refusal::InvalidDependency);
         }
-        self.check_free(job, &start.allocation)?;
+        self.check_free(job, &start.allocation, beside)?;
         self.check_licenses_free(&job.spec.request().licenses)?;
         let nodes: Vec<&str> = start.allocation.node_names().collect();
         self.check_not_kept(job, &nodes, context.now)?;
@@ -42,7 +57,7 @@ impl State {
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
-        let started = Started {
+        Ok(Started {
             attempt,
             task,
             allocation: start.allocation.clone(),
@@ -51,8 +66,7 @@ impl State {
             reservation,
             priority,
             step,
-        };
-        Ok(vec![Event::Started(Box::new(started))].into())
+        })
     }
 
     /// The id that starts, and the task that leaves the pending set for it.
@@ -66,13 +80,18 @@ impl State {
     }
 
     /// Whether every share is free on a node that may take this job.
-    fn check_free(&self, job: &Job, allocation: &Allocation) -> Result<(), Refusal> {
+    fn check_free(
+        &self,
+        job: &Job,
+        allocation: &Allocation,
+        beside: &BTreeMap<String, Node>,
+    ) -> Result<(), Refusal> {
         let partition = self.partition(&allocation.partition).map(|p| &**p);
         let whole = view::is_exclusive(job, partition, self.config.parameters.select);
         let alone = view::is_user_exclusive(job, partition);
         let uid = job.spec.owner.uid;
         for share in &allocation.nodes {
-            let node = self.nodes.get(&share.node);
+            let node = beside.get(&share.node).or_else(|| self.nodes.get(&share.node));
             let node = node.ok_or_else(|| Refusal::UnknownNode(share.node.clone()))?;
             let used = &node.used;
             let memory = used.memory.0 + share.memory.0 <= node.config.usable_memory().0;

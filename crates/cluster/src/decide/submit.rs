@@ -14,13 +14,26 @@ use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
 use model::request::{Patience, Request};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
-use model::time::TimeLimit;
+use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
 
 impl State {
     pub(super) fn decide_submit(
         &self,
         submit: &Submit,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        if !submit.with.is_empty() {
+            return self.decide_submit_together(submit, context);
+        }
+        self.decide_submit_of(submit, 1, context)
+    }
+
+    /// One of so many jobs that are submitted at once.
+    pub(super) fn decide_submit_of(
+        &self,
+        submit: &Submit,
+        jobs: u64,
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let mut spec = submit.spec.clone();
@@ -32,7 +45,8 @@ impl State {
         self.keep_admitted(&mut partitions, &account, &qos);
         self.keep_to(&mut spec, &partitions);
         let who = Submitter { spec: &spec, account: &account, qos: &qos, partitions: &partitions };
-        self.check_submit_limits(&who, submit)?;
+        let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
+        self.check_submit_limits(&who, asked)?;
         self.check_request(&spec, &account, &qos, &partitions, context)?;
         let worked_out = match self.config.parameters.priority.multifactor {
             true => self.probe_entry(&spec, &account, &qos, &partitions, context).priority,
@@ -87,6 +101,7 @@ impl State {
             hold,
             priority,
             priority_set: submit.priority.is_some(),
+            together: None,
             at: context.now,
         }))
     }
@@ -99,8 +114,10 @@ impl State {
         worked_out: u64,
         context: &Context,
     ) -> Result<(), Refusal> {
-        let raised = submit.priority.is_some_and(|asked| asked > worked_out);
-        if raised || spec.nice < 0 {
+        if spec.nice < 0 {
+            authorise(self, &context.by, Act::Operate).map_err(|_| Refusal::Nice)?;
+        }
+        if submit.priority.is_some_and(|asked| asked > worked_out) {
             authorise(self, &context.by, Act::Operate)?;
         }
         Ok(())
@@ -155,16 +172,16 @@ impl State {
         let partition = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
         let member = tree.find_user(account, &spec.owner.name, partition);
         let default = member.and_then(|at| tree.nearest(at, |a| a.default_qos.clone()));
-        let name = spec.qos.clone().or(default).unwrap_or_else(|| NORMAL_QOS.to_string());
+        let member = member.filter(|_| self.config.parameters.enforce_qos);
+        let listed = |at| tree.nearest(at, |a| Some(a.qos.clone()).filter(|q| !q.is_empty()));
+        let list = member.map(|at| listed(at).unwrap_or_else(|| vec![NORMAL_QOS.to_string()]));
+        // Who has the use of one only need not name it.
+        let only = list.as_ref().filter(|list| list.len() == 1).map(|list| list[0].clone());
+        let name = spec.qos.clone().or(default).or(only);
+        let name = name.unwrap_or_else(|| NORMAL_QOS.to_string());
         let refused = || Err(Refusal::InvalidQos(name.clone()));
         let Some(known) = self.qos.get(&name) else { return refused() };
-        let allowed = match member {
-            Some(at) if self.config.parameters.enforce_qos && spec.qos.is_some() => {
-                let list = tree.nearest(at, |a| Some(a.qos.clone()).filter(|q| !q.is_empty()));
-                list.map_or(name == NORMAL_QOS, |list| list.contains(&name))
-            }
-            _ => true,
-        };
+        let allowed = list.is_none_or(|list| list.contains(&name));
         let reserved = spec.request().reservation.is_some();
         let needs = known.has(QosFlag::RequiresReservation) && !reserved;
         let admitted = |p: &u32| self.partitions[*p as usize].allow_qos.admits(&name);
@@ -279,6 +296,9 @@ impl State {
             self.check_fits_reservation(request)?;
         }
         self.check_licenses(&request.licenses)?;
+        if request.time_min.is_some_and(|least| !leaves_room(request, least, context.now)) {
+            return Err(Refusal::TimeMin);
+        }
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
             return Err(Refusal::DeadlineImpossible);
         }
@@ -346,6 +366,7 @@ impl State {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
+            together: None,
             phase: Phase::Waiting,
         };
         let ranking = Ranking::new(self, context.now);
@@ -369,6 +390,7 @@ impl State {
             fixed_reason: None,
             awaits: Vec::new(),
             awaits_any: false,
+            together: None,
         }
     }
 
@@ -394,13 +416,24 @@ impl State {
     }
 }
 
+/// Whether so little time is within the limit, and ends before the deadline.
+fn leaves_room(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
+    let in_time = |deadline: Timestamp| {
+        let secs = least.secs().and_then(|secs| i64::try_from(secs).ok());
+        secs.is_some_and(|secs| now.millis().saturating_add(secs * 1_000) <= deadline.millis())
+    };
+    request.time_limit.is_none_or(|limit| least <= limit) && request.deadline.is_none_or(in_time)
+}
+
 /// Whether the partition is open to the job's owner.
 pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
     let root = spec.owner.uid == 0;
     let further = spec.owner.groups.iter().any(|g| partition.allow_group_ids.contains(g));
     let group_ok = root || further || partition.allow_groups.admits(&spec.owner.group);
-    let root_ok = (root || !partition.root_only) && !(root && partition.disable_root_jobs);
-    if !group_ok || !root_ok {
+    if !root && partition.root_only {
+        return Err(Refusal::AccessDenied);
+    }
+    if !group_ok || (root && partition.disable_root_jobs) {
         return Err(Refusal::PartitionAccess(partition.name.clone()));
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! What time alone brings about.
 
 use super::{ended_unstarted, ending};
+use crate::books;
 use crate::command::Context;
 use crate::dependency;
 use crate::event::Event;
@@ -90,7 +91,8 @@ impl State {
 
     fn waited_too_long(&self, job: &Job, now: Timestamp) -> Option<Outcome> {
         let request = job.spec.request();
-        if request.deadline.is_some_and(|d| d <= now) {
+        let latest = request.deadline.map(|deadline| self.latest_start(job, deadline));
+        if latest.is_some_and(|latest| latest < now) {
             return Some(Outcome::Deadline);
         }
         match request.patience {
@@ -101,6 +103,15 @@ impl State {
             job.spec.kill_on_invalid_dependency || self.config.parameters.kill_invalid_dependency;
         let never = kills && dependency::state_of(self, job, now) == DependencyState::Failed;
         never.then_some(Outcome::Cancelled { by: 0 })
+    }
+
+    /// When it must have started to end in time; the deadline itself for one without a limit.
+    fn latest_start(&self, job: &Job, deadline: Timestamp) -> Timestamp {
+        let least =
+            job.spec.request().time_min.unwrap_or_else(|| books::effective_limit(self, job));
+        let least_ms = least.secs().map_or(0, |secs| secs.saturating_mul(1_000));
+        let least_ms = i64::try_from(least_ms).unwrap_or(i64::MAX);
+        Timestamp::from_millis(deadline.millis().saturating_sub(least_ms))
     }
 
     /// Ended records older than `MinJobAge` that no waiting job still looks at.

@@ -207,6 +207,56 @@ fn accounts_stay_a_tree_and_keep_those_that_have_jobs() {
 }
 
 #[test]
+fn a_qos_that_is_removed_leaves_no_name_behind() {
+    let mut world = lab();
+    qos(&mut world, |_| {});
+    let mut high = Qos::named("high");
+    high.preempt = vec!["t".into()];
+    world.run(Command::SetQos(Box::new(high)));
+    let names = || vec!["normal".to_owned(), "t".to_owned()];
+    let alice = Association {
+        qos: names(),
+        default_qos: Some("t".into()),
+        ..member("physics", Some("alice"), 1)
+    };
+    set(&mut world, alice);
+    world.run(Command::RemoveQos { name: "t".into() });
+    let left = world.state.associations.iter().find(|a| a.user.as_deref() == Some("alice"));
+    let left = left.expect("she is a member").clone();
+    assert_eq!((left.qos.as_slice(), &left.default_qos), (&["normal".to_owned()][..], &None));
+    assert!(world.state.qos["high"].preempt.is_empty());
+    // What is left of it can be changed as before.
+    set(&mut world, left);
+}
+
+#[test]
+fn a_qos_that_is_not_named_is_the_only_one_or_must_be_the_usual_one() {
+    let mut world = world_with(1, |config| {
+        config.parameters.enforce_associations = true;
+        config.parameters.enforce_qos = true;
+    });
+    world.run(account("physics", "root"));
+    for name in ["t", "u"] {
+        world.run(Command::SetQos(Box::new(Qos::named(name))));
+    }
+    let table: [(&[&str], Option<&str>); 4] = [
+        (&[], Some("normal")),
+        (&["t"], Some("t")),
+        (&["t", "u"], None),
+        (&["normal", "t"], Some("normal")),
+    ];
+    for (listed, used) in table {
+        let qos = listed.iter().map(|name| (*name).to_owned()).collect();
+        set(&mut world, Association { qos, ..member("physics", Some("alice"), 1) });
+        let job = world.try_submit(ask());
+        match used {
+            Some(name) => assert_eq!(&*world.job(job.expect("taken")).qos, name, "{listed:?}"),
+            None => assert_eq!(job, Err(Refusal::InvalidQos("normal".into())), "{listed:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_job_is_ended_when_its_accounts_minutes_are_used_up() {
     use model::run::JobState;
     let mut world = lab();

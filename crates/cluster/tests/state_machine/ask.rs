@@ -81,7 +81,14 @@ pub fn ask() -> Ask {
         submit_sid: 0,
         mail: None,
     };
-    Ask(Submit { spec, array: None, hold: None, priority: None, test_only: false })
+    Ask(Submit {
+        spec,
+        array: None,
+        hold: None,
+        priority: None,
+        with: Vec::new(),
+        test_only: false,
+    })
 }
 
 impl Ask {
@@ -92,6 +99,17 @@ impl Ask {
 
     pub fn asking(self, set: impl FnOnce(&mut Request)) -> Self {
         self.with(|spec| set(Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request)))
+    }
+
+    /// With so many others of the same owner that have nothing to run.
+    pub fn together(mut self, others: u8) -> Self {
+        for cpus in 1..=u32::from(others) {
+            let mut spec = ask().cpus(cpus).interactive().0.spec;
+            spec.owner = self.0.spec.owner.clone();
+            Arc::make_mut(&mut spec.launch).unattended = true;
+            self.0.with.push(spec);
+        }
+        self
     }
 
     pub fn of(self, owner: Principal) -> Self {

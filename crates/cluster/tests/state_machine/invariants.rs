@@ -1,6 +1,6 @@
 //! What must hold after every event, computed anew from the jobs and compared with the state.
 
-use cluster::{Event, Phase, State};
+use cluster::{Event, Job, Phase, State};
 use model::allocation::Allocation;
 use model::id::{AttemptId, JobId};
 use model::record::{JobRecord, RecordState};
@@ -44,6 +44,7 @@ impl Watch {
                 }
                 Phase::Ended(_) => {}
             }
+            groups_stay_together(state, job);
         }
     }
 
@@ -243,5 +244,18 @@ fn steps_share_nothing(state: &State) {
                 }
             }
         }
+    }
+}
+
+/// Those that start together wait together, and none goes on when the first has ended.
+fn groups_stay_together(state: &State, job: &Job) {
+    let Some(together) = job.together else { return };
+    for other in together.jobs().filter_map(|id| state.jobs.get(&id)) {
+        let (one, two) = (job.shown_id(), other.shown_id());
+        let apart = job.is_waiting() && !other.is_waiting();
+        assert!(!apart, "{one} waits and {two} does not");
+        let goes_on = other.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        let is_over = together.is_first() && job.has_ended();
+        assert!(!(is_over && goes_on), "{one} has ended and {two} goes on");
     }
 }

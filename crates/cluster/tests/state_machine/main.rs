@@ -18,5 +18,6 @@ mod rights;
 mod steps;
 mod submit;
 mod time_alone;
+mod together;
 mod update;
 mod world;

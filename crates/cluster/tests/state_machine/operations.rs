@@ -4,6 +4,7 @@ use crate::ask::{Ask, alice, ask, bob, root};
 use crate::moves::{Move, Shape};
 use crate::world::{World, cancel, config, ended, exited};
 use cluster::Command;
+use cluster::command::start_commands;
 use cluster::command::{PartReport, Preempt, StepAsk};
 use model::amount::Bytes;
 use model::array::IndexSet;
@@ -41,8 +42,8 @@ impl History {
                 self.world.plan();
             }
             Move::LatePlan => {
-                for start in std::mem::take(&mut self.late) {
-                    self.by_root(Command::Start(Box::new(start)));
+                for command in start_commands(std::mem::take(&mut self.late)) {
+                    self.by_root(command);
                 }
             }
             Move::Pass { secs, booked } => {
@@ -234,6 +235,11 @@ impl History {
         })
         .with(|spec| spec.kill_on_invalid_dependency = flag(2))
         .of(if flag(3) { bob() } else { alice() })
+        .together(if flag(4) && flag(5) && shape.array.is_none() {
+            shape.options % 3
+        } else {
+            0
+        })
     }
 
     fn dependency(&self, kind: u8, target: u8) -> Dependency {

@@ -88,7 +88,7 @@ fn going_before_others_is_for_operators() {
         assert_eq!(by_owner.is_ok(), allowed, "{field:?}");
         w.change_as(olga.clone(), JobRef::whole(first), change).expect("an operator may");
     }
-    assert_eq!(w.try_submit(ask().with(|s| s.nice = -5)), Err(DENIED));
+    assert_eq!(w.try_submit(ask().with(|s| s.nice = -5)), Err(Refusal::Nice));
 }
 
 #[test]

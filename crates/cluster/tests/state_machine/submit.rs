@@ -32,7 +32,7 @@ fn what_is_refused_uses_no_id_and_leaves_no_record() {
             |a| a.asking(|r| r.deadline = Some(model::time::Timestamp::from_secs(1))),
             |r| *r == Refusal::DeadlineImpossible,
         ),
-        (|a| a.with(|s| s.nice = -1), |r| *r == Refusal::AccessDenied),
+        (|a| a.with(|s| s.nice = -1), |r| *r == Refusal::Nice),
     ];
     let mut w = world(2);
     let before = w.state.clone();

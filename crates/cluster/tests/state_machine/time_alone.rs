@@ -35,10 +35,13 @@ fn a_deadline_ends_what_waits_and_what_runs() {
     let late = |a: crate::ask::Ask| a.asking(|r| r.deadline = Some(after(7200)));
     let runs = w.started(late(ask().cpus(8))).job;
     let waits = w.submit(late(ask()));
-    w.pass(7199);
+    // An hour before the deadline is the last moment for a job of an hour.
+    w.pass(3600);
     assert_eq!((w.is(runs), w.is(waits)), (JobState::Running, JobState::Pending));
     w.pass(1);
-    assert_eq!((w.is(runs), w.is(waits)), (JobState::Completing, JobState::Deadline));
+    assert_eq!((w.is(runs), w.is(waits)), (JobState::Running, JobState::Deadline));
+    w.pass(3599);
+    assert_eq!(w.is(runs), JobState::Completing);
     w.tick();
     w.end(runs, 0);
     assert_eq!(w.is(runs), JobState::Deadline);

@@ -105,7 +105,8 @@ pub fn tasks(text: &str) -> Option<IndexSet> {
 impl World {
     /// Decides and applies; every event is looked at before and after.
     pub fn try_as(&mut self, by: Principal, command: Command) -> Result<Reply, Refusal> {
-        self.random += 1;
+        // Jobs that are submitted together take the numbers after it too.
+        self.random += 1_000;
         let context = Context { now: self.now, random: self.random, by };
         let decision = self.state.decide(&command, &context)?;
         for event in decision.events {
@@ -144,9 +145,9 @@ impl World {
         for job in plan.resumes {
             let _ = self.try_as(root(), Command::Resume { job });
         }
-        for start in plan.starts {
+        for command in cluster::command::start_commands(plan.starts) {
             // Refused: the state has moved on, as when a task has to wait for its counterpart.
-            let _ = self.try_as(root(), Command::Start(Box::new(start)));
+            let _ = self.try_as(root(), command);
         }
         let started = self.events[before..].iter().filter_map(|event| match event {
             Event::Started(started) => Some(started.attempt),

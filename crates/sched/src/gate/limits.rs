@@ -166,17 +166,18 @@ impl<'a> Usage<'a> {
         !self.qos.is_empty() || !self.members.is_empty()
     }
 
-    /// Counts what a job holds, if it is under a limit at all.
+    /// Counts what a job holds, and tells what that was, if it is under a limit at all.
     pub fn add<'s>(
         &mut self,
         claimant: Claimant<'a>,
         shares: impl Iterator<Item = &'s NodeShare> + Clone,
-    ) {
+    ) -> Option<Load> {
         if !self.is_limited(claimant) {
-            return;
+            return None;
         }
         let load = self.load(claimant, tres_of(shares.clone()), claimant.time, shares);
         self.count(claimant, |held| held.add(&load));
+        Some(load)
     }
 
     /// What a job of so much on these nodes counts for.

@@ -40,6 +40,8 @@ pub struct Entry {
     wants_own_nodes: bool,
     /// As many as it has partitions.
     pub turns: u32,
+    /// It starts with others or not at all.
+    pub is_joined: bool,
     /// One task, in one partition, that nothing holds back.
     is_plain: bool,
     /// What it asks for changes as time passes: it counts as new each time.
@@ -258,7 +260,8 @@ fn entry(waiting: &Waiting) -> Entry {
         tasks_allowed: waiting.tasks_allowed.unwrap_or(u32::MAX),
         turns: waiting.partitions.len() as u32,
         is_open,
-        is_plain: is_open && is_single,
+        is_joined: waiting.together.is_some(),
+        is_plain: is_open && is_single && waiting.together.is_none(),
         is_volatile: waiting.spec.request().switches.is_some(),
         wants_own_nodes: waiting.spec.request().sharing == Sharing::User,
     }

@@ -239,6 +239,7 @@ impl<'a> Planner<'a> {
         if waiting.hold.is_some()
             || waiting.fixed_reason.is_some()
             || waiting.spec.components.len() != 1
+            || waiting.together.is_some()
         {
             return Tried::Never;
         }

@@ -78,7 +78,7 @@ impl<'a> Planner<'a> {
     /// Of the reasons in several partitions the one nearest to a start stands.
     pub(super) fn note(&mut self, waiting: u32, reason: Reason) {
         let entry = &self.line.entries[waiting as usize];
-        if entry.turns <= 1 {
+        if entry.turns <= 1 && !entry.is_joined {
             self.reasons.push((entry.job, reason));
             return;
         }

@@ -69,6 +69,18 @@ fn each_class_of_nodes_says_what_it_lacks() {
     assert_eq!(explain(&view, NOW, &mut Memo::default(), JobId(77)), None);
 }
 
+/// 40 tasks do not go on one node of 32 CPUs; that is no reason why they would never run.
+#[test]
+fn a_job_that_spreads_is_measured_by_its_parts() {
+    let mut view = cluster(gpu_nodes(2)).with_jobs([job(1).nodes(2).cpus(32).for_min(30)]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    let wide = job(2).asking(|r| r.tasks = Some(40));
+    let explanation = explained(&view.with_jobs([wide]), 2);
+    assert!(explanation.classes.iter().all(|class| class.never.is_none()), "{explanation:?}");
+    assert!(explanation.classes.iter().all(|class| class.wanted == 2), "{explanation:?}");
+}
+
 #[test]
 fn a_limit_names_those_who_hold_it() {
     let mut capped = Qos::named("capped");

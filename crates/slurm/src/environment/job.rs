@@ -271,6 +271,7 @@ fn is_of_another_job(name: &str) -> bool {
         || name.starts_with("SLURM_ARRAY_")
         || name.starts_with("SLURM_STEP_")
         || VISIBLE.contains(&name)
+        || super::component::is_of_components(name)
 }
 
 /// The batch script's environment on one node, over what the user exported.

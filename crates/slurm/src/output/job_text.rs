@@ -9,7 +9,7 @@ use model::gres::{self, GresCount};
 use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
-use model::run::{JobState, LaunchKind};
+use model::run::{JobState, LaunchKind, Together};
 use std::fmt::Write;
 use wire::view::JobView;
 
@@ -24,7 +24,10 @@ pub(crate) use push;
 /// `12`, `14_3`, `14_[16-23%2]`; `task` is one pending task shown by itself.
 pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {
     match &job.array {
-        None => push!(out, "{}", job.id),
+        None => match job.together {
+            Some(of) => push!(out, "{}+{}", of.first, of.offset),
+            None => push!(out, "{}", job.id),
+        },
         Some(array) => match (task.or(array.index), &array.pending) {
             (Some(index), _) => push!(out, "{}_{index}", array.array),
             (None, Some(pending)) => {
@@ -45,6 +48,12 @@ pub fn array_task(job: &JobView, task: Option<u32>) -> String {
     }
 }
 
+/// `5-7`: the ids of all components.
+pub fn component_ids(together: Together) -> String {
+    let first = together.first;
+    format!("{first}-{}", first.0 + together.size.saturating_sub(1))
+}
+
 /// `node[1-2]`; nothing before the job has nodes.
 pub fn node_list(job: &JobView) -> String {
     job.allocation.as_deref().map(allocated_nodes).unwrap_or_default()
@@ -58,7 +67,15 @@ pub fn allocated_nodes(allocation: &Allocation) -> String {
 }
 
 pub fn node_count(job: &JobView) -> u32 {
-    job.allocation.as_ref().map_or(job.nodes.min, |allocation| allocation.nodes.len() as u32)
+    match (&job.allocation, &job.sched_nodes) {
+        (Some(allocation), _) => allocation.nodes.len() as u32,
+        // One name is the most common by far, and needs no list.
+        (None, Some(nodes)) if nodes.contains(['[', ',']) => {
+            let expected = hostlist::expand(nodes).map_or(0, |names| names.len() as u32);
+            job.nodes.min.max(expected)
+        }
+        (None, _) => job.nodes.min,
+    }
 }
 
 /// Whether NODELIST(REASON) shows the reason: while the job waits, and after an end that has one.

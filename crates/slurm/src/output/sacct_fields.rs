@@ -188,7 +188,10 @@ fn job_id(row: &Row<'_>, cell: &mut String) {
     match (job.array_job, job.array_task, &job.array_pending) {
         (Some(array), Some(task), _) => push!(cell, "{array}_{task}"),
         (Some(array), None, Some(pending)) => push!(cell, "{array}_[{pending}]"),
-        _ => push!(cell, "{}", job.job),
+        _ => match job.together {
+            Some(of) => push!(cell, "{}+{}", of.first, of.offset),
+            None => push!(cell, "{}", job.job),
+        },
     }
     step_suffix(row, cell);
 }

@@ -5,7 +5,7 @@ use super::format::Column;
 use super::job_text::{self, push};
 use crate::words::{self, NULL};
 use model::request::Per;
-use model::run::LaunchKind;
+use model::run::{LaunchKind, Together};
 use model::time::{TimeLimit, Timestamp, format_elapsed, format_limit};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -122,6 +122,9 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("DerivedEC", "DERIVED_EC", |r, c| push!(c, "{}", r.job.derived_exit)),
     long("EligibleTime", "ELIGIBLE_TIME", |r, c| time_or(r, c, r.job.eligible, "N/A")),
     long("exit_code", "EXIT_CODE", |r, c| push!(c, "{}", r.job.exit)),
+    long("HetJobID", "HET_JOB_ID", |r, c| of_components(r, c, |of| of.first.to_string())),
+    long("HetJobIDSet", "HET_JOB_ID_SET", |r, c| of_components(r, c, job_text::component_ids)),
+    long("HetJobOffset", "HET_JOB_OFFSET", |r, c| of_components(r, c, |of| of.offset.to_string())),
     long("LastSchedEval", "LAST_SCHED_EVAL", |r, c| time_or(r, c, r.job.last_planned, "N/A")),
     long("MaxCPUs", "MAX_CPUS", |_, c| c.push('0')),
     long("MaxNodes", "MAX_NODES", |r, c| push!(c, "{}", r.job.nodes.max.unwrap_or(0))),
@@ -148,6 +151,14 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("tres-per-task", "TRES_PER_TASK", |r, c| gres(r, c, Per::Task)),
     long("Wait4Switch", "WAIT4SWITCH", |r, c| push!(c, "{}", r.job.spec.request().switches.and_then(|s| s.wait_s).unwrap_or(0))),
 ];
+
+/// What a component of a heterogeneous job has.
+fn of_components(row: &JobRow<'_>, cell: &mut String, text: impl Fn(Together) -> String) {
+    match row.job.together {
+        Some(together) => cell.push_str(&text(together)),
+        None => cell.push_str("N/A"),
+    }
+}
 
 fn or_null(cell: &mut String, text: Option<&str>) {
     cell.push_str(text.unwrap_or(NULL));

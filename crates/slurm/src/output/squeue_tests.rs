@@ -115,6 +115,15 @@ fn start_times_are_of_pending_jobs_only() {
     );
 }
 
+/// A real Slurm says 2 of `-n64` on nodes of 32 CPUs before it has started.
+#[test]
+fn a_job_that_waits_for_several_nodes_says_how_many() {
+    let mut jobs = capped();
+    jobs.iter_mut().for_each(|job| job.sched_nodes = Some("node[1-2]".into()));
+    let options = Options { format: Some("%i %D".into()), no_header: true, ..Options::default() };
+    assert_eq!(shown(options, &jobs, at(0, 46, 27)), "8 3\n13 2\n12 2\n11 1\n3 1\n");
+}
+
 #[test]
 fn an_array_is_one_line_until_its_tasks_start() {
     assert_eq!(

@@ -91,7 +91,7 @@ pub(super) struct Counts {
     pub tasks_per_node: Option<u32>,
 }
 
-/// No node without a task, and no bound on a node's tasks that leaves some of them without a place.
+/// No node without a task. A bound on a node's tasks that leaves some of them without a place is refused with the request.
 pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
     let mut counts = Counts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
     let mut notes = Vec::new();
@@ -107,16 +107,6 @@ pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
         counts.nodes = Some(Range::exactly(tasks));
     } else {
         counts.nodes = Some(Range::between(nodes.min, nodes_max.min(tasks)));
-    }
-    if let Some(per_node) = options.ntasks_per_node
-        && per_node.saturating_mul(nodes_max) < tasks
-    {
-        notes.push(format!(
-            "Warning: can't honor --ntasks-per-node set to {per_node} which doesn't match the \
-             requested tasks {tasks} with the number of requested nodes {nodes_max}. \
-             Ignoring --ntasks-per-node."
-        ));
-        counts.tasks_per_node = None;
     }
     (counts, notes)
 }

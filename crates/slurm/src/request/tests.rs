@@ -108,13 +108,7 @@ fn nodes_and_tasks_agree() {
         (&["-N2", "-n1"], (1, Some(1), true), Some(1), None, FEW),
         (&["-N2", "--ntasks-per-node=3"], (2, Some(2), true), None, Some(3), ""),
         (&["-N2", "-n4", "--ntasks-per-node=3"], (2, Some(2), true), Some(4), Some(3), ""),
-        (
-            &["-N2", "-n9", "--ntasks-per-node=3"],
-            (2, Some(2), true),
-            Some(9),
-            None,
-            "Warning: can't honor",
-        ),
+        (&["-N2", "-n9", "--ntasks-per-node=3"], (2, Some(2), true), Some(9), Some(3), ""),
     ];
     for (args, (min, max, given), tasks, per_node, note) in table {
         let (request, notes) = asked(args);
@@ -323,6 +317,12 @@ fn the_environment_is_what_export_says() {
             );
         }
     }
+}
+
+#[test]
+fn components_are_named_after_what_any_of_them_wraps() {
+    let draft = sbatch(&["-n1", ":", "-n2", "--wrap", "true"]);
+    assert_eq!(draft.submission.spec.name, "wrap");
 }
 
 #[test]

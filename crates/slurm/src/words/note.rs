@@ -66,7 +66,7 @@ fn never(unmet: &Unmet) -> String {
         }
         NeverFits::Gres { name, asked, most: 0 } => {
             let asked = units(*asked, name);
-            format!("no node{place} has any {}; {asked} asked on one node", plural(name))
+            format!("no node{place} has any {}; {asked} asked", plural(name))
         }
         NeverFits::Gres { name, asked, most } => {
             let most = units(*most, name);
@@ -90,6 +90,7 @@ fn never(unmet: &Unmet) -> String {
         NeverFits::Waits(why) => {
             format!("as things stand it would not start at all: {}", reason::text(why))
         }
+        NeverFits::Layout(asked) => format!("no node{place} has {asked}"),
         NeverFits::NamedNodes => format!("the nodes named{place} cannot hold the job"),
         NeverFits::Reservation { name, asked, most, named } => {
             let what = if *named { "of the nodes named" } else { "nodes for it" };
@@ -183,7 +184,7 @@ mod tests {
             ),
             (
                 on_gpu(gpus("gpu:v100", 1, 0)),
-                "no node of partition gpu has any v100 GPUs; 1 v100 GPU asked on one node",
+                "no node of partition gpu has any v100 GPUs; 1 v100 GPU asked",
             ),
             (
                 on_gpu(NeverFits::Cpus { asked: 64, most: 32 }),

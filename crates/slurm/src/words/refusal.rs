@@ -47,6 +47,9 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::InvalidDependency => error(2039, "Job dependency problem"),
         Refusal::RequeueDisabled(_) => error(2037, "Requested operation is presently disabled"),
         Refusal::NotSupported(_) => error(2036, "Requested operation not supported on this system"),
+        Refusal::OnlyTogether(_) => {
+            error(2108, "Operation not permitted on individual component of heterogeneous job")
+        }
         Refusal::JobHeld(_) => error(2042, "Job is in held state, pending scheduler release"),
         Refusal::UnknownLicense(_) => error(2048, "Invalid license specification"),
         Refusal::TimePassed => error(2054, "Invalid time specified"),
@@ -63,6 +66,7 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
             error(2124, "Invalid time-min specification (exceeds job's time or other limits)")
         }
         Refusal::OperatorsOnly => ACCESS_DENIED,
+        Refusal::Nice => error(2123, "Invalid --nice value"),
         Refusal::NotRequeueable(_) => error(2040, "Only batch jobs are accepted or processed"),
         Refusal::InvalidAccount(_) => {
             error(2045, "Invalid account or account/partition combination specified")
@@ -151,6 +155,15 @@ pub fn hint(refusal: &Refusal) -> Option<String> {
         }
         Refusal::NodeConfiguration(Unmet { why: NeverFits::Memory { .. }, .. }) => {
             "Memory specification can not be satisfied"
+        }
+        Refusal::NodeConfiguration(Unmet { why: NeverFits::Disk { .. }, .. }) => {
+            "Temporary disk specification can not be satisfied"
+        }
+        Refusal::NodeConfiguration(Unmet { why: NeverFits::Layout(_), .. }) => {
+            "Socket, core and/or thread specification can not be satisfied"
+        }
+        Refusal::UnknownPartition(name) => {
+            return Some(format!("invalid partition specified: {name}"));
         }
         Refusal::NodeConfiguration(Unmet {
             why: NeverFits::Reservation { named: true, .. },

@@ -9,7 +9,7 @@ use model::run::JobState;
 /// The highest index that an array task may have.
 const TASK_MAX: u32 = u32::MAX - 2;
 
-/// `12`, `12_3`, `12_[1-5]`, `12.0`, `12_3.batch`.
+/// `12`, `12_3`, `12_[1-5]`, `12+1`, `12.0`, `12_3.batch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedJob {
     pub job: JobRef,
@@ -27,7 +27,13 @@ pub fn parse_job(word: &str) -> Option<NamedJob> {
         Some((id, tasks)) => (id, Some(IndexSet::parse(tasks, TASK_MAX).ok()?)),
         None => (job, None),
     };
+    // A component of a heterogeneous job has the id of its place.
+    let (id, offset) = match id.split_once('+') {
+        Some((id, offset)) if tasks.is_none() => (id, offset.parse::<u32>().ok()?),
+        _ => (id, 0),
+    };
     let id: u32 = id.parse().ok().filter(|id| *id > 0)?;
+    let id = id.checked_add(offset)?;
     Some(NamedJob { job: JobRef { id: JobId(id), tasks }, step })
 }
 
@@ -90,6 +96,7 @@ mod tests {
             ("5_3", vec![job(5, Some("3"), None)]),
             ("5_[1-3,7],6", vec![job(5, Some("1-3,7"), None), job(6, None, None)]),
             ("5.0", vec![job(5, None, Some(StepId::Number(0)))]),
+            ("5+1", vec![job(6, None, None)]),
             ("5_3.batch,", vec![job(5, Some("3"), Some(StepId::Batch))]),
             ("", vec![]),
         ];
@@ -97,7 +104,7 @@ mod tests {
             assert_eq!(parse_jobs(text), Ok(jobs), "{text}");
         }
         for (text, bad) in
-            [("abc", "abc"), ("5,x,6", "x"), ("5_", "5_"), ("0", "0"), ("5.x", "5.x")]
+            [("abc", "abc"), ("5,x,6", "x"), ("5_", "5_"), ("0", "0"), ("5.x", "5.x"), ("5+", "5+")]
         {
             assert_eq!(parse_jobs(text), Err(bad.to_owned()), "{text}");
         }

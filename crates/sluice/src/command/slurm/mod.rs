@@ -2,6 +2,7 @@
 
 mod ask;
 mod caller;
+mod het_group;
 pub mod job_list;
 mod sacct;
 mod sacctmgr;

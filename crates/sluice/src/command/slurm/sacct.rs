@@ -8,6 +8,7 @@ use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacct::{self, Options, SacctError, Units};
 use jiff::tz::TimeZone;
 use model::amount::Unit;
+use model::change::JobRef;
 use model::hostlist;
 use model::id::{JobId, StepId};
 use model::record::JobRecord;
@@ -40,16 +41,18 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     let tz = ask::time_zone();
     let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
     let me = if ask::is_root() { None } else { Some(ask::me()) };
-    let question = Question::new(&parsed, now, &tz, me)?;
+    let mut question = Question::new(&parsed, now, &tz, me)?;
     let mut options = shown(&parsed)?;
     let mut server = Server::find(DOING)?;
     if parsed.has(K::BatchScript) {
         return batch_script(&mut server, &question);
     }
-    let records = match server.ask(Call::History(question.filter.clone()))? {
-        Answer::History(records) => question.narrow(records),
-        other => return Err(ShowError::unexpected(&other)),
-    };
+    let mut records = history(&mut server, &question.filter)?;
+    if parsed.has(K::WholeHetjob) && parsed.text(K::WholeHetjob) != Some("no") {
+        question.name_whole(&records);
+        records = history(&mut server, &question.filter)?;
+    }
+    let records = question.narrow(records);
     options.steps_alone = question.steps_alone(&records);
     let moment = Moment { now, tz: &tz };
     let cluster = shown_cluster(&mut server, &parsed)?;
@@ -120,6 +123,13 @@ fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
     })
 }
 
+fn history(server: &mut Server, filter: &HistoryFilter) -> Result<Vec<JobRecord>, ShowError> {
+    match server.ask(Call::History(filter.clone()))? {
+        Answer::History(records) => Ok(records),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
 /// What the server is asked for, and what of its answer is kept.
 #[derive(Debug)]
 struct Question {
@@ -133,6 +143,8 @@ struct Question {
     reasons: Vec<String>,
     constraints: Vec<String>,
     truncate: bool,
+    /// `--whole-hetjob=no`: the first component does not stand for all.
+    components_apart: bool,
 }
 
 impl Question {
@@ -178,6 +190,7 @@ impl Question {
             duplicates: parsed.has(K::Duplicates),
             limit: None,
         };
+        let jobs_are_empty = jobs.is_empty();
         Ok(Self {
             filter,
             jobs,
@@ -188,8 +201,23 @@ impl Question {
             wckeys: list(K::Wckey),
             reasons: list(K::Reason),
             constraints: list(K::Constraint),
+            components_apart: !jobs_are_empty && parsed.text(K::WholeHetjob) == Some("no"),
             truncate: parsed.has(K::Truncate),
         })
+    }
+
+    /// `--whole-hetjob`: who names one component means all.
+    fn name_whole(&mut self, records: &[JobRecord]) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        for first in records.iter().filter_map(|record| record.together).map(|of| of.first) {
+            let job = JobRef::whole(first);
+            if !self.filter.jobs.contains(&job) {
+                self.filter.jobs.push(job.clone());
+                self.jobs.push(NamedJob { job, step: None });
+            }
+        }
     }
 
     /// What the books do not filter by.
@@ -199,7 +227,7 @@ impl Question {
             if self.jobs.iter().any(|named| named.step.is_some()) {
                 record.steps = std::mem::take(&mut record.steps)
                     .into_iter()
-                    .filter(|step| self.names_step(record.job, record.array_job, step.id))
+                    .filter(|step| self.names_step(record.job, of_many(record), step.id))
                     .collect();
             }
             if self.truncate {
@@ -215,7 +243,7 @@ impl Question {
         let whole = |record: &&JobRecord| {
             self.jobs.iter().any(|named| {
                 let id = named.job.id;
-                named.step.is_none() && (id == record.job || Some(id) == record.array_job)
+                named.step.is_none() && (id == record.job || Some(id) == of_many(record))
             })
         };
         let named = records.iter().filter(|_| !self.jobs.is_empty());
@@ -230,6 +258,10 @@ impl Question {
     }
 
     fn admits(&self, record: &JobRecord) -> bool {
+        let is_named = |named: &NamedJob| named.job.id == record.job;
+        if self.components_apart && record.together.is_some() && !self.jobs.iter().any(is_named) {
+            return false;
+        }
         let within = |range: &Option<RangeInclusive<u32>>, amount: u32| {
             range.as_ref().is_none_or(|range| range.contains(&amount))
         };
@@ -245,6 +277,11 @@ impl Question {
             && among(&self.reasons, &::slurm::words::reason::text(&record.reason))
             && among(&self.constraints, record.constraint.as_deref().unwrap_or_default())
     }
+}
+
+/// The array of a task, and the first component of a heterogeneous job: who names it means all of them.
+fn of_many(record: &JobRecord) -> Option<JobId> {
+    record.array_job.or(record.together.map(|of| of.first))
 }
 
 /// The period that jobs must touch. What is not said depends on `-j` and `-s`, as sacct(1) has it: naming jobs looks

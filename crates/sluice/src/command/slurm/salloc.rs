@@ -7,11 +7,13 @@ use super::sbatch::{check_clusters, tested};
 use super::watch::{self, Notice, Watch};
 use crate::connect::{Client, ClientError, Place};
 use ::slurm::environment::Environment;
+use ::slurm::environment::component::set_components;
 use ::slurm::environment::job::{DeviceNumbering, JobFacts, allocation};
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
 use ::slurm::words::refusal;
+use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::run::{ExitStatus, Outcome};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
@@ -22,10 +24,12 @@ use std::process::{Child, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel};
+use wire::client::{Answer, Call, Cancel, Detail, JobsWanted};
 use wire::view::JobView;
 
 const COMMAND: Command = Command::Salloc;
+/// What a further component is called that says nothing.
+const NAME: &str = "interactive";
 
 /// How often an interrupt is looked for while the allocation is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -42,12 +46,11 @@ pub fn run(args: &[String]) -> ExitCode {
         Ok(Invocation::Submission(read)) => read,
         Err(error) => return caller::refuse_option(COMMAND, &error),
     };
-    let [(options, argv)] = read.components.as_slice() else {
-        complain(COMMAND, "a heterogeneous job is not supported yet");
-        return failure();
-    };
+    // What runs beside the allocation stands after the last component.
+    let [(options, argv), others @ ..] = read.components.as_slice() else { return failure() };
+    let argv = others.last().map_or(argv, |(_, argv)| argv);
     let submitter = caller::submitter(COMMAND, args, options);
-    let call = Invoked { options, argv, submitter: &submitter };
+    let call = Invoked { options, others, argv, submitter: &submitter };
     match call.go() {
         Ok(code) => code,
         Err(AllocError::Client(error)) => unreachable(COMMAND, &error),
@@ -68,6 +71,8 @@ enum AllocError {
 
 struct Invoked<'a> {
     options: &'a JobOptions,
+    /// Further components of a heterogeneous job.
+    others: &'a [(JobOptions, Vec<String>)],
     argv: &'a [String],
     submitter: &'a Submitter,
 }
@@ -78,7 +83,13 @@ impl Invoked<'_> {
         if let Some(code) = check_clusters(COMMAND, &mut client, self.options)? {
             return Ok(code);
         }
-        let draft = match request::allocation(self.options, self.argv, self.submitter) {
+        let drafted = request::allocation(self.options, self.argv, self.submitter);
+        let drafted = drafted.and_then(|mut draft| {
+            let others = self.others.iter().map(|(options, _)| (options, NAME));
+            draft.join(others, self.submitter)?;
+            Ok(draft)
+        });
+        let draft = match drafted {
             Ok(draft) => draft,
             Err(error) => return Ok(caller::refuse_option(COMMAND, &error)),
         };
@@ -247,9 +258,24 @@ impl Invoked<'_> {
             Answer::Cluster(cluster) => cluster.name,
             _ => String::new(),
         };
-        let Some(granted) = &view.allocation else { return Ok(Environment::new()) };
-        let mut env = allocation(&JobFacts {
-            cluster: &cluster,
+        let mut env = self.of_one(&cluster, job, view);
+        if view.together.is_some() {
+            let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+            let wanted = JobsWanted { filter, detail: Detail::Full, ..JobsWanted::default() };
+            if let Answer::Jobs { jobs, .. } = client.call(Call::Jobs(wanted))? {
+                let of_each = jobs.0.iter().map(|view| self.of_one(&cluster, view.id, view));
+                set_components(&mut env, &of_each.collect::<Vec<_>>());
+            }
+        }
+        env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
+        env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
+        Ok(env)
+    }
+
+    fn of_one(&self, cluster: &str, job: JobId, view: &JobView) -> Environment {
+        let Some(granted) = &view.allocation else { return Environment::new() };
+        allocation(&JobFacts {
+            cluster,
             job,
             array: None,
             spec: &view.spec,
@@ -263,10 +289,7 @@ impl Invoked<'_> {
             submit_dir: Some(&self.submitter.work_dir),
             numbering: DeviceNumbering::default(),
             topology: None,
-        });
-        env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
-        env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
-        Ok(env)
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use super::ask;
 use super::caller::{
     self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
 };
+use super::het_group;
 use super::sbatch::{check_clusters, tested};
 use super::srun_options;
 use super::step::door::Door;
@@ -14,7 +15,7 @@ use super::step_create::{self, NoStep};
 use super::step_files;
 use super::watch::{self, Watch};
 use crate::connect::{Client, ClientError};
-use ::slurm::option::invocation::{self, Invocation};
+use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::step::{Within, launch};
@@ -64,13 +65,16 @@ impl From<nix::Error> for RunError {
 
 pub fn run(args: &[String]) -> ExitCode {
     let here = Here::default();
-    let read = match invocation::launch(COMMAND, args, &caller::caller(&here)) {
+    let read = match het_group::read(args, &here) {
         Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
         Ok(Invocation::Submission(read)) => read,
         Err(error) => return caller::refuse_option(COMMAND, &error),
     };
     let [(options, argv)] = read.components.as_slice() else {
-        complain(COMMAND, "a heterogeneous job is not supported yet");
+        complain(
+            COMMAND,
+            "one srun for several components of a heterogeneous job is not supported",
+        );
         return failure();
     };
     if srun_options::wants_mpi_list(options) {

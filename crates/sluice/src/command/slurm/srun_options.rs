@@ -18,7 +18,6 @@ pub fn refused(options: &JobOptions) -> Option<String> {
     let table = [
         (step.no_allocate, "--no-allocate"),
         (step.bcast.is_some(), "--bcast"),
-        (step.het_group.is_some(), "--het-group"),
         (program(&step.prolog), "--prolog"),
         (program(&step.epilog), "--epilog"),
         (program(&step.task_prolog), "--task-prolog"),

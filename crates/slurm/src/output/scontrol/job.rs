@@ -9,7 +9,7 @@ use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;
 use model::partition::DefaultMemory;
 use model::request::{GresBinding, Per};
-use model::run::LaunchKind;
+use model::run::{LaunchKind, Together};
 use model::time::{Timestamp, format_elapsed_full, format_limit_full};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -32,6 +32,9 @@ fn push_identity(record: &mut Record<'_>, job: &JobView, options: Options) {
     let spec = &job.spec;
     let owner = &spec.owner;
     record.line(title(job));
+    if let Some(together) = job.together {
+        record.line(format!("HetJobIdSet={}", job_text::component_ids(together)));
+    }
     record.line(format!(
         "UserId={}({}) GroupId={}({}) MCS_label=N/A",
         owner.name, owner.uid, owner.group, owner.gid
@@ -71,6 +74,9 @@ fn title(job: &JobView) -> String {
         if let Some(throttle) = array.throttle {
             push!(title, " ArrayTaskThrottle={throttle}");
         }
+    }
+    if let Some(Together { first, offset, .. }) = job.together {
+        push!(title, " HetJobId={first} HetJobOffset={offset}");
     }
     push!(title, " JobName={}", job.spec.name);
     title
@@ -219,11 +225,11 @@ fn push_launch(record: &mut Record<'_>, job: &JobView) {
     let request = spec.request();
     record.line(format!("Command={}", job_text::command(job)));
     record.line(format!("WorkDir={}", spec.launch.work_dir));
-    if let Some(comment) = &spec.comment {
-        record.line(format!("Comment={comment} "));
-    }
     if let Some(comment) = job.further.as_ref().and_then(|f| f.admin_comment.as_ref()) {
         record.line(format!("AdminComment={comment} "));
+    }
+    if let Some(comment) = &spec.comment {
+        record.line(format!("Comment={comment} "));
     }
     if let Some(streams) = job_text::streams(job) {
         record.line(format!("StdErr={}", streams.stderr));

@@ -224,16 +224,15 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     if names.is_empty() {
         return books.nothing(" Nothing deleted\n");
     }
-    let mut said = " Deleting accounts...\n".to_owned();
-    let mut calls = Vec::new();
-    for name in names {
-        said.push_str(&format!("  {name}\n"));
-        for association in books.view.associations.iter().filter(|a| a.account == name) {
-            calls.push(Call::RemoveAssociation(association.key()));
-        }
-        calls.push(Call::RemoveAccount { name });
+    if names.iter().any(|name| name == ROOT) {
+        return Err(ShowError::said(
+            " You are not allowed to remove the root account.\n Use remove cluster instead.",
+        ));
     }
-    books.commit(&said, calls)
+    let mut said = " Deleting accounts...\n".to_owned();
+    names.iter().for_each(|name| said.push_str(&format!("  {name}\n")));
+    // Its associations go with an account, so that one that is refused keeps them.
+    books.commit(&said, names.into_iter().map(|name| Call::RemoveAccount { name }).collect())
 }
 
 #[cfg(test)]

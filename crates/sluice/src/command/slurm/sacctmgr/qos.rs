@@ -184,10 +184,12 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         let qos = user.default_qos.as_deref().unwrap_or_default();
         return Err(ShowError::said(format!(
             " Associations listed below have these as their Default QOS.\n  \
-             DefQOS = {qos:<10} C = {:<10} A = {:<20}\n \
+             DefQOS = {qos:<10} C = {:<10} A = {:<20} U = {:<9}\n \
              Please either remove the qos' listed above from list and resubmit,\n \
              or change the default qos to remove the qos.\n Changes Discarded",
-            books.view.cluster, user.account
+            books.view.cluster,
+            user.account,
+            user.user.as_deref().unwrap_or_default()
         )));
     }
     let mut said = " Deleting QOS(s)...\n".to_owned();

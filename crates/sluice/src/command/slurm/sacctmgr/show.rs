@@ -6,6 +6,7 @@ use crate::command::slurm::ask::{Server, ShowError};
 use ::slurm::option::{OptionKey as K, Parsed};
 use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
+use model::account::{Association, ROOT_ACCOUNT};
 use std::collections::BTreeSet;
 use std::io;
 use std::process::ExitCode;
@@ -34,6 +35,9 @@ pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
         associations: parsed.has(K::Associations) || line.flags.iter().any(|f| f == "withassoc"),
         names: named(line, &accounts, &users),
     };
+    if line.entity == Entity::Association {
+        add_root(&mut view);
+    }
     narrow(&mut view, &accounts, &users);
     let gres = if line.entity == Entity::Tres { gres_names(&mut server)? } else { Vec::new() };
     let control = match line.entity {
@@ -66,6 +70,14 @@ fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
         _ => &[],
     };
     line.names.iter().chain(same).cloned().collect()
+}
+
+/// The account above all others has a row of its own, whether or not anything was said of it.
+fn add_root(view: &mut AccountsView) {
+    let known = view.associations.iter().any(|a| a.user.is_none() && a.account == ROOT_ACCOUNT);
+    if !known {
+        view.associations.push(Association::plain(ROOT_ACCOUNT, None));
+    }
 }
 
 /// Leaves the associations of these accounts and users.

@@ -68,7 +68,7 @@ pub fn update(words: &[String]) -> Result<ExitCode, ShowError> {
     }
 }
 
-/// `scontrol delete ReservationName=…`.
+/// `scontrol delete ReservationName=…`, or `scontrol delete reservation …`.
 pub fn delete(words: &[String]) -> Result<ExitCode, ShowError> {
     let Some(first) = words.first() else {
         return Err(ShowError::said("too few arguments for delete keyword"));
@@ -76,7 +76,8 @@ pub fn delete(words: &[String]) -> Result<ExitCode, ShowError> {
     if !reservation_key::names_one(first) {
         return Err(ShowError::said(format!("Invalid deletion entity: {first}")));
     }
-    let name = first.split_once('=').map_or("", |(_, name)| name).to_owned();
+    let said = first.split_once('=').map(|(_, name)| name);
+    let name = said.or(words.get(1).map(String::as_str)).unwrap_or_default().to_owned();
     let mut server = Server::find("delete_reservation")?;
     match server.try_ask(Call::RemoveReservation { name })? {
         Ok(_) => Ok(ExitCode::SUCCESS),

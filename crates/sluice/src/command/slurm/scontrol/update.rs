@@ -111,7 +111,7 @@ fn update_named(name: &str, user: Option<String>, pairs: &[Pair]) -> Result<Exit
         other => return Err(ShowError::unexpected(&other)),
     };
     if jobs.is_empty() {
-        return Err(ShowError::said(format!("{} for job {name}", refusal::INVALID_JOB_ID.text)));
+        return Err(ShowError::said(format!("scontrol: error: No jobs with name '{name}'")));
     }
     update_each(jobs.into_iter().map(|job| JobRef::whole(job.id)).collect(), pairs)
 }

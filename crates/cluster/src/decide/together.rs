@@ -1,0 +1,187 @@
+//! Jobs that are taken, start and end together: the components of Slurm's heterogeneous job.
+//!
+//! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
+
+use super::{ended_unstarted, ending};
+use crate::apply::join;
+use crate::command::{Context, Decision, Reply, Submit};
+use crate::event::Event;
+use crate::job::Job;
+use crate::node::Node;
+use crate::select;
+use crate::state::State;
+use crate::view;
+use model::change::JobFilter;
+use model::id::{JobId, RunId};
+use model::reason::Refusal;
+use model::run::{ExitStatus, Outcome, Together};
+use model::time::Timestamp;
+use sched::Start;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most jobs that start together.
+const TOGETHER_MAX: usize = 128;
+
+impl State {
+    /// All of them or none: what is refused to one is refused to all, before an id is spent.
+    pub(super) fn decide_submit_together(
+        &self,
+        submit: &Submit,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let size = 1 + submit.with.len();
+        if submit.array.is_some() {
+            return Err(Refusal::InvalidArray);
+        }
+        let parameters = &self.config.parameters;
+        let room = (parameters.max_job_count as usize)
+            .saturating_sub(self.jobs.len() - self.ended.len())
+            .min((u64::from(parameters.max_job_id) + 1).saturating_sub(self.next_job.into())
+                as usize)
+            .min(TOGETHER_MAX);
+        if size > room {
+            return Err(Refusal::TooManyJobs { limit: room as u64 });
+        }
+        let first = JobId(self.next_job);
+        let mut events = Vec::with_capacity(size);
+        for (spec, offset) in std::iter::once(&submit.spec).chain(&submit.with).zip(0..) {
+            let Submit { hold, priority, test_only, .. } = *submit;
+            let mut one = Submit {
+                spec: spec.clone(),
+                with: Vec::new(),
+                array: None,
+                hold,
+                priority,
+                test_only,
+            };
+            // A new attempt of one would not be one of all.
+            one.spec.requeue = false;
+            one.spec.retry = None;
+            let Decision { events: of_one, .. } =
+                self.decide_submit_of(&one, size as u64, context)?;
+            for mut event in of_one {
+                if let Event::Submitted(submitted) = &mut event {
+                    submitted.job = JobId(first.0 + offset);
+                    submitted.run = RunId::from_random(context.random.wrapping_add(offset.into()));
+                    submitted.together = Some(Together { first, offset, size: size as u32 });
+                }
+                events.push(event);
+            }
+        }
+        if submit.test_only {
+            return Ok(Decision::default());
+        }
+        let run = RunId::from_random(context.random);
+        Ok(Decision { events, reply: Reply::Submitted { job: first, run } })
+    }
+
+    /// The starts of a whole group, each checked beside the ones before it.
+    pub(super) fn decide_start_together(
+        &self,
+        starts: &[Start],
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let of_first = starts.first().and_then(|start| self.jobs.get(&start.job));
+        let group = of_first.and_then(|job| job.together).ok_or(Refusal::NoCapacityNow)?;
+        let named: BTreeSet<JobId> = starts.iter().map(|start| start.job).collect();
+        let all: BTreeSet<JobId> = group.jobs().collect();
+        if named != all || starts.len() != all.len() {
+            return Err(Refusal::JobNotPending(group.first));
+        }
+        let specs = starts.iter().filter_map(|start| self.jobs.get(&start.job));
+        let mut licenses: BTreeMap<&str, u32> = BTreeMap::new();
+        for (name, count) in specs.flat_map(|job| &job.spec.request().licenses) {
+            *licenses.entry(name).or_default() += count;
+        }
+        let licenses: Vec<(String, u32)> =
+            licenses.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        self.check_licenses_free(&licenses)?;
+        let mut beside: BTreeMap<String, Node> = BTreeMap::new();
+        let mut events = Vec::with_capacity(starts.len());
+        for start in starts {
+            let started = self.start_beside(start, &beside, context)?;
+            self.put_beside(start, &mut beside);
+            events.push(Event::Started(Box::new(started)));
+        }
+        Ok(events.into())
+    }
+
+    /// The nodes as they are with this one on them.
+    fn put_beside(&self, start: &Start, beside: &mut BTreeMap<String, Node>) {
+        let Some(job) = self.jobs.get(&start.job) else { return };
+        let partition = self.partition(&start.allocation.partition).map(|p| &**p);
+        let whole = view::is_exclusive(job, partition, self.config.parameters.select);
+        let alone = view::is_user_exclusive(job, partition);
+        for share in &start.allocation.nodes {
+            let Some(known) = self.nodes.get(&share.node) else { continue };
+            let node = beside.entry(share.node.clone()).or_insert_with(|| known.clone());
+            node.used.memory.0 += share.memory.0;
+            node.used.gres.extend(share.gres.iter().cloned());
+            join(&mut node.used, share, (job.id, job.spec.owner.uid), whole, alone);
+        }
+    }
+
+    /// Whether it waits with others, of which the first is not meant.
+    pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
+        let others = job.together.filter(|of| !of.is_first() && job.is_waiting());
+        others.is_some_and(|together| {
+            let meant = select::matching(self, filter);
+            !meant.iter().any(|chosen| chosen.job.id == together.first)
+        })
+    }
+
+    /// With the first of those that started together all end, and with another that did not end on somebody's word.
+    /// None of them runs again.
+    pub(super) fn end_together(&self, events: &mut Vec<Event>, now: Timestamp) {
+        let mut ending_with: BTreeMap<JobId, (Together, Outcome)> = BTreeMap::new();
+        let mut there: BTreeSet<JobId> = BTreeSet::new();
+        for event in events.iter_mut() {
+            let Some((job, outcome)) = end_of(event) else { continue };
+            let Some(known) = self.jobs.get(&job) else { continue };
+            let Some(together) = known.together else { continue };
+            forbid_another(event);
+            there.insert(job);
+            if !together.is_first() && !known.is_waiting() && ends_alone(outcome) {
+                continue;
+            }
+            ending_with.entry(together.first).or_insert((together, outcome));
+        }
+        for (together, outcome) in ending_with.into_values() {
+            let others = together.jobs().filter(|id| !there.contains(id));
+            for job in others.filter_map(|id| self.jobs.get(&id)) {
+                if job.is_waiting() {
+                    let ended = Box::new(ended_unstarted(outcome, now));
+                    events.push(Event::Ended { job: job.id, ended });
+                } else {
+                    events.extend(ending(job, outcome, ExitStatus::default(), now, None));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the others go on when one that is not the first ends so.
+fn ends_alone(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Cancelled { .. } | Outcome::Timeout)
+}
+
+/// The job that an event ends, and how.
+fn end_of(event: &Event) -> Option<(JobId, Outcome)> {
+    match event {
+        Event::Ending { job, ending, .. } => Some((*job, ending.outcome)),
+        Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
+            Some((*job, ended.outcome))
+        }
+        _ => None,
+    }
+}
+
+fn forbid_another(event: &mut Event) {
+    match event {
+        Event::Ending { ending, .. } => ending.requeue = false,
+        Event::Requeued { job, ended, .. } => {
+            *event = Event::Ended { job: *job, ended: ended.clone() };
+        }
+        _ => {}
+    }
+}

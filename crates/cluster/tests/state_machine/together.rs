@@ -1,0 +1,183 @@
+//! Jobs that are taken, start and end together.
+
+use crate::ask::{Ask, ask, bob, root};
+use crate::world::{World, ended, exited, world};
+use cluster::command::{CancelJobs, PartReport};
+use cluster::{Command, Event};
+use model::change::{JobChange, JobFilter, JobRef, Requeue};
+use model::id::JobId;
+use model::reason::Refusal;
+use model::run::{JobState, Launch, LaunchKind, Outcome};
+use std::sync::Arc;
+
+/// A script's job with two that have nothing to run.
+fn three() -> Ask {
+    let mut first = ask().cpus(4);
+    for cpus in [8, 2] {
+        let mut spec = ask().cpus(cpus).interactive().0.spec;
+        let launch = Arc::make_mut(&mut spec.launch);
+        *launch = Launch { unattended: true, ..Launch::nothing(LaunchKind::Interactive) };
+        first.0.with.push(spec);
+    }
+    first
+}
+
+fn states(w: &World, first: JobId) -> Vec<JobState> {
+    (0..3).map(|offset| w.is(JobId(first.0 + offset))).collect()
+}
+
+fn cancel(w: &mut World, job: JobId) {
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    let cancel = CancelJobs { filter, step: None, signal: None, batch_only: false, full: false };
+    w.run(Command::Cancel(Box::new(cancel)));
+}
+
+#[test]
+fn all_are_taken_or_none_is() {
+    let mut w = world(2);
+    let first = w.submit(three());
+    let shown: Vec<String> = (0..3).map(|at| w.job(JobId(first.0 + at)).shown_id()).collect();
+    assert_eq!(shown, ["1+0", "1+1", "1+2"]);
+    let next = w.state.next_job;
+    let mut bad = three();
+    bad.0.with.push(ask().cpus(100).0.spec);
+    w.try_submit(bad).expect_err("the last fits nowhere");
+    let mut array = three();
+    array.0.array = ask().array("0-1").0.array;
+    assert_eq!(w.try_submit(array), Err(Refusal::InvalidArray));
+    let mut of_two = three();
+    of_two.0.with.push(ask().of(bob()).0.spec);
+    w.try_submit(of_two).expect_err("one is somebody else's");
+    assert_eq!((w.state.next_job, w.state.jobs.len()), (next, 3), "nothing is left of them");
+}
+
+#[test]
+fn all_start_in_one_decision_or_none_does() {
+    let mut w = world(2);
+    let other = w.started(ask().cpus(4)).job;
+    let first = w.submit(three());
+    assert_eq!(w.plan(), [], "there are twelve CPUs for fourteen");
+    assert_eq!(states(&w, first), [JobState::Pending; 3]);
+    w.end(other, 0);
+    assert_eq!(w.plan().len(), 3);
+    assert_eq!(states(&w, first), [JobState::Running; 3]);
+}
+
+#[test]
+fn a_start_of_a_part_or_of_what_is_taken_meanwhile_is_refused_whole() {
+    let mut w = world(2);
+    let first = w.submit(three());
+    let starts = w.planned();
+    assert_eq!(starts.len(), 3);
+    let refused = |w: &mut World, command| w.try_as(root(), command).expect_err("it is refused");
+    refused(&mut w, Command::Start(Box::new(starts[0].clone())));
+    refused(&mut w, Command::StartTogether(starts[..2].to_vec()));
+    let mut twice = starts.clone();
+    twice[2].allocation = twice[1].allocation.clone();
+    assert_eq!(refused(&mut w, Command::StartTogether(twice)), Refusal::NoCapacityNow);
+    assert_eq!(states(&w, first), [JobState::Pending; 3]);
+    w.run(Command::StartTogether(starts));
+    assert_eq!(states(&w, first), [JobState::Running; 3]);
+}
+
+#[test]
+fn with_the_script_all_end_and_so_they_do_with_any_of_them() {
+    type Cause = fn(&mut World, JobId);
+    let fail_second: Cause = |w, first| w.fail(&w.nodes_of(JobId(first.0 + 1))[0].clone());
+    let table: [(Cause, JobState); 4] = [
+        (|w, first| w.end(first, 0), JobState::Completed),
+        (|w, first| w.end(first, 3), JobState::Failed),
+        (|w, first| cancel(w, first), JobState::Cancelled),
+        (fail_second, JobState::NodeFail),
+    ];
+    for (at, (cause, state)) in table.into_iter().enumerate() {
+        let mut w = world(2);
+        let first = w.submit(three());
+        w.plan();
+        cause(&mut w, first);
+        for offset in 0..3 {
+            let job = JobId(first.0 + offset);
+            if w.is(job) == JobState::Completing {
+                w.end(job, 0);
+            }
+        }
+        assert_eq!(states(&w, first), [state; 3], "row {at}");
+        assert!(w.state.nodes.values().all(|node| node.used.jobs == 0), "row {at}");
+    }
+}
+
+#[test]
+fn one_that_runs_is_cancelled_alone_and_one_that_waits_is_not() {
+    let mut w = world(2);
+    let first = w.submit(three());
+    let second = JobId(first.0 + 1);
+    let said = w.cancel(&[JobRef::whole(second)]);
+    assert!(said.iter().all(|(_, result)| result.is_err()), "{said:?}");
+    assert_eq!(states(&w, first), [JobState::Pending; 3]);
+    w.plan();
+    cancel(&mut w, second);
+    w.end(second, 0);
+    let left = [JobState::Running, JobState::Cancelled, JobState::Running];
+    assert_eq!(states(&w, first), left);
+    w.end(first, 0);
+    w.end(JobId(first.0 + 2), 0);
+    let over = [JobState::Completed, JobState::Cancelled, JobState::Completed];
+    assert_eq!(states(&w, first), over);
+}
+
+#[test]
+fn what_waits_is_cancelled_held_and_released_whole() {
+    let mut w = world(1);
+    let first = w.submit(three());
+    w.change(first, JobChange::Hold { by: model::run::Hold::User }).expect("they wait");
+    assert!((0..3).all(|at| w.job(JobId(first.0 + at)).hold.is_some()));
+    w.change(first, JobChange::Release).expect("they are held");
+    assert!((0..3).all(|at| w.job(JobId(first.0 + at)).hold.is_none()));
+    cancel(&mut w, first);
+    assert_eq!(states(&w, first), [JobState::Cancelled; 3]);
+}
+
+#[test]
+fn none_of_them_runs_a_second_time() {
+    let mut w = world(2);
+    let mut asked = three();
+    asked.0.spec.requeue = true;
+    let first = w.submit(asked);
+    w.plan();
+    w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect_err("a part would start alone");
+    let node = w.nodes_of(JobId(first.0 + 1))[0].clone();
+    w.fail(&node);
+    for offset in 0..3 {
+        let job = JobId(first.0 + offset);
+        if w.is(job) == JobState::Completing {
+            w.end(job, 0);
+        }
+    }
+    assert_eq!(states(&w, first), [JobState::NodeFail; 3]);
+    assert!(!w.events.iter().any(|event| matches!(event, Event::Requeued { .. })));
+}
+
+#[test]
+fn a_launch_that_fails_on_one_ends_all() {
+    let mut w = world(2);
+    let first = w.submit(three());
+    w.plan();
+    let second = w.job(JobId(first.0 + 1)).attempt_id().expect("it runs");
+    let node = w.nodes_of(second.job)[0].clone();
+    let unfit = Some("spool: full".to_owned());
+    w.report(&node, second, PartReport::LaunchFailed { what: "no room".into(), unfit });
+    let ending = w.job(first).attempt().and_then(|attempt| attempt.ending.clone());
+    assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, false)));
+}
+
+#[test]
+fn who_depends_on_the_first_waits_for_it() {
+    let mut w = world(3);
+    let first = w.submit(three());
+    let next = w.submit(ask().after(&format!("afterok:{first}")));
+    assert_eq!(w.plan().len(), 3);
+    let attempt = w.job(first).attempt_id().expect("it runs");
+    let node = w.nodes_of(first)[0].clone();
+    w.report(&node, attempt, ended(exited(0).code));
+    assert_eq!(w.plan().iter().map(|a| a.job).collect::<Vec<_>>(), [next]);
+}
