@@ -1,9 +1,12 @@
 //! The configuration as the state machine knows it: journalled, so that a replay needs no files.
 
+use model::binding::BindPolicy;
 use model::limits::Policy;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::priority::PriorityPolicy;
+use model::run::RlimitPolicy;
+use model::site::Site;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,6 +23,9 @@ pub struct ClusterConfig {
     pub limits: Policy,
     /// `autodetect`, `cgroup/v1`, `cgroup/v2`, `disabled`.
     pub cgroup_plugin: String,
+    /// Programs around jobs, samples of usage, scratch folders.
+    #[serde(default)]
+    pub site: Site,
 }
 
 /// The parameters of slurm.conf that the state machine honours.
@@ -51,7 +57,11 @@ pub struct Parameters {
     pub book_steps: bool,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
+    /// `u32::MAX`: a job may overrun its limit for ever.
     pub over_time_limit_min: u32,
+    pub unkillable_step_timeout_s: u32,
+    pub bind: BindPolicy,
+    pub rlimits: RlimitPolicy,
     pub job_file_append: bool,
     /// `GresTypes`, and every name that a node has.
     pub gres_types: Vec<String>,
@@ -89,6 +99,9 @@ impl Default for Parameters {
             book_steps: true,
             enforce_partition_limits: false,
             over_time_limit_min: 0,
+            unkillable_step_timeout_s: 60,
+            bind: BindPolicy::default(),
+            rlimits: RlimitPolicy::default(),
             job_file_append: false,
             gres_types: Vec::new(),
             priority: PriorityPolicy::default(),
@@ -106,6 +119,7 @@ impl Default for ClusterConfig {
             shown: BTreeMap::new(),
             limits: Policy::default(),
             cgroup_plugin: "autodetect".into(),
+            site: Site::default(),
         }
     }
 }

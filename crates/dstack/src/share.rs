@@ -100,6 +100,7 @@ mod tests {
             files: Vec::new(),
             cores: None,
             device_memory: Some(Bytes::from_gib(80)),
+            variables: None,
         };
         let gres = gpus.iter().map(line).collect();
         NodeConfig { gres, ..NodeConfig::plain("n1", 64, Bytes::from_gib(512)) }

@@ -115,6 +115,9 @@ pub struct NodeGres {
     /// Memory of each device, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Bytes>,
+    /// The variables that tell a process of them; none: the usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<String>>,
 }
 
 /// Where a fleet's slot stands. A slot exists before its machine does.

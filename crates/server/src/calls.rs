@@ -4,6 +4,7 @@ use crate::agents;
 use crate::clock;
 use crate::configure;
 use crate::list;
+use crate::measure;
 use crate::principal;
 use crate::shared::Shared;
 use crate::shares;
@@ -85,6 +86,7 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => block_in_place(|| history(shared, &filter)).map(Answer::History),
+        Call::Usage { jobs } => measure::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
         Call::CreateStep(create) => step_queue::create(shared, by, *create).await,
         Call::LeaveStep { job, ticket } => step_queue::leave(shared, &by, job, ticket),
@@ -207,7 +209,10 @@ async fn submit(
     settle_owner(&mut submission, &by)?;
     let name = submission.spec.name.clone();
     match shared.writer.submit(submission, by).await? {
-        Reply::Submitted { job, run } => Ok(Answer::Submitted { job, run, name }),
+        Reply::Submitted { job, run } => {
+            let programs = crate::launch::srun_programs(&shared.read());
+            Ok(Answer::Submitted { job, run, name, programs })
+        }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }
 }

@@ -50,7 +50,9 @@ impl<'a> Lens<'a> {
         }
         match job.hold {
             Some(Hold::User) => return Reason::HeldByUser,
-            Some(Hold::Admin) => return Reason::HeldByAdmin,
+            Some(Hold::Admin) => {
+                return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
+            }
             None => {}
         }
         let fixed = job.fixed_reason.as_deref();
@@ -116,7 +118,7 @@ impl<'a> Lens<'a> {
                 .or(ended.map(|e| &e.steps))
                 .cloned()
                 .unwrap_or_default(),
-            usage: ended.map(|e| e.usage).unwrap_or_default(),
+            usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
             suspended_s: 0,
             dependency: dependency::shown(state, job, self.now),
             last_planned: self.outlook.planned,

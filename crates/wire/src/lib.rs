@@ -4,6 +4,7 @@ pub mod client;
 pub mod frame;
 pub mod job_list;
 pub mod link;
+pub mod login;
 pub mod order;
 pub mod report;
 pub mod resume;

@@ -1,7 +1,8 @@
 //! A step's launch, and the bytes between its tasks and the `srun` that waits for them.
 
+use model::binding::{CpuBinding, MemBinding};
 use model::id::{JobId, StepId};
-use model::run::ExitStatus;
+use model::run::{ExitStatus, Rlimits};
 use model::step::StepShape;
 use serde::{Deserialize, Serialize};
 
@@ -50,9 +51,25 @@ pub struct StepLaunch {
     /// The distribution in the dialect's own words, where it is told to the tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<String>,
+    /// As `srun` was asked; what it was not told is filled in by the server.
+    #[serde(default)]
+    pub cpu_bind: CpuBinding,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_bind: Option<MemBinding>,
+    /// Limits that tasks take over from `srun`; none: those of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rlimits: Option<Rlimits>,
+    /// `--gpu-bind` in the dialect's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_bind: Option<String>,
     /// A program for each rank, instead of `argv` for all; empty: `argv`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Vec<String>>,
+    /// The user's own programs around each task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_prolog: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_epilog: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -74,6 +91,23 @@ pub struct StepLayout {
     /// Per node, in order: its name and the global ranks of its tasks.
     pub nodes: Vec<StepNode>,
     pub cpus_per_task: u32,
+    #[serde(default, skip_serializing_if = "SrunPrograms::is_none")]
+    pub programs: SrunPrograms,
+}
+
+/// What the site has `srun` run around its step, where it is and as its user.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SrunPrograms {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prolog: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epilog: Option<String>,
+}
+
+impl SrunPrograms {
+    pub fn is_none(&self) -> bool {
+        self.prolog.is_none() && self.epilog.is_none()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

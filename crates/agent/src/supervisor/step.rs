@@ -2,7 +2,9 @@
 
 mod clients;
 mod ending;
+mod epilog;
 mod start;
+mod usage;
 
 use super::audience::Audience;
 use super::reap::Dead;
@@ -14,6 +16,7 @@ use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
@@ -33,12 +36,14 @@ pub(super) struct Step {
     /// None until the tasks are started.
     group: Option<JobGroup>,
     tasks: Vec<Task>,
+    /// Programs after tasks that have not ended yet.
+    epilogs: Vec<Pid>,
     usage: Usage,
     /// Kills by the kernel in the whole job before this step began.
     pub oom_before: u64,
     /// Kills by the kernel that ended tasks have answered for.
     oom_told: u64,
-    /// Its group has a memory limit of its own, and counts by itself.
+    /// Its group counts its memory by itself.
     own_memory: bool,
     /// Cancelled, or its `srun` is gone: whatever is left is killed at this moment.
     kill_at: Option<Timestamp>,
@@ -65,6 +70,7 @@ impl Step {
             order,
             group: None,
             tasks: Vec::new(),
+            epilogs: Vec::new(),
             usage: Usage::default(),
             oom_before,
             oom_told: 0,
@@ -201,6 +207,11 @@ impl Step {
         }
     }
 
+    /// Whether kills by the kernel in it are counted in the job's own group.
+    pub fn shares_memory(&self) -> bool {
+        !self.own_memory
+    }
+
     /// Kills by the kernel since it began: in its own group where that has a limit, else in the job.
     fn oom_kills(&self, of_job: impl FnOnce() -> u64) -> u64 {
         let own = self.group.as_ref().filter(|_| self.own_memory);
@@ -222,6 +233,10 @@ impl Step {
 
     /// Takes a dead child if it is one of its tasks. `oom_now` reads the job's count of kills by the kernel.
     pub fn on_dead(&mut self, dead: &Dead, oom_now: impl FnOnce() -> u64) -> bool {
+        if let Some(at) = self.epilogs.iter().position(|pid| *pid == dead.pid) {
+            self.epilogs.remove(at);
+            return true;
+        }
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
             return false;
         };
@@ -235,6 +250,7 @@ impl Step {
         }
         self.usage.absorb(&dead.usage);
         let task = &mut self.tasks[index];
+        task.used.update(&dead.used);
         task.pid = None;
         let (rank, told) = (task.rank, task.exit.is_some());
         // What it wrote last goes out before the word of its end.

@@ -86,6 +86,7 @@ pub(crate) fn ending(
             since: at,
             requeue: requeue.is_some(),
             hold: requeue.is_some_and(|r| r.hold),
+            launch_failed: false,
         }),
         exit,
     })
@@ -127,14 +128,15 @@ pub(crate) fn closing(job: &Job, attempt: &Attempt, ending: &Ending, at: Timesta
         end: at,
         allocation: Some(attempt.allocation.clone()),
         steps: attempt.steps.clone(),
-        usage: attempt.usage,
+        usage: attempt.usage.clone(),
         reason: reason_of(outcome),
     });
     if !ending.requeue {
         return Event::Ended { job: job.id, ended };
     }
     let hold = ending.hold.then_some(Hold::Admin);
-    Event::Requeued { job: job.id, ended, begin: at, hold, reason: None }
+    let reason = (ending.hold && ending.launch_failed).then_some(Reason::LaunchFailedHeld);
+    Event::Requeued { job: job.id, ended, begin: at, hold, reason }
 }
 
 /// The reason that an ended job shows.

@@ -42,21 +42,23 @@ impl State {
                 part.script_ended(*exit, *oom, *timed_out)
             }
             PartReport::StepEnded { step, exit, usage, oom } => {
-                part.step_ended(*step, *exit, *usage, *oom).into_iter().collect()
+                part.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
-            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(false),
-            PartReport::LaunchFailed { unfit: Some(why), .. } => {
+            PartReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
+            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
+            PartReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                events.extend(part.not_launched(follows(job, Outcome::NodeFail, at)));
+                let again = follows(job, Outcome::NodeFail, at);
+                events.extend(part.not_launched(again.then_some(RequeueAs { hold: *hold })));
                 events
             }
             PartReport::Missing => part.lost(),
             PartReport::Ended { lost: true, .. } => part.lost(),
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
-                let mut events = part.batch_step_ended(*exit, *usage, *oom, *timed_out);
+                let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = follows(job, outcome, at);
-                events.extend(part.over(Verdict { outcome, exit: *exit, usage: *usage, requeue }));
+                let requeue = follows(job, outcome, at).then_some(RequeueAs { hold: false });
+                events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
                 events
             }
         }
@@ -72,11 +74,11 @@ struct Part<'a> {
     at: Timestamp,
 }
 
-struct Verdict {
+struct Verdict<'a> {
     outcome: Outcome,
     exit: ExitStatus,
-    usage: Usage,
-    requeue: bool,
+    usage: &'a Usage,
+    requeue: Option<RequeueAs>,
 }
 
 impl Part<'_> {
@@ -103,7 +105,7 @@ impl Part<'_> {
         ending(self.job, outcome, exit, self.at, how).into_iter().collect()
     }
 
-    fn step_ended(&self, id: StepId, exit: ExitStatus, usage: Usage, oom: bool) -> Option<Event> {
+    fn step_ended(&self, id: StepId, exit: ExitStatus, usage: &Usage, oom: bool) -> Option<Event> {
         let step = self.active.steps.iter().find(|s| s.id == id)?;
         step.waiting.iter().any(|n| n == self.node).then(|| {
             let worst = step.exit.max(exit);
@@ -112,14 +114,14 @@ impl Part<'_> {
         })
     }
 
-    fn step_part(&self, step: &Step, exit: ExitStatus, usage: Usage, outcome: Outcome) -> Event {
+    fn step_part(&self, step: &Step, exit: ExitStatus, usage: &Usage, outcome: Outcome) -> Event {
         let last = step.waiting.iter().all(|n| n == self.node);
         Event::StepPartEnded {
             job: self.job.id,
             step: step.id,
             node: self.node.to_string(),
             exit: shown_exit(outcome, exit),
-            usage,
+            usage: usage.clone(),
             end: last.then_some(StepEnd { time: self.at, outcome }),
         }
     }
@@ -128,10 +130,11 @@ impl Part<'_> {
     fn batch_step_ended(
         &self,
         exit: ExitStatus,
-        usage: Usage,
+        usage: &Usage,
         oom: bool,
         timed_out: bool,
     ) -> Vec<Event> {
+        let nothing = Usage::default();
         let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
         open.map(|step| {
             let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
@@ -142,7 +145,7 @@ impl Part<'_> {
             };
             let (exit, usage) = match step.id {
                 StepId::Batch => (exit, usage),
-                _ => (ExitStatus::default(), Usage::default()),
+                _ => (ExitStatus::default(), &nothing),
             };
             self.step_part(step, exit, usage, outcome)
         })
@@ -150,10 +153,10 @@ impl Part<'_> {
     }
 
     /// Nothing is left here. Others are told to end; the last closes the attempt.
-    fn over(&self, verdict: Verdict) -> Vec<Event> {
+    fn over(&self, verdict: Verdict<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
-        let leads = self.leads() || fatal || verdict.requeue;
+        let leads = self.leads() || fatal || verdict.requeue.is_some();
         let going = self.active.ending.clone();
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
@@ -165,8 +168,9 @@ impl Part<'_> {
                 let ending = Ending {
                     outcome: verdict.outcome,
                     since: self.at,
-                    requeue: verdict.requeue,
-                    hold: false,
+                    requeue: verdict.requeue.is_some(),
+                    hold: verdict.requeue.is_some_and(|again| again.hold),
+                    launch_failed: verdict.outcome == Outcome::Requeued,
                 };
                 active.exit = verdict.exit;
                 events.push(Event::Ending {
@@ -185,12 +189,12 @@ impl Part<'_> {
             attempt: self.attempt,
             node: self.node.to_string(),
             exit,
-            usage: verdict.usage,
+            usage: verdict.usage.whole(),
             at: self.at,
         });
         let last = self.active.held_nodes.iter().all(|n| n == self.node);
         if last {
-            active.usage.absorb(&verdict.usage);
+            active.usage.absorb(&verdict.usage.whole());
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
             // A part that ends unasked, as the last, ends the job by what it says of itself.
@@ -199,6 +203,7 @@ impl Part<'_> {
                 since: self.at,
                 requeue: false,
                 hold: false,
+                launch_failed: false,
             });
             events.push(closing(self.job, &active, &ending, self.at));
         }
@@ -206,13 +211,13 @@ impl Part<'_> {
     }
 
     /// The copy of the steps that the closing record carries has their ends filled in.
-    fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict, forced: bool) {
+    fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict<'_>, forced: bool) {
         for step in active.steps.iter_mut().filter(|s| s.end.is_none()) {
             let batch = step.id == StepId::Batch;
             step.waiting.clear();
             if batch {
                 step.exit = step.exit.max(shown_exit(verdict.outcome, verdict.exit));
-                step.usage.absorb(&verdict.usage);
+                step.usage.absorb(verdict.usage);
             }
             let timed_out = verdict.outcome == Outcome::Timeout;
             let outcome = match (forced || timed_out, batch) {
@@ -225,10 +230,12 @@ impl Part<'_> {
     }
 
     /// Nothing was started here. Where that was the node's fault the job waits for another, if it may.
-    fn not_launched(&self, requeue: bool) -> Vec<Event> {
-        let outcome = if requeue { Outcome::Requeued } else { Outcome::LaunchFailed };
-        let exit = if requeue { ExitStatus::default() } else { NOT_LAUNCHED };
-        self.over(Verdict { outcome, exit, usage: Usage::default(), requeue })
+    fn not_launched(&self, requeue: Option<RequeueAs>) -> Vec<Event> {
+        let (outcome, exit) = match requeue {
+            Some(_) => (Outcome::Requeued, ExitStatus::default()),
+            None => (Outcome::LaunchFailed, NOT_LAUNCHED),
+        };
+        self.over(Verdict { outcome, exit, usage: &Usage::default(), requeue })
     }
 
     /// The part is gone without an end of its own: as a node's failure.
@@ -236,8 +243,9 @@ impl Part<'_> {
         self.over(Verdict {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
-            usage: Usage::default(),
-            requeue: follows(self.job, Outcome::NodeFail, self.at),
+            usage: &Usage::default(),
+            requeue: follows(self.job, Outcome::NodeFail, self.at)
+                .then_some(RequeueAs { hold: false }),
         })
     }
 }

@@ -39,6 +39,7 @@ pub fn node(name: &str) -> NodeConfig {
         files: Vec::new(),
         cores: None,
         device_memory: None,
+        variables: None,
     }];
     node
 }

@@ -5,6 +5,7 @@
 //! type, or refuses it in Slurm's words. [`invocation`] walks the whole road. What the options mean for the scheduler is
 //! decided elsewhere.
 
+pub mod bind;
 pub mod binding;
 pub mod command;
 pub mod environment;

@@ -5,7 +5,6 @@ use super::caller::{
     self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
 };
 use super::sbatch::{check_clusters, tested};
-use super::srun_options;
 use super::step::door::Door;
 use super::step::output::{self, Names, Outputs, Target};
 use super::step::stream::Streams;
@@ -13,6 +12,7 @@ use super::step::{Outturn, Plan, Step, terminal};
 use super::step_create::{self, NoStep};
 use super::step_files;
 use super::watch::{self, Watch};
+use super::{srun_options, srun_programs};
 use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::job_options::OpenMode;
@@ -29,7 +29,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::step::{StepInput, StepLaunch};
+use wire::step::{SrunPrograms, StepInput, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
@@ -139,6 +139,9 @@ impl Invoked<'_> {
             NoStep::Said => RunError::Said(failure()),
             NoStep::Unexpected(answer) => RunError::Said(unexpected(COMMAND, &answer)),
         })?;
+        let programs = srun_programs::chosen(self.options, &layout.programs);
+        let number = layout.step;
+        srun_programs::run(programs.prolog.as_deref(), "prolog_srun", job, number);
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, layout.step, Some(tasks as u32));
         let watch = Watch::begin(client.place().clone(), job, false)?;
@@ -147,6 +150,7 @@ impl Invoked<'_> {
         let step = self.step(plan, door, streams, input)?;
         let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
         let outturn = self.carry(step.placed(&nodes, launch), watch, signals)?;
+        srun_programs::run(programs.epilog.as_deref(), "epilog_srun", job, number);
         Ok(ExitCode::from(outturn.code))
     }
 
@@ -162,12 +166,13 @@ impl Invoked<'_> {
         let (door, input, launch) = self.launch(Within::Own)?;
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
-        let job = match client.call(Call::Submit(Box::new(submission)))? {
-            Answer::Submitted { job, .. } => job,
+        let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
+            Answer::Submitted { job, programs, .. } => (job, programs),
             Answer::Refused(why) => return Err(RunError::Said(refused(COMMAND, &why))),
             other => return Err(RunError::Said(unexpected(COMMAND, &other))),
         };
-        let outturn = self.first_step(&client, job, key, door, input, signals);
+        let programs = srun_programs::chosen(self.options, &site);
+        let outturn = self.first_step(&client, job, key, (door, input), signals, &programs);
         let exit = match &outturn {
             Ok(outturn) if outturn.job_ended => None,
             Ok(outturn) => Some(outturn.exit),
@@ -186,17 +191,22 @@ impl Invoked<'_> {
         client: &Client,
         job: JobId,
         key: String,
-        door: Door,
-        input: Option<File>,
+        (door, input): (Door, Option<File>),
         signals: &SignalFd,
+        programs: &SrunPrograms,
     ) -> Result<Outturn, RunError> {
         let (place, first) = (client.place().clone(), StepId::Number(0));
         watch::hold(place.clone(), job)?;
+        if programs.prolog.is_some() && srun_programs::await_start(&mut Client::find()?, job) {
+            srun_programs::run(programs.prolog.as_deref(), "prolog_srun", job, first);
+        }
         let watch = Watch::begin(place.clone(), job, true)?;
         let plan = self.plan(job, first, self.options.ntasks);
         let streams = Streams::new(place, job, first, Some(key))?;
         let step = self.step(plan, door, streams, input)?;
-        self.carry(step, watch, signals)
+        let outturn = self.carry(step, watch, signals)?;
+        srun_programs::run(programs.epilog.as_deref(), "epilog_srun", job, first);
+        Ok(outturn)
     }
 
     fn launch(&self, within: Within) -> Result<(Door, Option<File>, StepLaunch), RunError> {
