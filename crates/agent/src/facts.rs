@@ -98,6 +98,8 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         cores: machine.near(gpu),
         device_memory: None,
         variables: None,
+        no_consume: false,
+        share_of: None,
     });
     NodeConfig {
         hostname: machine.hostname.clone(),

@@ -121,6 +121,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         memory: Bytes::from_mib(64),
         gres: Vec::new(),
         tasks: 1,
+        sharers: 1,
     };
     JobLaunch {
         kind: LaunchKind::Batch,

@@ -3,7 +3,10 @@
 //! The assertions state what must hold in any history. They stay on in release builds: a replay
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
 
+mod array;
 mod field;
+mod pause;
+mod requeue;
 mod site;
 
 use crate::books;
@@ -16,10 +19,11 @@ use model::change::JobField;
 use model::id::{AttemptId, JobId};
 use model::node::SlotState;
 use model::record::JobRecord;
-use model::run::{ArrayTask, Attempt, Run};
+use model::run::{Attempt, Run};
 use model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl State {
     /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one and books are kept.
@@ -49,28 +53,20 @@ impl State {
                 let job = self.job_mut(*job);
                 job.hold = None;
                 job.fixed_reason = None;
+                job.special_exit = false;
             }
-            Event::Changed { job, fields, .. } => self.apply_fields(*job, fields),
+            Event::Changed { job, fields, at } => self.apply_fields(*job, fields, *at),
             Event::TaskSplit { array, index, job } => self.apply_split(*array, *index, *job),
             Event::TasksCancelled { array, indices, ended } => {
                 return Some(self.apply_tasks_cancelled(*array, indices, ended));
             }
             Event::Started(started) => self.apply_started(started),
-            Event::Suspended { job, at } => {
-                self.charge(*job, *at);
-                let attempt = self.attempt_mut(*job);
-                attempt.suspended = true;
-                attempt.suspended_since = Some(*at);
-            }
-            Event::Resumed { job, at } => {
-                let attempt = self.attempt_mut(*job);
-                attempt.suspended = false;
-                // What was not run is not charged.
-                attempt.charged_until = Some(*at);
-                // As the node's own clock does: the limit moves by the time that was not run.
-                if let Some(since) = attempt.suspended_since.take() {
-                    attempt.end_limit = attempt.end_limit.map(|end| end + at.since(since));
-                }
+            Event::Suspended { job, at, for_room } => self.apply_suspended(*job, *at, *for_room),
+            Event::TurnOver { job, at } => self.apply_turn_over(*job, *at),
+            Event::ResumeWanted { job } => self.attempt_mut(*job).resumes_itself = true,
+            Event::Resumed { job, at } => self.apply_resumed(*job, *at),
+            Event::Leaving { job, leaving } => {
+                self.attempt_mut(*job).leaving = Some(*leaving);
             }
             Event::StepStarted { job, step } => {
                 let attempt = self.attempt_mut(*job);
@@ -108,28 +104,10 @@ impl State {
                 }
             }
             Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
-            Event::Requeued { job, ended, begin, hold, reason } => {
-                self.charge(*job, ended.end);
-                let record = books::record_of(self, *job, Some(ended));
-                self.active.remove(job);
-                let job = self.job_mut(*job);
-                job.phase = Phase::Waiting;
-                job.begin = Some(*begin);
-                job.hold = *hold;
-                job.fixed_reason = reason.clone().map(Box::new);
-                return Some(record);
+            Event::Requeued { job, ended, .. } => {
+                return Some(self.apply_requeued(*job, ended, event));
             }
-            Event::Revived { job: id, at, hold } => {
-                let job = self.job_mut(*id);
-                let Phase::Ended(ended) = &job.phase else { panic!("job {id} has not ended") };
-                let end = ended.end;
-                // The books have its wait under the number of the start that never came.
-                job.attempts += u32::from(ended.start.is_none());
-                job.phase = Phase::Waiting;
-                job.begin = Some(*at);
-                job.hold = *hold;
-                self.ended.remove(&(end, *id));
-            }
+            Event::Revived { job, .. } => self.apply_revived(*job, event),
             Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
             _ => self.apply_node_or_account(event),
         }
@@ -177,6 +155,7 @@ impl State {
         self.accounting.forget();
         self.standings.forget();
         self.measures.forget();
+        self.hardware.forget();
     }
 
     fn apply_submitted(&mut self, s: &Submitted) {
@@ -191,6 +170,7 @@ impl State {
                 owner: s.spec.owner.name.clone(),
                 job: s.job,
                 tasks,
+                cancelled: Default::default(),
             };
             self.runs.insert(s.run, run);
         }
@@ -212,54 +192,14 @@ impl State {
             begin: s.spec.request().begin,
             attempts: 0,
             fixed_reason: None,
+            requeued: None,
+            special_exit: false,
+            admin_comment: None,
+            accrues_from: None,
             phase: Phase::Waiting,
         };
         job.share(&mut self.interner);
         self.jobs.insert(s.job, Arc::new(job));
-    }
-
-    /// Takes task `index` out of the array's pending set into a record of its own.
-    /// The last task takes over the array's own record and id.
-    fn apply_split(&mut self, array: JobId, index: u32, id: JobId) {
-        let whole = self.job_mut(array);
-        let pending = whole.pending.as_mut().expect("a task splits off a pending array");
-        assert!(pending.indices.remove(index), "task {array}_{index} is not pending");
-        let last = pending.indices.is_empty();
-        assert_eq!(last, id == array, "only the last task takes the array's own id");
-        let task = Some(ArrayTask { array, index });
-        if last {
-            whole.pending = None;
-            whole.task = task;
-        } else {
-            let job = Job { id, task, pending: None, ..whole.clone() };
-            assert!(id.0 >= self.next_job, "job id {id} is given a second time");
-            self.next_job = id.0 + 1;
-            self.jobs.insert(id, Arc::new(job));
-        }
-        self.arrays.entry(array).or_default().insert(index, id);
-    }
-
-    fn apply_tasks_cancelled(
-        &mut self,
-        array: JobId,
-        indices: &model::array::IndexSet,
-        ended: &Ended,
-    ) -> JobRecord {
-        let mut record = books::record_of(self, array, Some(ended));
-        record.array_job = Some(array);
-        record.array_pending = Some(model::array::format_pending(indices, None));
-        let whole = self.job_mut(array);
-        let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");
-        let left = pending.indices.difference(indices);
-        if left.is_empty() {
-            // The last to go stay named: the record is shown until it is forgotten.
-            pending.throttle = None;
-            whole.phase = Phase::Ended(Box::new(ended.clone()));
-            self.ended.insert((ended.end, array));
-        } else {
-            pending.indices = left;
-        }
-        record
     }
 
     fn apply_started(&mut self, started: &Started) {
@@ -282,11 +222,17 @@ impl State {
             allocation: started.allocation.clone(),
             start: started.at,
             end_limit: started.end_limit,
+            reservation: started.reservation.clone(),
             held_nodes: held.clone(),
             ending: None,
             charged_until: None,
             suspended: false,
             suspended_since: None,
+            resumes_itself: false,
+            waits_turn: false,
+            suspended_ms: 0,
+            suspend_changed: None,
+            leaving: None,
             exit: Default::default(),
             usage: Default::default(),
             steps: started.step.iter().cloned().collect(),
@@ -306,21 +252,28 @@ impl State {
         let job = &self.jobs[&id];
         let uid = job.spec.owner.uid;
         let partition = self.partition(&allocation.partition).cloned();
-        let exclusive = crate::view::is_exclusive(job, partition.as_deref());
+        let exclusive =
+            crate::view::is_exclusive(job, partition.as_deref(), self.config.parameters.select);
         let alone = crate::view::is_user_exclusive(job, partition.as_deref());
         let attempt = AttemptId { job: id, number: job.attempts };
+        // One that stands still keeps its memory and devices, and is in nobody's way otherwise.
+        let stands = job.attempt().is_some_and(|a| a.left_its_cores());
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;
+            node.holders.push(attempt);
+            used.memory.0 += share.memory.0;
+            used.gres.extend(share.gres.iter().cloned());
+            if stands {
+                continue;
+            }
             assert!(
-                !used.cpus.intersects(&share.cpus),
+                used.admits_cpus(share),
                 "CPUs {} of {} are granted twice, to job {id}",
                 share.cpus,
                 share.node
             );
-            used.cpus.union(&share.cpus);
-            used.memory.0 += share.memory.0;
-            used.gres.extend(share.gres.iter().cloned());
+            used.take_cpus(share);
             used.exclusive |= exclusive;
             used.jobs += 1;
             if alone {
@@ -329,7 +282,6 @@ impl State {
             if let Err(at) = used.users.binary_search(&uid) {
                 used.users.insert(at, uid);
             }
-            node.holders.push(attempt);
         }
     }
 
@@ -340,13 +292,18 @@ impl State {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.holders.retain(|a| *a != attempt);
         node.last_busy = busy_until.or(node.last_busy);
-        // Computed anew from those that are left: sets of users and the exclusive mark cannot be subtracted.
-        let holders = std::mem::take(&mut node.holders);
-        node.used = Default::default();
-        if holders.is_empty() && node.removed {
+        if node.holders.is_empty() && node.removed {
             self.nodes.remove(name);
             return;
         }
+        self.recount(name);
+    }
+
+    /// What is used of a node, anew from those that hold it: sets of users and the exclusive mark cannot be subtracted.
+    fn recount(&mut self, name: &str) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let holders = std::mem::take(&mut node.holders);
+        node.used = Default::default();
         for holder in holders {
             let allocation = self.attempt_of(holder.job).allocation.clone();
             self.occupy(holder.job, &allocation, &[name.to_string()]);
@@ -383,12 +340,16 @@ impl State {
         }
     }
 
-    fn apply_fields(&mut self, id: JobId, fields: &[JobField]) {
+    fn apply_fields(&mut self, id: JobId, fields: &[JobField], at: Timestamp) {
         let job = self.job_mut(id);
         for field in fields {
             field::set(job, field);
+            if *field == JobField::ResetAccrueTime {
+                job.accrues_from = Some(at);
+            }
             if let (JobField::TimeLimit(limit), Phase::Active(attempt)) = (field, &mut job.phase) {
-                attempt.end_limit = limit.duration().map(|d| attempt.start + d);
+                let suspended = Duration::from_millis(attempt.suspended_ms);
+                attempt.end_limit = limit.duration().map(|d| attempt.start + d + suspended);
             }
         }
     }
@@ -419,6 +380,7 @@ fn moved(event: &Event) -> Vec<JobId> {
         | Event::Changed { job, .. }
         | Event::Ended { job, .. }
         | Event::Requeued { job, .. }
+        | Event::ReservationLost { job, .. }
         | Event::Revived { job, .. } => vec![*job],
         Event::TaskSplit { array, job, .. } => vec![*array, *job],
         Event::TasksCancelled { array, .. } => vec![*array],

@@ -3,6 +3,7 @@
 use crate::job::{Ended, Job};
 use crate::state::State;
 use model::amount::{Bytes, format_slurm_mb};
+use model::attempt::stood_s;
 use model::id::JobId;
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
@@ -57,11 +58,14 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         state: record_state,
         exit: ended.map(|e| e.exit).or(job.attempt().map(|a| a.exit)).unwrap_or_default(),
         derived_exit: ended.map(|e| e.derived_exit).unwrap_or_default(),
-        submit: job.submit,
+        submit: job.shown_submit(),
         eligible: Some(job.begin.map_or(job.submit, |b| b.max(job.submit))),
         start,
         end: ended.map(|e| e.end),
-        suspended_s: 0,
+        suspended_s: match (ended, start) {
+            (Some(ended), Some(start)) => stood_s(start, ended.end, ended.suspended_ms),
+            _ => 0,
+        },
         time_limit: effective_limit(state, job),
         nodes: allocation.map(|a| a.node_names().map(str::to_string).collect()).unwrap_or_default(),
         node_count: allocation.map_or(request.nodes.min, |a| a.nodes.len() as u32),
@@ -78,7 +82,10 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         submit_line: job.spec.submit_line.to_string(),
         comment: job.spec.comment.clone(),
         wckey: job.spec.wckey.clone(),
-        reservation: request.reservation.clone(),
+        reservation: job.attempt().and_then(|a| a.reservation.clone()),
+        reservation_id: job.attempt().and_then(|attempt| {
+            state.reservations.get(attempt.reservation.as_ref()?).map(|r| r.id)
+        }),
         constraint: request.constraint.as_ref().map(|c| c.to_string()),
         reason: ended.map(|e| e.reason.clone()).unwrap_or_default(),
         kind: job.spec.launch.kind,
@@ -94,6 +101,15 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
             .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end))))
             .collect(),
     }
+}
+
+/// The entry of `id` as it stands now: one that stands still does so up to this moment.
+pub fn record_at(state: &State, id: JobId, now: Timestamp) -> JobRecord {
+    let mut record = record_of(state, id, None);
+    if let Some(attempt) = state.jobs[&id].attempt() {
+        record.suspended_s = stood_s(attempt.start, now, attempt.suspended_until_ms(now));
+    }
+    record
 }
 
 fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord {

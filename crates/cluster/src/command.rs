@@ -10,11 +10,13 @@ use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use model::reservation_ask::ReservationAsk;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
 use model::spent::UsageOf;
 use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
+use sched::view::Preemption;
 
 /// Time and chance, which come in from outside.
 #[derive(Debug, Clone)]
@@ -33,6 +35,11 @@ pub enum Command {
     Configure(Box<ClusterConfig>),
     Submit(Box<Submit>),
     Start(Box<Start>),
+    Preempt(Preempt),
+    /// A job that stood still and whose cores are free again goes on.
+    Resume {
+        job: JobId,
+    },
     Cancel(Box<CancelJobs>),
     ChangeJob {
         job: JobRef,
@@ -97,10 +104,26 @@ pub enum Command {
         fingerprint: String,
     },
     SetUserToken(Box<UserToken>),
+    CreateReservation(Box<ReservationAsk>),
+    UpdateReservation {
+        name: String,
+        ask: Box<ReservationAsk>,
+    },
+    RemoveReservation {
+        name: String,
+    },
     /// Time has passed: silent nodes, deadlines, patience, old records.
     Tick {
         booked: bool,
     },
+}
+
+/// A job is to make room for another.
+#[derive(Debug, Clone, Copy)]
+pub struct Preempt {
+    pub preemption: Preemption,
+    /// When that was planned: an attempt that began later is not meant.
+    pub planned: Timestamp,
 }
 
 #[derive(Debug, Clone)]
@@ -198,6 +221,9 @@ pub enum Reply {
     },
     Step(StepPlaced),
     TokenNodes(Vec<String>),
+    ReservationCreated {
+        name: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,16 @@ use model::binding::BindPolicy;
 use model::limits::Policy;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
+use model::preempt::PreemptPolicy;
 use model::priority::PriorityPolicy;
 use model::run::RlimitPolicy;
+use model::select::Select;
 use model::site::Site;
+use model::topology::Topology;
+use sched::view::{ReservePolicy, SchedulerPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterConfig {
@@ -19,6 +24,9 @@ pub struct ClusterConfig {
     pub parameters: Parameters,
     /// Canonical key to value, for `scontrol show config`.
     pub shown: BTreeMap<String, String>,
+    /// `topology.conf`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Arc<Topology>>,
     /// `cgroup.conf`; the default constrains all that can be.
     pub limits: Policy,
     /// `autodetect`, `cgroup/v1`, `cgroup/v2`, `disabled`.
@@ -57,6 +65,11 @@ pub struct Parameters {
     pub book_steps: bool,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
+    pub select: Select,
+    /// `DefCpuPerGPU`
+    pub cpus_per_gpu: Option<u32>,
+    /// `max_switch_wait`
+    pub switch_wait_s: u32,
     /// `u32::MAX`: a job may overrun its limit for ever.
     pub over_time_limit_min: u32,
     pub unkillable_step_timeout_s: u32,
@@ -66,6 +79,25 @@ pub struct Parameters {
     /// `GresTypes`, and every name that a node has.
     pub gres_types: Vec<String>,
     pub priority: PriorityPolicy,
+    /// `Licenses`: how many there are of each.
+    pub licenses: BTreeMap<String, u64>,
+    /// `ResvOverRun`: how long a job may run on after its reservation; none: as long as it likes.
+    pub reservation_over_run_min: Option<u32>,
+    pub preempt: PreemptPolicy,
+    /// `PreemptMode=GANG`: jobs that share the same cores take turns of so many seconds.
+    pub slice_s: Option<u32>,
+    /// Waiting jobs of each partition that keep a place for later.
+    pub places_kept: u32,
+    pub reserve: ReservePolicy,
+    /// How long a job that was requeued waits before it may start again.
+    pub requeue_wait_s: u32,
+    /// Exits of scripts that make them run again, and those after which they are held: from, to.
+    pub requeue_exits: Vec<(i32, i32)>,
+    pub requeue_exits_held: Vec<(i32, i32)>,
+    /// `enable_user_top`
+    pub user_top: bool,
+    /// `kill_invalid_depend`: a job whose dependency can never be met is cancelled.
+    pub kill_invalid_dependency: bool,
 }
 
 impl Parameters {
@@ -98,6 +130,9 @@ impl Default for Parameters {
             book_jobs: true,
             book_steps: true,
             enforce_partition_limits: false,
+            select: Select::default(),
+            cpus_per_gpu: None,
+            switch_wait_s: SchedulerPolicy::default().switch_wait_s,
             over_time_limit_min: 0,
             unkillable_step_timeout_s: 60,
             bind: BindPolicy::default(),
@@ -105,6 +140,17 @@ impl Default for Parameters {
             job_file_append: false,
             gres_types: Vec::new(),
             priority: PriorityPolicy::default(),
+            licenses: BTreeMap::new(),
+            reservation_over_run_min: Some(0),
+            preempt: PreemptPolicy::default(),
+            slice_s: None,
+            places_kept: SchedulerPolicy::default().reservations,
+            reserve: ReservePolicy::default(),
+            requeue_wait_s: 0,
+            requeue_exits: Vec::new(),
+            requeue_exits_held: Vec::new(),
+            user_top: false,
+            kill_invalid_dependency: false,
         }
     }
 }
@@ -117,6 +163,7 @@ impl Default for ClusterConfig {
             partitions: Vec::new(),
             parameters: Parameters::default(),
             shown: BTreeMap::new(),
+            topology: None,
             limits: Policy::default(),
             cgroup_plugin: "autodetect".into(),
             site: Site::default(),

@@ -3,10 +3,11 @@
 use crate::job::{Job, Phase};
 use crate::state::State;
 use model::array::IndexSet;
-use model::dependency::{DependencyKind, DependencyState, DependencyTerm, TaskRef};
+use model::dependency::{DependencyKind, DependencyState, DependencyTerm, Join, TaskRef};
 use model::id::JobId;
-use model::run::{JobState, Outcome};
+use model::run::Outcome;
 use model::time::Timestamp;
+use sched::view::Awaited;
 use std::time::Duration;
 
 /// How the whole dependency of `job` stands. For `aftercorr`, `index` is the task that asks;
@@ -40,6 +41,13 @@ pub fn tasks_ready(state: &State, job: &Job, pending: &IndexSet, now: Timestamp)
 /// squeue's `%E`: the terms not yet met.
 pub fn shown(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     let dependency = job.spec.dependency.as_ref().filter(|_| job.is_waiting())?;
+    let mut dependency = dependency.clone();
+    for target in dependency.terms.iter_mut().filter_map(|term| term.job.as_mut()) {
+        // An array is shown as all of its tasks.
+        if target.task == TaskRef::Whole && of_array(state, JobId(target.id)).is_some() {
+            target.task = TaskRef::All;
+        }
+    }
     let text = dependency.display_with(|term| term_state(state, job, term, now));
     (!text.is_empty()).then_some(text)
 }
@@ -52,6 +60,9 @@ fn term_state(state: &State, job: &Job, term: &DependencyTerm, now: Timestamp) -
             (None, Some(task)) => corresponding(state, term, task.index),
             (None, None) => all_of(state, target.id, target.task, |j| ended_as(j, is_success)),
         };
+    }
+    if term.kind == DependencyKind::AfterOk && was_cancelled(state, target.id, target.task) {
+        return DependencyState::Failed;
     }
     let wanted = |j: &Job| match term.kind {
         DependencyKind::After { minutes } => started_before(j, now, minutes),
@@ -71,8 +82,20 @@ fn all_of(
     task: TaskRef,
     mut wanted: impl FnMut(&Job) -> DependencyState,
 ) -> DependencyState {
+    let mut worst = DependencyState::Fulfilled;
+    for job in records(state, id, task) {
+        match wanted(job) {
+            DependencyState::Failed => return DependencyState::Failed,
+            DependencyState::Unfulfilled => worst = DependencyState::Unfulfilled,
+            DependencyState::Fulfilled => {}
+        }
+    }
+    worst
+}
+
+fn records(state: &State, id: u32, task: TaskRef) -> Vec<&Job> {
     let id = JobId(id);
-    let records: Vec<&Job> = match task {
+    match task {
         TaskRef::Task(index) => match state.task_job(id, index) {
             Some(job) => vec![job],
             // Still pending with the others, or cancelled with them.
@@ -82,16 +105,23 @@ fn all_of(
             let of_array = state.array_jobs(id);
             if of_array.is_empty() { state.job(id).into_iter().collect() } else { of_array }
         }
-    };
-    let mut worst = DependencyState::Fulfilled;
-    for job in records {
-        match wanted(job) {
-            DependencyState::Failed => return DependencyState::Failed,
-            DependencyState::Unfulfilled => worst = DependencyState::Unfulfilled,
-            DependencyState::Fulfilled => {}
-        }
     }
-    worst
+}
+
+/// Some record of the array of this number; none if it is no array.
+fn of_array(state: &State, id: JobId) -> Option<&Job> {
+    let task = || state.arrays.get(&id)?.values().next().and_then(|task| state.job(*task));
+    state.job(id).filter(|job| job.pending.is_some()).or_else(task)
+}
+
+/// Whether a task that is meant was cancelled before it had a record of its own.
+fn was_cancelled(state: &State, id: u32, task: TaskRef) -> bool {
+    let known = of_array(state, JobId(id));
+    let Some(run) = known.and_then(|job| state.runs.get(&job.run)) else { return false };
+    match task {
+        TaskRef::Task(index) => run.cancelled.contains(index),
+        TaskRef::Whole | TaskRef::All => !run.cancelled.is_empty(),
+    }
 }
 
 fn stands_for(job: &Job, index: u32) -> bool {
@@ -103,6 +133,9 @@ fn corresponding(state: &State, term: &DependencyTerm, index: u32) -> Dependency
     let array = JobId(target.id);
     if !state.arrays.contains_key(&array) && !state.jobs.contains_key(&array) {
         return DependencyState::Fulfilled;
+    }
+    if was_cancelled(state, target.id, TaskRef::Task(index)) {
+        return DependencyState::Failed;
     }
     all_of(state, target.id, TaskRef::Task(index), |j| ended_as(j, is_success))
 }
@@ -124,14 +157,81 @@ fn corresponding_any(
 }
 
 fn singleton(state: &State, job: &Job) -> DependencyState {
-    let array = job.task.map_or(job.id, |t| t.array);
+    let busy = namesakes(state, job).next().is_some();
+    if busy { DependencyState::Unfulfilled } else { DependencyState::Fulfilled }
+}
+
+/// The owner's earlier jobs of the same name that have not ended.
+fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job> {
     // A task is as old as its array, whatever its own number.
-    let busy = state.jobs.values().filter(|other| !other.has_ended()).any(|other| {
-        other.task.map_or(other.id, |t| t.array) < array
+    let array = job.task.map_or(job.id, |t| t.array);
+    state.jobs.values().map(|other| &**other).filter(move |other| {
+        !other.has_ended()
+            && other.task.map_or(other.id, |t| t.array) < array
             && other.spec.name == job.spec.name
             && other.spec.owner.uid == job.spec.owner.uid
+    })
+}
+
+/// A term that is not met, with the records it is about.
+pub struct OpenTerm<'a> {
+    pub term: DependencyTerm,
+    pub state: DependencyState,
+    /// None for one that nobody knows.
+    pub jobs: Vec<&'a Job>,
+}
+
+/// The terms of the job's dependency that are not met.
+pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<OpenTerm<'a>> {
+    let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+    let open = terms.filter_map(|term| {
+        let standing = term_state(state, job, term, now);
+        let jobs = || match term.job {
+            Some(target) => records(state, target.id, target.task),
+            None => namesakes(state, job).collect(),
+        };
+        (standing != DependencyState::Fulfilled).then(|| OpenTerm {
+            term: *term,
+            state: standing,
+            jobs: jobs(),
+        })
     });
-    if busy { DependencyState::Unfulfilled } else { DependencyState::Fulfilled }
+    open.collect()
+}
+
+/// The most jobs that one waits for which are looked at for its estimate.
+const FORESEEN_MAX: usize = 1_000;
+
+/// What must come about before the dependency is met, if all goes well; and whether one of these is enough. Nothing
+/// where that cannot be foreseen.
+pub fn foreseen(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>, bool) {
+    let any = job.spec.dependency.as_ref().is_some_and(|d| d.join == Join::Any);
+    let mut awaits = Vec::new();
+    for open in open_terms(state, job, now) {
+        let alive = open.jobs.iter().filter(|job| !job.has_ended()).map(|job| job.id);
+        match open.term.kind {
+            _ if open.state == DependencyState::Failed => {}
+            // That a job will fail is not expected of it.
+            DependencyKind::AfterNotOk if any => {}
+            DependencyKind::AfterNotOk => return (Vec::new(), false),
+            DependencyKind::After { minutes } => {
+                let started = open.jobs.iter().map(|job| job.id);
+                awaits.extend(started.map(|job| Awaited::StartOf { job, minutes }));
+            }
+            _ => awaits.extend(alive.map(Awaited::EndOf)),
+        }
+        if awaits.len() > FORESEEN_MAX {
+            return (Vec::new(), false);
+        }
+    }
+    (awaits, any)
+}
+
+/// The tasks of the array that run: one of them must end before a throttled one starts.
+pub fn own_tasks(state: &State, job: &Job) -> Vec<Awaited> {
+    let tasks = state.arrays.get(&job.id).into_iter().flat_map(|tasks| tasks.values());
+    let active = tasks.filter(|id| state.active.contains(id));
+    active.take(FORESEEN_MAX).map(|id| Awaited::EndOf(*id)).collect()
 }
 
 fn is_success(outcome: Outcome) -> bool {
@@ -161,7 +261,7 @@ fn started_before(job: &Job, now: Timestamp, minutes: u32) -> DependencyState {
 
 /// Ids that some waiting job still depends on: their records must not be forgotten yet.
 pub fn awaited(state: &State) -> std::collections::BTreeSet<JobId> {
-    let waiting = state.jobs.values().filter(|j| j.state() == JobState::Pending);
+    let waiting = state.jobs.values().filter(|j| j.is_waiting());
     let terms = waiting.filter_map(|j| j.spec.dependency.as_ref()).flat_map(|d| &d.terms);
     terms.filter_map(|t| t.job.map(|j| JobId(j.id))).collect()
 }

@@ -10,7 +10,8 @@ use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts, NodeReason};
 use model::principal::Role;
 use model::reason::Reason;
-use model::run::{Ending, ExitStatus, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
+use model::reservation::Reservation;
+use model::run::{Ending, ExitStatus, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Usage};
 use model::spent::UsageOf;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,18 @@ pub enum Event {
     Suspended {
         job: JobId,
         at: Timestamp,
+        /// For another job: it goes on by itself when there is room.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        for_room: bool,
+    },
+    /// It stands still while others that share its cores have their turn.
+    TurnOver {
+        job: JobId,
+        at: Timestamp,
+    },
+    /// It may go on, and does so when its cores are free.
+    ResumeWanted {
+        job: JobId,
     },
     Resumed {
         job: JobId,
@@ -75,6 +88,11 @@ pub enum Event {
         usage: Usage,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<StepEnd>,
+    },
+    /// The attempt must make room soon; its processes are told.
+    Leaving {
+        job: JobId,
+        leaving: Leaving,
     },
     /// The attempt is to end; its nodes are told.
     Ending {
@@ -106,12 +124,21 @@ pub enum Event {
         begin: Timestamp,
         hold: Option<Hold>,
         reason: Option<Reason>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        special_exit: bool,
     },
     /// An ended job is to run again.
     Revived {
         job: JobId,
         at: Timestamp,
         hold: Option<Hold>,
+        /// Not before this; none: at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begin: Option<Timestamp>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        special_exit: bool,
     },
     /// Ended records that are old enough; the books have them.
     Purged {
@@ -188,6 +215,18 @@ pub enum Event {
         fingerprint: String,
     },
     UserTokenSet(Box<UserToken>),
+    ReservationSet(Box<Reservation>),
+    ReservationRemoved {
+        name: String,
+    },
+    /// A waiting job asked for a reservation that is gone; `left`: those of its list that are not.
+    ReservationLost {
+        job: JobId,
+        reservation: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left: Option<String>,
+        hold: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -221,6 +260,9 @@ pub struct Started {
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
+    /// The reservation that it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
     /// What it had when it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,

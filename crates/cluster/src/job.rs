@@ -41,6 +41,17 @@ pub struct Job {
     /// A reason that holds until somebody releases the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed_reason: Option<Box<Reason>>,
+    /// When it last came to wait again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requeued: Option<Timestamp>,
+    /// Held after an end that somebody should look at: a state of its own in Slurm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub special_exit: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_comment: Option<Arc<str>>,
+    /// Since when its age counts; none: since it could start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accrues_from: Option<Timestamp>,
     pub phase: Phase,
 }
 
@@ -76,6 +87,9 @@ pub struct Ended {
     pub usage: Usage,
     #[serde(default)]
     pub reason: Reason,
+    /// How long it was suspended, milliseconds.
+    #[serde(default)]
+    pub suspended_ms: u64,
 }
 
 impl Job {
@@ -88,6 +102,8 @@ impl Job {
 
     pub fn state(&self) -> JobState {
         match &self.phase {
+            Phase::Waiting if self.special_exit => JobState::SpecialExit,
+            Phase::Waiting if self.lost_reservation() => JobState::ReservationGone,
             Phase::Waiting => JobState::Pending,
             Phase::Active(a) if a.ending.is_some() => JobState::Completing,
             Phase::Active(a) if a.suspended => JobState::Suspended,
@@ -96,11 +112,28 @@ impl Job {
         }
     }
 
+    /// Whether it runs in this reservation, or asks for it.
+    pub fn is_of_reservation(&self, name: &str) -> bool {
+        let asked = self.spec.request().reservation.as_deref().unwrap_or_default();
+        let uses = || self.attempt().is_some_and(|a| a.reservation.as_deref() == Some(name));
+        model::reservation::names(asked).any(|own| own == name) || uses()
+    }
+
+    /// Whether it is held because its reservation is gone.
+    pub fn lost_reservation(&self) -> bool {
+        matches!(self.fixed_reason.as_deref(), Some(Reason::ReservationGone(_)))
+    }
+
     pub fn attempt(&self) -> Option<&Attempt> {
         match &self.phase {
             Phase::Active(attempt) => Some(attempt),
             _ => None,
         }
+    }
+
+    /// When it was submitted, or last came to wait again: what Slurm shows for it.
+    pub fn shown_submit(&self) -> Timestamp {
+        self.requeued.unwrap_or(self.submit)
     }
 
     pub fn attempt_id(&self) -> Option<AttemptId> {

@@ -11,8 +11,10 @@ pub mod config;
 pub mod decide;
 pub mod dependency;
 pub mod event;
+pub mod hardware;
 pub mod intern;
 pub mod job;
+pub mod licenses;
 pub mod node;
 pub mod priority;
 pub mod select;
@@ -20,6 +22,7 @@ pub mod spending;
 pub mod state;
 pub mod tree;
 pub mod view;
+pub mod viewer;
 
 mod apply;
 

@@ -49,9 +49,11 @@ impl Measures {
 /// What all jobs are measured against, taken once for a view.
 pub struct Ranking<'a> {
     state: &'a State,
-    tree: Arc<Tree>,
-    standings: Arc<Vec<Standing>>,
-    measures: Arc<Measures>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) standings: Arc<Vec<Standing>>,
+    pub(crate) measures: Arc<Measures>,
+    /// Only so many of a user's, an account's or a QOS's jobs may age at a time.
+    pub(crate) limits_ageing: bool,
     /// Jobs beyond a limit on how many may age at a time.
     ageless: HashSet<JobId>,
 }
@@ -63,9 +65,13 @@ impl<'a> Ranking<'a> {
             tree: state.tree(),
             standings: state.standings(),
             measures: state.measures.get(|| Measures::of(state)),
+            limits_ageing: false,
             ageless: HashSet::new(),
         };
-        ranking.ageless = ranking.beyond_accrual(now);
+        ranking.limits_ageing = ranking.has_accrual_limits();
+        if ranking.limits_ageing {
+            ranking.ageless = ranking.beyond_accrual(now);
+        }
         ranking
     }
 
@@ -147,6 +153,7 @@ impl<'a> Ranking<'a> {
             false if self.ageless.contains(&job.id) || !self.ages(job, now) => return 0,
             false => job.begin.map_or(job.submit, |begin| begin.max(job.submit)),
         };
+        let from = job.accrues_from.map_or(from, |anew| anew.max(from));
         (as_of.secs() - from.secs()).max(0) as u64
     }
 
@@ -157,11 +164,12 @@ impl<'a> Ranking<'a> {
             && dependency::state_of(self.state, job, now) == DependencyState::Fulfilled
     }
 
-    /// The jobs that do not age because so many of the same user, account or QOS do: the oldest come first.
-    fn beyond_accrual(&self, now: Timestamp) -> HashSet<JobId> {
-        let state = self.state;
+    fn has_accrual_limits(&self) -> bool {
         let policy = self.policy();
-        let of_qos = state.qos.values().any(|q| {
+        if !policy.multifactor || policy.flags.accrue_always {
+            return false;
+        }
+        let of_qos = self.state.qos.values().any(|q| {
             let limits =
                 [q.group_jobs_accrue, q.max_jobs_accrue_per_user, q.max_jobs_accrue_per_account];
             limits.iter().any(Option::is_some)
@@ -169,10 +177,12 @@ impl<'a> Ranking<'a> {
         let of_member = |(a, _): &(Arc<model::account::Association>, _)| {
             a.limits.group_jobs_accrue.or(a.limits.max_jobs_accrue).is_some()
         };
-        let limited = of_qos || self.tree.members.iter().any(of_member);
-        if !policy.multifactor || policy.flags.accrue_always || !limited {
-            return HashSet::new();
-        }
+        of_qos || self.tree.members.iter().any(of_member)
+    }
+
+    /// The jobs that do not age because so many of the same user, account or QOS do: the oldest come first.
+    fn beyond_accrual(&self, now: Timestamp) -> HashSet<JobId> {
+        let state = self.state;
         let mut counted: BTreeMap<Holder, u64> = BTreeMap::new();
         let mut beyond = HashSet::new();
         for job in state.jobs.values().filter(|job| job.is_waiting() && self.ages(job, now)) {

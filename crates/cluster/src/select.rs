@@ -90,6 +90,8 @@ fn matches(state: &State, job: &Job, filter: &JobFilter) -> bool {
             || crate::books::shown_partition(state, job)
                 .split(',')
                 .any(|p| filter.partitions.iter().any(|f| f == p)))
+        && (filter.reservations.is_empty()
+            || filter.reservations.iter().any(|name| job.is_of_reservation(name)))
         && (filter.nodes.is_empty()
             || job.attempt().is_some_and(|a| {
                 a.allocation.node_names().any(|n| filter.nodes.iter().any(|f| f == n))

@@ -39,7 +39,10 @@ pub struct State {
     pub associations: Vec<Association>,
     pub qos: BTreeMap<String, Arc<Qos>>,
     pub roles: BTreeMap<String, Role>,
-    pub reservations: BTreeMap<String, Reservation>,
+    pub reservations: BTreeMap<String, Arc<Reservation>>,
+    /// The number of the newest.
+    #[serde(default)]
+    pub last_reservation: u32,
     pub tokens: BTreeMap<String, JoinToken>,
     /// Node to the fingerprint of the certificate that speaks for it.
     pub agents: BTreeMap<String, String>,
@@ -72,6 +75,9 @@ pub struct State {
     /// Derived: what priorities are measured against.
     #[serde(skip)]
     pub(crate) measures: Cache<crate::priority::Measures>,
+    /// Derived: nodes and partitions with nothing on them, for what is checked at submit.
+    #[serde(skip)]
+    pub(crate) hardware: Cache<crate::hardware::Hardware>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +101,7 @@ impl Default for State {
             qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
             roles: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            last_reservation: 0,
             tokens: BTreeMap::new(),
             agents: BTreeMap::new(),
             user_tokens: BTreeMap::new(),
@@ -109,6 +116,7 @@ impl Default for State {
             accounting: Cache::default(),
             standings: Cache::default(),
             measures: Cache::default(),
+            hardware: Cache::default(),
         }
     }
 }

@@ -2,19 +2,23 @@
 
 use crate::dependency;
 use crate::job::Job;
+use crate::node::Node;
 use crate::priority::Ranking;
 use crate::state::State;
 use model::dependency::DependencyState;
-use model::id::JobId;
 use model::partition::{Access, OverSubscribe, Partition};
 use model::reason::{NotAllowed, Reason};
 use model::request::Sharing;
+use model::reservation::ReservationFlag;
+use model::run::{Attempt, LaunchKind};
+use model::select::Select;
 use model::time::Timestamp;
 use sched::view::{
     DependencyState as Standing, NodeInfo, PartitionInfo, Running, SchedulerPolicy, View, Waiting,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Builds the view. Held jobs stay out of the queue: nothing but a release can start them.
 pub fn view(state: &State, now: Timestamp) -> View {
@@ -31,48 +35,74 @@ pub fn view(state: &State, now: Timestamp) -> View {
 
 /// Nodes, partitions and running jobs, without the queue.
 pub fn resources(state: &State) -> View {
-    let index: BTreeMap<&str, u32> =
-        state.nodes.keys().enumerate().map(|(i, name)| (name.as_str(), i as u32)).collect();
-    let nodes = state.nodes.values().map(|node| {
-        Arc::new(NodeInfo {
-            config: node.config.clone(),
-            availability: node.availability(),
-            used: node.used.clone(),
-        })
-    });
-    let partitions: Vec<PartitionInfo> = state
-        .partitions
-        .iter()
-        .map(|partition| PartitionInfo {
-            partition: partition.clone(),
-            nodes: partition.nodes.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
-        })
-        .collect();
-    let running = state.active.iter().map(|id| Arc::new(running(state, *id, &index))).collect();
-    let parameters = &state.config.parameters;
+    let index = node_index(state);
+    let active = state.active.iter().filter_map(|id| state.job(*id));
     View {
-        nodes: nodes.collect(),
-        partitions,
-        running,
-        queue: Vec::new(),
+        nodes: state.nodes.values().map(|of| Arc::new(node(of))).collect(),
+        partitions: partitions(state),
+        running: active.map(|job| Arc::new(running(state, job, &index))).collect(),
+        ..site(state)
+    }
+}
+
+/// Where each node is in the view.
+pub(crate) type NodeIndex<'a> = BTreeMap<&'a str, u32>;
+
+pub(crate) fn node_index(state: &State) -> NodeIndex<'_> {
+    state.nodes.keys().enumerate().map(|(i, name)| (name.as_str(), i as u32)).collect()
+}
+
+pub(crate) fn node(node: &Node) -> NodeInfo {
+    NodeInfo {
+        config: node.config.clone(),
+        availability: node.availability(),
+        used: node.used.clone(),
+    }
+}
+
+pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
+    let index = node_index(state);
+    let info = |partition: &Arc<Partition>| PartitionInfo {
+        partition: partition.clone(),
+        nodes: partition.nodes.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
+    };
+    state.partitions.iter().map(info).collect()
+}
+
+/// What is neither node, partition nor job.
+pub(crate) fn site(state: &State) -> View {
+    View {
         qos: state.qos.values().cloned().collect(),
-        reservations: state.reservations.values().cloned().map(Arc::new).collect(),
+        reservations: state.reservations.values().cloned().collect(),
+        licenses: state.licenses_free(),
         accounting: state.accounting(),
-        policy: SchedulerPolicy {
-            backfill: parameters.backfill,
-            default_memory: parameters.default_memory,
-            memory_by_core: parameters.memory_by_core,
-            over_time_min: parameters.over_time_limit_min,
-            ..SchedulerPolicy::default()
-        },
+        topology: state.config.topology.clone(),
+        policy: policy(state),
         ..View::default()
     }
 }
 
-/// Whether the job has its nodes to itself: it asked for that, or its partition gives nothing less.
-pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
-    job.spec.request().sharing == Sharing::Node
-        || partition.is_some_and(|p| p.over_subscribe == OverSubscribe::Exclusive)
+pub(crate) fn policy(state: &State) -> SchedulerPolicy {
+    let parameters = &state.config.parameters;
+    SchedulerPolicy {
+        backfill: parameters.backfill,
+        reservations: parameters.places_kept,
+        reserve: parameters.reserve.clone(),
+        preempt: parameters.preempt,
+        default_memory: parameters.default_memory,
+        memory_by_core: parameters.memory_by_core,
+        max_memory: parameters.max_memory,
+        cpus_per_gpu: parameters.cpus_per_gpu,
+        select: parameters.select,
+        switch_wait_s: parameters.switch_wait_s,
+        over_time_min: parameters.over_time_limit_min,
+    }
+}
+
+/// Whether the job has its nodes to itself: it asked for that, or it gets nothing less.
+pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) -> bool {
+    let sharing = partition.map_or(OverSubscribe::No, |p| p.over_subscribe);
+    sched::is_whole_node(job.spec.request(), sharing, select)
 }
 
 /// Whether its nodes take no other user's jobs beside it.
@@ -80,13 +110,25 @@ pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> boo
     job.spec.request().sharing == Sharing::User || partition.is_some_and(|p| p.exclusive_user)
 }
 
-fn running(state: &State, id: JobId, index: &BTreeMap<&str, u32>) -> Running {
-    let job = &state.jobs[&id];
+/// When an attempt is over at the latest: by its limit, by who makes it leave, or with the window that it runs in.
+fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
+    let leaving = attempt.leaving.map(|leaving| leaving.until);
+    let window = attempt.reservation.as_ref().and_then(|name| {
+        let over_run = state.config.parameters.reservation_over_run_min?;
+        let r = state.reservations.get(name)?;
+        let bound = !r.has(ReservationFlag::Flex) && r.ahead_ms.is_none();
+        let over_run = Duration::from_secs(60 * u64::from(over_run));
+        bound.then(|| r.end_of_window_at(attempt.start) + over_run)
+    });
+    [attempt.end_limit, leaving, window].into_iter().flatten().min()
+}
+
+pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Running {
     let attempt = job.attempt().expect("an active job has an attempt");
     let held = |node: &str| attempt.held_nodes.iter().any(|n| n == node);
     let partition = &attempt.allocation.partition;
     Running {
-        job: id,
+        job: job.id,
         uid: job.spec.owner.uid,
         account: job.account.to_string(),
         qos: job.qos.to_string(),
@@ -99,14 +141,21 @@ fn running(state: &State, id: JobId, index: &BTreeMap<&str, u32>) -> Running {
             .filter(|s| held(&s.node))
             .filter_map(|s| Some((*index.get(s.node.as_str())?, s.clone())))
             .collect(),
-        end: attempt.end_limit,
-        exclusive: is_exclusive(job, state.partition(partition).map(|p| &**p)),
-        reservation: job.spec.request().reservation.clone(),
+        end: end_of(state, attempt),
+        exclusive: is_exclusive(
+            job,
+            state.partition(partition).map(|p| &**p),
+            state.config.parameters.select,
+        ),
+        reservation: attempt.reservation.clone(),
         start: attempt.start,
-        requeue: job.spec.requeue,
-        is_ending: attempt.ending.is_some(),
-        // Suspended by hand a job keeps its cores.
-        suspended: false,
+        priority: job.priority,
+        // An allocation that a client holds has nothing to run again.
+        requeue: job.spec.requeue && job.spec.launch.kind != LaunchKind::Interactive,
+        is_ending: attempt.is_going(),
+        suspended: attempt.left_its_cores(),
+        goes_on: attempt.suspended && attempt.resumes_itself,
+        licenses: job.spec.request().licenses.clone(),
     }
 }
 
@@ -177,6 +226,11 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
     let (partitions, closed) = open_partitions(state, job, asked);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
+    let (awaits, awaits_any) = match standing {
+        Standing::Waiting => dependency::foreseen(state, job, now),
+        _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
+        _ => (Vec::new(), false),
+    };
     Some(Waiting {
         job: job.id,
         tasks,
@@ -193,5 +247,7 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
         qos: job.qos.to_string(),
         association: ranking.association(job, first),
         fixed_reason: job.fixed_reason.as_deref().cloned().or(closed),
+        awaits,
+        awaits_any,
     })
 }

@@ -101,6 +101,8 @@ mod tests {
             cores: None,
             device_memory: Some(Bytes::from_gib(80)),
             variables: None,
+            no_consume: false,
+            share_of: None,
         };
         let gres = gpus.iter().map(line).collect();
         NodeConfig { gres, ..NodeConfig::plain("n1", 64, Bytes::from_gib(512)) }
@@ -115,7 +117,7 @@ mod tests {
         });
         let cpus = CpuSet::first(cpus);
         let (node, memory) = ("n1".to_owned(), Bytes::from_gib(128));
-        NodeShare { node, cpus, memory, gres: gres.collect(), tasks: 1 }
+        NodeShare { node, cpus, memory, gres: gres.collect(), tasks: 1, sharers: 1 }
     }
 
     #[test]

@@ -92,7 +92,13 @@ fn exit_code(exit: ExitStatus) -> i32 {
 
 fn job_status(facts: &Facts<'_>) -> (JobStatus, Option<JobEnd>) {
     let end = match (facts.state, facts.reason) {
-        (JobState::Pending | JobState::Requeued, _) => return (JobStatus::Submitted, None),
+        (
+            JobState::Pending
+            | JobState::SpecialExit
+            | JobState::ReservationGone
+            | JobState::Requeued,
+            _,
+        ) => return (JobStatus::Submitted, None),
         (JobState::Configuring, _) => return (JobStatus::Provisioning, None),
         (JobState::Running | JobState::Suspended, _) => return (JobStatus::Running, None),
         (JobState::Completing, _) => return (JobStatus::Terminating, None),

@@ -22,6 +22,17 @@ pub struct NodeShare {
     pub gres: Vec<GresShare>,
     /// Tasks that the job may start here.
     pub tasks: u32,
+    /// So many jobs at most may have these CPUs at once (`OverSubscribe`); one: nobody else.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub sharers: u32,
+}
+
+fn alone() -> u32 {
+    1
+}
+
+fn is_alone(sharers: &u32) -> bool {
+    *sharers <= 1
 }
 
 /// Granted units of one generic resource, by index where the units are told apart.

@@ -7,7 +7,7 @@ use crate::dependency::Dependency;
 use crate::id::JobId;
 use crate::partition::PartitionState;
 use crate::range::Range;
-use crate::request::GresRequest;
+use crate::request::{GresRequest, Sharing, Switches};
 use crate::run::{Hold, JobState};
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub struct JobFilter {
     pub names: Vec<String>,
     pub qos: Vec<String>,
     pub nodes: Vec<String>,
+    /// That they run in or ask for.
+    pub reservations: Vec<String>,
     /// Empty: what has not ended. `all_states` lifts that.
     pub states: Vec<JobState>,
     pub all_states: bool,
@@ -46,12 +48,33 @@ pub struct JobFilter {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobChange {
-    Hold { by: Hold },
+    Hold {
+        by: Hold,
+    },
     Release,
-    Requeue { hold: bool },
+    Requeue(Requeue),
     Suspend,
     Resume,
+    /// Before all others of the same user, partition, account and QOS.
+    Top,
     Fields(Vec<JobField>),
+}
+
+/// How a job is to run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requeue {
+    /// It stays held.
+    pub hold: bool,
+    /// In Slurm's state of its own for that.
+    pub special_exit: bool,
+    /// Only if it has not ended.
+    pub incomplete: bool,
+}
+
+impl Requeue {
+    pub const PLAIN: Self = Self { hold: false, special_exit: false, incomplete: false };
+    pub const HELD: Self = Self { hold: true, special_exit: false, incomplete: false };
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,6 +108,33 @@ pub enum JobField {
     Stdout(String),
     Stderr(String),
     Wckey(String),
+    /// Names with commas; none: in no reservation.
+    Reservation(Option<String>),
+    AdminComment(String),
+    TimeMin(TimeLimit),
+    /// The end of a job that runs.
+    EndTime(Timestamp),
+    /// CPUs in all, as one task would have them.
+    Cpus(u32),
+    CpusPerNode(u32),
+    TasksPerNode(u32),
+    SocketsPerNode(u32),
+    CoresPerSocket(u32),
+    ThreadsPerCore(u32),
+    Disk(Bytes),
+    Sharing(Sharing),
+    Contiguous(bool),
+    Prefer(Option<Constraint>),
+    Licenses(Vec<(String, u32)>),
+    Switches(Option<Switches>),
+    SwitchWait(u32),
+    MailUser(String),
+    MailTypes(Vec<String>),
+    Stdin(String),
+    /// The age that it has counts no more.
+    ResetAccrueTime,
+    /// Taken as Slurm takes it, and of no effect here.
+    WithoutEffect(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -17,6 +17,8 @@ pub enum Constraint {
     Or(Vec<Constraint>),
     /// `[a|b]`: all nodes of the job have the same one of these.
     Xor(Vec<Constraint>),
+    /// `[a*2&b*1]`: every node of the job is one of these, and there are as many of each as counted.
+    Sets(Vec<Constraint>),
     /// `a*2`: at least so many nodes of the job have it.
     Count {
         of: Box<Constraint>,
@@ -33,7 +35,7 @@ impl Constraint {
         if tokens.len() > TOKENS_MAX {
             return Err(refused(&format!("at most {TOKENS_MAX} words and marks")));
         }
-        let mut parser = Parser { tokens: &tokens, depth: 0 };
+        let mut parser = Parser { tokens: &tokens, depth: 0, brackets: 0 };
         let constraint = parser.expression().ok_or_else(|| {
             refused(
                 "a feature on each side of & and |, and balanced brackets, as in a100&(ib|roce)",
@@ -45,40 +47,74 @@ impl Constraint {
         }
     }
 
-    /// Whether a node with these features may serve. Of `[a|b]` it must have one; a count says nothing about one node.
+    /// Whether a node with these features may serve. Of `[a|b]` and `[a*2&b*1]` it must be one; a count by itself says
+    /// nothing about one node.
     pub fn matches(&self, features: &[String]) -> bool {
         match self {
             Constraint::Feature(name) => features.contains(name),
-            Constraint::And(parts) if parts.iter().any(Constraint::has_counts) => {
-                // `a*2&b*4` wants two sorts of nodes, not nodes of both sorts.
-                let (counted, plain): (Vec<_>, Vec<_>) =
-                    parts.iter().partition(|part| part.has_counts());
-                plain.iter().all(|part| part.matches(features))
-                    && counted.iter().any(|part| part.matches(features))
-            }
             Constraint::And(parts) => parts.iter().all(|part| part.matches(features)),
             Constraint::Or(parts) | Constraint::Xor(parts) => {
                 parts.iter().any(|part| part.matches(features))
             }
-            Constraint::Count { of, .. } => of.matches(features),
-        }
-    }
-
-    pub fn has_counts(&self) -> bool {
-        match self {
-            Constraint::Feature(_) => false,
-            Constraint::And(parts) | Constraint::Or(parts) | Constraint::Xor(parts) => {
-                parts.iter().any(Constraint::has_counts)
-            }
+            Constraint::Sets(parts) => parts.iter().any(|part| part.is_counted_in(features)),
             Constraint::Count { .. } => true,
         }
     }
 
-    /// The choices of which all nodes must share one: those of `[a|b]` at the top, else the constraint itself.
-    pub fn alternatives(&self) -> Vec<&Constraint> {
+    /// Whether a node with these features is one of those that are counted.
+    pub fn is_counted_in(&self, features: &[String]) -> bool {
         match self {
-            Constraint::Xor(parts) => parts.iter().collect(),
-            whole => vec![whole],
+            Constraint::Count { of, .. } => of.matches(features),
+            other => other.matches(features),
+        }
+    }
+
+    /// What is counted, and how many nodes of each; alternatives that hold counts are left out.
+    pub fn counts(&self) -> Vec<(&Constraint, u32)> {
+        match self {
+            Constraint::Count { of, nodes } => vec![(of, *nodes)],
+            Constraint::And(parts) | Constraint::Sets(parts) => {
+                parts.iter().flat_map(Constraint::counts).collect()
+            }
+            Constraint::Feature(_) | Constraint::Or(_) | Constraint::Xor(_) => Vec::new(),
+        }
+    }
+
+    pub fn has_counts(&self) -> bool {
+        !self.counts().is_empty()
+    }
+
+    /// The choices of which all nodes must share one: one for each of `[a|b]`, with what stands beside the bracket;
+    /// else the constraint itself.
+    pub fn alternatives(&self) -> Vec<Constraint> {
+        match self {
+            Constraint::Xor(parts) => parts.clone(),
+            Constraint::And(parts) => {
+                let bracket = parts.iter().enumerate().find_map(|(at, part)| match part {
+                    Constraint::Xor(choices) => Some((at, choices)),
+                    _ => None,
+                });
+                let Some((at, choices)) = bracket else { return vec![self.clone()] };
+                let with = |choice: &Constraint| {
+                    let mut parts = parts.clone();
+                    parts[at] = choice.clone();
+                    Constraint::And(parts)
+                };
+                choices.iter().map(with).collect()
+            }
+            whole => vec![whole.clone()],
+        }
+    }
+
+    /// Every feature that is named.
+    pub fn features(&self) -> Vec<&str> {
+        match self {
+            Constraint::Feature(name) => vec![name],
+            Constraint::And(parts)
+            | Constraint::Or(parts)
+            | Constraint::Xor(parts)
+            | Constraint::Sets(parts) => parts.iter().flat_map(Constraint::features).collect(),
+            Constraint::Count { of, .. } => of.features(),
         }
     }
 }
@@ -116,6 +152,19 @@ fn is_word(c: char) -> bool {
 struct Parser<'a> {
     tokens: &'a [Token<'a>],
     depth: usize,
+    /// Slurm takes one set of brackets.
+    brackets: usize,
+}
+
+/// Brackets hold alternatives, or counts; around one feature they mean nothing.
+fn bracketed(inside: Constraint) -> Option<Constraint> {
+    let is_count = |part: &Constraint| matches!(part, Constraint::Count { .. });
+    match inside {
+        Constraint::Or(parts) => Some(Constraint::Xor(parts)),
+        Constraint::And(parts) => parts.iter().all(is_count).then_some(Constraint::Sets(parts)),
+        one @ Constraint::Count { .. } => Some(Constraint::Sets(vec![one])),
+        one => Some(Constraint::Xor(vec![one])),
+    }
 }
 
 impl<'a> Parser<'a> {
@@ -175,11 +224,8 @@ impl<'a> Parser<'a> {
         if self.next_if('(') {
             self.nested(')')
         } else if self.next_if('[') {
-            // A bracket chooses only where it holds alternatives; around counts it merely groups.
-            Some(match self.nested(']')? {
-                Constraint::Or(parts) => Constraint::Xor(parts),
-                other => other,
-            })
+            self.brackets += 1;
+            bracketed(self.nested(']')?).filter(|_| self.brackets == 1)
         } else {
             self.word().map(|word| Constraint::Feature(word.to_owned()))
         }
@@ -217,6 +263,11 @@ impl fmt::Display for Constraint {
                 joined(f, parts, "|")?;
                 f.write_str("]")
             }
+            Constraint::Sets(parts) => {
+                f.write_str("[")?;
+                joined(f, parts, "&")?;
+                f.write_str("]")
+            }
             Constraint::Count { of, nodes } => match **of {
                 Constraint::And(_) | Constraint::Or(_) => write!(f, "({of})*{nodes}"),
                 _ => write!(f, "{of}*{nodes}"),
@@ -249,6 +300,13 @@ mod tests {
             ("[rack1|rack2]", "rack2", true),
             ("[rack1|rack2]", "rack3", false),
             ("gpu*2", "gpu", true),
+            // Of the other nodes nothing is asked.
+            ("gpu*2", "big", true),
+            ("ib&gpu*2", "ib", true),
+            ("ib&gpu*2", "gpu", false),
+            ("[a|b]&c", "b c", true),
+            ("[a|b]&c", "b", false),
+            ("[(a&c)*1&b*1]", "a", false),
             ("[gpu*2&big*1]", "big", true),
             ("ib&[gpu*2&big*1]", "gpu", false),
             ("a100-80gb.sxm", "a100-80gb.sxm", true),
@@ -269,14 +327,23 @@ mod tests {
             "a&(b|c)",
             "[a|b]",
             "gpu*2&big*1",
+            "[gpu*2&big*1]",
+            "[(a|b)*1&c*2]",
             "(a&b)*4",
             "x&[a|(b&c)]",
+            "[a|b]&c",
         ] {
             assert_eq!(parsed(text).to_string(), text);
             assert_eq!(parsed(&parsed(text).to_string()), parsed(text));
         }
         assert_eq!(parsed("[a|b]").alternatives().len(), 2);
         assert_eq!(parsed("a|b").alternatives().len(), 1);
+        let of = |text: &str| -> Vec<String> {
+            parsed(text).alternatives().iter().map(Constraint::to_string).collect()
+        };
+        assert_eq!(of("[a|b]&c"), ["a&c", "b&c"]);
+        let counts: u32 = parsed("[a*2&b*3]").counts().iter().map(|(_, nodes)| nodes).sum();
+        assert_eq!(counts, 5);
     }
 
     #[test]
@@ -284,8 +351,24 @@ mod tests {
         let deep = "(".repeat(10_000);
         let long = ["a"; 2_000].join("&");
         for text in [
-            "", "a&", "&a", "a||b", "(a", "a)", "[a|b", "[a)", "a*0", "a*x", "*2", "a b", "a,b",
-            "a!b", &deep, &long,
+            "",
+            "a&",
+            "&a",
+            "a||b",
+            "(a",
+            "a)",
+            "[a|b",
+            "[a)",
+            "a*0",
+            "a*x",
+            "*2",
+            "a b",
+            "a,b",
+            "a!b",
+            "[a&b]",
+            "[a|b]&[c|d]",
+            &deep,
+            &long,
         ] {
             assert!(Constraint::parse(text).is_err(), "{text}");
         }

@@ -129,6 +129,7 @@ mod tests {
             memory: Bytes::from_mib(mib),
             gres: Vec::new(),
             tasks: 1,
+            sharers: 1,
         }
     }
 

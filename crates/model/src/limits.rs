@@ -166,6 +166,7 @@ mod tests {
             memory: Bytes::from_mib(memory_mib),
             gres: vec![GresShare { name: "gpu".into(), kind: None, count: 2, indices: vec![1, 4] }],
             tasks: 1,
+            sharers: 1,
         }
     }
 

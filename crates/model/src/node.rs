@@ -118,6 +118,30 @@ pub struct NodeGres {
     /// The variables that tell a process of them; none: the usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<String>>,
+    /// Never used up: any number of jobs may have it at once.
+    #[serde(default)]
+    pub no_consume: bool,
+    /// These units are shares of the GPU with this index: it is given whole, or in shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of: Option<u32>,
+}
+
+impl NodeGres {
+    /// So many units of a name and a kind, with nothing else known.
+    pub fn plain(name: &str, kind: Option<&str>, count: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: kind.map(str::to_owned),
+            count,
+            first_index: 0,
+            files: Vec::new(),
+            cores: None,
+            device_memory: None,
+            variables: None,
+            no_consume: false,
+            share_of: None,
+        }
+    }
 }
 
 /// Where a fleet's slot stands. A slot exists before its machine does.

@@ -1,6 +1,7 @@
 //! Partitions: views over nodes, with policy. Views overlap.
 
 use crate::amount::Bytes;
+use crate::select::PartitionSelect;
 use crate::time::TimeLimit;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,6 +25,13 @@ pub struct Partition {
     pub min_nodes: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cpus_per_node: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpus_per_socket: Option<u32>,
+    /// `DefCpuPerGPU`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_per_gpu: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<PartitionSelect>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_memory: Option<DefaultMemory>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,6 +97,9 @@ impl Partition {
             max_nodes: None,
             min_nodes: 0,
             max_cpus_per_node: None,
+            max_cpus_per_socket: None,
+            cpus_per_gpu: None,
+            select: None,
             default_memory: None,
             max_memory: None,
             priority_tier: 1,

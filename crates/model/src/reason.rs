@@ -1,6 +1,7 @@
 //! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
 
 use crate::id::JobId;
+use crate::reservation_ask::ReservationRefusal;
 use crate::step::StepRefusal;
 use crate::tres::TresKind;
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,12 @@ pub enum Reason {
     /// Every node that could hold it is down, drained or kept for a higher tier.
     NodesDown,
     Licenses,
+    /// The reservation that it asks for has not begun, or does not let it in.
     Reservation,
+    /// The reservation of this name, which it asked for, is gone.
+    ReservationGone(Box<str>),
+    /// Nodes that it needs are kept for others.
+    NodesReserved,
     BadConstraints,
     InvalidAccount,
     InvalidQos,
@@ -56,6 +62,10 @@ pub enum Reason {
     NoCapacity,
     /// Not looked at yet.
     NotPlanned,
+    /// It waits again and is held, as it was asked for.
+    RequeuedHeld,
+    /// It made room for another.
+    Preempted,
 }
 
 /// A partition's list that a name is not on, or is.
@@ -123,9 +133,11 @@ pub enum Refusal {
     #[error("node {0} does not exist")]
     UnknownNode(String),
     #[error("no node can ever satisfy the request: {0}")]
-    NodeConfiguration(NeverFits),
+    NodeConfiguration(Unmet),
     #[error("feature {0} is on no node")]
     UnknownFeature(String),
+    #[error("feature {0}, which is wished for, is on no node")]
+    UnknownPreference(String),
     #[error("generic resource {0} is not configured")]
     UnknownGres(String),
     #[error("account {0:?} cannot be used")]
@@ -134,14 +146,16 @@ pub enum Refusal {
     InvalidQos(String),
     #[error("reservation {0} cannot be used")]
     InvalidReservation(String),
+    #[error("reservation: {0}")]
+    Reservation(ReservationRefusal),
     #[error("the dependency cannot be read or names itself")]
     InvalidDependency,
     #[error("the array specification cannot be used")]
     InvalidArray,
     #[error("the time limit is beyond the partition's")]
-    TimeLimit,
+    TimeLimit(Option<PartitionBound>),
     #[error("more nodes than the partition gives to one job")]
-    NodeCount,
+    NodeCount(Option<PartitionBound>),
     #[error("job {0} does not exist")]
     UnknownJob(String),
     #[error("job {0} has ended")]
@@ -156,6 +170,36 @@ pub enum Refusal {
     Step(StepRefusal),
     #[error("job {0} cannot be requeued")]
     NotRequeueable(JobId),
+    #[error("job {0} was submitted so that it is not requeued")]
+    RequeueDisabled(JobId),
+    #[error("job {0} is not suspended")]
+    JobNotSuspended(JobId),
+    #[error("job {0} has not started")]
+    JobNotStarted(JobId),
+    /// As `JobEnded`, of what is only for jobs that live.
+    #[error("job {0} has finished")]
+    JobFinished(JobId),
+    #[error("job {0} is held")]
+    JobHeld(JobId),
+    /// Only operators may change this of a job of their own.
+    #[error("only operators may change this")]
+    OperatorsOnly,
+    #[error("a priority that is worked out cannot be set; nice can")]
+    PriorityNotKept,
+    #[error("jobs would wait for each other in a circle")]
+    CircularDependency,
+    #[error("the least time is beyond the time limit")]
+    TimeMin,
+    #[error("that time has passed")]
+    TimePassed,
+    #[error("licence {0} does not exist")]
+    UnknownLicense(String),
+    #[error("{0} cannot be had here")]
+    NotSupported(String),
+    #[error("more CPUs than there are")]
+    CpuCount,
+    #[error("no task at all")]
+    TaskCount,
     #[error("access denied")]
     AccessDenied,
     #[error("{key} cannot be updated")]
@@ -185,6 +229,29 @@ pub enum Refusal {
     Other(String),
 }
 
+/// A bound of a partition that a job goes beyond; minutes, where it is a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartitionBound {
+    pub partition: String,
+    pub most: u64,
+    pub asked: u64,
+}
+
+/// What no node meets, and of which partition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[error("{why}")]
+pub struct Unmet {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    pub why: NeverFits,
+}
+
+impl From<NeverFits> for Unmet {
+    fn from(why: NeverFits) -> Self {
+        Self { partition: None, why }
+    }
+}
+
 /// The constraint which no node of the partition meets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
@@ -203,4 +270,9 @@ pub enum NeverFits {
     Disk { asked_mib: u64, most_mib: u64 },
     #[error("the nodes named cannot hold it")]
     NamedNodes,
+    #[error("as things stand it would wait for good")]
+    Waits(Box<Reason>),
+    /// `named`: of the nodes that were asked for by name.
+    #[error("reservation {name} has {most} of the {asked} nodes")]
+    Reservation { name: String, asked: u64, most: u64, named: bool },
 }

@@ -53,6 +53,8 @@ pub struct JobRecord {
     pub comment: Option<String>,
     pub wckey: Option<String>,
     pub reservation: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_id: Option<u32>,
     pub constraint: Option<String>,
     pub reason: Reason,
     pub kind: LaunchKind,

@@ -16,6 +16,15 @@ pub struct Request {
     /// Whether `nodes` was said, or follows from tasks and what fits.
     #[serde(default)]
     pub nodes_given: bool,
+    /// Only these numbers of nodes will do (`-N 1,2,4`); empty: any within `nodes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_counts: Vec<u32>,
+    /// Of a range of nodes the few rather than the many.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fewest_nodes: bool,
+    /// Over as many nodes as there are, evenly (`--spread-job`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub spread: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +52,9 @@ pub struct Request {
     pub disk: Option<Bytes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
+    /// Tried before `constraint` and in its stead (`--prefer`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<Constraint>,
     /// All of these (`-w`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_list: Vec<String>,
@@ -80,8 +92,15 @@ pub struct Request {
     pub reservation: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<Switches>,
+    /// Nodes of each block come in this number, or a multiple of it (`--segment`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<u32>,
     #[serde(default)]
     pub gres_binding: GresBinding,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Default for Request {
@@ -91,6 +110,9 @@ impl Default for Request {
             partitions: Vec::new(),
             nodes: Range::exactly(1),
             nodes_given: false,
+            node_counts: Vec::new(),
+            fewest_nodes: false,
+            spread: false,
             tasks: None,
             tasks_per_node: None,
             tasks_per_socket: None,
@@ -104,6 +126,7 @@ impl Default for Request {
             gres: Vec::new(),
             disk: None,
             constraint: None,
+            prefer: None,
             node_list: Vec::new(),
             exclude: Vec::new(),
             sharing: Sharing::default(),
@@ -121,12 +144,26 @@ impl Default for Request {
             licenses: Vec::new(),
             reservation: None,
             switches: None,
+            segment: None,
             gres_binding: GresBinding::default(),
         }
     }
 }
 
 impl Request {
+    /// The same but for when, and for licences: what is asked of nodes.
+    pub fn without_times(&self) -> Self {
+        Self {
+            time_limit: None,
+            time_min: None,
+            begin: None,
+            deadline: None,
+            patience: Patience::default(),
+            licenses: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// The number of tasks the job is for, before anything is placed.
     pub fn task_count(&self) -> u32 {
         match (self.tasks, self.tasks_per_node) {

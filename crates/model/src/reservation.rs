@@ -1,13 +1,17 @@
 //! Reservations: nodes, or parts of them, kept for somebody during a window of time.
 
 use crate::partition::Access;
+use crate::principal::Principal;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     pub name: String,
+    /// Counts from 1 through all that were ever made.
+    #[serde(default)]
+    pub id: u32,
     /// Of the occurrence that comes next, or lasts, where it recurs.
     pub start: Timestamp,
     pub end: Timestamp,
@@ -21,15 +25,40 @@ pub struct Reservation {
     pub gres: BTreeMap<String, BTreeMap<String, u64>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub licenses: Vec<(String, u32)>,
-    /// Who may use it: any of the users, or any of the accounts.
+    /// Who may use it: one of the users or groups, charged to one of the accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Access>,
+    /// By name and number; beside users there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<(String, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounts: Option<Access>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
+    /// What its nodes must have, as it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub flags: BTreeSet<ReservationFlag>,
+    /// `PURGE_COMP`: it goes once no job has used it for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purge_after_s: Option<u32>,
+    /// Since when no job has used it, where that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_start_delay_s: Option<u32>,
+    /// `TIME_FLOAT`: it is always so far ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead_ms: Option<i64>,
+    /// What weekdays are told by: how far local time was ahead when it was made.
+    #[serde(default)]
+    pub utc_offset_s: i32,
+}
+
+/// The names of a list of reservations, as a job asks for them.
+pub fn names(asked: &str) -> impl Iterator<Item = &str> {
+    asked.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,7 +87,9 @@ pub enum ReservationFlag {
     Replace,
     ReplaceDown,
     TimeFloat,
+    /// Those who may use it may remove it.
     UserDelete,
+    FirstCores,
 }
 
 impl Reservation {
@@ -67,23 +98,37 @@ impl Reservation {
     }
 
     /// Whether this user, charged to this account, may use it.
-    pub fn admits(&self, user: &str, account: &str) -> bool {
-        let denied = |access: &Option<Access>, name: &str| {
-            matches!(access, Some(Access::Except(_)))
-                && access.as_ref().is_some_and(|access| !access.admits(name))
-        };
-        if denied(&self.users, user) || denied(&self.accounts, account) {
-            return false;
-        }
-        let named = |access: &Option<Access>, name: &str| {
-            matches!(access, Some(Access::Only(_)))
-                && access.as_ref().is_some_and(|access| access.admits(name))
-        };
-        let only = |access: &Option<Access>| matches!(access, Some(Access::Only(_)));
-        match (only(&self.users), only(&self.accounts)) {
-            (false, false) => true,
-            _ => named(&self.users, user) || named(&self.accounts, account),
-        }
+    pub fn admits(&self, user: &Principal, account: &str) -> bool {
+        let of_group = |gid: u32| user.gid == gid || user.groups.contains(&gid);
+        self.users.as_ref().is_none_or(|users| users.admits(&user.name))
+            && (self.groups.is_empty() || self.groups.iter().any(|(_, gid)| of_group(*gid)))
+            && self.accounts.as_ref().is_none_or(|accounts| accounts.admits(account))
+    }
+
+    /// Whether jobs that use it run on its nodes alone; else only its licences are kept.
+    pub fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty() && !self.has(ReservationFlag::AnyNodes)
+    }
+
+    /// Whether it may share nodes with others.
+    pub fn overlaps(&self) -> bool {
+        self.has(ReservationFlag::Maint) || self.has(ReservationFlag::Overlap)
+    }
+
+    pub fn recurs(&self) -> bool {
+        self.period_ms().is_some()
+    }
+
+    /// Whether it lasts at this moment.
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.windows(now, 1).first().is_some_and(|(start, _)| *start <= now)
+    }
+
+    /// The end of the window that this moment is in, also of one that is past.
+    pub fn end_of_window_at(&self, time: Timestamp) -> Timestamp {
+        let Some(period) = self.period_ms() else { return self.end };
+        let windows = time.0.saturating_sub(self.start.0).div_euclid(period);
+        Timestamp(self.end.0.saturating_add(windows.saturating_mul(period)))
     }
 
     /// How long after its start it comes again.
@@ -103,7 +148,8 @@ impl Reservation {
     fn is_on(&self, time: i64) -> bool {
         const DAY_MS: i64 = 86_400_000;
         // The first day of the epoch was a Thursday; Monday is 0.
-        let weekday = (time.div_euclid(DAY_MS) + 3).rem_euclid(7);
+        let local = time + 1_000 * i64::from(self.utc_offset_s);
+        let weekday = (local.div_euclid(DAY_MS) + 3).rem_euclid(7);
         match (self.has(ReservationFlag::Weekday), self.has(ReservationFlag::Weekend)) {
             (true, false) => weekday < 5,
             (false, true) => weekday >= 5,
@@ -114,6 +160,10 @@ impl Reservation {
     /// Its windows that are not over at `now`, the first so many of them.
     pub fn windows(&self, now: Timestamp, most: usize) -> Vec<(Timestamp, Timestamp)> {
         let length = self.end.0.saturating_sub(self.start.0);
+        if let Some(ahead) = self.ahead_ms {
+            let start = now.0.saturating_add(ahead);
+            return vec![(Timestamp(start), Timestamp(start.saturating_add(length)))];
+        }
         let Some(period) = self.period_ms() else {
             let left = (self.end > now).then_some((self.start, self.end));
             return left.into_iter().collect();
@@ -140,14 +190,8 @@ mod tests {
             // A Thursday, from one o'clock to two.
             start: Timestamp::from_secs(3_600),
             end: Timestamp::from_secs(7_200),
-            nodes: Vec::new(),
-            cores: BTreeMap::new(),
-            gres: BTreeMap::new(),
-            licenses: Vec::new(),
-            users: None,
-            accounts: None,
-            partition: None,
             flags: BTreeSet::from([flag]),
+            ..Reservation::default()
         }
     }
 
@@ -168,15 +212,56 @@ mod tests {
     }
 
     #[test]
-    fn users_or_accounts_are_let_in_and_exceptions_kept_out() {
+    fn weekdays_are_those_of_the_place() {
+        let mut weekend = daily(ReservationFlag::Weekend);
+        // Thirteen hours ahead Friday at noon is Saturday already.
+        (weekend.start, weekend.end) =
+            (Timestamp::from_secs(36 * 3_600), Timestamp::from_secs(37 * 3_600));
+        weekend.utc_offset_s = 13 * 3_600;
+        assert_eq!(starts_h(&weekend, 0), [36, 60, 204]);
+    }
+
+    #[test]
+    fn one_that_floats_is_always_as_far_ahead() {
+        let mut floating = daily(ReservationFlag::TimeFloat);
+        floating.ahead_ms = Some(3_600_000);
+        assert_eq!((starts_h(&floating, 0), starts_h(&floating, 99)), (vec![1], vec![100]));
+        assert!(!floating.is_active(Timestamp::from_secs(5_000)));
+    }
+
+    #[test]
+    fn the_window_of_a_moment_is_found_after_it_was_left_behind() {
+        let at_h = |reservation: &Reservation, hours: i64| {
+            reservation.end_of_window_at(Timestamp::from_secs(hours * 3_600)).secs() / 3_600
+        };
+        let mut daily = daily(ReservationFlag::Daily);
+        assert_eq!((at_h(&daily, 1), at_h(&daily, 26)), (2, 26));
+        (daily.start, daily.end) =
+            (Timestamp::from_secs(25 * 3_600), Timestamp::from_secs(26 * 3_600));
+        assert_eq!(at_h(&daily, 1), 2);
+    }
+
+    #[test]
+    fn users_and_accounts_must_both_be_right_and_exceptions_are_kept_out() {
         let only =
             |names: &[&str]| Some(Access::Only(names.iter().map(|n| n.to_string()).collect()));
+        let user = |name: &str, gid| Principal {
+            name: name.into(),
+            uid: 1,
+            gid,
+            group: name.into(),
+            groups: Vec::new(),
+            role: Default::default(),
+        };
+        let (ada, bob) = (user("ada", 1), user("bob", 2));
         let mut reservation = daily(ReservationFlag::Daily);
-        assert!(reservation.admits("ada", "physics"));
+        assert!(reservation.admits(&ada, "physics"));
         (reservation.users, reservation.accounts) = (only(&["ada"]), only(&["physics"]));
         let admits = |user, account| reservation.admits(user, account);
-        assert!(admits("ada", "other") && admits("bob", "physics") && !admits("bob", "other"));
+        assert!(admits(&ada, "physics") && !admits(&ada, "other") && !admits(&bob, "physics"));
         reservation.users = Some(Access::Except(vec!["ada".to_string()]));
-        assert!(!reservation.admits("ada", "physics") && reservation.admits("bob", "physics"));
+        assert!(!reservation.admits(&ada, "physics") && reservation.admits(&bob, "physics"));
+        (reservation.users, reservation.groups) = (None, vec![("staff".to_string(), 2)]);
+        assert!(!reservation.admits(&ada, "physics") && reservation.admits(&bob, "physics"));
     }
 }

@@ -1,6 +1,8 @@
 //! Run, job, component, attempt, array task, step: the things that are run.
 
-use crate::allocation::{Allocation, NodeShare};
+pub use crate::attempt::{Attempt, Ending, Leaving};
+
+use crate::allocation::NodeShare;
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
@@ -235,6 +237,9 @@ pub struct Run {
     /// All its tasks, as submitted. Snapshots of before have runs of one job too, without any.
     #[serde(default)]
     pub tasks: crate::array::IndexSet,
+    /// Of these the ones that were cancelled before they started, and have no record of their own.
+    #[serde(default, skip_serializing_if = "crate::array::IndexSet::is_empty")]
+    pub cancelled: crate::array::IndexSet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -259,54 +264,6 @@ pub enum Hold {
 pub struct ArrayTask {
     pub array: JobId,
     pub index: u32,
-}
-
-/// One launch of a job on its allocation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// Counts from 1; durable before the order goes out.
-    pub number: u32,
-    pub allocation: Allocation,
-    pub start: Timestamp,
-    /// When the time limit ends it; none without a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end_limit: Option<Timestamp>,
-    /// Nodes that still hold a part of it.
-    pub held_nodes: Vec<String>,
-    /// Set once it is to end: how it will be recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<Ending>,
-    /// Up to when its usage was charged; none: not at all yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub charged_until: Option<Timestamp>,
-    #[serde(default)]
-    pub suspended: bool,
-    /// Since when; that time does not count against the limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspended_since: Option<Timestamp>,
-    #[serde(default)]
-    pub exit: ExitStatus,
-    #[serde(default)]
-    pub usage: Usage,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Step>,
-    #[serde(default)]
-    pub next_step: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
-    pub outcome: Outcome,
-    pub since: Timestamp,
-    /// A new attempt follows.
-    #[serde(default)]
-    pub requeue: bool,
-    /// The new attempt stays held.
-    #[serde(default)]
-    pub hold: bool,
-    /// A node could not start it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub launch_failed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -394,6 +351,10 @@ impl std::fmt::Display for ExitStatus {
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Pending,
+    /// Waits, held, after an end that somebody should look at.
+    SpecialExit,
+    /// Waits, held, since the reservation that it asked for is gone.
+    ReservationGone,
     Configuring,
     Running,
     Suspended,
@@ -413,6 +374,10 @@ pub enum JobState {
 impl JobState {
     pub fn is_ended(self) -> bool {
         self >= Self::Completed
+    }
+
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Pending | Self::SpecialExit | Self::ReservationGone)
     }
 }
 

@@ -65,6 +65,8 @@ fn node(at: u32) -> NodeConfig {
         cores: None,
         device_memory: None,
         variables: None,
+        no_consume: false,
+        share_of: None,
     }];
     node
 }
@@ -176,6 +178,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
                     indices: (first..first + gpus).collect(),
                 }],
                 tasks: gpus,
+                sharers: 1,
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);
@@ -192,8 +195,11 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
                 reservation: None,
                 start: NOW,
                 requeue: true,
+                priority: 0,
                 is_ending: false,
                 suspended: false,
+                goes_on: false,
+                licenses: Vec::new(),
             }));
         }
     }
@@ -241,6 +247,8 @@ fn world(seed: u64) -> View {
             qos: "normal".to_string(),
             association: None,
             fixed_reason: None,
+            awaits: Vec::new(),
+            awaits_any: false,
         })
     });
     let queue = queue.collect();
@@ -289,8 +297,11 @@ fn carry_out(view: &mut View, plan: &Plan) {
             reservation: None,
             start: NOW,
             requeue: true,
+            priority: 0,
             is_ending: false,
             suspended: false,
+            goes_on: false,
+            licenses: Vec::new(),
         }));
     }
     let gone: std::collections::HashSet<JobId> = plan.starts.iter().map(|s| s.job).collect();

@@ -8,7 +8,7 @@ use crate::board::{Board, Kept, Through, end_of};
 use crate::footprint::{Footprint, Order, Part};
 use crate::memo::{Footprints, Record, Rerun, Standing};
 use crate::place::{Placement, fit, place};
-use crate::shape::{Mode, Shape, length};
+use crate::shape::{Differing, Mode, Shape, length};
 use crate::timeline::{Millis, NEVER, columns_of};
 use model::time::TimeLimit;
 use std::sync::Arc;
@@ -143,45 +143,134 @@ impl Ground<'_, '_> {
         from: Millis,
     ) -> Option<(Millis, u32)> {
         let partition = shape.partition;
-        let length = shape.lane(short).length;
         let footprint = shape.footprint(part, self.footprints, self.standing);
-        let candidates = self.rerun.differing().iter().filter_map(|&node| {
-            let rank = self.footprints.rank(partition, node).filter(|_| footprint.admits(node))?;
-            let time = self.board.earliest(node, &footprint, &shape.pass, from, length)?;
-            Some((time, rank))
-        });
-        candidates.min()
+        let mut asked = std::mem::take(&mut shape.lane(short).differing);
+        if asked.from != from {
+            asked = Differing { from, ..Differing::default() };
+        }
+        let length = shape.lane(short).length;
+        let pass = &shape.pass;
+        for (at, &node) in self.rerun.differing().iter().enumerate() {
+            let version = self.board.version(node);
+            if asked.answers.get(at).is_some_and(|(of, _)| *of == version) {
+                continue;
+            }
+            let rank = self.footprints.rank(partition, node).filter(|_| footprint.admits(node));
+            let earliest =
+                |rank| Some((self.board.earliest(node, &footprint, pass, from, length)?, rank));
+            let answer = (version, rank.and_then(earliest));
+            match asked.answers.get_mut(at) {
+                Some(known) => *known = answer,
+                None => asked.answers.push(answer),
+            }
+        }
+        let first = asked.answers.iter().filter_map(|(_, answer)| *answer).min();
+        shape.lane(short).differing = asked;
+        first
     }
 
-    /// The same as `later`, where the last plan's answer is known.
+    /// The same as `later`, where the last plan's answer is known: what the nodes that differ offer
+    /// beside it, as long as that settles it.
     pub fn later_as_before(
         &mut self,
         shape: &mut Shape<'_>,
         from: Millis,
         before: &Record,
     ) -> Record {
-        let stands = before
-            .kept
-            .as_ref()
-            .is_none_or(|kept| kept.parts.iter().all(|(node, _)| !self.rerun.is_listed(*node)));
-        if !self.rerun.is_active
-            || !stands
-            || !(before.single || matches!(shape.mode, Mode::Alike(_)))
-        {
-            return self.later(shape, from);
-        }
-        let part = if before.single { Part::Whole } else { Part::Each };
-        let differing = self.first_differing(shape, part, false, from);
-        let earlier = match (&before.kept, differing) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(kept), Some((time, rank))) if before.single => {
-                let kept_rank = self.footprints.rank(shape.partition, kept.parts[0].0);
-                (time, Some(rank)) < (kept.start, kept_rank)
-            }
-            (Some(kept), Some((time, _))) => time <= kept.start,
+        let settled = match (before.single, shape.mode) {
+            _ if !self.rerun.is_active => None,
+            (true, _) => self.one_as_before(shape, from, before),
+            (false, Mode::Alike(count)) => self.alike_as_before(shape, from, before, count),
+            _ => None,
         };
-        if earlier { self.later(shape, from) } else { before.clone() }
+        settled.unwrap_or_else(|| self.later(shape, from))
+    }
+
+    /// Nodes that do not differ serve no earlier than the one that was kept.
+    fn one_as_before(
+        &mut self,
+        shape: &mut Shape<'_>,
+        from: Millis,
+        before: &Record,
+    ) -> Option<Record> {
+        let differing = self.first_differing(shape, Part::Whole, false, from);
+        let found = match &before.kept {
+            None => differing,
+            Some(kept) => {
+                let node = kept.parts[0].0;
+                let known = (kept.start, self.footprints.rank(shape.partition, node)?);
+                match differing {
+                    Some(first) if first < known => Some(first),
+                    Some(first) if first == known => differing,
+                    _ if self.rerun.is_listed(node) => return None,
+                    _ => return Some(before.clone()),
+                }
+            }
+        };
+        let Some((start, rank)) = found else { return Some(before.clone()) };
+        let footprint = shape.footprint(Part::Whole, self.footprints, self.standing);
+        let node = footprint.candidates[rank as usize];
+        let kept = self.keeping(&footprint, start, shape.full.length, vec![node]);
+        Some(Record { kept: Some(kept), single: true })
+    }
+
+    /// Before the moment of last time too few serve, unless one that differs does; at that moment the
+    /// others that serve stand behind all that were kept.
+    fn alike_as_before(
+        &mut self,
+        shape: &mut Shape<'_>,
+        from: Millis,
+        before: &Record,
+        count: u32,
+    ) -> Option<Record> {
+        let first = self.first_differing(shape, Part::Each, false, from);
+        let Some(kept) = &before.kept else {
+            return first.is_none().then(|| before.clone());
+        };
+        if first.is_some_and(|(time, _)| time < kept.start) {
+            return None;
+        }
+        let differs = kept.nodes().any(|node| self.rerun.is_listed(node));
+        if !differs && first.is_none_or(|(time, _)| time > kept.start) {
+            return Some(before.clone());
+        }
+        let (partition, length) = (shape.partition, shape.full.length);
+        let footprint = shape.footprint(Part::Each, self.footprints, self.standing);
+        let rank = |node: u32| self.footprints.rank(partition, node);
+        let last = kept.nodes().filter_map(rank).max()?;
+        let serves = |node: &u32| {
+            let time = self.board.earliest(*node, &footprint, &shape.pass, from, length);
+            footprint.admits(*node) && time == Some(kept.start)
+        };
+        let differing = self.rerun.differing().iter().copied().filter(serves);
+        let staying = kept.nodes().filter(|node| !self.rerun.is_listed(*node));
+        let mut ranks: Vec<u32> =
+            staying.chain(differing).filter_map(rank).filter(|rank| *rank <= last).collect();
+        if ranks.len() < count as usize {
+            return None;
+        }
+        ranks.sort_unstable();
+        let nodes = ranks.into_iter().take(count as usize);
+        let mut nodes: Vec<u32> = nodes.map(|rank| footprint.candidates[rank as usize]).collect();
+        nodes.sort_unstable();
+        let kept = self.keeping(&footprint, kept.start, length, nodes);
+        Some(Record { kept: Some(kept), single: false })
+    }
+
+    /// What one of these nodes each keeps.
+    fn keeping(
+        &self,
+        footprint: &Footprint,
+        start: Millis,
+        length: Millis,
+        nodes: Vec<u32>,
+    ) -> Arc<Kept> {
+        let end = end_of(start, length);
+        let part = |node: u32| {
+            let (free, _) = self.board.timeline(node).least(start, end);
+            (node, footprint.amounts(self.board.class(node), &free))
+        };
+        Arc::new(Kept { start, end, parts: nodes.into_iter().map(part).collect() })
     }
 
     /// When and where from `from` on; nowhere if what is in the way has no end.
@@ -214,13 +303,7 @@ impl Ground<'_, '_> {
         };
         let (start, nodes) = found?;
         let footprint = search.footprint.clone();
-        let end = end_of(start, length);
-        let part = |node: u32| {
-            let (free, _) = self.board.timeline(node).least(start, end);
-            (node, footprint.amounts(self.board.class(node), &free))
-        };
-        let parts = nodes.into_iter().map(part).collect();
-        Some(Arc::new(Kept { start, end, parts }))
+        Some(self.keeping(&footprint, start, length, nodes))
     }
 
     /// The first of so many moments before `before` at which a set of nodes serves.

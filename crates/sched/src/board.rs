@@ -5,17 +5,19 @@
 
 use crate::class::Classes;
 use crate::footprint::Footprint;
-use crate::free::{Holder, LineFree, NodeFree};
+use crate::free::{Holder, LineFree, NodeFree, devices_of};
 use crate::memo::Standing;
+use crate::place::gres::GPU;
 use crate::place::{Placement, Space, cores};
 use crate::reserved::{Pass, Windows};
 use crate::timeline::{BEGINNING, GRES, MEMORY, Millis, Presence, Timeline, Users, columns_of};
-use crate::timeline::{CORES, NEVER};
+use crate::timeline::{CORE, CORES, NEVER};
 use crate::view::{Availability, Running, View};
+use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::node::NodeConfig;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub struct Board<'a> {
@@ -33,6 +35,8 @@ pub struct Board<'a> {
     exact: Vec<Option<Box<NodeFree>>>,
     /// How often something was given back: times found before may be too late.
     pub gives: u32,
+    /// Nodes that somebody will leave before his time.
+    pub left: HashSet<u32>,
     pub windows: &'a Windows,
     /// What is left of the parts of nodes that reservations keep, by node and reservation.
     parts_left: HashMap<(u32, u32), Vec<u64>>,
@@ -80,6 +84,7 @@ impl<'a> Board<'a> {
             versions: vec![0; base.len()],
             exact: vec![None; base.len()],
             gives: 0,
+            left: HashSet::new(),
             windows,
             parts_left: HashMap::new(),
         };
@@ -119,12 +124,13 @@ impl<'a> Board<'a> {
 
     /// What the job may use of the node beyond what is free for everybody.
     fn extra(&self, node: u32, pass: &Pass) -> Option<&Vec<u64>> {
-        self.parts_left.get(&(node, pass.asked()?))
+        pass.asked().iter().find_map(|at| self.parts_left.get(&(node, *at)))
     }
 
     /// A job takes of its reservation's part what there is.
     fn use_part(&mut self, node: u32, pass: &Pass, amounts: &[u64]) {
-        let Some(at) = pass.asked() else { return };
+        let mut asked = pass.asked().iter().copied();
+        let Some(at) = asked.find(|at| self.parts_left.contains_key(&(node, *at))) else { return };
         let Some(left) = self.parts_left.get_mut(&(node, at)) else { return };
         let back: Vec<u64> = left.iter().zip(amounts).map(|(l, amount)| *l.min(amount)).collect();
         left.iter_mut().zip(&back).for_each(|(l, back)| *l -= back);
@@ -238,11 +244,11 @@ impl<'a> Board<'a> {
         let end = end_of(self.now, length);
         for (node, share) in &placement.shares {
             let config = self.config(*node);
-            self.exact(*node);
+            let mut amounts = columns_of(config, share);
+            add_first_shares(&mut amounts, config, share, self.exact(*node));
             if let Some(exact) = &mut self.exact[*node as usize] {
                 exact.take(config, share, holder);
             }
-            let amounts = columns_of(config, share);
             self.use_part(*node, pass, &amounts);
             self.own(*node).take(BEGINNING, end, &amounts, holder);
         }
@@ -252,6 +258,7 @@ impl<'a> Board<'a> {
     /// free before that.
     pub fn leave(&mut self, node: u32, until: Millis, amounts: &[u64]) {
         self.gives += 1;
+        self.left.insert(node);
         self.own(node).give(BEGINNING, until, amounts);
     }
 
@@ -299,11 +306,24 @@ impl<'a> Board<'a> {
     }
 }
 
+/// Who has the first share of a GPU takes it from those who want it whole. The last to leave gives it back, which may
+/// be somebody else: until then the numbers say a little too much, and the very devices decide.
+fn add_first_shares(amounts: &mut [u64], config: &NodeConfig, share: &NodeShare, free: &NodeFree) {
+    for &gpu in share.gres.iter().flat_map(|gres| devices_of(config, gres)) {
+        let lines = config.gres.iter().zip(&free.gres).enumerate();
+        let whole = lines.filter(|(_, (line, _))| line.name == GPU);
+        for (at, _) in whole.filter(|(_, (_, free))| free.indices.contains(&gpu)) {
+            amounts[GRES + at] += 1;
+        }
+    }
+}
+
 /// No more than the numbers say, and no others beside than they say.
 fn clipped(mut free: NodeFree, least: &[u64], there: &Presence, config: &NodeConfig) -> NodeFree {
     let threads = cores::threads(config);
-    if u64::from(cores::count(&free.cpus, threads)) > least[CORES] {
-        free.cpus = cores::lowest(&free.cpus, threads, least[CORES] as u32);
+    let cores = (least[CORES] / CORE) as u32;
+    if cores::count(&free.cpus, threads) > cores {
+        free.cpus = cores::lowest(&free.cpus, threads, cores);
     }
     free.memory = Bytes(least[MEMORY].min(free.memory.0));
     for (line, &count) in free.gres.iter_mut().zip(&least[GRES..]) {

@@ -55,6 +55,7 @@ fn are_alike(a: &NodeConfig, b: &NodeConfig) -> bool {
             && a.gres.iter().zip(&b.gres).all(|(a, b)| {
                 (&a.name, &a.kind, a.count, a.first_index, &a.cores, a.device_memory)
                     == (&b.name, &b.kind, b.count, b.first_index, &b.cores, b.device_memory)
+                    && (a.no_consume, a.share_of) == (b.no_consume, b.share_of)
             })
     };
     (a.cpus, a.boards, a.sockets, a.cores_per_socket, a.threads_per_core, a.weight)

@@ -4,6 +4,7 @@
 use crate::memo::{Memo, Rerun};
 use crate::plan::{Planner, Purpose};
 use crate::view::{Estimate, View};
+use model::id::JobId;
 use model::time::Timestamp;
 
 /// One for every entry of the queue that can ever start, as far as is known now, in queue order. A
@@ -12,5 +13,12 @@ pub fn estimates(view: &View, now: Timestamp, memo: &mut Memo) -> Vec<Estimate> 
     memo.refresh(view, now);
     let mut planner = Planner::new(view, now, memo, Rerun::default(), Purpose::Estimates);
     planner.walk();
+    planner.foresee();
     planner.into_estimates()
+}
+
+/// The same for one entry: no more of the line is walked than it takes.
+pub fn expected(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Option<Estimate> {
+    memo.refresh(view, now);
+    Planner::new(view, now, memo, Rerun::default(), Purpose::Estimates).expect(job)
 }

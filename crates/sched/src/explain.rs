@@ -2,23 +2,28 @@
 //! when it is expected to start. No words: the dialects have them.
 
 use crate::board::end_of;
+use crate::feasible;
 use crate::footprint::{Footprint, Part};
 use crate::memo::{Memo, Rerun};
 use crate::plan::{Planner, Purpose};
-use crate::shape::{Mode, Shape, is_in_service};
-use crate::timeline::{CORES, GRES, MEMORY};
-use crate::view::{Estimate, View};
+use crate::shape::{Mode, Shape};
+use crate::timeline::{CORE, CORES, GRES, MEMORY};
+use crate::view::{Availability, Estimate, View};
 use model::id::JobId;
-use model::reason::{Limit, LimitKind, LimitScope, Reason};
+use model::reason::{Limit, LimitKind, LimitScope, NeverFits, Reason};
 use model::time::Timestamp;
+
+/// How many of those before it are named.
+const FIRST_MAX: usize = 5;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     pub job: JobId,
     /// None: the plan starts it now.
     pub reason: Option<Reason>,
-    /// Entries of the queue before it in one of its partitions.
+    /// Entries of the queue before it in the first of its partitions to have its turn, and the first few of them.
     pub before: u32,
+    pub first: Vec<JobId>,
     /// Who holds the limit that it waits for.
     pub limit: Option<LimitHeld>,
     /// The place that the plan keeps for it.
@@ -36,20 +41,18 @@ pub struct LimitHeld {
     pub holders: Vec<(JobId, u64)>,
 }
 
-/// The nodes of one class in one partition, as the job finds them at its turn.
+/// The nodes of one class in one partition, as the job finds them at its turn. Nodes are positions in `View::nodes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassReport {
     /// Position in `View::partitions`.
     pub partition: u32,
-    /// One of them.
-    pub sample: String,
-    pub nodes: u32,
+    pub nodes: Vec<u32>,
     /// Nodes of the class that must serve at once.
     pub wanted: u32,
-    /// An empty node of the class could serve.
-    pub could_serve: bool,
+    /// Why not even an empty node of the class could serve.
+    pub never: Option<NeverFits>,
     /// Free for it from now until it would end.
-    pub free: u32,
+    pub free: Vec<u32>,
     /// Each node that is not free is counted under the first of these that it lacks.
     pub missing: Vec<Missing>,
 }
@@ -57,17 +60,20 @@ pub struct ClassReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     pub what: Resource,
-    pub nodes: u32,
-    /// What is asked of each node, and the most that one of these nodes has free; zero where it is
-    /// no amount.
+    pub nodes: Vec<u32>,
+    /// What is asked of each node, the most that one of these nodes has free, and what it has in all; zero where it
+    /// is no amount.
     pub asked: u64,
     pub most_free: u64,
+    pub total: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// The node is down, drained or silent.
-    Service,
+    Drained,
+    Down,
+    /// It does not answer just now, or must end something first.
+    Silent,
     /// It is named by `-x`, or not by `-w`.
     Name,
     /// A feature, a device or a size that no node of the class has.
@@ -89,7 +95,7 @@ pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Opti
     let plan = crate::plan(view, now, memo);
     let reason = plan.reasons.iter().find(|(of, _)| *of == job).map(|(_, reason)| reason.clone());
     let limit = match &reason {
-        Some(Reason::Limit(limit)) => Some(held(view, at, limit)),
+        Some(Reason::Limit(limit)) => Some(held(view, now, at, limit)),
         _ => None,
     };
     let kept = plan.estimates.into_iter().find(|estimate| estimate.job == job);
@@ -97,14 +103,20 @@ pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Opti
     let expected = planner.expect(job);
     drop(planner);
     let mut planner = Planner::new(view, now, memo, Rerun::default(), Purpose::Starts);
-    let before = planner.walk_to(job);
-    let partitions = view.queue[at].partitions.len();
-    let classes = (0..partitions).flat_map(|nth| classes(&mut planner, job, nth)).collect();
-    Some(Explanation { job, reason, before, limit, kept, expected, classes })
+    let turns = planner.turns_of(job);
+    let ahead = turns.first().map(|turn| planner.ahead_of(*turn, FIRST_MAX));
+    let (before, first) = ahead.unwrap_or_default();
+    let (mut classes, mut walked) = (Vec::new(), 0);
+    for turn in turns {
+        planner.walk_others(walked..turn, job);
+        classes.extend(classes_at(view, &mut planner, turn));
+        walked = turn;
+    }
+    Some(Explanation { job, reason, before, first, limit, kept, expected, classes })
 }
 
-fn classes(planner: &mut Planner<'_>, job: JobId, nth: usize) -> Vec<ClassReport> {
-    let Some((shape, ground)) = planner.ground_of(job, nth) else { return Vec::new() };
+fn classes_at(view: &View, planner: &mut Planner<'_>, turn: usize) -> Vec<ClassReport> {
+    let (shape, ground) = planner.ground_at(turn);
     let (part, wanted) = match shape.mode {
         Mode::One | Mode::OneFirst => (Part::Whole, 1),
         Mode::Alike(count) => (Part::Each, count),
@@ -118,20 +130,21 @@ fn classes(planner: &mut Planner<'_>, job: JobId, nth: usize) -> Vec<ClassReport
         let class = board.class(node) as usize;
         if by_class[class] == usize::MAX {
             by_class[class] = reports.len();
+            let never = (!footprint.fits_empty(class as u32))
+                .then(|| feasible::lack_on(view, &shape.demand, node));
             reports.push(ClassReport {
                 partition: shape.partition,
-                sample: board.config(node).name.clone(),
-                nodes: 0,
+                nodes: Vec::new(),
                 wanted,
-                could_serve: footprint.fits_empty(class as u32),
-                free: 0,
+                never,
+                free: Vec::new(),
                 missing: Vec::new(),
             });
         }
         let report = &mut reports[by_class[class]];
-        report.nodes += 1;
+        report.nodes.push(node);
         match lack(board, shape, &footprint, node) {
-            None => report.free += 1,
+            None => report.free.push(node),
             Some(missing) => add(&mut report.missing, missing),
         }
     }
@@ -142,7 +155,7 @@ fn classes(planner: &mut Planner<'_>, job: JobId, nth: usize) -> Vec<ClassReport
 fn add(known: &mut Vec<Missing>, missing: Missing) {
     match known.iter_mut().find(|known| known.what == missing.what) {
         Some(known) => {
-            known.nodes += 1;
+            known.nodes.extend(missing.nodes);
             known.most_free = known.most_free.max(missing.most_free);
             known.asked = known.asked.min(missing.asked);
         }
@@ -157,14 +170,20 @@ fn lack(
     footprint: &Footprint,
     node: u32,
 ) -> Option<Missing> {
-    let missing = |what, asked, most_free| Some(Missing { what, nodes: 1, asked, most_free });
+    let missing = |what, (asked, most_free, total)| {
+        Some(Missing { what, nodes: vec![node], asked, most_free, total })
+    };
+    let plain = |what| missing(what, (0, 0, 0));
     let info = &board.view.nodes[node as usize];
     let class = board.class(node);
-    if !is_in_service(info.availability) || !board.is_available(node) {
-        return missing(Resource::Service, 0, 0);
-    }
     if !footprint.admits(node) {
-        return missing(Resource::Name, 0, 0);
+        return plain(Resource::Name);
+    }
+    match info.availability {
+        Availability::Available => {}
+        Availability::Drained => return plain(Resource::Drained),
+        Availability::Down => return plain(Resource::Down),
+        Availability::Silent | Availability::Reconciling => return plain(Resource::Silent),
     }
     let timeline = board.timeline(node);
     let now = timeline.at(board.now);
@@ -172,68 +191,94 @@ fn lack(
     let threads = u64::from(crate::place::cores::threads(&info.config));
     let asked = footprint.amounts(class, free);
     if asked.is_empty() {
-        return missing(Resource::Sort, 0, 0);
+        return plain(Resource::Sort);
     }
     for (column, (&asked, &free)) in asked.iter().zip(free).enumerate() {
         if asked > free {
             return match column {
-                CORES => missing(Resource::Cpus, asked * threads, free * threads),
-                MEMORY => missing(Resource::MemoryMib, asked >> 20, free >> 20),
+                CORES => {
+                    let total = u64::from(info.config.usable_cpus().len());
+                    let (asked, free) = (asked.div_ceil(CORE), free / CORE);
+                    missing(Resource::Cpus, (asked * threads, free * threads, total))
+                }
+                MEMORY => {
+                    let total = info.config.usable_memory().mib_floor();
+                    missing(Resource::MemoryMib, (asked >> 20, free >> 20, total))
+                }
                 line => {
-                    let name = info.config.gres[line - GRES].name.clone();
-                    missing(Resource::Gres(name), asked, free)
+                    let gres = &info.config.gres[line - GRES];
+                    missing(Resource::Gres(gres.name.clone()), (asked, free, gres.count))
                 }
             };
         }
     }
     if !there.admits(footprint.holder) {
-        return missing(Resource::Company, 0, 0);
+        return plain(Resource::Company);
     }
     if !footprint.fits(class, free, there) {
         let gres = shape.demand.gres.first().map(|wanted| wanted.name.clone());
-        return missing(Resource::Gres(gres.unwrap_or_default()), 0, 0);
+        return plain(Resource::Gres(gres.unwrap_or_default()));
     }
     let end = end_of(board.now, shape.full.length);
     if board.windows.in_the_way(node, &shape.pass, board.now, end).is_some() {
-        return missing(Resource::Reservation, 0, 0);
+        return plain(Resource::Reservation);
     }
     let starts = board.earliest(node, footprint, &shape.pass, board.now, shape.full.length);
-    if starts == Some(board.now) { None } else { missing(Resource::KeptForOthers, 0, 0) }
+    if starts == Some(board.now) { None } else { plain(Resource::KeptForOthers) }
 }
 
 /// Who holds what the limit counts.
-fn held(view: &View, at: usize, limit: &Limit) -> LimitHeld {
+fn held(view: &View, now: Timestamp, at: usize, limit: &Limit) -> LimitHeld {
     let waiting = &view.queue[at];
     let (uid, account) = (waiting.spec.owner.uid, &waiting.account);
     let partition_qos = |partition: u32| {
         view.partitions.get(partition as usize).and_then(|info| info.partition.qos.as_deref())
     };
+    let association = |member: &crate::accounting::Member| {
+        let association = &member.association;
+        association.user.as_ref().unwrap_or(&association.account) == &limit.holder
+    };
+    let chain = || view.accounting.chain(waiting.association);
+    let carrier = chain().find(|(_, member)| association(member)).map(|(at, _)| at);
     let counts = |running: &crate::Running| {
         let under_qos = running.qos == limit.holder
             || partition_qos(running.partition) == Some(limit.holder.as_str());
-        let under_account = || {
-            let mut chain = view.accounting.chain(running.association);
-            chain.any(|(_, member)| member.association.account == limit.holder)
+        let below = || {
+            let mut above = view.accounting.chain(running.association);
+            carrier.is_some() && above.any(|(at, _)| Some(at) == carrier)
         };
         match limit.scope {
             LimitScope::QosPerUser => under_qos && running.uid == uid,
             LimitScope::QosPerAccount => under_qos && running.account == *account,
             LimitScope::QosGroup => under_qos,
-            LimitScope::AssociationGroup => under_account(),
+            LimitScope::AssociationGroup => below(),
+            LimitScope::AssociationPerJob => running.association == waiting.association,
             _ => false,
         }
     };
-    let amount = |running: &crate::Running| match &limit.kind {
-        LimitKind::Tres(kind) => {
+    let held_now =
+        matches!(limit.kind, LimitKind::Tres(_) | LimitKind::TresRunMinutes(_) | LimitKind::Jobs);
+    // A limit of one job by itself is held by nobody.
+    let shared =
+        held_now && (limit.scope != LimitScope::AssociationPerJob || limit.kind == LimitKind::Jobs);
+    let amount = |running: &crate::Running| {
+        let tres = || {
             let shares = running.shares.iter().map(|(_, share)| share);
-            crate::gate::limits::tres_of(shares).amount(kind)
+            crate::gate::limits::tres_of(shares)
+        };
+        match &limit.kind {
+            LimitKind::Tres(kind) => tres().amount(kind),
+            LimitKind::TresRunMinutes(kind) => {
+                let left = running.end.map_or(0, |end| (end.secs() - now.secs()).max(0) / 60);
+                tres().amount(kind) * left as u64
+            }
+            _ => 1,
         }
-        _ => 1,
     };
     let mut holders: Vec<(JobId, u64)> = view
         .running
         .iter()
-        .filter(|running| counts(running))
+        .filter(|running| shared && counts(running))
         .map(|running| (running.job, amount(running)))
         .filter(|(_, amount)| *amount > 0)
         .collect();

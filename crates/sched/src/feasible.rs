@@ -8,9 +8,8 @@ use crate::place::demand::{Demand, Tasks};
 use crate::place::{candidates, cores, fit, gres, place};
 use crate::shape::Emptied;
 use crate::view::View;
-use model::constraint::Constraint;
 use model::node::NodeConfig;
-use model::reason::{NeverFits, Refusal};
+use model::reason::{NeverFits, Refusal, Unmet};
 use model::request::Request;
 use model::run::JobSpec;
 
@@ -30,10 +29,12 @@ pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refu
     for &partition in partitions {
         match never_fits(view, request, partition, spec.owner.uid) {
             None => return Ok(()),
-            Some(never) => why = why.or(Some(never)),
+            Some(never) => why = why.or(Some((partition, never))),
         }
     }
-    why.map_or(Ok(()), |never| Err(Refusal::NodeConfiguration(never)))
+    let Some((partition, why)) = why else { return Ok(()) };
+    let partition = view.partitions.get(partition as usize).map(|p| p.partition.name.clone());
+    Err(Refusal::NodeConfiguration(Unmet { partition, why }))
 }
 
 /// Names that are nowhere in the cluster: a typing error more often than not.
@@ -43,27 +44,19 @@ fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
     if let Some(name) = request.node_list.iter().chain(&request.exclude).find(stranger) {
         return Err(Refusal::UnknownNode(name.clone()));
     }
-    let mut features = Vec::new();
-    request.constraint.iter().for_each(|constraint| feature_names(constraint, &mut features));
-    let unknown = |name: &&String| !configs().any(|config| config.features.contains(name));
-    if let Some(name) = features.into_iter().find(unknown) {
-        return Err(Refusal::UnknownFeature(name.clone()));
+    let unknown =
+        |name: &&str| !configs().any(|config| config.features.iter().any(|has| has == name));
+    if let Some(name) = request.constraint.iter().flat_map(|c| c.features()).find(unknown) {
+        return Err(Refusal::UnknownFeature(name.to_owned()));
+    }
+    if let Some(name) = request.prefer.iter().flat_map(|c| c.features()).find(unknown) {
+        return Err(Refusal::UnknownPreference(name.to_owned()));
     }
     let nowhere =
         |name: &String| !configs().any(|config| config.gres.iter().any(|line| line.name == *name));
     match request.gres.iter().find(|gres| nowhere(&gres.name)) {
         Some(gres) => Err(Refusal::UnknownGres(gres.name.clone())),
         None => Ok(()),
-    }
-}
-
-fn feature_names<'a>(constraint: &'a Constraint, names: &mut Vec<&'a String>) {
-    match constraint {
-        Constraint::Feature(name) => names.push(name),
-        Constraint::And(parts) | Constraint::Or(parts) | Constraint::Xor(parts) => {
-            parts.iter().for_each(|part| feature_names(part, names));
-        }
-        Constraint::Count { of, .. } => feature_names(of, names),
     }
 }
 
@@ -81,6 +74,11 @@ fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Optio
         Some(_) => None,
         None => Some(diagnose(view, &demand, &candidates)),
     }
+}
+
+/// What this node, were it empty, has too little of for its part of the job.
+pub(crate) fn lack_on(view: &View, demand: &Demand<'_>, node: u32) -> NeverFits {
+    diagnose(view, demand, &[node])
 }
 
 /// The first thing that no node, or not enough nodes, of the partition have.

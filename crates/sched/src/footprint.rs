@@ -7,8 +7,10 @@
 use crate::class::Classes;
 use crate::free::{Holder, NodeFree};
 use crate::place::demand::{Demand, GresDemand};
-use crate::place::{fit, gres};
-use crate::timeline::{CORES, GRES, MEMORY, Millis, Presence, Timeline, columns_free};
+use crate::place::{cores, fit, gres};
+use crate::timeline::{
+    CORES, GRES, MEMORY, Millis, Presence, Timeline, columns_free, cores_shared,
+};
 use crate::view::NodeInfo;
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
@@ -169,7 +171,11 @@ fn need(demand: &Demand<'_>, config: &Arc<NodeConfig>, tasks: u32, totals: &[u64
         return None;
     }
     let mut columns = vec![0; GRES + config.gres.len()];
-    columns[CORES] = u64::from(amounts.cores);
+    let cores_there = cores::count(&config.usable_cpus(), cores::threads(config));
+    if demand.sharers > 1 && amounts.cores > cores_there {
+        return None;
+    }
+    columns[CORES] = cores_shared(amounts.cores, demand.sharers);
     columns[MEMORY] = amounts.memory.0;
     let serving = |wanted: &GresDemand| {
         let lines = config.gres.iter().enumerate();

@@ -1,7 +1,8 @@
 //! What is free of one node, kept up to date as shares are taken and given back.
 
 use crate::place::cores;
-use crate::view::NodeInfo;
+use crate::place::gres::GPU;
+use crate::view::{NodeInfo, may_join};
 use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
@@ -15,6 +16,8 @@ const TOLD_APART_MAX: u64 = 1_024;
 pub struct NodeFree {
     /// CPUs of cores that are wholly free: cores are granted whole.
     pub cpus: CpuSet,
+    /// Those of jobs that share them: the CPUs of each, and how many jobs may be on them.
+    pub shared: Vec<(CpuSet, u32)>,
     pub memory: Bytes,
     /// One for each line of the node's configuration.
     pub gres: Vec<LineFree>,
@@ -45,8 +48,7 @@ pub struct Holder {
 
 impl LineFree {
     fn all_of(line: &NodeGres) -> Self {
-        let told_apart = line.count <= TOLD_APART_MAX;
-        let indices = if told_apart {
+        let indices = if is_told_apart(line) {
             (line.first_index..).take(line.count as usize).collect()
         } else {
             Vec::new()
@@ -55,8 +57,9 @@ impl LineFree {
     }
 }
 
+/// Shares of a GPU are all alike.
 fn is_told_apart(line: &NodeGres) -> bool {
-    line.count <= TOLD_APART_MAX
+    line.count <= TOLD_APART_MAX && line.share_of.is_none()
 }
 
 impl NodeFree {
@@ -64,6 +67,7 @@ impl NodeFree {
     pub fn empty(config: &NodeConfig) -> Self {
         Self {
             cpus: cores::whole(&config.usable_cpus(), cores::threads(config)),
+            shared: Vec::new(),
             memory: config.usable_memory(),
             gres: config.gres.iter().map(LineFree::all_of).collect(),
             jobs: 0,
@@ -77,6 +81,7 @@ impl NodeFree {
         let mut free = Self::empty(&info.config);
         free.cpus.subtract(&info.used.cpus);
         free.cpus = cores::whole(&free.cpus, cores::threads(&info.config));
+        free.shared.clone_from(&info.used.shared);
         free.memory = Bytes(free.memory.0.saturating_sub(info.used.memory.0));
         for share in &info.used.gres {
             free.take_gres(&info.config, share);
@@ -91,6 +96,13 @@ impl NodeFree {
 
     pub fn take(&mut self, config: &NodeConfig, share: &NodeShare, holder: Holder) {
         self.cpus.subtract(&share.cpus);
+        let threads = cores::threads(config);
+        if threads > 1 {
+            self.cpus = cores::whole(&self.cpus, threads);
+        }
+        if share.sharers > 1 {
+            self.shared.push((share.cpus.clone(), share.sharers));
+        }
         self.memory = Bytes(self.memory.0.saturating_sub(share.memory.0));
         for gres in &share.gres {
             self.take_gres(config, gres);
@@ -107,9 +119,32 @@ impl NodeFree {
         }
     }
 
+    /// CPUs that nobody has, and in their order those that one more job may share, the least shared first.
+    pub fn cpus_to_share(&self, sharers: u32) -> Vec<CpuSet> {
+        let mut levels = vec![self.cpus.clone()];
+        let mut taken = CpuSet::new();
+        self.shared.iter().for_each(|(cpus, _)| taken.union(cpus));
+        for cpu in taken.iter().filter(|cpu| may_join(&self.shared, *cpu, sharers)) {
+            let count = self.shared.iter().filter(|(cpus, _)| cpus.contains(cpu)).count();
+            if levels.len() <= count {
+                levels.resize(count + 1, CpuSet::new());
+            }
+            levels[count].insert(cpu);
+        }
+        levels
+    }
+
     fn take_gres(&mut self, config: &NodeConfig, share: &GresShare) {
         let mut counted = share.count.saturating_sub(share.indices.len() as u64);
         for (line, free) in lines_of(config, &mut self.gres, share) {
+            let elsewhere = line.share_of.is_some_and(|gpu| !share.indices.contains(&gpu));
+            if line.no_consume || elsewhere {
+                continue;
+            }
+            if line.share_of.is_some() {
+                free.count = free.count.saturating_sub(share.count);
+                continue;
+            }
             if is_told_apart(line) {
                 free.indices.retain(|index| !share.indices.contains(index));
                 free.count = free.indices.len() as u64;
@@ -121,7 +156,35 @@ impl NodeFree {
             free.count -= taken;
             counted -= taken;
         }
+        self.take_other_form(config, share);
     }
+
+    /// A GPU is given whole or in shares: what is given in one form is not there in the other.
+    fn take_other_form(&mut self, config: &NodeConfig, share: &GresShare) {
+        if config.gres.iter().all(|line| line.share_of.is_none()) {
+            return;
+        }
+        for (line, free) in config.gres.iter().zip(&mut self.gres) {
+            let Some(gpu) = line.share_of else { continue };
+            if share.name == GPU && share.indices.contains(&gpu) {
+                free.indices.clear();
+                free.count = 0;
+            }
+        }
+        let in_shares = devices_of(config, share);
+        for (line, free) in config.gres.iter().zip(&mut self.gres) {
+            if line.name == GPU && !in_shares.is_empty() {
+                free.indices.retain(|index| !in_shares.contains(index));
+                free.count = free.indices.len() as u64;
+            }
+        }
+    }
+}
+
+/// The GPUs that a share has parts of: of shares the indices are those of the GPUs.
+pub fn devices_of<'s>(config: &NodeConfig, share: &'s GresShare) -> &'s [u32] {
+    let in_shares = |line: &NodeGres| line.name == share.name && line.share_of.is_some();
+    if config.gres.iter().any(in_shares) { &share.indices } else { &[] }
 }
 
 /// The lines a share can be of: its name, and its kind where it says one.

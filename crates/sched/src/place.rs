@@ -17,9 +17,11 @@ use crate::free::NodeFree;
 use crate::view::View;
 use demand::{Demand, Tasks};
 use model::allocation::NodeShare;
+use model::constraint::Constraint;
 use model::node::NodeConfig;
 use select::Room;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Nodes with what is free of each, at one moment or through a stretch of time.
@@ -49,7 +51,23 @@ pub fn candidates(view: &View, partition: u32) -> Arc<[u32]> {
 
 /// Places the job on some of these nodes, or says that it cannot be done.
 pub fn place(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
-    let choices = demand.request.constraint.as_ref().map_or(Vec::new(), |c| c.alternatives());
+    let Some(prefer) = &demand.request.prefer else {
+        return place_by_features(demand, space, nodes);
+    };
+    let having = |constraint: Option<&Constraint>| -> Vec<u32> {
+        let has = |node: &u32| {
+            constraint.is_none_or(|wanted| wanted.matches(&space.config(*node).features))
+        };
+        nodes.iter().copied().filter(has).collect()
+    };
+    // What is wished for stands in the place of what is required, if it can be had.
+    let wished = Demand { constraint: Some(prefer), ..demand.clone() };
+    place_by_features(&wished, space, &having(Some(prefer)))
+        .or_else(|| place_by_features(demand, space, &having(demand.constraint)))
+}
+
+fn place_by_features(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
+    let choices = demand.constraint.map_or(Vec::new(), |c| c.alternatives());
     if choices.len() < 2 {
         return place_among(demand, space, nodes);
     }
@@ -66,9 +84,20 @@ fn place_among(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option
     let Some(switches) = demand.switches.as_ref().filter(|_| demand.nodes_max > 1) else {
         return place_anywhere(demand, space, nodes);
     };
+    let in_segments;
+    let nodes = match demand.request.segment {
+        Some(segment) => {
+            let serving: Vec<u32> = rooms(demand, space, nodes).iter().map(|r| r.node).collect();
+            in_segments = switches.in_segments(&serving, segment as usize);
+            &in_segments
+        }
+        None => nodes,
+    };
     let is_near = |placement: &Placement| {
-        let leaves = switches.leaves(placement.shares.iter().map(|(node, _)| *node));
-        demand.switches_max.is_none_or(|most| leaves <= most)
+        let on = || placement.shares.iter().map(|(node, _)| *node);
+        let few = demand.switches_max.is_none_or(|most| switches.leaves(on()) <= most);
+        few && switches.are_joined(on())
+            && demand.request.segment.is_none_or(|each| switches.is_in_segments(on(), each))
     };
     let least = demand.nodes_min as usize;
     let mut narrowed = switches.narrowed(nodes).filter(|nodes| nodes.len() >= least);
@@ -81,9 +110,17 @@ fn place_anywhere(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Opt
     if demand.nodes_min > demand.nodes_max {
         return None;
     }
-    let counted = demand.request.constraint.as_ref().is_some_and(|c| c.has_counts());
+    let by_load;
+    let nodes = match demand.select.least_loaded {
+        true => {
+            by_load = idlest_first(space, nodes);
+            &by_load
+        }
+        false => nodes,
+    };
+    let counted = demand.constraint.is_some_and(Constraint::has_counts);
     let fewest = (!demand.wants_many_nodes() || demand.nodes_max == 1) && !counted;
-    if fewest && demand.nodes_min == 1 {
+    if fewest && demand.nodes_min == 1 && demand.admits_count(1) {
         if let Some(placement) = on_one_node(demand, space, nodes) {
             return Some(placement);
         }
@@ -93,6 +130,15 @@ fn place_anywhere(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Opt
     }
     let rooms = rooms(demand, space, nodes);
     select::first_set(demand, space, &rooms, |set| deal(demand, space, set))
+}
+
+/// Weight comes first, then who has the most idle CPUs.
+fn idlest_first(space: &impl Space, nodes: &[u32]) -> Vec<u32> {
+    let idle = |node: u32| space.free(node).map_or(0, |free| free.cpus.len());
+    let mut keyed: Vec<(u32, Reverse<u32>, u32)> =
+        nodes.iter().map(|&node| (space.config(node).weight, Reverse(idle(node)), node)).collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, _, node)| node).collect()
 }
 
 fn on_one_node(demand: &Demand<'_>, space: &impl Space, nodes: &[u32]) -> Option<Placement> {
@@ -160,13 +206,17 @@ fn deal(demand: &Demand<'_>, space: &impl Space, mut set: Vec<&Room>) -> Option<
         Tasks::Total { count, .. } => {
             let rooms: Vec<u64> = set.iter().map(|room| u64::from(room.tasks)).collect();
             let count = u64::from(count).max(set.len() as u64);
-            blocks(&rooms, count)?.into_iter().map(|count| count as u32).collect()
+            let dealt = match demand.is_even() {
+                true => evenly(&rooms, count),
+                false => blocks(&rooms, count, tasks_of_a_core(demand, space, &set)),
+            };
+            dealt?.into_iter().map(|count| count as u32).collect()
         }
     };
     let mut parts = vec![vec![0; demand.gres.len()]; set.len()];
     for (at, total) in demand.job_totals().into_iter().enumerate().filter(|(_, total)| *total > 0) {
         let rooms: Vec<u64> = set.iter().map(|room| room.of_totals[at]).collect();
-        for (part, count) in parts.iter_mut().zip(blocks(&rooms, total)?) {
+        for (part, count) in parts.iter_mut().zip(blocks(&rooms, total, 1)?) {
             part[at] = count;
         }
     }
@@ -182,14 +232,24 @@ fn deal(demand: &Demand<'_>, space: &impl Space, mut set: Vec<&Room>) -> Option<
     shares.map(|shares| Placement { shares })
 }
 
-/// Fills each in turn and keeps one for each that follows, as far as there is one for each.
-fn blocks(rooms: &[u64], count: u64) -> Option<Vec<u64>> {
+/// Tasks that one core of any of the nodes can hold: a node gets a whole core at least, and would leave some of it idle.
+fn tasks_of_a_core(demand: &Demand<'_>, space: &impl Space, set: &[&Room]) -> u64 {
+    let threads = set.iter().map(|room| cores::threads(space.config(room.node))).min();
+    let used = demand.request.threads_per_core.unwrap_or(u32::MAX).min(threads.unwrap_or(1));
+    let one_each = demand.select.one_task_per_core.then_some(1);
+    let by_core = demand.request.tasks_per_core.or(one_each).unwrap_or(u32::MAX);
+    u64::from((used / demand.cpus_per_task.max(1)).min(by_core).max(1))
+}
+
+/// Fills each in turn and keeps some for each that follows, as far as there are as many for each.
+fn blocks(rooms: &[u64], count: u64, kept: u64) -> Option<Vec<u64>> {
+    let each = if count >= kept * rooms.len() as u64 { kept } else { 1 };
     let mut left = count;
     let dealt: Vec<u64> = rooms
         .iter()
         .enumerate()
         .map(|(at, &room)| {
-            let after = rooms[at + 1..].iter().filter(|room| **room > 0).count() as u64;
+            let after: u64 = rooms[at + 1..].iter().map(|room| each.min(*room)).sum();
             let part = room.min(left.saturating_sub(after).max(left.min(1)));
             left -= part;
             part
@@ -198,9 +258,47 @@ fn blocks(rooms: &[u64], count: u64) -> Option<Vec<u64>> {
     (left == 0).then_some(dealt)
 }
 
+/// The same number to each, as far as it has room; the first have one more where it does not come out even.
+fn evenly(rooms: &[u64], count: u64) -> Option<Vec<u64>> {
+    if rooms.iter().sum::<u64>() < count {
+        return None;
+    }
+    let mut dealt = vec![0u64; rooms.len()];
+    let mut left = count;
+    // Each turn fills a node or deals all there is.
+    for _ in 0..=rooms.len() {
+        let open: Vec<usize> = (0..rooms.len()).filter(|&at| dealt[at] < rooms[at]).collect();
+        if left == 0 || open.is_empty() {
+            break;
+        }
+        let (each, more) = (left / open.len() as u64, left % open.len() as u64);
+        for (nth, at) in open.into_iter().enumerate() {
+            let part = (each + u64::from((nth as u64) < more)).min(rooms[at] - dealt[at]);
+            dealt[at] += part;
+            left -= part;
+        }
+    }
+    (left == 0).then_some(dealt)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::blocks;
+    use super::{blocks, evenly};
+
+    #[test]
+    fn even_dealing_fills_nobody_before_the_others() {
+        type Case<'a> = (&'a [u64], u64, Option<&'a [u64]>);
+        let table: [Case<'_>; 5] = [
+            (&[8, 8], 10, Some(&[5, 5])),
+            (&[8, 8], 11, Some(&[6, 5])),
+            (&[2, 16], 10, Some(&[2, 8])),
+            (&[1, 3, 16], 12, Some(&[1, 3, 8])),
+            (&[2, 2], 5, None),
+        ];
+        for (rooms, count, dealt) in table {
+            assert_eq!(evenly(rooms, count).as_deref(), dealt, "{count} over {rooms:?}");
+        }
+    }
 
     #[test]
     fn blocks_fill_the_first_and_keep_one_for_each_of_the_rest() {
@@ -214,7 +312,11 @@ mod tests {
             (&[8, 8], 1, Some(&[1, 0])),
         ];
         for (rooms, count, dealt) in table {
-            assert_eq!(blocks(rooms, count).as_deref(), dealt, "{count} over {rooms:?}");
+            assert_eq!(blocks(rooms, count, 1).as_deref(), dealt, "{count} over {rooms:?}");
         }
+        // With two threads to a core, each node has room for two from the start.
+        assert_eq!(blocks(&[16, 16], 4, 2).as_deref(), Some(&[2, 2][..]));
+        assert_eq!(blocks(&[16, 16], 20, 2).as_deref(), Some(&[16, 4][..]));
+        assert_eq!(blocks(&[16, 16], 3, 2).as_deref(), Some(&[2, 1][..]));
     }
 }

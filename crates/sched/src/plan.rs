@@ -12,8 +12,10 @@
 //! One pass over the queue. Resources are only taken, never freed, in that pass: what did not fit
 //! once is not tried again.
 
+mod ahead;
 mod answer;
 mod keep;
+mod reserved;
 mod room;
 
 use crate::backfill::Ground;
@@ -116,6 +118,11 @@ pub struct Planner<'a> {
     starts: Vec<Start>,
     /// Those that keep a place, in order.
     estimates: Vec<Estimate>,
+    /// Starts that overtook somebody.
+    backfilled: u32,
+    /// For estimates: turns that wait for more than resources, and when further tasks of an array begin and end.
+    deferred: Vec<ahead::Deferred>,
+    more_kept: HashMap<u32, Vec<(i64, i64)>>,
 }
 
 impl<'a> Planner<'a> {
@@ -164,6 +171,9 @@ impl<'a> Planner<'a> {
             known: Known { found_none: vec![false; line.places.len()], ..Known::default() },
             starts: Vec::new(),
             estimates: Vec::new(),
+            backfilled: 0,
+            deferred: Vec::new(),
+            more_kept: HashMap::new(),
         }
     }
 
@@ -188,6 +198,7 @@ impl<'a> Planner<'a> {
             self.record = self.rerun.meet(place.job());
         }
         if let Some(reason) = self.take_turn(*place) {
+            self.defer(place, &reason);
             self.note(place.turn.waiting, reason);
         }
         // It kept a place last time, and has not looked for one now.
@@ -279,12 +290,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn has_licenses(&mut self, shape: usize) -> bool {
-        let wanted = &self.shape(shape).demand.request.licenses;
-        let free = |name: &str| self.licenses.get(name).copied().unwrap_or(0);
-        wanted.iter().all(|(name, count)| free(name) >= u64::from(*count))
-    }
-
     fn claimant(&self, turn: Turn) -> Claimant<'a> {
         Claimant::of(self.view, &self.view.queue[turn.waiting as usize], turn.partition)
     }
@@ -370,6 +375,7 @@ impl<'a> Planner<'a> {
         if let Some(claimant) = claimant {
             self.usage.add(claimant, shares());
         }
+        self.backfilled += u32::from(self.blocked[turn.partition as usize] > 0);
         let waiting = turn.waiting as usize;
         self.left[waiting] -= 1;
         self.allowed[waiting] = self.allowed[waiting].saturating_sub(1);
@@ -401,11 +407,16 @@ impl<'a> Planner<'a> {
         }
         let partition = turn.partition as usize;
         let is_first = self.blocked[partition] == 0;
+        let is_kept = self.is_kept_for_others(turn, shape);
         self.blocked[partition] += 1;
         if self.may_reserve(turn) {
             self.reserved[partition] += 1;
             self.reserve(turn, shape, self.board.now);
         }
-        if is_first { Reason::Resources } else { Reason::Priority }
+        match (is_kept, is_first) {
+            (true, _) => Reason::NodesReserved,
+            (false, true) => Reason::Resources,
+            (false, false) => Reason::Priority,
+        }
     }
 }

@@ -32,7 +32,7 @@ pub struct Preempt<'a> {
     /// Those whose room this plan has given to somebody.
     claimed: HashSet<JobId>,
     preemptors: usize,
-    /// Shapes with these rights found nobody.
+    /// Shapes with these rights found nobody: with a lower priority they would not either, and the line is in order.
     failed: HashSet<(usize, u32, String)>,
 }
 
@@ -41,6 +41,7 @@ pub struct Preempt<'a> {
 pub struct Rights<'a> {
     pub tier: u32,
     pub qos: &'a str,
+    pub priority: u64,
 }
 
 /// Room for one job.
@@ -102,6 +103,12 @@ impl<'a> Preempt<'a> {
         }
     }
 
+    /// Whether those of a lower priority go for others of the same QOS.
+    fn is_within(&self, qos: &Qos) -> bool {
+        self.view.policy.preempt.within
+            || qos.preempt_mode.as_deref().is_some_and(PreemptMode::is_within)
+    }
+
     /// Whether it has run for so long that it may be sent away.
     fn has_had_its_time(&self, running: &Running, mode: PreemptMode) -> bool {
         let exempt = self.qos(&running.qos).and_then(|qos| qos.preempt_exempt_s);
@@ -121,9 +128,12 @@ impl<'a> Preempt<'a> {
                 let info = self.view.partitions.get(running.partition as usize);
                 info.is_some_and(|info| info.partition.priority_tier < rights.tier)
             }
-            PreemptBy::Qos => {
-                self.qos(rights.qos).is_some_and(|qos| qos.preempt.contains(&running.qos))
-            }
+            PreemptBy::Qos => self.qos(rights.qos).is_some_and(|qos| {
+                qos.preempt.contains(&running.qos)
+                    || (running.qos == qos.name
+                        && running.priority < rights.priority
+                        && self.is_within(qos))
+            }),
         };
         below && mode != PreemptMode::Off && self.has_had_its_time(running, mode)
     }

@@ -1,12 +1,17 @@
 //! Reservations: windows of time in which nodes are kept for somebody.
 //!
 //! A job that may not use a reservation runs only before or after its windows. One that asked for a
-//! reservation runs only within one of its windows and on its nodes, unless the reservation is FLEX.
+//! reservation starts only within one of its windows and on its nodes, unless the reservation is FLEX; with the window
+//! it is ended, however long its limit.
 
-use crate::timeline::{CORES, GRES, Millis, NEVER};
+mod choose;
+
+pub use choose::{Part, Wanted, choose};
+
+use crate::timeline::{CORE, CORES, GRES, Millis, NEVER};
 use crate::view::{View, Waiting};
 use model::reason::Reason;
-use model::reservation::{Reservation, ReservationFlag as Flag};
+use model::reservation::{Reservation, ReservationFlag as Flag, names};
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,18 +39,18 @@ pub type KeptPart<'w> = (u32, &'w [u64], &'w [(Millis, Millis)]);
 pub struct Pass {
     /// Positions of reservations.
     open: Vec<u32>,
-    /// It asked for this one.
-    asked: Option<u32>,
+    /// It asked for these; any of them will do.
+    asked: Vec<u32>,
 }
 
 impl Pass {
     /// Whether it may not run just anywhere at any time.
     pub fn is_confined(&self) -> bool {
-        self.asked.is_some()
+        !self.asked.is_empty()
     }
 
-    pub fn asked(&self) -> Option<u32> {
-        self.asked
+    pub fn asked(&self) -> &[u32] {
+        &self.asked
     }
 }
 
@@ -62,7 +67,8 @@ impl Windows {
             .collect();
         let mut by_node: HashMap<u32, Vec<OnNode>> = HashMap::new();
         for (reservation, at) in view.reservations.iter().zip(0u32..) {
-            for node in reservation.nodes.iter().filter_map(|name| index.get(name.as_str())) {
+            let nodes = reservation.nodes.iter().filter(|_| reservation.has_nodes());
+            for node in nodes.filter_map(|name| index.get(name.as_str())) {
                 let config = &view.nodes[*node as usize].config;
                 by_node.entry(*node).or_default().push((at, columns(reservation, config)));
             }
@@ -83,35 +89,38 @@ impl Windows {
         if self.reservations.is_empty() {
             return Pass::default();
         }
-        let (owner, request) = (&waiting.spec.owner.name, waiting.spec.request());
+        let (owner, request) = (&waiting.spec.owner, waiting.spec.request());
         let positions = || self.reservations.iter().zip(0u32..);
-        if let Some(name) = &request.reservation {
-            let asked = positions().find(|(r, _)| r.name == *name).map(|(_, at)| at);
-            return Pass { open: asked.into_iter().collect(), asked };
+        if let Some(list) = &request.reservation {
+            let position = |name: &str| positions().find(|(r, _)| r.name == name);
+            let usable =
+                names(list).filter_map(position).filter(|(r, _)| r.admits(owner, &waiting.account));
+            let asked: Vec<u32> = usable.map(|(_, at)| at).collect();
+            return Pass { open: asked.clone(), asked };
         }
         let drawn =
             positions().filter(|(r, _)| r.has(Flag::Magnetic) && r.admits(owner, &waiting.account));
-        Pass { open: drawn.map(|(_, at)| at).collect(), asked: None }
+        Pass { open: drawn.map(|(_, at)| at).collect(), asked: Vec::new() }
     }
 
     /// What keeps the job from its reservation, whatever the nodes.
     pub fn gate(&self, waiting: &Waiting, now: Millis) -> Option<Reason> {
-        let name = waiting.spec.request().reservation.as_ref()?;
-        let Some(at) = self.reservations.iter().position(|r| r.name == *name) else {
-            return Some(Reason::Reservation);
+        waiting.spec.request().reservation.as_ref()?;
+        let lasts = |at: &u32| {
+            let mut times = self.times[*at as usize].iter();
+            self.is_flex(*at) || times.any(|(start, end)| *start <= now && now < *end)
         };
-        let reservation = &self.reservations[at];
-        if !reservation.admits(&waiting.spec.owner.name, &waiting.account) {
-            return Some(Reason::Reservation);
-        }
-        let begun = self.times[at].iter().any(|(start, end)| *start <= now && now < *end);
-        (!begun && !reservation.has(Flag::Flex)).then_some(Reason::Reservation)
+        let open = self.pass(waiting).asked.iter().any(lasts);
+        (!open).then_some(Reason::Reservation)
     }
 
-    /// When the reservation that the job asked for next begins.
+    /// When the first of the reservations that the job asked for begins.
     pub fn begins(&self, pass: &Pass, now: Millis) -> Option<Millis> {
-        let times = &self.times[pass.asked? as usize];
-        times.iter().find(|(_, end)| *end > now).map(|(start, _)| (*start).max(now))
+        let next = |at: &u32| {
+            let times = &self.times[*at as usize];
+            times.iter().find(|(_, end)| *end > now).map(|(start, _)| (*start).max(now))
+        };
+        pass.asked.iter().filter_map(next).min()
     }
 
     pub fn touch(&self, node: u32) -> bool {
@@ -132,12 +141,29 @@ impl Windows {
 
     /// When the next window of whole nodes begins that the job may not use, or its own ends.
     pub fn next(&self, node: u32, pass: &Pass, time: Millis) -> Millis {
-        let own_end = pass.asked.filter(|at| !self.is_flex(*at)).map(|at| {
-            let times = &self.times[at as usize];
-            times.iter().find(|(start, end)| *start <= time && time < *end).map_or(time, |w| w.1)
-        });
+        let own_end = self.is_bound(pass).then(|| self.own_end(node, pass, time).unwrap_or(time));
         let others = self.closed(node, pass).map(|(start, _)| start).filter(|start| *start > time);
         others.chain(own_end).min().unwrap_or(NEVER)
+    }
+
+    /// Whether the job may run in the windows that it asked for alone.
+    fn is_bound(&self, pass: &Pass) -> bool {
+        pass.is_confined() && !pass.asked.iter().any(|at| self.is_flex(*at))
+    }
+
+    /// Those that the job asked for and that the node is of; one without nodes is everywhere.
+    fn own<'p>(&'p self, node: u32, pass: &'p Pass) -> impl Iterator<Item = u32> + 'p {
+        let of_node = move |at: &u32| {
+            let mut on_node = self.by_node.get(&node).into_iter().flatten();
+            !self.reservations[*at as usize].has_nodes() || on_node.any(|(own, _)| own == at)
+        };
+        pass.asked.iter().copied().filter(of_node)
+    }
+
+    /// When the job's own window on the node ends that lasts at this time.
+    fn own_end(&self, node: u32, pass: &Pass, time: Millis) -> Option<Millis> {
+        let windows = self.own(node, pass).flat_map(|at| &self.times[at as usize]);
+        windows.filter(|(from, to)| *from <= time && time < *to).map(|(_, to)| *to).max()
     }
 
     /// Windows of the node that the job may not use.
@@ -155,6 +181,38 @@ impl Windows {
         )
     }
 
+    /// How many of this licence are kept from the job that would run from `now` to `end`.
+    pub fn licenses_kept(
+        &self,
+        view: &View,
+        pass: &Pass,
+        name: &str,
+        now: Millis,
+        end: Millis,
+    ) -> u64 {
+        let positions = self.reservations.iter().zip(&self.times).zip(0u32..);
+        let closed = positions.filter(|((r, times), at)| {
+            let meets = || times.iter().any(|(from, to)| *from < end && now < *to);
+            !r.licenses.is_empty() && !pass.open.contains(at) && meets()
+        });
+        closed
+            .map(|((r, _), _)| {
+                let own = view.running.iter().filter(|j| j.reservation.as_ref() == Some(&r.name));
+                let used: u64 = own.map(|j| count(&j.licenses, name)).sum();
+                count(&r.licenses, name).saturating_sub(used)
+            })
+            .sum()
+    }
+
+    /// Whether the node is kept from the job at this moment.
+    pub fn keeps(&self, node: u32, pass: &Pass, now: Millis, end: Millis) -> bool {
+        self.touch(node) && self.closed(node, pass).any(|(from, to)| from < end && now < to)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.reservations.is_empty()
+    }
+
     fn is_flex(&self, at: u32) -> bool {
         self.reservations[at as usize].has(Flag::Flex)
     }
@@ -165,16 +223,17 @@ impl Windows {
         if self.reservations.is_empty() {
             return None;
         }
-        if let Some(asked) = pass.asked.filter(|at| !self.is_flex(*at)) {
-            let on_node = self.by_node.get(&node).into_iter().flatten();
-            if !on_node.into_iter().any(|(at, _)| *at == asked) {
-                return Some(NEVER);
-            }
-            let times = &self.times[asked as usize];
-            if !times.iter().any(|(from, to)| *from <= start && end <= *to) {
-                let next = times.iter().find(|(from, _)| *from > start).map(|(from, _)| *from);
-                return Some(next.unwrap_or(NEVER));
-            }
+        let mut end = end;
+        if self.is_bound(pass) {
+            let Some(own_end) = self.own_end(node, pass, start) else {
+                let later = self.own(node, pass).flat_map(|at| &self.times[at as usize]);
+                return later
+                    .map(|(from, _)| *from)
+                    .filter(|from| *from > start)
+                    .min()
+                    .or(Some(NEVER));
+            };
+            end = end.min(own_end);
         }
         self.closed(node, pass)
             .filter(|(from, to)| *from < end && start < *to)
@@ -183,65 +242,19 @@ impl Windows {
     }
 }
 
+/// How many of this licence a list names.
+fn count(list: &[(String, u32)], name: &str) -> u64 {
+    list.iter().filter(|(own, _)| own == name).map(|(_, count)| u64::from(*count)).sum()
+}
+
 /// What a reservation of cores takes of one node; none: all of it.
 fn columns(reservation: &Reservation, config: &model::node::NodeConfig) -> Option<Vec<u64>> {
     let cores = *reservation.cores.get(&config.name)?;
     let mut columns = vec![0; GRES + config.gres.len()];
-    columns[CORES] = u64::from(cores);
+    columns[CORES] = u64::from(cores) * CORE;
     for (name, count) in reservation.gres.get(&config.name).into_iter().flatten() {
         let line = config.gres.iter().position(|line| line.name == *name);
         line.into_iter().for_each(|line| columns[GRES + line] = *count);
     }
     Some(columns)
-}
-
-/// What `scontrol create reservation` asks for where it names no nodes.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    pub start: Timestamp,
-    pub end: Timestamp,
-    pub nodes: u32,
-    /// Cores in all, spread over as few nodes as will do; zero: whole nodes.
-    pub cores: u32,
-    /// Position in `View::partitions`.
-    pub partition: u32,
-    pub features: Option<model::constraint::Constraint>,
-    pub ignore_jobs: bool,
-    pub overlap: bool,
-}
-
-/// Nodes for a reservation: in service, free of jobs when it begins, and in no other reservation
-/// then; lowest weight first. With cores, how many of each. None: there are not enough.
-pub fn choose(view: &View, now: Timestamp, wanted: &Wanted) -> Option<Vec<(String, u32)>> {
-    let windows = Windows::of(view, now.millis());
-    let (start, end) = (wanted.start.millis(), wanted.end.millis());
-    let mut busy_until = vec![Millis::MIN; view.nodes.len()];
-    for running in &view.running {
-        let over = running.end.map_or(NEVER, |end| end.millis());
-        for (node, _) in &running.shares {
-            let until = &mut busy_until[*node as usize];
-            *until = (*until).max(over);
-        }
-    }
-    let serves = |node: &u32| {
-        let info = &view.nodes[*node as usize];
-        let fits = wanted.features.as_ref().is_none_or(|f| f.matches(&info.config.features));
-        let idle = wanted.ignore_jobs || busy_until[*node as usize] <= start;
-        let apart =
-            wanted.overlap || windows.in_the_way(*node, &Pass::default(), start, end).is_none();
-        crate::shape::is_in_service(info.availability) && fits && idle && apart
-    };
-    let mut chosen = Vec::new();
-    let mut cores_left = wanted.cores;
-    for &node in crate::place::candidates(view, wanted.partition).iter().filter(|n| serves(n)) {
-        let config = &view.nodes[node as usize].config;
-        let cores = config.usable_cpus().len() / crate::place::cores::threads(config);
-        let part = if wanted.cores == 0 { cores } else { cores.min(cores_left) };
-        chosen.push((config.name.clone(), part));
-        cores_left = cores_left.saturating_sub(cores);
-        if chosen.len() as u32 >= wanted.nodes.max(1) && cores_left == 0 {
-            return Some(chosen);
-        }
-    }
-    None
 }

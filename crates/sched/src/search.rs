@@ -158,7 +158,24 @@ impl Search {
             self.at = 0;
             self.heap.clear();
             self.drawn.clear();
+            self.look_at_left(board);
         }
+    }
+
+    /// Nodes that somebody will leave for another may come free before what stands on them says, or at all: they are
+    /// looked at first.
+    fn look_at_left(&mut self, board: &Board<'_>) {
+        if board.left.is_empty() {
+            return;
+        }
+        let ranked = self.footprint.candidates.iter().zip(0u32..);
+        let left: HashSet<u32> =
+            ranked.filter(|(node, _)| board.left.contains(node)).map(|(_, rank)| rank).collect();
+        let stays = self.order.iter().filter(|(_, rank)| !left.contains(rank)).copied();
+        let admitted = left.iter().filter(|rank| self.footprint.admits(self.node(**rank)));
+        let mut order: Order = admitted.map(|rank| (BEGINNING, *rank)).chain(stays).collect();
+        order.sort_unstable();
+        self.order = Arc::new(order);
     }
 
     fn put_back(&mut self) {

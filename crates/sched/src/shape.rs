@@ -61,6 +61,15 @@ pub struct Lane {
     pub failed: bool,
     /// No set of nodes serves before this moment, as of the board's count of gives.
     pub none_before: (u32, Millis),
+    pub differing: Differing,
+}
+
+/// What the nodes that differ from the last plan have to offer, in their order: the version of each
+/// that was asked, and when it serves, with its rank.
+#[derive(Default)]
+pub struct Differing {
+    pub from: Millis,
+    pub answers: Vec<(u32, Option<(Millis, u32)>)>,
 }
 
 impl Lane {
@@ -83,7 +92,7 @@ impl<'a> Shape<'a> {
         let request = key.request();
         let uid = key.uid.unwrap_or(key.spec.owner.uid);
         let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
-        demand.switches = switches.cloned();
+        demand.switches = switches.filter(|known| known.matter_to(request)).cloned();
         let most = request.switches.filter(|_| !key.switches_waived);
         demand.switches_max = most.map(|most| most.count);
         let time_limit = gate::time_limit(request, &info.partition);
@@ -217,7 +226,9 @@ impl<'a> Shape<'a> {
                 let candidates = footprints.candidates(self.partition);
                 let fits = |in_service_only| {
                     let space = Emptied { view, in_service_only };
-                    place(&self.demand, &space, candidates).is_some()
+                    // Few switches are waited for, not for ever.
+                    let anywhere = Demand { switches_max: None, ..self.demand.clone() };
+                    place(&anywhere, &space, candidates).is_some()
                 };
                 if one { (true, true) } else { (fits(true), fits(false)) }
             }
@@ -246,15 +257,16 @@ impl<'a> Shape<'a> {
 fn mode(demand: &Demand<'_>) -> Mode {
     let request = demand.request;
     let constraint = request.constraint.as_ref();
-    let as_a_whole = request.contiguous
-        || demand.switches.is_some()
-        || constraint.is_some_and(|c| c.has_counts() || c.alternatives().len() > 1);
+    let as_a_whole = request.contiguous || demand.switches.is_some() || demand.is_choosy();
     let (least, most) = (demand.nodes_min, demand.nodes_max);
+    let is_ranked = demand.select.least_loaded || request.prefer.is_some();
+    if is_ranked {
+        return Mode::Set;
+    }
     if most == 1 && !constraint.is_some_and(|c| c.has_counts()) {
         return Mode::One;
     }
-    let by_network_only = !request.contiguous
-        && !constraint.is_some_and(|c| c.has_counts() || c.alternatives().len() > 1);
+    let by_network_only = !request.contiguous && !demand.is_choosy();
     if least > most || (as_a_whole && !by_network_only) {
         return Mode::Set;
     }

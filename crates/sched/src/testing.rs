@@ -1,16 +1,17 @@
 //! Builders for tests: a cluster and its jobs in a few lines, and plans as text.
 
 use crate::free::{Holder, NodeFree};
+use crate::place::demand::Demand;
 use crate::view::{
     Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Preemption, Running,
     View, Waiting,
 };
 use model::account::NORMAL_QOS;
-use model::allocation::NodeShare;
+use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::id::JobId;
 use model::node::{NodeConfig, NodeGres};
-use model::partition::{OverSubscribe, Partition};
+use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
@@ -35,6 +36,8 @@ pub fn gpus(kind: &str, count: u64, first_index: u32) -> NodeGres {
         cores: None,
         device_memory: None,
         variables: None,
+        no_consume: false,
+        share_of: None,
     }
 }
 
@@ -123,10 +126,11 @@ impl View {
                 })
                 .collect();
             let sharing = waiting.spec.request().sharing;
+            let request = waiting.spec.request();
+            let demand = Demand::new(request, partition, &self.policy, 0);
             let holder = Holder {
                 uid: waiting.spec.owner.uid,
-                whole_node: sharing == Sharing::Node
-                    || partition.over_subscribe == OverSubscribe::Exclusive,
+                whole_node: demand.holder.whole_node,
                 user_exclusive: sharing == Sharing::User || partition.exclusive_user,
             };
             shares.iter().for_each(|(node, share)| {
@@ -145,8 +149,11 @@ impl View {
                 reservation: waiting.spec.request().reservation.clone(),
                 start: NOW,
                 requeue: waiting.spec.requeue,
+                priority: 0,
                 is_ending: false,
                 suspended: false,
+                goes_on: false,
+                licenses: waiting.spec.request().licenses.clone(),
             }));
             Arc::make_mut(&mut self.queue[at]).tasks -= 1;
             if self.queue[at].tasks == 0 {
@@ -159,20 +166,17 @@ impl View {
 /// Takes a share of a node, and fails the test if any of it is taken already or not there at all.
 fn occupy(node: &mut NodeInfo, job: JobId, share: &NodeShare, holder: Holder) {
     let free = NodeFree::of(node);
-    assert!(share.cpus.is_subset(&free.cpus), "CPUs {} of {:?}", share.cpus, free);
+    let usable = share.cpus.is_subset(&node.config.usable_cpus());
+    assert!(usable && node.used.admits_cpus(share), "CPUs {} of {:?}", share.cpus, free);
+    if share.sharers <= 1 {
+        assert!(share.cpus.is_subset(&free.cpus), "CPUs {} of {:?}", share.cpus, free);
+    }
     assert!(share.memory <= free.memory, "{:?} of {:?}", share.memory, free);
     assert!(!free.exclusive && (!holder.whole_node || free.jobs == 0), "beside a whole-node job");
-    for gres in &share.gres {
-        let held = node.used.gres.iter().filter(|g| g.name == gres.name);
-        let taken: Vec<u32> = held.flat_map(|g| g.indices.clone()).collect();
-        let total = node.config.gres_total(&gres.name) as u32;
-        assert_eq!(gres.indices.len() as u64, gres.count);
-        assert!(
-            gres.indices.iter().all(|index| *index < total && !taken.contains(index)),
-            "{gres:?}"
-        );
+    for gres in share.gres.iter().filter(|gres| is_used_up(&node.config, gres)) {
+        occupy_gres(node, gres);
     }
-    node.used.cpus.union(&share.cpus);
+    node.used.take_cpus(share);
     node.used.memory = Bytes(node.used.memory.0 + share.memory.0);
     node.used.gres.extend(share.gres.iter().cloned());
     node.used.exclusive |= holder.whole_node;
@@ -183,6 +187,31 @@ fn occupy(node: &mut NodeInfo, job: JobId, share: &NodeShare, holder: Holder) {
     if holder.user_exclusive {
         node.used.user_exclusive.push((job, holder.uid));
     }
+}
+
+/// Fails the test if units of it are taken already, or not there.
+fn occupy_gres(node: &NodeInfo, gres: &GresShare) {
+    let held: Vec<&GresShare> = node.used.gres.iter().filter(|g| g.name == gres.name).collect();
+    let parts = crate::devices_of(&node.config, gres);
+    let whole =
+        |g: &&GresShare| g.name == crate::GPU && g.indices.iter().any(|i| parts.contains(i));
+    assert!(!node.used.gres.iter().any(|g| whole(&g)), "{gres:?} is given whole");
+    if let [gpu] = parts {
+        let lines = node.config.gres.iter().filter(|line| line.share_of == Some(*gpu));
+        let there: u64 = lines.map(|line| line.count).sum();
+        let taken: u64 = held.iter().filter(|g| g.indices == [*gpu]).map(|g| g.count).sum();
+        assert!(taken + gres.count <= there, "{gres:?}");
+        return;
+    }
+    let taken: Vec<u32> = held.iter().flat_map(|g| g.indices.clone()).collect();
+    let total = node.config.gres_total(&gres.name) as u32;
+    assert_eq!(gres.indices.len() as u64, gres.count);
+    let is_free = |index: &u32| *index < total && !taken.contains(index);
+    assert!(gres.indices.iter().all(is_free), "{gres:?}");
+}
+
+fn is_used_up(config: &NodeConfig, share: &GresShare) -> bool {
+    !config.gres.iter().any(|line| line.name == share.name && line.no_consume)
 }
 
 /// One task of one CPU with 1 GiB for an hour, of user 1000 in partition `main`.
@@ -208,6 +237,8 @@ pub fn job(id: u32) -> Waiting {
         qos: NORMAL_QOS.to_string(),
         association: None,
         fixed_reason: None,
+        awaits: Vec::new(),
+        awaits_any: false,
     }
 }
 
@@ -352,7 +383,13 @@ impl View {
         let ended = self.running.remove(at);
         for (node, share) in &ended.shares {
             let used = &mut Arc::make_mut(&mut self.nodes[*node as usize]).used;
+            if let Some(at) =
+                used.shared.iter().position(|held| *held == (share.cpus.clone(), share.sharers))
+            {
+                used.shared.remove(at);
+            }
             used.cpus.subtract(&share.cpus);
+            used.shared.iter().for_each(|(cpus, _)| used.cpus.union(cpus));
             used.memory = Bytes(used.memory.0 - share.memory.0);
             for gres in &share.gres {
                 let held = used.gres.iter().position(|held| held == gres).expect("it was held");

@@ -1,8 +1,10 @@
 //! The scheduler as a whole: plans as text, reasons, refusals, and what must hold for any cluster
 //! and queue.
 
+mod ahead;
 mod backfill;
 mod closeness;
+mod devices;
 mod explain;
 mod feasible;
 mod limits;
@@ -12,4 +14,6 @@ mod properties;
 mod reasons;
 mod reservations;
 mod scale;
+mod select;
 mod times;
+mod truth;

@@ -7,8 +7,10 @@
 
 use crate::free::{Holder, NodeFree};
 use crate::place::cores;
-use model::allocation::NodeShare;
-use model::node::NodeConfig;
+use crate::place::gres::GPU;
+use model::allocation::{GresShare, NodeShare};
+use model::cpuset::CpuSet;
+use model::node::{NodeConfig, NodeGres};
 
 /// Milliseconds, as in `Timestamp`. A stretch begins at the first and ends before the second.
 pub type Millis = i64;
@@ -22,6 +24,14 @@ pub const NEVER: Millis = Millis::MAX;
 pub const CORES: usize = 0;
 pub const MEMORY: usize = 1;
 pub const GRES: usize = 2;
+
+/// What a core counts for in its column. One that `n` jobs may share counts for an `n`-th for each of them.
+pub const CORE: u64 = 1_000_000;
+
+/// So many cores, of which each is shared by so many jobs.
+pub fn cores_shared(cores: u32, sharers: u32) -> u64 {
+    u64::from(cores) * (CORE / u64::from(sharers.max(1)))
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Timeline {
@@ -84,19 +94,28 @@ impl Presence {
 /// What a share is in the columns of its node.
 pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Vec<u64> {
     let mut columns = vec![0; GRES + config.gres.len()];
-    columns[CORES] = u64::from(share.cpus.len().div_ceil(cores::threads(config)));
+    let cores = share.cpus.len().div_ceil(cores::threads(config));
+    columns[CORES] = cores_shared(cores, share.sharers);
     columns[MEMORY] = share.memory.0;
+    for gres in share.gres.iter().filter(|gres| gres.name == GPU) {
+        // A GPU that is given whole is not there in shares.
+        for (at, line) in config.gres.iter().enumerate() {
+            if line.share_of.is_some_and(|gpu| gres.indices.contains(&gpu)) {
+                columns[GRES + at] += line.count;
+            }
+        }
+    }
     for gres in &share.gres {
         let mut left = gres.count;
         for (at, line) in config.gres.iter().enumerate() {
-            if line.name != gres.name || (gres.kind.is_some() && line.kind != gres.kind) {
+            let other = line.name != gres.name || (gres.kind.is_some() && line.kind != gres.kind);
+            if other || line.no_consume {
                 continue;
             }
-            let first = u64::from(line.first_index);
-            let mine = |index: &&u32| (first..first + line.count).contains(&u64::from(**index));
-            let units = match gres.indices.is_empty() {
-                true => left.min(line.count),
-                false => gres.indices.iter().filter(mine).count() as u64,
+            let units = match line.share_of {
+                Some(gpu) if gres.indices.contains(&gpu) => gres.count,
+                Some(_) => 0,
+                None => units_of(line, gres, left),
             };
             columns[GRES + at] += units;
             left = left.saturating_sub(units);
@@ -105,13 +124,36 @@ pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Vec<u64> {
     columns
 }
 
+/// Units of one line that a share has, of those that are left to look for.
+fn units_of(line: &NodeGres, gres: &GresShare, left: u64) -> u64 {
+    let first = u64::from(line.first_index);
+    let mine = |index: &&u32| (first..first + line.count).contains(&u64::from(**index));
+    match gres.indices.is_empty() {
+        true => left.min(line.count),
+        false => gres.indices.iter().filter(mine).count() as u64,
+    }
+}
+
 /// What is free, in columns.
 pub fn columns_free(free: &NodeFree, config: &NodeConfig) -> Vec<u64> {
     let mut columns = Vec::with_capacity(GRES + free.gres.len());
-    columns.push(u64::from(cores::count(&free.cpus, cores::threads(config))));
+    let threads = cores::threads(config);
+    let unused = u64::from(cores::count(&free.cpus, threads)) * CORE;
+    columns.push(unused + left_of_shared(&free.shared, threads));
     columns.push(free.memory.0);
     columns.extend(free.gres.iter().map(|line| line.count));
     columns
+}
+
+/// What is left of the cores that jobs share.
+fn left_of_shared(shared: &[(CpuSet, u32)], threads: u32) -> u64 {
+    let mut cpus = CpuSet::new();
+    shared.iter().for_each(|(of_job, _)| cpus.union(of_job));
+    let taken: u64 = shared
+        .iter()
+        .map(|(of_job, sharers)| cores_shared(of_job.len().div_ceil(threads), *sharers))
+        .sum();
+    (u64::from(cpus.len().div_ceil(threads)) * CORE).saturating_sub(taken)
 }
 
 impl Clone for Timeline {

@@ -4,11 +4,8 @@ use crate::view::View;
 use model::request::Request;
 use model::time::Timestamp;
 use model::topology::Topology;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-/// A job waits so long for its switches where it did not say (`max_switch_wait`).
-const SWITCH_WAIT_S: u64 = 300;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Switches {
@@ -17,6 +14,8 @@ pub struct Switches {
     sets: Vec<Vec<bool>>,
     /// The leaf of each node, counted from one.
     leaf: Vec<u32>,
+    /// The tree of each node, counted from one: jobs do not span what nothing joins. Zero for a node on no switch.
+    tree: Vec<u32>,
 }
 
 impl Switches {
@@ -37,7 +36,15 @@ impl Switches {
             sets.push(set);
         }
         sets.sort_by_key(|set| set.iter().filter(|is_in| **is_in).count());
-        Some(Arc::new(Self { topology: Some(topology.clone()), sets, leaf }))
+        let tree = trees(topology, &sets, view.nodes.len());
+        Some(Arc::new(Self { topology: Some(topology.clone()), sets, leaf, tree }))
+    }
+
+    /// A job that is spread out goes anywhere, and so does one that asks for nothing where the site says so.
+    pub fn matter_to(&self, request: &Request) -> bool {
+        let optional = self.topology.as_ref().is_some_and(|topology| topology.optional);
+        let asked = request.switches.is_some() || request.segment.is_some();
+        !request.spread && (asked || !optional)
     }
 
     /// Whether it is of this view's network.
@@ -56,6 +63,30 @@ impl Switches {
         self.sets.iter().map(within)
     }
 
+    /// Whether one network joins them. A node that is on no switch is alone.
+    pub fn are_joined(&self, mut nodes: impl Iterator<Item = u32>) -> bool {
+        let Some(first) = nodes.next().map(|node| self.tree[node as usize]) else { return true };
+        nodes.all(|node| first != 0 && self.tree[node as usize] == first)
+    }
+
+    /// These nodes block after block, of each block as many as make whole segments; the fullest blocks first.
+    pub fn in_segments(&self, nodes: &[u32], segment: usize) -> Vec<u32> {
+        let mut blocks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for &node in nodes {
+            blocks.entry(self.leaf[node as usize]).or_default().push(node);
+        }
+        let mut blocks: Vec<Vec<u32>> = blocks.into_values().collect();
+        blocks.iter_mut().for_each(|nodes| nodes.truncate(nodes.len() / segment.max(1) * segment));
+        blocks.sort_by_key(|nodes| std::cmp::Reverse(nodes.len()));
+        blocks.into_iter().flatten().collect()
+    }
+
+    pub fn is_in_segments(&self, nodes: impl Iterator<Item = u32>, segment: u32) -> bool {
+        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+        nodes.for_each(|node| *counts.entry(self.leaf[node as usize]).or_default() += 1);
+        counts.values().all(|count| segment > 0 && count % segment == 0)
+    }
+
     /// Leaf switches that these nodes hang on.
     pub fn leaves(&self, nodes: impl Iterator<Item = u32>) -> u32 {
         let mut leaves: Vec<u32> = nodes.map(|node| self.leaf[node as usize]).collect();
@@ -65,10 +96,19 @@ impl Switches {
     }
 }
 
-/// Whether the job has waited long enough for few switches.
-pub fn is_waived(request: &Request, submit: Timestamp, now: Timestamp) -> bool {
+/// For each node the number of the largest set that it is in, where sets are of a tree; blocks are all joined.
+fn trees(topology: &Topology, sets: &[Vec<bool>], nodes: usize) -> Vec<u32> {
+    let largest = |node: usize| {
+        let numbered = sets.iter().zip(1u32..).filter(|(set, _)| set[node]);
+        numbered.last().map_or(0, |(_, number)| if topology.is_blocks() { 1 } else { number })
+    };
+    (0..nodes).map(largest).collect()
+}
+
+/// Whether the job has waited long enough for few switches; nobody waits longer than the site lets him.
+pub fn is_waived(request: &Request, submit: Timestamp, now: Timestamp, most_s: u32) -> bool {
     request.switches.is_some_and(|switches| {
-        let wait = switches.wait_s.map_or(SWITCH_WAIT_S, u64::from);
-        now.since(submit).as_secs() >= wait
+        let wait = switches.wait_s.unwrap_or(most_s).min(most_s);
+        now.since(submit).as_secs() >= u64::from(wait)
     })
 }

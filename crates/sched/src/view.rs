@@ -64,6 +64,8 @@ pub struct NodeUse {
     pub cpus: CpuSet,
     pub memory: Bytes,
     pub gres: Vec<GresShare>,
+    /// Of `cpus` those that jobs share: the CPUs of each such job, and how many may be on them.
+    pub shared: Vec<(CpuSet, u32)>,
     /// A job has the whole node.
     pub exclusive: bool,
     pub jobs: u32,
@@ -72,6 +74,32 @@ pub struct NodeUse {
     /// Jobs here that run with `--exclusive=user`, each with its user: while they do, no other
     /// user's job may join.
     pub user_exclusive: Vec<(JobId, u32)>,
+}
+
+impl NodeUse {
+    /// Whether a share's CPUs are nobody's, or those of jobs that share them with so many.
+    pub fn admits_cpus(&self, share: &NodeShare) -> bool {
+        !self.cpus.intersects(&share.cpus)
+            || share
+                .cpus
+                .iter()
+                .all(|cpu| !self.cpus.contains(cpu) || may_join(&self.shared, cpu, share.sharers))
+    }
+
+    pub fn take_cpus(&mut self, share: &NodeShare) {
+        self.cpus.union(&share.cpus);
+        if share.sharers > 1 {
+            self.shared.push((share.cpus.clone(), share.sharers));
+        }
+    }
+}
+
+/// Whether one more job, which shares with so many, may be on a CPU that these have.
+pub fn may_join(shared: &[(CpuSet, u32)], cpu: u32, sharers: u32) -> bool {
+    let there = || shared.iter().filter(|(cpus, _)| cpus.contains(cpu));
+    let most = there().map(|(_, sharers)| *sharers).fold(sharers, u32::min);
+    let count = there().count() as u32;
+    count > 0 && count < most
 }
 
 #[derive(Debug, Clone)]
@@ -83,7 +111,7 @@ pub struct PartitionInfo {
 
 /// A job that holds resources, one that is ending included: what it holds is in its nodes' `used`
 /// as well.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Running {
     pub job: JobId,
     pub uid: u32,
@@ -99,16 +127,21 @@ pub struct Running {
     /// The reservation that it runs in.
     pub reservation: Option<String>,
     pub start: Timestamp,
+    pub priority: u64,
     /// It may wait again if it must make room.
     pub requeue: bool,
     /// It is being ended, by whatever.
     pub is_ending: bool,
-    /// Suspended to make room: its cores are not in the nodes' `used`, all else is.
+    /// Suspended: its cores are not in the nodes' `used`, nor is it counted among their jobs; all else is.
     pub suspended: bool,
+    /// Suspended, and to go on when its cores are free.
+    pub goes_on: bool,
+    /// Licences that come free when it ends.
+    pub licenses: Vec<(String, u32)>,
 }
 
 /// A job, or the pending tasks of one array, that wait.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
     pub job: JobId,
     /// Pending tasks of the array; 1 for a plain job.
@@ -133,6 +166,22 @@ pub struct Waiting {
     pub association: Option<u32>,
     /// A reason that holds whatever the resources (a failed launch, a bad account).
     pub fixed_reason: Option<Reason>,
+    /// What must come about with other jobs first, as far as it can be foreseen: a dependency's terms, or the ends of
+    /// an array's own tasks where its throttle holds it. For estimates only.
+    pub awaits: Vec<Awaited>,
+    /// One of them is enough.
+    pub awaits_any: bool,
+}
+
+/// What a job waits for of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    EndOf(JobId),
+    /// So many minutes after it has started.
+    StartOf {
+        job: JobId,
+        minutes: u32,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +203,13 @@ pub struct SchedulerPolicy {
     pub default_memory: Option<model::partition::DefaultMemory>,
     /// With no configuration: the node's memory over its cores, for each core.
     pub memory_by_core: bool,
+    /// The most that a job may have, where its partition says nothing.
+    pub max_memory: Option<model::partition::DefaultMemory>,
+    /// `DefCpuPerGPU`
+    pub cpus_per_gpu: Option<u32>,
+    pub select: model::select::Select,
+    /// `max_switch_wait`: so long at most a job waits for few switches.
+    pub switch_wait_s: u32,
     /// Beyond a limit (`over_time_limit`), minutes.
     pub over_time_min: u32,
 }
@@ -167,6 +223,10 @@ impl Default for SchedulerPolicy {
             preempt: PreemptPolicy::default(),
             default_memory: None,
             memory_by_core: false,
+            max_memory: None,
+            cpus_per_gpu: None,
+            select: model::select::Select::default(),
+            switch_wait_s: 300,
             over_time_min: 0,
         }
     }
@@ -174,7 +234,8 @@ impl Default for SchedulerPolicy {
 
 /// Who may keep a place: `SchedulerParameters=bf_…`, as far as they make sense where the whole queue
 /// is looked at each time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct ReservePolicy {
     /// `bf_window`: no place is kept that begins later than this.
     pub window_min: Option<u32>,
@@ -203,25 +264,7 @@ impl Default for ReservePolicy {
     }
 }
 
-/// `PreemptType`, `PreemptMode`, `PreemptExemptTime`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PreemptPolicy {
-    pub by: PreemptBy,
-    /// Where the victim's partition or QOS says nothing else.
-    pub mode: PreemptMode,
-    /// A job that has run for less is left alone.
-    pub exempt_s: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PreemptBy {
-    #[default]
-    Nothing,
-    /// Those of a lower tier.
-    Partition,
-    /// Those whose QOS the job's QOS names.
-    Qos,
-}
+pub use model::preempt::{PreemptBy, PreemptPolicy};
 
 /// The answer: who starts where, and why the others wait.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -235,6 +278,8 @@ pub struct Plan {
     pub preemptions: Vec<Preemption>,
     /// Suspended jobs whose cores are free again.
     pub resumes: Vec<JobId>,
+    /// How many of the starts overtook a job that waits for resources in the same partition.
+    pub backfilled: u32,
 }
 
 /// A running job that makes room for another.
@@ -259,6 +304,9 @@ pub struct Start {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     pub job: JobId,
+    /// Position in `View::partitions`.
+    pub partition: u32,
     pub start: Timestamp,
     pub nodes: Vec<String>,
+    pub cpus: u32,
 }

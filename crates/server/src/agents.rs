@@ -82,6 +82,17 @@ impl Agents {
         links.get(node).map(|link| link.number)
     }
 
+    /// How many agents are connected, and how much waits to be sent to them.
+    pub fn queued(&self) -> (u64, u64) {
+        let links = self.links.lock().expect("no panic with the links held");
+        let mut counted = std::collections::HashSet::new();
+        let agents = links.values().filter(|link| counted.insert(link.number));
+        agents.fold((0, 0), |(agents, waiting), link| {
+            let queued = link.outbox.max_capacity() - link.outbox.capacity();
+            (agents + 1, waiting + queued as u64)
+        })
+    }
+
     pub fn is_connected(&self, node: &str) -> bool {
         self.links.lock().expect("no panic with the links held").contains_key(node)
     }

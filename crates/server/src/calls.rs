@@ -3,9 +3,13 @@
 use crate::agents;
 use crate::clock;
 use crate::configure;
+use crate::counters;
+use crate::explained;
 use crate::list;
 use crate::measure;
 use crate::principal;
+use crate::probe;
+use crate::reservations;
 use crate::shared::Shared;
 use crate::shares;
 use crate::step_queue;
@@ -13,13 +17,13 @@ use crate::steps::Steps;
 use crate::token;
 use crate::views::{self, Lens};
 use cluster::authorise::{Act, authorise};
-use cluster::command::{CancelJobs, Submit};
+use cluster::command::CancelJobs;
 use cluster::event::UserToken;
 use cluster::{Command, Context, Reply, books, select};
 use model::change::JobRef;
 use model::id::JobId;
 use model::principal::{Principal, Role};
-use model::reason::{NeverFits, Refusal};
+use model::reason::Refusal;
 use model::run::{JobState, LaunchKind, Outcome};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{
-    Answer, Call, Cancel, CancelResult, Detail, HistoryFilter, Offer, SCRIPT_BYTES_MAX, Submission,
+    Answer, Call, Cancel, CancelResult, Detail, HistoryFilter, SCRIPT_BYTES_MAX, Submission,
 };
 
 /// The longest that one call waits for a job; the client asks again.
@@ -49,10 +53,18 @@ pub async fn call(
     call: Call,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let answered = match call {
-        Call::Jobs(wanted) => match block_in_place(|| list::jobs(shared, &wanted, clock::now())) {
-            Ok(written) => return Ok(written),
-            Err(refusal) => Err(refusal),
-        },
+        Call::Jobs(wanted) => {
+            let patience = Duration::from_millis(wanted.estimates_ms);
+            let estimates = match wanted.estimates_ms {
+                0 => None,
+                _ => Some(shared.foresight.estimates(patience).await),
+            };
+            let list = || list::jobs(shared, &wanted, estimates.as_deref(), clock::now());
+            match block_in_place(list) {
+                Ok(written) => return Ok(written),
+                Err(refusal) => Err(refusal),
+            }
+        }
         call => answer(shared, by, call).await,
     };
     serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused))
@@ -68,8 +80,16 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }),
         Call::Submit(submission) => submit(shared, by, submission).await,
         // What may take long leaves its thread to others while it works.
-        Call::TestSubmit(submission) => block_in_place(|| test_submit(shared, by, *submission)),
-        Call::Offers(submission) => block_in_place(|| offers(shared, by, *submission)),
+        Call::TestSubmit(submission) => probe::test_submit(shared, by, *submission).await,
+        Call::Explain(wanted) => explained::explain(shared, &wanted).await,
+        Call::Diagnostics { reset } => {
+            if reset {
+                authorise(&shared.read(), &by, Act::Operate)?;
+                shared.volatile.counters.reset();
+            }
+            Ok(Answer::Diagnostics(Box::new(counters::view(shared))))
+        }
+        Call::Offers(submission) => block_in_place(|| probe::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms } => await_start(shared, &by, job, timeout_ms).await,
         Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
         Call::Cluster => Ok(Answer::Cluster(views::cluster(shared, now))),
@@ -118,6 +138,11 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
             let view = block_in_place(|| shares::priorities(shared, clock::now()));
             return Ok(Answer::Priorities(view));
         }
+        call @ (Call::Reservations
+        | Call::Licenses
+        | Call::CreateReservation(_)
+        | Call::UpdateReservation { .. }
+        | Call::RemoveReservation { .. }) => return reservations::answer(shared, by, call).await,
         Call::NodeToken { nodes } => return node_token(shared, by, nodes).await,
         Call::UserToken { name, account, unix_user, role } => {
             let text = token::generate();
@@ -152,7 +177,7 @@ fn one_job(job: JobId) -> model::change::JobFilter {
 }
 
 /// Whose job it is to be: the asker's, unless root submits for another.
-fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refusal> {
+pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refusal> {
     let named = &submission.spec.owner;
     if by.is_admin() && named.uid != by.uid && !named.name.is_empty() {
         submission.spec.owner = Arc::new(principal::of_uid(named.uid, named.gid));
@@ -217,68 +242,8 @@ async fn submit(
     }
 }
 
-fn context(by: &Principal) -> Context {
+pub fn context(by: &Principal) -> Context {
     Context { now: clock::now(), random: clock::random_u128(), by: by.clone() }
-}
-
-fn probe(
-    shared: &Shared,
-    by: &Principal,
-    submission: Submission,
-) -> Result<(Submit, sched::View, Vec<u32>, Context), Refusal> {
-    let mut submission = submission;
-    settle_owner(&mut submission, by)?;
-    let Submission { spec, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, test_only: true };
-    let context = context(by);
-    let state = shared.read();
-    state.check_submit(&submit, &context)?;
-    let partitions = cluster::view::partition_indices(&state, &submit.spec.request().partitions)
-        .unwrap_or_default();
-    let mut view = state.probe(&submit.spec, &partitions, &context);
-    // Everybody before it gets a reservation, so that it gets one too.
-    view.policy.reservations = view.queue.len() as u32;
-    Ok((submit, view, partitions, context))
-}
-
-fn test_submit(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
-    let (submit, view, partitions, context) = probe(shared, &by, submission)?;
-    let id = JobId(shared.read().next_job);
-    let plan = sched::plan(&view, context.now, &mut sched::Memo::default());
-    let partition = view.partitions[partitions[0] as usize].partition.name.clone();
-    let cpus = submit.spec.request().cpu_count();
-    if let Some(start) = plan.starts.iter().find(|s| s.job == id) {
-        let nodes = start.allocation.node_names().map(str::to_string).collect();
-        let (start, cpus) = (context.now, start.allocation.cpu_count());
-        return Ok(Answer::Tested { job: Some(id), start, nodes, cpus, partition });
-    }
-    let estimate = plan.estimates.iter().find(|e| e.job == id);
-    let most = partitions.iter().map(|index| view.partitions[*index as usize].nodes.len() as u64);
-    let (asked, most) = (u64::from(submit.spec.request().nodes.min), most.max().unwrap_or(0));
-    if estimate.is_none() && asked > most {
-        return Err(Refusal::NodeConfiguration(NeverFits::Nodes { asked, most }));
-    }
-    let start = estimate.map_or(context.now, |e| e.start);
-    let nodes = estimate.map(|e| e.nodes.clone()).unwrap_or_default();
-    Ok(Answer::Tested { job: Some(id), start, nodes, cpus, partition })
-}
-
-fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
-    let (submit, view, partitions, _) = probe(shared, &by, submission)?;
-    let offers = sched::feasible::offers(&view, &submit.spec, &partitions);
-    let offers = offers.into_iter().map(|offer| {
-        let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
-        let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");
-        Offer {
-            fleet: node.map(|n| n.config.fleet.clone()).unwrap_or_default(),
-            node: offer.share.node.clone(),
-            cpus: offer.share.cpus.len(),
-            memory: offer.share.memory,
-            gpus: gpus.map(|g| (g.kind.clone().unwrap_or_default(), g.count)).collect(),
-            available: offer.available,
-        }
-    });
-    Ok(Answer::Offers(offers.collect()))
 }
 
 async fn await_start(
@@ -398,7 +363,8 @@ fn history(
     let key = |r: &model::record::JobRecord| (r.job, r.attempt, r.array_pending.clone());
     let booked: std::collections::HashSet<_> = records.iter().map(key).collect();
     let state = shared.read();
-    let alive = state.jobs.values().map(|job| books::record_of(&state, job.id, None));
+    let now = crate::clock::now();
+    let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
     let alive = alive.filter(|r| !booked.contains(&key(r)));
     records.extend(alive.filter(|r| store::books::matches(r, &wanted)));
     records.sort_by_key(|r| (r.array_job.unwrap_or(r.job), r.array_task, r.job, r.attempt));

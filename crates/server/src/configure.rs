@@ -1,5 +1,6 @@
 //! From the files of a configuration folder to what the state machine knows.
 
+mod motion;
 mod site;
 
 use crate::error::ServerError;
@@ -9,14 +10,19 @@ use model::limits::Policy;
 use model::node::NodeConfig;
 use model::partition::{Access, DefaultMemory, Partition};
 use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
+use model::select::{Select, Unit};
 use model::tres::TresKind;
 use slurm::conf::choices::{
     AccountingEnforce, Choice, EnforcePartLimits, PriorityFlag, PriorityType, SchedulerType,
-    SelectParameter,
+    SelectParameter, SelectType,
 };
 use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+
+/// A job waits so long at most for few switches where the site says nothing.
+const SWITCH_WAIT_S: u32 = 300;
 
 /// The partition of a cluster without a configuration.
 const MAIN_PARTITION: &str = "main";
@@ -130,7 +136,9 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
     }
     let partitions: Vec<Partition> =
         slurm.partitions.iter().map(|p| with_group_ids(p.partition.clone())).collect();
-    let parameters = parameters(conf, &nodes);
+    let partitions = motion::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
+    let mut parameters = parameters(conf, &nodes);
+    parameters.licenses = licenses(slurm.globals.licenses.as_deref())?;
     let mut shown = shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
     shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), shown_value(key, &value.text))));
     Ok(ClusterConfig {
@@ -142,6 +150,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         partitions,
         parameters,
         shown,
+        topology: conf.topology.clone().map(Arc::new),
         limits: limits(conf),
         cgroup_plugin: conf.cgroup.plugin.word().to_string(),
         site: site::site(conf),
@@ -195,6 +204,18 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         book_jobs: !said(AccountingEnforce::NoJobs),
         book_steps: !said(AccountingEnforce::NoJobs) && !said(AccountingEnforce::NoSteps),
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
+        select: select(&globals.scheduling),
+        cpus_per_gpu: globals
+            .memory
+            .cpus_per_gpu
+            .filter(|cpus| *cpus > 0)
+            .map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
+        switch_wait_s: globals
+            .scheduling
+            .parameters
+            .get("max_switch_wait")
+            .and_then(|secs| secs.parse().ok())
+            .unwrap_or(SWITCH_WAIT_S),
         over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(u32::MAX),
         unkillable_step_timeout_s: globals.times.unkillable_step_timeout_s,
         bind: process_policy::binding(conf),
@@ -202,7 +223,56 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         job_file_append: globals.launch.job_file_append,
         gres_types,
         priority: priority_policy(&globals.priority),
+        licenses: BTreeMap::new(),
+        reservation_over_run_min: globals.times.resv_over_run_min,
+        ..motion::motion(globals)
     }
+}
+
+/// `SelectType` and `SelectTypeParameters`.
+fn select(scheduling: &slurm::conf::globals::Scheduling) -> Select {
+    let has = |parameter| scheduling.select_parameters.contains(&parameter);
+    let linear = scheduling.select == SelectType::Linear;
+    // What is taken for granted where nothing is said is not meant for whole nodes.
+    let with_memory = has(SelectParameter::Memory)
+        || (!linear
+            && (has(SelectParameter::CpuMemory)
+                || has(SelectParameter::CoreMemory)
+                || has(SelectParameter::SocketMemory)));
+    let unit = if linear {
+        Unit::Node
+    } else if has(SelectParameter::Cpu) || has(SelectParameter::CpuMemory) {
+        Unit::Cpu
+    } else if has(SelectParameter::Socket) || has(SelectParameter::SocketMemory) {
+        Unit::Socket
+    } else {
+        Unit::Core
+    };
+    let counts_cpus = has(SelectParameter::Core)
+        || has(SelectParameter::CoreMemory)
+        || matches!(unit, Unit::Cpu | Unit::Socket);
+    Select {
+        unit,
+        memory: with_memory,
+        one_task_per_core: has(SelectParameter::OneTaskPerCore),
+        least_loaded: has(SelectParameter::LeastLoadedNodes),
+        pack_nodes: has(SelectParameter::PackNodes),
+        shares_cpus: has(SelectParameter::Memory) && unit == Unit::Core && !counts_cpus,
+    }
+}
+
+/// `Licenses=matlab:4,ansys`
+fn licenses(text: Option<&str>) -> Result<BTreeMap<String, u64>, ServerError> {
+    let text = text.unwrap_or_default();
+    let read = slurm::option::value::licenses(text).map_err(|_| {
+        let text = format!("slurm.conf: Licenses={text}: expected NAME or NAME:COUNT, with commas");
+        ServerError::Configuration(text)
+    })?;
+    let mut counts = BTreeMap::new();
+    for one in read {
+        *counts.entry(one.name).or_insert(0) += one.count;
+    }
+    Ok(counts)
 }
 
 /// `Priority*`. dstack's priority weighs as much as the QOS.

@@ -61,14 +61,9 @@ mod tests {
 
     fn line(kind: Option<&str>, first_index: u32, count: u64, files: &[&str]) -> NodeGres {
         NodeGres {
-            name: GPU.into(),
-            kind: kind.map(str::to_owned),
-            count,
             first_index,
             files: files.iter().map(|file| (*file).to_owned()).collect(),
-            cores: None,
-            device_memory: None,
-            variables: None,
+            ..NodeGres::plain(GPU, kind, count)
         }
     }
 

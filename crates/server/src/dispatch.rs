@@ -12,7 +12,7 @@ use cluster::command::{PartReport, SignalJob};
 use cluster::{Command, Event, Job};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
-use model::run::Outcome;
+use model::run::{LaunchKind, Outcome};
 use programs::Preparing;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -27,6 +27,8 @@ const SHORT: Duration = Duration::from_millis(5);
 const ORDER_LIFE_S: i64 = 120;
 
 const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
 
 /// Clearing away is the server's own business, whoever the attempt was for: agents take an end or
 /// a forgetting under this number for any attempt.
@@ -210,7 +212,10 @@ impl DispatchThread {
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 self.run_epilog(shared, *job, ended);
             }
-            Event::Suspended { job, .. } => self.send_all(shared, *job, &Action::Suspend),
+            Event::Leaving { job, .. } => self.tell_to_leave(shared, *job),
+            Event::Suspended { job, .. } | Event::TurnOver { job, .. } => {
+                self.send_all(shared, *job, &Action::Suspend)
+            }
             Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
             Event::Changed { job, fields, .. } => {
                 let limits = fields.iter().any(|f| matches!(f, JobField::TimeLimit(_)));
@@ -297,6 +302,16 @@ impl DispatchThread {
         let same = shared.read().job(signal.attempt.job).and_then(Job::attempt_id);
         if same == Some(signal.attempt) {
             self.send_all(shared, signal.attempt.job, &action);
+        }
+    }
+
+    /// A job must make room soon: its tasks hear it at once, and its script when the time is over.
+    fn tell_to_leave(&mut self, shared: &Shared, job: JobId) {
+        let steps_only = shared.read().job(job).map(|j| j.spec.launch.kind != LaunchKind::Task);
+        let Some(steps_only) = steps_only else { return };
+        for signal in [SIGCONT, SIGTERM] {
+            let order = SignalOrder { step: None, signal, leader_only: false, steps_only };
+            self.send_all(shared, job, &Action::Signal(order));
         }
     }
 

@@ -99,8 +99,13 @@ async fn call(
         let text = format!("protocol {} is not spoken here", envelope.version);
         return refused(StatusCode::BAD_REQUEST, &text);
     }
+    let kind = envelope.call.kind();
     // On a task of its own: a client that goes away does not take back what it asked for.
-    let answer = tokio::spawn(async move { calls::call(&shared, by, envelope.call).await }).await;
+    let answer = tokio::spawn(async move {
+        let _open = shared.volatile.counters.open(kind, &by);
+        calls::call(&shared, by, envelope.call).await
+    })
+    .await;
     match answer {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),

@@ -14,6 +14,7 @@ use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::partition::DefaultMemory;
 use model::run::{Attempt, LaunchKind, Outcome, RlimitPolicy, Step};
 use model::time::TimeLimit;
+use model::topology::Topology;
 use slurm::environment::gpu::{self, GpuView};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
@@ -57,6 +58,7 @@ struct Facts {
     unkillable_s: u32,
     /// The site has programs to run around jobs.
     has_programs: bool,
+    topology: Option<Arc<Topology>>,
 }
 
 /// The GPUs of one of a step's nodes.
@@ -96,6 +98,7 @@ fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Fa
         share: attempt.allocation.nodes[node_index].clone(),
         node_index: node_index as u32,
         cluster: state.config.name.clone(),
+        topology: state.config.topology.clone(),
         qos: job.qos.to_string(),
         kill_wait_s: state.config.parameters.kill_wait_s,
         append: state.config.parameters.job_file_append,
@@ -260,6 +263,7 @@ fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
         }),
         spec: &facts.job.spec,
         allocation: &facts.attempt.allocation,
+        reservation: facts.attempt.reservation.as_deref(),
         account: &facts.job.account,
         qos: &facts.qos,
         restarts: facts.job.restarts(),
@@ -267,6 +271,7 @@ fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
         conf_file: None,
         submit_dir: None,
         gpus: facts.gpus,
+        topology: facts.topology.as_deref(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The list of jobs that `squeue` asks for, written as it is gathered.
 
+use crate::foresight::Estimates;
 use crate::shapes::Shapes;
 use crate::shared::Shared;
 use crate::views::Lens;
@@ -21,7 +22,12 @@ const EXPANDED_MAX: usize = 1_000_000;
 const AT_ONCE: usize = 1024;
 
 /// The answer as bytes. The jobs are those of one instant; the state is not held while all are written.
-pub fn jobs(shared: &Shared, wanted: &JobsWanted, now: Timestamp) -> Result<Vec<u8>, Refusal> {
+pub fn jobs(
+    shared: &Shared,
+    wanted: &JobsWanted,
+    estimates: Option<&Estimates>,
+    now: Timestamp,
+) -> Result<Vec<u8>, Refusal> {
     let failed = |e: serde_json::Error| Refusal::Other(format!("the jobs cannot be written: {e}"));
     let chosen = choose(shared, wanted)?;
     let shapes = RefCell::new(Shapes::default());
@@ -30,6 +36,7 @@ pub fn jobs(shared: &Shared, wanted: &JobsWanted, now: Timestamp) -> Result<Vec<
     for some in chosen.chunks(AT_ONCE) {
         let state = shared.read();
         let lens = Lens::new(shared, &state, now, wanted.detail, &shapes);
+        let lens = lens.with_estimates(estimates);
         for (job, tasks) in some {
             let apart = match (&job.pending, wanted.expand_arrays) {
                 (Some(pending), true) => Some(tasks.as_ref().unwrap_or(&pending.indices)),

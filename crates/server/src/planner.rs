@@ -4,8 +4,11 @@
 //! never holds up a submit, and a plan that has been overtaken does no harm.
 
 use crate::clock;
+use crate::counters::PlanMade;
 use crate::shared::{Outlook, Shared};
 use cluster::Command;
+use cluster::command::Preempt;
+use cluster::viewer::Viewer;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -36,11 +39,11 @@ impl Planner {
 
     /// The planner's thread; it ends with the process.
     pub fn run(&self, shared: &Shared) -> ! {
-        let mut memo = sched::Memo::default();
+        let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
         loop {
             self.wait();
             let begun = Instant::now();
-            let started = plan_once(shared, &mut memo);
+            let started = plan_once(shared, &mut viewer, &mut memo);
             // With a long queue and nothing free, each submit would otherwise cost a whole plan:
             // half of one processor is the most that planning in vain may take.
             if !started {
@@ -51,13 +54,16 @@ impl Planner {
 }
 
 /// Makes a plan and carries it out; whether it started anything.
-fn plan_once(shared: &Shared, memo: &mut sched::Memo) -> bool {
+fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
-    let view = cluster::view::view(&shared.read(), now);
-    if view.queue.is_empty() {
+    let view = viewer.view(&shared.read(), now);
+    if view.queue.is_empty() && !view.running.iter().any(|running| running.goes_on) {
         return false;
     }
+    let begun = Instant::now();
     let plan = sched::plan(&view, now, memo);
+    let made = PlanMade::of(begun.elapsed(), view.queue.len(), &plan);
+    shared.volatile.counters.take_plan(&made);
     let outlook = Outlook {
         planned: Some(now),
         reasons: plan.reasons.into_iter().collect(),
@@ -65,10 +71,13 @@ fn plan_once(shared: &Shared, memo: &mut sched::Memo) -> bool {
     };
     *shared.volatile.outlook.write().expect("no panic while writing what a plan found") =
         Arc::new(outlook);
-    let starts: Vec<Command> =
-        plan.starts.into_iter().map(|start| Command::Start(Box::new(start))).collect();
+    let preempt = |preemption| Command::Preempt(Preempt { preemption, planned: now });
+    let resumes = plan.resumes.into_iter().map(|job| Command::Resume { job });
+    let starts = plan.starts.into_iter().map(|start| Command::Start(Box::new(start)));
+    let preemptions = plan.preemptions.into_iter().map(preempt);
+    let commands: Vec<Command> = resumes.chain(starts).chain(preemptions).collect();
     // The next plan must see what became of these, or it would propose them again.
-    let any = !starts.is_empty();
-    shared.writer.run_internal_batch(starts);
+    let any = !commands.is_empty();
+    shared.writer.run_internal_batch(commands);
     any
 }

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::dispatch::Dispatch;
 use crate::doors::{self, DoorLimits, Rooms};
 use crate::error::ServerError;
+use crate::foresight::Foresight;
 use crate::http;
 use crate::identity::{self, Identity};
 use crate::planner::Planner;
@@ -76,6 +77,7 @@ pub fn run(
         books.add(seq, vec![record]);
     }
     let (writer, work) = Writer::new();
+    let (foresight, foresight_thread) = Foresight::new();
     let (dispatch, dispatch_thread) = Dispatch::new(thread.term());
     let term = thread.term();
     let listen = doors.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
@@ -84,6 +86,7 @@ pub fn run(
         blobs: Arc::new(Mutex::new(blobs)),
         writer,
         planner: Planner::default(),
+        foresight,
         dispatch,
         books,
         agents: Agents::default(),
@@ -122,6 +125,8 @@ pub fn run(
     start("dispatch", Box::new(move || dispatch_thread.run(&for_dispatch)))?;
     let for_planner = shared.clone();
     start("planner", Box::new(move || for_planner.planner.run(&for_planner)))?;
+    let for_foresight = shared.clone();
+    start("foresight", Box::new(move || foresight_thread.run(&for_foresight)))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -3,7 +3,9 @@
 use crate::agents::Agents;
 use crate::await_change::Changes;
 use crate::books::BooksHandle;
+use crate::counters::Counters;
 use crate::dispatch::Dispatch;
+use crate::foresight::Foresight;
 use crate::identity::Identity;
 use crate::planner::Planner;
 use crate::queue::Writer;
@@ -23,6 +25,7 @@ pub struct Shared {
     pub blobs: Arc<Mutex<store::Blobs>>,
     pub writer: Writer,
     pub planner: Planner,
+    pub foresight: Foresight,
     pub dispatch: Dispatch,
     pub books: BooksHandle,
     pub agents: Agents,
@@ -44,6 +47,8 @@ pub struct Volatile {
     pub steps: Steps,
     /// Steps that wait for others of their job.
     pub step_queue: StepQueue,
+    /// For `sdiag`.
+    pub counters: Counters,
     /// How many connections hold each interactive allocation.
     pub holders: Mutex<HashMap<JobId, u32>>,
 }

@@ -24,6 +24,7 @@ pub async fn run(shared: Arc<Shared>) {
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
+        shared.volatile.counters.new_day(crate::clock::now());
         shared.writer.tell_later(Command::Tick { booked: shared.books.is_settled() });
         let allocations = interactive(&shared);
         let held = {

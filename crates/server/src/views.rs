@@ -1,5 +1,6 @@
 //! The state as clients see it.
 
+use crate::foresight::Estimates;
 use crate::shapes::{self, Asked, Shapes};
 use crate::shared::{Outlook, Shared};
 use cluster::books;
@@ -7,8 +8,9 @@ use cluster::job::Job;
 use cluster::priority::Ranking;
 use cluster::spending::bill;
 use cluster::{State, dependency};
-use model::allocation::Allocation;
+use model::allocation::{Allocation, GresShare};
 use model::array::IndexSet;
+use model::attempt::stood_s;
 use model::reason::Reason;
 use model::run::{Hold, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
@@ -17,7 +19,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::client::Detail;
-use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobView, NodeView};
+use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobFurther, JobView, NodeView};
 
 /// What the views need beside the state, taken once for an answer.
 pub struct Lens<'a> {
@@ -27,6 +29,8 @@ pub struct Lens<'a> {
     now: Timestamp,
     detail: Detail,
     shapes: &'a RefCell<Shapes>,
+    /// When jobs are expected to start, for who asks.
+    estimates: Option<&'a Estimates>,
 }
 
 impl<'a> Lens<'a> {
@@ -38,7 +42,11 @@ impl<'a> Lens<'a> {
         shapes: &'a RefCell<Shapes>,
     ) -> Self {
         let (outlook, ranking) = (shared.volatile.outlook(), Ranking::new(state, now));
-        Self { state, outlook, ranking, now, detail, shapes }
+        Self { state, outlook, ranking, now, detail, shapes, estimates: None }
+    }
+
+    pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
+        Self { estimates, ..self }
     }
 
     fn reason(&self, job: &Job) -> Reason {
@@ -48,14 +56,17 @@ impl<'a> Lens<'a> {
         if !job.is_waiting() {
             return Reason::None;
         }
+        let fixed = job.fixed_reason.as_deref();
         match job.hold {
+            // Held since it came to wait again: that says more.
+            Some(_) if fixed == Some(&Reason::RequeuedHeld) => return Reason::RequeuedHeld,
+            Some(_) if job.lost_reservation() => return fixed.cloned().unwrap_or_default(),
             Some(Hold::User) => return Reason::HeldByUser,
             Some(Hold::Admin) => {
                 return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
             }
             None => {}
         }
-        let fixed = job.fixed_reason.as_deref();
         fixed.or_else(|| self.outlook.reasons.get(&job.id)).cloned().unwrap_or_default()
     }
 
@@ -78,7 +89,9 @@ impl<'a> Lens<'a> {
         let (attempt, ended) = (job.attempt(), job.ended());
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
-        let estimate = self.outlook.estimates.get(&job.id).copied();
+        let expected = self.estimates.filter(|_| job.is_waiting()).and_then(|e| e.of(job.id));
+        let planned = || self.outlook.estimates.get(&job.id).copied();
+        let estimate = expected.map(|e| e.start).or_else(planned);
         let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
         let Asked { partition, limit, tres, default_memory } = match allocation {
             Some(allocation) => self.granted(job, allocation),
@@ -100,7 +113,7 @@ impl<'a> Lens<'a> {
             account: job.account.clone(),
             qos: job.qos.clone(),
             priority: if job.hold.is_some() { 0 } else { self.ranking.shown(job, self.now) },
-            submit: job.submit,
+            submit: job.shown_submit(),
             eligible: eligible(job, state, self.now),
             start,
             end: end_of(job, start, limit),
@@ -119,16 +132,44 @@ impl<'a> Lens<'a> {
                 .cloned()
                 .unwrap_or_default(),
             usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
-            suspended_s: 0,
+            suspended_s: suspended_s(job, self.now),
             dependency: dependency::shown(state, job, self.now),
             last_planned: self.outlook.planned,
             default_memory,
+            further: further(job),
+            sched_nodes: expected.map(|e| e.nodes.clone()),
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
                 _ => None,
             },
         }
     }
+}
+
+fn suspended_s(job: &Job, now: Timestamp) -> u64 {
+    match (job.attempt(), job.ended()) {
+        (Some(attempt), _) => stood_s(attempt.start, now, attempt.suspended_until_ms(now)),
+        (None, Some(ended)) => {
+            ended.start.map_or(0, |start| stood_s(start, ended.end, ended.suspended_ms))
+        }
+        (None, None) => 0,
+    }
+}
+
+fn further(job: &Job) -> Option<Box<JobFurther>> {
+    let attempt = job.attempt();
+    let suspend_time = attempt.and_then(|a| a.suspend_changed);
+    let ran_before_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
+        let ran = at.since(attempt.start).as_millis() as u64;
+        ran.saturating_sub(attempt.suspended_ms) / 1000
+    });
+    let preempt_time = attempt.and_then(|a| a.leaving).map(|leaving| leaving.since);
+    let admin_comment = job.admin_comment.clone();
+    let drawn_into = attempt.and_then(|a| a.reservation.clone());
+    let drawn_into = drawn_into.filter(|_| job.spec.request().reservation.is_none());
+    let further =
+        JobFurther { suspend_time, ran_before_s, preempt_time, admin_comment, drawn_into };
+    (further != JobFurther::default()).then(|| Box::new(further))
 }
 
 pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
@@ -162,7 +203,10 @@ fn eligible(job: &Job, state: &State, now: Timestamp) -> Option<Timestamp> {
 fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Timestamp> {
     match (job.ended(), job.attempt()) {
         (Some(ended), _) => Some(ended.end),
-        (None, Some(attempt)) => attempt.end_limit,
+        (None, Some(attempt)) => match attempt.leaving {
+            Some(leaving) => Some(leaving.until),
+            None => attempt.end_limit,
+        },
         (None, None) => Some(start? + limit.duration()?),
     }
 }
@@ -176,6 +220,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
             partitions_of.entry(node).or_default().push(partition.name.clone());
         }
     }
+    let kept = crate::reservations::kept(&state, now);
     let nodes = state.nodes.iter().map(|(name, node)| {
         let completing = node
             .holders
@@ -189,11 +234,12 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
             facts: facts.get(name).cloned().unwrap_or_else(|| node.facts.clone()),
             cpus_allocated: node.used.cpus.len(),
             memory_allocated: node.used.memory,
-            gres_used: node.used.gres.clone(),
+            gres_used: gres_used(node),
             job_count: node.used.jobs,
             completing: completing || !node.stale.is_empty(),
             partitions: partitions_of.get(name.as_str()).cloned().unwrap_or_default(),
             last_busy: node.last_busy,
+            kept_for: kept.get(name.as_str()).copied(),
         }
     });
     ClusterView {
@@ -201,7 +247,27 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
         now,
         nodes: nodes.collect(),
         partitions: state.partitions.iter().map(|p| (**p).clone()).collect(),
+        topology: state.config.topology.clone(),
     }
+}
+
+/// What jobs have of each resource of the node, by name and kind.
+fn gres_used(node: &cluster::node::Node) -> Vec<GresShare> {
+    let mut used: Vec<GresShare> = Vec::new();
+    for share in &node.used.gres {
+        match used.iter_mut().find(|u| u.name == share.name && u.kind == share.kind) {
+            Some(known) => {
+                known.count += share.count;
+                known.indices.extend(&share.indices);
+            }
+            None => used.push(share.clone()),
+        }
+    }
+    for share in &mut used {
+        share.indices.sort_unstable();
+        share.indices.dedup();
+    }
+    used
 }
 
 pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {

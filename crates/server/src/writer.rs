@@ -279,6 +279,10 @@ impl WriterThread {
 
     fn publish(&mut self, pending: Pending, shared: &Arc<Shared>) {
         let wake = pending.events.iter().any(lets_jobs_start);
+        if !pending.events.is_empty() {
+            shared.foresight.moved();
+        }
+        pending.events.iter().for_each(|event| shared.volatile.counters.take_event(event));
         shared.books.add(self.journal.last_seq(), pending.records);
         shared.dispatch.take(pending.events, pending.signals);
         for (reply, answer) in pending.answers {

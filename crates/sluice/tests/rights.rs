@@ -127,8 +127,8 @@ const NOT_AN_ADMINISTRATOR: &[(&str, i32, &str)] = &[
         1,
         "Access/permission denied for job 1\nslurm_suspend error: Access/permission denied\n",
     ),
-    ("scontrol update jobid=1 nice=-1", 1, "Invalid user id for job 1\n"),
-    ("scontrol update jobid=1 priority=4294967290", 1, "Invalid user id for job 1\n"),
+    ("scontrol update jobid=1 nice=-1", 1, "Access/permission denied for job 1\n"),
+    ("scontrol update jobid=1 priority=4294967290", 1, "Access/permission denied for job 1\n"),
     (
         "sbatch --nice=-1 --wrap true",
         1,

@@ -11,7 +11,7 @@ use crate::environment::export::{Login, exported};
 use crate::option::bind::memory_variables;
 use crate::option::invocation::Batch;
 use crate::option::job_options::{Export, MailEvent, OpenMode, PriorityOption};
-use crate::option::{Command, JobOptions, OptionError};
+use crate::option::{Command, JobOptions, OptionError, agreement};
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
 use model::time::Timestamp;
@@ -115,6 +115,7 @@ fn draft(
     let mut notes = Vec::new();
     let mut requests = Vec::new();
     for component in components {
+        agreement::check(submitter.command, component)?;
         let (request, remarks) = resources::request(component, submitter.now);
         requests.push(Component { request: Arc::new(request) });
         notes.extend(remarks);

@@ -96,6 +96,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         comment: None,
         wckey: Some("paper".into()),
         reservation: None,
+        reservation_id: None,
         constraint: None,
         reason: Default::default(),
         kind: LaunchKind::Batch,

@@ -1,6 +1,9 @@
 //! What a client asks and what the server answers: `POST /api/v1/call`, JSON both ways.
 
+use crate::diagnostics::DiagnosticsView;
+use crate::explain::{ExplainWanted, ExplainedJob};
 use crate::job_list::JobList;
+use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrograms, StepLaunch, StepLayout};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use model::account::{Account, Association, AssociationKey, Qos};
@@ -11,6 +14,7 @@ use model::id::{JobId, RunId, StepId};
 use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
 use model::record::JobRecord;
+use model::reservation_ask::ReservationAsk;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
 use model::spent::UsageOf;
 use model::time::Timestamp;
@@ -130,8 +134,24 @@ pub enum Call {
         unix_user: Option<String>,
         role: Option<model::principal::Role>,
     },
+    Reservations,
+    Licenses,
+    CreateReservation(Box<ReservationAsk>),
+    UpdateReservation {
+        name: String,
+        ask: Box<ReservationAsk>,
+    },
+    RemoveReservation {
+        name: String,
+    },
     /// What would be granted, without submitting: dstack's plan.
     Offers(Box<Submission>),
+    /// Why jobs wait.
+    Explain(ExplainWanted),
+    /// `sdiag`; `reset` sets the counters back.
+    Diagnostics {
+        reset: bool,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -191,6 +211,13 @@ pub enum Answer {
         text: String,
     },
     Offers(Vec<Offer>),
+    Reservations(ReservationsView),
+    ReservationCreated {
+        name: String,
+    },
+    Licenses(Vec<LicenseView>),
+    Explained(Vec<ExplainedJob>),
+    Diagnostics(Box<DiagnosticsView>),
     Refused(Refusal),
 }
 
@@ -263,6 +290,9 @@ pub struct JobsWanted {
     pub steps: bool,
     #[serde(default)]
     pub detail: Detail,
+    /// How long the answer may wait for estimates of when the jobs start; zero: what is known is enough.
+    #[serde(default)]
+    pub estimates_ms: u64,
 }
 
 /// How much of each job is wanted.

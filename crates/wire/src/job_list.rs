@@ -4,7 +4,7 @@
 //! as those, and rows that point at them: `{"common":[…],"rows":[{"of":0,"id":12,…},…]}`. Both sides
 //! work with plain [`JobView`]s, which share what is equal; neither ever holds the rows themselves.
 
-use crate::view::{ArrayView, JobView};
+use crate::view::{ArrayView, JobFurther, JobView};
 use foldhash::fast::RandomState;
 use model::allocation::Allocation;
 use model::id::{JobId, RunId};
@@ -147,6 +147,10 @@ struct Row<'a> {
     dependency: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancelled_by: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    further: Option<Cow<'a, JobFurther>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sched_nodes: Option<Arc<str>>,
 }
 
 fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
@@ -171,6 +175,8 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
         suspended_s: view.suspended_s,
         dependency: view.dependency.as_deref().map(Cow::Borrowed),
         cancelled_by: view.cancelled_by,
+        further: view.further.as_deref().map(Cow::Borrowed),
+        sched_nodes: view.sched_nodes.clone(),
     }
 }
 
@@ -209,6 +215,8 @@ fn whole(row: Row<'_>, common: &Common) -> JobView {
         last_planned: common.last_planned,
         default_memory: common.default_memory,
         cancelled_by: row.cancelled_by,
+        further: row.further.map(|further| Box::new(further.into_owned())),
+        sched_nodes: row.sched_nodes,
     }
 }
 

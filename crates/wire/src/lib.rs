@@ -1,12 +1,15 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
 
 pub mod client;
+pub mod diagnostics;
+pub mod explain;
 pub mod frame;
 pub mod job_list;
 pub mod link;
 pub mod login;
 pub mod order;
 pub mod report;
+pub mod reservation;
 pub mod resume;
 pub mod step;
 pub mod stream;

@@ -11,6 +11,7 @@ use model::reason::Reason;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Usage};
 use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
+use model::topology::Topology;
 use model::tres::Tres;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -76,12 +77,38 @@ pub struct JobView {
     /// Who cancelled it, for a job that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<u32>,
+    /// What few jobs have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub further: Option<Box<JobFurther>>,
+    /// The nodes on which it is expected to start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sched_nodes: Option<Arc<str>>,
+}
+
+/// What few jobs have, for `scontrol show job`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobFurther {
+    /// When it was last suspended or resumed, and how long it had run before that, seconds.
+    pub suspend_time: Option<Timestamp>,
+    pub ran_before_s: u64,
+    /// When it was told to make room.
+    pub preempt_time: Option<Timestamp>,
+    pub admin_comment: Option<Arc<str>>,
+    /// The reservation that drew it in, which it had not asked for.
+    pub drawn_into: Option<String>,
 }
 
 impl JobView {
+    /// The reservation that it runs in, or those that it asks for.
+    pub fn reservation(&self) -> Option<&str> {
+        let drawn = self.further.as_ref().and_then(|further| further.drawn_into.as_deref());
+        drawn.or(self.spec.request().reservation.as_deref())
+    }
+
     /// Seconds that it has run, without the time it was suspended.
     pub fn elapsed_s(&self, now: Timestamp) -> u64 {
-        let Some(start) = self.start.filter(|_| self.state != JobState::Pending) else { return 0 };
+        let Some(start) = self.start.filter(|_| !self.state.is_waiting()) else { return 0 };
         let end = if self.state.is_ended() { self.end.unwrap_or(now) } else { now };
         ((end.secs() - start.secs()).max(0) as u64).saturating_sub(self.suspended_s)
     }
@@ -120,6 +147,9 @@ pub struct NodeView {
     pub partitions: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_busy: Option<Timestamp>,
+    /// By a reservation that lasts at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<crate::reservation::KeptFor>,
 }
 
 /// The whole cluster as `sinfo` and `scontrol` need it.
@@ -129,6 +159,9 @@ pub struct ClusterView {
     pub now: Timestamp,
     pub nodes: Vec<NodeView>,
     pub partitions: Vec<Partition>,
+    /// The network between the nodes, where there is one to show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Arc<Topology>>,
 }
 
 /// `scontrol show config`: canonical key to value.

@@ -29,6 +29,7 @@ pub fn launch() -> JobLaunch {
             memory: Bytes::from_mib(64),
             gres: Vec::new(),
             tasks: 1,
+            sharers: 1,
         },
         node_index: 0,
         nodes: 1,

@@ -207,6 +207,7 @@ impl Cluster {
                 memory: Bytes::from_mib(64),
                 gres: Vec::new(),
                 tasks: 1,
+                sharers: 1,
             },
             node_index: 0,
             nodes: 1,

@@ -3,7 +3,7 @@
 use crate::job::Job;
 use model::change::JobField;
 use model::request::Memory;
-use model::run::{Hold, JobSpec};
+use model::run::{Hold, JobSpec, Mail};
 use std::sync::Arc;
 
 pub(super) fn set(job: &mut Job, field: &JobField) {
@@ -21,6 +21,13 @@ pub(super) fn set(job: &mut Job, field: &JobField) {
             job.site_factor = *factor;
             return;
         }
+        JobField::AdminComment(comment) => {
+            job.admin_comment = Some(comment.as_str().into());
+            return;
+        }
+        // Of one that runs it means nothing any more.
+        JobField::Deadline(_) | JobField::Nodes(_) if !job.is_waiting() => return,
+        JobField::ResetAccrueTime | JobField::WithoutEffect(_) => return,
         JobField::Qos(qos) => job.qos = qos.as_str().into(),
         JobField::Account(account) => job.account = account.as_str().into(),
         JobField::Begin(begin) => job.begin = Some(*begin),
@@ -54,7 +61,12 @@ fn set_in_spec(spec: &mut JobSpec, field: &JobField) {
         JobField::Stderr(path) => {
             Arc::make_mut(&mut spec.launch).stderr = Some(path.as_str().into())
         }
+        JobField::Stdin(path) => Arc::make_mut(&mut spec.launch).stdin = Some(path.as_str().into()),
         JobField::Wckey(wckey) => spec.wckey = Some(wckey.clone()),
+        JobField::MailUser(user) => {
+            mail(spec).user = Some(user.clone()).filter(|user| !user.is_empty());
+        }
+        JobField::MailTypes(types) => mail(spec).types.clone_from(types),
         JobField::Qos(qos) => spec.qos = Some(qos.clone()),
         JobField::Account(account) => spec.account = Some(account.clone()),
         _ => {}
@@ -77,8 +89,34 @@ fn set_in_spec(spec: &mut JobSpec, field: &JobField) {
         JobField::MemoryPerCpu(memory) => request.memory = Memory::PerCpu(*memory),
         JobField::Gres(gres) => request.gres.clone_from(gres),
         JobField::Features(features) => request.constraint.clone_from(features),
+        JobField::TimeMin(least) => request.time_min = Some(*least),
+        JobField::Cpus(cpus) => {
+            let tasks = request.task_count().max(1);
+            request.cpus_per_task = model::range::Range::exactly(cpus.div_ceil(tasks).max(1));
+        }
+        JobField::CpusPerNode(cpus) => request.cpus_per_node = Some(*cpus),
+        JobField::TasksPerNode(tasks) => request.tasks_per_node = Some(*tasks),
+        JobField::SocketsPerNode(sockets) => request.sockets_per_node = Some(*sockets),
+        JobField::CoresPerSocket(cores) => request.cores_per_socket = Some(*cores),
+        JobField::ThreadsPerCore(threads) => request.threads_per_core = Some(*threads),
+        JobField::Disk(disk) => request.disk = Some(*disk).filter(|disk| disk.0 > 0),
+        JobField::Sharing(sharing) => request.sharing = *sharing,
+        JobField::Prefer(features) => request.prefer.clone_from(features),
+        JobField::Contiguous(contiguous) => request.contiguous = *contiguous,
+        JobField::Licenses(licenses) => request.licenses.clone_from(licenses),
+        JobField::Switches(switches) => request.switches = *switches,
+        JobField::SwitchWait(wait_s) => {
+            if let Some(switches) = &mut request.switches {
+                switches.wait_s = Some(*wait_s);
+            }
+        }
         JobField::NodeList(nodes) => request.node_list.clone_from(nodes),
         JobField::Exclude(nodes) => request.exclude.clone_from(nodes),
+        JobField::Reservation(names) => request.reservation.clone_from(names),
         _ => {}
     }
+}
+
+fn mail(spec: &mut JobSpec) -> &mut Mail {
+    spec.mail.get_or_insert_with(|| Box::new(Mail { types: Vec::new(), user: None }))
 }

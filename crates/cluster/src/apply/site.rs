@@ -4,8 +4,10 @@ use crate::event::Event;
 use crate::node::Node;
 use crate::state::{JoinToken, State};
 use model::account::Association;
-use model::change::PartitionChange;
+use model::change::{JobField, PartitionChange};
 use model::node::SlotState;
+use model::reason::Reason;
+use model::run::Hold;
 use std::sync::Arc;
 
 /// Whether what is worked out from accounts, users and QOS has to be worked out anew.
@@ -109,6 +111,23 @@ impl State {
                     self.agents.insert(node.clone(), fingerprint.clone());
                 }
             }
+            Event::ReservationSet(reservation) => {
+                self.last_reservation = self.last_reservation.max(reservation.id);
+                let reservation = Arc::new((**reservation).clone());
+                self.reservations.insert(reservation.name.clone(), reservation);
+            }
+            Event::ReservationRemoved { name } => {
+                self.reservations.remove(name);
+            }
+            Event::ReservationLost { job, reservation, left, hold } => {
+                let job = self.job_mut(*job);
+                super::field::set(job, &JobField::Reservation(left.clone()));
+                if *hold {
+                    job.hold = Some(Hold::Admin);
+                    let reason = Reason::ReservationGone(reservation.as_str().into());
+                    job.fixed_reason = Some(Box::new(reason));
+                }
+            }
             Event::UserTokenSet(token) => {
                 self.user_tokens.insert(token.hash.clone(), (**token).clone());
             }
@@ -117,6 +136,7 @@ impl State {
     }
 
     fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
+        self.hardware.forget();
         for partition in &mut self.partitions {
             let chosen = partition.name == name;
             let changes_others = matches!(change, PartitionChange::Default(true));

@@ -75,8 +75,13 @@ impl State {
             && let Some(going) = &attempt.ending
             && going.requeue
         {
-            let ending =
-                model::run::Ending { outcome, requeue: false, hold: false, ..going.clone() };
+            let ending = model::run::Ending {
+                outcome,
+                requeue: false,
+                hold: false,
+                special_exit: false,
+                ..going.clone()
+            };
             return vec![Event::Ending {
                 job: job.id,
                 ending: Box::new(ending),

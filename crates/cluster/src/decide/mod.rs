@@ -3,16 +3,22 @@
 mod account;
 mod cancel;
 mod change;
+mod field;
 mod limits;
 mod node;
+mod preempt;
 mod report;
+mod reservation;
+mod slice;
 mod start;
 mod step;
 mod submit;
 mod tick;
+mod top;
 
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision};
+use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::{Ended, Job};
 use crate::state::State;
@@ -20,6 +26,7 @@ use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
 use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};
 use model::time::Timestamp;
+use std::time::Duration;
 
 impl State {
     /// Looks, and never changes.
@@ -31,6 +38,8 @@ impl State {
             Command::Configure(config) => Ok(self.decide_configure(config, context)),
             Command::Submit(submit) => self.decide_submit(submit, context),
             Command::Start(start) => self.decide_start(start, context),
+            Command::Preempt(preempt) => self.decide_preempt(preempt, context),
+            Command::Resume { job } => self.decide_resume(*job, context),
             Command::Cancel(cancel) => Ok(self.decide_cancel(cancel, context)),
             Command::ChangeJob { job, change } => self.decide_change_job(job, change, context),
             Command::Relinquish { job, exit } => self.decide_relinquish(*job, *exit, context),
@@ -47,6 +56,11 @@ impl State {
             Command::UseToken { hash, fingerprint } => {
                 self.decide_use_token(hash, fingerprint, context)
             }
+            Command::CreateReservation(ask) => self.decide_create_reservation(ask, context),
+            Command::UpdateReservation { name, ask } => {
+                self.decide_update_reservation(name, ask, context)
+            }
+            Command::RemoveReservation { name } => self.decide_remove_reservation(name, context),
             _ => {
                 authorise(self, &context.by, Act::Administer)?;
                 self.decide_administration(command, context)
@@ -87,36 +101,69 @@ pub(crate) fn ending(
             requeue: requeue.is_some(),
             hold: requeue.is_some_and(|r| r.hold),
             launch_failed: false,
+            special_exit: requeue.is_some_and(|r| r.special_exit),
         }),
         exit,
     })
 }
 
 /// The attempt is to be followed by another, held or not.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RequeueAs {
     pub hold: bool,
+    pub special_exit: bool,
 }
 
-/// Whether an attempt that ended so by itself, or by its node's failure, is followed by another.
-pub(crate) fn follows(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
+/// Whether an attempt that ended so by itself, or by its node's failure, is followed by another, and how.
+pub(crate) fn follows(
+    parameters: &Parameters,
+    job: &Job,
+    outcome: Outcome,
+    exit: ExitStatus,
+    at: Timestamp,
+) -> Option<RequeueAs> {
     let lost = outcome == Outcome::NodeFail;
-    if lost && job.spec.requeue && job.spec.launch.kind == LaunchKind::Batch {
-        return true;
+    let batch = job.spec.launch.kind == LaunchKind::Batch;
+    if lost && job.spec.requeue && batch {
+        return Some(RequeueAs::default());
     }
-    let Some(retry) = &job.spec.retry else { return false };
+    let exited = batch && matches!(outcome, Outcome::Completed | Outcome::Failed);
+    let among = |codes: &[(i32, i32)]| {
+        let held = |(from, to): &(i32, i32)| (*from..=*to).contains(&exit.code);
+        exited && exit.signal == 0 && codes.iter().any(held)
+    };
+    if among(&parameters.requeue_exits) {
+        return Some(RequeueAs::default());
+    }
+    if among(&parameters.requeue_exits_held) {
+        return Some(RequeueAs { hold: true, special_exit: true });
+    }
+    let retry = job.spec.retry.as_ref()?;
     let wanted = (lost && retry.on_interruption) || (outcome == Outcome::Failed && retry.on_error);
     let in_time = retry.duration_s.is_none_or(|s| at.since(job.submit).as_secs() < s);
-    wanted && in_time
+    (wanted && in_time).then_some(RequeueAs::default())
 }
 
 /// The closing of an attempt of which nothing is left: the end of the job, or a new wait.
-pub(crate) fn closing(job: &Job, attempt: &Attempt, ending: &Ending, at: Timestamp) -> Event {
-    let outcome = ending.outcome;
+pub(crate) fn closing(
+    parameters: &Parameters,
+    job: &Job,
+    attempt: &Attempt,
+    ending: &Ending,
+    at: Timestamp,
+) -> Event {
+    // A script whose exit makes it run again was requeued, whatever its exit.
+    let by_exit = matches!(ending.outcome, Outcome::Completed | Outcome::Failed);
+    let outcome = match ending.requeue && by_exit && job.spec.launch.kind == LaunchKind::Batch {
+        true => Outcome::Requeued,
+        false => ending.outcome,
+    };
     let exit = match outcome {
         Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
         Outcome::LaunchFailed => report::NOT_LAUNCHED,
-        Outcome::Completed | Outcome::Failed | Outcome::Cancelled { .. } => attempt.exit,
+        Outcome::Completed | Outcome::Failed | Outcome::Requeued | Outcome::Cancelled { .. } => {
+            attempt.exit
+        }
         _ => ExitStatus::default(),
     };
     let derived = attempt.steps.iter().filter(|s| matches!(s.id, model::id::StepId::Number(_)));
@@ -130,13 +177,34 @@ pub(crate) fn closing(job: &Job, attempt: &Attempt, ending: &Ending, at: Timesta
         steps: attempt.steps.clone(),
         usage: attempt.usage.clone(),
         reason: reason_of(outcome),
+        suspended_ms: attempt.suspended_until_ms(at),
     });
     if !ending.requeue {
         return Event::Ended { job: job.id, ended };
     }
-    let hold = ending.hold.then_some(Hold::Admin);
-    let reason = (ending.hold && ending.launch_failed).then_some(Reason::LaunchFailedHeld);
-    Event::Requeued { job: job.id, ended, begin: at, hold, reason }
+    let (hold, reason) = match ending.hold && ending.launch_failed {
+        true => (Some(Hold::Admin), Some(Reason::LaunchFailedHeld)),
+        false => held_again(ending.hold),
+    };
+    let reason = reason.filter(|_| !by_exit);
+    let begin = again_from(parameters, job, at);
+    let special_exit = ending.special_exit;
+    Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
+}
+
+/// A job that waits again, held: its owner may release it.
+pub(crate) fn held_again(hold: bool) -> (Option<Hold>, Option<Reason>) {
+    (hold.then_some(Hold::User), hold.then_some(Reason::RequeuedHeld))
+}
+
+/// When a job of Slurm's that waits again may start: after a pause. dstack's tasks have none.
+pub(crate) fn again_from(parameters: &Parameters, job: &Job, at: Timestamp) -> Timestamp {
+    match job.spec.launch.kind {
+        LaunchKind::Task => at,
+        LaunchKind::Batch | LaunchKind::Interactive => {
+            at + Duration::from_secs(u64::from(parameters.requeue_wait_s))
+        }
+    }
 }
 
 /// The reason that an ended job shows.
@@ -149,6 +217,7 @@ pub(crate) fn reason_of(outcome: Outcome) -> Reason {
         Outcome::Deadline => Reason::Deadline,
         Outcome::LaunchFailed => Reason::LaunchFailed,
         Outcome::NoCapacity => Reason::NoCapacity,
+        Outcome::Preempted => Reason::Preempted,
         _ => Reason::None,
     }
 }
@@ -165,5 +234,6 @@ pub(crate) fn ended_unstarted(outcome: Outcome, at: Timestamp) -> Ended {
         steps: Vec::new(),
         usage: Default::default(),
         reason: reason_of(outcome),
+        suspended_ms: 0,
     }
 }

@@ -89,7 +89,7 @@ impl State {
         let failed = names.iter().filter_map(|name| self.nodes.get(*name));
         let holders: BTreeSet<AttemptId> = failed.flat_map(|n| n.holders.iter().copied()).collect();
         let jobs = holders.iter().filter_map(|a| self.jobs.get(&a.job));
-        jobs.flat_map(|job| nodes_failed(job, names, now)).collect()
+        jobs.flat_map(|job| nodes_failed(&self.config.parameters, job, names, now)).collect()
     }
 
     pub(super) fn decide_change_nodes(

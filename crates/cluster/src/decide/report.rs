@@ -2,6 +2,7 @@
 
 use super::{RequeueAs, closing, ending, follows};
 use crate::command::PartReport;
+use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
@@ -35,7 +36,8 @@ impl State {
         if !active.held_nodes.iter().any(|n| n == node) {
             return Vec::new();
         }
-        let part = Part { job, active, node, attempt, at };
+        let parameters = &self.config.parameters;
+        let part = Part { parameters, job, active, node, attempt, at };
         match what {
             PartReport::Started => Vec::new(),
             PartReport::ScriptEnded { exit, oom, timed_out } => {
@@ -48,8 +50,9 @@ impl State {
             PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
             PartReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                let again = follows(job, Outcome::NodeFail, at);
-                events.extend(part.not_launched(again.then_some(RequeueAs { hold: *hold })));
+                let again = part.follows(Outcome::NodeFail, ExitStatus::default());
+                let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
+                events.extend(part.not_launched(again));
                 events
             }
             PartReport::Missing => part.lost(),
@@ -57,7 +60,7 @@ impl State {
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
                 let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = follows(job, outcome, at).then_some(RequeueAs { hold: false });
+                let requeue = part.follows(outcome, *exit);
                 events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
                 events
             }
@@ -67,6 +70,7 @@ impl State {
 
 /// One node's part of an attempt, at the time of a report.
 struct Part<'a> {
+    parameters: &'a Parameters,
     job: &'a Job,
     active: &'a Attempt,
     node: &'a str,
@@ -82,6 +86,10 @@ struct Verdict<'a> {
 }
 
 impl Part<'_> {
+    fn follows(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
+        follows(self.parameters, self.job, outcome, exit, self.at)
+    }
+
     /// Whether the end of the script here is the end of the job.
     fn leads(&self) -> bool {
         let first = self.active.allocation.node_names().next() == Some(self.node);
@@ -101,7 +109,7 @@ impl Part<'_> {
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        let how = follows(self.job, outcome, self.at).then_some(RequeueAs { hold: false });
+        let how = self.follows(outcome, exit);
         ending(self.job, outcome, exit, self.at, how).into_iter().collect()
     }
 
@@ -169,7 +177,8 @@ impl Part<'_> {
                     outcome: verdict.outcome,
                     since: self.at,
                     requeue: verdict.requeue.is_some(),
-                    hold: verdict.requeue.is_some_and(|again| again.hold),
+                    hold: verdict.requeue.is_some_and(|how| how.hold),
+                    special_exit: verdict.requeue.is_some_and(|how| how.special_exit),
                     launch_failed: verdict.outcome == Outcome::Requeued,
                 };
                 active.exit = verdict.exit;
@@ -204,8 +213,9 @@ impl Part<'_> {
                 requeue: false,
                 hold: false,
                 launch_failed: false,
+                special_exit: false,
             });
-            events.push(closing(self.job, &active, &ending, self.at));
+            events.push(closing(self.parameters, self.job, &active, &ending, self.at));
         }
         events
     }
@@ -244,8 +254,7 @@ impl Part<'_> {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: &Usage::default(),
-            requeue: follows(self.job, Outcome::NodeFail, self.at)
-                .then_some(RequeueAs { hold: false }),
+            requeue: self.follows(Outcome::NodeFail, ExitStatus::default()),
         })
     }
 }
@@ -259,11 +268,16 @@ fn is_forced(ending: &Ending) -> bool {
 }
 
 /// Nodes that failed: their parts are given up, and the rest of the attempt is ended.
-pub(super) fn nodes_failed(job: &Job, failed: &[&str], at: Timestamp) -> Vec<Event> {
+pub(super) fn nodes_failed(
+    parameters: &Parameters,
+    job: &Job,
+    failed: &[&str],
+    at: Timestamp,
+) -> Vec<Event> {
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let how = follows(job, Outcome::NodeFail, at).then_some(RequeueAs { hold: false });
+    let how = follows(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
     let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
     let ending = match &begun {
         Some(Event::Ending { ending, .. }) => (**ending).clone(),
@@ -279,7 +293,7 @@ pub(super) fn nodes_failed(job: &Job, failed: &[&str], at: Timestamp) -> Vec<Eve
             step.waiting.clear();
             step.end = Some(StepEnd { time: at, outcome: Outcome::Cancelled { by: 0 } });
         }
-        events.push(closing(job, &closed, &ending, at));
+        events.push(closing(parameters, job, &closed, &ending, at));
     }
     events
 }

@@ -14,8 +14,8 @@ use model::id::{AttemptId, JobId, StepId};
 use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
 use model::time::Timestamp;
-use sched::Start;
 use sched::view::Availability;
+use sched::{GPU, Start};
 
 impl State {
     pub(super) fn decide_start(
@@ -32,6 +32,10 @@ impl State {
             return Err(Refusal::InvalidDependency);
         }
         self.check_free(job, &start.allocation)?;
+        self.check_licenses_free(&job.spec.request().licenses)?;
+        let nodes: Vec<&str> = start.allocation.node_names().collect();
+        self.check_not_kept(job, &nodes, context.now)?;
+        let reservation = self.reservation_used(job, &nodes, context.now)?;
         let (id, task) = self.leaving(job, context.now)?;
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
@@ -44,6 +48,7 @@ impl State {
             allocation: start.allocation.clone(),
             at: context.now,
             end_limit,
+            reservation,
             priority,
             step,
         };
@@ -63,7 +68,7 @@ impl State {
     /// Whether every share is free on a node that may take this job.
     fn check_free(&self, job: &Job, allocation: &Allocation) -> Result<(), Refusal> {
         let partition = self.partition(&allocation.partition).map(|p| &**p);
-        let whole = view::is_exclusive(job, partition);
+        let whole = view::is_exclusive(job, partition, self.config.parameters.select);
         let alone = view::is_user_exclusive(job, partition);
         let uid = job.spec.owner.uid;
         for share in &allocation.nodes {
@@ -71,8 +76,7 @@ impl State {
             let node = node.ok_or_else(|| Refusal::UnknownNode(share.node.clone()))?;
             let used = &node.used;
             let memory = used.memory.0 + share.memory.0 <= node.config.usable_memory().0;
-            let cpus = !used.cpus.intersects(&share.cpus)
-                && share.cpus.is_subset(&node.config.usable_cpus());
+            let cpus = used.admits_cpus(share) && share.cpus.is_subset(&node.config.usable_cpus());
             let gres = share.gres.iter().all(|wanted| gres_is_free(node, share, wanted));
             let others = used.users.iter().any(|other| *other != uid);
             let closed = used.exclusive
@@ -98,10 +102,43 @@ fn gres_is_free(node: &Node, share: &NodeShare, wanted: &GresShare) -> bool {
             (first..first + g.count).contains(&u64::from(index))
         })
     };
+    if units().all(|line| line.no_consume) {
+        return wanted.count <= node.config.gres_total(&wanted.name);
+    }
+    if units().any(|line| line.share_of.is_some()) {
+        return shares_are_free(node, wanted) && !is_in_another_form(node, wanted);
+    }
     let taken = |index: u32| held().any(|g| g.indices.contains(&index));
     let count = held().map(|g| g.count).sum::<u64>() + share.gres_count(&wanted.name);
     wanted.indices.iter().all(|index| there(*index) && !taken(*index))
         && count <= node.config.gres_total(&wanted.name)
+        && !is_in_another_form(node, wanted)
+}
+
+/// Whether the GPU that shares are wanted of has as many left.
+fn shares_are_free(node: &Node, wanted: &GresShare) -> bool {
+    let lines = node.config.gres.iter().filter(|line| line.name == wanted.name);
+    let of_gpu =
+        lines.filter(|line| line.share_of.is_some_and(|gpu| wanted.indices.contains(&gpu)));
+    let there: u64 = of_gpu.map(|line| line.count).sum();
+    let held = node.used.gres.iter().filter(|held| held.name == wanted.name);
+    let held = held.filter(|held| held.indices.iter().any(|gpu| wanted.indices.contains(gpu)));
+    let held: u64 = held.map(|held| held.count).sum();
+    wanted.indices.len() == 1 && held + wanted.count <= there
+}
+
+/// Whether a GPU that is wanted whole is held in shares, or the other way round.
+fn is_in_another_form(node: &Node, wanted: &GresShare) -> bool {
+    let in_shares = |share: &GresShare| sched::devices_of(&node.config, share).to_vec();
+    let whole = |share: &GresShare| match share.name.as_str() {
+        GPU => share.indices.clone(),
+        _ => Vec::new(),
+    };
+    let (wanted_whole, wanted_shares) = (whole(wanted), in_shares(wanted));
+    node.used.gres.iter().any(|held| {
+        in_shares(held).iter().any(|gpu| wanted_whole.contains(gpu))
+            || whole(held).iter().any(|gpu| wanted_shares.contains(gpu))
+    })
 }
 
 /// The step that a job has from its start: its script.

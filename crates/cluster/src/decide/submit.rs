@@ -11,9 +11,10 @@ use crate::view;
 use model::account::{NORMAL_QOS, QosFlag};
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
-use model::reason::{NeverFits, Refusal};
+use model::reason::{NeverFits, PartitionBound, Refusal};
 use model::request::{Patience, Request};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
+use model::time::TimeLimit;
 use std::sync::Arc;
 
 impl State {
@@ -232,13 +233,22 @@ impl State {
             }
             let qos = spec.qos.as_ref().and_then(|name| self.qos.get(name));
             let lifted = |flag| qos.is_some_and(|qos| qos.has(flag));
+            let minutes = |limit: TimeLimit| limit.minutes().map_or(u64::MAX, u64::from);
             let too_long = request.time_limit.is_some_and(|limit| limit > partition.max_time);
             if too_long && !lifted(QosFlag::PartitionTimeLimit) {
-                return Err(Refusal::TimeLimit);
+                return Err(Refusal::TimeLimit(Some(PartitionBound {
+                    partition: partition.name.clone(),
+                    most: minutes(partition.max_time),
+                    asked: request.time_limit.map_or(0, minutes),
+                })));
             }
             let too_wide = partition.max_nodes.is_some_and(|max| request.nodes.min > max);
             if too_wide && !lifted(QosFlag::PartitionMaxNodes) {
-                return Err(Refusal::NodeCount);
+                return Err(Refusal::NodeCount(Some(PartitionBound {
+                    partition: partition.name.clone(),
+                    most: partition.max_nodes.map_or(0, u64::from),
+                    asked: u64::from(request.nodes.min),
+                })));
             }
         }
         Ok(())
@@ -264,18 +274,19 @@ impl State {
                 return Err(Refusal::UnknownGres(gres.name.clone()));
             }
         }
-        if let Some(name) = &request.reservation
-            && !self.reservations.contains_key(name)
-        {
-            return Err(Refusal::InvalidReservation(name.clone()));
+        if let Some(asked) = &request.reservation {
+            self.check_reservations(asked, &spec.owner, account)?;
+            self.check_fits_reservation(request)?;
         }
+        self.check_licenses(&request.licenses)?;
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
             return Err(Refusal::DeadlineImpossible);
         }
-        let view = view::resources(self);
-        sched::feasible::check(&view, spec, partitions)?;
+        let hardware = self.hardware();
+        hardware.check(spec, partitions)?;
         let entry = self.probe_entry(spec, account, qos, partitions, context);
-        self.check_alone(&view, &entry)?;
+        let site = sched::View { partitions: hardware.view.partitions.clone(), ..view::site(self) };
+        self.check_alone(&site, &entry)?;
         self.check_patience(request, spec, partitions, context)
     }
 
@@ -331,6 +342,10 @@ impl State {
             begin: spec.request().begin,
             attempts: 0,
             fixed_reason: None,
+            requeued: None,
+            special_exit: false,
+            admin_comment: None,
+            accrues_from: None,
             phase: Phase::Waiting,
         };
         let ranking = Ranking::new(self, context.now);
@@ -352,6 +367,8 @@ impl State {
             account: account.to_owned(),
             qos: qos.to_owned(),
             fixed_reason: None,
+            awaits: Vec::new(),
+            awaits_any: false,
         }
     }
 
@@ -364,8 +381,8 @@ impl State {
     /// The nodes on which the request would be granted alone, for dstack's plan.
     pub fn never_fits(&self, spec: &JobSpec) -> Option<NeverFits> {
         let partitions = view::partition_indices(self, &spec.request().partitions)?;
-        match sched::feasible::check(&view::resources(self), spec, &partitions) {
-            Err(Refusal::NodeConfiguration(why)) => Some(why),
+        match self.hardware().check(spec, &partitions) {
+            Err(Refusal::NodeConfiguration(unmet)) => Some(unmet.why),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use crate::job::Job;
 use crate::state::State;
 use model::dependency::DependencyState;
 use model::id::JobId;
+use model::reason::Reason;
 use model::request::Patience;
 use model::run::{ExitStatus, Outcome};
 use model::spent::Spent;
@@ -39,6 +40,9 @@ impl State {
         events.extend(self.spent_out().filter_map(|job| {
             ending(job, Outcome::Timeout, ExitStatus::default(), context.now, None)
         }));
+        events.extend(self.overdue(context.now));
+        events.extend(self.turns(context.now));
+        events.extend(self.reservations_passing(context.now));
         if let Some(reset) = self.due_settlement(context.now) {
             events.push(Event::UsageSettled { at: context.now, reset });
         }
@@ -93,8 +97,9 @@ impl State {
             Patience::Until(time) if time <= now => return Some(Outcome::NoCapacity),
             _ => {}
         }
-        let never = job.spec.kill_on_invalid_dependency
-            && dependency::state_of(self, job, now) == DependencyState::Failed;
+        let kills =
+            job.spec.kill_on_invalid_dependency || self.config.parameters.kill_invalid_dependency;
+        let never = kills && dependency::state_of(self, job, now) == DependencyState::Failed;
         never.then_some(Outcome::Cancelled { by: 0 })
     }
 
@@ -116,7 +121,11 @@ impl State {
 }
 
 fn end_waiting(job: &Job, outcome: Outcome, now: Timestamp) -> Event {
-    let ended = Box::new(ended_unstarted(outcome, now));
+    let mut ended = Box::new(ended_unstarted(outcome, now));
+    // Time alone cancels only what waits for something that cannot come about any more.
+    if matches!(outcome, Outcome::Cancelled { .. }) {
+        ended.reason = Reason::DependencyNeverSatisfied;
+    }
     match &job.pending {
         Some(pending) => {
             Event::TasksCancelled { array: job.id, indices: pending.indices.clone(), ended }

@@ -252,8 +252,9 @@ fn nobody_sets_a_priority_above_the_one_that_is_worked_out() {
     let job = world.submit(of("physics"));
     let change = |to| JobChange::Fields(vec![JobField::Priority(to)]);
     let refused = world.change_as(alice(), JobRef::whole(job), change(1_000_000));
-    assert_eq!(refused.err(), Some(Refusal::AccessDenied));
-    world.change_as(alice(), JobRef::whole(job), change(1)).expect("one may step back");
+    assert_eq!(refused.err(), Some(Refusal::OperatorsOnly));
+    let back = world.change_as(alice(), JobRef::whole(job), change(1));
+    assert_eq!(back.err(), Some(Refusal::PriorityNotKept), "nice is there for that");
     world.change_as(root(), JobRef::whole(job), change(70_000)).expect("an operator may");
     let queue = view(&world.state, world.now).queue;
     assert_eq!(queue.iter().map(|w| w.priority).collect::<Vec<_>>(), [70_000]);

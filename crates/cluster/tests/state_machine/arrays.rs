@@ -124,15 +124,6 @@ fn holding_some_tasks_splits_them_off_and_leaves_the_others_to_run() {
 }
 
 #[test]
-fn requeuehold_of_some_pending_tasks_holds_only_those() {
-    let mut w = world(1);
-    let array = w.submit(ask().array("0-3"));
-    let some = JobRef { id: array, tasks: tasks("0") };
-    w.change_as(alice(), some, JobChange::Requeue { hold: true }).expect("its owner may");
-    assert_eq!(w.plan().len(), 3);
-}
-
-#[test]
 fn arrays_outside_the_limits_are_refused() {
     let mut w = world(1);
     w.submit(ask().array("0-999"));

@@ -112,13 +112,17 @@ fn uses_are_those_of_the_active(state: &State) {
             assert!(state.nodes.contains_key(held), "job {} holds unknown {held}", job.id);
             let share = attempt.allocation.share(held).expect("a held node is allocated");
             let (used, holders) = uses.entry(held).or_default();
-            assert!(!used.cpus.intersects(&share.cpus), "CPUs of {held} twice: {}", share.cpus);
-            used.cpus.union(&share.cpus);
             used.memory.0 += share.memory.0;
             used.gres.extend(share.gres.iter().cloned());
+            holders.push(AttemptId { job: job.id, number: attempt.number });
+            // One that stands still leaves its cores to others.
+            if attempt.left_its_cores() {
+                continue;
+            }
+            assert!(used.admits_cpus(share), "CPUs of {held} too often: {}", share.cpus);
+            used.take_cpus(share);
             used.jobs += 1;
             used.users.push(job.spec.owner.uid);
-            holders.push(AttemptId { job: job.id, number: attempt.number });
         }
     }
     for (name, node) in &state.nodes {

@@ -62,6 +62,12 @@ pub enum Move {
     HolderLost {
         job: u8,
     },
+    /// A plan wants a job to make room for another, rightly or not.
+    Preempt {
+        job: u8,
+        by: u8,
+        what: u8,
+    },
     /// The server stops; the next reads a snapshot and begins a term of its own.
     Restart,
 }
@@ -121,6 +127,7 @@ pub fn moves() -> impl Strategy<Value = Move> {
             .prop_map(|(job, tasks, nodes)| Move::Step { job, tasks, nodes }),
         1 => (any8(), 0i32..2).prop_map(|(job, code)| Move::Relinquish { job, code }),
         1 => any8().prop_map(|job| Move::HolderLost { job }),
+        2 => (any8(), any8(), 0u8..8).prop_map(|(job, by, what)| Move::Preempt { job, by, what }),
         1 => Just(Move::Restart),
     ]
 }

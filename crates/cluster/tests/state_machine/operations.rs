@@ -4,16 +4,18 @@ use crate::ask::{Ask, alice, ask, bob, root};
 use crate::moves::{Move, Shape};
 use crate::world::{World, cancel, config, ended, exited};
 use cluster::Command;
-use cluster::command::{PartReport, StepAsk};
+use cluster::command::{PartReport, Preempt, StepAsk};
 use model::amount::Bytes;
 use model::array::IndexSet;
-use model::change::{JobChange, JobField, JobRef, NodeChange};
+use model::change::{JobChange, JobField, JobRef, NodeChange, Requeue};
 use model::dependency::Dependency;
 use model::id::{AttemptId, JobId, StepId};
 use model::node::SlotState;
+use model::preempt::PreemptMode;
 use model::request::{Patience, Sharing};
 use model::run::{Hold, Usage};
 use model::time::TimeLimit;
+use sched::view::Preemption;
 use std::time::Duration;
 
 /// A history under way, and the plan that may still come in late.
@@ -98,6 +100,17 @@ impl History {
                 self.by_root(Command::Relinquish { job: self.running(*job), exit: exited(*code) });
             }
             Move::HolderLost { job } => self.by_root(Command::HolderLost { job: self.job(*job) }),
+            Move::Preempt { job, by, what } => {
+                let modes = [PreemptMode::Cancel, PreemptMode::Requeue, PreemptMode::Suspend];
+                let preemption = Preemption {
+                    victim: self.running(*job),
+                    mode: modes[usize::from(*what) % 3],
+                    grace_s: if *what < 4 { 0 } else { 100 },
+                    by: self.job(*by),
+                };
+                let planned = self.world.now;
+                self.by_root(Command::Preempt(Preempt { preemption, planned }));
+            }
             other => unreachable!("{other:?} is made elsewhere"),
         }
     }
@@ -252,7 +265,9 @@ impl History {
         match what {
             0 | 1 => JobChange::Hold { by: Hold::Admin },
             2..=4 => JobChange::Release,
-            5..=8 => JobChange::Requeue { hold: what.is_multiple_of(2) },
+            5..=8 => {
+                JobChange::Requeue(Requeue { hold: what.is_multiple_of(2), ..Default::default() })
+            }
             9 | 10 => JobChange::Suspend,
             11 => JobChange::Resume,
             12 => field(JobField::TimeLimit(TimeLimit::Minutes(5))),

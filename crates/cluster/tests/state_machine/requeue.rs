@@ -1,9 +1,9 @@
 //! A second attempt: after a node's failure, by an administrator's word, by dstack's `retry`.
 
 use crate::ask::{Ask, alice, ask};
-use crate::world::{ended, exited, world};
+use crate::world::{ended, exited, world, world_with};
 use cluster::command::PartReport;
-use model::change::{JobChange, JobRef};
+use model::change::{JobChange, JobRef, Requeue};
 use model::node::AdminState;
 use model::reason::{Reason, Refusal};
 use model::record::RecordState;
@@ -12,8 +12,8 @@ use model::run::{Hold, JobState, Outcome, Usage};
 #[test]
 fn a_requeued_job_keeps_its_id_and_makes_attempt_two() {
     let mut w = world(1);
-    let first = w.started(ask());
-    w.change(first.job, JobChange::Requeue { hold: false }).expect("it runs");
+    let first = w.started(ask().requeue());
+    w.change(first.job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     assert_eq!(w.is(first.job), JobState::Completing);
     w.end(first.job, 0);
     assert_eq!((w.is(first.job), w.job(first.job).restarts()), (JobState::Pending, 1));
@@ -111,21 +111,80 @@ fn a_node_may_be_unfit_for_others_while_its_job_goes_on() {
 
 #[test]
 fn requeuehold_waits_for_a_release() {
-    let mut w = world(1);
-    let job = w.started(ask()).job;
-    w.change(job, JobChange::Requeue { hold: true }).expect("it runs");
+    for special_exit in [false, true] {
+        let mut w = world(1);
+        let job = w.started(ask().requeue()).job;
+        let how = Requeue { special_exit, ..Requeue::HELD };
+        w.change(job, JobChange::Requeue(how)).expect("it runs");
+        w.end(job, 0);
+        let state = if special_exit { JobState::SpecialExit } else { JobState::Pending };
+        assert_eq!((w.plan(), w.is(job)), (vec![], state));
+        w.change_as(alice(), JobRef::whole(job), JobChange::Release).expect("its owner may");
+        assert_eq!((w.is(job), w.plan().len()), (JobState::Pending, 1));
+    }
+}
+
+#[test]
+fn a_requeued_job_starts_after_a_pause_and_counts_as_submitted_anew() {
+    let mut w = world_with(1, |c| c.parameters.requeue_wait_s = 121);
+    let job = w.started(ask().requeue()).job;
+    w.pass(5);
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     w.end(job, 0);
-    assert_eq!((w.plan(), w.job(job).hold), (vec![], Some(Hold::Admin)));
-    w.change(job, JobChange::Release).expect("root may");
+    assert_eq!(w.job(job).shown_submit(), w.now);
+    w.pass(120);
+    assert_eq!(w.plan(), []);
+    w.pass(1);
     assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
+fn exits_that_the_site_names_make_a_script_run_again_or_wait_for_a_look() {
+    let world = || {
+        world_with(1, |c| {
+            c.parameters.requeue_exits = vec![(5, 6)];
+            c.parameters.requeue_exits_held = vec![(7, 7)];
+        })
+    };
+    let table = [
+        (5, JobState::Pending, None, Outcome::Requeued),
+        (6, JobState::Pending, None, Outcome::Requeued),
+        (7, JobState::SpecialExit, Some(Hold::User), Outcome::Requeued),
+        (8, JobState::Failed, None, Outcome::Failed),
+        (0, JobState::Completed, None, Outcome::Completed),
+    ];
+    for (code, state, hold, outcome) in table {
+        let mut w = world();
+        let job = w.started(ask()).job;
+        let script = PartReport::ScriptEnded { exit: exited(code), oom: false, timed_out: false };
+        w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
+        w.end(job, code);
+        assert_eq!((w.is(job), w.job(job).hold), (state, hold), "exit {code}");
+        let booked = &w.records[0];
+        assert_eq!((booked.state, booked.exit), (RecordState::Ended(outcome), exited(code)));
+    }
+    let mut w = world();
+    let job = w.started(ask().task()).job;
+    w.end(job, 5);
+    assert_eq!(w.is(job), JobState::Failed, "a task's exits are its own");
+}
+
+#[test]
+fn one_that_was_suspended_by_hand_is_held_when_it_is_requeued() {
+    let mut w = world(1);
+    let job = w.started(ask().requeue()).job;
+    w.change(job, JobChange::Suspend).expect("root may suspend");
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it stands still");
+    w.end(job, 0);
+    assert_eq!((w.is(job), w.job(job).hold), (JobState::Pending, Some(Hold::User)));
 }
 
 #[test]
 fn an_ended_job_runs_again_under_its_id() {
     let mut w = world(1);
-    let job = w.started(ask()).job;
+    let job = w.started(ask().requeue()).job;
     w.end(job, 1);
-    w.change(job, JobChange::Requeue { hold: false }).expect("an ended job can run again");
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("an ended job can run again");
     assert_eq!(w.is(job), JobState::Pending);
     assert_eq!(w.plan()[0].number, 2);
     w.end(job, 0);
@@ -135,9 +194,9 @@ fn an_ended_job_runs_again_under_its_id() {
 #[test]
 fn a_job_cancelled_before_its_start_and_revived_is_booked_under_two_numbers() {
     let mut w = world(1);
-    let job = w.submit(ask());
+    let job = w.submit(ask().requeue());
     w.cancel(&[JobRef::whole(job)]);
-    w.change(job, JobChange::Requeue { hold: false }).expect("an ended job can run again");
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("an ended job can run again");
     w.plan();
     w.end(job, 0);
     let booked: Vec<_> = w.records.iter().map(|r| (r.attempt, r.start.is_some())).collect();
@@ -147,12 +206,22 @@ fn a_job_cancelled_before_its_start_and_revived_is_booked_under_two_numbers() {
 #[test]
 fn what_cannot_be_requeued_is_refused() {
     let mut w = world(1);
-    let requeue = JobChange::Requeue { hold: false };
+    let requeue = JobChange::Requeue(Requeue::PLAIN);
     let interactive = w.started(ask().interactive()).job;
     assert_eq!(w.change(interactive, requeue.clone()), Err(Refusal::NotRequeueable(interactive)));
-    let waiting = w.submit(ask().cpus(8));
+    let waiting = w.submit(ask().requeue().cpus(8));
     assert_eq!(w.change(waiting, requeue.clone()), Err(Refusal::JobNotRunning(waiting)));
-    let array = w.submit(ask().array("0-3"));
+    let held = JobChange::Requeue(Requeue::HELD);
+    assert_eq!(w.change(waiting, held), Err(Refusal::JobNotRunning(waiting)));
+    let once = w.started(ask()).job;
+    assert_eq!(w.change(once, requeue.clone()), Err(Refusal::RequeueDisabled(once)));
+    w.end(once, 3);
+    let again = w.submit(ask().requeue());
+    w.cancel(&[JobRef::whole(again)]);
+    let incomplete = JobChange::Requeue(Requeue { incomplete: true, ..Requeue::PLAIN });
+    w.change(again, incomplete).expect("nothing to do is no fault");
+    assert_eq!(w.is(again), JobState::Cancelled, "it has ended");
+    let array = w.submit(ask().requeue().array("0-3"));
     w.cancel(&[JobRef::whole(array)]);
     assert_eq!(w.change(array, requeue), Err(Refusal::JobEnded(array)), "no task of it is left");
 }
@@ -160,8 +229,8 @@ fn what_cannot_be_requeued_is_refused() {
 #[test]
 fn a_cancel_outweighs_a_requeue_under_way() {
     let mut w = world(1);
-    let job = w.started(ask()).job;
-    w.change(job, JobChange::Requeue { hold: false }).expect("it runs");
+    let job = w.started(ask().requeue()).job;
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     w.cancel_as(alice(), &[JobRef::whole(job)]);
     w.end(job, 0);
     assert_eq!(w.is(job), JobState::Cancelled);
@@ -211,12 +280,25 @@ fn retry_looks_at_what_happened() {
 #[test]
 fn an_array_task_that_is_requeued_stays_the_same_task() {
     let mut w = world(1);
-    w.submit(ask().cpus(8).array("0-1"));
+    w.submit(ask().requeue().cpus(8).array("0-1"));
     let first = w.plan()[0].job;
-    w.change(first, JobChange::Requeue { hold: false }).expect("it runs");
+    w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     w.end(first, 0);
     let index = w.job(first).task.expect("a task").index;
     assert_eq!((index, w.job(first).shown_id().as_str()), (0, "1_0"));
     let again = w.plan()[0];
     assert_eq!(w.job(again.job).task.expect("a task").array.0, 1);
+}
+
+#[test]
+fn one_that_is_held_while_it_runs_runs_on_and_stays_held_when_it_waits_again() {
+    let mut w = world(1);
+    let job = w.started(ask().requeue()).job;
+    w.change_as(alice(), JobRef::whole(job), JobChange::Hold { by: Hold::User }).expect("hers");
+    assert_eq!(w.is(job), JobState::Running);
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
+    w.end(job, 0);
+    assert_eq!((w.is(job), w.plan().len()), (JobState::Pending, 0));
+    w.change_as(alice(), JobRef::whole(job), JobChange::Release).expect("hers");
+    assert_eq!(w.plan().len(), 1);
 }

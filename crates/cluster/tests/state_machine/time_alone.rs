@@ -67,7 +67,7 @@ fn a_time_limit_counts_from_the_start_and_only_its_own_update_moves_it() {
     w.change_as(alice(), JobRef::whole(job), minutes(30)).expect("an owner may shorten");
     assert_eq!(limit(&w), Some(after(1800)));
     let longer = w.change_as(alice(), JobRef::whole(job), minutes(90));
-    assert_eq!(longer, Err(Refusal::AccessDenied), "only an operator lengthens what runs");
+    assert_eq!(longer, Err(Refusal::OperatorsOnly), "only an operator lengthens what runs");
     w.change(job, fields(JobField::TimeLimit(TimeLimit::Unlimited))).expect("root may");
     assert_eq!(limit(&w), None);
 }

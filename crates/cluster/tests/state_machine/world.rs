@@ -26,6 +26,8 @@ pub struct World {
     pub records: Vec<JobRecord>,
     watch: Watch,
     random: u128,
+    viewer: cluster::viewer::Viewer,
+    memo: sched::Memo,
 }
 
 /// A node of eight CPUs, 16 GiB and two GPUs.
@@ -40,6 +42,8 @@ pub fn node(name: &str) -> NodeConfig {
         cores: None,
         device_memory: None,
         variables: None,
+        no_consume: false,
+        share_of: None,
     }];
     node
 }
@@ -71,6 +75,8 @@ pub fn world_with(nodes: u32, set: impl FnOnce(&mut ClusterConfig)) -> World {
         records: Vec::new(),
         watch: Watch::default(),
         random: 0,
+        viewer: Default::default(),
+        memo: Default::default(),
     };
     world.run(Command::StartTerm { term: 1 });
     world.run(Command::Configure(Box::new(config)));
@@ -134,7 +140,12 @@ impl World {
     /// Plans as the server does, and starts what the plan says; gives what started.
     pub fn plan(&mut self) -> Vec<AttemptId> {
         let before = self.events.len();
-        for start in self.planned() {
+        let view = cluster::view::view(&self.state, self.now);
+        let plan = sched::plan(&view, self.now, &mut sched::Memo::default());
+        for job in plan.resumes {
+            let _ = self.try_as(root(), Command::Resume { job });
+        }
+        for start in plan.starts {
             // Refused: the state has moved on, as when a task has to wait for its counterpart.
             let _ = self.try_as(root(), Command::Start(Box::new(start)));
         }
@@ -145,9 +156,15 @@ impl World {
         started.collect()
     }
 
-    pub fn planned(&self) -> Vec<sched::Start> {
-        let view = cluster::view::view(&self.state, self.now);
-        sched::plan(&view, self.now, &mut sched::Memo::default()).starts
+    /// What a plan starts: the same whether made from nothing or from the last one.
+    pub fn planned(&mut self) -> Vec<sched::Start> {
+        let anew = cluster::view::view(&self.state, self.now);
+        let view = self.viewer.view(&self.state, self.now);
+        assert_eq!(view.queue, anew.queue, "the queue was not followed");
+        assert_eq!(view.running, anew.running, "the running jobs were not followed");
+        let plan = sched::plan(&view, self.now, &mut self.memo);
+        assert_eq!(plan, sched::plan(&anew, self.now, &mut sched::Memo::default()));
+        plan.starts
     }
 
     /// Submits and starts; the plan must start exactly this.

@@ -18,7 +18,7 @@ use model::reason::{Limit, Reason};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use rule::{Asked, Judge};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// What an unlimited job is taken to need: a year.
 const UNLIMITED_MIN: u64 = 365 * 24 * 60;
@@ -37,8 +37,8 @@ struct Held {
     /// What the time limits still allow.
     run_minutes: Tres,
     jobs: u32,
-    /// A node counts once, however many jobs are on it.
-    nodes: HashSet<String>,
+    /// A node counts once, however many jobs are on it: so many.
+    nodes: HashMap<String, u32>,
 }
 
 impl Held {
@@ -46,12 +46,27 @@ impl Held {
         self.tres.merge(&load.tres);
         self.run_minutes.merge(&load.run_minutes);
         self.jobs += 1;
-        self.nodes.extend(load.nodes.iter().cloned());
+        for node in &load.nodes {
+            *self.nodes.entry(node.clone()).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, load: &Load) {
+        self.tres.subtract(&load.tres);
+        self.run_minutes.subtract(&load.run_minutes);
+        self.jobs = self.jobs.saturating_sub(1);
+        for node in &load.nodes {
+            let Some(jobs) = self.nodes.get_mut(node) else { continue };
+            *jobs -= 1;
+            if *jobs == 0 {
+                self.nodes.remove(node);
+            }
+        }
     }
 }
 
 /// What one job holds, or would.
-struct Load {
+pub struct Load {
     tres: Tres,
     run_minutes: Tres,
     /// Empty while it is not placed.
@@ -76,6 +91,7 @@ pub struct Claimant<'a> {
     /// Index into the associations of the view.
     pub association: Option<u32>,
     pub time: TimeLimit,
+    pub licenses: &'a [(String, u32)],
 }
 
 impl<'a> Claimant<'a> {
@@ -90,10 +106,11 @@ impl<'a> Claimant<'a> {
             partition_qos: partition_qos(view, partition),
             association: waiting.association,
             time: time.unwrap_or(TimeLimit::Unlimited),
+            licenses: &waiting.spec.request().licenses,
         }
     }
 
-    fn running(view: &'a View, running: &'a Running, now: Timestamp) -> Self {
+    pub fn running(view: &'a View, running: &'a Running, now: Timestamp) -> Self {
         let left_s = running.end.map(|end| (end.secs() - now.secs()).max(0) as u64);
         let left = left_s.map(|s| TimeLimit::Minutes((s / 60).min(UNLIMITED_MIN) as u32));
         Self {
@@ -104,6 +121,7 @@ impl<'a> Claimant<'a> {
             partition_qos: partition_qos(view, running.partition),
             association: running.association,
             time: left.unwrap_or(TimeLimit::Unlimited),
+            licenses: &running.licenses,
         }
     }
 }
@@ -158,15 +176,33 @@ impl<'a> Usage<'a> {
             return;
         }
         let load = self.load(claimant, tres_of(shares.clone()), claimant.time, shares);
+        self.count(claimant, |held| held.add(&load));
+    }
+
+    /// What a job of so much on these nodes counts for.
+    pub fn weigh(&self, claimant: Claimant<'a>, tres: Tres, nodes: Vec<String>) -> Load {
+        Load { nodes, ..self.load(claimant, tres, claimant.time, [].into_iter()) }
+    }
+
+    pub fn take(&mut self, claimant: Claimant<'a>, load: &Load) {
+        self.count(claimant, |held| held.add(load));
+    }
+
+    /// The job is over.
+    pub fn give(&mut self, claimant: Claimant<'a>, load: &Load) {
+        self.count(claimant, |held| held.remove(load));
+    }
+
+    fn count(&mut self, claimant: Claimant<'a>, change: impl Fn(&mut Held)) {
         for name in names(claimant) {
             let Some(held) = self.qos.get_mut(name) else { continue };
-            held.together.add(&load);
-            held.users.entry(claimant.uid).or_default().add(&load);
-            held.accounts.entry(claimant.account).or_default().add(&load);
+            change(&mut held.together);
+            change(held.users.entry(claimant.uid).or_default());
+            change(held.accounts.entry(claimant.account).or_default());
         }
         if !self.members.is_empty() {
             for (at, _) in self.view.accounting.chain(claimant.association) {
-                self.members[at as usize].add(&load);
+                change(&mut self.members[at as usize]);
             }
         }
     }
@@ -178,6 +214,10 @@ impl<'a> Usage<'a> {
         time: TimeLimit,
         shares: impl Iterator<Item = &'s NodeShare>,
     ) -> Load {
+        let mut tres = tres;
+        for (name, count) in claimant.licenses {
+            tres.add(TresKind::License(name.clone()), u64::from(*count));
+        }
         let tres = self.with_billing(claimant, tres);
         Load {
             run_minutes: times(&tres, minutes(time), self.factor(claimant)),
@@ -198,6 +238,11 @@ impl<'a> Usage<'a> {
         }
         let load = self.load(claimant, asked.clone(), time, [].into_iter());
         self.judge(claimant).broken(&Asked { load: &load, time })
+    }
+
+    /// The same for a job that was weighed before.
+    pub fn broken_by_load(&self, claimant: Claimant<'a>, load: &Load) -> Option<Limit> {
+        self.judge(claimant).broken(&Asked { load, time: claimant.time })
     }
 
     /// The first limit that this placement would break: whole cores and the node's memory may make it more than was
@@ -280,7 +325,7 @@ impl<'a> Usage<'a> {
 }
 
 /// The QOS that count a job: that of its partition and its own, each once.
-fn names<'a>(claimant: Claimant<'a>) -> impl Iterator<Item = &'a str> {
+pub fn names<'a>(claimant: Claimant<'a>) -> impl Iterator<Item = &'a str> {
     let own = Some(claimant.qos).filter(|own| claimant.partition_qos != Some(own));
     [claimant.partition_qos, own].into_iter().flatten()
 }

@@ -137,7 +137,17 @@ impl Footprints {
         uid: Option<u32>,
         standing: &Standing,
     ) -> &mut Known {
-        let key = Key { request: timeless(demand.request), partition, part, uid };
+        let key = Key {
+            request: Request {
+                partitions: Vec::new(),
+                reservation: None,
+                switches: None,
+                ..demand.request.without_times()
+            },
+            partition,
+            part,
+            uid,
+        };
         let turn = self.turn;
         let candidates = &self.partitions[partition as usize].nodes;
         let known = self.known.entry(key).or_insert_with(|| {
@@ -213,19 +223,4 @@ fn first_free(footprint: &Footprint, standing: &Standing, node: u32) -> Option<i
         return None;
     }
     footprint.first_free(standing.classes.of[at], &standing.timelines[at])
-}
-
-fn timeless(request: &Request) -> Request {
-    Request {
-        partitions: Vec::new(),
-        time_limit: None,
-        time_min: None,
-        begin: None,
-        deadline: None,
-        patience: Default::default(),
-        licenses: Vec::new(),
-        reservation: None,
-        switches: None,
-        ..request.clone()
-    }
 }

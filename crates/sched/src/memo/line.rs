@@ -25,6 +25,7 @@ pub struct Line {
     /// It matters who asks.
     by_user: bool,
     now: Timestamp,
+    switch_wait_s: u32,
 }
 
 /// What matters of an entry, close together.
@@ -88,6 +89,7 @@ impl Line {
     /// Takes the view's queue over: entries that are the same keep what is known of them.
     pub fn refresh(&mut self, view: &View, owned_nodes: bool, windows: &Windows, now: Timestamp) {
         self.now = now;
+        self.switch_wait_s = view.policy.switch_wait_s;
         let moved = self.compare(view);
         if let Some(moved) = &moved {
             self.take_entries(view, moved);
@@ -97,7 +99,9 @@ impl Line {
             || self.entries.iter().any(|entry| entry.wants_own_nodes);
         if by_user != self.by_user || self.shapes.len() > 2 * view.queue.len() + 1_024 {
             let Self { queue, entries, turnless, .. } = std::mem::take(self);
-            *self = Self { by_user, queue, entries, turnless, now, ..Self::default() };
+            let switch_wait_s = view.policy.switch_wait_s;
+            *self =
+                Self { by_user, queue, entries, turnless, now, switch_wait_s, ..Self::default() };
             self.move_places(view, &vec![None; view.queue.len()], windows);
         } else if let Some(moved) = &moved {
             self.move_places(view, moved, windows);
@@ -212,7 +216,8 @@ impl Line {
     fn shape(&mut self, waiting: &Waiting, partition: u32, windows: &Windows) -> u32 {
         let uid = self.by_user.then_some(waiting.spec.owner.uid);
         let pass = windows.pass(waiting);
-        let waived = is_waived(waiting.spec.request(), waiting.submit, self.now);
+        let waived =
+            is_waived(waiting.spec.request(), waiting.submit, self.now, self.switch_wait_s);
         let mut hasher = DefaultHasher::new();
         (waiting.spec.request(), partition, uid, &pass, waived).hash(&mut hasher);
         let same_mark = self.by_mark.entry(hasher.finish()).or_default();

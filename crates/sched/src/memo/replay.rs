@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// With more nodes than this that differ, searching anew is quicker.
-const DIFFERING_MAX: usize = 512;
+const DIFFERING_MAX: usize = 2_048;
 
 #[derive(Debug, Clone, Default)]
 pub struct Replay {

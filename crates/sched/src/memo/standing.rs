@@ -1,9 +1,11 @@
 //! The nodes as they stand: what runs on each, and when it ends.
 
 use crate::class::Classes;
-use crate::free::NodeFree;
-use crate::timeline::{CORES, Millis, Presence, Timeline, Users, columns_free, columns_of};
+use crate::free::{NodeFree, devices_of};
+use crate::place::gres::GPU;
+use crate::timeline::{CORES, GRES, Millis, Presence, Timeline, Users, columns_free, columns_of};
 use crate::view::{NodeInfo, Running, View};
+use model::node::NodeConfig;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
@@ -120,6 +122,7 @@ fn timeline(info: &NodeInfo, on: &[(Arc<Running>, u32)], now: Millis) -> Timelin
         users: info.used.users.iter().fold(Users::Nobody, |users, uid| users.and(*uid)),
         owner: info.used.user_exclusive.first().map(|(_, uid)| *uid),
     };
+    let in_shares = config.gres.iter().any(|line| line.share_of.is_some());
     let mut timeline = Timeline::level(free.clone(), there);
     let mut ends: Vec<(Millis, &(Arc<Running>, u32))> = on
         .iter()
@@ -132,15 +135,51 @@ fn timeline(info: &NodeInfo, on: &[(Arc<Running>, u32)], now: Millis) -> Timelin
         if running.suspended {
             given[CORES] = 0;
         }
+        if in_shares {
+            give_back_gpus(&mut given, config, running, *share, &staying_at(on, *end));
+        }
         for ((free, given), whole) in free.iter_mut().zip(given).zip(&whole) {
             *free = (*free + given).min(*whole);
         }
-        there.jobs = there.jobs.saturating_sub(1);
-        there.exclusive &= !running.exclusive;
+        // One that made room is not among those who are there.
+        if !running.suspended {
+            there.jobs = there.jobs.saturating_sub(1);
+            there.exclusive &= !running.exclusive;
+        }
         (there.users, there.owner) = left_after(info, on, *end);
         timeline.push(*end, &free, there);
     }
     timeline
+}
+
+type OnNode = (Arc<Running>, u32);
+
+fn staying_at(on: &[OnNode], time: Millis) -> Vec<&OnNode> {
+    on.iter().filter(|(r, _)| r.end.is_none_or(|end| end.millis() > time)).collect()
+}
+
+/// The last who has a share of a GPU gives it back to those who want it whole.
+fn give_back_gpus(
+    given: &mut [u64],
+    config: &NodeConfig,
+    running: &Running,
+    share: u32,
+    staying: &[&OnNode],
+) {
+    let parts = |running: &Running, share: u32| -> Vec<u32> {
+        let shares = &running.shares[share as usize].1.gres;
+        shares.iter().flat_map(|gres| devices_of(config, gres)).copied().collect()
+    };
+    for gpu in parts(running, share) {
+        let still = staying.iter().any(|(other, at)| parts(other, *at).contains(&gpu));
+        let of_gpu = |line: &model::node::NodeGres| {
+            let first = u64::from(line.first_index);
+            line.name == GPU && (first..first + line.count).contains(&u64::from(gpu))
+        };
+        if let Some(line) = config.gres.iter().position(of_gpu).filter(|_| !still) {
+            given[GRES + line] += 1;
+        }
+    }
 }
 
 /// The users of those that are still there then, and whose node it is.

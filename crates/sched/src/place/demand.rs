@@ -6,9 +6,11 @@ use crate::free::Holder;
 use crate::topology::Switches;
 use crate::view::SchedulerPolicy;
 use model::amount::Bytes;
+use model::constraint::Constraint;
 use model::partition::{DefaultMemory, OverSubscribe, Partition};
 use model::range::Range;
 use model::request::{GresRequest, Per, Request, Sharing};
+use model::select::{Select, Unit};
 use model::tres::{Tres, TresKind};
 use std::sync::Arc;
 
@@ -23,8 +25,18 @@ pub struct Demand<'a> {
     pub memory: MemoryRule,
     /// `MaxMemPerNode`
     pub memory_max: Option<Bytes>,
+    /// `MaxMemPerCPU`: who wants more memory gets the CPUs that go with it.
+    pub memory_per_cpu_max: Option<Bytes>,
     /// `MaxCPUsPerNode`, for one job.
     pub cpus_max: Option<u32>,
+    /// `MaxCPUsPerSocket`, for one job.
+    pub cpus_per_socket_max: Option<u32>,
+    pub cpus_per_task: u32,
+    pub cpus_per_gpu: Option<u32>,
+    pub constraint: Option<&'a Constraint>,
+    pub select: Select,
+    /// So many jobs may have its CPUs at once, itself among them.
+    pub sharers: u32,
     pub holder: Holder,
     /// The network between the nodes, where it matters.
     pub switches: Option<Arc<Switches>>,
@@ -73,23 +85,42 @@ impl<'a> Demand<'a> {
             demand.per_job = 0;
         }
         let has_gpus = per_job > 0 || gres.iter().any(|g| g.name == GPU && g.is_fixed_by_node());
-        let memory_max = match partition.max_memory {
-            Some(DefaultMemory::PerNode(most)) => Some(most),
-            _ => None,
+        let (memory_max, memory_per_cpu_max) = match partition.max_memory.or(policy.max_memory) {
+            Some(DefaultMemory::PerNode(most)) => (Some(most), None),
+            Some(DefaultMemory::PerCpu(most)) => (None, Some(most)),
+            _ => (None, None),
         };
+        let select = select_of(partition, policy);
+        let sharers = sharers_of(request, partition.over_subscribe, select);
+        let whole_node = is_whole_node(request, partition.over_subscribe, select);
+        let default_per_gpu = partition.cpus_per_gpu.or(policy.cpus_per_gpu);
+        let (memory, cpus_per_task) = within_cpus(
+            MemoryRule::of(request, partition, policy, has_gpus),
+            request.cpus_per_task.min,
+            memory_per_cpu_max,
+        );
         Self {
             request,
             tasks,
             nodes_min,
             nodes_max,
             gres,
-            memory: MemoryRule::of(request, partition, policy, has_gpus),
+            memory,
             memory_max,
+            memory_per_cpu_max,
             cpus_max: partition.max_cpus_per_node,
+            cpus_per_socket_max: partition.max_cpus_per_socket,
+            cpus_per_task,
+            // What the site takes for granted gives way to a number of the user's own.
+            cpus_per_gpu: request
+                .cpus_per_gpu
+                .or(default_per_gpu.filter(|_| !request.cpus_per_task_given)),
+            constraint: request.constraint.as_ref(),
+            select,
+            sharers,
             holder: Holder {
                 uid,
-                whole_node: request.sharing == Sharing::Node
-                    || partition.over_subscribe == OverSubscribe::Exclusive,
+                whole_node,
                 user_exclusive: request.sharing == Sharing::User || partition.exclusive_user,
             },
             switches: None,
@@ -100,7 +131,26 @@ impl<'a> Demand<'a> {
     /// Slurm gives as many nodes of `-N 2-4` as there are, and as few as will do where no count was
     /// said.
     pub fn wants_many_nodes(&self) -> bool {
-        self.request.nodes_given
+        (self.request.nodes_given && !self.request.fewest_nodes) || self.request.spread
+    }
+
+    /// Whether tasks are dealt evenly over the nodes: they are packed where each has only what its own tasks take.
+    pub fn is_even(&self) -> bool {
+        self.request.spread || (self.holder.whole_node && !self.select.pack_nodes)
+    }
+
+    /// Whether so many nodes will do, by the numbers that were listed.
+    pub fn admits_count(&self, nodes: usize) -> bool {
+        let listed = &self.request.node_counts;
+        listed.is_empty() || listed.iter().any(|count| *count as usize == nodes)
+    }
+
+    /// Where it matters beyond one node's own features which nodes are together.
+    pub fn is_choosy(&self) -> bool {
+        let together = |c: &Constraint| c.has_counts() || c.alternatives().len() > 1;
+        self.request.prefer.is_some()
+            || self.request.segment.is_some()
+            || self.constraint.is_some_and(together)
     }
 
     /// Totals over all nodes, one for each demand; zero where the nodes' own counts say it all.
@@ -134,7 +184,7 @@ impl<'a> Demand<'a> {
         let tasks = u64::from(self.task_count());
         let cpus = match self.request.overcommit {
             true => nodes,
-            false => tasks.saturating_mul(u64::from(self.request.cpus_per_task.min)),
+            false => tasks.saturating_mul(u64::from(self.cpus_per_task)),
         };
         let mut least = Tres::new();
         least.add(TresKind::Cpu, cpus.max(nodes));
@@ -157,6 +207,50 @@ impl<'a> Demand<'a> {
             }
         }
         least
+    }
+}
+
+/// The cluster's way of granting, unless the partition has its own.
+fn select_of(partition: &Partition, policy: &SchedulerPolicy) -> Select {
+    let mut select = policy.select;
+    if let (Some(own), Unit::Core | Unit::Socket) = (partition.select, select.unit) {
+        (select.unit, select.memory) = (own.unit, own.memory);
+    }
+    select.least_loaded |= partition.least_loaded;
+    select
+}
+
+/// Jobs that share CPUs where nothing else is said (`CR_Memory`).
+const SHARERS_DEFAULT: u32 = 4;
+
+/// Whether a job has its nodes to itself. Where sharing is forced, nobody can ask for that.
+pub fn is_whole_node(request: &Request, partition: OverSubscribe, select: Select) -> bool {
+    let forced = matches!(partition, OverSubscribe::Force(_));
+    (request.sharing == Sharing::Node && !forced)
+        || partition == OverSubscribe::Exclusive
+        || (select.unit == Unit::Node && sharers_of(request, partition, select) == 1)
+}
+
+fn sharers_of(request: &Request, partition: OverSubscribe, select: Select) -> u32 {
+    let may = request.sharing == Sharing::Oversubscribe;
+    match partition {
+        OverSubscribe::Force(jobs) => jobs.max(1),
+        OverSubscribe::Yes(jobs) if may || select.shares_cpus => jobs.max(1),
+        OverSubscribe::No if select.shares_cpus => SHARERS_DEFAULT,
+        OverSubscribe::No | OverSubscribe::Yes(_) | OverSubscribe::Exclusive => 1,
+    }
+}
+
+/// Memory for each CPU beyond what the site gives becomes less for each of more CPUs.
+fn within_cpus(memory: MemoryRule, cpus: u32, most: Option<Bytes>) -> (MemoryRule, u32) {
+    match (memory, most) {
+        (MemoryRule::PerCpu(each), Some(most)) if most.0 > 0 && each > most => {
+            let times = each.0.div_ceil(most.0);
+            let each = Bytes::from_mib(each.mib().div_ceil(times));
+            let times = u32::try_from(times).unwrap_or(u32::MAX);
+            (MemoryRule::PerCpu(each), cpus.saturating_mul(times))
+        }
+        _ => (memory, cpus),
     }
 }
 
@@ -258,7 +352,8 @@ fn nodes_of(
             (request.nodes.min, max.min(count.max(request.nodes.min)))
         }
         (false, Tasks::Total { count, per_node_max }) => {
-            (count.div_ceil(per_node_max.max(1)), u32::MAX)
+            // As far as it is spread, no node is without a task.
+            (count.div_ceil(per_node_max.max(1)), if request.spread { count } else { u32::MAX })
         }
         (false, Tasks::PerNode(_)) => (request.nodes.min, request.nodes.min),
     };
@@ -272,6 +367,10 @@ fn nodes_of(
                 max = u32::MAX;
             }
         }
+    }
+    let counted: u32 = request.constraint.iter().flat_map(|c| c.counts()).map(|(_, n)| n).sum();
+    if !request.nodes_given {
+        min = min.max(counted);
     }
     min = min.max(1).max(request.node_list.len() as u32).max(partition.min_nodes);
     max = max.max(min);

@@ -2,6 +2,7 @@
 
 use super::demand::{Demand, Tasks};
 use super::gres::{self, GPU};
+use super::memory::MemoryRule;
 use super::{cores, offer};
 use crate::free::NodeFree;
 use model::allocation::NodeShare;
@@ -9,12 +10,16 @@ use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
 use model::request::{Grant, GresBinding};
+use model::select::Unit;
+use std::borrow::Cow;
 
 /// What a demand takes of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Amounts {
     pub tasks: u32,
     pub cores: u32,
+    /// Of those cores.
+    pub cpus: u32,
     pub memory: Bytes,
     /// One for each GRES demand.
     pub gres: Vec<u64>,
@@ -28,11 +33,21 @@ pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
 /// The same, names apart.
 pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     let request = demand.request;
-    request.constraint.as_ref().is_none_or(|c| c.matches(&config.features))
+    let is_preferred = || request.prefer.as_ref().is_some_and(|c| c.matches(&config.features));
+    (demand.constraint.is_none_or(|c| c.matches(&config.features)) || is_preferred())
+        && has_memory(demand, config)
         && request.disk.is_none_or(|disk| disk <= config.tmp_disk)
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
+}
+
+/// Where memory is not counted, a node that has less than one job asks for is left out, whatever others use.
+fn has_memory(demand: &Demand<'_>, config: &NodeConfig) -> bool {
+    match demand.memory {
+        MemoryRule::PerNode(asked) if !demand.select.memory => asked <= config.usable_memory(),
+        _ => true,
+    }
 }
 
 /// What so many tasks take here, with so many units of the job's totals; none if no part of the
@@ -54,41 +69,70 @@ pub fn amounts(
             let gpus = config.gres_total(GPU);
             amounts.memory = demand.memory.on_node(config, amounts.cores * threads, gpus);
         }
+        amounts.cpus = amounts.cores * threads;
+    }
+    if !demand.select.memory {
+        amounts.memory = Bytes(0);
     }
     Some(amounts)
 }
 
 pub fn asked(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, of_totals: &[u64]) -> Amounts {
-    let request = demand.request;
-    let threads = cores::threads(config);
-    let threads_used = request.threads_per_core.map_or(threads, |t| t.clamp(1, threads));
-    let by_tasks = match request.overcommit {
-        true => 1,
-        false => tasks.saturating_mul(request.cpus_per_task.min),
-    };
-    let cores_for = |gpus: u64| {
-        let by_gpus = gpus.saturating_mul(u64::from(request.cpus_per_gpu.unwrap_or(0)));
-        let by_gpus = u32::try_from(by_gpus).unwrap_or(u32::MAX);
-        let cpus = by_tasks.max(request.cpus_per_node.unwrap_or(0)).max(by_gpus).max(1);
-        let by_core = request.tasks_per_core.map_or(0, |most| tasks.div_ceil(most.max(1)));
-        cpus.div_ceil(threads_used).max(by_core)
-    };
     let mut gres: Vec<u64> =
         demand.gres.iter().zip(of_totals).map(|(g, part)| g.on_node(tasks, *part)).collect();
     let gpus = |gres: &[u64]| -> u64 {
         demand.gres.iter().zip(gres).filter(|(g, _)| g.name == GPU).map(|(_, count)| count).sum()
     };
-    let mut cores = cores_for(gpus(&gres));
+    let (mut cpus, mut cores) = cpus_and_cores(demand, config, tasks, gpus(&gres));
     if demand.gres.iter().any(|g| g.per_socket > 0) {
         let spanned = cores.div_ceil(config.cores_per_socket.max(1));
-        let sockets = u64::from(request.sockets_per_node.unwrap_or(spanned));
+        let sockets = u64::from(demand.request.sockets_per_node.unwrap_or(spanned));
         for (count, g) in gres.iter_mut().zip(&demand.gres) {
             *count = (*count).max(g.per_socket.saturating_mul(sockets));
         }
-        cores = cores_for(gpus(&gres));
+        (cpus, cores) = cpus_and_cores(demand, config, tasks, gpus(&gres));
     }
-    let memory = demand.memory.on_node(config, cores.saturating_mul(threads), gpus(&gres));
-    Amounts { tasks, cores, memory, gres }
+    let unit = demand.select.unit;
+    let threads = cores::threads(config);
+    let granted = |cpus: u32, cores: u32| match unit {
+        Unit::Cpu if demand.sharers == 1 => cpus,
+        _ => cores.saturating_mul(threads),
+    };
+    // Threads that the job leaves alone bring no memory with them.
+    let used = demand.request.threads_per_core.map_or(threads, |t| t.clamp(1, threads));
+    let counted = if used < threads { cores.saturating_mul(used) } else { granted(cpus, cores) };
+    let mut memory = demand.memory.on_node(config, counted, gpus(&gres));
+    if let Some(each) = demand.memory_per_cpu_max.filter(|each| each.0 > 0) {
+        // More memory than the CPUs bring with them is paid for in CPUs.
+        let by_memory = u32::try_from(memory.0.div_ceil(each.0)).unwrap_or(u32::MAX);
+        if by_memory > granted(cpus, cores) && !matches!(demand.memory, MemoryRule::PerCpu(_)) {
+            let all = demand.memory == MemoryRule::WholeNode;
+            cpus = if all { by_memory.min(config.usable_cpus().len()) } else { by_memory };
+            cores = cores::rounded(cpus.div_ceil(threads), config, unit).max(cores);
+            let most = Bytes(each.0.saturating_mul(u64::from(granted(cpus, cores))));
+            memory = memory.min(most);
+        }
+    }
+    Amounts { tasks, cores, cpus: granted(cpus, cores), memory, gres }
+}
+
+/// How many CPUs so many tasks and GPUs take, and of how many cores.
+fn cpus_and_cores(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, gpus: u64) -> (u32, u32) {
+    let request = demand.request;
+    let threads = cores::threads(config);
+    let threads_used = request.threads_per_core.map_or(threads, |t| t.clamp(1, threads));
+    let by_tasks = match request.overcommit {
+        true => 1,
+        false => tasks.saturating_mul(demand.cpus_per_task),
+    };
+    let by_gpus = gpus.saturating_mul(u64::from(demand.cpus_per_gpu.unwrap_or(0)));
+    let by_gpus = u32::try_from(by_gpus).unwrap_or(u32::MAX);
+    let cpus = by_tasks.max(request.cpus_per_node.unwrap_or(0)).max(by_gpus).max(1);
+    let one_each = demand.select.one_task_per_core.then_some(1).filter(|_| !request.overcommit);
+    let by_core = request.tasks_per_core.or(one_each);
+    let by_core = by_core.map_or(0, |most| tasks.div_ceil(most.max(1)));
+    let cores = cpus.div_ceil(threads_used).max(by_core);
+    (cpus.max(by_core), cores::rounded(cores, config, demand.select.unit))
 }
 
 /// Whether so many tasks can have what they take, beside what is there.
@@ -106,14 +150,43 @@ pub fn fits(
 }
 
 fn has(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, amounts: &Amounts) -> bool {
-    let threads = cores::threads(config);
-    amounts.cores <= cores::count(&free.cpus, threads)
+    amounts.cores <= cores::count(&cpus_open(demand, config, free), cores::threads(config))
         && amounts.memory <= free.memory
         && is_within_partition(demand, config, amounts)
         && (demand.gres.is_empty() || {
             let counts = |line: usize| free.gres[line].count;
             gres::divide(config, counts, &demand.gres, &amounts.gres, &CpuSet::new()).is_some()
         })
+}
+
+/// The CPUs that the job could have here.
+fn cpus_open<'f>(demand: &Demand<'_>, config: &NodeConfig, free: &'f NodeFree) -> Cow<'f, CpuSet> {
+    let open = match demand.sharers {
+        0 | 1 => cores::grantable(&free.cpus, config, demand.select.unit),
+        sharers => {
+            let mut open = CpuSet::new();
+            free.cpus_to_share(sharers).iter().for_each(|cpus| open.union(cpus));
+            Cow::Owned(open)
+        }
+    };
+    match demand.cpus_per_socket_max {
+        Some(most) => Cow::Owned(cores::capped(&open, config, most)),
+        None => open,
+    }
+}
+
+/// The same, but of CPUs that can be shared no more than are needed: idle ones first.
+fn cpus_chosen(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, wanted: u32) -> CpuSet {
+    if demand.sharers <= 1 {
+        return cpus_open(demand, config, free).into_owned();
+    }
+    let threads = cores::threads(config);
+    let mut chosen = CpuSet::new();
+    for level in free.cpus_to_share(demand.sharers) {
+        let missing = wanted.saturating_sub(cores::count(&chosen, threads));
+        chosen.union(&cores::lowest(&level, threads, missing));
+    }
+    chosen
 }
 
 /// Whether it is no more than the partition gives one job of a node.
@@ -189,12 +262,20 @@ pub fn grant(
     let amounts = amounts(demand, config, tasks, of_totals)?;
     let cpus = cpus_near(demand, config, free, &amounts)?;
     let counts = |line: usize| free.gres[line].count;
-    let units = match demand.holder.whole_node {
-        true => free.gres.iter().map(|line| line.count).collect(),
+    // Who gets whole nodes because nothing less is granted has only the devices that he asked for.
+    let all_devices = demand.holder.whole_node && demand.select.unit != Unit::Node;
+    let units = match all_devices {
+        // A GPU that is had whole is not had in shares as well.
+        true => {
+            let lines = config.gres.iter().zip(&free.gres);
+            lines.map(|(line, free)| if line.share_of.is_some() { 0 } else { free.count }).collect()
+        }
         false => gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?,
     };
     let gres = gres::pick(config, &free.gres, &units);
-    Some(NodeShare { node: config.name.clone(), cpus, memory: amounts.memory, gres, tasks })
+    let cpus = if amounts.cpus < cpus.len() { cores::few(&cpus, amounts.cpus) } else { cpus };
+    let (node, memory, sharers) = (config.name.clone(), amounts.memory, demand.sharers);
+    Some(NodeShare { node, cpus, memory, gres, tasks, sharers })
 }
 
 /// The lowest cores that will do: all of them close to enough of the devices, where there are such.
@@ -205,7 +286,8 @@ fn cpus_near(
     amounts: &Amounts,
 ) -> Option<CpuSet> {
     let threads = cores::threads(config);
-    let lowest = || Some(cores::lowest(&free.cpus, threads, amounts.cores));
+    let open = cpus_chosen(demand, config, free, amounts.cores);
+    let lowest = || Some(cores::lowest(&open, threads, amounts.cores));
     let binding = demand.request.gres_binding;
     let is_bound = |line: &model::node::NodeGres| {
         line.cores.is_some() && demand.gres.iter().any(|wanted| gres::serves(line, wanted))
@@ -219,11 +301,7 @@ fn cpus_near(
         config.gres.iter().filter(|line| is_bound(line)).filter_map(|l| l.cores.as_ref()).collect();
     places.dedup();
     let near = |place: &&CpuSet| {
-        let mut far = free.cpus.clone();
-        far.subtract(place);
-        let mut cpus = free.cpus.clone();
-        cpus.subtract(&far);
-        let cpus = cores::whole(&cpus, threads);
+        let cpus = cores::whole(&common(&open, place), threads);
         let enough = cores::count(&cpus, threads) >= amounts.cores;
         let count = |line: usize| match &config.gres[line].cores {
             Some(cores) if !cores.intersects(place) => 0,
@@ -236,20 +314,29 @@ fn cpus_near(
     match (best, binding) {
         (Some(cpus), _) => Some(cpus),
         (None, GresBinding::Enforce) => {
-            // Spread over several places at once: every core close to some device that is granted.
             let mut all = CpuSet::new();
             places.iter().for_each(|place| all.union(place));
-            let mut far = free.cpus.clone();
-            far.subtract(&all);
-            let mut cpus = free.cpus.clone();
-            cpus.subtract(&far);
-            let one_place_has_all = places.len() == 1;
-            let enough = cores::count(&cpus, threads) >= amounts.cores && !one_place_has_all;
-            let total: u64 = amounts.gres.iter().sum();
-            let most = config.gres.iter().map(|line| line.count).max().unwrap_or(0);
-            // Only what no single place could hold even when empty may be spread.
-            (enough && total > most).then(|| cores::lowest(&cpus, threads, amounts.cores))
+            let (near, far) = (common(&open, &all), without(&open, &all));
+            let most = places.iter().map(|place| cores::count(place, threads)).max().unwrap_or(0);
+            let units = config.gres.iter().filter(|line| is_bound(line)).map(|line| line.count);
+            let is_large =
+                amounts.cores > most || amounts.gres.iter().sum::<u64>() > units.max().unwrap_or(0);
+            // Only what no single place could hold even when empty may be spread, close ones first.
+            let missing = amounts.cores.saturating_sub(cores::count(&near, threads));
+            let mut cpus = cores::lowest(&near, threads, amounts.cores);
+            cpus.union(&cores::lowest(&far, threads, missing));
+            (is_large && cores::count(&cpus, threads) >= amounts.cores).then_some(cpus)
         }
         (None, _) => lowest(),
     }
+}
+
+fn without(cpus: &CpuSet, others: &CpuSet) -> CpuSet {
+    let mut left = cpus.clone();
+    left.subtract(others);
+    left
+}
+
+fn common(cpus: &CpuSet, others: &CpuSet) -> CpuSet {
+    without(cpus, &without(cpus, others))
 }

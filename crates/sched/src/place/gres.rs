@@ -1,6 +1,7 @@
 //! Generic resources: which units of which lines a share gets, close to its CPUs where there is a
 //! choice.
 
+use super::cores;
 use super::demand::GresDemand;
 use crate::free::LineFree;
 use model::allocation::GresShare;
@@ -40,6 +41,13 @@ pub fn divide(
         let mut lines: Vec<usize> =
             (0..config.gres.len()).filter(|&at| serves(&config.gres[at], demand)).collect();
         let left = |taken: &[u64], at: usize| free(at) - taken[at];
+        if demand.per_socket > 0 && lines.iter().all(|&at| config.gres[at].cores.is_some()) {
+            take_by_socket(config, &lines, &free, &mut taken, (demand.per_socket, count))?;
+            continue;
+        }
+        if lines.iter().any(|&at| config.gres[at].share_of.is_some()) {
+            lines = one_device(&lines, |at| left(&taken, at), count)?;
+        }
         if demand.kinds.len() > 1 {
             lines = one_kind(config, &lines, |at| left(&taken, at), count)?;
         }
@@ -55,6 +63,42 @@ pub fn divide(
         }
     }
     Some(taken)
+}
+
+/// So many units close to each of as many sockets as make up the count; the first that have them.
+fn take_by_socket(
+    config: &NodeConfig,
+    lines: &[usize],
+    free: impl Fn(usize) -> u64,
+    taken: &mut [u64],
+    (each, count): (u64, u64),
+) -> Option<()> {
+    let width = cores::socket_cpus(config);
+    let mut sockets = count.div_ceil(each);
+    for socket in 0..config.sockets {
+        let cpus: CpuSet = (socket * width..(socket + 1) * width).collect();
+        let close: Vec<usize> =
+            lines.iter().copied().filter(|&at| is_near(&config.gres[at], &cpus)).collect();
+        let there: u64 = close.iter().map(|&at| free(at) - taken[at]).sum();
+        if sockets == 0 || there < each {
+            continue;
+        }
+        sockets -= 1;
+        let mut missing = each;
+        for at in close {
+            let units = (free(at) - taken[at]).min(missing);
+            taken[at] += units;
+            missing -= units;
+        }
+    }
+    (sockets == 0).then_some(())
+}
+
+/// All shares that a job has on a node are of one GPU: the one with the fewest left that are enough, so that others stay
+/// whole.
+fn one_device(lines: &[usize], left: impl Fn(usize) -> u64, count: u64) -> Option<Vec<usize>> {
+    let enough = lines.iter().copied().filter(|&at| left(at) >= count);
+    enough.min_by_key(|&at| (left(at), at)).map(|at| vec![at])
 }
 
 /// Of several kinds that would do, all units are of one: the first that has enough.
@@ -88,7 +132,11 @@ pub fn pick(config: &NodeConfig, free: &[LineFree], units: &[u64]) -> Vec<GresSh
         if count == 0 {
             continue;
         }
-        let indices = free.indices.iter().copied().take(count as usize);
+        // Shares are known by their GPU.
+        let indices: Vec<u32> = match line.share_of {
+            Some(gpu) => vec![gpu],
+            None => free.indices.iter().copied().take(count as usize).collect(),
+        };
         match shares.iter_mut().find(|s| s.name == line.name && s.kind == line.kind) {
             Some(share) => {
                 share.count += count;
@@ -99,7 +147,7 @@ pub fn pick(config: &NodeConfig, free: &[LineFree], units: &[u64]) -> Vec<GresSh
                 name: line.name.clone(),
                 kind: line.kind.clone(),
                 count,
-                indices: indices.collect(),
+                indices,
             }),
         }
     }

@@ -53,7 +53,8 @@ pub fn share(
         let is_gpu = g.name == GPU && least > 0;
         if is_gpu { blocks.min(g.most.unwrap_or(u64::MAX)).max(least) } else { least }
     });
-    Some(Amounts { tasks, cores: u32::try_from(cores).ok()?, memory, gres: gres.collect() })
+    let cores = u32::try_from(cores).ok()?;
+    Some(Amounts { tasks, cores, cpus: cores * threads, memory, gres: gres.collect() })
 }
 
 /// Where nothing was said of memory, what the blocks bring is right.

@@ -33,14 +33,17 @@ pub fn first_set<'r, T>(
     let named = named(demand, space, rooms)?;
     let mut try_set = |set: Vec<&'r Room>| {
         let has_named = named.iter().all(|room| set.iter().any(|chosen| chosen.node == room.node));
-        let enough = has_named
-            && suffices(demand, &set)
-            && has_counts(demand.request.constraint.as_ref(), space, &set);
+        let enough =
+            has_named && suffices(demand, &set) && has_counts(demand.constraint, space, &set);
         if enough { attempt(set) } else { None }
     };
     sizes(demand, rooms).into_iter().find_map(|size| match demand.request.contiguous {
         true => neighbours(rooms, size).into_iter().find_map(&mut try_set),
-        false => ORDERS.iter().find_map(|order| try_set(choose(&named, order(rooms), size))),
+        false => ORDERS.iter().find_map(|order| {
+            let mut first = named.clone();
+            first.extend(counted(demand, space, &named, &order(rooms)));
+            try_set(choose(&first, order(rooms), size))
+        }),
     })
 }
 
@@ -57,6 +60,15 @@ fn sizes(demand: &Demand<'_>, rooms: &[Room]) -> Vec<usize> {
     let least = demand.nodes_min as usize;
     if most < least {
         return Vec::new();
+    }
+    if !demand.request.node_counts.is_empty() {
+        let mut sizes: Vec<usize> =
+            (least..=most).filter(|size| demand.admits_count(*size)).collect();
+        if demand.wants_many_nodes() {
+            sizes.reverse();
+        }
+        sizes.truncate(SIZES_MAX);
+        return sizes;
     }
     if demand.wants_many_nodes() {
         return vec![most];
@@ -137,18 +149,40 @@ fn suffices(demand: &Demand<'_>, set: &[&Room]) -> bool {
     tasks >= tasks_wanted && totals_suffice
 }
 
+/// The first rooms for each count of the constraint, those that fewest nodes meet first; one node serves one count.
+fn counted<'r>(
+    demand: &Demand<'_>,
+    space: &impl Space,
+    named: &[&'r Room],
+    order: &[&'r Room],
+) -> Vec<&'r Room> {
+    let mut counts = demand.constraint.map_or(Vec::new(), |c| c.counts());
+    let has = |of: &Constraint, room: &Room| of.matches(&space.config(room.node).features);
+    counts.sort_by_key(|(of, _)| order.iter().filter(|room| has(of, room)).count());
+    let mut chosen: Vec<&Room> = Vec::new();
+    for (of, nodes) in counts {
+        let there = named.iter().filter(|room| has(of, room)).count();
+        let missing = (nodes as usize).saturating_sub(there);
+        let is_new =
+            |room: &&&Room| !chosen.iter().chain(named).any(|other| other.node == room.node);
+        let more: Vec<&Room> = order
+            .iter()
+            .filter(|room| has(of, room))
+            .filter(is_new)
+            .take(missing)
+            .copied()
+            .collect();
+        chosen.extend(more);
+    }
+    chosen
+}
+
 /// `a*2`: at least so many nodes of the set have it.
 fn has_counts(constraint: Option<&Constraint>, space: &impl Space, set: &[&Room]) -> bool {
-    let Some(constraint) = constraint else { return true };
-    match constraint {
-        Constraint::Feature(_) => true,
-        Constraint::And(parts) => parts.iter().all(|part| has_counts(Some(part), space, set)),
-        Constraint::Or(parts) | Constraint::Xor(parts) => {
-            parts.iter().any(|part| has_counts(Some(part), space, set))
-        }
-        Constraint::Count { of, nodes } => {
-            let having = set.iter().filter(|room| of.matches(&space.config(room.node).features));
-            having.count() >= *nodes as usize
-        }
-    }
+    let counts = constraint.map_or(Vec::new(), |c| c.counts());
+    let all: u32 = counts.iter().map(|(_, nodes)| nodes).sum();
+    let having = |of: &Constraint| {
+        set.iter().filter(|room| of.matches(&space.config(room.node).features)).count()
+    };
+    all as usize <= set.len() && counts.iter().all(|(of, nodes)| having(of) >= *nodes as usize)
 }

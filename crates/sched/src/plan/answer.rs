@@ -3,7 +3,7 @@
 use super::{Known, Planner};
 use crate::backfill::Ground;
 use crate::shape::Shape;
-use crate::view::{Estimate, Plan};
+use crate::view::{Estimate, Plan, Start};
 use model::id::JobId;
 use model::reason::Reason;
 use std::collections::{HashMap, HashSet};
@@ -16,35 +16,63 @@ impl<'a> Planner<'a> {
         for at in 0..=last {
             self.turn(at);
         }
+        if self.is_deferred(job) {
+            // What holds it back depends on those after it as well.
+            for at in last + 1..self.line.places.len() {
+                self.turn(at);
+            }
+            self.foresee();
+        }
         let found = self.estimates.iter().find(|estimate| estimate.job == job).cloned();
         found.or_else(|| {
             let start = self.starts.iter().find(|start| start.job == job)?;
-            let nodes = start.allocation.node_names().map(str::to_string).collect();
-            Some(Estimate { job, start: self.now, nodes })
+            Some(self.estimate_now(start))
         })
     }
 
-    /// Walks up to the job's first turn; how many entries had theirs before it in its partition.
-    pub fn walk_to(&mut self, job: JobId) -> u32 {
-        let places = &self.line.places;
-        let Some(first) = places.iter().position(|place| place.job() == job) else { return 0 };
-        for at in 0..first {
-            self.turn(at);
+    fn estimate_now(&self, start: &Start) -> Estimate {
+        let allocation = &start.allocation;
+        Estimate {
+            job: start.job,
+            partition: self.partition_named(&allocation.partition),
+            start: self.now,
+            nodes: allocation.node_names().map(str::to_string).collect(),
+            cpus: allocation.cpu_count(),
         }
-        let partition = places[first].turn.partition;
-        let ahead = places[..first].iter().filter(|place| place.turn.partition == partition);
-        ahead.count() as u32
     }
 
-    /// The shape that the job has in the nth of its partitions.
-    pub fn ground_of(
-        &mut self,
-        job: JobId,
-        nth: usize,
-    ) -> Option<(&mut Shape<'a>, Ground<'_, 'a>)> {
-        let mut mine = self.line.places.iter().filter(|place| place.job() == job);
-        let place = mine.find(|place| place.key.4 as usize == nth)?;
-        Some(self.ground(place.shape as usize))
+    fn partition_named(&self, name: &str) -> u32 {
+        let at = self.view.partitions.iter().position(|info| info.partition.name == name);
+        at.unwrap_or(0) as u32
+    }
+
+    /// The job's turns, as places in line.
+    pub fn turns_of(&self, job: JobId) -> Vec<usize> {
+        let places = self.line.places.iter().enumerate();
+        places.filter(|(_, place)| place.job() == job).map(|(at, _)| at).collect()
+    }
+
+    /// How many entries have their turns before this one in its partition, and the first of them.
+    pub fn ahead_of(&self, turn: usize, most: usize) -> (u32, Vec<JobId>) {
+        let places = &self.line.places;
+        let partition = places[turn].turn.partition;
+        let ahead = || places[..turn].iter().filter(|place| place.turn.partition == partition);
+        (ahead().count() as u32, ahead().take(most).map(|place| place.job()).collect())
+    }
+
+    /// Takes the turns of others in this range of places in line.
+    pub fn walk_others(&mut self, range: std::ops::Range<usize>, job: JobId) {
+        for at in range {
+            if self.line.places[at].job() != job {
+                self.turn(at);
+            }
+        }
+    }
+
+    /// The shape that the job has at this turn, and where places for it are looked for.
+    pub fn ground_at(&mut self, turn: usize) -> (&mut Shape<'a>, Ground<'_, 'a>) {
+        let shape = self.line.places[turn].shape as usize;
+        self.ground(shape)
     }
 
     /// Of the reasons in several partitions the one nearest to a start stands.
@@ -75,12 +103,9 @@ impl<'a> Planner<'a> {
 
     /// For each entry, in order, when it is expected: now where it starts.
     pub fn into_estimates(self) -> Vec<Estimate> {
-        let starting = self.starts.into_iter().map(|start| {
-            let nodes = start.allocation.nodes.into_iter().map(|share| share.node).collect();
-            Estimate { job: start.job, start: self.now, nodes }
-        });
+        let starting = self.starts.iter().map(|start| self.estimate_now(start));
         let mut by_job: HashMap<JobId, Estimate> = HashMap::new();
-        for estimate in starting.chain(self.estimates) {
+        for estimate in starting.chain(self.estimates.iter().cloned()) {
             by_job.entry(estimate.job).or_insert(estimate);
         }
         self.line.places.iter().filter_map(|place| by_job.remove(&place.job())).collect()
@@ -107,6 +132,7 @@ impl<'a> Planner<'a> {
             estimates: self.estimates,
             preemptions: self.preemptions,
             resumes: self.resumes,
+            backfilled: self.backfilled,
         };
         (plan, self.known)
     }

@@ -1,8 +1,11 @@
 //! Places kept for later: who may keep one, and where it is.
 
 use super::{Planner, Purpose};
+use crate::board::Kept;
 use crate::memo::{Place, Record};
 use crate::order::Turn;
+use crate::place::cores;
+use crate::timeline::{CORE, CORES};
 use crate::view::Estimate;
 use model::id::JobId;
 use model::reason::Reason;
@@ -105,24 +108,44 @@ impl<'a> Planner<'a> {
         // A later task of an array is not the one that is asked about.
         let more =
             (self.left[turn.waiting as usize].min(self.view.policy.reserve.per_array)).max(1);
-        let name = |(node, _): &(u32, _)| self.board.config(*node).name.clone();
-        let nodes = kept.parts.iter().map(name).collect();
-        self.estimates.push(Estimate { job, start: Timestamp(kept.start), nodes });
+        let estimate = self.estimate_of(job, turn.partition, kept.start, &kept);
+        self.estimates.push(estimate);
         self.board.keep(&kept, holder);
+        let first = (kept.start, kept.end);
         self.kept.insert(job, kept);
-        if !self.is_for_starts() {
-            self.keep_more(shape, from, more - 1);
+        if !self.is_for_starts() && more > 1 {
+            self.more_kept.insert(turn.waiting, vec![first]);
+            self.keep_more(turn, shape, from, more - 1);
         }
     }
 
     /// Places for further tasks of an array, in nobody's name.
-    pub(super) fn keep_more(&mut self, shape: usize, from: i64, tasks: u32) {
+    fn keep_more(&mut self, turn: Turn, shape: usize, from: i64, tasks: u32) {
         for _ in 0..tasks {
             let (known, mut ground) = self.ground(shape);
             let holder = known.demand.holder;
             let Some(kept) = ground.later(known, from).kept else { return };
             self.board.keep(&kept, holder);
+            self.more_kept.entry(turn.waiting).or_default().push((kept.start, kept.end));
         }
+    }
+
+    /// The estimate of a job that has this place.
+    pub(super) fn estimate_of(
+        &self,
+        job: JobId,
+        partition: u32,
+        start: i64,
+        kept: &Kept,
+    ) -> Estimate {
+        let of_node = |(node, amounts): &(u32, Vec<u64>)| {
+            let config = self.board.config(*node);
+            let cores = amounts[CORES].div_ceil(CORE) as u32;
+            (config.name.clone(), cores * cores::threads(config))
+        };
+        let (nodes, cpus): (Vec<String>, Vec<u32>) = kept.parts.iter().map(of_node).unzip();
+        let cpus = cpus.into_iter().sum();
+        Estimate { job, partition, start: Timestamp(start), nodes, cpus }
     }
 
     pub(super) fn give_up(&mut self, job: JobId) {

@@ -7,8 +7,7 @@ use crate::order::Turn;
 use crate::preempt::Rights;
 use crate::shape::Shape;
 use crate::timeline::BEGINNING;
-use crate::view::{Estimate, Running, View};
-use model::time::Timestamp;
+use crate::view::{Running, View};
 use std::cmp::Reverse;
 
 impl<'a> Planner<'a> {
@@ -37,7 +36,8 @@ impl<'a> Planner<'a> {
         }
         let waiting = &self.view.queue[turn.waiting as usize];
         let tier = self.view.partitions[turn.partition as usize].partition.priority_tier;
-        let rights = Rights { tier, qos: &waiting.qos };
+        let priority = waiting.priority;
+        let rights = Rights { tier, qos: &waiting.qos, priority };
         let (view, line, switches) = (self.view, self.line, self.switches.as_ref());
         let slot = &mut self.shapes[shape];
         let known =
@@ -62,9 +62,8 @@ impl<'a> Planner<'a> {
         // Until they have gone, those nodes are not what they were in this plan.
         let left = room.left.iter().map(|(node, ..)| *node);
         self.known.started_on.extend(left.chain(kept.nodes()));
-        let nodes = kept.nodes().map(|node| self.board.config(node).name.clone()).collect();
-        let start = Timestamp(room.start);
-        self.estimates.push(Estimate { job: waiting.job, start, nodes });
+        let estimate = self.estimate_of(waiting.job, turn.partition, room.start, &kept);
+        self.estimates.push(estimate);
         self.preemptions.extend(room.victims);
         true
     }
@@ -78,7 +77,7 @@ pub(super) fn suspended(view: &View) -> Vec<(u32, &Running)> {
     let mut suspended: Vec<(u32, &Running)> = view
         .running
         .iter()
-        .filter(|running| running.suspended && !running.is_ending)
+        .filter(|running| running.goes_on && !running.is_ending)
         .map(|running| (tier(running), &**running))
         .collect();
     suspended.sort_by_key(|(tier, running)| (*tier, Reverse(running.start), Reverse(running.job)));

@@ -68,15 +68,17 @@ fn tree() -> View {
         name: name.to_string(),
         nodes: nodes.iter().map(|at| format!("node{at}")).collect(),
         switches: Vec::new(),
+        link_speed: 1,
     };
     let root = Switch {
         name: "root".to_string(),
         nodes: Vec::new(),
         switches: vec!["left".to_string(), "right".to_string()],
+        link_speed: 1,
     };
     let mut view = cluster(gpu_nodes(6));
     let switches = vec![root, leaf("left", [1, 2, 3]), leaf("right", [4, 5, 6])];
-    view.topology = Some(Arc::new(Topology { switches }));
+    view.topology = Some(Arc::new(Topology { switches, ..Topology::default() }));
     view
 }
 

@@ -1,6 +1,6 @@
 //! Explanations say what is missing where, who holds the limit, and when it will be.
 
-use crate::explain::{ClassReport, Explanation, Resource};
+use crate::explain::{ClassReport, Explanation, Missing, Resource};
 use crate::testing::*;
 use crate::view::{Availability, View};
 use crate::{Memo, explain};
@@ -20,12 +20,15 @@ fn class_text(report: &ClassReport) -> String {
         .missing
         .iter()
         .map(|m| match m.asked {
-            0 => format!("{:?} on {}", m.what, m.nodes),
-            asked => format!("{:?} {}/{asked} on {}", m.what, m.most_free, m.nodes),
+            0 => format!("{:?} on {:?}", m.what, m.nodes),
+            asked => {
+                let Missing { what, most_free, total, nodes, .. } = m;
+                format!("{what:?} {most_free} of {total} free, {asked} asked on {nodes:?}")
+            }
         })
         .collect();
-    let ClassReport { sample, nodes, free, could_serve, .. } = report;
-    format!("{sample} x{nodes}: {free} free, could serve: {could_serve}, {}", missing.join(", "))
+    let ClassReport { nodes, free, never, .. } = report;
+    format!("{nodes:?}: free {free:?}, never {never:?}; {}", missing.join("; "))
 }
 
 fn text_of(explanation: &Explanation) -> String {
@@ -59,8 +62,8 @@ fn each_class_of_nodes_says_what_it_lacks() {
     ]);
     assert_snapshot!(text_of(&explained(&view, 9)), @r#"
     Some(Resources) after 1; kept Some(30), expected Some(30)
-    node1 x4: 0 free, could serve: true, Service on 1, Cpus 2/4 on 2, Gres("gpu") 1/2 on 1
-    node5 x1: 0 free, could serve: false, Sort on 1
+    [0, 1, 2, 3]: free [], never None; Drained on [2]; Cpus 2 of 32 free, 4 asked on [0, 3]; Gres("gpu") 1 of 8 free, 2 asked on [1]
+    [4]: free [], never Some(Gres { name: "gpu", asked: 2, most: 0 }); Sort on [4]
     "#);
     assert_eq!(explained(&view, 10).reason, None, "it starts");
     assert_eq!(explain(&view, NOW, &mut Memo::default(), JobId(77)), None);

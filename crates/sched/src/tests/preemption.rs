@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Two nodes in a low partition and in an urgent one of a higher tier.
 fn tiers(mode: PreemptMode) -> View {
     let mut view = cluster(gpu_nodes(2)).with_partition("urgent", &[0, 1], |p| p.priority_tier = 9);
-    view.policy.preempt = PreemptPolicy { by: PreemptBy::Partition, mode, exempt_s: 0 };
+    view.policy.preempt = PreemptPolicy { by: PreemptBy::Partition, mode, ..Default::default() };
     view
 }
 
@@ -147,8 +147,8 @@ fn a_job_that_may_not_wait_again_is_cancelled() {
 #[test]
 fn by_qos_those_that_it_names() {
     let mut view = cluster(gpu_nodes(1));
-    view.policy.preempt =
-        PreemptPolicy { by: PreemptBy::Qos, mode: PreemptMode::Cancel, exempt_s: 0 };
+    let mode = PreemptMode::Cancel;
+    view.policy.preempt = PreemptPolicy { by: PreemptBy::Qos, mode, ..Default::default() };
     let mut high = Qos::named("high");
     high.preempt = vec!["low".to_string()];
     view.qos = vec![Arc::new(Qos::named("normal")), Arc::new(Qos::named("low")), Arc::new(high)];
@@ -181,11 +181,44 @@ fn a_suspended_job_keeps_its_devices_and_goes_on_when_its_cores_are_free() {
 
     // Job 2 was suspended on node2; what took its cores is gone, and another waits.
     let mut after = view;
-    Arc::make_mut(&mut after.running[1]).suspended = true;
-    Arc::make_mut(&mut after.nodes[1]).used.cpus = Default::default();
+    let victim = Arc::make_mut(&mut after.running[1]);
+    (victim.suspended, victim.goes_on) = (true, true);
+    let used = &mut Arc::make_mut(&mut after.nodes[1]).used;
+    (used.cpus, used.jobs) = (Default::default(), 0);
     let after = after.with_jobs([job(20).cpus(4)]);
     let plan = plan(&after, NOW, &mut Memo::default());
     assert_eq!((plan.resumes, plan.starts.len()), (vec![JobId(2)], 0));
     let first = after.with_jobs([urgent(21).cpus(4)]).plan();
     assert_eq!((first.resumes, first.starts.len()), (vec![], 2), "the higher tier comes first");
+}
+
+#[test]
+fn within_a_qos_a_lower_priority_goes() {
+    let mut view = cluster(gpu_nodes(1));
+    let mode = PreemptMode::Cancel;
+    view.policy.preempt = PreemptPolicy { by: PreemptBy::Qos, mode, ..Default::default() };
+    view.qos = vec![Arc::new(Qos::named("normal"))];
+    let with = |id, priority| job(id).cpus(32).with(|w| w.priority = priority);
+    let mut view = running(view, [with(1, 5)]);
+    Arc::make_mut(&mut view.running[0]).priority = 5;
+    let ask =
+        |view: &View, priority| view.clone().with_jobs([with(9, priority)]).plan().preemptions;
+    assert_eq!(ask(&view, 9).len(), 0, "only where it is said");
+    view.policy.preempt.within = true;
+    assert_eq!((ask(&view, 9).len(), ask(&view, 5).len()), (1, 0));
+    view.policy.preempt.within = false;
+    Arc::make_mut(&mut view.qos[0]).preempt_mode = Some("WITHIN,CANCEL".to_string());
+    assert_eq!((ask(&view, 9).len(), ask(&view, 4).len()), (1, 0));
+}
+
+#[test]
+fn what_one_without_an_end_leaves_is_seen_by_those_who_come_later() {
+    let mut view = tiers(PreemptMode::Requeue);
+    view.nodes.truncate(1);
+    view.partitions.iter_mut().for_each(|p| p.nodes = vec![0]);
+    let mut view = running(view, [job(1).cpus(32)]);
+    Arc::make_mut(&mut view.running[0]).end = None;
+    let view = view.with_jobs([urgent(9).cpus(32), job(10).cpus(32)]);
+    let estimates = view.plan().estimates;
+    assert_eq!(estimates.iter().map(|e| e.job).collect::<Vec<_>>(), [JobId(9), JobId(10)]);
 }

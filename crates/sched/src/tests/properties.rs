@@ -54,7 +54,7 @@ fn request() -> impl Strategy<Value = Request> {
     )
 }
 
-fn waiting() -> impl Strategy<Value = Waiting> {
+pub fn waiting() -> impl Strategy<Value = Waiting> {
     (
         request(),
         1u32..=3,
@@ -70,7 +70,7 @@ fn waiting() -> impl Strategy<Value = Waiting> {
 }
 
 /// Two partitions over a few nodes, some jobs running, others waiting.
-fn view() -> impl Strategy<Value = View> {
+pub fn view() -> impl Strategy<Value = View> {
     let nodes = (1usize..=4).prop_flat_map(|count| (0..count).map(node).collect::<Vec<_>>());
     let queue = || proptest::collection::vec(waiting(), 0..12);
     (nodes, queue(), queue(), 0u32..=3).prop_map(|(nodes, first, then, reservations)| {
@@ -98,13 +98,9 @@ fn maintenance(start_min: i64, length_min: i64) -> Reservation {
         start: after_min(start_min),
         end: after_min(start_min + length_min),
         nodes: vec!["n0".to_string()],
-        cores: Default::default(),
-        gres: Default::default(),
-        licenses: Vec::new(),
         users: Some(Access::Only(vec!["root".to_string()])),
-        accounts: None,
-        partition: None,
         flags: [ReservationFlag::Maint].into(),
+        ..Reservation::default()
     }
 }
 

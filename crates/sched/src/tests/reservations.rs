@@ -1,12 +1,13 @@
 //! Reservations: who is kept out, who is let in, and when.
 
-use crate::reserved::{Wanted, choose};
+use crate::reserved::{Part, Wanted, choose};
 use crate::testing::*;
 use crate::view::View;
 use insta::assert_snapshot;
 use model::partition::Access;
 use model::reservation::{Reservation, ReservationFlag as Flag};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// From and to in minutes from now, over these nodes, for ada alone.
@@ -16,13 +17,9 @@ fn reservation(from: i64, to: i64, nodes: &[&str], flags: &[Flag]) -> Reservatio
         start: after_min(from),
         end: after_min(to),
         nodes: nodes.iter().map(|name| name.to_string()).collect(),
-        cores: BTreeMap::new(),
-        gres: BTreeMap::new(),
-        licenses: Vec::new(),
         users: Some(Access::Only(vec!["ada".to_string()])),
-        accounts: None,
-        partition: None,
         flags: BTreeSet::from_iter(flags.iter().copied()),
+        ..Reservation::default()
     }
 }
 
@@ -69,8 +66,8 @@ fn its_own_jobs_wait_for_it_and_end_with_it() {
     let during = with(reservation(0, 60, &["node1"], &[])).with_jobs(jobs());
     assert_snapshot!(text(&during.plan()), @r#"
     1 starts: node1 cpu 0 mem 1024M x1
+    2 starts: node1 cpu 1 mem 1024M x1
     3 starts: node2 cpu 0 mem 1024M x1
-    2 waits: Resources
     "#);
     let stranger = job(4).asking(|r| r.reservation = Some("kept".to_string()));
     let unknown = asking(5).asking(|r| r.reservation = Some("lost".to_string()));
@@ -97,7 +94,7 @@ fn a_magnetic_one_draws_in_those_who_may() {
         .with_jobs([of_ada(1), job(2)]);
     assert_snapshot!(text(&view.plan()), @r#"
     1 starts: node1 cpu 0 mem 1024M x1
-    2 waits: Resources
+    2 waits: NodesReserved
     2 expected in 60 min on node1
     "#);
 }
@@ -108,7 +105,69 @@ fn a_daily_one_comes_again() {
         .with_jobs([job(1).for_min(23 * 60), job(2).for_min(24 * 60)]);
     assert_snapshot!(text(&view.plan()), @r#"
     1 starts: node1 cpu 0 mem 1024M x1
-    2 waits: Resources
+    2 waits: NodesReserved
+    "#);
+}
+
+#[test]
+fn of_several_that_are_asked_for_any_will_do() {
+    let named = |name: &str, from, node| Reservation {
+        name: name.to_string(),
+        ..reservation(from, from + 60, &[node], &[])
+    };
+    let mut view = cluster(gpu_nodes(2));
+    view.reservations =
+        vec![Arc::new(named("one", 0, "node1")), Arc::new(named("two", -30, "node2"))];
+    let list =
+        |id, text: &str| of_ada(id).cpus(32).asking(|r| r.reservation = Some(text.to_string()));
+    let view = view.with_jobs([list(1, "one,two"), list(2, "one,two"), list(3, "two,lost")]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    1 starts: node1 cpu 0-31 mem 1024M x1
+    2 starts: node2 cpu 0-31 mem 1024M x1
+    3 waits: Resources
+    "#);
+}
+
+#[test]
+fn a_job_is_gone_with_its_window_and_may_begin_before_another() {
+    let after = Reservation {
+        name: "after".to_string(),
+        users: Some(Access::Only(vec!["bob".to_string()])),
+        ..reservation(60, 120, &["node1"], &[])
+    };
+    let mut view = with(reservation(0, 60, &["node1"], &[]));
+    view.reservations.push(Arc::new(after));
+    let view = view.with_jobs([asking(1).for_min(600)]);
+    assert_snapshot!(text(&view.plan()), @"1 starts: node1 cpu 0 mem 1024M x1");
+}
+
+#[test]
+fn licences_are_kept_from_others_while_it_lasts() {
+    let mut kept = reservation(30, 90, &[], &[Flag::AnyNodes]);
+    kept.licenses = vec![("matlab".to_string(), 2)];
+    let mut view = with(kept);
+    view.licenses = vec![("matlab".to_string(), 3)];
+    let needs = |waiting: crate::Waiting, count| {
+        waiting.asking(|r| r.licenses = vec![("matlab".to_string(), count)])
+    };
+    let view = view.with_jobs([
+        needs(job(1), 2).for_min(31),
+        needs(job(2), 2).for_min(30),
+        needs(job(3), 1).for_min(31),
+    ]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    2 starts: node1 cpu 0 mem 1024M x1
+    1 waits: Licenses
+    3 waits: Licenses
+    "#);
+    let mut during = reservation(0, 90, &[], &[Flag::AnyNodes]);
+    during.licenses = vec![("matlab".to_string(), 2)];
+    let mut view = with(during);
+    view.licenses = vec![("matlab".to_string(), 3)];
+    let view = view.with_jobs([needs(job(1), 2), needs(asking(2), 3)]);
+    assert_snapshot!(text(&view.plan()), @r#"
+    2 starts: node1 cpu 0 mem 1024M x1
+    1 waits: Licenses
     "#);
 }
 
@@ -149,14 +208,43 @@ fn nodes_for_a_new_one_are_idle_then_and_in_no_other() {
         let (start, end) = (after_min(from), after_min(from + 30));
         let wanted = Wanted { start, end, nodes, cores, overlap, ignore_jobs, ..Wanted::default() };
         choose(&view, NOW, &wanted).map(|nodes| {
-            let text = |(name, cores): &(String, u32)| format!("{name}:{cores}");
+            let text = |part: &Part| format!("{}:{}", part.node, part.cores);
             nodes.iter().map(text).collect::<Vec<_>>().join(",")
         })
     };
     assert_eq!(choose(30, 1, 0, false, false).as_deref(), Some("node2:32"));
     assert_eq!(choose(30, 2, 0, false, false), None, "node1 is in another then");
-    assert_eq!(choose(30, 2, 40, true, false).as_deref(), Some("node1:32,node2:8"));
+    assert_eq!(choose(30, 2, 40, true, false).as_deref(), Some("node1:20,node2:20"));
+    assert_eq!(choose(30, 0, 40, true, false).as_deref(), Some("node1:32,node2:8"));
     assert_eq!(choose(90, 2, 0, false, false).as_deref(), Some("node1:32,node2:32"));
     assert_eq!(choose(0, 2, 0, false, false), None, "node1 is busy, and in another soon");
     assert_eq!(choose(0, 1, 0, true, true).as_deref(), Some("node1:32"));
+}
+
+#[test]
+fn devices_of_nodes_are_found_for_a_new_one_and_kept_for_its_jobs() {
+    let gpus = |count: u64| BTreeMap::from([("gpu".to_string(), count)]);
+    let mut kept = reservation(0, 600, &["node1"], &[]);
+    kept.cores = BTreeMap::from([("node1".to_string(), 0)]);
+    kept.gres = BTreeMap::from([("node1".to_string(), gpus(6))]);
+    let view = with(kept);
+    let choose = |count, nodes| {
+        let end = after_min(60);
+        let wanted = Wanted { start: NOW, end, nodes, gres: gpus(count), ..Wanted::default() };
+        let parts = choose(&view, NOW, &wanted)?;
+        let text = |part: &Part| format!("{}:{}", part.node, part.gres["gpu"]);
+        Some(parts.iter().map(text).collect::<Vec<_>>().join(","))
+    };
+    assert_eq!(choose(3, 0).as_deref(), Some("node1:2,node2:1"));
+    assert_eq!(choose(4, 2).as_deref(), Some("node1:2,node2:2"));
+    assert_eq!(choose(6, 2), None, "node1 has but two left");
+    assert_eq!(choose(11, 0), None);
+    let view = view.with_jobs([
+        job(1)
+            .gpus(model::request::Per::Node, 3)
+            .asking(|r| r.node_list = vec!["node1".to_string()]),
+        asking(2).gpus(model::request::Per::Node, 6),
+    ]);
+    let plan = view.plan();
+    assert_eq!(plan.starts.iter().map(|start| start.job.0).collect::<Vec<_>>(), [2]);
 }

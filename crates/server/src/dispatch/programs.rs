@@ -6,7 +6,7 @@ use crate::shared::Shared;
 use cluster::command::CancelJobs;
 use cluster::{Command, Job, State};
 use model::allocation::Allocation;
-use model::change::{JobChange, JobFilter, JobRef};
+use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::{AttemptId, JobId};
 use model::run::{ExitStatus, LaunchKind};
 use nix::sys::signal::{Signal, killpg};
@@ -175,7 +175,7 @@ impl DispatchThread {
 /// The job waits anew, held or not; or it is over.
 fn give_up(job: JobId, again: Option<bool>) -> Command {
     if let Some(hold) = again {
-        let change = JobChange::Requeue { hold };
+        let change = JobChange::Requeue(if hold { Requeue::HELD } else { Requeue::PLAIN });
         return Command::ChangeJob { job: JobRef::whole(job), change };
     }
     let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
@@ -209,7 +209,9 @@ fn task_of(
         default_memory: None,
         conf_file: None,
         submit_dir: None,
+        reservation: job.attempt().and_then(|a| a.reservation.as_deref()),
         gpus: Default::default(),
+        topology: None,
     };
     let environment = around::of_controller(&facts, exits);
     let pairs = environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -100,6 +100,8 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 cores,
                 device_memory: None,
                 variables: None,
+                no_consume: false,
+                share_of: None,
             }),
         }
     }

@@ -5,6 +5,7 @@ pub mod demo;
 pub mod doctor;
 pub mod down;
 pub mod dstack;
+pub mod explain;
 pub mod links;
 pub mod ports;
 pub mod reach;
@@ -52,6 +53,8 @@ enum Verb {
     Logs(dstack::logs::LogsArgs),
     /// End runs
     Stop(dstack::stop::StopArgs),
+    /// Why a job waits, and when it is expected to start
+    Explain(explain::ExplainArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
 }
@@ -102,6 +105,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Ps(args) => dstack::ps::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
+        Verb::Explain(args) => explain::run(args),
         Verb::Links(args) => links::run(&args),
     };
     match done {

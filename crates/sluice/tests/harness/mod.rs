@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what must come. Reached only when something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two nodes of 32 CPUs with eight GPUs each, all declared.
+/// Two nodes of 32 CPUs with eight GPUs each, all declared. A requeued job does not wait out Slurm's two minutes.
 pub const TWO_NODES: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
-GresTypes=gpu
+GresTypes=gpu AuthInfo=cred_expire=0
 DefMemPerCPU=16
 KillWait=1
 NodeName=node[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=4000 Gres=gpu:h100:8 Feature=h100,ib

@@ -4,15 +4,19 @@ use model::partition::DefaultMemory;
 use model::time::TimeLimit;
 use model::tres::TresKind;
 
+use super::backfill::{Backfill, read_exits};
 use super::choices::{
-    AccountingEnforce, CgroupPlugin, Choice, EnforcePartLimits, PreemptMode, PreemptType,
-    PriorityFlag, PriorityType, ProctrackType, PrologFlag, SchedulerType, SelectParameter,
-    SelectType, TaskPlugin, UsageReset,
+    AccountingEnforce, CgroupPlugin, Choice, EnforcePartLimits, PriorityFlag, PriorityType,
+    ProctrackType, PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
 };
 use super::error::{Findings, NoticeKind};
 use super::partition_conf::read_memory;
+use super::preemption::Preemption;
 use super::record::Record;
 use super::value::Parameters;
+
+/// What Slurm's credentials last, and jobs wait after a requeue, where nothing is said.
+const CREDENTIAL_S: u32 = 120;
 
 /// Slurm's largest local job id.
 pub const JOB_ID_MAX: u32 = 0x03ff_ffff;
@@ -83,6 +87,7 @@ pub struct MemoryDefaults {
 pub struct Scheduling {
     pub scheduler: SchedulerType,
     pub parameters: Parameters,
+    pub backfill: Backfill,
     pub select: SelectType,
     pub select_parameters: Vec<SelectParameter>,
     pub enforce_part_limits: EnforcePartLimits,
@@ -112,14 +117,6 @@ pub struct Priority {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Preemption {
-    pub kind: PreemptType,
-    pub modes: Vec<PreemptMode>,
-    /// How long a job runs before it may be preempted.
-    pub exempt_time: TimeLimit,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounting {
     pub enforce: Vec<AccountingEnforce>,
     /// TRES that are booked besides Slurm's own.
@@ -143,9 +140,11 @@ pub struct Launch {
     pub job_file_append: bool,
     pub job_requeue: bool,
     pub kill_on_bad_exit: bool,
-    /// Exit codes that requeue a job, as written: `1-5,9`.
-    pub requeue_exit: Option<String>,
-    pub requeue_exit_hold: Option<String>,
+    /// Exit codes that requeue a job: from, to.
+    pub requeue_exit: Vec<(i32, i32)>,
+    pub requeue_exit_hold: Vec<(i32, i32)>,
+    /// How long a requeued job waits before it starts again: `AuthInfo=cred_expire`.
+    pub requeue_wait_s: u32,
     pub propagate_limits: Vec<String>,
     pub propagate_limits_except: Vec<String>,
     pub tmp_fs: String,
@@ -185,16 +184,16 @@ impl Globals {
                 max: read_memory(record, &["MaxMemPerCPU", "MaxMemPerNode"], findings),
                 cpus_per_gpu: record.number("DefCpuPerGPU"),
             },
-            scheduling: Scheduling::read(record),
+            scheduling: Scheduling::read(record, findings),
             priority: Priority::read(record, findings),
-            preemption: Preemption::read(record),
+            preemption: Preemption::read(record, findings),
             accounting: Accounting {
                 enforce: record.choices("AccountingStorageEnforce").unwrap_or_default(),
                 tres: record.words("AccountingStorageTRES"),
                 track_wckey: record.flag("TrackWCKey").unwrap_or(false),
                 sample_s: read_sample_s(record, findings),
             },
-            launch: Launch::read(record),
+            launch: Launch::read(record, findings),
             programs: Programs::read(record, findings),
             gres_types: record.words("GresTypes"),
             licenses: record.text("Licenses"),
@@ -284,10 +283,12 @@ impl Times {
 }
 
 impl Scheduling {
-    fn read(record: &Record) -> Scheduling {
+    fn read(record: &Record, findings: &mut Findings) -> Scheduling {
+        let parameters = Parameters::new(record.words("SchedulerParameters"));
         Scheduling {
             scheduler: record.choice("SchedulerType").unwrap_or(SchedulerType::Backfill),
-            parameters: Parameters::new(record.words("SchedulerParameters")),
+            backfill: Backfill::read(record, &parameters, findings),
+            parameters,
             select: record.choice("SelectType").unwrap_or(SelectType::ConsTres),
             select_parameters: record
                 .choices("SelectTypeParameters")
@@ -366,22 +367,8 @@ fn read_weights(record: &Record, key: &str, findings: &mut Findings) -> Vec<(Str
     weights
 }
 
-impl Preemption {
-    fn read(record: &Record) -> Preemption {
-        Preemption {
-            kind: record.choice("PreemptType").unwrap_or(PreemptType::None),
-            modes: record.choices("PreemptMode").unwrap_or_else(|| vec![PreemptMode::Off]),
-            // -1 is no exemption, not an endless one.
-            exempt_time: record
-                .time("PreemptExemptTime")
-                .filter(|_| record.text("PreemptExemptTime").as_deref() != Some("-1"))
-                .unwrap_or(TimeLimit::Minutes(0)),
-        }
-    }
-}
-
 impl Launch {
-    fn read(record: &Record) -> Launch {
+    fn read(record: &Record, findings: &mut Findings) -> Launch {
         let text = |key, default: &str| record.text(key).unwrap_or_else(|| default.to_owned());
         let on = |key, default: u16| record.number(key).unwrap_or(default) != 0;
         Launch {
@@ -400,8 +387,12 @@ impl Launch {
             job_file_append: on("JobFileAppend", 0),
             job_requeue: on("JobRequeue", 1),
             kill_on_bad_exit: on("KillOnBadExit", 0),
-            requeue_exit: record.text("RequeueExit"),
-            requeue_exit_hold: record.text("RequeueExitHold"),
+            requeue_exit: read_exits(record, "RequeueExit", findings),
+            requeue_exit_hold: read_exits(record, "RequeueExitHold", findings),
+            requeue_wait_s: Parameters::new(record.words("AuthInfo"))
+                .get("cred_expire")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(CREDENTIAL_S),
             propagate_limits: record.words("PropagateResourceLimits"),
             propagate_limits_except: record.words("PropagateResourceLimitsExcept"),
             tmp_fs: text("TmpFS", "/tmp"),

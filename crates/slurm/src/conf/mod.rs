@@ -5,6 +5,7 @@
 //! files' own modules turn records into types and check what must hold between them. All errors are
 //! collected, not only the first.
 
+pub mod backfill;
 pub mod cgroup_conf;
 pub mod choices;
 pub mod container_conf;
@@ -14,7 +15,9 @@ pub mod globals;
 pub mod gres_conf;
 pub mod node_conf;
 pub mod partition_conf;
+pub mod preemption;
 pub mod slurm_conf;
+pub mod topology_conf;
 
 pub mod keys;
 pub mod value;
@@ -51,6 +54,8 @@ pub struct Conf {
     pub cgroup: CgroupConf,
     /// job_container.conf, where slurm.conf wants it.
     pub private: Option<PrivateFolders>,
+    /// topology.conf, where `TopologyPlugin` asks for it.
+    pub topology: Option<model::topology::Topology>,
     pub notices: Vec<Notice>,
 }
 
@@ -79,8 +84,9 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     {
         cgroup.plugin = plugin;
     }
+    let topology = topology_of(files, dir, &slurm, &mut findings);
     if findings.errors.is_empty() {
-        Ok(Conf { slurm, gres, cgroup, private, notices: findings.notices })
+        Ok(Conf { slurm, gres, cgroup, private, topology, notices: findings.notices })
     } else {
         Err(findings.errors)
     }
@@ -107,6 +113,30 @@ fn private_folders(
         findings.wrong(&wanted.place, "JobContainerType", &wanted.value, expected);
     }
     folders
+}
+
+fn topology_of(
+    files: &dyn Files,
+    dir: &Path,
+    slurm: &SlurmConf,
+    findings: &mut Findings,
+) -> Option<model::topology::Topology> {
+    let scheduling = &slurm.globals.scheduling;
+    let word = &scheduling.topology_plugin;
+    let Some(plugin) = topology_conf::Plugin::from_word(word) else {
+        if let Some(raw) = slurm.raw.get("TopologyPlugin") {
+            let expected = "expected topology/tree, topology/block or topology/default";
+            findings.wrong(&raw.place, "TopologyPlugin", word, expected);
+        }
+        return None;
+    };
+    if plugin == topology_conf::Plugin::Flat {
+        return None;
+    }
+    let lines = lines_of(files, &dir.join("topology.conf"), Presence::Required, findings)?;
+    let nodes = slurm.nodes.iter().map(|node| node.config.name.as_str()).collect();
+    let optional = scheduling.topology_parameters.has("TopoOptional");
+    topology_conf::read(&lines, plugin, optional, &nodes, findings)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

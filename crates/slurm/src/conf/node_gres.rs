@@ -33,7 +33,11 @@ pub fn merge(gres: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
             {
                 tell(line, expected, findings);
             }
-            let devices = listed.iter().map(|(line, kind)| device_units(line, kind, &node.config));
+            let no_consume = declared.iter().any(|d| d.no_consume);
+            let devices = listed.iter().map(|(line, kind)| NodeGres {
+                no_consume,
+                ..device_units(line, kind, &node.config)
+            });
             units.extend(with_indices(devices.collect()));
         }
         let name = &node.config.name;
@@ -42,6 +46,7 @@ pub fn merge(gres: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
         for unit in units.iter_mut().filter(|unit| unit.name == "gpu") {
             unit.variables.clone_from(&variables);
         }
+        share_out(&mut units);
         node.config.gres = units;
     }
 }
@@ -77,6 +82,61 @@ fn gpu_variables<'a>(
     }
 }
 
+/// What is called so is shares of GPUs.
+const SHARD: &str = "shard";
+
+struct Gpu {
+    index: u32,
+    file: Option<String>,
+    kind: Option<String>,
+    cores: Option<CpuSet>,
+}
+
+/// Shares become lines of one GPU each: that whose device file they name, or of all GPUs as many.
+fn share_out(units: &mut Vec<NodeGres>) {
+    let gpus: Vec<Gpu> = units
+        .iter()
+        .filter(|line| line.name == "gpu")
+        .flat_map(|line| {
+            let index = line.first_index..;
+            let files = line.files.iter().cloned().map(Some).chain(std::iter::repeat(None));
+            let each = index.zip(files).take(line.count as usize);
+            each.map(|(index, file)| Gpu {
+                index,
+                file,
+                kind: line.kind.clone(),
+                cores: line.cores.clone(),
+            })
+        })
+        .collect();
+    let (shards, mut others): (Vec<NodeGres>, Vec<NodeGres>) =
+        std::mem::take(units).into_iter().partition(|line| line.name == SHARD);
+    let mut shared = Vec::new();
+    for line in shards {
+        let named = |gpu: &&Gpu| {
+            line.files.is_empty() || gpu.file.as_ref().is_some_and(|file| line.files.contains(file))
+        };
+        let on: Vec<&Gpu> = gpus.iter().filter(named).collect();
+        if on.is_empty() {
+            others.push(line);
+            continue;
+        }
+        let (each, more) = (line.count / on.len() as u64, line.count % on.len() as u64);
+        for (nth, gpu) in on.into_iter().enumerate() {
+            shared.push(NodeGres {
+                count: each + u64::from((nth as u64) < more),
+                kind: line.kind.clone().or(gpu.kind.clone()),
+                files: gpu.file.iter().cloned().collect(),
+                cores: gpu.cores.clone(),
+                share_of: Some(gpu.index),
+                ..line.clone()
+            });
+        }
+    }
+    others.extend(with_indices(shared));
+    *units = others;
+}
+
 /// Lines for this node that say anything of number or device; where devices are detected, a bare
 /// `Name=gpu` says nothing that slurm.conf does not.
 fn applicable<'a>(gres: &'a GresConf, node: &NodeConf) -> Vec<&'a GresLine> {
@@ -98,7 +158,8 @@ fn names_of(declared: &[DeclaredGres]) -> Vec<String> {
 fn counted(declared: &[&DeclaredGres]) -> Vec<NodeGres> {
     let units = declared.iter().map(|declared| {
         let gres = &declared.gres;
-        unit(&gres.name, gres.kind.clone(), gres.count)
+        let no_consume = declared.no_consume;
+        NodeGres { no_consume, ..unit(&gres.name, gres.kind.clone(), gres.count) }
     });
     with_indices(units.collect())
 }
@@ -113,6 +174,8 @@ fn unit(name: &str, kind: Option<String>, count: u64) -> NodeGres {
         cores: None,
         device_memory: None,
         variables: None,
+        no_consume: false,
+        share_of: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use model::amount::Bytes;
 use model::partition::{Access, DefaultMemory, OverSubscribe, Partition};
+use model::select::{PartitionSelect, Unit};
 use model::time::TimeLimit;
 use model::tres::TresKind;
 
@@ -110,6 +111,10 @@ fn read_partition(
     partition.grace_time_s = record.number("GraceTime").unwrap_or(0);
     partition.billing_weights = read_billing_weights(record, findings);
     let def_cpu_per_gpu = read_job_defaults(record, &mut partition, findings);
+    partition.cpus_per_gpu =
+        def_cpu_per_gpu.map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)).filter(|c| *c > 0);
+    let select_parameters: Option<Vec<SelectParameter>> = record.choices("SelectTypeParameters");
+    partition.select = select_parameters.as_deref().and_then(partition_select);
     let preempt_mode: Option<Vec<PreemptMode>> = record.choices("PreemptMode");
     partition.preempt_mode = preempt_mode
         .as_ref()
@@ -122,9 +127,23 @@ fn read_partition(
         cpu_bind: record.text("CpuBind"),
         def_cpu_per_gpu,
         preempt_mode,
-        select_parameters: record.choices("SelectTypeParameters"),
+        select_parameters,
         place: place.clone(),
     }
+}
+
+/// The four that a partition may have of its own.
+fn partition_select(words: &[SelectParameter]) -> Option<PartitionSelect> {
+    words.iter().find_map(|word| {
+        let (unit, memory) = match word {
+            SelectParameter::Core => (Unit::Core, false),
+            SelectParameter::CoreMemory => (Unit::Core, true),
+            SelectParameter::Socket => (Unit::Socket, false),
+            SelectParameter::SocketMemory => (Unit::Socket, true),
+            _ => return None,
+        };
+        Some(PartitionSelect { unit, memory })
+    })
 }
 
 fn read_limits(record: &Record, partition: &mut Partition, findings: &mut Findings) {
@@ -145,6 +164,7 @@ fn read_limits(record: &Record, partition: &mut Partition, findings: &mut Findin
         findings.wrong(&entry.place, "MinNodes", &entry.text, expected);
     }
     partition.max_cpus_per_node = record.limit("MaxCPUsPerNode").flatten();
+    partition.max_cpus_per_socket = record.limit("MaxCPUsPerSocket").flatten();
     partition.default_memory = read_memory(record, DEFAULT_MEMORY, findings);
     partition.max_memory = read_memory(record, MAX_MEMORY, findings);
     let over_time = record.limit::<u32>("OverTimeLimit");

@@ -72,6 +72,7 @@ pub const PARTITION: KeyTable = KeyTable {
         used("JobDefaults", Kind::Words),
         used("LLN", Kind::YesNo),
         used("MaxCPUsPerNode", U32),
+        used("MaxCPUsPerSocket", U32),
         used("MaxMemPerCPU", Kind::Megabytes),
         used("MaxMemPerNode", Kind::Megabytes),
         used("MaxNodes", U32),
@@ -119,6 +120,18 @@ pub const FRONTEND: KeyTable = KeyTable {
         accepted("Port", U16),
         accepted("Reason", Kind::Text),
         accepted("State", Kind::OneOf(&["DOWN", "DRAIN", "FAIL", "FAILING", "UNKNOWN"])),
+    ],
+};
+
+pub const TOPOLOGY: KeyTable = KeyTable {
+    of: "topology.conf",
+    keys: &[
+        used("SwitchName", Kind::Text),
+        used("BlockName", Kind::Text),
+        used("BlockSizes", Kind::Words),
+        used("LinkSpeed", U32),
+        used("Nodes", Kind::Hosts),
+        used("Switches", Kind::Hosts),
     ],
 };
 

@@ -267,14 +267,9 @@ mod tests {
     #[test]
     fn a_node_says_which_variables_it_sets() {
         let line = |file: &str, variables: Option<&[&str]>| NodeGres {
-            name: "gpu".into(),
-            kind: None,
-            count: 1,
-            first_index: 0,
             files: vec![file.into()],
-            cores: None,
-            device_memory: None,
             variables: variables.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
+            ..NodeGres::plain("gpu", None, 1)
         };
         assert_eq!(Variables::default(), USUAL);
         assert_eq!(Variables::of(&[line("/dev/nvidia0", None)]), USUAL);
@@ -287,14 +282,9 @@ mod tests {
     #[test]
     fn near_is_by_cores_and_unknown_is_near() {
         let line = |first_index, cores: Option<&str>| NodeGres {
-            name: "gpu".into(),
-            kind: None,
-            count: 2,
             first_index,
-            files: Vec::new(),
             cores: cores.map(|cores| cores.parse().expect("a list")),
-            device_memory: None,
-            variables: None,
+            ..NodeGres::plain("gpu", None, 2)
         };
         let lines = [line(0, Some("0-3")), line(2, Some("4-7"))];
         let cpus = |text: &str| -> CpuSet { text.parse().expect("a list") };
@@ -311,6 +301,7 @@ mod tests {
             memory: model::amount::Bytes(0),
             gres: Vec::new(),
             tasks: 1,
+            sharers: 1,
         };
         let mut env = Environment::new();
         set(&mut env, &share, GpuView::default(), "SLURM_JOB_GPUS");

@@ -9,6 +9,7 @@ use model::id::JobId;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request};
 use model::run::JobSpec;
+use model::topology::Topology;
 use wire::order::ProcessVariable;
 
 /// What is known of a job when it starts.
@@ -19,6 +20,8 @@ pub struct JobFacts<'a> {
     pub array: Option<ArrayFacts>,
     pub spec: &'a JobSpec,
     pub allocation: &'a Allocation,
+    /// That it runs in.
+    pub reservation: Option<&'a str>,
     pub account: &'a str,
     pub qos: &'a str,
     pub restarts: u32,
@@ -29,6 +32,8 @@ pub struct JobFacts<'a> {
     /// Where the job was submitted; none: its working directory.
     pub submit_dir: Option<&'a str>,
     pub gpus: GpuView,
+    /// The network that the nodes are in.
+    pub topology: Option<&'a Topology>,
 }
 
 /// One task of an array, and the array.
@@ -81,7 +86,10 @@ pub fn allocation(facts: &JobFacts<'_>) -> Environment {
     env.set("SLURM_NODE_ALIASES", "(null)");
     env.set("SLURM_SUBMIT_DIR", facts.submit_dir.unwrap_or(&spec.launch.work_dir));
     env.set("SLURM_SUBMIT_HOST", &spec.submit_host);
-    env.set("SLURM_TASKS_PER_NODE", compress_counts(nodes.iter().map(|n| n.tasks)));
+    env.set(
+        "SLURM_TASKS_PER_NODE",
+        compress_counts(nodes.iter().map(|n| tasks_on(spec.request(), n))),
+    );
     if let Some(conf_file) = facts.conf_file {
         env.set("SLURM_CONF", conf_file);
     }
@@ -93,6 +101,16 @@ pub fn allocation(facts: &JobFacts<'_>) -> Environment {
         set_array(&mut env, array);
     }
     env
+}
+
+/// Where no number of tasks was said, there is one for each CPU, or for as many as `-c` gives each.
+fn tasks_on(request: &Request, share: &NodeShare) -> u32 {
+    let is_said = request.tasks.is_some()
+        || request.tasks_per_node.is_some()
+        || request.tasks_per_gpu.is_some()
+        || request.gres.iter().any(|gres| gres.per == Per::Task);
+    let each = request.cpus_per_task.min.max(1);
+    if is_said { share.tasks } else { (share.cpus.len() / each).max(share.tasks) }
 }
 
 /// What is there only because it was asked for.
@@ -146,7 +164,7 @@ fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
         Some(DefaultMemory::PerGpu(each)) => env.set("SLURM_MEM_PER_GPU", each.mib()),
         None => {}
     }
-    if let Some(reservation) = &request.reservation {
+    if let Some(reservation) = facts.reservation {
         env.set("SLURM_JOB_RESERVATION", reservation);
     }
 }
@@ -169,13 +187,20 @@ fn set_array(env: &mut Environment, array: &ArrayFacts) {
 }
 
 /// What differs from node to node.
-pub(super) fn set_node(env: &mut Environment, share: &NodeShare, node_index: usize) {
+pub(super) fn set_node(
+    env: &mut Environment,
+    share: &NodeShare,
+    node_index: usize,
+    topology: Option<&Topology>,
+) {
     env.set("SLURMD_NODENAME", &share.node);
     env.set("SLURM_CPUS_ON_NODE", share.cpus.len());
     env.set("SLURM_NODEID", node_index);
     env.set("SLURM_PRIO_PROCESS", 0);
-    env.set("SLURM_TOPOLOGY_ADDR", &share.node);
-    env.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node");
+    let unknown = || (share.node.clone(), "node".to_owned());
+    let (address, pattern) = topology.map_or_else(unknown, |known| known.address(&share.node));
+    env.set("SLURM_TOPOLOGY_ADDR", address);
+    env.set("SLURM_TOPOLOGY_ADDR_PATTERN", pattern);
 }
 
 /// Variables that a job has only sometimes: those of a job within which this one was submitted are not its own.
@@ -227,7 +252,7 @@ pub fn batch(facts: &JobFacts<'_>, node_index: usize, exported: Environment) -> 
     }
     if let Some(share) = facts.allocation.nodes.get(node_index) {
         env.set("HOSTNAME", &share.node);
-        set_node(&mut env, share, node_index);
+        set_node(&mut env, share, node_index, facts.topology);
         gpu::set(&mut env, share, facts.gpus, "SLURM_JOB_GPUS");
     }
     env

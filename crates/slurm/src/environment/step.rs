@@ -42,7 +42,7 @@ pub fn variables(
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {
         let share = share.unwrap_or(of_job);
-        job::set_node(&mut env, share, node_index);
+        job::set_node(&mut env, share, node_index, facts.topology);
         if !own {
             gpu::set(&mut env, of_job, facts.gpus, "SLURM_JOB_GPUS");
         }

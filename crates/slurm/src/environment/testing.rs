@@ -24,6 +24,7 @@ pub fn facts<'a>(job: u32, spec: &'a JobSpec, allocation: &'a Allocation) -> Job
         array: None,
         spec,
         allocation,
+        reservation: spec.request().reservation.as_deref(),
         account: "physics",
         qos: "normal",
         restarts: 0,
@@ -31,6 +32,7 @@ pub fn facts<'a>(job: u32, spec: &'a JobSpec, allocation: &'a Allocation) -> Job
         conf_file: Some("/lab/etc/slurm.conf"),
         submit_dir: None,
         gpus: GpuView::default(),
+        topology: None,
     }
 }
 

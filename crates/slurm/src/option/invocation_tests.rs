@@ -189,6 +189,7 @@ fn every_submission_option_changes_something() {
         OptionKey::SendLibs => "yes",
         OptionKey::NoKill => "set",
         OptionKey::AccelBind => "g",
+        OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };
     let nothing = with_caller(true, &[], |caller| typed(Command::Srun, &[], &[], &[], caller));

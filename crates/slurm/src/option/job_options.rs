@@ -73,6 +73,8 @@ pub struct JobOptions {
     pub mincpus: Option<u32>,
     pub nodelist: Vec<String>,
     pub nodes: Option<Range<u32>>,
+    /// Only these numbers of nodes; empty: any within `nodes`.
+    pub node_counts: Vec<u32>,
     pub ntasks: Option<u32>,
     pub ntasks_per_core: Option<u32>,
     pub ntasks_per_gpu: Option<u32>,
@@ -81,12 +83,15 @@ pub struct JobOptions {
     pub overcommit: bool,
     pub oversubscribe: bool,
     pub prefer: Option<Constraint>,
+    pub segment: Option<u32>,
     pub sockets_per_node: Option<u32>,
     pub spread_job: bool,
     pub switches: Option<Switches>,
     pub thread_spec: Option<u32>,
     pub threads_per_core: Option<u32>,
     pub tmp: Option<Bytes>,
+    /// Of `--tres-per-task` what is not CPUs or GPUs, which have options of their own.
+    pub gres_per_task: Vec<GresCount>,
     pub use_min_nodes: bool,
 
     // How its processes run.

@@ -106,7 +106,9 @@ pub enum OptionKey {
     Switches,
     ThreadSpec,
     ThreadsPerCore,
+    Segment,
     Tmp,
+    TresPerTask,
     UseMinNodes,
     /// How long to wait for the wished number of switches; only an environment variable.
     Wait4Switch,

@@ -5,6 +5,7 @@
 //! type, or refuses it in Slurm's words. [`invocation`] walks the whole road. What the options mean for the scheduler is
 //! decided elsewhere.
 
+pub mod agreement;
 pub mod bind;
 pub mod binding;
 pub mod command;
@@ -15,6 +16,7 @@ pub mod invocation;
 pub mod job_options;
 pub mod key;
 pub mod merge;
+mod node_count;
 pub mod parse;
 pub mod script;
 pub mod signal;

@@ -1,9 +1,11 @@
 //! From settings to [`JobOptions`]: every value gets its type here, or is refused.
 
+use super::agreement::MemoryForms;
 use super::command::Command;
 use super::error::OptionError;
 use super::job_options::{JobOptions, NodeDistribution, Switches};
 use super::key::OptionKey as K;
+use super::node_count;
 use super::parse::{Setting, Source};
 use super::signal;
 use super::surroundings::{self, Surroundings};
@@ -23,7 +25,12 @@ pub fn job_options(
     surroundings: &dyn Surroundings,
 ) -> Result<JobOptions> {
     assert!(command.submits(), "{} does not submit", command.name());
-    let mut typing = Typing { command, surroundings, options: JobOptions::default() };
+    let mut typing = Typing {
+        command,
+        memory: MemoryForms::default(),
+        surroundings,
+        options: JobOptions::default(),
+    };
     for setting in settings {
         typing.set(setting).map_err(|error| error.at(setting.source))?;
     }
@@ -32,6 +39,7 @@ pub fn job_options(
 
 struct Typing<'a> {
     command: Command,
+    memory: MemoryForms,
     surroundings: &'a dyn Surroundings,
     options: JobOptions,
 }
@@ -45,6 +53,9 @@ impl Typing<'_> {
             Source::Environment(_) if self.command == Command::Srun => inherited.insert(key),
             _ => inherited.remove(&key),
         };
+        if matches!(key, K::Mem | K::MemPerCpu | K::MemPerGpu) {
+            self.memory.note(key, setting.source, &mut self.options);
+        }
         let taken = self.set_identity(key, text)?
             || self.set_schedule(key, text, value)?
             || self.set_tasks(key, text)?
@@ -139,7 +150,11 @@ impl Typing<'_> {
             K::CpusPerTask => options.cpus_per_task = positive("--cpus-per-task")?,
             K::ExtraNodeInfo => self.set_extra_node_info(text)?,
             K::Mincpus => options.mincpus = positive("--mincpus")?,
-            K::Nodes => options.nodes = Some(value::node_count(text)?),
+            K::Nodes => {
+                let (nodes, listed) = node_count::node_counts(text)?;
+                (options.nodes, options.node_counts) = (Some(nodes), listed);
+            }
+            K::Segment => options.segment = positive("--segment")?,
             K::Ntasks => options.ntasks = positive("--ntasks")?,
             K::NtasksPerCore => options.ntasks_per_core = positive("--ntasks-per-core")?,
             K::NtasksPerGpu => options.ntasks_per_gpu = positive("--ntasks-per-gpu")?,
@@ -190,12 +205,13 @@ impl Typing<'_> {
                 options.switches = Some(Switches { count, wait: wait.or(wait_before) });
             }
             K::Wait4Switch => {
-                let wait = Some(value::limit(text, "switches")?);
+                let wait = Some(value::switch_wait(text)?);
                 if let Some(switches) = &mut options.switches {
                     switches.wait = switches.wait.or(wait);
                 }
             }
             K::Tmp => options.tmp = Some(value::size(text, "tmp")?),
+            K::TresPerTask => self.set_tres_per_task(text)?,
             K::UseMinNodes => options.use_min_nodes = true,
             _ => return Ok(false),
         }
@@ -308,6 +324,28 @@ impl Typing<'_> {
         true
     }
 
+    /// `cpu=4,gres/gpu:h100=1`: the same as the options for each of them.
+    fn set_tres_per_task(&mut self, text: &str) -> Result<()> {
+        let options = &mut self.options;
+        for part in value::list(text) {
+            let refused = || OptionError::Specification("tres-per-task");
+            let (name, count) = part.rsplit_once(['=', ':']).ok_or_else(refused)?;
+            if name.eq_ignore_ascii_case("cpu") {
+                options.cpus_per_task = Some(number_from(1, count, "--tres-per-task")?);
+                continue;
+            }
+            let gres = name.strip_prefix("gres/").or(name.strip_prefix("gres:"));
+            let asked = format!("{}:{count}", gres.ok_or_else(refused)?);
+            for gres in value::gres(&asked)? {
+                match gres.name.as_str() {
+                    "gpu" => options.gpus_per_task.push(gres),
+                    _ => options.gres_per_task.push(gres),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// `sockets[:cores[:threads]]`, where `*` leaves a level open and of a range the smaller number counts.
     fn set_extra_node_info(&mut self, text: &str) -> Result<()> {
         let options = &mut self.options;
@@ -337,6 +375,7 @@ impl Typing<'_> {
                  with the -w option",
             ));
         }
+        self.memory.check()?;
         Ok(options)
     }
 }

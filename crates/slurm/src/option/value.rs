@@ -6,7 +6,6 @@ use model::constraint::Constraint;
 use model::dependency::Dependency;
 use model::gres::{self, GresCount};
 use model::hostlist;
-use model::range::Range;
 use model::time::{self, TimeLimit};
 
 use super::error::OptionError;
@@ -53,38 +52,6 @@ pub fn limit(text: &str, option: &'static str) -> Result<TimeLimit> {
         .map_err(|_| OptionError::Specification(option))
 }
 
-/// `--nodes=min[-max]`, with `k` and `m` for 1024 and 1024².
-pub fn node_count(text: &str) -> Result<Range<u32>> {
-    let count = |text: &str| {
-        let (digits, factor) = match text.trim().char_indices().next_back() {
-            Some((at, 'k' | 'K')) => (&text.trim()[..at], 1 << 10),
-            Some((at, 'm' | 'M')) => (&text.trim()[..at], 1 << 20),
-            _ => (text.trim(), 1),
-        };
-        digits
-            .strip_prefix('+')
-            .unwrap_or(digits)
-            .parse::<u32>()
-            .ok()
-            .and_then(|number| number.checked_mul(factor))
-            .ok_or_else(|| OptionError::value(format!("\"{text}\" is not a valid node count")))
-    };
-    let (min, max) = match text.split_once('-') {
-        // `-4` asks for up to four.
-        Some(("", max)) => (1, count(max)?),
-        Some((min, max)) => (count(min)?, count(max)?),
-        None => (count(text)?, count(text)?),
-    };
-    if min == 0 {
-        return Err(OptionError::Refused("Node count specification invalid"));
-    }
-    if max < min {
-        let words = format!("Maximum node count {max} is less than minimum node count {min}");
-        return Err(OptionError::value(words));
-    }
-    Ok(Range::between(min, max))
-}
-
 /// A list of hosts, such as `node[1-3],gpu1`.
 pub fn hosts(text: &str) -> Result<Vec<String>> {
     hostlist::expand(text).map_err(|_| OptionError::Refused("Invalid node name specified"))
@@ -95,7 +62,7 @@ pub fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-const BAD_GRES: &str = "Invalid generic resource (gres) specification";
+pub(super) const BAD_GRES: &str = "Invalid generic resource (gres) specification";
 
 /// `--gres`; `none` asks for nothing.
 pub fn gres(text: &str) -> Result<Vec<GresCount>> {
@@ -110,18 +77,18 @@ pub fn gpus(text: &str) -> Result<Vec<GresCount>> {
     gres::parse_gpus(text).map_err(|_| OptionError::failure(BAD_GRES))
 }
 
-/// `name[:count]`, also with `=`.
+/// `name[:count]`, with commas or semicolons between them.
 pub fn licenses(text: &str) -> Result<Vec<LicenseCount>> {
     let refused = || OptionError::Refused("Invalid license specification");
-    list(text)
+    list(&text.replace(';', ","))
         .into_iter()
         .map(|part| {
-            let (name, count) = match part.rsplit_once([':', '=']) {
+            let (name, count) = match part.rsplit_once(':') {
                 Some((name, count)) => (name, count.parse().map_err(|_| refused())?),
                 None => (part.as_str(), 1),
             };
-            match (name, count) {
-                ("", _) | (_, 0) => Err(refused()),
+            match name {
+                "" => Err(refused()),
                 _ => Ok(LicenseCount { name: name.to_owned(), count }),
             }
         })
@@ -261,10 +228,15 @@ pub fn yes_or_no(text: &str, option: &'static str) -> Result<bool> {
     }
 }
 
+/// How long few switches are waited for: zero is not at all.
+pub fn switch_wait(text: &str) -> Result<TimeLimit> {
+    time::parse_time_limit(text).map_err(|_| OptionError::Specification("switches"))
+}
+
 /// `max[@wait]`.
 pub fn switches(text: &str) -> Result<Switches> {
     let (count, wait) = match text.split_once('@') {
-        Some((count, wait)) => (count, Some(limit(wait, "switches")?)),
+        Some((count, wait)) => (count, Some(switch_wait(wait)?)),
         None => (text, None),
     };
     Ok(Switches { count: number_from(1, count, "--switches")?, wait })

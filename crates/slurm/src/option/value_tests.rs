@@ -4,6 +4,10 @@ use super::*;
 
 #[test]
 fn node_counts() {
+    let listed = |text| {
+        let counts = crate::option::node_count::node_counts(text);
+        counts.map(|(range, list)| (range.min, range.max, list))
+    };
     let cases = [
         ("4", 4, 4),
         ("2-4", 2, 4),
@@ -16,10 +20,16 @@ fn node_counts() {
         ("4 ", 4, 4),
     ];
     for (text, min, max) in cases {
-        assert_eq!(node_count(text), Ok(Range::between(min, max)), "{text}");
+        assert_eq!(listed(text), Ok((min, Some(max), vec![])), "{text}");
     }
-    for text in ["", "x", "4.", "3-", "1,3", "1-4:2", "4-2", "0", "2--3", "99999999999", "é"] {
-        assert!(node_count(text).is_err(), "{text}");
+    for text in ["", "x", "4.", "3-", "4-2", "0", "2--3", "99999999999", "é"] {
+        assert!(listed(text).is_err(), "{text}");
+    }
+    assert_eq!(listed("1,2,4"), Ok((1, Some(4), vec![1, 2, 4])));
+    assert_eq!(listed("2-8:2"), Ok((2, Some(8), vec![2, 4, 6, 8])));
+    assert_eq!(listed("8,1-3"), Ok((1, Some(8), vec![1, 2, 3, 8])));
+    for text in ["1,", "1-4:0", "1,x", "0,1", "1-4:2:1", ",", "1-100000:1"] {
+        assert!(listed(text).is_err(), "{text}");
     }
 }
 
@@ -134,6 +144,8 @@ fn numbers_names_and_words() {
     assert_eq!(switches("2@10"), Ok(two));
     let license = |name: &str, count| LicenseCount { name: name.to_owned(), count };
     assert_eq!(licenses("a:2,b"), Ok(vec![license("a", 2), license("b", 1)]));
-    assert!(licenses("a:b").is_err());
-    assert!(licenses("a:0").is_err());
+    assert_eq!(licenses("a:0;b:2"), Ok(vec![license("a", 0), license("b", 2)]));
+    for wrong in ["a:b", "a:", ":2"] {
+        assert!(licenses(wrong).is_err(), "{wrong}");
+    }
 }

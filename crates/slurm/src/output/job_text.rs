@@ -66,6 +66,8 @@ pub fn shows_reason(state: JobState) -> bool {
     matches!(
         state,
         JobState::Pending
+            | JobState::SpecialExit
+            | JobState::ReservationGone
             | JobState::Timeout
             | JobState::OutOfMemory
             | JobState::Deadline

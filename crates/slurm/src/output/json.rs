@@ -84,7 +84,7 @@ fn identity(cluster: &str, job: &JobView) -> Value {
         "group_name": owner.group,
         "comment": job.spec.comment.as_deref().unwrap_or(""),
         "wckey": job.spec.wckey.as_deref().unwrap_or(""),
-        "resv_name": job.spec.request().reservation.as_deref().unwrap_or(""),
+        "resv_name": job.reservation().unwrap_or(""),
     })
 }
 

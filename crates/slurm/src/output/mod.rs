@@ -16,8 +16,10 @@ mod sacctmgr_fields;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod scontrol;
+pub mod sdiag;
 pub mod sinfo;
 mod sinfo_fields;
+pub mod sinfo_reservations;
 pub mod sprio;
 pub mod squeue;
 mod squeue_fields;

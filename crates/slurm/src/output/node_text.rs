@@ -4,41 +4,59 @@ use super::job_text;
 use model::allocation::GresShare;
 use model::array::IndexSet;
 use model::gres::{DeclaredGres, GresCount};
-use model::node::NodeConfig;
+use model::node::{NodeConfig, NodeGres};
 use model::tres::{Tres, TresKind};
 use wire::view::NodeView;
 
 /// `gpu:h100:8,fpga:1`; `(null)` for none.
 pub fn gres(config: &NodeConfig) -> String {
-    let one = |gres: &model::node::NodeGres| {
+    let one = |gres: &NodeGres| {
         let count = GresCount::new(&gres.name, gres.kind.as_deref(), gres.count);
         let sockets = sockets(config, gres);
-        DeclaredGres { gres: count, no_consume: false, sockets }.to_string()
+        DeclaredGres { gres: count, no_consume: gres.no_consume, sockets }.to_string()
     };
-    or_null(config.gres.iter().map(one).collect())
+    or_null(kinds(config).iter().map(one).collect())
+}
+
+/// The lines of the node's GRES, those of one name and kind together.
+fn kinds(config: &NodeConfig) -> Vec<NodeGres> {
+    let mut kinds: Vec<NodeGres> = Vec::new();
+    for line in &config.gres {
+        match kinds.iter_mut().find(|known| known.name == line.name && known.kind == line.kind) {
+            Some(known) => {
+                known.count += line.count;
+                match (&mut known.cores, &line.cores) {
+                    (Some(cores), Some(more)) => cores.union(more),
+                    (cores, _) => *cores = None,
+                }
+            }
+            None => kinds.push(line.clone()),
+        }
+    }
+    kinds
 }
 
 /// The sockets that a line of GRES hangs on, where its cores were said and are not all there are.
-fn sockets(config: &NodeConfig, gres: &model::node::NodeGres) -> Option<IndexSet> {
+fn sockets(config: &NodeConfig, gres: &NodeGres) -> Option<IndexSet> {
     let cores = gres.cores.as_ref()?;
     let per_socket = (config.cores_per_socket * config.threads_per_core).max(1);
     let sockets: IndexSet = cores.iter().map(|cpu| cpu / per_socket).collect();
     (!sockets.is_empty()).then_some(sockets)
 }
 
-/// `gpu:h100:2(IDX:0-1)`: one entry for each line of the node's GRES, also for what is free.
+/// `gpu:h100:2(IDX:0-1)`: one entry for each kind of the node's GRES, also for what is free.
 pub fn gres_used(node: &NodeView) -> String {
-    let one = |(at, gres): (usize, &model::node::NodeGres)| {
+    let one = |gres: &NodeGres| {
         let none = GresShare {
             name: gres.name.clone(),
             kind: gres.kind.clone(),
             count: 0,
             indices: Vec::new(),
         };
-        let used = node.gres_used.get(at).unwrap_or(&none);
-        job_text::gres_share(used, true)
+        let same = |used: &&GresShare| used.name == gres.name && used.kind == gres.kind;
+        job_text::gres_share(node.gres_used.iter().find(same).unwrap_or(&none), true)
     };
-    or_null(node.config.gres.iter().enumerate().map(one).collect())
+    or_null(kinds(&node.config).iter().map(one).collect())
 }
 
 fn or_null(parts: Vec<String>) -> String {

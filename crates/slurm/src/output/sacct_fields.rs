@@ -138,7 +138,7 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(8, "ReqNodes", |r, c| push!(c, "{}", r.step.map_or(r.job.req_nodes, |s| s.nodes.len() as u32))),
     field(10, "ReqTRES", |r, c| of_job(r, c, |j, c| c.push_str(&j.req_tres.display_by_name()))),
     field(20, "Reservation", |r, c| of_job(r, c, |j, c| c.push_str(j.reservation.as_deref().unwrap_or("")))),
-    unmeasured(8, "ReservationId"),
+    field(8, "ReservationId", |r, c| of_job(r, c, |j, c| c.push_str(&j.reservation_id.map_or_else(String::new, |id| id.to_string())))),
     field(10, "Reserved", |r, c| of_job(r, c, |j, c| c.push_str(&format_elapsed_full(waited_s(r, j))))),
     field(10, "ResvCPU", |r, c| of_job(r, c, |j, c| c.push_str(&format_elapsed_full(waited_s(r, j) * u64::from(j.req_cpus))))),
     field(10, "ResvCPURAW", |r, c| of_job(r, c, |j, c| push!(c, "{}", waited_s(r, j) * u64::from(j.req_cpus)))),

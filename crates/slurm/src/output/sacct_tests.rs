@@ -50,6 +50,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         comment: None,
         wckey: None,
         reservation: None,
+        reservation_id: None,
         constraint: None,
         reason: Default::default(),
         kind: LaunchKind::Batch,

@@ -49,6 +49,8 @@ pub fn node(name: &str) -> NodeView {
             cores: None,
             device_memory: None,
             variables: None,
+            no_consume: false,
+            share_of: None,
         }],
         ..NodeConfig::plain(name, 32, Bytes::from_mib(128_000))
     };
@@ -77,6 +79,7 @@ pub fn node(name: &str) -> NodeView {
         } else {
             vec!["gpu".into()]
         },
+        kept_for: None,
         last_busy: Some(at(0, 45, 49)),
     }
 }
@@ -119,7 +122,13 @@ pub fn partitions() -> Vec<Partition> {
 }
 
 pub fn cluster(nodes: Vec<NodeView>) -> ClusterView {
-    ClusterView { name: "lab".into(), now: at(0, 46, 21), nodes, partitions: partitions() }
+    ClusterView {
+        name: "lab".into(),
+        now: at(0, 46, 21),
+        nodes,
+        partitions: partitions(),
+        topology: None,
+    }
 }
 
 pub fn alice() -> Principal {
@@ -195,6 +204,7 @@ pub fn share(node: &str, cpus: u32, mib: u64, gpu_indices: &[u32], tasks: u32) -
         memory: Bytes::from_mib(mib),
         gres: if gpu_indices.is_empty() { Vec::new() } else { vec![gpus(gpu_indices)] },
         tasks,
+        sharers: 1,
     }
 }
 
@@ -238,6 +248,8 @@ pub fn pending(id: u32, name: &str, owner: Principal, reason: Reason) -> JobView
         last_planned: Some(at(0, 46, 19)),
         default_memory: Some(DefaultMemory::PerCpu(Bytes::from_mib(1000))),
         cancelled_by: None,
+        further: None,
+        sched_nodes: None,
     }
 }
 

@@ -2,10 +2,13 @@
 
 pub mod config;
 pub mod job;
+pub mod license;
 pub mod node;
 pub mod partition;
 mod record;
+pub mod reservation;
 pub mod step;
+pub mod topology;
 
 use model::grammar::GrammarError;
 use model::hostlist;

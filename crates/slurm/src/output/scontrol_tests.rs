@@ -131,6 +131,26 @@ fn a_drained_node_says_why_and_by_whom() {
 }
 
 #[test]
+fn a_partition_s_own_ways_are_shown() {
+    use model::partition::DefaultMemory;
+    use model::select::{PartitionSelect, Unit};
+    let mut view = cluster(vec![crate::output::samples::node("node1")]);
+    let one = &mut view.partitions[0];
+    one.select = Some(PartitionSelect { unit: Unit::Socket, memory: false });
+    one.cpus_per_gpu = Some(5);
+    one.default_memory = Some(DefaultMemory::PerGpu(model::amount::Bytes::from_mib(700)));
+    let mut out = String::new();
+    partition::push(&mut out, &view.partitions[0], &view, PLAIN);
+    for line in [
+        "SelectTypeParameters=CR_SOCKET\n",
+        "   JobDefaults=DefCpuPerGPU=5,DefMemPerGPU=700\n",
+        "   DefMemPerNode=UNLIMITED ",
+    ] {
+        assert!(out.contains(line), "{out}");
+    }
+}
+
+#[test]
 fn partitions_have_slurms_record() {
     let view = cluster(vec![idle_node("node1"), idle_node("node2")]);
     let mut out = String::new();

@@ -206,7 +206,7 @@ fn sort(groups: &mut [Group<'_>], options: &Options, cluster: &ClusterView) {
     }
 }
 
-fn rank(group: &Group<'_>) -> Option<(bool, crate::words::node::Base)> {
+fn rank(group: &Group<'_>) -> Option<impl Ord + use<>> {
     group.nodes.first().map(|node| NodeState::of(node).rank())
 }
 

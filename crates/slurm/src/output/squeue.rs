@@ -1,11 +1,10 @@
 //! `squeue`: the jobs, or the steps of the jobs, one a line.
 
 use super::Moment;
-use super::format::Format;
+use super::format::{Column, Format};
 use super::squeue_fields::{JOB_FIELDS, JobField, JobRow};
 use super::squeue_sort::{self, SortBy};
 use super::squeue_steps::{self, STEP_FIELDS, StepField};
-use model::run::JobState;
 use std::io;
 use wire::client::Detail;
 use wire::view::JobView;
@@ -93,6 +92,19 @@ impl Listing {
         }
     }
 
+    /// Whether it shows or sorts by when jobs are expected to start.
+    pub fn wants_estimates(&self) -> bool {
+        let about =
+            |field: &JobField| ["StartTime", "EndTime", "SchedNodes"].contains(&field.name());
+        let shown = match &self.columns {
+            Columns::Jobs(format) => {
+                format.pieces.iter().any(|piece| piece.column.is_some_and(about))
+            }
+            Columns::Steps(_) => false,
+        };
+        shown || self.sort.iter().any(|by| about(by.field))
+    }
+
     pub fn render(
         &self,
         out: &mut impl io::Write,
@@ -138,7 +150,7 @@ impl Listing {
     fn rows<'a>(&self, jobs: &'a [JobView], moment: Moment<'a>) -> Vec<JobRow<'a>> {
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if self.options.start && job.state != JobState::Pending {
+            if self.options.start && !job.state.is_waiting() {
                 continue;
             }
             let pending = job.array.as_ref().and_then(|array| array.pending.as_ref());

@@ -5,7 +5,7 @@ use super::format::Column;
 use super::job_text::{self, push};
 use crate::words::{self, NULL};
 use model::request::Per;
-use model::run::{JobState, LaunchKind};
+use model::run::LaunchKind;
 use model::time::{TimeLimit, Timestamp, format_elapsed, format_limit};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -100,14 +100,14 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('T', "State", "STATE", |r, c| c.push_str(words::job::long(r.job.state))),
     both('u', "UserName", "USER", |r, c| c.push_str(&r.job.spec.owner.name)),
     both('U', "UserID", "UID", |r, c| push!(c, "{}", r.job.spec.owner.uid)),
-    both('v', "Reservation", "RESERVATION", |r, c| or_null(c, r.job.spec.request().reservation.as_deref())),
+    both('v', "Reservation", "RESERVATION", |r, c| or_null(c, r.job.reservation())),
     both('V', "SubmitTime", "SUBMIT_TIME", |r, c| c.push_str(&r.moment.iso(r.job.submit))),
     both('w', "WCKey", "WCKEY", |r, c| or_null(c, r.job.spec.wckey.as_deref())),
     both('W', "Licenses", "LICENSES", |r, c| c.push_str(&job_text::licenses(r.job.spec.request()))),
     both('x', "ExcNodes", "EXC_NODES", |r, c| c.push_str(&model::hostlist::compress(&r.job.spec.request().exclude))),
     both('X', "CoreSpec", "CORE_SPEC", |_, c| c.push_str("N/A")),
     both('y', "Nice", "NICE", |r, c| push!(c, "{}", r.job.spec.nice)),
-    both('Y', "SchedNodes", "SCHEDNODES", |_, c| c.push_str(NULL)),
+    both('Y', "SchedNodes", "SCHEDNODES", |r, c| c.push_str(r.job.sched_nodes.as_deref().unwrap_or(NULL))),
     both('z', "SCT", "S:C:T", |r, c| c.push_str(&job_text::sockets_cores_threads(r.job.spec.request()))),
     both('Z', "WorkDir", "WORK_DIR", |r, c| c.push_str(&r.job.spec.launch.work_dir)).in_full(),
     long("AccrueTime", "ACCRUE_TIME", |r, c| time_or(r, c, r.job.eligible.filter(|t| *t <= r.moment.now), "N/A")),
@@ -199,7 +199,7 @@ fn reason_list(row: &JobRow<'_>, cell: &mut String) {
 }
 
 fn end_time(row: &JobRow<'_>, cell: &mut String) {
-    let endless = row.job.state != JobState::Pending && row.job.time_limit == TimeLimit::Unlimited;
+    let endless = !row.job.state.is_waiting() && row.job.time_limit == TimeLimit::Unlimited;
     time_or(row, cell, row.job.end, if endless { "NONE" } else { "N/A" });
 }
 
@@ -222,7 +222,7 @@ fn time_min(row: &JobRow<'_>, cell: &mut String) {
 
 fn pending_secs(row: &JobRow<'_>) -> i64 {
     let until = match row.job.state {
-        JobState::Pending => row.moment.now,
+        state if state.is_waiting() => row.moment.now,
         _ => row.job.start.unwrap_or(row.moment.now),
     };
     (until.secs() - row.job.submit.secs()).max(0)

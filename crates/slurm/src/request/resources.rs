@@ -1,10 +1,10 @@
 //! What a job needs: the arithmetic of nodes, tasks and CPUs, the forms of memory, and generic resources.
 
 use crate::option::JobOptions;
-use crate::option::job_options::{Exclusive, NodeDistribution};
+use crate::option::job_options::{Exclusive, GresFlag, NodeDistribution};
 use model::gres::GresCount;
 use model::range::Range;
-use model::request::{GresRequest, Memory, Patience, Per, Request, Sharing, Switches};
+use model::request::{GresBinding, GresRequest, Memory, Patience, Per, Request, Sharing, Switches};
 use model::time::Timestamp;
 use std::collections::HashSet;
 
@@ -15,10 +15,21 @@ const IMMEDIATE_NOW_SECS: u32 = 1;
 pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
     let (counts, mut notes) = counts(options);
     let node_list = fitting_node_list(options, &counts, &mut notes);
+    for (said, option) in [(options.core_spec, "-S"), (options.thread_spec, "--thread-spec")] {
+        if said.is_some() {
+            notes.push(format!(
+                "error: Ignoring {option} since it's not allowed by configuration \
+                 (AllowSpecResourcesUsage = No)"
+            ));
+        }
+    }
     let request = Request {
         partitions: options.partitions.clone(),
         nodes: counts.nodes.unwrap_or(Range::exactly(1)),
         nodes_given: counts.nodes.is_some(),
+        node_counts: options.node_counts.clone(),
+        fewest_nodes: options.use_min_nodes,
+        spread: options.spread_job,
         tasks: options.ntasks.or_else(|| hosts_of_tasks(options)),
         tasks_per_node: counts.tasks_per_node,
         tasks_per_socket: options.ntasks_per_socket,
@@ -34,12 +45,13 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
         gres: gres(options),
         disk: options.tmp,
         constraint: options.constraint.clone(),
+        prefer: options.prefer.clone(),
         node_list,
         exclude: options.exclude.clone(),
         sharing: sharing(options),
         overcommit: options.overcommit,
         contiguous: options.contiguous,
-        threads_per_core: options.threads_per_core.or(hinted(options, &["nomultithread"])),
+        threads_per_core: options.threads_per_core.or_else(|| threads_by_hint(options)),
         sockets_per_node: options.sockets_per_node,
         cores_per_socket: options.cores_per_socket,
         time_limit: options.time,
@@ -56,9 +68,21 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
                 .and_then(|wait| wait.secs())
                 .map(|secs| u32::try_from(secs).unwrap_or(u32::MAX)),
         }),
+        segment: options.segment,
+        gres_binding: match options.gres_flags {
+            Some(GresFlag::EnforceBinding) => GresBinding::Enforce,
+            Some(GresFlag::DisableBinding) => GresBinding::Ignore,
+            None => GresBinding::Prefer,
+        },
         ..Request::default()
     };
     (request, notes)
+}
+
+/// Three of the hints leave the further threads of a core alone.
+fn threads_by_hint(options: &JobOptions) -> Option<u32> {
+    let hint = options.hint.as_deref()?;
+    ["compute_bound", "memory_bound", "nomultithread"].contains(&hint).then_some(1)
 }
 
 /// Nodes and tasks that agree with each other.
@@ -153,6 +177,7 @@ pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
         (Per::Node, &options.gpus_per_node),
         (Per::Socket, &options.gpus_per_socket),
         (Per::Task, &options.gpus_per_task),
+        (Per::Task, &options.gres_per_task),
     ];
     let wanted = |per: Per, asked: &GresCount| GresRequest {
         per,

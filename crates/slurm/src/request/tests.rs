@@ -130,8 +130,15 @@ fn nodes_and_tasks_agree() {
 }
 
 #[test]
-fn a_node_list_longer_than_the_node_count_is_cut() {
-    let (request, notes) = asked(&["-N1", "-w", "node[1-2]"]);
+fn a_node_list_longer_than_the_node_count_is_refused_or_cut() {
+    let args = ["-N1", "-w", "node[1-2]", "--wrap", "true"];
+    let Ok(Invocation::Submission(read)) = invocation::batch(&args, &caller()) else {
+        panic!("it is read");
+    };
+    let refused = batch(&read, &submitter(Command::Sbatch)).expect_err("too many nodes");
+    assert_eq!(refused.to_string(), "invalid number of nodes (-N 2-1)");
+    // A step takes the first of them.
+    let (request, notes) = resources::request(&read.components[0], NOW);
     assert_eq!(request.node_list, ["node1"]);
     assert!(notes[0].contains("(2 > 1)"), "{notes:?}");
     assert_eq!(asked(&["-w", "node[1-2]"]).0.node_list.len(), 2);
@@ -146,7 +153,7 @@ fn memory_in_its_forms() {
         (&[], Memory::Default),
         (&["--mem=1G"], Memory::PerNode(Range::exactly(gib))),
         (&["--mem-per-cpu=1G"], Memory::PerCpu(gib)),
-        (&["--mem-per-gpu=1G"], Memory::PerGpu(gib)),
+        (&["--mem-per-gpu=1G", "--gpus=1"], Memory::PerGpu(gib)),
         (&["--mem=0"], Memory::WholeNode),
         (&["--mem-per-cpu=0"], Memory::WholeNode),
     ];

@@ -5,7 +5,7 @@ use model::run::{JobState, Outcome};
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const STATES: [(JobState, &str, &str); 15] = [
+const STATES: [(JobState, &str, &str); 17] = [
     (JobState::Pending,     "PENDING",       "PD"),
     (JobState::Configuring, "CONFIGURING",   "CF"),
     (JobState::Running,     "RUNNING",       "R"),
@@ -21,6 +21,8 @@ const STATES: [(JobState, &str, &str); 15] = [
     (JobState::Deadline,    "DEADLINE",      "DL"),
     (JobState::OutOfMemory, "OUT_OF_MEMORY", "OOM"),
     (JobState::Requeued,    "REQUEUED",      "RQ"),
+    (JobState::SpecialExit, "SPECIAL_EXIT",  "SE"),
+    (JobState::ReservationGone, "RESV_DEL_HOLD", "RD"),
 ];
 
 fn row(state: JobState) -> &'static (JobState, &'static str, &'static str) {

@@ -1,6 +1,7 @@
 //! Node states: what `sinfo` and `scontrol` call the state that a node's view shows.
 
 use model::node::{AdminState, SlotState};
+use wire::reservation::KeptFor;
 use wire::view::NodeView;
 
 /// Slurm's base state of a node. The order is Slurm's own, by which `sinfo` sorts.
@@ -32,6 +33,8 @@ pub struct NodeState {
     pub completing: bool,
     pub not_responding: bool,
     pub power: Power,
+    /// By a reservation that lasts at the moment.
+    pub kept_for: Option<KeptFor>,
 }
 
 impl NodeState {
@@ -61,6 +64,7 @@ impl NodeState {
                 SlotState::Joining | SlotState::Silent | SlotState::Down
             ),
             power,
+            kept_for: node.kept_for,
         }
     }
 
@@ -96,6 +100,8 @@ impl NodeState {
             (Base::Allocated, _) if self.completing => ("allocated+", "alloc+"),
             (Base::Allocated, _) => ("allocated", "alloc"),
             (_, _) if self.completing => ("completing", "comp"),
+            (Base::Idle, _) if self.is_maintained() => ("maint", "maint"),
+            (Base::Idle, _) if self.kept_for.is_some() => ("reserved", "resv"),
             (Base::Idle, _) => ("idle", "idle"),
             (Base::Mixed, _) => ("mixed", "mix"),
         }
@@ -108,8 +114,13 @@ impl NodeState {
             Power::PoweringUp => "#",
             Power::PoweringDown => "%",
             Power::On if self.not_responding => "*",
+            Power::On if self.is_maintained() && self.is_busy() => "$",
             Power::On => "",
         }
+    }
+
+    fn is_maintained(self) -> bool {
+        self.kept_for == Some(KeptFor::Maintenance)
     }
 
     fn base_word(self) -> &'static str {
@@ -135,6 +146,8 @@ impl NodeState {
             self.drain.then_some("DRAIN"),
             self.fail.then_some("FAIL"),
             self.completing.then_some("COMPLETING"),
+            self.is_maintained().then_some("MAINTENANCE"),
+            self.kept_for.map(|_| "RESERVED"),
             power,
             self.not_responding.then_some("NOT_RESPONDING"),
         ]
@@ -156,8 +169,9 @@ impl NodeState {
     }
 
     /// Where `sinfo -S t` puts it: flagged states are above all plain ones.
-    pub fn rank(self) -> (bool, Base) {
-        (self.drain || self.fail || self.not_responding || self.power != Power::On, self.base)
+    pub fn rank(self) -> (bool, Option<KeptFor>, Base) {
+        let flagged = self.drain || self.fail || self.not_responding || self.power != Power::On;
+        (flagged, self.kept_for, self.base)
     }
 }
 
@@ -175,7 +189,7 @@ impl StateFilter {
 
 /// A word of `sinfo -t`, its compact form, and the states that it lets through. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const FILTERS: [(&str, &str, Test); 17] = [
+const FILTERS: [(&str, &str, Test); 19] = [
     ("unknown",       "unk",   |s| s.base == Base::Unknown),
     ("down",          "down",  |s| s.base == Base::Down),
     ("idle",          "idle",  |s| s.base == Base::Idle && !s.drain && !s.fail && !s.completing),
@@ -186,6 +200,8 @@ const FILTERS: [(&str, &str, Test); 17] = [
     ("drained",       "drain", |s| s.drain && !s.is_busy()),
     ("draining",      "drng",  |s| s.drain && s.is_busy()),
     ("no_respond",    "no_respond", |s| s.not_responding),
+    ("reserved",      "resv",  |s| s.kept_for.is_some()),
+    ("maint",         "maint", |s| s.is_maintained()),
     ("completing",    "comp",  |s| s.completing),
     ("fail",          "fail",  |s| s.fail),
     ("failing",       "failg", |s| s.fail && s.is_busy()),
@@ -252,6 +268,26 @@ mod tests {
             let state = NodeState::of(&node);
             assert_eq!((state.compact().as_str(), state.long().as_str()), (compact, long));
             assert_eq!(state.full(), full);
+        }
+    }
+
+    /// As a real cluster showed them: kept for somebody, kept for maintenance, and with a job on it.
+    #[test]
+    fn kept_nodes_have_slurms_words() {
+        let table = [
+            (KeptFor::Somebody, 0, "resv", "reserved", "IDLE+RESERVED"),
+            (KeptFor::Somebody, 1, "mix", "mixed", "MIXED+RESERVED"),
+            (KeptFor::Maintenance, 0, "maint", "maint", "IDLE+MAINTENANCE+RESERVED"),
+            (KeptFor::Maintenance, 1, "mix$", "mixed$", "MIXED+MAINTENANCE+RESERVED"),
+        ];
+        for (kept_for, jobs, compact, long, full) in table {
+            let mut node = samples::node("node1");
+            (node.kept_for, node.job_count, node.cpus_allocated) = (Some(kept_for), jobs, jobs);
+            let state = NodeState::of(&node);
+            assert_eq!((state.compact().as_str(), state.long().as_str()), (compact, long));
+            assert_eq!(state.full(), full);
+            let idle = parse_filters("idle").expect("a state")[0];
+            assert_eq!(idle.admits(state), jobs == 0, "{full}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Partition states: `scontrol`'s word and `sinfo`'s.
 
 use model::partition::{Access, OverSubscribe, Partition, PartitionState};
+use model::select::{PartitionSelect, Unit};
 
 /// `UP`, as `scontrol show partition` has it.
 pub fn long(state: PartitionState) -> &'static str {
@@ -35,6 +36,17 @@ pub fn over_subscribe(value: OverSubscribe) -> String {
         OverSubscribe::Exclusive => "EXCLUSIVE".to_owned(),
         OverSubscribe::Yes(count) => format!("YES:{count}"),
         OverSubscribe::Force(count) => format!("FORCE:{count}"),
+    }
+}
+
+/// `NONE`, or the partition's own way of granting: `CR_CORE_MEMORY`.
+pub fn select(own: Option<PartitionSelect>) -> &'static str {
+    let Some(own) = own else { return "NONE" };
+    match (own.unit, own.memory) {
+        (Unit::Socket, true) => "CR_SOCKET_MEMORY",
+        (Unit::Socket, false) => "CR_SOCKET",
+        (_, true) => "CR_CORE_MEMORY",
+        (_, false) => "CR_CORE",
     }
 }
 

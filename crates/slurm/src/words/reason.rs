@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// The word for a reason, as `squeue` and `sacct` print it.
 pub fn text(reason: &Reason) -> Cow<'static, str> {
     let word = match reason {
-        Reason::None | Reason::NotPlanned => "None",
+        Reason::None | Reason::NotPlanned | Reason::Preempted => "None",
         Reason::Resources | Reason::NoCapacity => "Resources",
         Reason::Priority => "Priority",
         Reason::Dependency => "Dependency",
@@ -27,6 +27,8 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         }
         Reason::Licenses => "Licenses",
         Reason::Reservation => "Reservation",
+        Reason::ReservationGone(name) => return format!("Reservation {name} was deleted").into(),
+        Reason::NodesReserved => "ReqNodeNotAvail, May be reserved for other job",
         Reason::BadConstraints => "BadConstraints",
         Reason::InvalidAccount => "InvalidAccount",
         Reason::InvalidQos => "InvalidQOS",
@@ -41,6 +43,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::OutOfMemory => "OutOfMemory",
         Reason::NodeFail => "NodeDown",
         Reason::Deadline => "DeadLine",
+        Reason::RequeuedHeld => "job requeued in held state",
     };
     word.into()
 }

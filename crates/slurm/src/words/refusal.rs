@@ -2,7 +2,8 @@
 
 use crate::words::reason;
 use model::id::JobId;
-use model::reason::{NeverFits, Reason, Refusal};
+use model::reason::{NeverFits, Reason, Refusal, Unmet};
+use model::reservation_ask::ReservationRefusal;
 
 /// Slurm's error: its number, whose low byte is the exit code of `scancel`, and its sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::PartitionAccess(_) => {
             error(2003, "User's group not permitted to use this partition")
         }
-        Refusal::NodeCount => error(2006, "Node count specification invalid"),
+        Refusal::NodeCount(_) => error(2006, "Node count specification invalid"),
         Refusal::NodeConfiguration(_) => {
             error(2014, "Requested node configuration is not available")
         }
@@ -42,15 +43,35 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::JobNotRunning(_) => error(2024, "Job is pending execution"),
         Refusal::JobNotPending(_) => error(2030, "Job is no longer pending execution"),
         Refusal::UnknownFeature(_) => error(2035, "Invalid feature specification"),
+        Refusal::UnknownPreference(_) => error(2133, "Invalid preferred feature specification"),
         Refusal::InvalidDependency => error(2039, "Job dependency problem"),
+        Refusal::RequeueDisabled(_) => error(2037, "Requested operation is presently disabled"),
+        Refusal::NotSupported(_) => error(2036, "Requested operation not supported on this system"),
+        Refusal::JobHeld(_) => error(2042, "Job is in held state, pending scheduler release"),
+        Refusal::UnknownLicense(_) => error(2048, "Invalid license specification"),
+        Refusal::TimePassed => error(2054, "Invalid time specified"),
+        Refusal::CpuCount => error(2069, "CPU count specification invalid"),
+        Refusal::TaskCount => error(2025, "Task count specification invalid"),
+        Refusal::CircularDependency => error(2071, "Circular job dependency"),
+        Refusal::JobFinished(_) => error(2084, "Job has already finished"),
+        Refusal::JobNotStarted(_) => error(2085, "Job is not running"),
+        Refusal::JobNotSuspended(_) => error(2087, "Job is not suspended"),
+        Refusal::PriorityNotKept => {
+            error(2095, "Changes to job priority are not persistent, change nice instead")
+        }
+        Refusal::TimeMin => {
+            error(2124, "Invalid time-min specification (exceeds job's time or other limits)")
+        }
+        Refusal::OperatorsOnly => ACCESS_DENIED,
         Refusal::NotRequeueable(_) => error(2040, "Only batch jobs are accepted or processed"),
         Refusal::InvalidAccount(_) => {
             error(2045, "Invalid account or account/partition combination specified")
         }
-        Refusal::TimeLimit | Refusal::DeadlineImpossible => {
+        Refusal::TimeLimit(_) | Refusal::DeadlineImpossible => {
             error(2051, "Requested time limit is invalid (missing or exceeds some limit)")
         }
-        Refusal::InvalidReservation(_) => error(2052, "Requested reservation is invalid"),
+        Refusal::InvalidReservation(_) => error(2053, "Requested reservation is invalid"),
+        Refusal::Reservation(why) => reservation_error(why),
         Refusal::InvalidQos(_) => error(2066, "Invalid qos specification"),
         Refusal::UnknownGres(_) => error(2072, "Invalid generic resource (gres) specification"),
         Refusal::PartitionNotAvailable(_) => {
@@ -64,6 +85,39 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         _ => return None,
     };
     Some(error)
+}
+
+fn reservation_error(why: &ReservationRefusal) -> SlurmError {
+    match why {
+        ReservationRefusal::User(_) => INVALID_USER,
+        ReservationRefusal::Group(_) => error(2113, "Invalid group id"),
+        ReservationRefusal::UsersAndGroups => {
+            error(2129, "Reservations can't have users and groups specified, only one or the other")
+        }
+        ReservationRefusal::Nobody => {
+            error(2080, "Reservation request lacks users, groups or accounts")
+        }
+        ReservationRefusal::Time => error(2054, "Invalid time specified"),
+        ReservationRefusal::Started => error(2104, "Reservation already started"),
+        ReservationRefusal::Overlap(_) => {
+            error(2058, "Requested reservation overlaps with another reservation")
+        }
+        ReservationRefusal::InUse => error(2055, "Requested reservation is in use"),
+        ReservationRefusal::Duplicate(_) => error(2082, "Duplicate reservation name"),
+        ReservationRefusal::Busy => error(2016, "Requested nodes are busy"),
+        ReservationRefusal::Cores => {
+            error(2111, "Core count for reservation node list is not consistent!")
+        }
+        ReservationRefusal::CoresChange => error(2109, "Core-based reservation can not be updated"),
+        ReservationRefusal::NotRecurring => {
+            error(2128, "Reservation given is not skipable, try deleting instead")
+        }
+        ReservationRefusal::Flags => {
+            error(2036, "Requested operation not supported on this system")
+        }
+        ReservationRefusal::Nothing => error(2018, "Invalid node name specified"),
+        ReservationRefusal::Access(_) => error(2052, "Access denied to requested reservation"),
+    }
 }
 
 /// The sentence, without the command's own beginning.
@@ -92,12 +146,16 @@ fn jobs_active(jobs: &[(JobId, String, String)]) -> String {
 /// The line that Slurm's clients print before the refusal itself, where they know more.
 pub fn hint(refusal: &Refusal) -> Option<String> {
     let line = match refusal {
-        Refusal::NodeConfiguration(NeverFits::Cpus { .. }) => {
+        Refusal::NodeConfiguration(Unmet { why: NeverFits::Cpus { .. }, .. }) => {
             "CPU count per node can not be satisfied"
         }
-        Refusal::NodeConfiguration(NeverFits::Memory { .. }) => {
+        Refusal::NodeConfiguration(Unmet { why: NeverFits::Memory { .. }, .. }) => {
             "Memory specification can not be satisfied"
         }
+        Refusal::NodeConfiguration(Unmet {
+            why: NeverFits::Reservation { named: true, .. },
+            ..
+        }) => "Problem using reservation",
         Refusal::SubmitLimit(limit) => {
             return Some(reason::text(&Reason::Limit(Box::new(limit.clone()))).into_owned());
         }
@@ -123,16 +181,16 @@ mod tests {
         let not_available = "Requested node configuration is not available";
         let table = [
             (
-                Refusal::NodeConfiguration(cpus),
+                Refusal::NodeConfiguration(cpus.into()),
                 Some("CPU count per node can not be satisfied"),
                 not_available,
             ),
             (
-                Refusal::NodeConfiguration(memory),
+                Refusal::NodeConfiguration(memory.into()),
                 Some("Memory specification can not be satisfied"),
                 not_available,
             ),
-            (Refusal::NodeConfiguration(gpus), None, not_available),
+            (Refusal::NodeConfiguration(gpus.into()), None, not_available),
             (Refusal::UnknownFeature("a100".into()), None, "Invalid feature specification"),
             (Refusal::UnknownNode("node9".into()), None, "Invalid node name specified"),
             (Refusal::InvalidQos("nosuch".into()), None, "Invalid qos specification"),

@@ -69,7 +69,7 @@ impl Place<'_> {
         let (shape, nodes) = (&self.ask.shape, &self.allocation.nodes);
         let missing = self.ask.node_list.iter().find(|n| self.allocation.share(n).is_none());
         if missing.is_some() {
-            return Err(Refusal::NodeConfiguration(NeverFits::NamedNodes));
+            return Err(Refusal::NodeConfiguration(NeverFits::NamedNodes.into()));
         }
         if let Some(first) = shape.relative {
             let (asked, most) = (self.ask.nodes.unwrap_or(1), nodes.len() as u32);

@@ -32,7 +32,9 @@ impl<'a> Room<'a> {
         for used in &taken.gres {
             let same = |g: &&mut GresShare| g.name == used.name && g.kind == used.kind;
             if let Some(left) = self.gres.iter_mut().find(same) {
-                left.indices.retain(|index| !used.indices.contains(index));
+                if !is_in_shares(left) {
+                    left.indices.retain(|index| !used.indices.contains(index));
+                }
                 left.count = left.count.saturating_sub(used.count);
             }
         }
@@ -78,7 +80,8 @@ impl<'a> Room<'a> {
         // Tasks that share CPUs need no more memory than the CPUs bring.
         let needed = needed.min(self.share.cpus.len());
         let memory = self.memory_for(place, &cpus, needed, &gres)?;
-        Ok(NodeShare { node: self.share.node.clone(), cpus, memory, gres, tasks })
+        let (node, sharers) = (self.share.node.clone(), self.share.sharers);
+        Ok(NodeShare { node, cpus, memory, gres, tasks, sharers })
     }
 
     fn memory_for(
@@ -89,6 +92,10 @@ impl<'a> Room<'a> {
         gres: &[GresShare],
     ) -> Result<Bytes, StepRefusal> {
         let all = self.share.memory;
+        // Where memory is not counted, a step has no less of it than its job.
+        if all.0 == 0 {
+            return Ok(all);
+        }
         let per_cpu = |each: Bytes, count: u32| Bytes(each.0.saturating_mul(u64::from(count)));
         let (asked, least) = match &place.ask.shape.memory {
             Some(Memory::PerNode(range)) => (range.min, range.min),
@@ -127,8 +134,13 @@ impl<'a> Room<'a> {
             };
             for from in left.iter_mut().filter(|g| matches(g, one)) {
                 let count = missing.min(from.count);
-                let keep = from.indices.split_off((count as usize).min(from.indices.len()));
-                let indices = std::mem::replace(&mut from.indices, keep);
+                let indices = match is_in_shares(from) {
+                    true => from.indices.clone(),
+                    false => {
+                        let keep = from.indices.split_off((count as usize).min(from.indices.len()));
+                        std::mem::replace(&mut from.indices, keep)
+                    }
+                };
                 from.count -= count;
                 missing -= count;
                 if count > 0 {
@@ -142,6 +154,11 @@ impl<'a> Room<'a> {
         }
         Ok(granted)
     }
+}
+
+/// Several units of one device: shares of a GPU, which all have its index.
+fn is_in_shares(gres: &GresShare) -> bool {
+    gres.indices.len() == 1 && gres.count > 1
 }
 
 pub(super) fn units(of: &[GresShare], wanted: &GresRequest) -> u64 {

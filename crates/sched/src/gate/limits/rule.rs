@@ -325,7 +325,7 @@ fn nodes(held: &Held, load: &Load) -> (u64, u64) {
     let in_use = held.nodes.len() as u64;
     let more = match load.nodes.as_slice() {
         [] => load.tres.amount(&TresKind::Node).saturating_sub(in_use),
-        nodes => nodes.iter().filter(|node| !held.nodes.contains(*node)).count() as u64,
+        nodes => nodes.iter().filter(|node| !held.nodes.contains_key(*node)).count() as u64,
     };
     (in_use, more)
 }

@@ -6,7 +6,7 @@ use ::slurm::option::invocation::Caller;
 use ::slurm::option::parse::Question;
 use ::slurm::option::{Command, JobOptions, OptionError, Surroundings, script};
 use ::slurm::request::{LoginUser, Submitter, wants_login};
-use ::slurm::words::refusal;
+use ::slurm::words::{note, refusal};
 use jiff::tz::TimeZone;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
@@ -211,7 +211,15 @@ pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
         Refusal::UnknownGres(_) => complain(command, &text),
         _ => complain(command, &format!("{}: {text}", command.refusal_prefix())),
     }
+    note_refused(command, refusal);
     failure()
+}
+
+/// One line more than Slurm's: the constraint that was not met.
+pub fn note_refused(command: Command, refusal: &Refusal) {
+    if let Some(line) = note::text(refusal) {
+        say(command, &format!("note: {line}"));
+    }
 }
 
 /// A server that could not be asked.

@@ -2,7 +2,7 @@
 
 mod ask;
 mod caller;
-mod job_list;
+pub mod job_list;
 mod sacct;
 mod sacctmgr;
 mod salloc;
@@ -10,6 +10,7 @@ mod sattach;
 mod sbatch;
 mod scancel;
 mod scontrol;
+mod sdiag;
 mod sinfo;
 mod sprio;
 mod squeue;
@@ -22,6 +23,8 @@ mod step;
 mod step_create;
 mod step_files;
 mod watch;
+
+pub use caller::now;
 
 use ::slurm::option::Command;
 use std::process::ExitCode;
@@ -41,6 +44,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sprio => sprio::run(args),
         Command::Sshare => sshare::run(args),
         Command::Sstat => sstat::run(args),
+        Command::Sdiag => sdiag::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());
             ExitCode::from(1)

@@ -255,6 +255,7 @@ impl Invoked<'_> {
             array: None,
             spec: &view.spec,
             allocation: granted,
+            reservation: view.reservation(),
             account: &view.account,
             qos: &view.qos,
             restarts: view.restarts,
@@ -262,6 +263,7 @@ impl Invoked<'_> {
             conf_file: None,
             submit_dir: Some(&self.submitter.work_dir),
             gpus: GpuView::default(),
+            topology: None,
         });
         env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
         env.set("SLURM_SUBMIT_HOST", &self.submitter.host);

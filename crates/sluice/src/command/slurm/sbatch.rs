@@ -1,7 +1,7 @@
 //! `sbatch`: a script to the server, and the number it got.
 
 use super::caller::{
-    self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
+    self, FAILURE, Here, complain, failure, note_refused, refused, say, unexpected, unreachable,
 };
 use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::{self, Batch, Invocation};
@@ -127,6 +127,7 @@ pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
                 complain(command, &hint);
             }
             eprintln!("allocation failure: {}", refusal::text(&refusal));
+            note_refused(command, &refusal);
             failure()
         }
         other => unexpected(command, &other),

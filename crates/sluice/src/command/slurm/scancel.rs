@@ -202,16 +202,15 @@ fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
     let nodes = parsed.text(K::Nodelist).unwrap_or_default();
     let nodes =
         hostlist::expand(nodes).map_err(|error| ShowError::said(error_line(&error.to_string())))?;
-    for (key, option) in [(K::Reservation, "--reservation"), (K::Wckey, "--wckey")] {
-        if parsed.has(key) {
-            let text = format!("{option} is not supported yet: name the jobs, or filter otherwise");
-            return Err(ShowError::said(error_line(&text)));
-        }
+    if parsed.has(K::Wckey) {
+        let text = "--wckey is not supported yet: name the jobs, or filter otherwise";
+        return Err(ShowError::said(error_line(text)));
     }
     Ok(JobFilter {
         jobs: Vec::new(),
         users,
         accounts: list(K::Account),
+        reservations: list(K::Reservation),
         partitions: list(K::Partition),
         names: list(K::Name),
         qos: list(K::Qos),

@@ -4,6 +4,8 @@ mod job_action;
 mod job_key;
 mod node_key;
 mod partition_key;
+pub mod reservation;
+mod reservation_key;
 mod show;
 mod update;
 
@@ -11,7 +13,7 @@ use super::ask::{self, Server, ShowError};
 use ::slurm::option::{Command, OptionKey as K, Parsed, help};
 use ::slurm::output::scontrol as output;
 use ::slurm::words::refusal;
-use model::change::JobChange;
+use model::change::{JobChange, Requeue};
 use model::reason::Refusal;
 use model::run::Hold;
 use std::process::ExitCode;
@@ -22,6 +24,8 @@ use wire::client::{Answer, Call};
 enum Verb {
     Show,
     Update,
+    Create,
+    Delete,
     /// What is done to jobs that are named by their ids.
     Job(JobVerb),
     Write,
@@ -42,16 +46,19 @@ enum JobVerb {
     RequeueHold,
     Suspend,
     Resume,
+    Top,
 }
 
 impl JobVerb {
-    fn change(self) -> JobChange {
+    /// What is done; `how` is for those that make a job run again.
+    fn change(self, how: Requeue) -> JobChange {
         match self {
             JobVerb::Hold => JobChange::Hold { by: Hold::Admin },
             JobVerb::UserHold => JobChange::Hold { by: Hold::User },
             JobVerb::Release => JobChange::Release,
-            JobVerb::Requeue => JobChange::Requeue { hold: false },
-            JobVerb::RequeueHold => JobChange::Requeue { hold: true },
+            JobVerb::Requeue => JobChange::Requeue(how),
+            JobVerb::RequeueHold => JobChange::Requeue(Requeue { hold: true, ..how }),
+            JobVerb::Top => JobChange::Top,
             JobVerb::Suspend => JobChange::Suspend,
             JobVerb::Resume => JobChange::Resume,
         }
@@ -85,8 +92,8 @@ const KEYWORDS: &[(&str, Verb)] = &[
     ("abort",         Verb::Unsupported),
     ("cancel_reboot", Verb::Unsupported),
     ("completing",    Verb::Unsupported),
-    ("create",        Verb::Unsupported),
-    ("delete",        Verb::Unsupported),
+    ("create",        Verb::Create),
+    ("delete",        Verb::Delete),
     ("errnumstr",     Verb::Unsupported),
     ("listpids",      Verb::Unsupported),
     ("notify",        Verb::Unsupported),
@@ -98,7 +105,7 @@ const KEYWORDS: &[(&str, Verb)] = &[
     ("shutdown",      Verb::Unsupported),
     ("takeover",      Verb::Unsupported),
     ("token",         Verb::Unsupported),
-    ("top",           Verb::Unsupported),
+    ("top",           Verb::Job(JobVerb::Top)),
     ("wait_job",      Verb::Unsupported),
 ];
 
@@ -133,6 +140,8 @@ fn act(args: &[String]) -> Result<ExitCode, ShowError> {
     match verb {
         Verb::Show => show::run(words, shown(&parsed)),
         Verb::Update => update::run(words),
+        Verb::Create => reservation::create(words),
+        Verb::Delete => reservation::delete(words),
         Verb::Job(verb) => job_action::run(name, *verb, words),
         Verb::Write => job_action::write(words),
         Verb::Ping => ping(),

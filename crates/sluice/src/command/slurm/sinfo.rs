@@ -2,8 +2,9 @@
 
 use super::ask::{self, Server, ShowError};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
 use ::slurm::output::sinfo::{self, Options};
-use ::slurm::output::{Moment, json};
+use ::slurm::output::{Moment, json, sinfo_reservations};
 use ::slurm::words::node;
 use model::hostlist;
 use std::io;
@@ -31,8 +32,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         return Err(ShowError::said("sinfo: error: --yaml is not supported; --json is"));
     }
     if parsed.has(K::Reservations) {
-        ask::print("No reservations in the system\n")?;
-        return Ok(ExitCode::SUCCESS);
+        return reservations(!options.no_header);
     }
     let tz = ask::time_zone();
     let mut server = Server::find(DOING)?;
@@ -55,6 +55,21 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         ask::print("\n")?;
         std::thread::sleep(every);
     }
+}
+
+/// `-T`
+fn reservations(header: bool) -> Result<ExitCode, ShowError> {
+    let all = super::scontrol::reservation::load()?;
+    let tz = ask::time_zone();
+    let mut text = String::new();
+    if all.reservations.is_empty() {
+        text.push_str(NO_RESERVATIONS);
+    } else {
+        let moment = Moment { now: all.now, tz: &tz };
+        sinfo_reservations::push(&mut text, &all.reservations, moment, header);
+    }
+    ask::print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn shown(parsed: &Parsed) -> Result<Options, ShowError> {

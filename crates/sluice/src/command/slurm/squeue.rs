@@ -15,6 +15,9 @@ use wire::client::{Answer, Call, Detail, JobsWanted};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
+/// How long a listing may wait for when jobs are expected to start.
+const ESTIMATES_MS: u64 = 10_000;
+
 const DOING: &str = "slurm_load_jobs error";
 
 pub fn run(args: &[String]) -> ExitCode {
@@ -35,6 +38,9 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     }
     if !parsed.has(K::Json) {
         question.wanted.detail = listing.detail();
+    }
+    if parsed.has(K::Json) || listing.wants_estimates() {
+        question.wanted.estimates_ms = ESTIMATES_MS;
     }
     let tz = ask::time_zone();
     let mut server = Server::find(DOING)?;
@@ -90,7 +96,6 @@ struct Question {
     wanted: JobsWanted,
     steps: Vec<NamedJob>,
     licenses: Vec<String>,
-    reservations: Vec<String>,
 }
 
 impl Question {
@@ -112,6 +117,7 @@ impl Question {
         let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_list::parse_states);
         let states = states.map_err(|word| bad_state(&word))?;
         let filter = JobFilter {
+            reservations: list(K::Reservation),
             jobs: jobs.into_iter().chain(steps.iter().cloned()).map(|named| named.job).collect(),
             users,
             accounts: list(K::Account),
@@ -130,23 +136,19 @@ impl Question {
                 expand_arrays: false,
                 steps: parsed.has(K::Steps),
                 detail: Detail::Full,
+                estimates_ms: 0,
             },
             steps,
             licenses: list(K::Licenses),
-            reservations: list(K::Reservation),
         })
     }
 
     /// What the server does not filter by.
     fn narrow(&self, jobs: &mut Vec<JobView>) {
-        let among = |list: &[String], name: Option<&str>| {
-            list.is_empty() || list.iter().any(|wanted| Some(wanted.as_str()) == name)
-        };
         jobs.retain(|job| {
             let request = job.spec.request();
             let licensed = |name: &String| request.licenses.iter().any(|(own, _)| own == name);
-            among(&self.reservations, request.reservation.as_deref())
-                && (self.licenses.is_empty() || self.licenses.iter().any(licensed))
+            self.licenses.is_empty() || self.licenses.iter().any(licensed)
         });
         if self.steps.iter().any(|named| named.step.is_some()) {
             for job in jobs {

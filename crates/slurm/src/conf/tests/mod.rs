@@ -3,9 +3,11 @@
 mod bad_input;
 mod gres;
 mod lab;
+mod motion;
 mod nodes;
 mod partitions;
 mod shapes;
+mod topology;
 mod used_keys;
 
 use std::path::Path;

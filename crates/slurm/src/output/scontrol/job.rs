@@ -6,12 +6,16 @@ use crate::output::Moment;
 use crate::output::job_text::{self, push};
 use crate::words::{self, NULL};
 use model::allocation::NodeShare;
+use model::amount::format_slurm_mb;
 use model::partition::DefaultMemory;
-use model::request::Per;
-use model::run::{JobState, LaunchKind};
+use model::request::{GresBinding, Per};
+use model::run::LaunchKind;
 use model::time::{Timestamp, format_elapsed_full, format_limit_full};
 use std::fmt::Write;
 use wire::view::JobView;
+
+/// So long a job waits for few switches where it did not say.
+const SWITCH_WAIT_S: u32 = 300;
 
 /// The record of one job, or of the pending tasks of an array.
 pub fn push(out: &mut String, job: &JobView, moment: Moment<'_>, options: Options) {
@@ -75,6 +79,7 @@ fn title(job: &JobView) -> String {
 fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
     let time = |time: Option<Timestamp>| time.map_or_else(|| "Unknown".into(), |t| moment.iso(t));
     let request = job.spec.request();
+    let further = job.further.as_deref().cloned().unwrap_or_default();
     record.line(format!(
         "RunTime={} TimeLimit={} TimeMin={}",
         format_elapsed_full(job.elapsed_s(moment.now)),
@@ -90,12 +95,16 @@ fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
         time(job.end),
         request.deadline.map_or_else(|| "N/A".to_owned(), |t| moment.iso(t))
     ));
-    if let Some(start) = job.start.filter(|_| job.state != JobState::Pending) {
-        record.line(format!("PreemptEligibleTime={} PreemptTime=None", moment.iso(start)));
+    if let Some(start) = job.start.filter(|_| !job.state.is_waiting()) {
+        let told = further.preempt_time.map_or_else(|| "None".into(), |t| moment.iso(t));
+        record.line(format!("PreemptEligibleTime={} PreemptTime={told}", moment.iso(start)));
     }
     let planned = time(job.last_planned);
-    record
-        .line(format!("SuspendTime=None SecsPreSuspend=0 LastSchedEval={planned} Scheduler=Main"));
+    let suspended = further.suspend_time.map_or_else(|| "None".into(), |t| moment.iso(t));
+    let before = further.ran_before_s;
+    record.line(format!(
+        "SuspendTime={suspended} SecsPreSuspend={before} LastSchedEval={planned} Scheduler=Main"
+    ));
 }
 
 fn push_placement(record: &mut Record<'_>, job: &JobView, options: Options) {
@@ -110,7 +119,11 @@ fn push_placement(record: &mut Record<'_>, job: &JobView, options: Options) {
         job_text::names_or_null(&request.node_list),
         job_text::names_or_null(&request.exclude)
     ));
-    record.line(format!("NodeList={}", job_text::node_list(job)));
+    let expected = job
+        .sched_nodes
+        .as_ref()
+        .map_or_else(String::new, |nodes| format!(" SchedNodeList={nodes}"));
+    record.line(format!("NodeList={}{expected}", job_text::node_list(job)));
     let allocation = job.allocation.as_ref();
     if let Some(first) = allocation.and_then(|allocation| allocation.nodes.first()) {
         record.line(format!("BatchHost={}", first.node));
@@ -183,11 +196,14 @@ fn push_demand(record: &mut Record<'_>, job: &JobView) {
         "MinCPUsNode={} MinMemory{per}={} MinTmpDiskNode={}",
         job_text::min_cpus_per_node(request),
         job_text::memory_text(memory),
-        request.disk.map_or(0, |disk| disk.mib())
+        request.disk.map_or_else(|| "0".to_owned(), |disk| format_slurm_mb(disk.mib()))
     ));
     let features = request.constraint.as_ref().map(ToString::to_string);
     record.line(format!("Features={} DelayBoot=00:00:00", features.as_deref().unwrap_or(NULL)));
-    if let Some(reservation) = &request.reservation {
+    if let Some(prefer) = &request.prefer {
+        record.line(format!("Prefer={prefer}"));
+    }
+    if let Some(reservation) = job.reservation() {
         record.line(format!("Reservation={reservation}"));
     }
     record.line(format!(
@@ -206,12 +222,27 @@ fn push_launch(record: &mut Record<'_>, job: &JobView) {
     if let Some(comment) = &spec.comment {
         record.line(format!("Comment={comment} "));
     }
+    if let Some(comment) = job.further.as_ref().and_then(|f| f.admin_comment.as_ref()) {
+        record.line(format!("AdminComment={comment} "));
+    }
     if let Some(streams) = job_text::streams(job) {
         record.line(format!("StdErr={}", streams.stderr));
         record.line(format!("StdIn={}", streams.stdin));
         record.line(format!("StdOut={}", streams.stdout));
     }
+    if let Some(switches) = request.switches {
+        let wait = u64::from(switches.wait_s.unwrap_or(SWITCH_WAIT_S));
+        record.line(format!("Switches={}@{}", switches.count, format_elapsed_full(wait)));
+    }
     record.line("Power=");
+    if request.spread {
+        record.line("SpreadJob=Yes");
+    }
+    match request.gres_binding {
+        GresBinding::Enforce => record.line("GresEnforceBind=Yes"),
+        GresBinding::Ignore => record.line("GresEnforceBind=No"),
+        GresBinding::Prefer => {}
+    }
     if let Some(cpus) = request.cpus_per_gpu {
         record.line(format!("CpusPerTres=gres:gpu:{cpus}"));
     }
@@ -228,6 +259,9 @@ fn push_launch(record: &mut Record<'_>, job: &JobView) {
         if let Some(text) = job_text::gres_request(request, per) {
             record.line(format!("{key}={text}"));
         }
+    }
+    if let Some(tasks) = request.tasks_per_gpu {
+        record.line(format!("NtasksPerTRES={tasks}"));
     }
     if let Some(mail) = &spec.mail {
         let user = mail.user.as_deref().unwrap_or(&spec.owner.name);

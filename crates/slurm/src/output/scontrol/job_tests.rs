@@ -7,6 +7,7 @@ use model::id::JobId;
 use model::range::Range;
 use model::reason::{Limit, LimitKind, LimitScope, Reason};
 use model::request::Request;
+use model::run::JobState;
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 use std::sync::Arc;

@@ -86,17 +86,31 @@ fn push_resources(record: &mut Record<'_>, partition: &Partition, cluster: &Clus
     }
     tres.set(TresKind::Node, nodes);
     record.line(format!(
-        "State={} TotalCPUs={} TotalNodes={nodes} SelectTypeParameters=NONE",
+        "State={} TotalCPUs={} TotalNodes={nodes} SelectTypeParameters={}",
         words::long(partition.state),
-        tres.amount(&TresKind::Cpu)
+        tres.amount(&TresKind::Cpu),
+        words::select(partition.select)
     ));
-    record.line("JobDefaults=(null)");
+    record.line(format!("JobDefaults={}", job_defaults(partition)));
+    // What each GPU brings with it is among the defaults of jobs.
+    let by_gpu = |memory: &DefaultMemory| matches!(memory, DefaultMemory::PerGpu(_));
     record.line(format!(
         "{} {}",
-        memory("Def", partition.default_memory),
+        memory("Def", partition.default_memory.filter(|memory| !by_gpu(memory))),
         memory("Max", partition.max_memory)
     ));
     record.line(format!("TRES={tres}"));
+}
+
+/// `DefCpuPerGPU=5,DefMemPerGPU=700`; `(null)` for none.
+fn job_defaults(partition: &Partition) -> String {
+    let cpus = partition.cpus_per_gpu.map(|cpus| format!("DefCpuPerGPU={cpus}"));
+    let memory = match partition.default_memory {
+        Some(DefaultMemory::PerGpu(each)) => Some(format!("DefMemPerGPU={}", each.mib())),
+        _ => None,
+    };
+    let said: Vec<String> = cpus.into_iter().chain(memory).collect();
+    if said.is_empty() { crate::words::NULL.to_owned() } else { said.join(",") }
 }
 
 /// `DefMemPerCPU=1000`; a partition that says nothing has no limit per node.

@@ -4,7 +4,7 @@ use super::{JobVerb, too_few};
 use crate::command::slurm::ask::{self, Server, ShowError};
 use crate::command::slurm::job_list::{self, NamedJob};
 use ::slurm::words::refusal;
-use model::change::{JobFilter, JobRef};
+use model::change::{JobFilter, JobRef, Requeue};
 use model::reason::Refusal;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,15 +16,24 @@ use wire::job_list::JobList;
 const SCRIPT_MODE: u32 = 0o700;
 
 pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, ShowError> {
+    let (how, words) = requeue_options(verb, words);
     if words.is_empty() {
         return Err(too_few(keyword));
+    }
+    if verb == JobVerb::Top && words.len() > 1 {
+        return Err(ShowError::said(format!("too many arguments for keyword:{keyword}")));
     }
     let mut server = Server::find("slurm_suspend error")?;
     let mut code = ExitCode::SUCCESS;
     for word in words {
-        for (job, named) in targets(&mut server, word)? {
+        let mut targets = targets(&mut server, word)?;
+        if verb == JobVerb::Top {
+            // Each comes before all others: the first is to be so at the end.
+            targets.reverse();
+        }
+        for (job, named) in targets {
             let answer = match job {
-                Some(job) => server.try_ask(Call::UpdateJob { job, change: verb.change() })?,
+                Some(job) => server.try_ask(Call::UpdateJob { job, change: verb.change(how) })?,
                 None => Err(Refusal::UnknownJob(named.clone())),
             };
             let refusals = refusals(answer, &named)?;
@@ -38,6 +47,21 @@ pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, S
         }
     }
     Ok(code)
+}
+
+/// The options before the jobs of `requeue` and `requeuehold`, and the rest.
+fn requeue_options(verb: JobVerb, words: &[String]) -> (Requeue, &[String]) {
+    let mut how = Requeue::default();
+    let mut rest = words;
+    while let Some((word, others)) = rest.split_first() {
+        match (verb, word.to_ascii_lowercase().as_str()) {
+            (JobVerb::Requeue | JobVerb::RequeueHold, "incomplete") => how.incomplete = true,
+            (JobVerb::RequeueHold, "state=specialexit") => how.special_exit = true,
+            _ => break,
+        }
+        rest = others;
+    }
+    (how, rest)
 }
 
 /// The jobs that a word names: by id, or by their name; with each, what messages call it.
@@ -130,6 +154,24 @@ mod tests {
     fn jobs_are_called_as_they_were_named() {
         for word in ["12", "12_3", "12_[1-5]", "12_[1,4-5]"] {
             assert_eq!(shown(&job_list::parse_job(word).expect("a job").job), word);
+        }
+    }
+
+    #[test]
+    fn a_requeue_may_have_options_before_its_jobs() {
+        let words = |text: &[&str]| text.iter().map(|w| (*w).to_owned()).collect::<Vec<String>>();
+        let table = [
+            (JobVerb::Requeue, &["Incomplete", "5"][..], true, false, 1),
+            (JobVerb::RequeueHold, &["state=SpecialExit", "incomplete", "5", "6"], true, true, 2),
+            (JobVerb::Requeue, &["state=specialexit", "5"], false, false, 2),
+            (JobVerb::RequeueHold, &["State=Bogus", "5"], false, false, 2),
+            (JobVerb::Hold, &["incomplete"], false, false, 1),
+        ];
+        for (verb, line, incomplete, special_exit, jobs) in table {
+            let words = words(line);
+            let (how, rest) = requeue_options(verb, &words);
+            let shown = (how.incomplete, how.special_exit, rest.len());
+            assert_eq!(shown, (incomplete, special_exit, jobs), "{line:?}");
         }
     }
 

@@ -11,7 +11,8 @@ use model::constraint::Constraint;
 use model::dependency::Dependency;
 use model::hostlist;
 use model::range::{Range, parse_node_count};
-use model::request::{GresRequest, Per};
+use model::reason::Refusal;
+use model::request::{GresRequest, Per, Sharing, Switches};
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
 
 /// What values depend on besides their text.
@@ -27,6 +28,8 @@ pub enum Update {
     Field(JobField),
     /// `TimeLimit=+10`: relative to the present limit.
     AddMinutes(i64),
+    /// A key of Slurm's whose thing is not to be had here.
+    Refused(Refusal),
 }
 
 /// Reads a value, or says what would be right.
@@ -39,36 +42,68 @@ const NICE_DEFAULT: i32 = 100;
 #[rustfmt::skip]
 const KEYS: &[(&str, Grammar)] = &[
     ("Account",           |v, _| text(v, JobField::Account)),
+    ("AdminComment",      |v, _| text(v, JobField::AdminComment)),
     ("ArrayTaskThrottle", |v, _| number(v).map(|n: u32| JobField::ArrayThrottle((n > 0).then_some(n))).map(Update::Field)),
+    ("BurstBuffer",       |_, _| refused("a burst buffer")),
+    ("ClusterFeatures",   |_, _| refused("a federation")),
+    ("Clusters",          |_, _| refused("a federation")),
     ("Comment",           |v, _| text(v, JobField::Comment)),
+    ("Contiguous",        |v, _| flag(v).map(JobField::Contiguous).map(Update::Field)),
+    ("CoreSpec",          |_, _| Ok(Update::Refused(Refusal::OperatorsOnly))),
     ("CPUsPerTask",       |v, _| positive(v).map(JobField::CpusPerTask).map(Update::Field)),
     ("Deadline",          |v, s| when(v, s).map(JobField::Deadline).map(Update::Field)),
+    ("DelayBoot",         |v, _| without_effect("DelayBoot", v)),
     ("Dependency",        |v, _| dependency(v)),
     ("EligibleTime",      |v, s| when(v, s).map(JobField::Begin).map(Update::Field)),
+    ("EndTime",           |v, s| when(v, s).map(JobField::EndTime).map(Update::Field)),
     ("ExcNodeList",       |v, _| hosts(v).map(JobField::Exclude).map(Update::Field)),
-    ("Features",          |v, _| features(v)),
-    ("Gres",              |v, _| gres(v)),
+    ("Features",          |v, _| constraint(v).map(JobField::Features).map(Update::Field)),
+    ("Gres",              |v, _| gres_per(v, Per::Node)),
     ("JobName",           |v, _| text(v, JobField::Name)),
+    ("Licenses",          |v, _| licenses(v)),
+    ("MailType",          |v, _| Ok(Update::Field(JobField::MailTypes(value::list(v))))),
+    ("MailUser",          |v, _| text(v, JobField::MailUser)),
+    ("MinCPUsNode",       |v, _| positive(v).map(JobField::CpusPerNode).map(Update::Field)),
     ("MinMemoryCPU",      |v, _| size(v).map(JobField::MemoryPerCpu).map(Update::Field)),
     ("MinMemoryNode",     |v, _| size(v).map(JobField::MemoryPerNode).map(Update::Field)),
+    ("MinTmpDiskNode",    |v, _| size(v).map(JobField::Disk).map(Update::Field)),
     ("Name",              |v, _| text(v, JobField::Name)),
     ("Nice",              |v, _| nice(v)),
     ("NodeList",          |v, _| hosts(v).map(JobField::NodeList).map(Update::Field)),
+    ("NumCPUs",           |v, _| cpus(v)),
     ("NumNodes",          |v, _| nodes(v)),
-    ("NumTasks",          |v, _| positive(v).map(JobField::Tasks).map(Update::Field)),
-    ("Partition",         |v, _| names(v).map(JobField::Partition).map(Update::Field)),
+    ("NumTasks",          |v, _| number(v).map(JobField::Tasks).map(Update::Field)),
+    ("OverSubscribe",     |v, _| shared(v)),
+    ("Partition",         |v, _| Ok(Update::Field(JobField::Partition(value::list(v))))),
+    ("Prefer",            |v, _| constraint(v).map(JobField::Prefer).map(Update::Field)),
     ("Priority",          |v, _| number(v).map(JobField::Priority).map(Update::Field)),
     ("QOS",               |v, _| text(v, JobField::Qos)),
+    ("Reboot",            |v, _| if flag(v)? { refused("a reboot for a job") } else { without_effect("Reboot", v) }),
+    ("ReqCores",          |v, _| positive(v).map(JobField::CoresPerSocket).map(Update::Field)),
     ("ReqNodeList",       |v, _| hosts(v).map(JobField::NodeList).map(Update::Field)),
     ("ReqNodes",          |v, _| nodes(v)),
-    ("ReqProcs",          |v, _| positive(v).map(JobField::Tasks).map(Update::Field)),
+    ("ReqProcs",          |v, _| number(v).map(JobField::Tasks).map(Update::Field)),
+    ("ReqSockets",        |v, _| positive(v).map(JobField::SocketsPerNode).map(Update::Field)),
+    ("ReqThreads",        |v, _| positive(v).map(JobField::ThreadsPerCore).map(Update::Field)),
     ("Requeue",           |v, _| flag(v).map(JobField::Requeue).map(Update::Field)),
+    ("ReservationName",   |v, _| Ok(Update::Field(JobField::Reservation((!v.is_empty()).then(|| v.to_owned()))))),
+    ("ResetAccrueTime",   |_, _| Ok(Update::Field(JobField::ResetAccrueTime))),
+    ("Shared",            |v, _| shared(v)),
     ("SiteFactor",        |v, _| number(v).map(JobField::SiteFactor).map(Update::Field)),
     ("StartTime",         |v, s| when(v, s).map(JobField::Begin).map(Update::Field)),
     ("StdErr",            |v, _| text(v, JobField::Stderr)),
+    ("StdIn",             |v, _| text(v, JobField::Stdin)),
     ("StdOut",            |v, _| text(v, JobField::Stdout)),
+    ("Switches",          |v, _| switches(v)),
+    ("TasksPerNode",      |v, _| positive(v).map(JobField::TasksPerNode).map(Update::Field)),
+    ("ThreadSpec",        |_, _| Ok(Update::Refused(Refusal::OperatorsOnly))),
     ("TimeLimit",         |v, _| time_limit(v)),
-    ("TresPerNode",       |v, _| gres(v)),
+    ("TimeMin",           |v, _| parse_time_limit(v).map(JobField::TimeMin).map(Update::Field).map_err(|e| e.to_string())),
+    ("TresPerJob",        |v, _| gres_per(v, Per::Job)),
+    ("TresPerNode",       |v, _| gres_per(v, Per::Node)),
+    ("TresPerSocket",     |v, _| gres_per(v, Per::Socket)),
+    ("TresPerTask",       |v, _| gres_per(v, Per::Task)),
+    ("wait-for-switch",   |v, _| number(v).map(JobField::SwitchWait).map(Update::Field)),
     ("WCKey",             |v, _| text(v, JobField::Wckey)),
     ("WorkDir",           |v, _| text(v, JobField::WorkDir)),
 ];
@@ -105,9 +140,47 @@ fn flag(value: &str) -> Result<bool, String> {
     }
 }
 
-fn names(value: &str) -> Result<Vec<String>, String> {
-    let names = value::list(value);
-    if names.is_empty() { Err("expected a name".to_owned()) } else { Ok(names) }
+/// Taken and of no effect: nodes are never booted for a job here.
+fn without_effect(key: &str, value: &str) -> Result<Update, String> {
+    Ok(Update::Field(JobField::WithoutEffect(format!("{key}={value}"))))
+}
+
+/// `YES` or `NO`: may others be on the very same cores.
+fn shared(value: &str) -> Result<Update, String> {
+    let sharing = match flag(value).map_err(|_| "expected YES or NO".to_owned())? {
+        true => Sharing::Oversubscribe,
+        false => Sharing::Node,
+    };
+    Ok(Update::Field(JobField::Sharing(sharing)))
+}
+
+/// `2` or `2-4`: the least counts.
+fn cpus(value: &str) -> Result<Update, String> {
+    positive(value.split('-').next().unwrap_or(value)).map(JobField::Cpus).map(Update::Field)
+}
+
+/// `matlab:2,abaqus`
+fn licenses(text: &str) -> Result<Update, String> {
+    let one = |word: String| -> Result<(String, u32), String> {
+        match word.split_once([':', '*']) {
+            Some((name, count)) => Ok((name.to_owned(), positive(count)?)),
+            None => Ok((word, 1)),
+        }
+    };
+    let licenses: Result<Vec<_>, String> = value::list(text).into_iter().map(one).collect();
+    licenses.map(JobField::Licenses).map(Update::Field)
+}
+
+/// `2@10:00`; zero takes the wish back.
+fn switches(text: &str) -> Result<Update, String> {
+    let (count, wait) = match text.split_once('@') {
+        Some((count, wait)) => (count, Some(parse_time_limit(wait).map_err(|e| e.to_string())?)),
+        None => (text, None),
+    };
+    let count: u32 = number(count)?;
+    let wait_s = wait.and_then(TimeLimit::secs).map(|s| s.min(u64::from(u32::MAX)) as u32);
+    let switches = (count > 0).then_some(Switches { count, wait_s });
+    Ok(Update::Field(JobField::Switches(switches)))
 }
 
 /// An empty list takes the wish back.
@@ -141,19 +214,23 @@ fn dependency(value: &str) -> Result<Update, String> {
     parsed.map(JobField::Dependency).map(Update::Field).map_err(|error| error.to_string())
 }
 
-fn features(value: &str) -> Result<Update, String> {
+fn constraint(value: &str) -> Result<Option<Constraint>, String> {
     let parsed = (!value.is_empty()).then(|| Constraint::parse(value)).transpose();
-    parsed.map(JobField::Features).map(Update::Field).map_err(|error| error.to_string())
+    parsed.map_err(|error| error.to_string())
 }
 
-/// Counts per node, as `--gres`; an empty text takes them back.
-fn gres(value: &str) -> Result<Update, String> {
+fn refused(what: &str) -> Result<Update, String> {
+    Ok(Update::Refused(Refusal::NotSupported(what.to_owned())))
+}
+
+/// Counts of each, as `--gres`; an empty text takes them back.
+fn gres_per(value: &str, per: Per) -> Result<Update, String> {
     if value.is_empty() {
         return Ok(Update::Field(JobField::Gres(Vec::new())));
     }
     let counts = value::gres(value).map_err(|error| error.to_string())?;
     let request = |gres: model::gres::GresCount| GresRequest {
-        per: Per::Node,
+        per,
         name: gres.name,
         kinds: gres.kind.into_iter().collect(),
         count: Range::exactly(gres.count),
@@ -216,6 +293,13 @@ mod tests {
             ("NumNodes", "2-4", JobField::Nodes(Range::between(2, 4))),
             ("MinMemoryNode", "4G", JobField::MemoryPerNode(Bytes::from_gib(4))),
             ("Requeue", "0", JobField::Requeue(false)),
+            ("Partition", "", JobField::Partition(Vec::new())),
+            ("Licenses", "a:2,b", JobField::Licenses(vec![("a".into(), 2), ("b".into(), 1)])),
+            ("Shared", "no", JobField::Sharing(Sharing::Node)),
+            ("Switches", "2@5", JobField::Switches(Some(Switches { count: 2, wait_s: Some(300) }))),
+            ("Switches", "0", JobField::Switches(None)),
+            ("NumCPUs", "2-4", JobField::Cpus(2)),
+            ("ResetAccrueTime", "", JobField::ResetAccrueTime),
             ("Dependency", "", JobField::Dependency(None)),
             ("StartTime", "now+10", JobField::Begin(Timestamp::from_secs(1_010))),
         ];
@@ -240,7 +324,7 @@ mod tests {
             ("Requeue", "2"),
             ("Dependency", "afterok"),
             ("StartTime", "never"),
-            ("Partition", ""),
+            ("OverSubscribe", "maybe"),
         ];
         for (key, value) in bad {
             let text = read(key, value).expect_err(key).to_string();

@@ -1,5 +1,6 @@
 //! `scontrol show ENTITY [NAME]`.
 
+use super::reservation;
 use crate::command::slurm::ask::{self, Server, ShowError};
 use crate::command::slurm::job_list::{self, NamedJob};
 use ::slurm::output::Moment;
@@ -79,23 +80,23 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, ShowError> {
         Entity::Step => return steps(name, options),
         Entity::Node => return nodes(name, options),
         Entity::Partition => return partitions(name, options),
+        Entity::Reservation => return reservation::show(name, options),
+        Entity::Licenses => return reservation::show_licenses(name, options),
         Entity::Config => return config(),
         Entity::HostNames => return hosts(name, output::hostnames),
         Entity::HostList => return hosts(name, output::host_list),
         Entity::HostListSorted => return hosts(name, output::host_list_sorted),
-        Entity::Topology => {
-            eprintln!("scontrol: error: No topology information available");
-            String::new()
-        }
+        Entity::Topology => topology(name)?,
         Entity::Aliases => aliases()?,
         Entity::Daemons => "slurmctld slurmd\n".to_owned(),
         Entity::Federation => String::new(),
-        Entity::Licenses => "No licenses configured in Slurm.\n".to_owned(),
-        Entity::Reservation => "No reservations in the system\n".to_owned(),
     };
     ask::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// How long the jobs may wait for when those that wait are expected to start.
+const ESTIMATES_MS: u64 = 5_000;
 
 /// The jobs that are named, or all; also those that have ended and are still remembered.
 fn load(
@@ -112,6 +113,7 @@ fn load(
         },
         expand_arrays: false,
         steps,
+        estimates_ms: ESTIMATES_MS,
     };
     match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { now, jobs: JobList(mut jobs) } => {
@@ -232,6 +234,19 @@ fn config() -> Result<ExitCode, ShowError> {
     output::config::push(&mut text, &config, Moment { now: config.now, tz: &tz }, &hostname);
     ask::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is not there is said, and is no failure.
+fn topology(name: Option<&str>) -> Result<String, ShowError> {
+    let cluster = cluster(&mut Server::find("slurm_load_topo error")?)?;
+    let Some(topology) = &cluster.topology else {
+        eprintln!("{}", output::topology::NONE);
+        return Ok(String::new());
+    };
+    Ok(output::topology::text(topology, name).unwrap_or_else(|| {
+        eprintln!("{}", output::topology::unknown(name.unwrap_or_default()));
+        String::new()
+    }))
 }
 
 fn aliases() -> Result<String, ShowError> {

@@ -1,7 +1,7 @@
 //! `scontrol update`: which thing is meant, and its new values.
 
 use super::job_action::{refusals, shown};
-use super::{job_key, node_key, partition_key, show, update_text};
+use super::{job_key, node_key, partition_key, reservation, reservation_key, show, update_text};
 use crate::command::slurm::ask::{self, Server, ShowError};
 use crate::command::slurm::job_list;
 use ::slurm::words::refusal;
@@ -28,7 +28,14 @@ fn pairs(words: &[String]) -> Vec<Pair> {
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let pair = match word.split_once('=') {
-            Some((key, value)) => (key.to_owned(), value.to_owned(), word.clone()),
+            // `TimeLimit+=30`: the sign belongs to the value.
+            Some((key, value)) => match key.strip_suffix(['+', '-']) {
+                Some(bare) => {
+                    let sign = &key[bare.len()..];
+                    (bare.to_owned(), format!("{sign}{value}"), word.clone())
+                }
+                None => (key.to_owned(), value.to_owned(), word.clone()),
+            },
             None => {
                 let value = words.next_if(|next| !next.contains('=')).cloned().unwrap_or_default();
                 (word.clone(), value, word.clone())
@@ -59,7 +66,18 @@ fn take(pairs: &mut Vec<Pair>, keys: &[&str]) -> Option<Pair> {
 pub fn run(words: &[String]) -> Result<ExitCode, ShowError> {
     let mut pairs = pairs(words);
     if let Some(job) = take(&mut pairs, &["JobId", "Job"]) {
+        // It tells jobs of one name apart, and nothing of one that is named by its number.
+        take(&mut pairs, &["UserID"]);
         return update_jobs(&job.value, &pairs);
+    }
+    let named = pairs.first().is_some_and(|pair| pair.key.eq_ignore_ascii_case("JobName"));
+    if named && let Some(name) = take(&mut pairs, &["JobName"]) {
+        let user = take(&mut pairs, &["UserID"]).map(|pair| pair.value);
+        return update_named(&name.value, user, &pairs);
+    }
+    // Its keys name nodes and partitions too.
+    if words.iter().any(|word| word.contains('=') && reservation_key::names_one(word)) {
+        return reservation::update(words);
     }
     if let Some(nodes) = take(&mut pairs, &["NodeName", "Node"]) {
         return update_nodes(&nodes.value, &pairs);
@@ -77,16 +95,50 @@ fn update_jobs(named: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
     let unknown =
         |word: String| ShowError::said(format!("{} for job {word}", refusal::INVALID_JOB_ID.text));
     let jobs = job_list::parse_jobs(named).map_err(unknown)?;
+    update_each(jobs.into_iter().map(|named| named.job).collect(), pairs)
+}
+
+/// Every job of this name, of one user or of all.
+fn update_named(name: &str, user: Option<String>, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
+    let filter = model::change::JobFilter {
+        names: vec![name.to_owned()],
+        users: user.into_iter().collect(),
+        ..Default::default()
+    };
+    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let jobs = match Server::find(DOING)?.ask(Call::Jobs(wanted))? {
+        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    if jobs.is_empty() {
+        return Err(ShowError::said(format!("{} for job {name}", refusal::INVALID_JOB_ID.text)));
+    }
+    update_each(jobs.into_iter().map(|job| JobRef::whole(job.id)).collect(), pairs)
+}
+
+fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
     let tz = ask::time_zone();
     let now = model::time::Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
     let surroundings = job_key::Surroundings { now, tz: &tz };
     // Every value is read before anything is sent: a bad one changes nothing.
     let updates: Vec<job_key::Update> =
         pairs.iter().map(|pair| job_key::parse(pair, surroundings)).collect::<Result<_, _>>()?;
+    if updates.is_empty() {
+        return Err(ShowError::said("No changes specified"));
+    }
     let mut server = Server::find(DOING)?;
     let mut code = ExitCode::SUCCESS;
-    for job in jobs.into_iter().map(|named| named.job) {
+    for job in jobs {
         let name = shown(&job);
+        let refused = updates.iter().find_map(|update| match update {
+            job_key::Update::Refused(why) => Some(why),
+            _ => None,
+        });
+        if let Some(why) = refused {
+            eprintln!("{} for job {name}", update_text(why));
+            code = ExitCode::FAILURE;
+            continue;
+        }
         let fields = fields(&mut server, &job, &updates)?;
         let call = Call::UpdateJob { job, change: JobChange::Fields(fields) };
         for (job, why) in refusals(server.try_ask(call)?, &name)? {
@@ -107,6 +159,7 @@ fn fields(
     for update in updates {
         fields.push(match update {
             job_key::Update::Field(field) => field.clone(),
+            job_key::Update::Refused(_) => continue,
             job_key::Update::AddMinutes(minutes) => {
                 JobField::TimeLimit(moved(present_limit(server, job)?, *minutes))
             }
@@ -186,9 +239,16 @@ mod tests {
 
     #[test]
     fn pairs_may_be_written_with_or_without_an_equals_sign() {
-        let pairs = pairs(&words(&["job", "5", "Nice", "TimeLimit=1-0", "Reason=bad gpu 3"]));
+        let pairs =
+            pairs(&words(&["job", "5", "Nice", "TimeLimit=1-0", "TimeMin+=5", "Reason=bad gpu 3"]));
         let shown: Vec<_> = pairs.iter().map(|p| (p.key.as_str(), p.value.as_str())).collect();
-        let expected = [("job", "5"), ("Nice", ""), ("TimeLimit", "1-0"), ("Reason", "bad gpu 3")];
+        let expected = [
+            ("job", "5"),
+            ("Nice", ""),
+            ("TimeLimit", "1-0"),
+            ("TimeMin", "+5"),
+            ("Reason", "bad gpu 3"),
+        ];
         assert_eq!(shown, expected);
     }
 

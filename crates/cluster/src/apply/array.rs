@@ -1,0 +1,59 @@
+//! Tasks that leave an array's pending set: into records of their own, or for good.
+
+use crate::books;
+use crate::job::{Ended, Job, Phase};
+use crate::state::State;
+use model::id::JobId;
+use model::record::JobRecord;
+use model::run::ArrayTask;
+use std::sync::Arc;
+
+impl State {
+    /// Takes task `index` out of the array's pending set into a record of its own.
+    /// The last task takes over the array's own record and id.
+    pub(super) fn apply_split(&mut self, array: JobId, index: u32, id: JobId) {
+        let whole = self.job_mut(array);
+        let pending = whole.pending.as_mut().expect("a task splits off a pending array");
+        assert!(pending.indices.remove(index), "task {array}_{index} is not pending");
+        let last = pending.indices.is_empty();
+        assert_eq!(last, id == array, "only the last task takes the array's own id");
+        let task = Some(ArrayTask { array, index });
+        if last {
+            whole.pending = None;
+            whole.task = task;
+        } else {
+            let job = Job { id, task, pending: None, ..whole.clone() };
+            assert!(id.0 >= self.next_job, "job id {id} is given a second time");
+            self.next_job = id.0 + 1;
+            self.jobs.insert(id, Arc::new(job));
+        }
+        self.arrays.entry(array).or_default().insert(index, id);
+    }
+
+    pub(super) fn apply_tasks_cancelled(
+        &mut self,
+        array: JobId,
+        indices: &model::array::IndexSet,
+        ended: &Ended,
+    ) -> JobRecord {
+        let mut record = books::record_of(self, array, Some(ended));
+        record.array_job = Some(array);
+        record.array_pending = Some(model::array::format_pending(indices, None));
+        let run = self.jobs[&array].run;
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.cancelled = run.cancelled.union(indices);
+        }
+        let whole = self.job_mut(array);
+        let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");
+        let left = pending.indices.difference(indices);
+        if left.is_empty() {
+            // The last to go stay named: the record is shown until it is forgotten.
+            pending.throttle = None;
+            whole.phase = Phase::Ended(Box::new(ended.clone()));
+            self.ended.insert((ended.end, array));
+        } else {
+            pending.indices = left;
+        }
+        record
+    }
+}

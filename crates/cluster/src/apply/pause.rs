@@ -1,0 +1,54 @@
+//! Jobs that stand still: their cores are free meanwhile, all else is theirs.
+
+use crate::state::State;
+use model::id::JobId;
+use model::run::Attempt;
+use model::time::Timestamp;
+use std::time::Duration;
+
+impl State {
+    pub(super) fn apply_suspended(&mut self, id: JobId, at: Timestamp, for_room: bool) {
+        self.charge(id, at);
+        let attempt = self.attempt_mut(id);
+        attempt.resumes_itself = for_room;
+        attempt.waits_turn = false;
+        stop(attempt, at);
+        self.recount_all(id);
+    }
+
+    pub(super) fn apply_turn_over(&mut self, id: JobId, at: Timestamp) {
+        self.charge(id, at);
+        let attempt = self.attempt_mut(id);
+        attempt.waits_turn = true;
+        stop(attempt, at);
+    }
+
+    pub(super) fn apply_resumed(&mut self, id: JobId, at: Timestamp) {
+        let attempt = self.attempt_mut(id);
+        let stood_ms = attempt.suspended_until_ms(at).saturating_sub(attempt.suspended_ms);
+        attempt.suspended = false;
+        attempt.suspended_since = None;
+        attempt.suspend_changed = Some(at);
+        attempt.resumes_itself = false;
+        attempt.waits_turn = false;
+        attempt.suspended_ms += stood_ms;
+        // What was not run is not charged.
+        attempt.charged_until = Some(at);
+        // As the node's own clock does: the limit moves by the time that was not run.
+        attempt.end_limit = attempt.end_limit.map(|end| end + Duration::from_millis(stood_ms));
+        self.recount_all(id);
+    }
+
+    fn recount_all(&mut self, id: JobId) {
+        let held = self.attempt_mut(id).held_nodes.clone();
+        held.iter().for_each(|node| self.recount(node));
+    }
+}
+
+fn stop(attempt: &mut Attempt, at: Timestamp) {
+    if !attempt.suspended {
+        attempt.suspended = true;
+        attempt.suspended_since = Some(at);
+        attempt.suspend_changed = Some(at);
+    }
+}

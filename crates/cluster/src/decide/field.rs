@@ -1,0 +1,283 @@
+//! `scontrol update`: which fields of a job may be set, by whom, and to what.
+
+use super::submit::check_access;
+use crate::authorise::{Act, authorise};
+use crate::books;
+use crate::command::Context;
+use crate::event::Event;
+use crate::job::Job;
+use crate::priority::Ranking;
+use crate::select::Chosen;
+use crate::state::State;
+use crate::view;
+use model::change::JobField;
+use model::constraint::Constraint;
+use model::dependency::Dependency;
+use model::id::JobId;
+use model::range::Range;
+use model::reason::Refusal;
+use model::run::{Hold, JobSpec};
+use model::time::TimeLimit;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The most jobs that a circle of dependencies is looked for through.
+const CIRCLE_MAX: usize = 10_000;
+
+impl State {
+    pub(super) fn update(
+        &self,
+        chosen: &Chosen<'_>,
+        fields: &[JobField],
+        context: &Context,
+        next_id: &mut u32,
+    ) -> Result<Vec<Event>, Refusal> {
+        let job = chosen.job;
+        if job.has_ended() {
+            return Err(Refusal::JobFinished(job.id));
+        }
+        for field in fields {
+            self.check_field(job, field, context)?;
+        }
+        let fields: Vec<JobField> =
+            fields.iter().map(|field| self.resolved(job, field)).collect::<Result<_, _>>()?;
+        let changed = |job| Event::Changed { job, fields: fields.clone(), at: context.now };
+        let mut events = self.each_task(chosen, next_id, changed);
+        // A priority of zero is a hold: of the one who sets it.
+        if fields.contains(&JobField::Priority(0)) && !self.operates(context) {
+            let held: Vec<Event> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::Changed { job, .. } => Some(Event::Held { job: *job, by: Hold::User }),
+                    _ => None,
+                })
+                .collect();
+            events.extend(held);
+        }
+        Ok(events)
+    }
+
+    /// What a field means for this job: an end is a limit, and no name is the default's.
+    fn resolved(&self, job: &Job, field: &JobField) -> Result<JobField, Refusal> {
+        Ok(match field {
+            JobField::EndTime(end) => {
+                let attempt = job.attempt().ok_or(Refusal::JobNotStarted(job.id))?;
+                let stood = Duration::from_millis(attempt.suspended_ms);
+                let seconds = end.since(attempt.start).saturating_sub(stood).as_secs();
+                let minutes = u32::try_from(seconds.div_ceil(60)).unwrap_or(u32::MAX);
+                JobField::TimeLimit(TimeLimit::Minutes(minutes.max(1)))
+            }
+            JobField::Qos(name) if name.is_empty() => {
+                let spec = JobSpec { qos: None, ..(*job.spec).clone() };
+                JobField::Qos(self.qos_for(&spec, job)?)
+            }
+            other => other.clone(),
+        })
+    }
+
+    fn qos_for(&self, spec: &JobSpec, job: &Job) -> Result<String, Refusal> {
+        let asked = view::partition_indices(self, &spec.request().partitions);
+        let qos = self.effective_qos(spec, &job.account, &asked.unwrap_or_default())?;
+        Ok(qos.to_string())
+    }
+
+    fn only_operators(&self, context: &Context) -> Result<(), Refusal> {
+        authorise(self, &context.by, Act::Operate).map_err(|_| Refusal::OperatorsOnly)
+    }
+
+    fn check_field(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
+        let running = !job.is_waiting();
+        match field {
+            JobField::TimeLimit(limit) => self.check_limit(job, *limit, context),
+            JobField::EndTime(_) => match self.resolved(job, field)? {
+                JobField::TimeLimit(limit) => self.check_limit(job, limit, context),
+                _ => Ok(()),
+            },
+            JobField::TimeMin(least) => match *least > books::effective_limit(self, job) {
+                true => Err(Refusal::TimeMin),
+                false => Ok(()),
+            },
+            JobField::Name(_)
+            | JobField::Comment(_)
+            | JobField::Requeue(_)
+            | JobField::MailUser(_)
+            | JobField::MailTypes(_)
+            | JobField::Switches(_)
+            | JobField::SwitchWait(_)
+            | JobField::ArrayThrottle(_)
+            | JobField::WithoutEffect(_) => Ok(()),
+            JobField::Reservation(_) | JobField::Licenses(_) if running => {
+                Err(Refusal::JobNotPending(job.id))
+            }
+            JobField::Reservation(Some(names)) => {
+                self.check_reservations(names, &job.spec.owner, &job.account)
+            }
+            JobField::Reservation(None) => Ok(()),
+            JobField::Licenses(asked) => self.check_licenses(asked),
+            JobField::AdminComment(_) | JobField::SiteFactor(_) => self.only_operators(context),
+            JobField::Priority(priority) => self.check_priority(job, *priority, context),
+            JobField::Nice(nice) if *nice < 0 => self.only_operators(context),
+            JobField::Nice(_) => Ok(()),
+            // Of one that runs Slurm takes it and lets it be.
+            JobField::Deadline(_) if running => Ok(()),
+            JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
+            JobField::Deadline(_) => self.only_operators(context),
+            JobField::Nodes(nodes) => self.check_nodes(job, *nodes),
+            JobField::Qos(name) if running => {
+                let qos = self.resolved(job, field)?;
+                match qos == JobField::Qos(job.qos.to_string()) {
+                    true => Ok(()),
+                    false if !name.is_empty() && !self.qos.contains_key(name) => {
+                        Err(Refusal::InvalidQos(name.clone()))
+                    }
+                    false => Err(Refusal::JobNotPending(job.id)),
+                }
+            }
+            _ if running => Err(Refusal::JobNotPending(job.id)),
+            _ => self.check_waiting(job, field, context),
+        }
+    }
+
+    /// Fields that only a job that waits has.
+    fn check_waiting(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
+        match field {
+            JobField::Sharing(_) | JobField::Contiguous(true) | JobField::TasksPerNode(_) => {
+                self.only_operators(context)
+            }
+            JobField::Partition(names) if names.is_empty() => {
+                Err(Refusal::UnknownPartition(String::new()))
+            }
+            JobField::Partition(names) => names.iter().try_for_each(|name| {
+                let partition = self.partition(name);
+                let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
+                check_access(partition, &job.spec)
+            }),
+            JobField::Qos(name) if !name.is_empty() => {
+                let spec = JobSpec { qos: Some(name.clone()), ..(*job.spec).clone() };
+                self.qos_for(&spec, job).map(|_| ())
+            }
+            JobField::Account(name) => {
+                let spec = JobSpec { account: Some(name.clone()), ..(*job.spec).clone() };
+                self.effective_account(&spec).map(|_| ())
+            }
+            JobField::NodeList(names) | JobField::Exclude(names) => {
+                match names.iter().find(|n| !self.nodes.contains_key(*n)) {
+                    Some(unknown) => Err(Refusal::UnknownNode(unknown.clone())),
+                    None => Ok(()),
+                }
+            }
+            JobField::Tasks(0) => Err(Refusal::TaskCount),
+            JobField::Cpus(cpus) | JobField::CpusPerNode(cpus) => self.check_cpus(job, *cpus),
+            JobField::Gres(gres) => {
+                let known = &self.config.parameters.gres_types;
+                match gres.iter().find(|g| !known.contains(&g.name)) {
+                    Some(unknown) => Err(Refusal::UnknownGres(unknown.name.clone())),
+                    None => Ok(()),
+                }
+            }
+            JobField::Features(Some(constraint)) | JobField::Prefer(Some(constraint)) => {
+                self.check_features(constraint)
+            }
+            JobField::Dependency(Some(dependency)) => self.check_circle(job, dependency),
+            _ => Ok(()),
+        }
+    }
+
+    /// A job that runs gets more time from operators alone, one that waits up to what its partition gives.
+    fn check_limit(&self, job: &Job, limit: TimeLimit, context: &Context) -> Result<(), Refusal> {
+        let raises = limit > books::effective_limit(self, job);
+        let shown = books::shown_partition(self, job);
+        let partition = self.partition(shown.split(',').next().unwrap_or_default());
+        let beyond = partition.is_some_and(|p| limit > p.max_time);
+        match raises && (!job.is_waiting() || beyond) {
+            true => self.only_operators(context),
+            false => Ok(()),
+        }
+    }
+
+    fn check_priority(&self, job: &Job, priority: u64, context: &Context) -> Result<(), Refusal> {
+        // What an administrator holds is not made less by its owner's own hold.
+        if job.hold == Some(Hold::Admin) {
+            self.only_operators(context)?;
+        }
+        if priority == 0 {
+            return Ok(());
+        }
+        if job.hold.is_some() {
+            return Err(Refusal::JobHeld(job.id));
+        }
+        let now = Ranking::new(self, context.now).shown(job, context.now);
+        match self.operates(context) {
+            true => Ok(()),
+            false if priority > now => Err(Refusal::OperatorsOnly),
+            false if self.config.parameters.priority.multifactor => Err(Refusal::PriorityNotKept),
+            false => Ok(()),
+        }
+    }
+
+    fn check_nodes(&self, job: &Job, nodes: Range<u32>) -> Result<(), Refusal> {
+        if let Some(attempt) = job.attempt() {
+            // What is granted stays as it is.
+            return match nodes.min as usize == attempt.allocation.nodes.len() {
+                true => Ok(()),
+                false => {
+                    Err(Refusal::NotSupported("another number of nodes for a job that runs".into()))
+                }
+            };
+        }
+        let most = self.largest(job, |partition| partition.nodes.len() as u64);
+        if u64::from(nodes.min) > most { Err(Refusal::NodeCount(None)) } else { Ok(()) }
+    }
+
+    fn check_cpus(&self, job: &Job, cpus: u32) -> Result<(), Refusal> {
+        let most = self.largest(job, |partition| {
+            let nodes = partition.nodes.iter().filter_map(|name| self.nodes.get(name));
+            nodes.map(|node| u64::from(node.config.cpus)).sum()
+        });
+        if u64::from(cpus) > most { Err(Refusal::CpuCount) } else { Ok(()) }
+    }
+
+    /// The most that a partition which the job may use has of something.
+    fn largest(&self, job: &Job, of: impl Fn(&model::partition::Partition) -> u64) -> u64 {
+        let shown = books::shown_partition(self, job);
+        let partitions = shown.split(',').filter_map(|name| self.partition(name));
+        partitions.map(|partition| of(partition)).max().unwrap_or(0)
+    }
+
+    fn check_features(&self, constraint: &Constraint) -> Result<(), Refusal> {
+        let has = |name: &str| {
+            let mut features = self.nodes.values().flat_map(|node| &node.config.features);
+            features.any(|feature| feature == name)
+        };
+        match constraint.features().into_iter().find(|name| !has(name)) {
+            Some(unknown) => Err(Refusal::UnknownFeature(unknown.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether those that it would wait for wait for it.
+    fn check_circle(&self, job: &Job, dependency: &Dependency) -> Result<(), Refusal> {
+        let own = job.task.map_or(job.id, |task| task.array);
+        let targets = |d: &Dependency| -> Vec<JobId> {
+            d.terms.iter().filter_map(|t| Some(JobId(t.job?.id))).collect()
+        };
+        let mut left = targets(dependency);
+        if left.contains(&own) || left.contains(&job.id) {
+            return Err(Refusal::InvalidDependency);
+        }
+        let mut seen = BTreeSet::new();
+        while let Some(id) = left.pop() {
+            if id == own || id == job.id {
+                return Err(Refusal::CircularDependency);
+            }
+            if seen.len() >= CIRCLE_MAX || !seen.insert(id) {
+                continue;
+            }
+            let waiting = self.job(id).filter(|other| other.is_waiting());
+            left.extend(
+                waiting.and_then(|o| o.spec.dependency.as_deref()).into_iter().flat_map(targets),
+            );
+        }
+        Ok(())
+    }
+}

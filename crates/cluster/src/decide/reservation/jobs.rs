@@ -1,0 +1,112 @@
+//! Jobs and the reservations that they ask for, or run in.
+
+use super::refused;
+use crate::job::Job;
+use crate::state::State;
+use model::principal::Principal;
+use model::reason::{NeverFits, Refusal};
+use model::request::Request;
+use model::reservation::{Reservation, ReservationFlag as Flag, names};
+use model::reservation_ask::ReservationRefusal as Why;
+use model::time::Timestamp;
+
+impl State {
+    /// Whether a job of this owner and account may ask for these reservations.
+    pub(in crate::decide) fn check_reservations(
+        &self,
+        asked: &str,
+        owner: &Principal,
+        account: &str,
+    ) -> Result<(), Refusal> {
+        let invalid = |name: &str| Refusal::InvalidReservation(name.to_owned());
+        if names(asked).next().is_none() {
+            return Err(invalid(asked));
+        }
+        for name in names(asked) {
+            let known = self.reservations.get(name).ok_or_else(|| invalid(name))?;
+            if !known.admits(owner, account) {
+                return Err(refused(Why::Access(name.to_owned())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of the reservations that a job asks for has the nodes that it needs.
+    pub(in crate::decide) fn check_fits_reservation(
+        &self,
+        request: &Request,
+    ) -> Result<(), Refusal> {
+        let asked = request.reservation.as_deref().unwrap_or_default();
+        let mut why = None;
+        for r in names(asked).filter_map(|name| self.reservations.get(name)) {
+            let there = request.node_list.iter().filter(|node| r.nodes.contains(node)).count();
+            let named = there < request.node_list.len();
+            let few = r.nodes.len() < request.nodes.min as usize;
+            if r.has(Flag::Flex) || !r.has_nodes() || !(named || few) {
+                return Ok(());
+            }
+            let (asked, most) = match named {
+                true => (request.node_list.len() as u64, there as u64),
+                false => (u64::from(request.nodes.min), r.nodes.len() as u64),
+            };
+            why = Some(NeverFits::Reservation { name: r.name.clone(), asked, most, named });
+        }
+        why.map_or(Ok(()), |why| Err(Refusal::NodeConfiguration(why.into())))
+    }
+
+    /// The reservation that a job starting now on these nodes runs in: one that it asked for, else one that draws it in.
+    pub(in crate::decide) fn reservation_used(
+        &self,
+        job: &Job,
+        nodes: &[&str],
+        now: Timestamp,
+    ) -> Result<Option<String>, Refusal> {
+        let open = |r: &Reservation| {
+            let begun = r.has(Flag::Flex) || r.is_active(now);
+            begun && r.admits(&job.spec.owner, &job.account)
+        };
+        if let Some(asked) = job.spec.request().reservation.as_deref() {
+            let mut usable = names(asked).filter_map(|name| self.reservations.get(name));
+            let used = usable.find(|r| {
+                let inside = |node: &&str| r.nodes.iter().any(|own| own == node);
+                let anywhere = r.has(Flag::Flex) || !r.has_nodes();
+                open(r) && (anywhere || nodes.first().is_some_and(inside))
+            });
+            return match used {
+                Some(r) => Ok(Some(r.name.clone())),
+                None => Err(Refusal::InvalidReservation(asked.to_owned())),
+            };
+        }
+        let drawn = self.reservations.values().find(|r| {
+            let inside = |node: &&str| r.nodes.iter().any(|own| own == node);
+            r.has(Flag::Magnetic) && open(r) && nodes.iter().all(inside)
+        });
+        Ok(drawn.map(|r| r.name.clone()))
+    }
+
+    /// Whether these nodes are kept for others now: a reservation may be newer than the plan.
+    pub(in crate::decide) fn check_not_kept(
+        &self,
+        job: &Job,
+        nodes: &[&str],
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
+        let others = self.reservations.values().filter(|r| {
+            let whole = r.has_nodes() && r.cores.is_empty();
+            let own = names(asked).any(|name| name == r.name);
+            let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
+            whole && !own && !drawn && r.is_active(now)
+        });
+        // Where reservations share a node, who may use one of them may use it.
+        let of_own = |node: &str| {
+            let mut own = names(asked).filter_map(|name| self.reservations.get(name));
+            own.any(|r| r.nodes.iter().any(|n| n == node))
+        };
+        let mut kept = others.flat_map(|r| &r.nodes);
+        match kept.any(|node| nodes.contains(&node.as_str()) && !of_own(node)) {
+            true => Err(Refusal::NoCapacityNow),
+            false => Ok(()),
+        }
+    }
+}

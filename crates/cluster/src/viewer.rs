@@ -1,0 +1,166 @@
+//! Views that follow one another: what did not change since the last is the same `Arc` in the next,
+//! so that making one costs little and a plan can tell at once what is new.
+
+use crate::config::ClusterConfig;
+use crate::job::Job;
+use crate::priority::{Measures, Ranking};
+use crate::state::State;
+use crate::tree::Tree;
+use crate::view;
+use model::account::Qos;
+use model::id::JobId;
+use model::partition::Partition;
+use model::reservation::Reservation;
+use model::time::Timestamp;
+use sched::order::fair_tree::Standing;
+use sched::view::{NodeInfo, PartitionInfo, Running, View, Waiting};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The last view, and what it was made from.
+#[derive(Debug, Default)]
+pub struct Viewer {
+    ground: Option<Ground>,
+    nodes: Vec<Arc<NodeInfo>>,
+    partitions: Vec<PartitionInfo>,
+    running: Vec<Seen<Running>>,
+    queue: Vec<Seen<Waiting>>,
+}
+
+/// A job as it was, and what was shown of it.
+#[derive(Debug)]
+struct Seen<T> {
+    job: Arc<Job>,
+    shown: Arc<T>,
+}
+
+/// Everything but the jobs and the use of nodes that a view of a job is made from.
+#[derive(Debug)]
+struct Ground {
+    config: Arc<ClusterConfig>,
+    partitions: Vec<Arc<Partition>>,
+    qos: Vec<Arc<Qos>>,
+    reservations: Vec<Arc<Reservation>>,
+    tree: Arc<Tree>,
+    standings: Arc<Vec<Standing>>,
+    measures: Arc<Measures>,
+    priorities_of: Option<Timestamp>,
+    nodes: Vec<String>,
+}
+
+impl Ground {
+    fn of(state: &State, ranking: &Ranking<'_>) -> Self {
+        Self {
+            config: state.config.clone(),
+            partitions: state.partitions.clone(),
+            qos: state.qos.values().cloned().collect(),
+            reservations: state.reservations.values().cloned().collect(),
+            tree: ranking.tree.clone(),
+            standings: ranking.standings.clone(),
+            measures: ranking.measures.clone(),
+            priorities_of: state.spending.as_of,
+            nodes: state.nodes.keys().cloned().collect(),
+        }
+    }
+
+    fn is_of(&self, state: &State, ranking: &Ranking<'_>) -> bool {
+        Arc::ptr_eq(&self.config, &state.config)
+            && are_same(&self.partitions, state.partitions.iter())
+            && are_same(&self.qos, state.qos.values())
+            && are_same(&self.reservations, state.reservations.values())
+            && Arc::ptr_eq(&self.tree, &ranking.tree)
+            && Arc::ptr_eq(&self.standings, &ranking.standings)
+            && Arc::ptr_eq(&self.measures, &ranking.measures)
+            && self.priorities_of == state.spending.as_of
+            && self.nodes.iter().eq(state.nodes.keys())
+    }
+}
+
+fn are_same<'a, T: 'a>(known: &[Arc<T>], new: impl ExactSizeIterator<Item = &'a Arc<T>>) -> bool {
+    known.len() == new.len() && known.iter().zip(new).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+impl Viewer {
+    /// As [`view::view`], with the parts of the last one that are the same.
+    pub fn view(&mut self, state: &State, now: Timestamp) -> View {
+        let ranking = Ranking::new(state, now);
+        if !self.ground.as_ref().is_some_and(|ground| ground.is_of(state, &ranking)) {
+            *self = Self {
+                ground: Some(Ground::of(state, &ranking)),
+                partitions: view::partitions(state),
+                ..Self::default()
+            };
+        }
+        self.look_at_nodes(state);
+        let index = view::node_index(state);
+        let running = |job: &Job| Some(view::running(state, job, &index));
+        look(&mut self.running, state, &state.active, |_| true, running);
+        let waiting = |job: &Job| view::waiting(state, &ranking, job, now);
+        let stands_alone = |job: &Job| !depends_on_more(job, &ranking);
+        look(&mut self.queue, state, &state.queue, stands_alone, waiting);
+        View {
+            nodes: self.nodes.clone(),
+            partitions: self.partitions.clone(),
+            running: shown(&self.running),
+            queue: shown(&self.queue),
+            ..view::site(state)
+        }
+    }
+
+    fn look_at_nodes(&mut self, state: &State) {
+        for (at, node) in state.nodes.values().enumerate() {
+            let Some(known) = self.nodes.get_mut(at) else {
+                self.nodes.push(Arc::new(view::node(node)));
+                continue;
+            };
+            let is_same = known.availability == node.availability()
+                && known.used == node.used
+                && Arc::ptr_eq(&known.config, &node.config);
+            if !is_same {
+                *known = Arc::new(view::node(node));
+            }
+        }
+    }
+}
+
+fn shown<T>(seen: &[Seen<T>]) -> Vec<Arc<T>> {
+    seen.iter().map(|seen| seen.shown.clone()).collect()
+}
+
+/// Whether how the job stands follows from more than itself and the ground: from other jobs, or the time.
+fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
+    job.pending.is_some()
+        || job.begin.is_some()
+        || job.spec.dependency.is_some()
+        || ranking.limits_ageing
+}
+
+/// Brings what is known of these jobs up to date: made again unless the job is as it was and stands
+/// alone, and even then only exchanged if it differs.
+fn look<T: PartialEq + std::fmt::Debug>(
+    seen: &mut Vec<Seen<T>>,
+    state: &State,
+    ids: &BTreeSet<JobId>,
+    stands_alone: impl Fn(&Job) -> bool,
+    make: impl Fn(&Job) -> Option<T>,
+) {
+    let mut known = std::mem::take(seen).into_iter().peekable();
+    seen.reserve(ids.len());
+    // All are in the order of the ids: walking along is quicker than looking each of them up.
+    let mut jobs = state.jobs.iter();
+    for id in ids {
+        let Some((_, job)) = jobs.find(|(at, _)| *at == id) else { break };
+        while known.next_if(|seen| seen.job.id < *id).is_some() {}
+        let before = known.next_if(|seen| seen.job.id == *id);
+        if let Some(before) = before.as_ref().filter(|seen| Arc::ptr_eq(&seen.job, job))
+            && stands_alone(job)
+        {
+            debug_assert_eq!(Some(&*before.shown), make(job).as_ref(), "job {id} was not followed");
+            seen.push(Seen { job: job.clone(), shown: before.shown.clone() });
+            continue;
+        }
+        let Some(fresh) = make(job) else { continue };
+        let same = before.map(|before| before.shown).filter(|shown| **shown == fresh);
+        seen.push(Seen { job: job.clone(), shown: same.unwrap_or_else(|| Arc::new(fresh)) });
+    }
+}

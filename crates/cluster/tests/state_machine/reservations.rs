@@ -1,0 +1,79 @@
+//! Reservations and licences: made, used, over.
+
+mod making;
+mod passing;
+
+use crate::ask::{Ask, ask, root};
+use crate::world::{START, World};
+use cluster::{Command, Reply};
+use model::principal::Principal;
+use model::reason::Refusal;
+use model::reservation::{Reservation, ReservationFlag as Flag};
+use model::reservation_ask::{
+    DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, ReservationAsk, ReservationRefusal as Why,
+};
+use model::time::{TimeLimit, Timestamp};
+use std::time::Duration;
+
+fn names(edit: Edit, list: &[&str]) -> Option<NamesAsk> {
+    Some(NamesAsk { edit, names: list.iter().map(|name| name.to_string()).collect() })
+}
+
+fn flags(list: &[Flag]) -> Option<FlagsAsk> {
+    Some(FlagsAsk { edit: Edit::Set, flags: list.iter().copied().collect() })
+}
+
+fn named(list: &[&str]) -> Option<NodesAsk> {
+    Some(NodesAsk::Named(list.iter().map(|name| name.to_string()).collect()))
+}
+
+fn in_min(minutes: u64) -> Timestamp {
+    START + Duration::from_secs(60 * minutes)
+}
+
+/// For alice, on `n1`, from now for an hour.
+fn plain() -> ReservationAsk {
+    ReservationAsk {
+        name: Some("r".into()),
+        start: Some(START),
+        duration: Some(DurationAsk::Set(TimeLimit::Minutes(60))),
+        nodes: named(&["n1"]),
+        users: names(Edit::Set, &["alice"]),
+        ..ReservationAsk::default()
+    }
+}
+
+fn by_count(count: u32) -> ReservationAsk {
+    ReservationAsk { nodes: None, node_count: Some(count), ..plain() }
+}
+
+fn try_create(world: &mut World, ask: ReservationAsk) -> Result<String, Refusal> {
+    match world.try_as(root(), Command::CreateReservation(Box::new(ask)))? {
+        Reply::ReservationCreated { name } => Ok(name),
+        other => panic!("it is answered with {other:?}"),
+    }
+}
+
+fn create(world: &mut World, ask: ReservationAsk) -> String {
+    try_create(world, ask).unwrap_or_else(|why| panic!("refused: {why}"))
+}
+
+fn try_update(world: &mut World, ask: ReservationAsk) -> Result<Reply, Refusal> {
+    world.try_as(root(), Command::UpdateReservation { name: "r".into(), ask: Box::new(ask) })
+}
+
+fn remove(world: &mut World, by: Principal, name: &str) -> Result<Reply, Refusal> {
+    world.try_as(by, Command::RemoveReservation { name: name.into() })
+}
+
+fn of<'w>(world: &'w World, name: &str) -> &'w Reservation {
+    world.state.reservations.get(name).unwrap_or_else(|| panic!("{name} is gone"))
+}
+
+fn inside(names: &str) -> Ask {
+    ask().asking(|r| r.reservation = Some(names.to_string()))
+}
+
+fn refused(why: Why) -> Refusal {
+    Refusal::Reservation(why)
+}

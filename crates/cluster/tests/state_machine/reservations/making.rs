@@ -1,0 +1,197 @@
+//! Reservations that are made, changed, refused and used.
+
+use super::*;
+use crate::ask::{alice, bob};
+use crate::world::world;
+use model::principal::Role;
+use model::reason::NeverFits;
+use model::run::JobState;
+
+#[test]
+fn names_are_made_up_of_who_is_first_and_a_number_that_counts() {
+    let mut world = world(3);
+    let unnamed = |node: &str| ReservationAsk { name: None, nodes: named(&[node]), ..plain() };
+    assert_eq!(create(&mut world, unnamed("n1")), "alice_1");
+    assert_eq!(create(&mut world, unnamed("n2")), "alice_2");
+    remove(&mut world, root(), "alice_2").expect("nobody uses it");
+    assert_eq!(create(&mut world, unnamed("n2")), "alice_3", "a number is not used again");
+    let twice = ReservationAsk { name: Some("alice_1".into()), ..unnamed("n3") };
+    assert_eq!(try_create(&mut world, twice), Err(refused(Why::Duplicate("alice_1".into()))));
+}
+
+#[test]
+fn what_cannot_be_reserved_is_refused_and_changes_nothing() {
+    let mut world = world(2);
+    world.submit(ask().asking(|r| r.node_list = vec!["n2".into()]));
+    world.plan();
+    let past = Timestamp(START.0 - 3_600_000);
+    let table = [
+        (ReservationAsk { start: Some(past), ..plain() }, refused(Why::Time)),
+        (ReservationAsk { end: Some(START), ..plain() }, refused(Why::Time)),
+        (ReservationAsk { duration: None, ..plain() }, refused(Why::Time)),
+        (ReservationAsk { users: None, ..plain() }, refused(Why::Nobody)),
+        (
+            ReservationAsk { users: names(Edit::Set, &["alice", "-bob"]), ..plain() },
+            refused(Why::User("alice".into())),
+        ),
+        (
+            ReservationAsk { accounts: names(Edit::Set, &["lost"]), ..plain() },
+            Refusal::InvalidAccount(Some("lost".into())),
+        ),
+        (
+            ReservationAsk { groups: names(Edit::Set, &["staff"]), ..plain() },
+            refused(Why::Group("staff".into())),
+        ),
+        (
+            ReservationAsk { partition: Some("lost".into()), ..plain() },
+            Refusal::UnknownPartition("lost".into()),
+        ),
+        (
+            ReservationAsk { nodes: named(&["n1", "n9"]), ..plain() },
+            Refusal::UnknownNode("n9".into()),
+        ),
+        (ReservationAsk { nodes: None, ..plain() }, refused(Why::Nothing)),
+        (ReservationAsk { nodes: Some(NodesAsk::All), ..plain() }, refused(Why::Busy)),
+        (by_count(2), refused(Why::Busy)),
+        (by_count(3), refused(Why::Busy)),
+        (
+            ReservationAsk { features: Some("lost".into()), ..by_count(1) },
+            Refusal::UnknownFeature("lost".into()),
+        ),
+        (ReservationAsk { cores: Some(vec![1, 2]), ..plain() }, refused(Why::Cores)),
+        (ReservationAsk { cores: Some(vec![9]), ..plain() }, refused(Why::Busy)),
+        (
+            ReservationAsk { licenses: Some(vec![("lost".into(), 1)]), ..plain() },
+            Refusal::UnknownLicense("lost".into()),
+        ),
+        (
+            ReservationAsk { flags: flags(&[Flag::Daily, Flag::TimeFloat]), ..plain() },
+            refused(Why::Flags),
+        ),
+    ];
+    for (ask, why) in table {
+        assert_eq!(try_create(&mut world, ask.clone()), Err(why), "{ask:?}");
+    }
+    let by_alice = world.try_as(alice(), Command::CreateReservation(Box::new(plain())));
+    assert_eq!(by_alice, Err(Refusal::AccessDenied));
+    assert!(world.state.reservations.is_empty());
+}
+
+#[test]
+fn operators_make_them_and_users_remove_their_own_where_they_may() {
+    let mut world = world(2);
+    let operator = Principal { role: Role::Operator, ..bob() };
+    let own = ReservationAsk { flags: flags(&[Flag::UserDelete]), ..plain() };
+    world.try_as(operator, Command::CreateReservation(Box::new(own))).expect("an operator");
+    assert_eq!(remove(&mut world, bob(), "r"), Err(Refusal::AccessDenied));
+    remove(&mut world, alice(), "r").expect("it is hers to remove");
+    create(&mut world, plain());
+    assert_eq!(remove(&mut world, alice(), "r"), Err(Refusal::AccessDenied));
+    let gone = Err(Refusal::InvalidReservation("lost".into()));
+    assert_eq!(remove(&mut world, root(), "lost"), gone);
+}
+
+#[test]
+fn two_do_not_have_the_same_node_at_the_same_time_unless_they_may() {
+    let mut world = world(2);
+    create(&mut world, plain());
+    let second = || ReservationAsk { name: Some("s".into()), ..plain() };
+    let overlap = Err(refused(Why::Overlap("r".into())));
+    assert_eq!(try_create(&mut world, second()), overlap);
+    let all = ReservationAsk { nodes: Some(NodesAsk::All), ..second() };
+    assert_eq!(try_create(&mut world, all), overlap);
+    // At its end, with cores of the other node, and with the flags for it.
+    create(&mut world, ReservationAsk { start: Some(in_min(60)), ..second() });
+    create(
+        &mut world,
+        ReservationAsk { name: None, nodes: named(&["n2"]), cores: Some(vec![5]), ..plain() },
+    );
+    let three =
+        |cores| ReservationAsk { name: None, nodes: None, cores: Some(vec![cores]), ..plain() };
+    assert_eq!(
+        try_create(&mut world, three(4)),
+        Err(refused(Why::Busy)),
+        "three of eight are left"
+    );
+    let name = create(&mut world, three(3));
+    assert_eq!(of(&world, &name).nodes, ["n2"]);
+    let maint = |flag| ReservationAsk { name: None, flags: flags(&[flag]), ..plain() };
+    create(&mut world, maint(Flag::Maint));
+    create(&mut world, maint(Flag::Overlap));
+    // Nor may one be moved onto another.
+    assert_eq!(
+        try_update(
+            &mut world,
+            ReservationAsk { duration: Some(DurationAsk::AddMin(1)), ..Default::default() }
+        ),
+        Err(refused(Why::Overlap("s".into())))
+    );
+}
+
+#[test]
+fn jobs_ask_for_those_that_let_them_in() {
+    let mut world = world(2);
+    create(&mut world, plain());
+    assert_eq!(world.try_submit(inside("lost")), Err(Refusal::InvalidReservation("lost".into())));
+    assert_eq!(world.try_submit(inside("r,lost")), Err(Refusal::InvalidReservation("lost".into())));
+    assert_eq!(world.try_submit(inside("r").of(bob())), Err(refused(Why::Access("r".into()))));
+    let two = world.try_submit(inside("r").nodes(2));
+    let never = NeverFits::Reservation { name: "r".into(), asked: 2, most: 1, named: false };
+    assert_eq!(two, Err(Refusal::NodeConfiguration(never.into())));
+    let elsewhere = inside("r").asking(|r| r.node_list = vec!["n2".into()]);
+    let never = NeverFits::Reservation { name: "r".into(), asked: 1, most: 0, named: true };
+    assert_eq!(world.try_submit(elsewhere), Err(Refusal::NodeConfiguration(never.into())));
+
+    let inside = world.submit(inside("r"));
+    let outside = world.submit(ask().of(bob()).asking(|r| r.node_list = vec!["n1".into()]));
+    world.plan();
+    assert_eq!((world.is(inside), world.is(outside)), (JobState::Running, JobState::Pending));
+    let attempt = world.job(inside).attempt().expect("it runs");
+    assert_eq!(attempt.reservation.as_deref(), Some("r"));
+    assert_eq!(remove(&mut world, root(), "r"), Err(refused(Why::InUse)));
+    world.end(inside, 0);
+    remove(&mut world, root(), "r").expect("nobody uses it any more");
+    world.plan();
+    assert_eq!(world.is(outside), JobState::Running);
+}
+
+#[test]
+fn a_start_that_a_new_reservation_overtook_is_refused() {
+    let mut world = world(1);
+    world.submit(ask().of(bob()));
+    let starts = world.planned();
+    create(&mut world, plain());
+    let start = starts.into_iter().next().expect("a start");
+    let overtaken = world.try_as(root(), Command::Start(Box::new(start)));
+    assert_eq!(overtaken, Err(Refusal::NoCapacityNow));
+}
+
+#[test]
+fn updates_change_what_they_name_and_nothing_else() {
+    let mut world = world(3);
+    create(&mut world, ReservationAsk { start: Some(in_min(30)), ..plain() });
+    let update = |world: &mut World, ask| try_update(world, ask).expect("right");
+    let blank = ReservationAsk::default;
+    update(&mut world, ReservationAsk { users: names(Edit::Add, &["bob"]), ..blank() });
+    update(&mut world, ReservationAsk { start: Some(in_min(10)), ..blank() });
+    assert_eq!((of(&world, "r").start, of(&world, "r").end), (in_min(10), in_min(70)));
+    update(&mut world, ReservationAsk { duration: Some(DurationAsk::SubtractMin(20)), ..blank() });
+    assert_eq!(of(&world, "r").end, in_min(50));
+    update(&mut world, ReservationAsk { node_count: Some(3), ..blank() });
+    assert_eq!(of(&world, "r").nodes, ["n1", "n2", "n3"]);
+    update(&mut world, ReservationAsk { node_count: Some(1), ..blank() });
+    assert_eq!(of(&world, "r").nodes, ["n1"]);
+    update(&mut world, ReservationAsk { nodes: named(&["n3"]), ..blank() });
+    assert!(of(&world, "r").has(Flag::SpecNodes) && of(&world, "r").nodes == ["n3"]);
+    update(&mut world, ReservationAsk { nodes: named(&[]), ..blank() });
+    assert!(!of(&world, "r").has(Flag::SpecNodes) && of(&world, "r").nodes.len() == 1);
+    assert!(of(&world, "r").admits(&bob(), ""));
+    let events = world.events.len();
+    update(&mut world, blank());
+    assert_eq!(world.events.len(), events, "nothing was changed, and nothing journalled");
+    let nobody = ReservationAsk { users: names(Edit::Set, &[]), ..blank() };
+    assert_eq!(try_update(&mut world, nobody), Err(refused(Why::Nobody)));
+    world.pass(11 * 60);
+    let moved = ReservationAsk { start: Some(in_min(20)), ..blank() };
+    assert_eq!(try_update(&mut world, moved), Err(refused(Why::Started)));
+}

@@ -1,0 +1,120 @@
+//! One launch of a job: where it runs, whether it stands still, how it comes to its end.
+
+use crate::allocation::Allocation;
+use crate::id::JobId;
+use crate::run::{ExitStatus, Outcome, Step, Usage};
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// One launch of a job on its allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counts from 1; durable before the order goes out.
+    pub number: u32,
+    pub allocation: Allocation,
+    pub start: Timestamp,
+    /// When the time limit ends it; none without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_limit: Option<Timestamp>,
+    /// The reservation that it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Nodes that still hold a part of it.
+    pub held_nodes: Vec<String>,
+    /// Set once it is to end: how it will be recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+    /// Up to when its usage was charged; none: not at all yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_until: Option<Timestamp>,
+    #[serde(default)]
+    pub suspended: bool,
+    /// Since when; that time does not count against the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_since: Option<Timestamp>,
+    /// It goes on by itself when its cores are free again: it made room, or was told to go on while others had them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumes_itself: bool,
+    /// It stands still until its turn comes again on cores that it shares; they count as its own all the while.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_turn: bool,
+    /// How long it was suspended before the last time, milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub suspended_ms: u64,
+    /// When it was last suspended or resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend_changed: Option<Timestamp>,
+    /// It was told to make room, and has a little time left for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Leaving>,
+    #[serde(default)]
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    #[serde(default)]
+    pub next_step: u32,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Attempt {
+    /// How long it was suspended in all, milliseconds.
+    pub fn suspended_until_ms(&self, now: Timestamp) -> u64 {
+        let open = self.suspended_since.filter(|_| self.suspended);
+        let open = open.map_or(0, |since| now.since(since).as_millis() as u64);
+        self.suspended_ms.saturating_add(open)
+    }
+
+    /// It stands still and has left its cores to others.
+    pub fn left_its_cores(&self) -> bool {
+        self.suspended && !self.waits_turn
+    }
+
+    /// It is being ended, or was told that it will be.
+    pub fn is_going(&self) -> bool {
+        self.ending.is_some() || self.leaving.is_some()
+    }
+}
+
+/// The whole seconds that were not run between two times: what is left of the seconds between them are those that were.
+pub fn stood_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
+    if suspended_ms == 0 {
+        return 0;
+    }
+    let all_s = (end.secs() - start.secs()).max(0) as u64;
+    let ran_ms = (end.since(start).as_millis() as u64).saturating_sub(suspended_ms);
+    all_s.saturating_sub(ran_ms / 1000)
+}
+
+/// A job that makes room for another: it was told, and ends at `until`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaving {
+    pub since: Timestamp,
+    pub until: Timestamp,
+    /// The job that needs the room.
+    pub by: JobId,
+    /// A new attempt follows.
+    pub requeue: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub outcome: Outcome,
+    pub since: Timestamp,
+    /// A new attempt follows.
+    #[serde(default)]
+    pub requeue: bool,
+    /// The new attempt stays held.
+    #[serde(default)]
+    pub hold: bool,
+    /// And is shown in Slurm's state of its own for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub special_exit: bool,
+    /// A node could not start it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub launch_failed: bool,
+}

@@ -1,0 +1,96 @@
+//! GPUs whole and in shares, what is never used up, and cores close to devices.
+
+use super::select::threaded;
+use crate::testing::*;
+use crate::view::View;
+use insta::assert_snapshot;
+use model::node::NodeGres;
+use model::range::Range;
+use model::request::{GresBinding, GresRequest, Per};
+
+/// Two GPUs, each also as four shares.
+fn shards() -> View {
+    let mut node = threaded("n1");
+    let shard =
+        |gpu: u32| NodeGres { share_of: Some(gpu), ..NodeGres::plain("shard", Some("a100"), 4) };
+    node.gres = vec![NodeGres::plain("gpu", Some("a100"), 2), shard(0), shard(1)];
+    cluster(vec![node])
+}
+
+pub fn wanting(id: u32, name: &str, count: u64) -> crate::Waiting {
+    let name = name.to_string();
+    job(id).asking(move |r| {
+        r.gres = vec![GresRequest {
+            per: Per::Node,
+            name,
+            kinds: Vec::new(),
+            count: Range::exactly(count),
+            device_memory: None,
+        }];
+    })
+}
+
+#[test]
+fn a_gpu_is_given_whole_or_in_shares() {
+    let mut view = shards().with_jobs([
+        wanting(1, "shard", 2),
+        wanting(2, "shard", 2),
+        wanting(3, "gpu", 1),
+        wanting(4, "shard", 1),
+        wanting(5, "gpu", 1),
+    ]);
+    let plan = view.plan();
+    // Shares are of the GPU that others have shares of; the other one stays whole.
+    assert_snapshot!(text(&plan), @r"
+    1 starts: n1 cpu 0-1 mem 1024M shard:a100[0] x1
+    2 starts: n1 cpu 2-3 mem 1024M shard:a100[0] x1
+    3 starts: n1 cpu 4-5 mem 1024M gpu:a100[1] x1
+    4 waits: Resources
+    5 waits: Priority
+    4 expected in 60 min on n1
+    5 expected in 60 min on n1
+    ");
+    view.carry_out(&plan);
+    assert!(view.plan().starts.is_empty());
+    // One share gone is no whole GPU.
+    view.end(0);
+    assert_snapshot!(text(&view.plan()), @r"
+    4 starts: n1 cpu 0-1 mem 1024M shard:a100[0] x1
+    5 waits: Resources
+    5 expected in 60 min on n1
+    ");
+    // More than one GPU has is never granted.
+    let five = shards().with_jobs([wanting(1, "shard", 5)]);
+    assert!(five.plan().starts.is_empty());
+}
+
+#[test]
+fn what_is_never_used_up_is_there_for_all() {
+    let mut node = threaded("n1");
+    node.gres = vec![NodeGres { no_consume: true, ..NodeGres::plain("nic", None, 2) }];
+    let mut view = cluster(vec![node]).with_jobs((1..=4).map(|id| wanting(id, "nic", 2)));
+    let plan = view.plan();
+    assert_eq!(plan.starts.len(), 4, "{}", text(&plan));
+    view.carry_out(&plan);
+    assert_eq!(view.with_jobs([wanting(9, "nic", 1)]).plan().starts.len(), 1);
+}
+
+#[test]
+fn more_cores_than_are_close_are_had_as_far_as_they_are_close() {
+    let mut node = threaded("n1");
+    let near = |kind: &str, cpus: &str, first: u32| NodeGres {
+        cores: Some(cpus.parse().expect("it reads")),
+        first_index: first,
+        ..NodeGres::plain("gpu", Some(kind), 2)
+    };
+    node.gres = vec![near("a", "0-7", 0), near("b", "8-15", 2)];
+    let ask = |cpus: u32| {
+        let request = gpu_request(Per::Node, &["b"], 1);
+        cluster(vec![node.clone()]).with_jobs([job(1).cpus(cpus).asking(|r| {
+            r.gres.push(request);
+            r.gres_binding = GresBinding::Enforce;
+        })])
+    };
+    assert_snapshot!(text(&ask(4).plan()), @"1 starts: n1 cpu 8-11 mem 1024M gpu:b[2] x1");
+    assert_snapshot!(text(&ask(12).plan()), @"1 starts: n1 cpu 0-3,8-15 mem 1024M gpu:b[2] x1");
+}

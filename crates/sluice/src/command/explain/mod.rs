@@ -1,0 +1,92 @@
+//! `sluice explain JOB…`: why a job waits, and when it is expected to start.
+
+mod text;
+
+use super::slurm::job_list;
+use super::{Done, VerbError, Whither};
+use ::slurm::output::Moment;
+use clap::Args;
+use jiff::tz::TimeZone;
+use std::io::Write;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::explain::ExplainWanted;
+
+#[derive(Args)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    whither: Whither,
+    /// Jobs by number (12, 12_3, 12_[4-7]), or runs by name
+    #[arg(required = true)]
+    jobs: Vec<String>,
+    /// As data
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: ExplainArgs) -> Done {
+    let mut client = args.whither.client()?;
+    let explained = match client.call(Call::Explain(wanted(&args.jobs)?))? {
+        Answer::Explained(explained) => explained,
+        Answer::Refused(why) => return Err(why.into()),
+        other => {
+            let text: String = format!("{other:?}").chars().take(80).collect();
+            return Err(VerbError::Said(format!("the server answered something else: {text}")));
+        }
+    };
+    let text = match args.json {
+        true => {
+            let json = serde_json::to_string_pretty(&explained);
+            json.map_err(|e| VerbError::Said(e.to_string()))? + "\n"
+        }
+        false => {
+            let tz = TimeZone::system();
+            let moment = Moment { now: super::slurm::now(), tz: &tz };
+            let each = explained.iter().map(|job| text::explained(job, moment));
+            each.collect::<Vec<_>>().join("\n")
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has gone: there is nobody to tell.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(VerbError::file("standard output")(error))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A word that begins with a digit is a job's number; a run's name begins with a letter.
+fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
+    let mut wanted = ExplainWanted::default();
+    for word in words {
+        if !word.starts_with(|c: char| c.is_ascii_digit()) {
+            wanted.names.push(word.clone());
+            continue;
+        }
+        match job_list::parse_job(word) {
+            Some(named) if named.step.is_none() => wanted.jobs.push(named.job),
+            _ => {
+                let right = "right is 12, 12_3, 12_[4-7] or a run's name";
+                return Err(VerbError::Said(format!("{word:?} names no job: {right}")));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_jobs_and_other_words_are_runs() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let both = wanted(&words("12 hello 13_3")).unwrap();
+        assert_eq!((both.jobs.len(), both.names), (2, vec!["hello".to_owned()]));
+        for bad in ["0", "12.0", "12_", "12x", "12_[5-"] {
+            let why = wanted(&words(bad)).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(why.starts_with(&format!("{bad:?} names no job")), "{bad}: {why}");
+        }
+    }
+}

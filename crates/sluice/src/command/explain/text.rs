@@ -1,0 +1,308 @@
+//! The words of an explanation.
+
+use ::slurm::output::Moment;
+use ::slurm::words::note::{amount, counted, limit_text, memory, units};
+use ::slurm::words::{self, job as state};
+use model::hostlist;
+use model::reason::{NeverFits, Reason};
+use model::run::JobState;
+use model::time::{TimeLimit, Timestamp, format_limit_full};
+use std::fmt::Write;
+use wire::explain::{
+    Expected, ExplainedJob, HeldLimit, Holder, Lacking, LicenseUse, Missing, NodeClass, OpenTerm,
+    OtherJob, WaitView,
+};
+use wire::view::JobView;
+
+/// All of one job: a line of what it is, then one for each thing that is to be said.
+pub fn explained(explained: &ExplainedJob, moment: Moment<'_>) -> String {
+    let ExplainedJob { shown, job, wait } = explained;
+    let owner = &job.spec.owner.name;
+    let mut text = format!("Job {shown} ({}, {owner}, partition {})", job.name, job.partition);
+    match wait {
+        None => {
+            let _ = writeln!(text, " {}", does_not_wait(job, moment));
+        }
+        Some(wait) => {
+            let _ = writeln!(text, " {}", waits(job, wait, moment));
+            for line in lines(job, wait, moment) {
+                let _ = writeln!(text, "  {line}");
+            }
+        }
+    }
+    text
+}
+
+fn does_not_wait(job: &JobView, moment: Moment<'_>) -> String {
+    let time = |time: Option<Timestamp>| time.map_or_else(|| "?".into(), |time| moment.iso(time));
+    let nodes = || {
+        let names = job.allocation.iter().flat_map(|a| a.node_names());
+        hostlist::compress(names.map(str::to_owned).collect::<Vec<_>>())
+    };
+    match job.state {
+        JobState::Completing => format!("is ending on {}; its processes are still going.", nodes()),
+        JobState::Suspended => format!("is suspended on {}; it holds its memory there.", nodes()),
+        ended if ended.is_ended() => {
+            format!("has ended: {} at {}.", state::long(ended), time(job.end))
+        }
+        _ => {
+            let until = job.end.map_or_else(
+                || "it has no time limit".to_owned(),
+                |end| format!("its limit ends it at {}", moment.iso(end)),
+            );
+            format!("runs since {} on {}; {until}.", time(job.start), nodes())
+        }
+    }
+}
+
+fn waits(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> String {
+    let Some(reason) = &wait.reason else {
+        return "waits for nothing any more: it starts with the next plan.".to_owned();
+    };
+    let word = words::reason::text(reason);
+    format!("waits: {word}\n  {}", sentence(job, wait, reason, moment))
+}
+
+/// What the reason means for this job.
+fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
+    let text = match reason {
+        Reason::Resources => "Its turn has come; not enough is free for it.",
+        Reason::Priority => "Others are before it, and it may not delay them.",
+        Reason::Dependency => "It waits for other jobs.",
+        Reason::DependencyNeverSatisfied => "What it waits for cannot come about any more.",
+        Reason::HeldByUser => "Its owner holds it; `scontrol release` lets it go.",
+        Reason::HeldByAdmin => "An operator holds it; only an operator can release it.",
+        Reason::ArrayTaskLimit => return throttled(job),
+        Reason::PartitionDown => "Its partition is down.",
+        Reason::PartitionInactive => "Its partition is inactive.",
+        Reason::PartitionNodeLimit => {
+            "It asks for another number of nodes than its partition gives a job."
+        }
+        Reason::PartitionTimeLimit => return too_long(job),
+        Reason::NodesDown => "Nodes that it needs are down or drained.",
+        Reason::RequiredNodesUnavailable { .. } => "Nodes that it names are down or drained.",
+        Reason::Licenses => "Not enough licences are free.",
+        Reason::Reservation => {
+            "The reservation that it asks for has not begun, or does not let it in."
+        }
+        Reason::ReservationGone(_) => "The reservation that it asked for is gone.",
+        Reason::NodesReserved => "Nodes that it needs are kept by a reservation.",
+        Reason::BadConstraints => "No nodes of its partition could ever hold it as they are now.",
+        Reason::UsageThreshold => "Its owner's fair share is below what its QOS asks for.",
+        Reason::LaunchFailed => {
+            "A node could not launch it; it is held until somebody releases it."
+        }
+        Reason::Deadline => "It could not end before its deadline any more.",
+        Reason::NotPlanned | Reason::None => "No plan has looked at it yet.",
+        Reason::BeginTime => {
+            return match wait.begin {
+                Some(begin) => format!("It is not to start before {}.", moment.iso(begin)),
+                None => "Its begin time has just come.".to_owned(),
+            };
+        }
+        Reason::Limit(limit) => return format!("{}.", limit_text(limit)),
+        _ => "It is held back until somebody changes it.",
+    };
+    text.to_owned()
+}
+
+fn throttled(job: &JobView) -> String {
+    let most = job.array.as_ref().and_then(|array| array.throttle).unwrap_or(0);
+    format!("No more than {} of the array may run at a time.", counted(u64::from(most), "task"))
+}
+
+fn too_long(job: &JobView) -> String {
+    let asked = match job.time_limit {
+        TimeLimit::Unlimited => "no limit at all".to_owned(),
+        limit => format_limit_full(limit),
+    };
+    format!("Its time limit ({asked}) is beyond its partition's.")
+}
+
+fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    wait.dependency.iter().for_each(|term| lines.push(open_term(term, moment)));
+    if let Some(begin) = wait.begin.filter(|_| wait.reason != Some(Reason::BeginTime)) {
+        lines.push(format!("Nor is it to start before {}.", moment.iso(begin)));
+    }
+    if let Some(HeldLimit { limit, holders, others, others_amount }) = &wait.limit {
+        let of = |count| amount(limit, count);
+        lines.extend(held_by(holders, *others, *others_amount, &of));
+    }
+    wait.licenses.iter().for_each(|license| lines.extend(license_lines(license)));
+    if let Some(reservation) = &wait.reservation {
+        lines.push(match reservation.window {
+            None => format!("Reservation {}: there is none of that name.", reservation.name),
+            Some((start, end)) => format!(
+                "Reservation {}: from {} to {}.",
+                reservation.name,
+                moment.iso(start),
+                moment.iso(end)
+            ),
+        });
+    }
+    // Where something else holds it, what is free is beside the point.
+    if matters(wait.reason.as_ref()) {
+        let several = job.partition.contains(',');
+        wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
+    }
+    if wait.ahead > 0 {
+        let named = wait.ahead_first.iter().map(|one| format!("{} ({})", one.job, one.user));
+        let named = named.collect::<Vec<_>>().join(", ");
+        lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
+    }
+    if let Some(kept) = &wait.kept {
+        lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
+    }
+    lines.push(match &wait.expected {
+        Some(expected) => format!("Expected start: {}.", place(expected, moment)),
+        None => "Expected start: not known.".to_owned(),
+    });
+    lines
+}
+
+fn matters(reason: Option<&Reason>) -> bool {
+    matches!(
+        reason,
+        Some(
+            Reason::Resources
+                | Reason::Priority
+                | Reason::NodesDown
+                | Reason::NodesReserved
+                | Reason::RequiredNodesUnavailable { .. }
+                | Reason::BadConstraints
+                | Reason::Reservation
+        )
+    )
+}
+
+fn place(expected: &Expected, moment: Moment<'_>) -> String {
+    let Expected { start, partition, nodes } = expected;
+    let nodes = hostlist::compress(nodes);
+    format!("{} on {nodes} (partition {partition})", moment.iso(*start))
+}
+
+fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
+    let one = |job: &OtherJob| {
+        let when = match job.end {
+            Some(end) if job.state.is_ended() => format!(" since {}", moment.iso(end)),
+            Some(end) => format!(", until {} at the latest", moment.iso(end)),
+            None => String::new(),
+        };
+        format!("job {} is {}{when}", job.job, state::long(job.state))
+    };
+    let mut jobs: Vec<String> = term.jobs.iter().map(one).collect();
+    let others = term.count.saturating_sub(term.jobs.len() as u32);
+    if others > 0 {
+        jobs.push(format!("and {}", counted(others.into(), "more job")));
+    }
+    if jobs.is_empty() {
+        jobs.push("nobody knows such a job".to_owned());
+    }
+    let verdict = if term.failed { " can never be met" } else { "" };
+    format!("{}{verdict}: {}.", term.term, jobs.join("; "))
+}
+
+fn held_by(
+    holders: &[Holder],
+    others: u32,
+    others_amount: u64,
+    of: &dyn Fn(u64) -> String,
+) -> Vec<String> {
+    let one = |holder: &Holder| {
+        format!("  held by job {} ({}): {}", holder.job, holder.user, of(holder.amount))
+    };
+    let mut lines: Vec<String> = holders.iter().map(one).collect();
+    if others > 0 {
+        let more = counted(others.into(), "more job");
+        lines.push(format!("  and by {more} with {}", of(others_amount)));
+    }
+    lines
+}
+
+fn license_lines(license: &LicenseUse) -> Vec<String> {
+    let LicenseUse { name, asked, free, holders, others, others_amount } = license;
+    let mut lines = vec![format!("Licence {name}: {free} free, {asked} asked.")];
+    lines.extend(held_by(holders, *others, *others_amount, &|count| count.to_string()));
+    lines
+}
+
+fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
+    let nodes = counted(class.nodes.len() as u64, "node");
+    let partition =
+        if several { format!(" (partition {})", class.partition) } else { String::new() };
+    let head = format!("{nodes} {}{partition}", hostlist::compress(&class.nodes));
+    if let Some(never) = &class.never {
+        return vec![format!("{head}: {}.", never_text(never))];
+    }
+    let mut parts: Vec<String> = class.missing.iter().map(|m| missing(m, class)).collect();
+    if !class.free.is_empty() {
+        let free = counted(class.free.len() as u64, "node");
+        let enough = match class.free.len() < class.wanted as usize {
+            true => format!(", {} needed at once", class.wanted),
+            false => String::new(),
+        };
+        parts.push(format!("{free} free{enough}"));
+    }
+    match parts.as_slice() {
+        [one] => vec![format!("{head}: {one}.")],
+        _ => {
+            let lines = parts.iter().map(|part| format!("  {part}"));
+            std::iter::once(format!("{head}:")).chain(lines).collect()
+        }
+    }
+}
+
+fn missing(missing: &Missing, class: &NodeClass) -> String {
+    let Missing { what, nodes, asked, most_free, total } = missing;
+    let amounts = |unit: &dyn Fn(u64) -> String| {
+        format!("at most {most_free} of {} free, {asked} asked", unit(*total))
+    };
+    let what = match what {
+        Lacking::Drained => "drained".to_owned(),
+        Lacking::Down => "down".to_owned(),
+        Lacking::Silent => "does not answer, or must end something first".to_owned(),
+        Lacking::Name => "not among the nodes that the job may use".to_owned(),
+        Lacking::Sort => "not of the sort that was asked for".to_owned(),
+        Lacking::Cpus => amounts(&|count| counted(count, "CPU")),
+        Lacking::MemoryMib => format!(
+            "at most {} of {} of memory free, {} asked",
+            memory(*most_free),
+            memory(*total),
+            memory(*asked)
+        ),
+        Lacking::Gres(name) if *asked > 0 => amounts(&|count| units(count, name)),
+        Lacking::Gres(name) => format!("what is free of {name} does not go together"),
+        Lacking::Company => "somebody there has the node alone, or wants it alone".to_owned(),
+        Lacking::Reservation => "kept by a reservation".to_owned(),
+        Lacking::KeptForOthers => {
+            "free now, but kept for jobs before it within its time limit".to_owned()
+        }
+    };
+    match nodes.len() == class.nodes.len() {
+        true => what,
+        false => format!("{}: {what}", hostlist::compress(nodes)),
+    }
+}
+
+/// What a node of the class has too little of, even empty.
+fn never_text(never: &NeverFits) -> String {
+    match never {
+        NeverFits::Cpus { asked, most } => format!("has {}; {asked} asked", counted(*most, "CPU")),
+        NeverFits::Memory { asked_mib, most_mib } => {
+            format!("has {} of memory; {} asked", memory(*most_mib), memory(*asked_mib))
+        }
+        NeverFits::Gres { name, asked, most } => {
+            format!("has {}; {asked} asked", units(*most, name))
+        }
+        NeverFits::Features(features) => format!("does not have the features {features}"),
+        NeverFits::Disk { asked_mib, most_mib } => {
+            format!("has {} of local disk; {} asked", memory(*most_mib), memory(*asked_mib))
+        }
+        _ => "not of the sort that was asked for".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! `scontrol create, update, delete, show reservation` and `show licenses`.
+
+use super::reservation_key::{self, Surroundings, Wrong};
+use super::update_text;
+use crate::command::slurm::ask::{self, Server, ShowError};
+use ::slurm::output::Moment;
+use ::slurm::output::scontrol::{Options, license, reservation as output};
+use model::reason::Refusal;
+use model::reservation::ReservationFlag;
+use model::reservation_ask::{NodesAsk, ReservationAsk, ReservationRefusal};
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::reservation::ReservationsView;
+
+/// What Slurm prints before it says that the nodes are busy.
+const SINGLE_PARTITION: &str = "\
+Note, unless nodes are directly requested a reservation must exist in a single partition.
+If no partition is requested the default partition is assumed.
+";
+
+const UPDATE_ERROR: &str = "slurm_update error";
+
+/// `scontrol create ENTITY …`.
+pub fn create(words: &[String]) -> Result<ExitCode, ShowError> {
+    let Some((first, rest)) = words.split_first() else {
+        return Err(ShowError::said("too few arguments for create keyword"));
+    };
+    if !reservation_key::names_one(first) {
+        return Err(error(format!("Invalid creation entity: {first}")));
+    }
+    // The word alone says that a name is to be made up.
+    let named = first.contains('=').then_some(first);
+    let ask = asked(named.into_iter().chain(rest), "created")?;
+    check_new(&ask).map_err(|text| error(format!("{text}  No reservation created.")))?;
+    let mut server = Server::find("Error creating the reservation")?;
+    match server.try_ask(Call::CreateReservation(Box::new(ask)))? {
+        Ok(Answer::ReservationCreated { name }) => {
+            ask::print(&format!("Reservation created: {name}\n"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(other) => Err(ShowError::unexpected(&other)),
+        Err(why) => {
+            if why == Refusal::Reservation(ReservationRefusal::Busy) {
+                ask::print(SINGLE_PARTITION)?;
+            }
+            let text = update_text(&why);
+            Err(ShowError::said(format!("Error creating the reservation: {text}")))
+        }
+    }
+}
+
+/// `scontrol update ReservationName=… …`.
+pub fn update(words: &[String]) -> Result<ExitCode, ShowError> {
+    let mut ask = asked(words.iter(), "update")
+        .map_err(|wrong| ShowError::said(format!("{wrong}\n{UPDATE_ERROR}: No error")))?;
+    let name = ask.name.take().unwrap_or_default();
+    let mut server = Server::find(UPDATE_ERROR)?;
+    match server.try_ask(Call::UpdateReservation { name, ask: Box::new(ask) })? {
+        Ok(_) => {
+            ask::print("Reservation updated.\n")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(why) => {
+            let text = update_text(&why);
+            let lines = format!("Error updating the reservation: {text}\n{UPDATE_ERROR}: {text}");
+            Err(ShowError::said(lines))
+        }
+    }
+}
+
+/// `scontrol delete ReservationName=…`.
+pub fn delete(words: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(first) = words.first() else {
+        return Err(ShowError::said("too few arguments for delete keyword"));
+    };
+    if !reservation_key::names_one(first) {
+        return Err(ShowError::said(format!("Invalid deletion entity: {first}")));
+    }
+    let name = first.split_once('=').map_or("", |(_, name)| name).to_owned();
+    let mut server = Server::find("delete_reservation")?;
+    match server.try_ask(Call::RemoveReservation { name })? {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(why) => {
+            Err(ShowError::said(format!("delete_reservation {first}: {}", update_text(&why))))
+        }
+    }
+}
+
+pub fn load() -> Result<ReservationsView, ShowError> {
+    match Server::find("slurm_load_reservations error")?.ask(Call::Reservations)? {
+        Answer::Reservations(view) => Ok(view),
+        other => Err(ShowError::unexpected(&other)),
+    }
+}
+
+pub fn show(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+    let all = load()?;
+    let tz = ask::time_zone();
+    let moment = Moment { now: all.now, tz: &tz };
+    let mut text = String::new();
+    let chosen = all.reservations.iter();
+    for view in chosen.filter(|view| name.is_none_or(|name| view.reservation.name == name)) {
+        output::push(&mut text, view, moment, options);
+    }
+    let code = match (text.is_empty(), name) {
+        (true, Some(name)) => {
+            text = output::no_reservation(name);
+            ExitCode::FAILURE
+        }
+        (true, None) => {
+            text = output::NO_RESERVATIONS.to_owned();
+            ExitCode::SUCCESS
+        }
+        (false, _) => ExitCode::SUCCESS,
+    };
+    ask::print(&text)?;
+    Ok(code)
+}
+
+pub fn show_licenses(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+    let all = match Server::find("slurm_load_licenses error")?.ask(Call::Licenses)? {
+        Answer::Licenses(all) => all,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    let mut text = String::new();
+    if all.is_empty() {
+        text.push_str(license::NO_LICENSES);
+    }
+    for one in all.iter().filter(|one| name.is_none_or(|name| one.name == name)) {
+        license::push(&mut text, one, options);
+    }
+    ask::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn error(text: String) -> ShowError {
+    ShowError::said(format!("scontrol: error: {text}"))
+}
+
+/// All that the words say; nothing is sent unless every one is right.
+fn asked<'a>(
+    words: impl Iterator<Item = &'a String>,
+    done: &str,
+) -> Result<ReservationAsk, ShowError> {
+    let tz = ask::time_zone();
+    let now = model::time::Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
+    let surroundings = Surroundings { now, tz: &tz };
+    let mut ask = ReservationAsk::default();
+    for word in words {
+        reservation_key::read(&mut ask, word, surroundings).map_err(|wrong| match wrong {
+            Wrong::Whole(text) => error(text),
+            Wrong::Sentence(text) => error(format!("{text}.  No reservation {done}.")),
+            Wrong::After(line, text) => {
+                ShowError::said(format!("{line}\nscontrol: error: {text}.  No reservation {done}."))
+            }
+        })?;
+    }
+    Ok(ask)
+}
+
+/// What a new reservation must say; the first thing that it does not.
+fn check_new(ask: &ReservationAsk) -> Result<(), &'static str> {
+    let counts = |counts: &Vec<u32>| counts.iter().any(|count| *count > 0);
+    let resources = ask.nodes.is_some()
+        || ask.node_count.is_some_and(|count| count > 0)
+        || ask.cores.as_ref().is_some_and(counts)
+        || ask.gres.is_some()
+        || ask.licenses.as_ref().is_some_and(|list| !list.is_empty())
+        || ask.partition.is_some();
+    let has = |flag| ask.flags.as_ref().is_some_and(|flags| flags.flags.contains(&flag));
+    let whole = ask.partition.is_some() && ask.nodes == Some(NodesAsk::All);
+    if ask.start.is_none() {
+        return Err("A start time must be given.");
+    }
+    if ask.end.is_none() && ask.duration.is_none() {
+        return Err("An end time or duration must be given.");
+    }
+    if ask.end < ask.start && ask.end.is_some() {
+        return Err("Start time cannot be after end time.");
+    }
+    if has(ReservationFlag::PartNodes) && !whole {
+        return Err("PART_NODES flag requires specifying a Partition and ALL nodes.");
+    }
+    if !resources {
+        return Err("CoreCnt, Nodes, NodeCnt, BurstBuffer, Licenses or Watts must be specified.");
+    }
+    if ask.users.is_some() && ask.groups.is_some() {
+        return Err(
+            "Users and Groups are mutually exclusive.  You can have one or the other, but not both.",
+        );
+    }
+    if ask.users.is_none() && ask.groups.is_none() && ask.accounts.is_none() {
+        return Err("Either Users/Groups and/or Accounts must be specified.");
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! The keys of `scontrol create` and `update reservation`: each with the grammar of its value.
+
+use super::lookup;
+use ::slurm::option::value;
+use ::slurm::words::reservation as words;
+use jiff::tz::TimeZone;
+use model::hostlist;
+use model::reservation::ReservationFlag;
+use model::reservation_ask::{DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, ReservationAsk};
+use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+use model::tres::TresKind;
+
+/// What values depend on besides their text.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub now: Timestamp,
+    pub tz: &'a TimeZone,
+}
+
+/// Why a word cannot be used, as Slurm says it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// A sentence that ends with what was therefore not done.
+    Sentence(String),
+    /// With a line of its own before.
+    After(String, String),
+    /// The whole of it.
+    Whole(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Name,
+    Accounts,
+    CoreCount,
+    Duration,
+    EndTime,
+    Features,
+    Flags,
+    Groups,
+    Licenses,
+    MaxStartDelay,
+    NodeCount,
+    Nodes,
+    Partition,
+    Skip,
+    StartTime,
+    Tres,
+    Users,
+    /// Slurm has it, Sluice does not.
+    Unsupported,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const KEYS: &[(&str, Key)] = &[
+    ("Accounts",        Key::Accounts),
+    ("BurstBuffer",     Key::Unsupported),
+    ("CoreCnt",         Key::CoreCount),
+    ("Duration",        Key::Duration),
+    ("EndTime",         Key::EndTime),
+    ("Features",        Key::Features),
+    ("Flags",           Key::Flags),
+    ("Groups",          Key::Groups),
+    ("Licenses",        Key::Licenses),
+    ("MaxStartDelay",   Key::MaxStartDelay),
+    ("NodeCnt",         Key::NodeCount),
+    ("Nodes",           Key::Nodes),
+    ("PartitionName",   Key::Partition),
+    ("Reservation",     Key::Name),
+    ("ReservationName", Key::Name),
+    ("Skip",            Key::Skip),
+    ("StartTime",       Key::StartTime),
+    ("TRES",            Key::Tres),
+    ("Users",           Key::Users),
+    ("Watts",           Key::Unsupported),
+];
+
+/// Whether a word names a reservation.
+pub fn names_one(word: &str) -> bool {
+    let key = word.split_once('=').map_or(word, |(key, _)| key);
+    key.len() >= "res".len() && lookup(KEYS, key).is_some_and(|(_, key)| *key == Key::Name)
+}
+
+/// Puts what one word says into the ask.
+pub fn read(
+    ask: &mut ReservationAsk,
+    word: &str,
+    surroundings: Surroundings<'_>,
+) -> Result<(), Wrong> {
+    let (key, text) = match word.split_once('=') {
+        Some(pair) => pair,
+        None if lookup(KEYS, word).is_some_and(|(_, key)| *key == Key::Skip) => (word, ""),
+        None => {
+            return Err(sentence(format!(
+                "Misformatted parameter '{word}', most options have a parameter after '='"
+            )));
+        }
+    };
+    let (bare, edit) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
+        (Some(bare), _) => (bare, Edit::Add),
+        (None, Some(bare)) => (bare, Edit::Remove),
+        (None, None) => (key, Edit::Set),
+    };
+    let unknown = || sentence(format!("Unknown parameter {word}"));
+    let (name, key) = lookup(KEYS, bare).ok_or_else(unknown)?;
+    let names = || Some(NamesAsk { edit, names: value::list(text) });
+    let edited =
+        matches!(key, Key::Accounts | Key::Users | Key::Groups | Key::Flags | Key::Duration);
+    if edit != Edit::Set && !edited {
+        return Err(unknown());
+    }
+    match key {
+        Key::Name => ask.name = Some(text.to_owned()).filter(|name| !name.is_empty()),
+        Key::Accounts => ask.accounts = names(),
+        Key::Users => ask.users = names(),
+        Key::Groups => ask.groups = names(),
+        Key::Features => ask.features = Some(text.to_owned()),
+        Key::Partition => ask.partition = Some(text.to_owned()),
+        Key::Skip => ask.skip = true,
+        Key::StartTime => ask.start = Some(when(word, text, "start", surroundings)?),
+        Key::EndTime => ask.end = Some(when(word, text, "end", surroundings)?),
+        Key::Duration => ask.duration = Some(duration(word, text, edit)?),
+        Key::MaxStartDelay => {
+            let delay = parse_time_limit(text).ok().and_then(TimeLimit::minutes);
+            let delay = delay.ok_or_else(|| sentence(format!("Invalid duration {word}")))?;
+            ask.max_start_delay_s = Some(delay.saturating_mul(60));
+        }
+        Key::NodeCount => {
+            let wrong = || Wrong::Whole(format!("Invalid node count {text}"));
+            ask.node_count = Some(count(text).ok_or_else(wrong)?);
+        }
+        Key::CoreCount => {
+            let wrong = || Wrong::Whole(format!("Invalid core count {text}"));
+            let counts = text.split(',').map(count).collect::<Option<Vec<u32>>>();
+            ask.cores = Some(counts.ok_or_else(wrong)?);
+        }
+        Key::Nodes => ask.nodes = Some(nodes(text)?),
+        Key::Licenses => ask.licenses = Some(licenses(text)?),
+        Key::Flags => flags(ask, text, edit)?,
+        Key::Tres => tres(ask, text)?,
+        Key::Unsupported => {
+            return Err(sentence(format!("{name} is not supported here: {word}")));
+        }
+    }
+    Ok(())
+}
+
+fn sentence(text: String) -> Wrong {
+    Wrong::Sentence(text)
+}
+
+fn when(
+    word: &str,
+    text: &str,
+    which: &str,
+    surroundings: Surroundings<'_>,
+) -> Result<Timestamp, Wrong> {
+    parse_when(text, surroundings.now, surroundings.tz).map_err(|_| {
+        let line = format!("Invalid time specification (pos=0): {text}");
+        Wrong::After(line, format!("Invalid {which} time {word}"))
+    })
+}
+
+fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationAsk, Wrong> {
+    let wrong = || sentence(format!("Invalid duration {word}"));
+    let limit = parse_time_limit(text).map_err(|_| wrong())?;
+    match (edit, limit) {
+        (Edit::Set, limit) => Ok(DurationAsk::Set(limit)),
+        (Edit::Add, TimeLimit::Minutes(minutes)) => Ok(DurationAsk::AddMin(minutes)),
+        (Edit::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationAsk::SubtractMin(minutes)),
+        (_, TimeLimit::Unlimited) => Err(wrong()),
+    }
+}
+
+/// A number, with `k` for a thousand and twenty-four.
+fn count(text: &str) -> Option<u32> {
+    match text.trim().strip_suffix(['k', 'K']) {
+        Some(thousands) => thousands.parse::<u32>().ok()?.checked_mul(1_024),
+        None => text.trim().parse().ok(),
+    }
+}
+
+fn nodes(text: &str) -> Result<NodesAsk, Wrong> {
+    if text.eq_ignore_ascii_case("ALL") {
+        return Ok(NodesAsk::All);
+    }
+    if text.is_empty() {
+        return Ok(NodesAsk::Named(Vec::new()));
+    }
+    let names = hostlist::expand(text).map_err(|error| Wrong::Whole(error.to_string()))?;
+    Ok(NodesAsk::Named(names))
+}
+
+fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
+    let wrong = || Wrong::Whole(format!("Invalid license specification: {text}"));
+    let read = value::licenses(text).map_err(|_| wrong())?;
+    let pair = |one: ::slurm::option::job_options::LicenseCount| {
+        u32::try_from(one.count).ok().map(|count| (one.name, count))
+    };
+    read.into_iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
+}
+
+fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), Wrong> {
+    let sign = match edit {
+        Edit::Set => "",
+        Edit::Add => "+",
+        Edit::Remove => "-",
+    };
+    let wrong = || sentence(format!("Error parsing flags {sign}{text}"));
+    let mut asked = FlagsAsk { edit, ..FlagsAsk::default() };
+    for word in value::list(text) {
+        let (name, given) = match word.split_once('=') {
+            Some((name, given)) => (name, Some(given)),
+            None => (word.as_str(), None),
+        };
+        let flag = words::flag(name).ok_or_else(wrong)?;
+        if let Some(given) = given {
+            let limit = parse_time_limit(given).ok().and_then(TimeLimit::minutes);
+            let after = limit.filter(|_| flag == ReservationFlag::PurgeComp).ok_or_else(wrong)?;
+            ask.purge_after_s = Some(after.saturating_mul(60));
+        }
+        asked.flags.insert(flag);
+    }
+    ask.flags = Some(asked);
+    Ok(())
+}
+
+/// `cpu=5,node=2,license/matlab=1`; the numbers of cores for each node go on after a comma.
+fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), Wrong> {
+    let mut licenses = Vec::new();
+    let mut of_cpus = false;
+    for part in value::list(text) {
+        let Some((name, amount)) = part.split_once('=') else {
+            let more = count(&part).filter(|_| of_cpus);
+            let more =
+                more.ok_or_else(|| Wrong::Whole(format!("invalid TRES cpu value '{part}'")))?;
+            ask.cores.get_or_insert_default().push(more);
+            continue;
+        };
+        let unknown = || Wrong::Whole(format!("couldn't identify configured TRES '{name}'"));
+        let kind: TresKind = name.parse().map_err(|_| unknown())?;
+        let wrong = || Wrong::Whole(format!("invalid TRES {name} value '{amount}'"));
+        let amount = count(amount).ok_or_else(wrong)?;
+        of_cpus = kind == TresKind::Cpu;
+        match kind {
+            TresKind::Cpu => ask.cores = Some(vec![amount]),
+            TresKind::Node => ask.node_count = Some(amount),
+            TresKind::License(name) => licenses.push((name, amount)),
+            TresKind::Gres { name, kind: None } => {
+                ask.gres.get_or_insert_default().push((name, u64::from(amount)));
+            }
+            _ => {
+                let text = format!("TRES type '{name}' not supported with reservations");
+                return Err(Wrong::Whole(text));
+            }
+        }
+    }
+    if !licenses.is_empty() {
+        ask.licenses = Some(licenses);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "reservation_key_tests.rs"]
+mod tests;

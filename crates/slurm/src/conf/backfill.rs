@@ -1,0 +1,87 @@
+//! What `SchedulerParameters` says of places kept for later, and the exits that make jobs run again.
+
+use super::error::{Findings, NoticeKind};
+use super::record::Record;
+use super::value::Parameters;
+
+/// Words of `SchedulerParameters` that something here depends on. All others are said to have no effect: those that
+/// tune how Slurm's own scheduler walks its queue, which is looked at as a whole here.
+const USED: &[&str] = &[
+    "bf_window",
+    "bf_max_job_test",
+    "bf_max_job_part",
+    "bf_max_job_user",
+    "bf_max_job_start",
+    "bf_max_job_array_resv",
+    "bf_min_prio_reserve",
+    "bf_min_age_reserve",
+    "enable_user_top",
+    "kill_invalid_depend",
+    "max_switch_wait",
+    // How it is here in any case.
+    "bf_continue",
+    "preempt_youngest_first",
+];
+
+/// None: no bound.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Backfill {
+    pub window_min: Option<u32>,
+    /// Jobs of one partition that keep a place.
+    pub places: Option<u32>,
+    pub per_user: Option<u32>,
+    pub per_array: Option<u32>,
+    pub priority_min: Option<u64>,
+    pub age_min_s: Option<u32>,
+    pub starts_max: Option<u32>,
+}
+
+impl Backfill {
+    pub fn read(record: &Record, parameters: &Parameters, findings: &mut Findings) -> Backfill {
+        const KEY: &str = "SchedulerParameters";
+        let Some(entry) = record.entry(KEY) else { return Backfill::default() };
+        for word in parameters.iter() {
+            let name = word.split('=').next().unwrap_or_default();
+            if !USED.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                findings.notice(&entry.place, format!("{KEY}={name}"), NoticeKind::NoEffect);
+            }
+        }
+        let mut number = |name: &str| -> Option<u64> {
+            let text = parameters.get(name)?;
+            let number: Option<u32> = text.parse().ok();
+            if number.is_none() {
+                let expected = format!("{name}={text}: expected a whole number");
+                findings.wrong(&entry.place, KEY, &entry.text, expected);
+            }
+            number.map(u64::from)
+        };
+        // Zero is no bound for those that count jobs.
+        let mut count = |name: &str| number(name).filter(|n| *n > 0).map(|n| n as u32);
+        let (test, part) = (count("bf_max_job_test"), count("bf_max_job_part"));
+        Backfill {
+            window_min: count("bf_window"),
+            places: test.into_iter().chain(part).min(),
+            per_user: count("bf_max_job_user"),
+            per_array: count("bf_max_job_array_resv"),
+            starts_max: count("bf_max_job_start"),
+            age_min_s: count("bf_min_age_reserve"),
+            priority_min: number("bf_min_prio_reserve"),
+        }
+    }
+}
+
+/// `1-9,18`: from and to, each from 0 to 255.
+pub fn read_exits(record: &Record, key: &str, findings: &mut Findings) -> Vec<(i32, i32)> {
+    let Some(entry) = record.entry(key) else { return Vec::new() };
+    let code = |text: &str| text.trim().parse::<u8>().ok().map(i32::from);
+    let range = |word: &str| match word.split_once('-') {
+        Some((from, to)) => Some((code(from)?, code(to)?)).filter(|(from, to)| from <= to),
+        None => code(word).map(|one| (one, one)),
+    };
+    let exits: Option<Vec<(i32, i32)>> = entry.text.split(',').map(range).collect();
+    if exits.is_none() {
+        let expected = "expected exit codes such as 1-9,18";
+        findings.wrong(&entry.place, key, &entry.text, expected);
+    }
+    exits.unwrap_or_default()
+}

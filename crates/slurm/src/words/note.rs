@@ -1,0 +1,240 @@
+//! The line after a refusal: Slurm's sentence does not say which constraint it was that no node meets.
+
+use crate::words::reason;
+use model::amount::Bytes;
+use model::reason::{Limit, LimitKind, LimitScope, NeverFits, PartitionBound, Refusal, Unmet};
+use model::time::{TimeLimit, format_limit_full};
+use model::tres::TresKind;
+
+/// What could not be met, for a line of its own; none where Slurm's own words name it, or there is no more to say.
+pub fn text(refusal: &Refusal) -> Option<String> {
+    match refusal {
+        Refusal::NodeConfiguration(unmet) => Some(never(unmet)),
+        Refusal::UnknownFeature(name) | Refusal::UnknownPreference(name) => {
+            Some(format!("no node has the feature {name}"))
+        }
+        Refusal::UnknownNode(name) => Some(format!("there is no node {name}")),
+        Refusal::TimeLimit(Some(bound)) => {
+            let PartitionBound { partition, most, asked } = bound;
+            let (most, asked) = (minutes(*most), minutes(*asked));
+            Some(format!("partition {partition} gives a job at most {most}; {asked} asked"))
+        }
+        Refusal::NodeCount(Some(bound)) => {
+            let PartitionBound { partition, most, asked } = bound;
+            let most = counted(*most, "node");
+            Some(format!("partition {partition} gives a job at most {most}; {asked} asked"))
+        }
+        _ => None,
+    }
+}
+
+fn minutes(minutes: u64) -> String {
+    let limit = u32::try_from(minutes).map_or(TimeLimit::Unlimited, TimeLimit::Minutes);
+    format_limit_full(limit)
+}
+
+/// `1 node`, `2 nodes`
+pub fn counted(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
+}
+
+/// `8 GPUs`, `2 fpga`
+pub fn units(count: u64, gres: &str) -> String {
+    match gres.split_once(':') {
+        None if gres == "gpu" => counted(count, "GPU"),
+        Some(("gpu", kind)) => counted(count, &format!("{kind} GPU")),
+        _ => format!("{count} {gres}"),
+    }
+}
+
+/// `128000M`, in the largest unit that leaves it whole.
+pub fn memory(mib: u64) -> String {
+    Bytes::from_mib(mib).to_string()
+}
+
+fn never(unmet: &Unmet) -> String {
+    let place = unmet.partition.as_ref().map_or_else(String::new, |p| format!(" of partition {p}"));
+    match &unmet.why {
+        NeverFits::Cpus { asked, most } => {
+            let most = counted(*most, "CPU");
+            format!("no node{place} has more than {most}; {asked} asked on one node")
+        }
+        NeverFits::Memory { asked_mib, most_mib } => {
+            let (most, asked) = (memory(*most_mib), memory(*asked_mib));
+            format!("no node{place} has more than {most} of memory; {asked} asked on one node")
+        }
+        NeverFits::Gres { name, asked, most: 0 } => {
+            let asked = units(*asked, name);
+            format!("no node{place} has any {}; {asked} asked on one node", plural(name))
+        }
+        NeverFits::Gres { name, asked, most } => {
+            let most = units(*most, name);
+            format!("no node{place} has more than {most}; {asked} asked on one node")
+        }
+        NeverFits::Nodes { asked, most } => {
+            let most = match most {
+                0 => "no node".to_owned(),
+                most => format!("only {}", counted(*most, "node")),
+            };
+            let needed = counted(*asked, "node");
+            format!("{most}{place} can hold a part of the job; it takes {needed}")
+        }
+        NeverFits::Features(features) => {
+            format!("no node{place} has the features {features} together")
+        }
+        NeverFits::Disk { asked_mib, most_mib } => {
+            let (most, asked) = (memory(*most_mib), memory(*asked_mib));
+            format!("no node{place} has more than {most} of local disk; {asked} asked")
+        }
+        NeverFits::Waits(why) => {
+            format!("as things stand it would not start at all: {}", reason::text(why))
+        }
+        NeverFits::NamedNodes => format!("the nodes named{place} cannot hold the job"),
+        NeverFits::Reservation { name, asked, most, named } => {
+            let what = if *named { "of the nodes named" } else { "nodes for it" };
+            format!("reservation {name} has {most} {what}; {asked} asked")
+        }
+    }
+}
+
+fn plural(gres: &str) -> String {
+    let one = units(2, gres);
+    one.trim_start_matches("2 ").to_owned()
+}
+
+/// `QOS t allows a user 2 jobs at a time; 2 are there`
+pub fn limit_text(limit: &Limit) -> String {
+    let who = holder(limit);
+    let most = amount(limit, limit.limit);
+    let (asked, in_use) = (amount(limit, limit.asked), amount(limit, limit.in_use));
+    let (verb, most) = match limit.scope {
+        LimitScope::QosLeast => ("asks for", format!("at least {most}")),
+        _ => ("allows", most),
+    };
+    let scope = scope(limit);
+    match limit.in_use {
+        0 => format!("{who} {verb} {most}{scope}; {asked} asked"),
+        _ => format!("{who} {verb} {most}{scope}; {in_use} in use, {asked} asked"),
+    }
+}
+
+/// Whose limit it is.
+pub fn holder(limit: &Limit) -> String {
+    match limit.scope {
+        LimitScope::AssociationPerJob
+        | LimitScope::AssociationPerNode
+        | LimitScope::AssociationGroup => format!("association {}", limit.holder),
+        _ => format!("QOS {}", limit.holder),
+    }
+}
+
+fn scope(limit: &Limit) -> &'static str {
+    let counts_jobs = matches!(limit.kind, LimitKind::Jobs | LimitKind::SubmitJobs);
+    match limit.scope {
+        LimitScope::QosPerUser => " for each user",
+        LimitScope::QosPerAccount => " for each account",
+        LimitScope::QosGroup | LimitScope::AssociationGroup => " for all together",
+        LimitScope::AssociationPerJob if counts_jobs => "",
+        LimitScope::QosPerJob | LimitScope::AssociationPerJob | LimitScope::QosLeast => {
+            " for one job"
+        }
+        LimitScope::QosPerNode | LimitScope::AssociationPerNode => " on one node",
+    }
+}
+
+/// So much of what the limit counts.
+pub fn amount(limit: &Limit, count: u64) -> String {
+    match &limit.kind {
+        LimitKind::Jobs => counted(count, "running job"),
+        LimitKind::SubmitJobs => counted(count, "job"),
+        LimitKind::Wall => minutes(count),
+        LimitKind::Tres(kind) => tres(kind, count),
+        LimitKind::TresMinutes(kind) => format!("{} minutes", tres(kind, count)),
+        LimitKind::TresRunMinutes(kind) => format!("{} minutes still to run", tres(kind, count)),
+    }
+}
+
+fn tres(kind: &TresKind, count: u64) -> String {
+    match kind {
+        TresKind::Cpu => counted(count, "CPU"),
+        TresKind::Node => counted(count, "node"),
+        TresKind::Mem => format!("{} of memory", memory(count)),
+        TresKind::Gres { name, kind: None } => units(count, name),
+        TresKind::Gres { name, kind: Some(kind) } => units(count, &format!("{name}:{kind}")),
+        other => format!("{count} of {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constraint_is_named_with_what_there_is_and_what_was_asked() {
+        let on_gpu =
+            |why| Refusal::NodeConfiguration(Unmet { partition: Some("gpu".to_owned()), why });
+        let gpus = |name: &str, asked, most| NeverFits::Gres { name: name.into(), asked, most };
+        let bound = PartitionBound { partition: "debug".into(), most: 30, asked: 90 };
+        let table = [
+            (
+                on_gpu(gpus("gpu", 9, 8)),
+                "no node of partition gpu has more than 8 GPUs; 9 asked on one node",
+            ),
+            (
+                on_gpu(gpus("gpu:v100", 1, 0)),
+                "no node of partition gpu has any v100 GPUs; 1 v100 GPU asked on one node",
+            ),
+            (
+                on_gpu(NeverFits::Cpus { asked: 64, most: 32 }),
+                "no node of partition gpu has more than 32 CPUs; 64 asked on one node",
+            ),
+            (
+                on_gpu(NeverFits::Memory { asked_mib: 921_600, most_mib: 128_000 }),
+                "no node of partition gpu has more than 125G of memory; 900G asked on one node",
+            ),
+            (
+                on_gpu(NeverFits::Nodes { asked: 3, most: 2 }),
+                "only 2 nodes of partition gpu can hold a part of the job; it takes 3 nodes",
+            ),
+            (Refusal::UnknownFeature("a100".into()), "no node has the feature a100"),
+            (
+                Refusal::TimeLimit(Some(bound.clone())),
+                "partition debug gives a job at most 00:30:00; 01:30:00 asked",
+            ),
+            (
+                Refusal::NodeCount(Some(PartitionBound { most: 1, asked: 2, ..bound })),
+                "partition debug gives a job at most 1 node; 2 asked",
+            ),
+        ];
+        for (refusal, line) in table {
+            assert_eq!(text(&refusal).as_deref(), Some(line));
+        }
+        assert_eq!(text(&Refusal::InvalidArray), None);
+    }
+
+    #[test]
+    fn a_limit_says_whose_it_is_and_what_is_left_of_it() {
+        let limit = |scope, kind, in_use| Limit {
+            scope,
+            kind,
+            holder: "capped".into(),
+            limit: 4,
+            in_use,
+            asked: 2,
+        };
+        let gpu = LimitKind::Tres(TresKind::gpu());
+        assert_eq!(
+            limit_text(&limit(LimitScope::QosPerUser, gpu.clone(), 3)),
+            "QOS capped allows 4 GPUs for each user; 3 GPUs in use, 2 GPUs asked"
+        );
+        assert_eq!(
+            limit_text(&limit(LimitScope::QosLeast, gpu, 0)),
+            "QOS capped asks for at least 4 GPUs for one job; 2 GPUs asked"
+        );
+        assert_eq!(
+            limit_text(&limit(LimitScope::AssociationPerJob, LimitKind::SubmitJobs, 3)),
+            "association capped allows 4 jobs; 3 jobs in use, 2 jobs asked"
+        );
+    }
+}

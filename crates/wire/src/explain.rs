@@ -1,0 +1,176 @@
+//! `sluice explain`: why a job waits, as data; the commands have the words.
+
+use crate::view::JobView;
+use model::change::JobRef;
+use model::id::JobId;
+use model::reason::{Limit, NeverFits, Reason};
+use model::run::JobState;
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The most jobs that are explained at once.
+pub const EXPLAINED_MAX: usize = 64;
+
+/// Which jobs: by number, or runs by name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExplainWanted {
+    #[serde(default)]
+    pub jobs: Vec<JobRef>,
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+/// One job, or the pending tasks of an array.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedJob {
+    /// `12`, `12_3` or `12_[4-7]`.
+    pub shown: String,
+    pub job: JobView,
+    /// What must be known of one that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Box<WaitView>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitView {
+    /// None: nothing is in its way.
+    pub reason: Option<Reason>,
+    /// How many are before it in the first of its partitions, and the first few of them.
+    pub ahead: u32,
+    pub ahead_first: Vec<NamedJob>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<HeldLimit>,
+    /// The place that is kept for it, and when it is expected to start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Expected>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<NodeClass>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependency: Vec<OpenTerm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub licenses: Vec<LicenseUse>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationWindow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedJob {
+    pub job: String,
+    pub user: String,
+}
+
+/// A limit, and who holds what it counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldLimit {
+    pub limit: Limit,
+    /// The running jobs that hold the most of it.
+    pub holders: Vec<Holder>,
+    /// How many more there are, and what they hold together.
+    pub others: u32,
+    pub others_amount: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub job: String,
+    pub user: String,
+    pub amount: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    pub start: Timestamp,
+    pub partition: String,
+    pub nodes: Vec<String>,
+}
+
+/// Nodes of equal hardware in one partition, as the job finds them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClass {
+    pub partition: String,
+    pub nodes: Vec<String>,
+    /// Nodes of it that must serve at once.
+    pub wanted: u32,
+    /// Why not even an empty one could serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub never: Option<NeverFits>,
+    /// Free for it from now until it would end.
+    pub free: Vec<String>,
+    pub missing: Vec<Missing>,
+}
+
+/// What these nodes lack first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    pub what: Lacking,
+    pub nodes: Vec<String>,
+    /// What is asked of each, the most that one has free, and what it has in all; zero where it is no amount.
+    pub asked: u64,
+    pub most_free: u64,
+    pub total: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lacking {
+    Drained,
+    Down,
+    /// It does not answer, or must end something first.
+    Silent,
+    /// It is excluded, or not among those asked for.
+    Name,
+    /// It is not of the sort that was asked for.
+    Sort,
+    Cpus,
+    MemoryMib,
+    Gres(String),
+    /// Somebody there has the node, or wants nobody beside them.
+    Company,
+    Reservation,
+    KeptForOthers,
+}
+
+/// A term of a dependency that is not met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTerm {
+    /// `afterok:12`
+    pub term: String,
+    /// It can never be met any more.
+    pub failed: bool,
+    /// The first of the jobs that it is about, and how many there are.
+    pub jobs: Vec<OtherJob>,
+    pub count: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherJob {
+    pub job: String,
+    pub id: JobId,
+    pub state: JobState,
+    /// When it ended, or is to end at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenseUse {
+    pub name: String,
+    pub asked: u64,
+    pub free: u64,
+    /// Running jobs that hold the most of them.
+    pub holders: Vec<Holder>,
+    pub others: u32,
+    pub others_amount: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationWindow {
+    pub name: String,
+    /// None: there is no such reservation any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<(Timestamp, Timestamp)>,
+}
