@@ -5,7 +5,7 @@ use crate::cpu_map;
 use crate::detect::CpuTopology;
 use crate::error::AgentError;
 use crate::launcher::LaunchRequest;
-use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name};
+use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name, site_group_names};
 use crate::supervisor::Inside;
 use crate::supervisor::scratch::{self, Place};
 use crate::wall_clock::Skew;
@@ -114,7 +114,10 @@ impl Node {
 
     /// Kills every group of ours that belongs to no attempt in the spool.
     pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
-        let known: HashSet<String> = held.iter().map(|attempt| group_name(*attempt)).collect();
+        let names = |attempt: &AttemptId| {
+            site_group_names(*attempt).into_iter().chain([group_name(*attempt)])
+        };
+        let known: HashSet<String> = held.iter().flat_map(names).collect();
         // The policy may have changed since: look in the trees, and at processes that were only tracked.
         let tracked = Hierarchy::discover(Plugin::Disabled, &self.group_root)?;
         for hierarchy in [&self.hierarchy, &tracked] {
@@ -161,7 +164,7 @@ impl Node {
     }
 }
 
-/// The group of one attempt, for what may take time and so runs beside the agent's own loop.
+/// The groups of one attempt, for what may take time and so runs beside the agent's own loop.
 pub(crate) struct GroupPlace {
     pub attempt: AttemptId,
     plugin: Plugin,
@@ -182,8 +185,14 @@ impl GroupPlace {
 
     fn kill(&self) -> Result<Usage, AgentError> {
         let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
+        let left = hierarchy.leftovers()?;
+        for name in site_group_names(self.attempt).iter().filter(|name| left.contains(name)) {
+            let group = hierarchy.open_existing(name)?;
+            group.kill_all(KILL_PATIENCE)?;
+            group.remove()?;
+        }
         let name = group_name(self.attempt);
-        if !hierarchy.leftovers()?.contains(&name) {
+        if !left.contains(&name) {
             return Ok(Usage::default());
         }
         let group = hierarchy.open_existing(&name)?;

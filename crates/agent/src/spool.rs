@@ -101,6 +101,12 @@ pub(crate) fn group_name(attempt: AttemptId) -> String {
     format!("job_{}_{}", attempt.job, attempt.number)
 }
 
+/// The groups of the site's programs before and after an attempt, beside its own.
+pub(crate) fn site_group_names(attempt: AttemptId) -> [String; 2] {
+    let job = group_name(attempt);
+    ["prolog", "epilog"].map(|program| format!("{job}.{program}"))
+}
+
 pub(crate) struct Spool {
     dir: OwnedFd,
     path: PathBuf,

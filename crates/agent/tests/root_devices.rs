@@ -87,6 +87,27 @@ fn root_without_a_list_every_device_is_open_and_nothing_is_left() {
 }
 
 #[test]
+fn root_a_group_beside_the_jobs_has_no_limits_and_is_found_like_it() {
+    for (plugin, scratch) in trees() {
+        let job = scratch.job(&limits(&[NULL]));
+        let beside = job.beside("job_1_1.prolog").expect("make it").expect("trees have groups");
+        assert_eq!(said(&job, TRY), "null ", "{plugin}");
+        assert_eq!(said(&beside, TRY), "null full zero ", "{plugin}");
+        let found = scratch.hierarchy.leftovers().expect("list");
+        assert_eq!(found, ["job_1_1", "job_1_1.prolog"], "{plugin}");
+        let again = job.beside("job_1_1.prolog").err().expect("a name is used once");
+        assert!(again.to_string().contains("job_1_1.prolog"), "{again}");
+        // A daemon in it is killed with it, and the job's own group is not.
+        said(&beside, "setsid sleep 1000 > /dev/null 2>&1 &");
+        assert!(!beside.is_empty().expect("look"), "{plugin}");
+        let opened = scratch.hierarchy.open_existing("job_1_1.prolog").expect("open");
+        opened.kill_all(groups::PATIENCE).expect("kill");
+        opened.remove().expect("remove");
+        assert_eq!(scratch.hierarchy.leftovers().expect("list"), ["job_1_1"], "{plugin}");
+    }
+}
+
+#[test]
 fn root_a_list_too_long_is_refused_and_leaves_nothing() {
     for (plugin, scratch) in trees() {
         let rules: Vec<DeviceRule> = (0..2000).map(|n| DeviceRule::char(240, Some(n))).collect();

@@ -332,6 +332,7 @@ pub fn step_orders(
     let Some(facts) = facts(shared, &state, attempt_id, &first) else { return Vec::new() };
     let of_node = |(name, _): &(String, _)| gpus_of(shared, &state, name, &record);
     let gpus: Vec<NodeGpus> = record.layout.iter().map(of_node).collect();
+    let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
     drop(state);
     let layout = StepLayout {
         job: id,
@@ -355,6 +356,7 @@ pub fn step_orders(
             step,
             launch: StepLaunch {
                 rlimits: launch.rlimits.clone().map(|limits| facts.rlimits.narrow(limits)),
+                starts,
                 ..environment::step::launch_on(launch, share)
             },
             tasks: node.tasks.clone(),

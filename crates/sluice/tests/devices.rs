@@ -153,8 +153,14 @@ fn root_a_shard_is_the_gpu_that_holds_it() {
     let cluster = cluster(None);
     let text = output(&cluster, &["--gres=shard:1"], "./look");
     assert!(text.starts_with("gpu0 |"), "{text}");
-    let text = output(&cluster, &["--gres=shard:3"], "./look");
-    assert!(text.starts_with("gpu0 gpu1 |"), "two of the first and one of the second: {text}");
+    // Shares of one GPU are what one job may have: two each here.
+    let text = output(&cluster, &["--gres=shard:2"], "./look");
+    assert!(text.starts_with("gpu0 |"), "{text}");
+    let refused = cluster.shell("sbatch --gres=shard:3 --wrap true");
+    assert!(
+        refused.stderr.contains("Requested node configuration is not available"),
+        "{refused:?}"
+    );
 }
 
 #[test]

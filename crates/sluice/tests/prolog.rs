@@ -5,11 +5,12 @@ mod harness;
 
 use harness::{Cluster, until};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 const ONE_NODE: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
-GresTypes=gpu
+GresTypes=gpu AuthInfo=cred_expire=0
 DefMemPerCPU=100
 KillWait=1
 NodeName=node1 CPUs=8 RealMemory=4000 Gres=gpu:2
@@ -155,6 +156,125 @@ fn root_up_what_takes_too_long_is_killed_with_its_children_and_drains() {
     assert!(cluster.groups().is_empty(), "no group is left");
 }
 
+/// Zeros play the GPUs that a job without any may not open; and it may use less memory than its prolog does.
+#[test]
+fn root_up_a_prolog_is_not_held_by_the_limits_of_its_job() {
+    let uses = "exec 3< $(dirname $0)/../gpu0 || exit 1; \
+                head -c 100m /dev/zero | tail -c 100m | wc -c >> $(dirname $0)/../work/used";
+    for plugin in ["autodetect", "cgroup/v1"] {
+        let cluster = Cluster::folder("");
+        let mut gres = String::new();
+        for name in ["gpu0", "gpu1"] {
+            let path = cluster.path(name);
+            let mut made = Command::new("mknod");
+            made.args(["-m", "666"]).arg(&path).args(["c", "1", "5"]);
+            assert!(made.status().expect("run mknod").success(), "run as root");
+            gres.push_str(&format!("Name=gpu File={}\n", path.display()));
+        }
+        cluster.write_conf("gres.conf", &gres);
+        let conf = format!("CgroupPlugin={plugin}\nConstrainDevices=yes\nConstrainRAMSpace=yes\n");
+        cluster.write_conf("cgroup.conf", &conf);
+        let path = program(&cluster, "program", uses);
+        cluster.write_conf("slurm.conf", &format!("{ONE_NODE}Prolog={path}\nEpilog={path}\n"));
+        cluster.start();
+        let look = "(exec 3< ../gpu0) 2> /dev/null && echo opened; echo done";
+        let job = wrap(&cluster, &["--mem=30"], look);
+        assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{plugin}");
+        assert_eq!(cluster.read("out"), "done\n", "{plugin}: the job itself may not");
+        let both = "104857600\n104857600\n";
+        cluster.await_file("used", |text| text == both);
+        until("no group is left", || cluster.groups().is_empty().then_some(()));
+        assert_eq!(node_state(&cluster), "idle|none", "{plugin}");
+    }
+}
+
+fn daemon_of(cluster: &Cluster) -> i32 {
+    let text = cluster.await_file("daemon", |text| text.ends_with('\n'));
+    text.trim().parse().expect("a pid")
+}
+
+const DAEMON: &str = "setsid sleep 1000 & echo $! > $(dirname $0)/../work/new; cd $(dirname $0)/../work; mv new daemon";
+
+#[test]
+fn root_up_what_a_prolog_leaves_running_is_gone_at_the_end_of_the_job() {
+    let alive = "kill -0 $(cat $(dirname $0)/../work/daemon) && touch $(dirname $0)/../work/seen";
+    let with_epilog: &[_] = &[("Prolog", "prolog", DAEMON), ("Epilog", "epilog", alive)];
+    for (programs, seen) in [(&with_epilog[..1], false), (with_epilog, true)] {
+        let cluster = up_with(programs, "");
+        // In no group of the job's: it would have its limits.
+        let job = wrap(
+            &cluster,
+            &[],
+            "kill -0 $(cat daemon) && ! grep job_${SLURM_JOB_ID}_1/ /proc/$(cat daemon)/cgroup",
+        );
+        assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
+        let daemon = daemon_of(&cluster);
+        until("the daemon is dead", || (!harness::is_alive(daemon)).then_some(()));
+        until("no group is left", || cluster.groups().is_empty().then_some(()));
+        assert_eq!(cluster.path("work").join("seen").exists(), seen, "the epilog still met it");
+        assert_eq!(node_state(&cluster), "idle|none");
+    }
+}
+
+#[test]
+fn root_up_a_job_that_is_cancelled_takes_its_prolog_along_and_the_node_is_not_to_blame() {
+    let cluster = up_with(&[("Prolog", "prolog", &format!("{DAEMON}; sleep 1000"))], "");
+    let job = wrap(&cluster, &[], "touch ran");
+    let daemon = daemon_of(&cluster);
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    assert!(cluster.await_end(job).starts_with("CANCELLED"));
+    until("the daemon is dead", || (!harness::is_alive(daemon)).then_some(()));
+    until("no group is left", || cluster.groups().is_empty().then_some(()));
+    assert_eq!(node_state(&cluster), "idle|none");
+    assert!(!cluster.path("work").join("ran").exists());
+}
+
+#[test]
+fn root_up_a_prolog_whose_turn_has_not_come_is_given_up_with_its_job() {
+    let text =
+        "cd $(dirname $0)/../work; touch $SLURM_JOB_ID; until [ -e go ]; do sleep 0.05; done";
+    let cluster = up_with(&[("Prolog", "prolog", text)], "PrologFlags=Serial\n");
+    let first = wrap(&cluster, &["-n1"], "true");
+    cluster.await_file(&first.to_string(), |_| true);
+    let second = wrap(&cluster, &["-n1"], "true");
+    let waiting = format!("job_{second}_1.prolog");
+    until("the second waits for its turn", || {
+        cluster.groups().iter().any(|group| group.ends_with(&waiting)).then_some(())
+    });
+    cluster.sluice(&["scancel", &second.to_string()]).ok();
+    assert!(cluster.await_end(second).starts_with("CANCELLED"));
+    cluster.write("go", "");
+    assert_eq!(cluster.await_end(first), "COMPLETED|0:0");
+    assert!(!cluster.path("work").join(second.to_string()).exists(), "it never ran");
+    until("no group is left", || cluster.groups().is_empty().then_some(()));
+    assert_eq!(node_state(&cluster), "idle|none");
+}
+
+#[test]
+fn root_up_a_prolog_ends_with_its_supervisor_whether_an_agent_lives_or_not() {
+    let text = format!("echo $PPID > $(dirname $0)/../work/supervisor; {DAEMON}; sleep 1000");
+    for agent_lives in [true, false] {
+        let cluster = up_with(&[("Prolog", "prolog", &text)], "");
+        let job = wrap(&cluster, &["--no-requeue"], "touch ran");
+        let daemon = daemon_of(&cluster);
+        let supervisor = cluster.read("supervisor").trim().parse().expect("a pid");
+        if !agent_lives {
+            cluster.kill("agent");
+            cluster.kill("server");
+        }
+        harness::signal(supervisor, "KILL");
+        if !agent_lives {
+            until("the supervisor is dead", || (!harness::is_alive(supervisor)).then_some(()));
+            assert!(harness::is_alive(daemon), "nobody was there to kill it");
+            cluster.start();
+        }
+        until("the daemon is dead", || (!harness::is_alive(daemon)).then_some(()));
+        until("no group is left", || cluster.groups().is_empty().then_some(()));
+        cluster.await_end(job);
+        assert!(!cluster.path("work").join("ran").exists());
+    }
+}
+
 #[test]
 fn root_up_without_alloc_the_prolog_waits_for_the_first_step_and_the_step_for_it() {
     let text = "echo prolog >> $(dirname $0)/../work/order";
@@ -211,18 +331,63 @@ fn root_up_task_prologs_change_the_task_and_epilogs_follow_it() {
 
 #[test]
 fn root_up_srun_runs_its_own_programs_where_it_is() {
+    // They take their time, and the tasks wait for them.
+    let slow = |word: &str| format!("sleep 0.3; echo {word} >> $(dirname $0)/../work/order");
     let cluster = up_with(
         &[
-            ("SrunProlog", "srun_prolog", "echo site before >> $(dirname $0)/../work/order"),
-            ("SrunEpilog", "srun_epilog", "echo site after >> $(dirname $0)/../work/order"),
+            ("SrunProlog", "srun_prolog", &slow("site before")),
+            ("SrunEpilog", "srun_epilog", &slow("site after")),
         ],
         "",
     );
-    cluster.shell("srun sh -c 'echo task >> order'").ok();
-    assert_eq!(cluster.read("order"), "site before\ntask\nsite after\n");
-    let own = program(&cluster, "own", "echo own >> $(dirname $0)/../work/order");
-    cluster.shell(&format!("srun --prolog={own} --epilog=none sh -c 'echo task >> order'")).ok();
-    assert_eq!(cluster.read("order"), "site before\ntask\nsite after\nown\ntask\n");
+    let own = program(&cluster, "own", &slow("own"));
+    let task = "sh -c \"echo task >> order\"";
+    for (line, order) in [
+        (format!("srun {task}"), "site before\ntask\nsite after\n"),
+        (format!("srun --prolog={own} --epilog=none {task}"), "own\ntask\n"),
+        (format!("srun --prolog=none {task}"), "task\nsite after\n"),
+    ] {
+        for line in [line.clone(), format!("salloc -n1 sh -c '{line}'")] {
+            cluster.write("order", "");
+            cluster.shell(&line).ok();
+            assert_eq!(cluster.read("order"), order, "{line}");
+        }
+    }
+}
+
+#[test]
+fn root_up_a_step_that_waits_for_its_sruns_program_can_be_ended() {
+    let waits = "echo $$ > $(dirname $0)/../work/waits; exec sleep 1000";
+    let cluster = up_with(&[("SrunProlog", "srun_prolog", waits)], "");
+    let await_program = || {
+        let pid = cluster.await_file("waits", |text| text.ends_with('\n'));
+        cluster.write("waits", "");
+        pid.trim().parse::<i32>().expect("a pid")
+    };
+    // The step alone: its script goes on.
+    let script = "srun touch ran; echo $? > code; srun --prolog=none echo next";
+    let job = wrap(&cluster, &[], script);
+    let program = await_program();
+    cluster.shell(&format!("scancel {job}.0")).ok();
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    assert_ne!(cluster.read("code"), "0\n");
+    assert!(cluster.read("out").ends_with("next\n"), "{}", cluster.read("out"));
+    until("its program is dead", || (!harness::is_alive(program)).then_some(()));
+    // The whole job, and an srun that is interrupted.
+    for job in [job + 1, job + 2] {
+        let srun = cluster.spawn_shell_with_errors("exec srun touch ran");
+        let program = await_program();
+        match job % 2 == 0 {
+            true => drop(cluster.shell(&format!("scancel {job}")).ok()),
+            false => harness::signal(srun.id() as i32, "INT"),
+        }
+        let said = srun.wait_with_output().expect("srun ends");
+        assert!(!said.status.success(), "{said:?}");
+        until("its program is dead", || (!harness::is_alive(program)).then_some(()));
+        cluster.await_end(job);
+    }
+    assert!(!cluster.path("work").join("ran").exists());
+    assert!(cluster.groups().is_empty(), "no group is left");
 }
 
 #[test]

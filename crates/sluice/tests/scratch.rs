@@ -13,7 +13,7 @@ fn cluster_with(more: impl Fn(&Cluster) -> String) -> Cluster {
     cluster.write_conf(
         "slurm.conf",
         &format!(
-            "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1\nTmpFS={}\n{}\
+            "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\nTmpFS={}\n{}\
              NodeName=node1 CPUs=8 RealMemory=4000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
             scratch.display(),
             more(&cluster)

@@ -65,7 +65,7 @@ const CONF: &str = "\
 ClusterName=hosts
 SlurmdTimeout=3
 ReturnToService=1
-KillWait=1
+KillWait=1 AuthInfo=cred_expire=0
 DefMemPerCPU=64
 NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
 PartitionName=main Nodes=node[01-02] Default=YES State=UP

@@ -76,6 +76,7 @@ fn up_vm_full_v2_enforces_what_was_allocated() {
             "groups_left_over_are_cleaned",
             "a_lost_supervisor_takes_its_job_along",
             "logins_come_into_their_job",
+            "programs_of_the_site_are_beside_the_job",
             "use_is_counted",
             "nothing_is_left",
             "a_read_only_tree_is_told_and_survived",

@@ -70,6 +70,35 @@ pub struct StepLaunch {
     pub task_prolog: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_epilog: Option<String>,
+    #[serde(default, skip_serializing_if = "StartWhen::is_at_once")]
+    pub starts: StartWhen,
+}
+
+/// When the tasks of a step start. An `srun` that does not know of it never says `Go`, so nobody waits for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartWhen {
+    /// Once their `srun` is reached.
+    #[default]
+    AtOnce,
+    /// On `Go` where the site has a program for `srun` to run first, else at once; the server settles which.
+    AsSite,
+    /// When their `srun` says `Go`.
+    OnGo,
+}
+
+impl StartWhen {
+    pub fn is_at_once(&self) -> bool {
+        *self == Self::AtOnce
+    }
+
+    pub fn settled(self, site_has_prolog: bool) -> Self {
+        match self {
+            Self::AsSite if site_has_prolog => Self::OnGo,
+            Self::AsSite => Self::AtOnce,
+            said => said,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -126,6 +155,9 @@ pub enum StepMessage {
         key: String,
         node: String,
         node_index: u32,
+        /// Tasks start when they are told to `Go`; who has not said this is not told.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        waits: bool,
     },
     Started {
         task: u32,
@@ -174,6 +206,8 @@ pub enum StepMessage {
         wait_s: u32,
     },
     InputEnd,
+    /// What `srun` runs before the tasks is done: those that wait for it start.
+    Go,
     Resize {
         rows: u16,
         columns: u16,

@@ -5,13 +5,25 @@ mknod -m 666 /dev/accel0 c 7 1
 mknod -m 666 /dev/accel1 c 7 129
 cat > /conf/slurm.conf <<'CONF'
 ClusterName=vm
-KillWait=1
+KillWait=1 AuthInfo=cred_expire=0
 DefMemPerCPU=64
 GresTypes=gpu
 ReturnToService=1
 NodeName=vm CPUs=2 CoresPerSocket=2 RealMemory=800 Gres=gpu:2
 PartitionName=main Nodes=vm Default=YES State=UP
+Prolog=/conf/around
+Epilog=/conf/around
 CONF
+# Before and after a job of that name: more than it may have, and a daemon.
+cat > /conf/around <<'PROGRAM'
+#!/bin/sh
+[ "$SLURM_JOB_NAME" = around ] || exit 0
+dd if=/dev/accel0 of=/dev/null bs=1 count=1 || exit 1
+dd if=/dev/zero of=/dev/null bs=100M count=1 || exit 1
+setsid sleep 600 &
+echo $! >> /tmp/work/around.pids
+PROGRAM
+chmod 755 /conf/around
 echo 'Name=gpu File=/dev/accel[0-1]' > /conf/gres.conf
 
 only_v2_is_used() {
@@ -215,6 +227,16 @@ login() {
   ssh -F none -i /tmp/user.key -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -p 2222 "$1@127.0.0.1" "$2" 2> login.err
 }
 
+programs_of_the_site_are_beside_the_job() {
+  job=$(as ann "sbatch --parsable -J around --mem=40 -o around.out --wrap 'dd if=/dev/accel0 of=/dev/null bs=1 count=1 2>/dev/null && echo opened; cat /proc/\$(cat around.pids)/cgroup'")
+  same "its end" "COMPLETED|0:0" "$(end_of "$job")"
+  same "where the prolog's daemon was" "job_${job}_1.prolog" "$(sed 's/.*\///' around.out)"
+  until_true "the epilog has run" sh -c '[ $(wc -l < around.pids) = 2 ]'
+  await_death around.pids
+  until_true "their groups are gone" sh -c "! find /sys/fs/cgroup -name 'job_${job}_*' | grep -q ."
+  same "the node" idle "$(sinfo -h -o %T)"
+}
+
 use_is_counted() {
   job=$(sbatch --parsable --mem=200 -o none --wrap 'srun dd if=/dev/zero of=/dev/null bs=100M count=1')
   same "its end" "COMPLETED|0:0" "$(end_of "$job")"
@@ -289,6 +311,7 @@ check jobs_outlive_their_agent
 check groups_left_over_are_cleaned
 check a_lost_supervisor_takes_its_job_along
 check logins_come_into_their_job
+check programs_of_the_site_are_beside_the_job
 check use_is_counted
 check nothing_is_left
 check a_read_only_tree_is_told_and_survived

@@ -101,7 +101,7 @@ running() {
   until_true "job $1 runs" sh -c "squeue -h -j $1 -o %T | grep -q RUNNING"
 }
 
-# The folder of a job's control group.
+# The folder of a job's control group; those of the site's programs are beside it.
 group_of() {
-  find /sys/fs/cgroup -type d -name "job_$1_*" | head -n 1
+  find /sys/fs/cgroup -type d -name "job_$1_*" ! -name '*.*' | head -n 1
 }

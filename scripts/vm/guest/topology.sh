@@ -106,7 +106,7 @@ locality_is_detected() {
   export SLUICE_STATE=/tmp/found
   until_true "the node is idle" sh -c 'sinfo -h -o %t | grep -q idle'
   scontrol show node vm > found.out
-  grep -q 'Gres=gpu:test_1:1(S:0),gpu:test_1:1(S:1)$' found.out || wrong "$(grep Gres= found.out)"
+  grep -q 'Gres=gpu:test_1:2(S:0-1)$' found.out || wrong "$(grep Gres= found.out)"
   job=$(sbatch --parsable -n1 --mem=20 --gres=gpu:1 -o none --wrap 'until [ -e go.near ]; do sleep 0.1; done')
   running "$job"
   same "near the second device" "4-5 " "$(srun -n1 --mem=20 --gres=gpu:1 sh -c "$LIST" | tr '\n' ' ')"

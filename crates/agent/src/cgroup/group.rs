@@ -161,6 +161,18 @@ impl JobGroup {
         Ok(child)
     }
 
+    /// A group next to this one, under the same root and without limits, for what is done around the job and not by it.
+    /// It is only in the tree that says who belongs to it: in the others its processes stay where they were started
+    /// from. `None`: processes are only tracked, and nothing limits those of this group either.
+    pub fn beside(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
+        check_name(name)?;
+        let Some(first) = self.members().first() else { return Ok(None) };
+        let mut group = JobGroup { name: name.into(), backing: Backing::Groups(Vec::new()) };
+        let no_limits = GroupLimits::default();
+        group.add_member(first.version, first.controllers, &first.parent, &no_limits)?;
+        Ok(Some(group))
+    }
+
     /// The group inside this one for the processes of the job itself, where v2 has controllers to pass on to its steps:
     /// it does so only while no process is in the group that passes them. `None`: they may be in this one.
     pub fn leaf(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {

@@ -7,6 +7,7 @@ mod measure;
 mod orders;
 mod programs;
 mod script;
+mod site_group;
 
 use super::clock::{Clock, Due};
 use super::control::Control;
@@ -206,6 +207,7 @@ impl Attempt {
                 Due::Kill if self.around.is_after_job() => {}
                 Due::Kill => {
                     let _ = self.group.kill();
+                    self.kill_prolog();
                     if self.emptying.is_some() {
                         self.empty(true);
                     }

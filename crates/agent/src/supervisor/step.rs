@@ -23,6 +23,8 @@ use wire::step::{StepMessage, channel};
 
 /// The exit of a step whose tasks could not be started: Slurm's number for a failed launch.
 pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
+/// The end of tasks that were to end before they started.
+const UNSTARTED: ExitStatus = ExitStatus { code: 0, signal: libc::SIGTERM };
 /// Tasks of one step on one node.
 const TASKS_MAX: usize = 4096;
 /// More input is asked for once no task leaves more than this lying.
@@ -57,6 +59,8 @@ pub(super) struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Dialling,
+    /// Its `srun` is there, and has something to do before the tasks start.
+    Awaiting,
     Running,
     /// Every task has ended and its end is told; what is left is to be killed, and the link to be flushed.
     Emptying,
@@ -172,7 +176,7 @@ impl Step {
             self.write_notice(line);
         }
         self.clients.flush();
-        self.give_up_dialling();
+        self.give_up_start();
     }
 
     /// Asks the step to end, with a last moment after which it is killed.
@@ -184,12 +188,23 @@ impl Step {
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
     }
 
-    /// A step that has no `srun` yet is not to start any more.
-    pub fn give_up_dialling(&mut self) {
-        if self.stage == Stage::Dialling {
-            self.clients.close_srun();
-            self.stage = Stage::Emptying;
+    /// A step whose tasks have not started is not to start them any more.
+    pub fn give_up_start(&mut self) {
+        match self.stage {
+            Stage::Dialling => self.clients.close_srun(),
+            // Its `srun` hears of them as if they had been there to be terminated.
+            Stage::Awaiting => self.tell_unstarted(),
+            Stage::Running | Stage::Emptying | Stage::Over => return,
         }
+        self.stage = Stage::Emptying;
+    }
+
+    fn tell_unstarted(&mut self) {
+        for task in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
+            self.clients.tell(&StepMessage::Exited { task, exit: UNSTARTED, oom: false });
+            self.tasks.push(Task::stillborn(task, UNSTARTED));
+        }
+        self.clients.flush();
     }
 
     /// A line among the step's error output.

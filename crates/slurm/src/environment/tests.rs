@@ -115,6 +115,7 @@ fn launch(listen: &str) -> StepLaunch {
         programs: Vec::new(),
         task_prolog: None,
         task_epilog: None,
+        starts: Default::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use model::range::Range;
 use model::request::Memory;
 use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
-use wire::step::{StepInput, StepLaunch};
+use wire::step::{StartWhen, StepInput, StepLaunch};
 
 /// Where the tasks' supervisors find the `srun`, and how they show that they are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,7 @@ pub fn launch(
         programs: Vec::new(),
         task_prolog: program(&options.step.task_prolog),
         task_epilog: program(&options.step.task_epilog),
+        starts: starts(options),
     };
     (launch, notes)
 }
@@ -104,6 +105,15 @@ fn cpu_binding(options: &JobOptions) -> CpuBinding {
 /// A program around each task; `none` is none.
 fn program(given: &Option<String>) -> Option<String> {
     given.clone().filter(|program| program != "none")
+}
+
+/// What `srun` runs itself comes before the tasks.
+fn starts(options: &JobOptions) -> StartWhen {
+    match options.step.prolog.as_deref() {
+        None => StartWhen::AsSite,
+        Some("none") => StartWhen::AtOnce,
+        Some(_) => StartWhen::OnGo,
+    }
 }
 
 /// `-J`, or the program's own. A name that comes by the environment is the job's, and not that of its steps.

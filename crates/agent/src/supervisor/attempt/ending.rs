@@ -87,7 +87,7 @@ impl Attempt {
         let linger_until = self.emptying.filter(|e| e.kill).map(|e| e.linger_until);
         for step in &mut self.steps {
             if self.emptying.is_some() {
-                step.give_up_dialling();
+                step.give_up_start();
             }
             let (group, record) = (&self.group, &self.record);
             let words = &record.launch.notices.out_of_memory;
@@ -113,7 +113,8 @@ impl Attempt {
         let Some(mut emptying) = self.emptying else { return };
         // The watch is one tree's and costs one call; the last word is that of all trees.
         let seems_empty = self.watch.as_ref().is_none_or(|w| w.is_empty().unwrap_or(false));
-        let empty = seems_empty && self.group.is_empty().unwrap_or(false);
+        let empty =
+            seems_empty && self.group.is_empty().unwrap_or(false) && self.is_rid_of_programs();
         if !empty && emptying.kill {
             self.tell_script_ended(&mut emptying);
             if emptying.killed_at.is_none_or(|at| at.elapsed() >= KILL_PAUSE) {
@@ -122,6 +123,7 @@ impl Attempt {
                 emptying.killed_at = Some(now);
                 // A kill that fails is tried again: the attempt does not end before its group is empty.
                 let _ = self.group.kill();
+                self.kill_left_programs();
             }
         }
         if !empty {

@@ -47,6 +47,10 @@ impl Attempt {
                     }
                 }
                 After::Epilog => {
+                    if !self.is_rid_of_programs() {
+                        self.kill_again();
+                        return false;
+                    }
                     self.around.after = After::Cleaning;
                     self.begin_cleaning();
                 }

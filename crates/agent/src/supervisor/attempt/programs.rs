@@ -2,7 +2,7 @@
 //! process of its own that is waited for like any other; only the job's own time goes on meanwhile.
 
 use super::Attempt;
-use crate::cgroup::{GroupLimits, JobGroup};
+use crate::cgroup::JobGroup;
 use crate::supervisor::hold::Hold;
 use crate::supervisor::program;
 use crate::supervisor::reap::Dead;
@@ -40,14 +40,18 @@ pub(super) enum Work {
 pub(super) struct Running {
     work: Work,
     rest: VecDeque<PathBuf>,
-    pid: Option<Pid>,
-    group: Option<JobGroup>,
+    pub pid: Option<Pid>,
+    pub group: Option<JobGroup>,
     until: Option<Timestamp>,
     /// Held where only one prolog or epilog may run on the node.
     turn: Option<Flock<File>>,
 }
 
 impl Running {
+    pub fn is(&self, work: Work) -> bool {
+        self.work == work
+    }
+
     /// One process, in no group of its own.
     pub fn child(work: Work, pid: Pid, until: Option<Timestamp>) -> Running {
         Running { work, rest: VecDeque::new(), pid: Some(pid), group: None, until, turn: None }
@@ -76,6 +80,8 @@ pub(super) struct Surroundings {
     pub after: After,
     /// The node's fault, as its drain will call it.
     pub unfit: Option<String>,
+    /// Groups of programs that have ended, with what these have left running.
+    pub left: Vec<JobGroup>,
 }
 
 impl Surroundings {
@@ -112,7 +118,7 @@ impl Attempt {
     }
 
     pub(super) fn prolog_runs(&self) -> bool {
-        self.around.work.as_ref().is_some_and(|running| running.work == Work::Prolog)
+        self.around.work.as_ref().is_some_and(|running| running.is(Work::Prolog))
     }
 
     pub(super) fn begin_programs(&mut self, work: Work) {
@@ -124,8 +130,7 @@ impl Attempt {
             Ok(programs) => programs,
             Err(what) => return self.work_failed(work, &what),
         };
-        let name = if work == Work::Prolog { "prolog" } else { "epilog" };
-        match self.group.child(name, &GroupLimits::default()) {
+        match self.make_site_group(work) {
             Ok(group) => {
                 self.around.work = Some(Running {
                     work,
@@ -162,9 +167,17 @@ impl Attempt {
                     running.pid = Some(pid);
                     self.around.work = Some(running);
                 }
-                Err(what) => self.work_failed(running.work, &what),
+                Err(what) => {
+                    let work = running.work;
+                    self.leave_group(running);
+                    self.work_failed(work, &what);
+                }
             },
-            None => self.work_done(running.work),
+            None => {
+                let work = running.work;
+                self.leave_group(running);
+                self.work_done(work);
+            }
         }
     }
 
@@ -246,12 +259,13 @@ impl Attempt {
         }
     }
 
-    fn work_failed(&mut self, work: Work, what: &str) {
-        if let Some(running) = self.around.work.take()
-            && let Some(group) = &running.group
-        {
-            // What is left of it is killed again with the job's own group.
-            let _ = group.kill();
+    pub(super) fn work_failed(&mut self, work: Work, what: &str) {
+        if let Some(running) = self.around.work.take() {
+            if let Some(group) = &running.group {
+                // What is left of it is killed again at the end.
+                let _ = group.kill();
+            }
+            self.leave_group(running);
         }
         match work {
             // A prolog that was killed with its job has not failed.

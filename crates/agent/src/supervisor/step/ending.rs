@@ -65,7 +65,7 @@ impl Step {
         }
         self.abandoned = true;
         match self.stage {
-            Stage::Dialling => self.stage = Stage::Emptying,
+            Stage::Dialling | Stage::Awaiting => self.stage = Stage::Emptying,
             Stage::Running => self.kill(),
             Stage::Emptying | Stage::Over => {}
         }

@@ -5,6 +5,8 @@ use super::caller::{
     self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
 };
 use super::sbatch::{check_clusters, tested};
+use super::srun_options;
+use super::srun_programs::{self, Program};
 use super::step::door::Door;
 use super::step::output::{self, Names, Outputs, Target};
 use super::step::stream::Streams;
@@ -12,7 +14,7 @@ use super::step::{Outturn, Plan, Step, terminal};
 use super::step_create::{self, NoStep};
 use super::step_files;
 use super::watch::{self, Watch};
-use super::{srun_options, srun_programs};
+
 use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::job_options::OpenMode;
@@ -141,16 +143,15 @@ impl Invoked<'_> {
         })?;
         let programs = srun_programs::chosen(self.options, &layout.programs);
         let number = layout.step;
-        srun_programs::run(programs.prolog.as_deref(), "prolog_srun", job, number);
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
-        let plan = self.plan(job, layout.step, Some(tasks as u32));
-        let watch = Watch::begin(client.place().clone(), job, false)?;
+        let plan = self.plan(job, number, Some(tasks as u32), &programs);
+        let mut watch = Watch::begin(client.place().clone(), job, false)?;
         let key = launch.key.clone();
-        let streams = Streams::new(client.place().clone(), job, layout.step, Some(key))?;
+        let streams = Streams::new(client.place().clone(), job, number, Some(key))?;
         let step = self.step(plan, door, streams, input)?;
         let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
-        let outturn = self.carry(step.placed(&nodes, launch), watch, signals)?;
-        srun_programs::run(programs.epilog.as_deref(), "epilog_srun", job, number);
+        let outturn = step.placed(&nodes, launch).run(&mut watch, signals)?;
+        run_epilog(&programs, job, number);
         Ok(ExitCode::from(outturn.code))
     }
 
@@ -197,15 +198,12 @@ impl Invoked<'_> {
     ) -> Result<Outturn, RunError> {
         let (place, first) = (client.place().clone(), StepId::Number(0));
         watch::hold(place.clone(), job)?;
-        if programs.prolog.is_some() && srun_programs::await_start(&mut Client::find()?, job) {
-            srun_programs::run(programs.prolog.as_deref(), "prolog_srun", job, first);
-        }
-        let watch = Watch::begin(place.clone(), job, true)?;
-        let plan = self.plan(job, first, self.options.ntasks);
+        let mut watch = Watch::begin(place.clone(), job, true)?;
+        let plan = self.plan(job, first, self.options.ntasks, programs);
         let streams = Streams::new(place, job, first, Some(key))?;
         let step = self.step(plan, door, streams, input)?;
-        let outturn = self.carry(step, watch, signals)?;
-        srun_programs::run(programs.epilog.as_deref(), "epilog_srun", job, first);
+        let outturn = step.run(&mut watch, signals)?;
+        run_epilog(programs, job, first);
         Ok(outturn)
     }
 
@@ -233,7 +231,7 @@ impl Invoked<'_> {
         }
     }
 
-    fn plan(&self, job: JobId, step: StepId, tasks: Option<u32>) -> Plan {
+    fn plan(&self, job: JobId, step: StepId, tasks: Option<u32>, programs: &SrunPrograms) -> Plan {
         let options = &self.options.step;
         Plan {
             job,
@@ -247,6 +245,7 @@ impl Invoked<'_> {
             quit_on_interrupt: options.quit_on_interrupt,
             input_task: None,
             wait: options.wait_secs.map(|secs| Duration::from_secs(secs.into())),
+            prolog: Program::new(programs.prolog.as_deref(), "prolog_srun", job, step),
         }
     }
 
@@ -259,13 +258,6 @@ impl Invoked<'_> {
     ) -> Result<Step, RunError> {
         let outputs = self.outputs(&plan)?;
         Ok(Step::new(plan, door, streams, outputs, input))
-    }
-
-    fn carry(&self, step: Step, mut watch: Watch, signals: &SignalFd) -> Result<Outturn, RunError> {
-        let raw = if self.options.step.pty { terminal::Raw::enter()? } else { None };
-        let outturn = step.run(&mut watch, signals);
-        drop(raw);
-        Ok(outturn?)
     }
 
     fn outputs(&self, plan: &Plan) -> io::Result<Outputs> {
@@ -286,6 +278,12 @@ impl Invoked<'_> {
         outputs.open_common()?;
         let at_once = options.step.unbuffered || options.step.pty;
         Ok(if at_once { outputs.unbuffered() } else { outputs })
+    }
+}
+
+fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
+    if let Some(program) = Program::new(programs.epilog.as_deref(), "epilog_srun", job, step) {
+        program.run();
     }
 }
 

@@ -1,18 +1,16 @@
 //! Programs that `srun` runs around its step, where it is and as its user: its own options', else the site's.
 
 use super::caller::complain;
-use crate::connect::Client;
 use ::slurm::option::Command;
 use ::slurm::option::JobOptions;
 use model::id::{JobId, StepId};
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process;
-use wire::client::{Answer, Call};
 use wire::step::SrunPrograms;
-
-/// How long one question waits for the job's start.
-const WAIT_MS: u64 = 30_000;
 
 /// What is to be run: an option wins over the site's, and `none` over both.
 pub fn chosen(options: &JobOptions, site: &SrunPrograms) -> SrunPrograms {
@@ -25,34 +23,97 @@ pub fn chosen(options: &JobOptions, site: &SrunPrograms) -> SrunPrograms {
     }
 }
 
-/// Waits until the job has started or will not any more; whether it has.
-pub fn await_start(client: &mut Client, job: JobId) -> bool {
-    loop {
-        match client.call(Call::AwaitStart { job, timeout_ms: WAIT_MS }) {
-            Ok(Answer::Start { allocation: Some(_), .. }) => return true,
-            Ok(Answer::Start { state, .. }) if !state.is_ended() => {}
-            // The step itself says what has become of the job.
-            _ => return false,
+/// One of them, ready to be started.
+pub struct Program {
+    path: String,
+    command: process::Command,
+}
+
+impl Program {
+    pub fn new(path: Option<&str>, context: &str, job: JobId, step: StepId) -> Option<Self> {
+        let path = path?.to_owned();
+        let mut command = process::Command::new(&path);
+        command.env("SLURM_SCRIPT_CONTEXT", context);
+        command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_ID", step.to_string());
+        let reset = || {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec this makes one call that is safe there.
+        unsafe { command.pre_exec(reset) };
+        Some(Self { path, command })
+    }
+
+    /// Runs it and waits for it. That it fails is said, and nothing more comes of it, as in Slurm.
+    pub fn run(mut self) {
+        say(&self.path, self.command.status());
+    }
+
+    /// Starts it, with a descriptor that is readable when it has ended; none if that cannot be.
+    pub fn start(mut self) -> Option<Running> {
+        let started = self.command.spawn().and_then(|mut child| match watch(&child) {
+            Ok(watch) => Ok((child, watch)),
+            Err(error) => {
+                end(&mut child);
+                Err(error)
+            }
+        });
+        match started {
+            Ok((child, watch)) => Some(Running { path: self.path, child, watch, ended: false }),
+            Err(error) => {
+                say(&self.path, Err(error));
+                None
+            }
         }
     }
 }
 
-/// Runs one and waits for it. That it fails is said, and is no reason for the step not to run, as in Slurm.
-pub fn run(program: Option<&str>, context: &str, job: JobId, step: StepId) {
-    let Some(program) = program else { return };
-    let mut command = process::Command::new(program);
-    command.env("SLURM_SCRIPT_CONTEXT", context);
-    command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_ID", step.to_string());
-    let reset = || {
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-        Ok(())
-    };
-    // SAFETY: between fork and exec this makes one call that is safe there.
-    unsafe { command.pre_exec(reset) };
-    match command.status() {
+/// One that runs. Whoever lets go of it before its end wants it gone.
+pub struct Running {
+    path: String,
+    child: process::Child,
+    watch: OwnedFd,
+    ended: bool,
+}
+
+impl Running {
+    pub fn finish(mut self) {
+        self.ended = true;
+        say(&self.path, self.child.wait());
+    }
+}
+
+impl AsFd for Running {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            end(&mut self.child);
+        }
+    }
+}
+
+fn watch(child: &process::Child) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and touches no memory of ours.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) })?;
+    // SAFETY: the kernel has just given it to us, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn end(child: &mut process::Child) {
+    // It may have ended by itself, which is as good.
+    let _ = child.kill().and_then(|()| child.wait());
+}
+
+fn say(path: &str, ended: io::Result<process::ExitStatus>) {
+    match ended {
         Ok(status) if status.success() => {}
-        Ok(status) => complain(Command::Srun, &format!("{program}: {status}")),
-        Err(error) => complain(Command::Srun, &format!("{program}: {error}")),
+        Ok(status) => complain(Command::Srun, &format!("{path}: {status}")),
+        Err(error) => complain(Command::Srun, &format!("{path}: {error}")),
     }
 }
 
