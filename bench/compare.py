@@ -179,6 +179,9 @@ def sluice_alone(sluice, rate, bare):
     seen['restart'] = sluice.first_answer()
     lines = run([bare, '500']).splitlines()
     seen.update(figures(lines[0]), **figures(lines[1]))
+    path = os.path.join(os.path.dirname(bare), 'launch_path')
+    seen.update(figures(run([path, '500', f'{sluice.jobs}/launch-path'])))
+    subprocess.run(['rmdir', f'{ACCOUNTING}/sluicelaunch'], stderr=DEVNULL)
     seen['sync_us'] = sync_us(sluice.jobs)
     return seen
 
@@ -248,6 +251,7 @@ def table(ours, theirs, alone):
     sync = 1e6 / alone['one'] / alone['sync_us']
     rows += ['', 'Against the bare cost, in the same run:', '',
              f'- CPU of a job: {cpu:.1f} times a fork, exec and wait in the same groups ({alone["grouped_cpu_ms"]:.2f} ms; {alone["plain_cpu_ms"]:.2f} ms without groups).',
+             f'- The launch path on a node, one job after another, from spool and supervisor to cleaning: {alone["launch_ratio"]:.1f} times the same (wanted at most 2.5), {alone["launch_wall_ms"]:.1f} ms from order to end (median, wanted under 10); a supervisor has {alone["supervisor_kb"]:,.0f} kB of its own (wanted at most 1,500).',
              f'- A durable submit, one at a time: {sync:.1f} times one write and `fdatasync` ({alone["sync_us"]:.0f} µs), of which it makes two: the texts, then the event.',
              f'- `squeue` of {MANY:,}: {ours["squeue"] / alone["copy_ms"]:.1f} times one `cat` of the same {ours["answer"] / 1e6:.1f} MB ({alone["copy_ms"]:.1f} ms).']
     return '\n'.join(rows)

@@ -9,15 +9,18 @@ use crate::facts;
 use crate::gate::Gate;
 use crate::launcher::Launcher;
 use crate::log_reader::LogReader;
+use crate::login_door::{self, Login};
 use crate::node::Node;
 use crate::reports::{Key, Reports};
 use crate::stream::Holder;
+use crate::supervisor::scratch::Place;
 use crate::wall_clock::{self, Skew};
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
+use nix::unistd::Uid;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -27,6 +30,8 @@ use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
 
 /// Words of supervisors that may wait for the agent's loop.
 const WORDS_MAX: usize = 1024;
+/// Logins that may wait for it.
+const LOGINS_MAX: usize = 32;
 
 /// An attempt that this agent answers for, from its launch until the server lets it be forgotten.
 struct Held {
@@ -61,6 +66,8 @@ pub(crate) struct Agent {
     pub words: mpsc::Receiver<(Key, Word)>,
     /// For the server; worth nothing to another connection.
     pub steps_taken: Vec<ToServer>,
+    logins_in: mpsc::Sender<Login>,
+    pub logins: mpsc::Receiver<Login>,
     machine: Machine,
     started: Timestamp,
 }
@@ -73,6 +80,7 @@ impl Agent {
         machine: Machine,
     ) -> Agent {
         let (words_in, words) = mpsc::channel(WORDS_MAX);
+        let (logins_in, logins) = mpsc::channel(LOGINS_MAX);
         Agent {
             nodes,
             held: HashMap::new(),
@@ -83,6 +91,8 @@ impl Agent {
             words_in,
             words,
             steps_taken: Vec::new(),
+            logins_in,
+            logins,
             machine,
             started: wall_clock::now(),
         }
@@ -119,7 +129,7 @@ impl Agent {
             }
         };
         match find(&dir).await {
-            // An end that was written down is an end, whoever holds the socket's name.
+            // An end that was written down is an end, whoever had the attempt.
             Found::NeverStarted if matches!(dir.read_status(), Ok(None)) => {
                 tracing::info!(node = key.node, attempt = %key.attempt, "found a launch that was never carried out");
                 self.nodes[&key.node].spool.remove(key.attempt)?;
@@ -143,9 +153,10 @@ impl Agent {
     /// The agent ends. Jobs go on; a node without any leaves no group of ours behind.
     pub fn leave(&self) {
         for node in self.nodes.values() {
-            if let Err(error) = node.hierarchy.remove_root() {
+            if let Err(error) = node.remove_root() {
                 tracing::info!(node = node.name, %error, "its groups stay");
             }
+            node.folders(&node.policy.site).iter().for_each(Place::remove);
         }
     }
 
@@ -224,6 +235,11 @@ impl Agent {
                     self.steps_taken.push(ToServer::StepTaken { node, attempt, step });
                 }
             }
+            Word::Said(FromSupervisor::Measured { ask, steps }) => {
+                if self.steps_taken.len() < WORDS_MAX {
+                    self.steps_taken.push(ToServer::Measured { ask, steps });
+                }
+            }
             Word::Said(FromSupervisor::Refused { why }) => {
                 tracing::warn!(node = key.node, attempt = %key.attempt, why, "the supervisor refused an order");
             }
@@ -268,10 +284,10 @@ impl Agent {
             return;
         }
         tracing::warn!(node = key.node, attempt = %key.attempt, "the supervisor is lost; killing the attempt");
-        let (clearance, words, key) =
-            (self.nodes[&key.node].clearance(key.attempt), self.words_in.clone(), key.clone());
+        let (place, words, key) =
+            (self.nodes[&key.node].place(key.attempt), self.words_in.clone(), key.clone());
         tokio::spawn(async move {
-            let cleared = tokio::task::spawn_blocking(move || clearance.carry_out()).await;
+            let cleared = tokio::task::spawn_blocking(move || place.clear()).await;
             let usage = match cleared {
                 Ok(Ok(usage)) => usage,
                 Ok(Err(error)) => {
@@ -294,6 +310,36 @@ impl Agent {
             key,
             SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
         );
+    }
+
+    /// Asks an attempt's supervisor what its steps use; where there is none, the answer is that nothing runs.
+    pub fn measure(&mut self, ask: u64, key: &Key) {
+        let orders = self.held.get(key).and_then(|held| held.orders.as_ref());
+        let asked = orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { ask }).is_ok());
+        if !asked && self.steps_taken.len() < WORDS_MAX {
+            self.steps_taken.push(ToServer::Measured { ask, steps: Vec::new() });
+        }
+    }
+
+    /// Opens the door for logins. Without it nobody is let in, and jobs run as ever.
+    pub fn open_login_door(&self, state: &Path) {
+        if !Uid::effective().is_root() {
+            return;
+        }
+        if let Err(error) = login_door::open(state, self.logins_in.clone()) {
+            tracing::warn!(%error, "logins cannot be let into jobs");
+        }
+    }
+
+    /// Tells a login which jobs its user has here, the newest first.
+    pub fn on_login(&self, login: Login) {
+        let uid = Some(login.ask.uid);
+        let here = self.held.iter().filter(|(_, held)| held.uid == uid && !held.has_ended());
+        let mut keys: Vec<&Key> = here.map(|(key, _)| key).collect();
+        keys.sort_unstable_by_key(|key| std::cmp::Reverse(key.attempt));
+        let place = |key: &&Key| Some(self.nodes.get(&key.node)?.place(key.attempt));
+        // Who asked may have given up.
+        let _ = login.reply.send(keys.iter().filter_map(place).collect());
     }
 
     /// The client of a step's stream is gone for good.

@@ -2,10 +2,8 @@
 
 use crate::liveness::Life;
 use crate::reports::Key;
-use crate::spool::AttemptDir;
+use crate::spool::{AttemptDir, Standing};
 use model::run::Usage;
-use nix::errno::Errno;
-use std::os::unix::net::UnixListener;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -15,8 +13,8 @@ use wire::supervisor::{CHANNEL, FromSupervisor, ToSupervisor};
 
 /// Orders that may wait for a supervisor that is busy.
 pub(crate) const ORDERS_MAX: usize = 256;
-/// Looks at a socket that is there but does not answer: a supervisor needs microseconds between the two.
-const KNOCKS_MAX: usize = 5;
+/// Looks for the socket of a supervisor that lives and may be slow: ten seconds of them.
+const KNOCKS_MAX: usize = 500;
 const KNOCK_PAUSE: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 16 << 10;
 
@@ -87,7 +85,7 @@ pub(crate) async fn converse(
 /// What an earlier agent's launch came to.
 pub(crate) enum Found {
     Living(UnixStream),
-    /// No supervisor ever claimed the attempt, and none ever will: the socket's name is taken now.
+    /// No supervisor ever claimed the attempt, and none ever will: it is claimed now.
     NeverStarted,
     Gone,
 }
@@ -96,20 +94,18 @@ pub(crate) enum Found {
 pub(crate) async fn find(dir: &AttemptDir) -> Found {
     let path = dir.control_path();
     for _ in 0..KNOCKS_MAX {
-        match UnixStream::connect(&path).await {
-            Ok(stream) => {
-                // The kernel remembers who made the socket. A child that has yet to execute may hold
-                // it open for a supervisor that is dead.
-                let maker = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or(0);
-                return if Life::of(maker).is_over() { Found::Gone } else { Found::Living(stream) };
-            }
-            // The claim is free. Who makes the socket first has it, and a supervisor that comes later gives up.
-            Err(e) if e.raw_os_error() == Some(Errno::ENOENT as i32) => {
-                if UnixListener::bind(&path).is_ok() {
-                    return Found::NeverStarted;
-                }
-            }
-            Err(_) => {}
+        match dir.standing() {
+            // It is ours now: a supervisor that comes later gives up.
+            Ok(Standing::Free { .. }) => return Found::NeverStarted,
+            Ok(Standing::Left) | Err(_) => return Found::Gone,
+            Ok(Standing::Held) => {}
+        }
+        // It listens as soon as it has noticed that its agent is gone.
+        if let Ok(stream) = UnixStream::connect(&path).await {
+            // The kernel remembers who made the socket. A child that has yet to execute may hold
+            // it open for a supervisor that is dead.
+            let maker = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or(0);
+            return if Life::of(maker).is_over() { Found::Gone } else { Found::Living(stream) };
         }
         tokio::time::sleep(KNOCK_PAUSE).await;
     }

@@ -1,8 +1,10 @@
 //! What a node says of itself: its machine once, its load and memory with every beat, and what it cannot enforce.
 
-use crate::cgroup::Capabilities;
+use crate::cgroup::{Capabilities, Layout};
 use crate::detect::Machine;
+use crate::devices;
 use model::amount::Bytes;
+use model::limits::Policy;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::time::Timestamp;
 use nix::unistd::Uid;
@@ -10,7 +12,11 @@ use std::fs;
 use wire::link::NodePolicy;
 
 /// What a job is promised, as the words of [`Capabilities::why_not`].
-const PROMISES: [&str; 6] = ["containment", "memory", "swap", "cpuset", "freeze", "kill"];
+const PROMISES: [&str; 8] =
+    ["containment", "memory", "swap", "cpuset", "devices", "pids", "freeze", "kill"];
+
+/// How a line begins that speaks of a device file.
+const UNREACHABLE: &str = "gres";
 
 pub(crate) fn facts(
     machine: &Machine,
@@ -54,13 +60,29 @@ pub(crate) fn not_enforced(can: &Capabilities, policy: Option<&NodePolicy>) -> V
         .iter()
         .filter_map(|what| Some(format!("{what}: {}", can.reason_against(what)?)))
         .collect();
-    let devices = policy.is_some_and(|p| p.limits.constrain_devices && !p.gres_files.is_empty());
-    if devices {
-        lines.push("devices: this version does not restrict which devices a job can open".into());
-    }
+    lines.extend(policy.into_iter().flat_map(|policy| of_policy(can, &policy.limits)));
     let own = Uid::effective();
     if !own.is_root() {
         lines.push(format!("users: this agent is not root and runs only jobs of user {own}"));
+    }
+    lines
+}
+
+/// What this one policy asks for and does not get.
+fn of_policy(can: &Capabilities, policy: &Policy) -> Vec<String> {
+    let mut lines = Vec::new();
+    if policy.constrain_devices {
+        let files = policy.devices.iter().flat_map(|line| &line.files);
+        let wrong = devices::not_devices(files.flat_map(|files| files.split(',')));
+        let files = policy.devices.iter().flat_map(|line| &line.files);
+        let wrong = wrong.into_iter().chain(devices::not_ready(files.map(String::as_str)));
+        lines.extend(wrong.map(|line| format!("{UNREACHABLE}: {line}")));
+    }
+    if policy.swappiness.is_some() && can.layout == Layout::V2 {
+        lines.push("MemorySwappiness: cgroup v2 has none for a group".to_owned());
+    }
+    if let (true, Some(reason)) = (policy.constrain_cpu_time, can.reason_against("cpu_time")) {
+        lines.push(format!("cpu_time: {reason}"));
     }
     lines
 }
@@ -72,9 +94,10 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         kind: Some(gpu.gres_type()),
         count: 1,
         first_index: index as u32,
-        files: vec![gpu.path.clone()],
-        cores: gpu.cpus.as_deref().and_then(|cpus| cpus.parse().ok()),
+        files: vec![gpu.files()],
+        cores: machine.near(gpu),
         device_memory: None,
+        variables: None,
         no_consume: false,
         share_of: None,
     });

@@ -128,7 +128,8 @@ fn serve(socket: OwnedFd) -> i32 {
             match discover(&request) {
                 Ok(found) => drop(hierarchies.insert(key.clone(), found)),
                 Err(reason) => {
-                    say_failed(agent_end, reason);
+                    let unfit = Some(reason.clone());
+                    say_failed(agent_end, reason, unfit);
                     continue;
                 }
             }
@@ -142,7 +143,8 @@ fn serve(socket: OwnedFd) -> i32 {
                 run_to_exit(|| supervisor::run(&request, agent_end.into(), hierarchy))
             }
             Err(errno) => {
-                say_failed(agent_end, format!("cannot fork a supervisor: {}", errno.desc()))
+                let what = format!("cannot fork a supervisor: {}", errno.desc());
+                say_failed(agent_end, what, None)
             }
         }
     }
@@ -212,10 +214,13 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<Option<(usize, Op
 }
 
 /// Tells the agent in the supervisor's stead.
-fn say_failed(agent_end: OwnedFd, what: String) {
+fn say_failed(agent_end: OwnedFd, what: String, unfit: Option<String>) {
     let at = crate::wall_clock::now();
-    let event =
-        SupervisorEvent { number: 1, at, event: ReportEvent::LaunchFailed { what, unfit: None } };
+    let event = SupervisorEvent {
+        number: 1,
+        at,
+        event: ReportEvent::LaunchFailed { what, unfit, hold: false },
+    };
     let mut bytes = Vec::new();
     if wire::frame::encode_message(CHANNEL, &FromSupervisor::Event(event), &mut bytes).is_ok() {
         // An agent that is gone reads the spool instead and finds nothing started.

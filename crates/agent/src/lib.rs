@@ -7,10 +7,14 @@
 
 pub mod cgroup;
 pub mod detect;
+#[doc(hidden)]
+pub mod measure;
 
 mod agent;
 mod conversation;
+mod cpu_map;
 mod credentials;
+mod devices;
 mod error;
 mod facts;
 mod gate;
@@ -18,6 +22,7 @@ mod launcher;
 mod link;
 mod liveness;
 mod log_reader;
+mod login_door;
 mod node;
 mod reports;
 mod seen;

@@ -1,15 +1,20 @@
 //! One node of an agent: its spool, its control groups and its policy. An agent may be several nodes on one machine.
 
 use crate::cgroup::{Hierarchy, Plugin};
+use crate::cpu_map;
+use crate::detect::CpuTopology;
 use crate::error::AgentError;
 use crate::launcher::LaunchRequest;
-use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name};
+use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name, site_group_names};
+use crate::supervisor::Inside;
+use crate::supervisor::scratch::{self, Place};
 use crate::wall_clock::Skew;
 use model::id::AttemptId;
 use model::limits::{Limits, Policy};
 use model::run::Usage;
+use model::site::Site;
 use ring::digest::{SHA256, digest};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +24,8 @@ use wire::version::PROTOCOL;
 
 /// How long what a lost supervisor left may take to die.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
+/// The group of logins inside a job's, beside those of its steps.
+const LOGIN_GROUP: &str = "step_extern";
 
 pub(crate) struct Node {
     pub name: String,
@@ -27,6 +34,7 @@ pub(crate) struct Node {
     pub policy: NodePolicy,
     /// All trees of the machine, whatever the policy uses: for what is left over, and for what can be enforced.
     pub hierarchy: Hierarchy,
+    cpus: CpuTopology,
     group_root: String,
 }
 
@@ -35,7 +43,8 @@ fn default_policy() -> NodePolicy {
     NodePolicy {
         limits: Policy::default(),
         cgroup_plugin: Plugin::Auto.to_string(),
-        gres_files: BTreeMap::new(),
+        cpus: 0,
+        site: Default::default(),
     }
 }
 
@@ -53,6 +62,7 @@ impl Node {
             policy: default_policy(),
             hierarchy: Hierarchy::discover(Plugin::Auto, &group_root)?,
             group_root,
+            cpus: CpuTopology::read(Path::new("/"))?,
             name: name.to_owned(),
         })
     }
@@ -65,6 +75,15 @@ impl Node {
         skew: Skew,
     ) -> Result<LaunchRequest, AgentError> {
         let script = launch.script.take();
+        let mut limits = Limits::of(&launch.share, &self.policy.limits);
+        let places = match self.policy.limits.declared {
+            true => Vec::new(),
+            false => cpu_map::places(&self.cpus, self.policy.cpus, &launch.share.cpus),
+        };
+        if !places.is_empty() {
+            limits.cpus = limits.cpus.map(|_| cpu_map::kernel_cpus(&places));
+        }
+        let machine_cpus = self.cpus.cpus.len() as u32;
         launch.end_limit = launch.end_limit.map(|end| skew.to_own(end));
         let record = LaunchRecord {
             version: PROTOCOL,
@@ -72,9 +91,14 @@ impl Node {
             node: self.name.clone(),
             group_root: self.group_root.clone(),
             plugin: self.policy.cgroup_plugin.clone(),
-            limits: Limits::of(&launch.share, &self.policy.limits),
+            limits,
+            places,
+            node_cpus: if self.policy.cpus > 0 { self.policy.cpus } else { machine_cpus },
+            machine_cpus,
             has_script: script.is_some(),
             launch,
+            site: self.policy.site.clone(),
+            inside: Inside::default(),
         };
         let dir = self.spool.create(&record, script.as_deref())?;
         Ok(self.request(&dir, record.plugin))
@@ -90,7 +114,10 @@ impl Node {
 
     /// Kills every group of ours that belongs to no attempt in the spool.
     pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
-        let known: HashSet<String> = held.iter().map(|attempt| group_name(*attempt)).collect();
+        let names = |attempt: &AttemptId| {
+            site_group_names(*attempt).into_iter().chain([group_name(*attempt)])
+        };
+        let known: HashSet<String> = held.iter().flat_map(names).collect();
         // The policy may have changed since: look in the trees, and at processes that were only tracked.
         let tracked = Hierarchy::discover(Plugin::Disabled, &self.group_root)?;
         for hierarchy in [&self.hierarchy, &tracked] {
@@ -108,32 +135,67 @@ impl Node {
         Ok(())
     }
 
-    pub fn clearance(&self, attempt: AttemptId) -> Clearance {
+    /// Where its jobs have folders.
+    pub fn folders(&self, site: &Site) -> Vec<Place> {
+        scratch::places(site, &self.folder, &self.group_root)
+    }
+
+    /// Takes the node's root groups away, if no job is in them.
+    pub fn remove_root(&self) -> Result<(), AgentError> {
+        // A policy that names its trees has made roots in more of them than are used otherwise.
+        if let Ok(plugin @ (Plugin::V1 | Plugin::V2)) = self.policy.cgroup_plugin.parse()
+            && let Ok(named) = Hierarchy::discover(plugin, &self.group_root)
+        {
+            named.remove_root()?;
+        }
+        Ok(self.hierarchy.remove_root()?)
+    }
+
+    /// Where the group of an attempt is.
+    pub fn place(&self, attempt: AttemptId) -> GroupPlace {
         let record = self.spool.open_attempt(attempt).and_then(|dir| dir.read_launch());
-        let plugin = record.ok().and_then(|record| record.plugin.parse().ok());
-        Clearance {
+        let plugin = record.as_ref().ok().and_then(|record| record.plugin.parse().ok());
+        GroupPlace {
+            attempt,
             plugin: plugin.unwrap_or(Plugin::Auto),
             group_root: self.group_root.clone(),
-            group: group_name(attempt),
+            folders: self.folders(record.as_ref().map_or(&self.policy.site, |record| &record.site)),
         }
     }
 }
 
-/// The killing of what a lost supervisor left: it may take time, so it runs beside the agent's own loop.
-pub(crate) struct Clearance {
+/// The groups of one attempt, for what may take time and so runs beside the agent's own loop.
+pub(crate) struct GroupPlace {
+    pub attempt: AttemptId,
     plugin: Plugin,
     group_root: String,
-    group: String,
+    folders: Vec<Place>,
 }
 
-impl Clearance {
-    /// Gives what the group had used.
-    pub fn carry_out(self) -> Result<Usage, AgentError> {
+impl GroupPlace {
+    /// Kills what a lost supervisor left; gives what the group had used.
+    pub fn clear(self) -> Result<Usage, AgentError> {
+        let used = self.kill()?;
+        // What cannot be removed is in nobody's way: its name is never used again.
+        if let Err(errno) = scratch::remove_leftovers(&self.folders, self.attempt) {
+            tracing::warn!(attempt = %self.attempt, %errno, "cannot remove a lost job's folders");
+        }
+        Ok(used)
+    }
+
+    fn kill(&self) -> Result<Usage, AgentError> {
         let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
-        if !hierarchy.leftovers()?.contains(&self.group) {
+        let left = hierarchy.leftovers()?;
+        for name in site_group_names(self.attempt).iter().filter(|name| left.contains(name)) {
+            let group = hierarchy.open_existing(name)?;
+            group.kill_all(KILL_PATIENCE)?;
+            group.remove()?;
+        }
+        let name = group_name(self.attempt);
+        if !left.contains(&name) {
             return Ok(Usage::default());
         }
-        let group = hierarchy.open_existing(&self.group)?;
+        let group = hierarchy.open_existing(&name)?;
         group.kill_all(KILL_PATIENCE)?;
         let used = group.usage()?;
         group.remove()?;
@@ -142,7 +204,14 @@ impl Clearance {
             cpu_system_us: used.cpu_system_us.unwrap_or(0),
             memory_peak_bytes: used.memory_peak_bytes.unwrap_or(0),
             oom_kills: used.oom_kills.unwrap_or(0) as u32,
+            tasks: None,
         })
+    }
+
+    /// Makes a process that came by itself part of the attempt.
+    pub fn adopt(&self, pid: i32) -> Result<(), AgentError> {
+        let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
+        Ok(hierarchy.open_existing(&group_name(self.attempt))?.adopt(pid, LOGIN_GROUP)?)
     }
 }
 

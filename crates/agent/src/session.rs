@@ -87,6 +87,7 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     }
     let mut agent = set_up(&state, &config, &credentials, launcher)?;
     agent.adopt().await?;
+    agent.open_login_door(&state);
     let tls = credentials.tls()?;
     let mut backoff = BACKOFF_MIN;
     let mut turn = 0;
@@ -196,6 +197,7 @@ async fn pause(agent: &mut Agent, length: Duration) -> Result<(), AgentError> {
             () = &mut over => return Ok(()),
             lost = launcher_lost(&agent.launcher) => return Err(lost),
             Some((key, word)) = agent.words.recv(), if room => agent.on_word(&key, word),
+            Some(login) = agent.logins.recv() => agent.on_login(login),
         }
     }
 }
@@ -294,6 +296,7 @@ impl Session {
                     }
                 }
                 Some((stream, piece)) = self.pieces.recv() => self.on_piece(stream, piece)?,
+                Some(login) = agent.logins.recv() => agent.on_login(login),
                 _ = self.beat.tick() => self.link.send(&agent.beat())?,
                 lost = launcher_lost(&agent.launcher) => return Err(lost),
             }
@@ -340,6 +343,7 @@ impl Session {
                     inlet.credit(bytes);
                 }
             }
+            ToAgent::Measure { ask, node, attempt } => agent.measure(ask, &Key { node, attempt }),
             ToAgent::Policies(policies) => agent.set_policies(policies),
             ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
             ToAgent::Welcome(_) | ToAgent::Joined(_) => {}

@@ -1,21 +1,27 @@
 //! A node's spool: one folder for each attempt, from the order that was taken until the server has its end.
 //!
 //! `STATE/nodes/NAME/spool/JOB.ATTEMPT/` holds
-//! - `launch.json`: the order as it was accepted, for the supervisor;
+//! - `launch.json`: the order as it was accepted, for the supervisor, who takes the attempt by it (`claim`);
 //! - `slurm_script`: the script, its user's own and nobody else's to read;
-//! - `ctl.sock`: where the supervisor listens. Making it is the claim on the attempt: there is never a second one;
-//! - `steps.sock`: where streams to its steps come in;
+//! - `ctl.sock`: where the supervisor listens once it has lost its agent;
+//! - `steps.sock`: where streams to its steps come in, from the first step on;
 //! - `status.json`: what the supervisor has to tell, written whole at the end and at stages that take time. There from
 //!   the start, with nothing in it, so that a disk that fills up has room for the end;
 //! - `log`: the output, where it goes to no file of the user's.
 //!
 //! Everything is reached through directory descriptors, so nothing that a user does to a path redirects root.
 
+mod claim;
 mod status;
 
 use crate::error::AgentError;
+use crate::supervisor::Inside;
+pub(crate) use claim::{Claim, Standing, leave_to_parent};
+use model::binding::CpuPlace;
+use model::cpuset::CpuSet;
 use model::id::{AttemptId, JobId};
 use model::limits::Limits;
+use model::site::Site;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
@@ -37,9 +43,11 @@ pub(crate) const STEPS: &str = "steps.sock";
 pub(crate) const STATUS: &str = "status.json";
 pub(crate) const LOG: &str = "log";
 const STATUS_NEW: &str = "status.new";
+const STATUS_LONG: &str = "status.long";
 
 /// Files that a forgotten attempt may leave; the folder is removed after them.
-const FILES: [&str; 8] = [LAUNCH, LAUNCH_NEW, SCRIPT, CONTROL, STEPS, STATUS, LOG, STATUS_NEW];
+const FILES: [&str; 9] =
+    [LAUNCH, LAUNCH_NEW, SCRIPT, CONTROL, STEPS, STATUS, LOG, STATUS_NEW, STATUS_LONG];
 
 /// A launch as accepted, with all that the supervisor cannot learn from the order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,11 +59,26 @@ pub(crate) struct LaunchRecord {
     pub group_root: String,
     /// `CgroupPlugin` in its own words.
     pub plugin: String,
+    /// Of the kernel's numbers of CPUs.
     pub limits: Limits,
+    /// Where the CPUs of the share are; empty where they are only counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<CpuPlace>,
+    /// How many CPUs the node has, and its machine.
+    #[serde(default)]
+    pub node_cpus: u32,
+    #[serde(default)]
+    pub machine_cpus: u32,
     /// Whether there is a script beside this file; the launch itself does not repeat it.
     pub has_script: bool,
     /// Times in it are by the node's own clock.
     pub launch: JobLaunch,
+    /// What the site does around it.
+    #[serde(default)]
+    pub site: Site,
+    /// What the supervisor has made for its processes; nothing of it is written down.
+    #[serde(skip)]
+    pub inside: Inside,
 }
 
 impl LaunchRecord {
@@ -63,10 +86,25 @@ impl LaunchRecord {
     pub fn group_name(&self) -> String {
         group_name(self.attempt)
     }
+
+    /// The kernel's numbers of a part of the share; as they are where CPUs are only counted.
+    pub fn kernel_cpus(&self, share: &CpuSet) -> CpuSet {
+        if self.places.is_empty() {
+            return share.clone();
+        }
+        let places = self.places.iter().filter(|place| share.contains(place.id));
+        places.flat_map(|place| place.kernel.iter().copied()).collect()
+    }
 }
 
 pub(crate) fn group_name(attempt: AttemptId) -> String {
     format!("job_{}_{}", attempt.job, attempt.number)
+}
+
+/// The groups of the site's programs before and after an attempt, beside its own.
+pub(crate) fn site_group_names(attempt: AttemptId) -> [String; 2] {
+    let job = group_name(attempt);
+    ["prolog", "epilog"].map(|program| format!("{job}.{program}"))
 }
 
 pub(crate) struct Spool {

@@ -3,11 +3,13 @@
 //! Each has a task of its own and moves no more than it was credited, so none holds up another, or the link.
 
 use crate::log_reader::LogReader;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::frame;
+use wire::step::{StepMessage, channel};
 use wire::stream::{Credit, Overrun, Window};
 use wire::supervisor::{CHANNEL, StepStream};
 
@@ -141,10 +143,23 @@ impl Relay {
     }
 }
 
+/// What a supervisor would say to which no step was ordered yet: until then it has no socket for them.
+async fn no_step_yet() -> Result<UnixStream, String> {
+    let (ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let refused = StepMessage::Refused { why: "no such step runs here".into(), again: true };
+    let mut bytes = Vec::new();
+    frame::encode_message(channel::CONTROL, &refused, &mut bytes).map_err(|e| e.to_string())?;
+    theirs.write_all(&bytes).await.map_err(|e| e.to_string())?;
+    Ok(ours)
+}
+
 async fn open(socket: PathBuf, holder: Holder, ask: &StepStream) -> Result<UnixStream, String> {
     let connected = UnixStream::connect(&socket).await;
     drop(holder);
-    let mut supervisor = connected.map_err(|e| format!("the step's supervisor: {e}"))?;
+    let mut supervisor = match connected {
+        Err(e) if e.kind() == ErrorKind::NotFound => return no_step_yet().await,
+        connected => connected.map_err(|e| format!("the step's supervisor: {e}"))?,
+    };
     let mut bytes = Vec::new();
     frame::encode_message(CHANNEL, ask, &mut bytes).map_err(|e| e.to_string())?;
     supervisor.write_all(&bytes).await.map_err(|e| e.to_string())?;

@@ -23,7 +23,7 @@ fn root_a_script_runs_as_its_user_with_what_it_was_given() {
     let mut launch = cluster.batch(script);
     launch.arguments = vec!["one".into(), "two words".into()];
     launch.stdout = Output::File { pattern: "slurm-%4j-%x.out".into(), append: false };
-    launch.rlimits = vec![("NOFILE".into(), 77)];
+    launch.rlimits.soft = vec![("NOFILE".into(), 77)];
     launch.process_variables = [
         ("RANK", ProcessVariable::Rank),
         ("LOCAL", ProcessVariable::LocalRank),

@@ -10,7 +10,7 @@ use support::{Cluster, PATIENCE, PlayedLink, attempt};
 use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
-use wire::step::{StepInput, StepLaunch, StepMessage, channel};
+use wire::step::{StartWhen, StepInput, StepLaunch, StepMessage, channel};
 
 /// The client's end of one step.
 struct PlayedSrun {
@@ -58,10 +58,17 @@ impl PlayedSrun {
                 submit_line: String::new(),
                 overcommit: false,
                 pty: false,
+                cpu_bind: Default::default(),
+                mem_bind: None,
+                rlimits: None,
                 window: None,
                 shape: Default::default(),
                 distribution: None,
+                gpu_bind: None,
                 programs: Vec::new(),
+                task_prolog: None,
+                task_epilog: None,
+                starts: Default::default(),
             },
             tasks: tasks.to_vec(),
             node_index: 1,
@@ -72,21 +79,22 @@ impl PlayedSrun {
                 ("HERE".into(), ProcessVariable::RanksHere),
             ],
             share: None,
+            cpu_bind: None,
             of_tasks: Vec::new(),
         }
     }
 
     fn accept(&self) -> PlayedStep {
-        self.accept_at(1)
+        self.accept_at(1, false)
     }
 
-    fn accept_at(&self, node_index: u32) -> PlayedStep {
+    fn accept_at(&self, node_index: u32, waits: bool) -> PlayedStep {
         let (stream, _) = self.listener.accept().expect("the supervisor dials");
         stream.set_read_timeout(Some(PATIENCE)).expect("bounded");
         let mut step = PlayedStep { stream, decoder: Decoder::default() };
         let hello = step.next_message();
         let (key, node) = ("secret".into(), support::NODE.into());
-        let expected = StepMessage::Hello { key, node, node_index };
+        let expected = StepMessage::Hello { key, node, node_index, waits };
         assert_eq!(hello, expected);
         step
     }
@@ -296,6 +304,35 @@ fn root_a_step_that_cannot_reach_its_srun_ends() {
 }
 
 #[test]
+fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
+    let terminated = ExitStatus { code: 0, signal: libc::SIGTERM };
+    let cases = [
+        (Some(StepMessage::Go), Some(("ran\n", code(0))), code(0)),
+        (Some(StepMessage::End { at_once: false }), Some(("", terminated)), terminated),
+        (None, None, ExitStatus { code: 0, signal: 53 }),
+    ];
+    for (said, expected, end) in cases {
+        let mut cluster = Cluster::start();
+        let mut link = cluster.connect();
+        let srun = PlayedSrun::listen();
+        let mut order = srun.step(&cluster, &["sh", "-c", "echo ran; touch ran"], &[0]);
+        order.launch.starts = StartWhen::OnGo;
+        let launch = interactive(&cluster, Some(order));
+        cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+        let mut step = srun.accept_at(1, true);
+        if let (Some(said), Some((text, exit))) = (said, expected) {
+            step.say(&said);
+            let heard = step.hear_all();
+            let output: String = heard.stdout.into_iter().map(|(_, text)| text).collect();
+            assert_eq!((output.as_str(), heard.exits), (text, vec![(0, exit)]));
+        }
+        drop(step);
+        assert_eq!(await_step_end(&cluster, &mut link).0, end);
+        assert_eq!(cluster.home().join("ran").exists(), end == code(0));
+    }
+}
+
+#[test]
 fn root_the_time_limit_of_a_job_is_told_to_its_steps() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
@@ -305,7 +342,7 @@ fn root_the_time_limit_of_a_job_is_told_to_its_steps() {
     let mut launch = interactive(&cluster, Some(step));
     launch.end_limit = Some(support::now() + std::time::Duration::from_millis(500));
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
-    let mut step = srun.accept_at(0);
+    let mut step = srun.accept_at(0, false);
     let mut told = Vec::new();
     loop {
         let frame = step.next();

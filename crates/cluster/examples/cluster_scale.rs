@@ -47,17 +47,8 @@ impl World {
 fn node(at: u32) -> NodeConfig {
     let mut node = NodeConfig::plain(&format!("node{at:05}"), 64, Bytes::from_gib(1_024));
     (node.sockets, node.cores_per_socket) = (2, 32);
-    node.gres = vec![NodeGres {
-        name: "gpu".into(),
-        kind: Some(["h100", "h200", "a100", "b200"][(at % 4) as usize].into()),
-        count: 8,
-        first_index: 0,
-        files: Vec::new(),
-        cores: None,
-        device_memory: None,
-        no_consume: false,
-        share_of: None,
-    }];
+    let kind = ["h100", "h200", "a100", "b200"][(at % 4) as usize];
+    node.gres = vec![NodeGres::plain("gpu", Some(kind), 8)];
     node
 }
 

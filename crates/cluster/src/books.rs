@@ -92,7 +92,10 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         kind: job.spec.launch.kind,
         script: job.spec.launch.script,
         environment: job.spec.launch.environment,
-        usage: ended.map(|e| e.usage).or(job.attempt().map(|a| a.usage)).unwrap_or_default(),
+        usage: ended
+            .map(|e| e.usage.clone())
+            .or(job.attempt().map(|a| a.usage.clone()))
+            .unwrap_or_default(),
         steps: steps
             .into_iter()
             .flatten()
@@ -123,7 +126,7 @@ fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord
         nodes: step.nodes.clone(),
         cpus: step.cpus,
         tasks: step.tasks,
-        usage: step.usage,
+        usage: step.usage.clone(),
         submit_line: step.submit_line.clone(),
     }
 }

@@ -173,6 +173,12 @@ pub enum PartReport {
         what: String,
         /// The node's fault and not the job's: with this reason it is drained, and the job runs elsewhere.
         unfit: Option<String>,
+        /// Another attempt of the job waits until somebody releases it.
+        hold: bool,
+    },
+    /// The node is drained with this reason; the attempt goes on.
+    Unfit {
+        why: String,
     },
     StepEnded {
         step: StepId,

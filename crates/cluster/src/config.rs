@@ -1,11 +1,14 @@
 //! The configuration as the state machine knows it: journalled, so that a replay needs no files.
 
+use model::binding::BindPolicy;
 use model::limits::Policy;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::preempt::PreemptPolicy;
 use model::priority::PriorityPolicy;
+use model::run::RlimitPolicy;
 use model::select::Select;
+use model::site::Site;
 use model::topology::Topology;
 use sched::view::{ReservePolicy, SchedulerPolicy};
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,9 @@ pub struct ClusterConfig {
     pub limits: Policy,
     /// `autodetect`, `cgroup/v1`, `cgroup/v2`, `disabled`.
     pub cgroup_plugin: String,
+    /// Programs around jobs, samples of usage, scratch folders.
+    #[serde(default)]
+    pub site: Site,
 }
 
 /// The parameters of slurm.conf that the state machine honours.
@@ -64,7 +70,11 @@ pub struct Parameters {
     pub cpus_per_gpu: Option<u32>,
     /// `max_switch_wait`
     pub switch_wait_s: u32,
+    /// `u32::MAX`: a job may overrun its limit for ever.
     pub over_time_limit_min: u32,
+    pub unkillable_step_timeout_s: u32,
+    pub bind: BindPolicy,
+    pub rlimits: RlimitPolicy,
     pub job_file_append: bool,
     /// `GresTypes`, and every name that a node has.
     pub gres_types: Vec<String>,
@@ -124,6 +134,9 @@ impl Default for Parameters {
             cpus_per_gpu: None,
             switch_wait_s: SchedulerPolicy::default().switch_wait_s,
             over_time_limit_min: 0,
+            unkillable_step_timeout_s: 60,
+            bind: BindPolicy::default(),
+            rlimits: RlimitPolicy::default(),
             job_file_append: false,
             gres_types: Vec::new(),
             priority: PriorityPolicy::default(),
@@ -153,6 +166,7 @@ impl Default for ClusterConfig {
             topology: None,
             limits: Policy::default(),
             cgroup_plugin: "autodetect".into(),
+            site: Site::default(),
         }
     }
 }

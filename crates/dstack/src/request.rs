@@ -176,6 +176,8 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         append_output: false,
         umask: submitter.umask,
         rlimits: Arc::default(),
+        rlimits_asked: false,
+        sample_s: None,
     }
 }
 

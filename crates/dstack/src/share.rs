@@ -100,6 +100,7 @@ mod tests {
             files: Vec::new(),
             cores: None,
             device_memory: Some(Bytes::from_gib(80)),
+            variables: None,
             no_consume: false,
             share_of: None,
         };

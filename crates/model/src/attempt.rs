@@ -114,4 +114,7 @@ pub struct Ending {
     /// And is shown in Slurm's state of its own for that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub special_exit: bool,
+    /// A node could not start it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub launch_failed: bool,
 }

@@ -3,6 +3,7 @@
 use crate::allocation::NodeShare;
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
+pub use crate::device::{DeviceLimits, DeviceLine, DeviceUnit};
 use serde::{Deserialize, Serialize};
 
 /// `cgroup.conf` as it bears on one node. The default constrains all that can be.
@@ -16,11 +17,39 @@ pub struct Policy {
     pub allowed_memory_percent: f64,
     /// `AllowedSwapSpace`: per cent of the allocated memory, beyond it.
     pub allowed_swap_percent: f64,
+    /// `MaxRAMPercent`: no limit is set above this share of the node's memory.
+    #[serde(default = "whole")]
+    pub max_memory_percent: f64,
+    /// `MaxSwapPercent`: the same for memory and swap together.
+    #[serde(default = "whole")]
+    pub max_swap_percent: f64,
     /// `MinRAMSpace`: no limit is set below this.
     pub memory_floor: Bytes,
+    /// `MemorySwappiness`, where the kernel takes one for each group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swappiness: Option<u8>,
+    /// Processes and threads of one job on the node; none: half of what the machine can have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_max: Option<u64>,
+    /// A job gets no more CPU time than its CPUs have, also where they are only counted.
+    #[serde(default)]
+    pub constrain_cpu_time: bool,
     /// The node's CPU counts are only declared (several nodes on one host, `config_overrides`):
     /// cores that do not exist are counted, not pinned.
     pub declared: bool,
+    /// What the percentages above are of; zero: not known.
+    #[serde(default)]
+    pub node_memory: Bytes,
+    /// The node's generic resources that are devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceLine>,
+    /// Devices that every job may open, by path; the last part may hold one `*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_devices: Vec<String>,
+}
+
+fn whole() -> f64 {
+    100.0
 }
 
 impl Default for Policy {
@@ -32,8 +61,16 @@ impl Default for Policy {
             constrain_devices: true,
             allowed_memory_percent: 100.0,
             allowed_swap_percent: 0.0,
+            max_memory_percent: 100.0,
+            max_swap_percent: 100.0,
             memory_floor: Bytes::from_mib(30),
+            swappiness: None,
+            pids_max: None,
+            constrain_cpu_time: false,
             declared: false,
+            node_memory: Bytes(0),
+            devices: Vec::new(),
+            allowed_devices: Vec::new(),
         }
     }
 }
@@ -44,32 +81,76 @@ pub struct Limits {
     pub memory: Option<Bytes>,
     /// Memory and swap together.
     pub memory_and_swap: Option<Bytes>,
+    /// Where the kernel begins to press for memory; none: only at the limit itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_soft: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swappiness: Option<u8>,
     pub cpus: Option<CpuSet>,
-    /// GPU indices that may be opened; `None` means every device may.
-    pub gpus: Option<Vec<u32>>,
+    /// CPU time, as so many CPUs' worth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_time: Option<u32>,
+    /// None: as many as the node itself allows a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u64>,
+    /// None: every device may be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceLimits>,
 }
 
 impl Limits {
     pub fn of(share: &NodeShare, policy: &Policy) -> Self {
-        let percent = |p: f64| Bytes((share.memory.0 as f64 * p / 100.0) as u64);
-        let ram = percent(policy.allowed_memory_percent).max(policy.memory_floor);
-        let memory = (policy.constrain_memory && share.memory.0 > 0).then_some(ram);
-        let memory_and_swap = match memory {
-            Some(ram) if policy.constrain_swap => {
-                Some(Bytes(ram.0 + percent(policy.allowed_swap_percent).0))
-            }
-            _ => None,
-        };
-        let gpus = || {
-            let of_gpus = share.gres.iter().filter(|g| g.name == "gpu");
-            of_gpus.flat_map(|g| g.indices.iter().copied()).collect()
-        };
+        let (memory, memory_and_swap) = memory_of(share.memory, policy);
+        let devices = policy.constrain_devices && !policy.devices.is_empty();
         Self {
             memory,
             memory_and_swap,
+            memory_soft: memory.map(|_| share.memory).filter(|soft| {
+                policy.constrain_memory && soft.0 > 0 && memory.is_some_and(|hard| *soft < hard)
+            }),
+            swappiness: policy.swappiness.filter(|_| policy.constrain_swap && memory.is_some()),
             cpus: (policy.constrain_cores && !policy.declared).then(|| share.cpus.clone()),
-            gpus: policy.constrain_devices.then(gpus),
+            cpu_time: (policy.constrain_cpu_time && !share.cpus.is_empty())
+                .then(|| share.cpus.len()),
+            pids: policy.pids_max,
+            devices: devices
+                .then(|| DeviceLimits::of(share, &policy.devices, &policy.allowed_devices)),
         }
+    }
+}
+
+/// The limits of memory, and of memory and swap together. A share without memory has what a job may have at most.
+fn memory_of(granted: Bytes, policy: &Policy) -> (Option<Bytes>, Option<Bytes>) {
+    let of = |amount: Bytes, percent: f64| Bytes((amount.0 as f64 * percent / 100.0) as u64);
+    let ceiling = |percent: f64| match policy.node_memory {
+        Bytes(0) => Bytes(u64::MAX),
+        memory => of(memory, percent),
+    };
+    let (most, most_with_swap) =
+        (ceiling(policy.max_memory_percent), ceiling(policy.max_swap_percent));
+    if !policy.constrain_memory && !policy.constrain_swap {
+        return (None, None);
+    }
+    if granted.0 == 0 && policy.node_memory.0 == 0 {
+        return (None, None);
+    }
+    let floor = policy.memory_floor;
+    let swap = of(granted, policy.allowed_swap_percent);
+    // Without a limit of memory alone, the one of both together is also its limit.
+    let ram = match (granted.0, policy.constrain_memory) {
+        (0, _) => most,
+        (_, true) => of(granted, policy.allowed_memory_percent).min(most),
+        (_, false) => Bytes(granted.0.saturating_add(swap.0)),
+    };
+    let both = match (granted.0, policy.constrain_memory) {
+        (0, _) => most_with_swap,
+        (_, true) => Bytes(ram.max(floor).0.saturating_add(swap.0)).min(most_with_swap),
+        (_, false) => ram.min(most_with_swap),
+    };
+    let both = both.max(floor);
+    match policy.constrain_swap {
+        true => (Some(ram.max(floor).min(both)), Some(both)),
+        false => (Some(ram.max(floor)), None),
     }
 }
 
@@ -95,7 +176,11 @@ mod tests {
         assert_eq!(limits.memory, Some(Bytes::from_mib(512)));
         assert_eq!(limits.memory_and_swap, Some(Bytes::from_mib(512)));
         assert_eq!(limits.cpus.unwrap().to_string(), "0-3");
-        assert_eq!(limits.gpus, Some(vec![1, 4]));
+        assert_eq!(
+            (limits.memory_soft, limits.devices),
+            (None, None),
+            "no devices, no list of them"
+        );
     }
 
     #[test]
@@ -109,12 +194,57 @@ mod tests {
         let limits = Limits::of(&share(10), &policy);
         assert_eq!(limits.memory, Some(Bytes::from_mib(30)), "never below the floor");
         assert_eq!(limits.memory_and_swap, Some(Bytes::from_mib(35)));
-        assert_eq!((limits.cpus, limits.gpus), (None, None));
+        assert_eq!((limits.cpus, limits.devices), (None, None));
     }
 
     #[test]
     fn cores_of_a_declared_node_are_counted_only() {
         let policy = Policy { declared: true, ..Policy::default() };
         assert_eq!(Limits::of(&share(64), &policy).cpus, None);
+    }
+
+    #[test]
+    fn memory_has_a_ceiling_a_floor_and_a_soft_limit() {
+        let mib = |n| Some(Bytes::from_mib(n));
+        let with = |change: fn(&mut Policy)| {
+            let mut policy = Policy { node_memory: Bytes::from_mib(1000), ..Policy::default() };
+            change(&mut policy);
+            policy
+        };
+        let table: [(u64, Policy, Option<Bytes>, Option<Bytes>); 8] = [
+            (200, with(|p| p.allowed_memory_percent = 150.0), mib(300), mib(300)),
+            (800, with(|p| p.allowed_memory_percent = 150.0), mib(1000), mib(1000)),
+            (800, with(|p| p.max_memory_percent = 50.0), mib(500), mib(500)),
+            (800, with(|p| p.max_swap_percent = 50.0), mib(500), mib(500)),
+            (100, with(|p| p.allowed_swap_percent = 20.0), mib(100), mib(120)),
+            (0, with(|p| p.max_memory_percent = 80.0), mib(800), mib(1000)),
+            (
+                100,
+                with(|p| (p.constrain_memory, p.allowed_swap_percent) = (false, 50.0)),
+                mib(150),
+                mib(150),
+            ),
+            (100, with(|p| (p.constrain_memory, p.constrain_swap) = (false, false)), None, None),
+        ];
+        for (granted, policy, memory, both) in table {
+            let limits = Limits::of(&share(granted), &policy);
+            assert_eq!(
+                (limits.memory, limits.memory_and_swap),
+                (memory, both),
+                "{granted} {policy:?}"
+            );
+        }
+        let loose = with(|p| (p.allowed_memory_percent, p.swappiness) = (150.0, Some(10)));
+        let limits = Limits::of(&share(200), &loose);
+        assert_eq!((limits.memory_soft, limits.swappiness), (mib(200), Some(10)));
+        let unknown = Limits::of(&share(0), &Policy::default());
+        assert_eq!(unknown.memory, None, "of an unknown memory nothing is a part");
+    }
+
+    #[test]
+    fn cpu_time_may_be_held_to_the_cpus() {
+        let policy = Policy { constrain_cpu_time: true, declared: true, ..Policy::default() };
+        assert_eq!(Limits::of(&share(64), &policy).cpu_time, Some(4));
+        assert_eq!(Limits::of(&share(64), &Policy::default()).cpu_time, None);
     }
 }

@@ -115,6 +115,9 @@ pub struct NodeGres {
     /// Memory of each device, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Bytes>,
+    /// The variables that tell a process of them; none: the usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<String>>,
     /// Never used up: any number of jobs may have it at once.
     #[serde(default)]
     pub no_consume: bool,
@@ -134,6 +137,7 @@ impl NodeGres {
             files: Vec::new(),
             cores: None,
             device_memory: None,
+            variables: None,
             no_consume: false,
             share_of: None,
         }

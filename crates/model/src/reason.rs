@@ -52,6 +52,8 @@ pub enum Reason {
     Limit(Box<Limit>),
     /// The launch failed on a node; the job is held after a requeue.
     LaunchFailed,
+    /// A node could not start it, and it waits for somebody to release it.
+    LaunchFailedHeld,
     NonZeroExit,
     TimeLimit,
     OutOfMemory,

@@ -8,6 +8,7 @@ use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
 use crate::request::Request;
 use crate::time::Timestamp;
+pub use crate::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -105,6 +106,51 @@ pub struct Launch {
     /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
     #[serde(default, skip_serializing_if = "no_limits")]
     pub rlimits: Arc<[(String, u64)]>,
+    /// They were asked for by name: one that cannot be had is said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rlimits_asked: bool,
+    /// Between two looks at what its tasks use; none: as the site has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_s: Option<u32>,
+}
+
+/// Which limits are carried over where nobody asked by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RlimitPolicy {
+    /// Empty: all. `ALL` and `NONE` are words for themselves.
+    pub only: Vec<String>,
+    /// If there are any, all but these.
+    pub except: Vec<String>,
+}
+
+impl RlimitPolicy {
+    pub fn narrow(&self, limits: Rlimits) -> Rlimits {
+        if limits.asked {
+            return limits;
+        }
+        let named = |list: &[String], name: &str| {
+            list.iter().any(|word| {
+                let bare = word.strip_prefix("RLIMIT_").unwrap_or(word);
+                bare.eq_ignore_ascii_case(name) || bare.eq_ignore_ascii_case("ALL")
+            })
+        };
+        let wanted = |name: &str| match self.except.is_empty() {
+            true => self.only.is_empty() || named(&self.only, name),
+            false => !named(&self.except, name),
+        };
+        let soft = limits.soft.into_iter().filter(|(name, _)| wanted(name)).collect();
+        Rlimits { soft, asked: false }
+    }
+}
+
+/// Soft limits that processes take over from where they were asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rlimits {
+    pub soft: Vec<(String, u64)>,
+    /// By name: one that cannot be had is said.
+    #[serde(default)]
+    pub asked: bool,
 }
 
 impl Launch {
@@ -125,6 +171,8 @@ impl Launch {
             append_output: false,
             umask: default_umask(),
             rlimits: Arc::default(),
+            rlimits_asked: false,
+            sample_s: None,
         }
     }
 }
@@ -314,26 +362,6 @@ impl ExitStatus {
 impl std::fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.code, self.signal)
-    }
-}
-
-/// What was used, read from the job's own control group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct Usage {
-    pub cpu_user_us: u64,
-    pub cpu_system_us: u64,
-    pub memory_peak_bytes: u64,
-    #[serde(default)]
-    pub oom_kills: u32,
-}
-
-impl Usage {
-    /// Adds another node's or step's use: times add up, the peak is the highest.
-    pub fn absorb(&mut self, other: &Self) {
-        self.cpu_user_us += other.cpu_user_us;
-        self.cpu_system_us += other.cpu_system_us;
-        self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
-        self.oom_kills += other.oom_kills;
     }
 }
 

@@ -64,6 +64,7 @@ fn node(at: u32) -> NodeConfig {
         files: Vec::new(),
         cores: None,
         device_memory: None,
+        variables: None,
         no_consume: false,
         share_of: None,
     }];
@@ -133,6 +134,8 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             unattended: false,
             umask: 0o022,
             rlimits: Default::default(),
+            rlimits_asked: false,
+            sample_s: None,
         }
         .into(),
         dependency: None,

@@ -35,6 +35,7 @@ pub fn gpus(kind: &str, count: u64, first_index: u32) -> NodeGres {
         files: Vec::new(),
         cores: None,
         device_memory: None,
+        variables: None,
         no_consume: false,
         share_of: None,
     }
@@ -316,6 +317,8 @@ pub fn spec(request: Request) -> JobSpec {
             append_output: false,
             umask: 0o022,
             rlimits: Arc::default(),
+            rlimits_asked: false,
+            sample_s: None,
         }),
         dependency: None,
         kill_on_invalid_dependency: false,

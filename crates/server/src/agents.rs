@@ -3,12 +3,15 @@
 
 use crate::clock;
 use crate::conversation::{Conversation, REPORTS_MAX, acknowledge};
+use crate::devices;
 use crate::doors::Room;
 use crate::identity::{self, Identity};
 use crate::shared::Shared;
 use crate::stream::{DATA_MAX, Data, Stream};
 use crate::token;
 use cluster::{Command, Reply};
+use model::limits::{DeviceLine, Policy};
+use model::usage::LiveStep;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
@@ -41,6 +44,9 @@ pub struct Agents {
     next_link: AtomicU64,
     pub(crate) next_stream: AtomicU32,
     pub(crate) streams: Mutex<HashMap<u32, Stream>>,
+    pub(crate) next_ask: AtomicU64,
+    /// Questions that agents have not answered yet.
+    pub(crate) asks: Mutex<HashMap<u64, oneshot::Sender<Vec<LiveStep>>>>,
 }
 
 #[derive(Clone)]
@@ -63,6 +69,11 @@ impl Agents {
             return None;
         }
         Some(link.number)
+    }
+
+    pub(crate) fn outbox_of(&self, node: &str) -> Option<mpsc::Sender<ToAgent>> {
+        let links = self.links.lock().expect("no panic with the links held");
+        links.get(node).map(|link| link.outbox.clone())
     }
 
     /// The number of the link that the node has now.
@@ -224,13 +235,15 @@ pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
     let state = shared.read();
     let config = &state.config;
     let of = |node: &cluster::Node| {
-        let mut gres_files: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for gres in &node.config.gres {
-            gres_files.entry(gres.name.clone()).or_default().extend(gres.files.iter().cloned());
-        }
-        let mut limits = config.limits.clone();
-        limits.declared = node.config.declared;
-        NodePolicy { limits, cgroup_plugin: config.cgroup_plugin.clone(), gres_files }
+        let limits = Policy {
+            declared: node.config.declared,
+            node_memory: node.config.memory,
+            devices: DeviceLine::of_node(&devices::of_node(&shared.volatile, node)),
+            ..config.limits.clone()
+        };
+        let cgroup_plugin = config.cgroup_plugin.clone();
+        let (cpus, site) = (node.config.cpus, config.site.clone());
+        NodePolicy { limits, cgroup_plugin, cpus, site }
     };
     state.nodes.iter().map(|(name, node)| (name.clone(), of(node))).collect()
 }
@@ -250,6 +263,12 @@ async fn serve(
         }
     };
     let number = shared.agents.next_link.fetch_add(1, Ordering::Relaxed);
+    {
+        let detected = &shared.volatile.detected;
+        let mut detected = detected.write().expect("no panic while writing what was found");
+        let known = hello.nodes.iter().filter(|node| nodes.contains(&node.name));
+        detected.extend(known.map(|node| (node.name.clone(), node.detected.gres.clone())));
+    }
     let mut policies = policies(shared);
     policies.retain(|name, _| nodes.contains(name));
     let term = shared.read().term;

@@ -6,6 +6,7 @@ use crate::configure;
 use crate::counters;
 use crate::explained;
 use crate::list;
+use crate::measure;
 use crate::principal;
 use crate::probe;
 use crate::reservations;
@@ -105,6 +106,7 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => block_in_place(|| history(shared, &filter)).map(Answer::History),
+        Call::Usage { jobs } => measure::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
         Call::CreateStep(create) => step_queue::create(shared, by, *create).await,
         Call::LeaveStep { job, ticket } => step_queue::leave(shared, &by, job, ticket),
@@ -248,7 +250,10 @@ async fn submit(
     settle_owner(&mut submission, &by)?;
     let name = submission.spec.name.clone();
     match shared.writer.submit(submission, by).await? {
-        Reply::Submitted { job, run } => Ok(Answer::Submitted { job, run, name }),
+        Reply::Submitted { job, run } => {
+            let programs = crate::launch::srun_programs(&shared.read());
+            Ok(Answer::Submitted { job, run, name, programs })
+        }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }
 }

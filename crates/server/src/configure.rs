@@ -1,8 +1,10 @@
 //! From the files of a configuration folder to what the state machine knows.
 
 mod motion;
+mod site;
 
 use crate::error::ServerError;
+use crate::process_policy;
 use cluster::{ClusterConfig, Parameters};
 use model::limits::Policy;
 use model::node::NodeConfig;
@@ -151,6 +153,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         topology: conf.topology.clone().map(Arc::new),
         limits: limits(conf),
         cgroup_plugin: conf.cgroup.plugin.word().to_string(),
+        site: site::site(conf),
     })
 }
 
@@ -213,7 +216,10 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
             .get("max_switch_wait")
             .and_then(|secs| secs.parse().ok())
             .unwrap_or(SWITCH_WAIT_S),
-        over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(0),
+        over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(u32::MAX),
+        unkillable_step_timeout_s: globals.times.unkillable_step_timeout_s,
+        bind: process_policy::binding(conf),
+        rlimits: process_policy::rlimits(conf),
         job_file_append: globals.launch.job_file_append,
         gres_types,
         priority: priority_policy(&globals.priority),
@@ -345,7 +351,7 @@ fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String
         ("SelectTypeParameters", select),
         ("PriorityType", priority.into()),
         ("ProctrackType", "proctrack/cgroup".into()),
-        ("TaskPlugin", "task/cgroup".into()),
+        ("TaskPlugin", "task/affinity,task/cgroup".into()),
         ("AccountingStorageType", "accounting_storage/sluice".into()),
         ("AuthType", "auth/sluice".into()),
         ("GresTypes", parameters.gres_types.join(",")),
@@ -380,7 +386,14 @@ fn limits(conf: &Conf) -> Policy {
         constrain_devices: cgroup.constrain_devices,
         allowed_memory_percent: percent(cgroup.allowed_ram),
         allowed_swap_percent: percent(cgroup.allowed_swap),
+        max_memory_percent: percent(cgroup.max_ram),
+        max_swap_percent: percent(cgroup.max_swap),
         memory_floor: cgroup.min_ram,
-        declared: false,
+        swappiness: cgroup.memory_swappiness,
+        pids_max: cgroup.max_pids,
+        constrain_cpu_time: cgroup.constrain_cpu_time,
+        allowed_devices: cgroup.allowed_devices.clone(),
+        // The rest is each node's own.
+        ..Policy::default()
     }
 }

@@ -106,7 +106,9 @@ impl Conversation<'_> {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
                         PartReport::Missing
                     }
-                    RefusedOrder::Launch => PartReport::LaunchFailed { what: why, unfit },
+                    RefusedOrder::Launch => {
+                        PartReport::LaunchFailed { what: why, unfit, hold: false }
+                    }
                     RefusedOrder::Other => return Ok(()),
                 };
                 let command = Command::Report { node, attempt, at: clock::now(), what };
@@ -118,6 +120,10 @@ impl Conversation<'_> {
             }
             ToServer::Credit { stream, bytes } => {
                 self.shared.agents.stream_credit(self.link, stream, bytes);
+                Ok(())
+            }
+            ToServer::Measured { ask, steps } => {
+                self.shared.agents.measured(ask, steps);
                 Ok(())
             }
             ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
@@ -150,14 +156,18 @@ impl Conversation<'_> {
                 let nothing = Command::Report { node, attempt, at, what: PartReport::Started };
                 return self.settle(nothing, Some(serial), None).await;
             }
-            ReportEvent::LaunchFailed { what, unfit } => {
+            ReportEvent::LaunchFailed { what, unfit, hold } => {
                 match &unfit {
                     Some(why) => tracing::warn!(
                         "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
                     ),
                     None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
                 }
-                PartReport::LaunchFailed { what, unfit }
+                PartReport::LaunchFailed { what, unfit, hold }
+            }
+            ReportEvent::Unfit { why } => {
+                tracing::warn!("{node} is drained after attempt {attempt}: {why}");
+                PartReport::Unfit { why }
             }
             ReportEvent::StepEnded { step, exit, usage, oom } => {
                 PartReport::StepEnded { step, exit, usage, oom }

@@ -3,6 +3,7 @@
 //! An order that finds no agent is dropped: when the node says hello, everything that it should
 //! know is sent anew from the state (`reconcile`).
 
+mod programs;
 mod reconcile;
 
 use crate::launch;
@@ -12,6 +13,7 @@ use cluster::{Command, Event, Job};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::{LaunchKind, Outcome};
+use programs::Preparing;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -55,6 +57,11 @@ enum Effects {
         node: String,
         attempt: AttemptId,
     },
+    /// The site's program before the attempt has ended, well or not.
+    Prepared {
+        attempt: AttemptId,
+        good: bool,
+    },
 }
 
 #[derive(Clone)]
@@ -73,6 +80,7 @@ pub struct DispatchThread {
     disown_at: HashMap<String, Instant>,
     /// Commands for a writer that had no room: the writer may be waiting for this very thread.
     unsaid: VecDeque<Command>,
+    preparing: Preparing,
 }
 
 impl Dispatch {
@@ -85,6 +93,7 @@ impl Dispatch {
             launched: HashMap::new(),
             disown_at: HashMap::new(),
             unsaid: VecDeque::new(),
+            preparing: Preparing::default(),
         };
         (Self { sender }, thread)
     }
@@ -134,6 +143,7 @@ impl DispatchThread {
                 }
                 Effects::Reconcile { node, held } => self.reconcile(shared, &node, &held),
                 Effects::Step { job, step } => self.step(shared, job, step),
+                Effects::Prepared { attempt, good } => self.on_prepared(shared, attempt, good),
                 Effects::Forget { node, attempt } => {
                     self.send(shared, &node, attempt, SERVER_UID, Action::Forget);
                 }
@@ -190,6 +200,7 @@ impl DispatchThread {
             }
             Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
                 shared.volatile.steps.forget(attempt.job);
+                self.forget_prepared(*attempt);
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
             Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
@@ -197,6 +208,9 @@ impl DispatchThread {
                 for attempt in stale {
                     self.kill_stale(shared, node, *attempt);
                 }
+            }
+            Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
+                self.run_epilog(shared, *job, ended);
             }
             Event::Leaving { job, .. } => self.tell_to_leave(shared, *job),
             Event::Suspended { job, .. } | Event::TurnOver { job, .. } => {
@@ -227,6 +241,9 @@ impl DispatchThread {
     }
 
     fn launch(&mut self, shared: &Shared, attempt: AttemptId, node: &str) {
+        if !self.is_prepared(shared, attempt) {
+            return;
+        }
         match launch::job_launch(shared, attempt, node) {
             Ok(Some(launch)) => {
                 let uid = launch.user.uid;
@@ -248,7 +265,11 @@ impl DispatchThread {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
-                    what: PartReport::LaunchFailed { what: error.to_string(), unfit: None },
+                    what: PartReport::LaunchFailed {
+                        what: error.to_string(),
+                        unfit: None,
+                        hold: false,
+                    },
                 };
                 self.tell(shared, failed);
             }
@@ -258,6 +279,9 @@ impl DispatchThread {
     fn step(&mut self, shared: &Shared, job: JobId, step: StepId) {
         let Some(launch) = shared.volatile.steps.launch(job, step) else { return };
         for (node, attempt, uid, order) in launch::step_orders(shared, job, step, &launch) {
+            if self.is_unheard_of(attempt) {
+                return;
+            }
             self.send(shared, &node, attempt, uid, Action::Step(Box::new(order)));
         }
     }
@@ -299,6 +323,9 @@ impl DispatchThread {
             })
         };
         let Some((attempt, nodes, uid)) = target else { return };
+        if self.is_unheard_of(attempt) {
+            return;
+        }
         for node in nodes {
             self.send(shared, &node, attempt, uid, action.clone());
         }

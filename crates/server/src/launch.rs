@@ -1,22 +1,33 @@
 //! What a node is told to start: the environment ready in the job's dialect, the script's text,
 //! the output's place.
 
+use crate::devices;
 use crate::error::ServerError;
+use crate::process_policy;
 use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
 use model::array::IndexSet;
+use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::partition::DefaultMemory;
-use model::run::{Attempt, LaunchKind, Outcome, Step};
+use model::run::{Attempt, LaunchKind, Outcome, RlimitPolicy, Step};
+use model::time::TimeLimit;
 use model::topology::Topology;
-use slurm::environment::job::{ArrayFacts, DeviceNumbering, JobFacts};
+use slurm::environment::gpu::{self, GpuView};
+use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
 use std::sync::Arc;
-use wire::order::{FileNames, JobLaunch, Output, ProcessVariable, StepOrder, UserIds};
-use wire::step::{StepLaunch, StepLayout, StepNode};
+use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, StepOrder, UserIds};
+use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
+
+/// What the site has every `srun` run around its step.
+pub fn srun_programs(state: &State) -> SrunPrograms {
+    let site = &state.config.site;
+    SrunPrograms { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+}
 
 /// A blob's text. It was checked to be text when it was taken in.
 pub fn blob_text(shared: &Shared, blob: &BlobRef) -> Result<String, ServerError> {
@@ -40,25 +51,56 @@ struct Facts {
     addresses: Vec<String>,
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
+    gpus: GpuView,
+    bind: BindPolicy,
+    rlimits: RlimitPolicy,
+    over_time_s: u32,
+    unkillable_s: u32,
+    /// The site has programs to run around jobs.
+    has_programs: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
     together: Vec<Facts>,
 }
 
-fn facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
-    let facts = own_facts(state, id, node)?;
+/// The GPUs of one of a step's nodes.
+struct NodeGpus {
+    node: String,
+    view: GpuView,
+    /// Those near to the CPUs that the step has there.
+    near: Vec<u32>,
+}
+
+fn gpus_of(shared: &Shared, state: &State, node: &str, step: &Step) -> NodeGpus {
+    let known = state.nodes.get(node);
+    let gres = known.map(|known| devices::of_node(&shared.volatile, known)).unwrap_or_default();
+    let cpus = step.shares.iter().find(|s| s.node == node).map(|s| s.cpus.clone());
+    NodeGpus {
+        node: node.to_owned(),
+        view: known.map(|n| devices::view(&state.config, n, &gres)).unwrap_or_default(),
+        near: gpu::near(&gres, &cpus.unwrap_or_default()),
+    }
+}
+
+fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
+    let Some(known) = state.nodes.get(node) else { return GpuView::default() };
+    devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
+}
+
+fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+    let facts = own_facts(shared, state, id, node)?;
     let of_each = facts.job.together.map(|together| {
         let each = together.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;
-            own_facts(state, job.attempt_id()?, first)
+            own_facts(shared, state, job.attempt_id()?, first)
         });
         each.collect()
     });
     Some(Facts { together: of_each.unwrap_or_default(), ..facts })
 }
 
-fn own_facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let job = state.jobs.get(&id.job)?;
     let attempt = job.attempt().filter(|a| a.number == id.number && a.ending.is_none())?;
     let node_index = attempt.allocation.nodes.iter().position(|s| s.node == node)?;
@@ -78,10 +120,28 @@ fn own_facts(state: &State, id: AttemptId, node: &str) -> Option<Facts> {
         addresses: attempt.allocation.nodes.iter().map(address).collect(),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::books::default_memory(state, job),
+        gpus: view_of(shared, state, node),
+        bind: state.config.parameters.bind.clone(),
+        rlimits: state.config.parameters.rlimits.clone(),
+        over_time_s: over_time_s(state, &attempt.allocation.partition),
+        unkillable_s: state.config.parameters.unkillable_step_timeout_s,
+        has_programs: state.config.site.has_programs(),
         job: job.clone(),
         attempt: attempt.clone(),
         together: Vec::new(),
     })
+}
+
+/// How long the job may overrun its limit: by its partition, else by the whole cluster.
+fn over_time_s(state: &State, partition: &str) -> u32 {
+    let partitions = &state.config.partitions;
+    let of_partition = partitions.iter().find(|p| p.name == partition);
+    let minutes = match of_partition.and_then(|p| p.over_time_limit) {
+        Some(TimeLimit::Minutes(minutes)) => minutes,
+        Some(TimeLimit::Unlimited) => u32::MAX,
+        _ => state.config.parameters.over_time_limit_min,
+    };
+    minutes.saturating_mul(60)
 }
 
 /// The launch of one node's part of an attempt; none if the attempt is over.
@@ -90,7 +150,7 @@ pub fn job_launch(
     id: AttemptId,
     node: &str,
 ) -> Result<Option<JobLaunch>, ServerError> {
-    let Some(facts) = facts(&shared.read(), id, node) else { return Ok(None) };
+    let Some(facts) = facts(shared, &shared.read(), id, node) else { return Ok(None) };
     let spec = facts.job.spec.clone();
     let launch = &spec.launch;
     let runs_here = match launch.kind {
@@ -121,6 +181,7 @@ pub fn job_launch(
         },
         share: facts.share.clone(),
         node_index: facts.node_index,
+        nodes: facts.attempt.allocation.nodes.len() as u32,
         script,
         arguments: launch.arguments.clone(),
         environment,
@@ -130,20 +191,28 @@ pub fn job_launch(
         stdout,
         stderr,
         umask: launch.umask,
-        rlimits: launch.rlimits.to_vec(),
+        rlimits: process_policy::of_job(&facts.rlimits, launch),
+        bound: facts.bind.on,
         name: spec.name.clone(),
         end_limit: facts.attempt.end_limit,
         kill_wait_s: facts.kill_wait_s,
+        over_time_s: facts.over_time_s,
+        unkillable_s: facts.unkillable_s,
         signal: spec.signal,
         names: file_names(&facts.job),
         first_step: None,
         notices: notice::of_launch(facts.job.id),
+        sample_s: launch.sample_s,
+        around: match facts.has_programs {
+            true => environment::around::of_node(&job_facts(&facts), facts.node_index as usize),
+            false => Around::default(),
+        },
     }))
 }
 
 fn process_variables(kind: LaunchKind) -> Vec<(String, ProcessVariable)> {
     match kind {
-        LaunchKind::Task => Vec::new(),
+        LaunchKind::Task => vec![("SLURM_TMPDIR".to_owned(), ProcessVariable::Scratch)],
         _ => environment::job::batch_process_variables(),
     }
 }
@@ -217,7 +286,7 @@ fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
         default_memory: facts.default_memory,
         conf_file: None,
         submit_dir: None,
-        numbering: DeviceNumbering::Node,
+        gpus: facts.gpus,
         topology: facts.topology.as_deref(),
     }
 }
@@ -281,7 +350,10 @@ pub fn step_orders(
     let record = record.clone();
     let first = attempt.allocation.nodes.first().map(|s| s.node.clone()).unwrap_or_default();
     let attempt_id = AttemptId { job: id, number: attempt.number };
-    let Some(facts) = facts(&state, attempt_id, &first) else { return Vec::new() };
+    let Some(facts) = facts(shared, &state, attempt_id, &first) else { return Vec::new() };
+    let of_node = |(name, _): &(String, _)| gpus_of(shared, &state, name, &record);
+    let gpus: Vec<NodeGpus> = record.layout.iter().map(of_node).collect();
+    let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
     drop(state);
     let layout = StepLayout {
         job: id,
@@ -289,21 +361,32 @@ pub fn step_orders(
         attempt: facts.attempt.number,
         nodes: layout(&facts, &record),
         cpus_per_task: launch.cpus_per_task.unwrap_or(1),
+        programs: SrunPrograms::default(),
     };
     let job = job_facts(&facts);
+    let names = layout.nodes.iter().map(|node| node.node.as_str());
+    let bind = facts.bind.resolve(&launch.cpu_bind, names, &facts.attempt.allocation.partition);
     let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
         let share = record.shares.iter().find(|s| s.node == node.node);
+        let known = gpus.iter().find(|gpus| gpus.node == node.node);
+        let (view, near) = known.map(|gpus| (gpus.view, &gpus.near[..])).unwrap_or_default();
+        let job = JobFacts { gpus: view, ..job };
         let mut variables = environment::step::variables(&job, &layout, launch, index, share);
         way_back(shared, &mut variables);
         let order = StepOrder {
             step,
-            launch: environment::step::launch_on(launch, share),
+            launch: StepLaunch {
+                rlimits: launch.rlimits.clone().map(|limits| facts.rlimits.narrow(limits)),
+                starts,
+                ..environment::step::launch_on(launch, share)
+            },
             tasks: node.tasks.clone(),
             node_index: index as u32,
             environment: variables.to_entries(),
             process_variables: environment::step::process_variables(),
             share: share.cloned(),
-            of_tasks: environment::step::of_tasks(launch, share, &node.tasks),
+            cpu_bind: bind.clone(),
+            of_tasks: environment::step::of_tasks(launch, share, &node.tasks, near, view),
         };
         (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
     });

@@ -42,6 +42,7 @@ pub struct Volatile {
     pub outlook: RwLock<Arc<Outlook>>,
     /// Load and memory of nodes, from their beats.
     pub facts: RwLock<HashMap<String, NodeFacts>>,
+    pub detected: crate::devices::Detected,
     /// Launches of steps whose orders may not have arrived.
     pub steps: Steps,
     /// Steps that wait for others of their job.

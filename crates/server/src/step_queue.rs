@@ -158,6 +158,7 @@ pub async fn create(
         attempt: placed.attempt.number,
         nodes: nodes.collect(),
         cpus_per_task: placed.cpus_per_task,
+        programs: crate::launch::srun_programs(&shared.read()),
     }))
 }
 

@@ -62,7 +62,9 @@ impl<'a> Lens<'a> {
             Some(_) if fixed == Some(&Reason::RequeuedHeld) => return Reason::RequeuedHeld,
             Some(_) if job.lost_reservation() => return fixed.cloned().unwrap_or_default(),
             Some(Hold::User) => return Reason::HeldByUser,
-            Some(Hold::Admin) => return Reason::HeldByAdmin,
+            Some(Hold::Admin) => {
+                return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
+            }
             None => {}
         }
         fixed.or_else(|| self.outlook.reasons.get(&job.id)).cloned().unwrap_or_default()
@@ -130,7 +132,7 @@ impl<'a> Lens<'a> {
                 .or(ended.map(|e| &e.steps))
                 .cloned()
                 .unwrap_or_default(),
-            usage: ended.map(|e| e.usage).unwrap_or_default(),
+            usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
             suspended_s: suspended_s(job, self.now),
             dependency: dependency::shown(state, job, self.now),
             last_planned: self.outlook.planned,

@@ -196,7 +196,7 @@ impl Fire {
         }
     }
 
-    /// Waits until nothing is in the queue; what was suspended is let go on.
+    /// Waits until nothing is in the queue; what was suspended is let go on, also where it was requeued since and held for that.
     fn burn_out(&mut self) {
         // The allocation of an srun that died is given back after half a minute.
         let patience = 2 * harness::PATIENCE;
@@ -204,9 +204,13 @@ impl Fire {
         within(2 * patience, "the queue is empty", || {
             let text = self.cluster.sluice(&["squeue", "-h", "-r", "-o", "%A %r %j %N %t"]).ok();
             assert!(Instant::now() < deadline, "these do not end:\n{text}");
-            for line in text.lines().filter(|line| line.ends_with(" S")) {
+            for line in text.lines() {
                 let job = line.split_whitespace().next().unwrap();
-                self.cluster.sluice(&["scontrol", "resume", job]);
+                if line.ends_with(" S") {
+                    self.cluster.sluice(&["scontrol", "resume", job]);
+                } else if line.contains("requeued in held state") {
+                    self.cluster.sluice(&["scontrol", "release", job]);
+                }
             }
             text.trim().is_empty().then_some(())
         });

@@ -40,6 +40,18 @@ fn root_an_ordinary_user_runs_a_cluster_of_their_own() {
     let doctor = run(&format!("{} doctor", program())).ok();
     assert!(doctor.contains("not root: jobs run only as you"), "{doctor}");
     assert!(doctor.contains("NOT enforced"), "what cannot be enforced is said: {doctor}");
+    // Every row that says no has a line that says why, and the node tells the same to whoever asks the server.
+    let rows =
+        [("memory", "memory"), ("cores", "cpuset"), ("processes", "pids"), ("devices", "devices")];
+    let node = run("scontrol show node").ok();
+    for (row, reason) in rows {
+        assert!(doctor.contains(&format!("  {row:<14}NOT enforced\n")), "{row}: {doctor}");
+        let why = format!("  {reason}: ");
+        let line = doctor.lines().find_map(|line| line.strip_prefix(&why));
+        let line = line.unwrap_or_else(|| panic!("why not {row}? {doctor}"));
+        assert!(line.contains("denied") || line.contains("only root"), "{line}");
+        assert!(node.contains(&format!("{reason}: ")), "{reason}: {node}");
+    }
     let id = run("sbatch --parsable -o out --wrap 'id -u; sleep 600 & exit 5'").ok();
     let row = harness::until("the job ends", || {
         let text = run(&format!("sacct -n -X -P -j {} -o State,ExitCode", id.trim())).stdout;
@@ -51,6 +63,15 @@ fn root_an_ordinary_user_runs_a_cluster_of_their_own() {
     let drain = run("scontrol update NodeName=$(hostname -s) State=DRAIN Reason=mine");
     assert_eq!(drain.code, 0, "who runs the server administers it: {}", drain.stderr);
     assert_eq!(run(&format!("{} down --jobs", program())).code, 0);
+}
+
+#[test]
+fn doctor_ends_quietly_when_nobody_reads() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = std::process::Command::new(program());
+    let said = command.arg("doctor").stdout(writer).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stderr), "");
 }
 
 #[test]

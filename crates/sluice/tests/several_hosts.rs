@@ -65,7 +65,7 @@ const CONF: &str = "\
 ClusterName=hosts
 SlurmdTimeout=3
 ReturnToService=1
-KillWait=1
+KillWait=1 AuthInfo=cred_expire=0
 DefMemPerCPU=64
 NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
 PartitionName=main Nodes=node[01-02] Default=YES State=UP
@@ -297,4 +297,72 @@ fn root_an_srun_that_no_host_can_dial_gets_its_bytes_through_the_server() {
     let mut expected = [sum.trim(), sum.trim(), "node01", "node02"];
     expected.sort();
     assert_eq!(lines, expected, "{}", said.stderr);
+}
+
+/// The folders of the groups that a process's `/proc/self/cgroup` names below a job, each up to the job's own.
+fn job_folders(cgroup: &str) -> Vec<std::path::PathBuf> {
+    let top = std::path::Path::new("/sys/fs/cgroup");
+    let folder = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let at = path.find("/job_")?;
+        let end = path[at + 1..].find('/').map_or(path.len(), |length| at + 1 + length);
+        let trees = [controllers, "unified", ""].map(|tree| top.join(tree));
+        let job = path[1..end].to_string();
+        trees.into_iter().map(|tree| tree.join(&job)).find(|folder| folder.exists())
+    };
+    cgroup.lines().filter_map(folder).collect()
+}
+
+#[test]
+fn root_each_host_limits_and_kills_its_own_part_of_a_job() {
+    let cluster = Cluster::folder(CONF);
+    let mut hosts = Hosts::up(2);
+    start(&mut hosts, &cluster);
+    join(&mut hosts, &cluster, 1);
+    join(&mut hosts, &cluster, 2);
+    until("both nodes are idle", || {
+        let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
+        (states.trim() == "2 idle").then_some(())
+    });
+    // On each node a task, and a daemon of it that has left its session and is deaf to what asks it to end.
+    cluster.write(
+        "task",
+        "h=$(hostname)\n\
+         (trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > daemon.'$h'; sleep 600; sleep 600' &)\n\
+         cat /proc/self/cgroup > cgroup.$h.new && mv cgroup.$h.new cgroup.$h\n\
+         sleep 600\n",
+    );
+    let line = "sbatch --parsable -N2 --mem=150 -o none --wrap 'srun -N2 -n2 sh task'";
+    let id = in_hub(&hosts, &cluster, line).ok().trim().to_string();
+    let mut folders = Vec::new();
+    let mut daemons = Vec::new();
+    for node in ["node01", "node02"] {
+        let cgroup = cluster.await_file(&format!("cgroup.{node}"), |text| !text.is_empty());
+        let mine = job_folders(&cgroup);
+        let own = format!("-{node}/job_{id}_1");
+        let stray = mine.iter().find(|folder| !folder.display().to_string().ends_with(&own));
+        assert!(
+            !mine.is_empty() && stray.is_none(),
+            "groups of {node} by its name: {mine:?}\n{cgroup}"
+        );
+        let limit = ["memory.max", "memory.limit_in_bytes"].into_iter().find_map(|file| {
+            mine.iter().find_map(|folder| std::fs::read_to_string(folder.join(file)).ok())
+        });
+        assert_eq!(limit.as_deref().map(str::trim), Some("157286400"), "150 MB on {node}");
+        let pid = cluster.await_file(&format!("daemon.{node}"), |text| text.ends_with('\n'));
+        daemons.push(pid.trim().parse::<i32>().unwrap());
+        folders.extend(mine);
+    }
+    assert!(daemons.iter().all(|pid| harness::is_alive(*pid)));
+    in_hub(&hosts, &cluster, &format!("scancel {id}")).ok();
+    until("the job is over on both hosts", || {
+        let left = in_hub(&hosts, &cluster, "squeue -h").stdout;
+        let idle = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
+        (left.trim().is_empty() && idle.trim() == "2 idle").then_some(())
+    });
+    for pid in daemons {
+        assert!(!harness::is_alive(pid), "daemon {pid} ended with its job");
+    }
+    until("no group is left", || folders.iter().all(|folder| !folder.exists()).then_some(()));
 }

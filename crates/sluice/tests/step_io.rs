@@ -465,7 +465,7 @@ fn up_steps_are_named_and_what_is_not_there_is_not_signalled() {
     for command in ["srun --test-only -N3 true", "sbatch --test-only -N3 --wrap true"] {
         let said = cluster.shell(command);
         let words = "allocation failure: Requested node configuration is not available\n";
-        assert_eq!((said.code, said.stderr.as_str()), (1, words), "{command}");
+        assert!(said.code == 1 && said.stderr.starts_with(words), "{command}: {said:?}");
     }
     assert_eq!(cluster.shell("SLURM_EXIT_ERROR=9 srun -p nosuch true").code, 9);
     let said = cluster.shell("salloc -Q /etc/passwd");

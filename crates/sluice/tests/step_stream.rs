@@ -4,6 +4,7 @@ mod harness;
 
 use harness::{Cluster, TWO_NODES, is_alive, signal, until};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
 /// In a network namespace of its own an `srun` still finds the server's socket, and nobody finds the `srun`.
@@ -33,6 +34,13 @@ fn root_an_srun_that_no_node_reaches_gets_every_byte_and_the_exit_code() {
     lines.sort();
     assert_eq!(lines, ["0: 0", "1: 1"]);
     assert!(said.stderr.contains("0: oh\n") && said.stderr.contains("1: oh\n"), "{}", said.stderr);
+
+    // What it runs itself first, longer than it waits to be dialled, comes before the tasks here as well.
+    let line = "srun -N2 --prolog=./before sh -c 'cat before.done'";
+    let path = cluster.write("before", "#!/bin/sh\nsleep 1.5; echo done > before.done\n");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let said = run(&cluster, line);
+    assert_eq!((said.code, said.stdout.as_str()), (0, "done\ndone\n"), "{}", said.stderr);
 
     // Ten megabytes there and back, byte by byte.
     let there: Vec<u8> =

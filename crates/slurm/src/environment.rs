@@ -3,8 +3,10 @@
 //! All of it is worked out from the allocation, before anything starts: the node knows no dialect and fills in only what
 //! [`wire::order::ProcessVariable`] names.
 
+pub mod around;
 pub mod component;
 pub mod export;
+pub mod gpu;
 pub mod job;
 pub mod notice;
 pub mod step;

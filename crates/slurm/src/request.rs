@@ -8,6 +8,7 @@ pub mod step;
 
 use crate::environment::Environment;
 use crate::environment::export::{Login, exported};
+use crate::option::bind::memory_variables;
 use crate::option::invocation::Batch;
 use crate::option::job_options::{Export, MailEvent, OpenMode, PriorityOption};
 use crate::option::{Command, JobOptions, OptionError, agreement};
@@ -179,6 +180,13 @@ fn draft(
     Ok(Draft { submission, notes })
 }
 
+/// `30`, or of `task=10,energy=60` the task's.
+fn sample_s(text: &str) -> Option<u32> {
+    let words = text.split(',').map(|word| word.split_once('=').unwrap_or(("task", word)));
+    let mut of_tasks = words.filter(|(kind, _)| kind.eq_ignore_ascii_case("task"));
+    of_tasks.next_back().and_then(|(_, seconds)| seconds.trim().parse().ok())
+}
+
 fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Launch {
     Launch {
         kind,
@@ -195,6 +203,11 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         append_output: options.open_mode == Some(OpenMode::Append),
         umask: submitter.umask,
         rlimits: propagated(options, submitter).into(),
+        rlimits_asked: options.propagate.is_some(),
+        sample_s: options
+            .kept
+            .get(&crate::option::OptionKey::AcctgFreq)
+            .and_then(|text| sample_s(text)),
     }
 }
 
@@ -227,7 +240,8 @@ fn batch_environment(options: &JobOptions, submitter: &Submitter) -> String {
         env.remove("SLURM_DISTRIBUTION");
         env.remove("SLURM_DIST_PLANESIZE");
     }
-    for (name, value) in said.into_iter().flatten() {
+    let memory = options.mem_bind.as_ref().map(memory_variables);
+    for (name, value) in said.into_iter().chain(memory).flatten() {
         env.set(name, value);
     }
     env.to_block()

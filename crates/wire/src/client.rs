@@ -4,7 +4,7 @@ use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainWanted, ExplainedJob};
 use crate::job_list::JobList;
 use crate::reservation::{LicenseView, ReservationsView};
-use crate::step::{StepLaunch, StepLayout};
+use crate::step::{SrunPrograms, StepLaunch, StepLayout};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::Allocation;
@@ -18,6 +18,7 @@ use model::reservation_ask::ReservationAsk;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
 use model::spent::UsageOf;
 use model::time::Timestamp;
+use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -72,6 +73,10 @@ pub enum Call {
         files: Option<BTreeMap<String, String>>,
     },
     History(HistoryFilter),
+    /// `sstat`: what the running steps of these jobs use now.
+    Usage {
+        jobs: Vec<JobRef>,
+    },
     /// A job's script, its owner's and administrators' alone.
     Script {
         job: JobId,
@@ -162,6 +167,8 @@ pub enum Answer {
         job: JobId,
         run: RunId,
         name: String,
+        #[serde(default, skip_serializing_if = "SrunPrograms::is_none")]
+        programs: SrunPrograms,
     },
     Tested {
         job: Option<JobId>,
@@ -192,6 +199,7 @@ pub enum Answer {
     /// Per job, for commands that name several (an array's tasks).
     Updated(Vec<(String, Result<(), Refusal>)>),
     History(Vec<JobRecord>),
+    Usage(Vec<JobUsage>),
     Script {
         text: String,
     },
@@ -211,6 +219,25 @@ pub enum Answer {
     Explained(Vec<ExplainedJob>),
     Diagnostics(Box<DiagnosticsView>),
     Refused(Refusal),
+}
+
+/// The running steps of a job, its own and administrators' alone to see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobUsage {
+    pub job: JobId,
+    /// `12`, `14_3`.
+    pub shown: String,
+    pub steps: Vec<StepUsage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepUsage {
+    pub step: StepId,
+    /// Those that its parts are counted by.
+    pub nodes: Vec<String>,
+    pub tasks: u32,
+    pub used: TaskUsage,
+    pub pids: Vec<(String, Vec<i32>)>,
 }
 
 /// A share of a host that would satisfy a request now.

@@ -174,7 +174,7 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
         derived_exit: view.derived_exit,
         allocation: view.allocation.as_deref().map(Cow::Borrowed),
         steps: (!view.steps.is_empty()).then_some(Cow::Borrowed(view.steps.as_slice())),
-        usage: view.usage,
+        usage: view.usage.clone(),
         suspended_s: view.suspended_s,
         dependency: view.dependency.as_deref().map(Cow::Borrowed),
         cancelled_by: view.cancelled_by,

@@ -6,7 +6,9 @@ use crate::stream::StreamKind;
 use model::id::{AttemptId, StepId};
 use model::limits::Policy;
 use model::node::{NodeConfig, NodeFacts};
+use model::site::Site;
 use model::time::Timestamp;
+use model::usage::LiveStep;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -54,6 +56,11 @@ pub enum ToServer {
         stream: u32,
         bytes: u32,
     },
+    /// The answer to `Measure`; nothing of an attempt that does not run here.
+    Measured {
+        ask: u64,
+        steps: Vec<LiveStep>,
+    },
 }
 
 /// Which order an agent did not take, as far as it matters to the server.
@@ -97,6 +104,12 @@ pub enum ToAgent {
     Credit {
         stream: u32,
         bytes: u32,
+    },
+    /// What do the steps of this attempt use now?
+    Measure {
+        ask: u64,
+        node: String,
+        attempt: AttemptId,
     },
     /// The configuration changed: the policies anew.
     Policies(BTreeMap<String, NodePolicy>),
@@ -158,8 +171,11 @@ pub struct Welcome {
 pub struct NodePolicy {
     pub limits: Policy,
     pub cgroup_plugin: String,
-    /// Device files of each GRES, by name, in index order.
-    pub gres_files: BTreeMap<String, Vec<String>>,
+    /// How many CPUs the configuration gives the node; 0: as many as its machine has.
+    #[serde(default)]
+    pub cpus: u32,
+    #[serde(default)]
+    pub site: Site,
 }
 
 /// The join file: what `sluice token node NAME` prints.

@@ -2,8 +2,9 @@
 
 use crate::step::StepLaunch;
 use model::allocation::NodeShare;
+use model::binding::CpuBinding;
 use model::id::{AttemptId, StepId};
-use model::run::{ExitStatus, LaunchKind, SignalBefore};
+use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,9 @@ pub struct JobLaunch {
     pub share: NodeShare,
     /// This node's place in the allocation; the script runs at 0 (at every node for a task).
     pub node_index: u32,
+    /// How many nodes the job has.
+    #[serde(default = "one")]
+    pub nodes: u32,
     /// The script's text; none where nothing is started by the launch itself.
     #[serde(default)]
     pub script: Option<String>,
@@ -78,11 +82,20 @@ pub struct JobLaunch {
     pub stderr: Output,
     pub umask: u32,
     #[serde(default)]
-    pub rlimits: Vec<(String, u64)>,
+    pub rlimits: Rlimits,
+    /// Whether processes are bound to CPUs at all.
+    #[serde(default)]
+    pub bound: bool,
     pub name: String,
     /// When the time limit ends the attempt, and the seconds between SIGTERM and SIGKILL.
     pub end_limit: Option<Timestamp>,
     pub kill_wait_s: u32,
+    /// How long after its end the limit is enforced; `u32::MAX`: never.
+    #[serde(default)]
+    pub over_time_s: u32,
+    /// A group that is not empty so long after it was killed holds what cannot be killed; 0: that is never said.
+    #[serde(default)]
+    pub unkillable_s: u32,
     #[serde(default)]
     pub signal: Option<SignalBefore>,
     /// What `%`-patterns in file names need.
@@ -91,6 +104,37 @@ pub struct JobLaunch {
     pub first_step: Option<Box<StepOrder>>,
     /// Lines for the job's error output, in the dialect's words, with `{time}` to fill in.
     pub notices: Notices,
+    /// Between two looks at what its tasks use; none: as the site has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_s: Option<u32>,
+    /// What the site's programs around the job are told of it.
+    #[serde(default)]
+    pub around: Around,
+}
+
+/// The environment of the programs that a site runs before and after a job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Around {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
+    /// Variables that the node fills in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<(String, ProgramVariable)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramVariable {
+    /// One word before the job, another after it.
+    Context { before: String, after: String },
+    /// The script's end as `wait` gives it; after the job alone.
+    WaitStatus,
+    /// The same as `code:signal`.
+    Exit,
+}
+
+fn one() -> u32 {
+    1
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,9 +190,17 @@ pub struct Notices {
     /// `{what}` could not be executed because of `{error}`.
     #[serde(default)]
     pub exec_failed: String,
+    /// The limit `{what}` that was asked for could not be set because of `{error}`.
+    #[serde(default)]
+    pub limit_refused: String,
     /// The working directory `{what}` could not be entered because of `{error}`; the job runs in /tmp.
     #[serde(default)]
     pub work_dir_failed: String,
+    /// The site's program before a task ended with `{error}`, and the user's own.
+    #[serde(default)]
+    pub task_prolog_failed: String,
+    #[serde(default)]
+    pub own_prolog_failed: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +212,13 @@ pub enum ProcessVariable {
     Pid,
     /// Global ranks of the tasks on this node, with commas.
     RanksHere,
+    /// What the tasks here are bound to: all of it, and its parts. Not set where nothing is bound.
+    CpuBind,
+    CpuBindVerbose,
+    CpuBindType,
+    CpuBindList,
+    /// The job's folder for what need not outlive it; not set where there is none.
+    Scratch,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +234,9 @@ pub struct StepOrder {
     /// What the step has here; none: all that the job has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<NodeShare>,
+    /// None: tasks are not bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_bind: Option<CpuBinding>,
     /// Beside each task here, a program and variables of its own; empty: the launch's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_tasks: Vec<TaskOrder>,

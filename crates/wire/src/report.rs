@@ -25,6 +25,13 @@ pub enum ReportEvent {
         /// Why this node cannot start any job now: it is drained with this reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unfit: Option<String>,
+        /// Another attempt of the job waits until somebody releases it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        hold: bool,
+    },
+    /// The node cannot be trusted with jobs any more, though this one goes on: it is drained with this reason.
+    Unfit {
+        why: String,
     },
     StepEnded {
         step: StepId,

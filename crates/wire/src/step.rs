@@ -1,7 +1,8 @@
 //! A step's launch, and the bytes between its tasks and the `srun` that waits for them.
 
+use model::binding::{CpuBinding, MemBinding};
 use model::id::{JobId, StepId};
-use model::run::ExitStatus;
+use model::run::{ExitStatus, Rlimits};
 use model::step::StepShape;
 use serde::{Deserialize, Serialize};
 
@@ -50,9 +51,54 @@ pub struct StepLaunch {
     /// The distribution in the dialect's own words, where it is told to the tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<String>,
+    /// As `srun` was asked; what it was not told is filled in by the server.
+    #[serde(default)]
+    pub cpu_bind: CpuBinding,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_bind: Option<MemBinding>,
+    /// Limits that tasks take over from `srun`; none: those of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rlimits: Option<Rlimits>,
+    /// `--gpu-bind` in the dialect's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_bind: Option<String>,
     /// A program for each rank, instead of `argv` for all; empty: `argv`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Vec<String>>,
+    /// The user's own programs around each task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_prolog: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_epilog: Option<String>,
+    #[serde(default, skip_serializing_if = "StartWhen::is_at_once")]
+    pub starts: StartWhen,
+}
+
+/// When the tasks of a step start. An `srun` that does not know of it never says `Go`, so nobody waits for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartWhen {
+    /// Once their `srun` is reached.
+    #[default]
+    AtOnce,
+    /// On `Go` where the site has a program for `srun` to run first, else at once; the server settles which.
+    AsSite,
+    /// When their `srun` says `Go`.
+    OnGo,
+}
+
+impl StartWhen {
+    pub fn is_at_once(&self) -> bool {
+        *self == Self::AtOnce
+    }
+
+    pub fn settled(self, site_has_prolog: bool) -> Self {
+        match self {
+            Self::AsSite if site_has_prolog => Self::OnGo,
+            Self::AsSite => Self::AtOnce,
+            said => said,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -74,6 +120,23 @@ pub struct StepLayout {
     /// Per node, in order: its name and the global ranks of its tasks.
     pub nodes: Vec<StepNode>,
     pub cpus_per_task: u32,
+    #[serde(default, skip_serializing_if = "SrunPrograms::is_none")]
+    pub programs: SrunPrograms,
+}
+
+/// What the site has `srun` run around its step, where it is and as its user.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SrunPrograms {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prolog: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epilog: Option<String>,
+}
+
+impl SrunPrograms {
+    pub fn is_none(&self) -> bool {
+        self.prolog.is_none() && self.epilog.is_none()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +155,9 @@ pub enum StepMessage {
         key: String,
         node: String,
         node_index: u32,
+        /// Tasks start when they are told to `Go`; who has not said this is not told.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        waits: bool,
     },
     Started {
         task: u32,
@@ -140,6 +206,8 @@ pub enum StepMessage {
         wait_s: u32,
     },
     InputEnd,
+    /// What `srun` runs before the tasks is done: those that wait for it start.
+    Go,
     Resize {
         rows: u16,
         columns: u16,

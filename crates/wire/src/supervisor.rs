@@ -8,6 +8,7 @@ use crate::report::ReportEvent;
 use crate::stream::StepRole;
 use model::id::{AttemptId, StepId};
 use model::time::Timestamp;
+use model::usage::LiveStep;
 use serde::{Deserialize, Serialize};
 
 pub const CHANNEL: u8 = 0;
@@ -21,6 +22,8 @@ pub enum ToSupervisor {
     Taken { number: u64 },
     /// The client at the end of this stream is gone for good.
     ClientGone { step: StepId, stream: u32 },
+    /// What do the steps use now?
+    Measure { ask: u64 },
 }
 
 /// The first frame of a connection to a supervisor's second socket; what follows are the frames of the step.
@@ -45,6 +48,10 @@ pub enum FromSupervisor {
     Event(SupervisorEvent),
     StepTaken {
         step: StepId,
+    },
+    Measured {
+        ask: u64,
+        steps: Vec<LiveStep>,
     },
     /// An order could not be carried out; the attempt goes on.
     Refused {

@@ -39,6 +39,8 @@ pub struct Capabilities {
     /// A kill reaches every member, however it forks.
     pub kill: bool,
     pub pids: bool,
+    /// CPU time beside, or instead of, certain CPUs.
+    pub cpu_time: bool,
     pub usage_cpu: bool,
     pub usage_memory: bool,
     /// For each `false` above: what is missing, and why.
@@ -49,8 +51,6 @@ pub struct Capabilities {
 pub(super) struct Findings<'a> {
     pub plugin: Plugin,
     pub proc_cgroups: &'a str,
-    /// v1 controllers that are mounted, whether or not Sluice makes groups there.
-    pub mounted_v1: ControllerSet,
     /// Hierarchies that are there and refused us: what they would have given, and their answer.
     pub refusals: Vec<(ControllerSet, String)>,
 }
@@ -88,11 +88,14 @@ impl Capabilities {
                 Version::V2 => root.dir.has("memory.swap.max"),
             }),
             cpuset: holder(Controller::Cpuset).is_some(),
-            devices: Uid::effective().is_root()
-                && (found.mounted_v1.has(Controller::Devices) || unified.is_some()),
+            devices: holder(Controller::Devices).is_some(),
             freeze: freezer.is_some() || unified.is_some_and(|root| root.dir.has("cgroup.freeze")),
             kill: freezer.is_some() || unified.is_some_and(|root| root.dir.has("cgroup.kill")),
             pids: holder(Controller::Pids).is_some(),
+            cpu_time: holder(Controller::Cpu).is_some_and(|root| match root.version {
+                Version::V1 => root.dir.has("cpu.cfs_quota_us"),
+                Version::V2 => root.dir.has("cpu.max"),
+            }),
             usage_cpu: unified.is_some() || holder(Controller::Cpuacct).is_some(),
             usage_memory: memory.is_some(),
             why_not: Vec::new(),
@@ -126,6 +129,7 @@ impl Capabilities {
         note(self.freeze, "freeze", &|| by(Controller::Freezer, "freezer"));
         note(self.kill, "kill", &|| by(Controller::Freezer, "freezer"));
         note(self.pids, "pids", &|| by(Controller::Pids, "pids"));
+        note(self.cpu_time, "cpu_time", &|| by(Controller::Cpu, "cpu"));
         note(self.usage_cpu, "usage_cpu", &|| by(Controller::Cpuacct, "cpuacct"));
         note(self.usage_memory, "usage_memory", &memory);
         reasons
@@ -147,7 +151,6 @@ mod tests {
         let found = Findings {
             plugin: Plugin::Auto,
             proc_cgroups: "cpuset\t3\t1\t0\n",
-            mounted_v1: ControllerSet::default(),
             refusals: vec![(refused, "cannot create /x: Permission denied".into())],
         };
         let can = Capabilities::assess(&[], &found);
@@ -161,6 +164,7 @@ mod tests {
             ("freeze", "no freezer"),
             ("kill", "no freezer"),
             ("pids", "no pids"),
+            ("cpu_time", "no cpu"),
             ("usage_cpu", "no cpuacct"),
             ("usage_memory", "Permission denied"),
         ] {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 
+use super::device::DeviceRule;
 use super::dir::{GroupDir, check_name, keyed_value, unless_gone};
 use super::entry::EntryFds;
 use super::error::CgroupError;
 use super::hierarchy::Hierarchy;
 use super::mounts::{Controller, ControllerSet, Version};
 use super::process::{MARKER_VARIABLE, ProcessSet};
-use super::usage::Usage;
+use super::usage::{Usage, oom_kills_outside};
 use super::watch::EmptyWatch;
 
 /// The limits of one group; `None` leaves a thing unlimited and uncounted.
@@ -19,9 +20,19 @@ pub struct GroupLimits {
     pub memory_bytes: Option<u64>,
     /// Swap beyond `memory_bytes`; zero forbids swapping.
     pub swap_bytes: Option<u64>,
+    /// Where the kernel begins to press; less than `memory_bytes`.
+    pub soft_memory_bytes: Option<u64>,
+    /// v1 only.
+    pub swappiness: Option<u8>,
+    /// Memory is counted here also where it is not limited.
+    pub count_memory: bool,
     /// A list as the kernel writes it: `0-3,8`.
     pub cpuset: Option<String>,
+    /// CPU time, as so many CPUs' worth.
+    pub cpu_time: Option<u32>,
     pub pids_max: Option<u64>,
+    /// The devices that may be opened, and no other.
+    pub devices: Option<Vec<DeviceRule>>,
 }
 
 /// A job's group in one tree.
@@ -150,6 +161,39 @@ impl JobGroup {
         Ok(child)
     }
 
+    /// A group next to this one, under the same root and without limits, for what is done around the job and not by it.
+    /// It is only in the tree that says who belongs to it: in the others its processes stay where they were started
+    /// from. `None`: processes are only tracked, and nothing limits those of this group either.
+    pub fn beside(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
+        check_name(name)?;
+        let Some(first) = self.members().first() else { return Ok(None) };
+        let mut group = JobGroup { name: name.into(), backing: Backing::Groups(Vec::new()) };
+        let no_limits = GroupLimits::default();
+        group.add_member(first.version, first.controllers, &first.parent, &no_limits)?;
+        Ok(Some(group))
+    }
+
+    /// The group inside this one for the processes of the job itself, where v2 has controllers to pass on to its steps:
+    /// it does so only while no process is in the group that passes them. `None`: they may be in this one.
+    pub fn leaf(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
+        let Some(first) = self.members().first().filter(|first| first.version == Version::V2)
+        else {
+            return Ok(None);
+        };
+        let passed = first.controllers.both(ControllerSet::OF_STEPS);
+        if passed.is_empty() {
+            return Ok(None);
+        }
+        first.pass_on(passed)?;
+        let counted = GroupLimits { count_memory: true, ..GroupLimits::default() };
+        self.child(name, &counted).map(Some)
+    }
+
+    /// Whether the group counts its memory apart from that of the groups around it.
+    pub fn counts_memory(&self) -> bool {
+        self.owned_members().any(|member| member.controllers.has(Controller::Memory))
+    }
+
     fn share_member(&mut self, member: &Member) {
         let Backing::Groups(members) = &mut self.backing else { return };
         members.push(Member {
@@ -241,7 +285,19 @@ impl JobGroup {
     /// What was used so far. Read it before [`JobGroup::remove`]: the counts go with the group.
     pub fn usage(&self) -> Result<Usage, CgroupError> {
         let pids_now = Some(self.pids()?.len() as u64);
-        Ok(Usage { pids_now, ..Usage::read(self.members()) })
+        Ok(Usage { pids_now, ..self.counted() })
+    }
+
+    /// The same without the processes of the moment, which are looked for in every tree.
+    pub fn counted(&self) -> Usage {
+        Usage::read(self.members())
+    }
+
+    /// Kills by the kernel for want of memory among the processes of the group that are in no group inside it whose
+    /// name begins with `inner`. `None`: nobody counts them.
+    pub fn own_oom_kills(&self, inner: &str) -> Option<u64> {
+        let counting = |member: &&Member| member.controllers.has(Controller::Memory);
+        oom_kills_outside(self.owned_members().find(counting)?, inner)
     }
 
     /// Removes the empty group and all groups inside it. Removing it twice is no error.
@@ -272,6 +328,7 @@ impl Member {
             return Ok(());
         }
         controllers
+            .both(ControllerSet::DELEGATED)
             .names()
             .try_for_each(|(_, name)| self.dir.write("cgroup.subtree_control", &format!("+{name}")))
     }

@@ -16,6 +16,7 @@ use super::group::JobGroup;
 use super::mounts::{
     Controller, ControllerSet, Mount, Version, folder_of, own_group, parse_mountinfo,
 };
+use super::prepare::{delegate_v2, leaf_name, prepare_v1, with_devices};
 use super::process;
 
 /// Which trees may be used: Slurm's `CgroupPlugin`.
@@ -97,17 +98,9 @@ impl Hierarchy {
         let mut mounts = parse_mountinfo(&read_proc("/proc/self/mountinfo")?);
         mounts.sort_by_key(|mount| mount.version == Version::V1);
 
-        let mut found = Findings {
-            plugin,
-            proc_cgroups: &proc_cgroups,
-            mounted_v1: ControllerSet::default(),
-            refusals: Vec::new(),
-        };
+        let mut found = Findings { plugin, proc_cgroups: &proc_cgroups, refusals: Vec::new() };
         let mut roots: Vec<Root> = Vec::new();
         for mount in &mounts {
-            for (controller, _) in mount.controllers.names() {
-                found.mounted_v1 = found.mounted_v1.with(controller);
-            }
             if !plugin.takes(mount.version) {
                 continue;
             }
@@ -196,12 +189,15 @@ fn wanted_of(mount: &Mount, roots: &[Root]) -> ControllerSet {
         Version::V2 if have_v2 => ControllerSet::default(),
         Version::V2 => ControllerSet::DELEGATED,
         Version::V1 => {
-            let limiting =
-                ControllerSet::of(&[Controller::Memory, Controller::Cpuset, Controller::Pids]);
-            let useful = match have_v2 {
+            let limiting = ControllerSet::DELEGATED;
+            let mut useful = match have_v2 {
                 true => limiting,
                 false => limiting.with(Controller::Freezer).with(Controller::Cpuacct),
             };
+            let guarded = roots.iter().any(|root| root.controllers.has(Controller::Devices));
+            if Uid::effective().is_root() && !guarded {
+                useful = useful.with(Controller::Devices);
+            }
             let fresh = mount.controllers.both(useful);
             let taken = |root: &Root| !root.controllers.both(fresh).is_empty();
             if roots.iter().any(taken) { ControllerSet::default() } else { fresh }
@@ -228,11 +224,6 @@ fn above_ours(own: &Path, root_name: &str) -> PathBuf {
         .collect()
 }
 
-/// Where the agent itself moves if it stands in the way of delegation.
-fn leaf_name(root_name: &str) -> String {
-    format!("{root_name}.agent")
-}
-
 fn open_root(
     mount: &Mount,
     wanted: ControllerSet,
@@ -254,7 +245,10 @@ fn open_root(
             Ok((base, dir)) => {
                 let controllers = match mount.version {
                     Version::V1 => prepare_v1(&base, &dir, wanted, refusals),
-                    Version::V2 => delegate_v2(&base, &dir, root_name, refusals)?,
+                    Version::V2 => {
+                        let passed = delegate_v2(&base, &dir, root_name, refusals)?;
+                        with_devices(passed, refusals)
+                    }
                 };
                 return Ok(Root { version: mount.version, controllers, dir: dir.shared(), base });
             }
@@ -262,73 +256,6 @@ fn open_root(
         }
     }
     Err(failure)
-}
-
-/// Settings of our v1 root that every job's group below it starts from.
-fn prepare_v1(
-    base: &GroupDir,
-    dir: &GroupDir,
-    wanted: ControllerSet,
-    refusals: &mut Vec<(ControllerSet, String)>,
-) -> ControllerSet {
-    if wanted.has(Controller::Memory) && dir.read_number("memory.use_hierarchy") == Some(0) {
-        // Kernels from 5.11 are always hierarchical; on older ones a refusal shows in the group's own limit.
-        let _ = dir.write("memory.use_hierarchy", "1");
-    }
-    if !wanted.has(Controller::Cpuset) {
-        return wanted;
-    }
-    match prepare_cpuset(base, dir) {
-        Ok(()) => wanted,
-        Err(error) => {
-            let cpuset = ControllerSet::of(&[Controller::Cpuset]);
-            refusals.push((cpuset, error.to_string()));
-            wanted.without(Controller::Cpuset)
-        }
-    }
-}
-
-/// A v1 cpuset takes no process until it has both cpus and memory nodes; children then copy them from ours.
-fn prepare_cpuset(base: &GroupDir, dir: &GroupDir) -> Result<(), CgroupError> {
-    for file in ["cpuset.cpus", "cpuset.mems"] {
-        if dir.read(file)?.trim().is_empty() {
-            dir.write(file, base.read(file)?.trim())?;
-        }
-    }
-    dir.write("cgroup.clone_children", "1")
-}
-
-/// Passes the v2 controllers we use down through `base` to the groups of jobs; returns those that arrived.
-fn delegate_v2(
-    base: &GroupDir,
-    dir: &GroupDir,
-    root_name: &str,
-    refusals: &mut Vec<(ControllerSet, String)>,
-) -> Result<ControllerSet, CgroupError> {
-    for (group, is_base) in [(base, true), (dir, false)] {
-        let offered = controller_list(group, "cgroup.controllers")?.both(ControllerSet::DELEGATED);
-        let on = controller_list(group, "cgroup.subtree_control")?;
-        for (controller, name) in offered.names().filter(|(one, _)| !on.has(*one)) {
-            let switch = || group.write("cgroup.subtree_control", &format!("+{name}"));
-            let result = switch().or_else(|error| {
-                if !is_base || error.raw_os_error() != Some(Errno::EBUSY as i32) {
-                    return Err(error);
-                }
-                // v2 delegates only from a group without processes; ours may be the one in it.
-                let leaf = base.make_or_open_child(&leaf_name(root_name))?;
-                leaf.write("cgroup.procs", "0")?;
-                switch()
-            });
-            if let Err(error) = result {
-                refusals.push((ControllerSet::of(&[controller]), error.to_string()));
-            }
-        }
-    }
-    Ok(controller_list(dir, "cgroup.subtree_control")?.both(ControllerSet::DELEGATED))
-}
-
-fn controller_list(group: &GroupDir, file: &str) -> Result<ControllerSet, CgroupError> {
-    Ok(ControllerSet::from_words(group.read(file)?.split_whitespace()))
 }
 
 #[cfg(test)]
@@ -378,7 +305,7 @@ mod tests {
             (mount(Version::V1, &[Controller::Freezer]), &memory, &[Controller::Freezer]),
             (mount(Version::V1, &[Controller::Memory]), &unified, &[Controller::Memory]),
             (mount(Version::V1, &[Controller::Memory]), &memory, &[]),
-            (mount(Version::V1, &[Controller::Cpu]), &[], &[]),
+            (mount(Version::V1, &[Controller::Cpuacct]), &unified, &[]),
             (mount(Version::V2, &[]), &unified, &[]),
         ] {
             assert_eq!(wanted_of(&mount, roots), ControllerSet::of(wanted), "{mount:?}");

@@ -1,18 +1,28 @@
 //! Which kernel file takes which limit: the one table that knows v1's and v2's names.
 
 use super::capability::Capabilities;
+use super::device;
 use super::dir::GroupDir;
 use super::error::CgroupError;
 use super::group::GroupLimits;
 use super::mounts::{Controller, ControllerSet, Version};
 
+/// The stretch of time over which CPU time is measured out: the kernel's own default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+fn quota_us(cpus: u32) -> u64 {
+    CPU_PERIOD_US * u64::from(cpus.max(1))
+}
+
 impl GroupLimits {
     /// The controllers that these limits put to work.
     pub(super) fn controllers(&self) -> ControllerSet {
         [
-            (self.memory_bytes.is_some(), Controller::Memory),
+            (self.memory_bytes.is_some() || self.count_memory, Controller::Memory),
             (self.cpuset.is_some(), Controller::Cpuset),
             (self.pids_max.is_some(), Controller::Pids),
+            (self.cpu_time.is_some(), Controller::Cpu),
+            (self.devices.is_some(), Controller::Devices),
         ]
         .into_iter()
         .filter(|(wanted, _)| *wanted)
@@ -26,6 +36,8 @@ impl GroupLimits {
             (self.swap_bytes.is_some(), can.swap, "swap"),
             (self.cpuset.is_some(), can.cpuset, "cpuset"),
             (self.pids_max.is_some(), can.pids, "pids"),
+            (self.cpu_time.is_some(), can.cpu_time, "cpu_time"),
+            (self.devices.is_some(), can.devices, "devices"),
         ] {
             if wanted && !able {
                 let reason = can.reason_against(what).unwrap_or("not available here").to_owned();
@@ -44,8 +56,9 @@ impl GroupLimits {
         &self,
         version: Version,
         controller: Controller,
-    ) -> [Option<(&'static str, String)>; 2] {
+    ) -> [Option<(&'static str, String)>; 4] {
         let memory = self.memory_bytes;
+        let soft = self.soft_memory_bytes;
         match (version, controller) {
             (Version::V1, Controller::Memory) => [
                 memory.map(|bytes| ("memory.limit_in_bytes", bytes.to_string())),
@@ -53,16 +66,34 @@ impl GroupLimits {
                 memory.zip(self.swap_bytes).map(|(bytes, swap)| {
                     ("memory.memsw.limit_in_bytes", bytes.saturating_add(swap).to_string())
                 }),
+                soft.map(|bytes| ("memory.soft_limit_in_bytes", bytes.to_string())),
+                self.swappiness.map(|value| ("memory.swappiness", value.to_string())),
             ],
             (Version::V2, Controller::Memory) => [
                 memory.map(|bytes| ("memory.max", bytes.to_string())),
                 self.swap_bytes.map(|bytes| ("memory.swap.max", bytes.to_string())),
+                soft.map(|bytes| ("memory.high", bytes.to_string())),
+                // v2 has no swappiness of a group; the node says so.
+                None,
             ],
             (_, Controller::Cpuset) => {
-                [self.cpuset.as_ref().map(|list| ("cpuset.cpus", list.clone())), None]
+                let list = self.cpuset.as_ref();
+                [list.map(|list| ("cpuset.cpus", list.clone())), None, None, None]
             }
-            (_, Controller::Pids) => [self.pids_max.map(|max| ("pids.max", max.to_string())), None],
-            _ => [None, None],
+            (_, Controller::Pids) => {
+                [self.pids_max.map(|max| ("pids.max", max.to_string())), None, None, None]
+            }
+            (Version::V1, Controller::Cpu) => [
+                self.cpu_time.map(|_| ("cpu.cfs_period_us", CPU_PERIOD_US.to_string())),
+                self.cpu_time.map(|cpus| ("cpu.cfs_quota_us", quota_us(cpus).to_string())),
+                None,
+                None,
+            ],
+            (Version::V2, Controller::Cpu) => {
+                let max = |cpus| format!("{} {CPU_PERIOD_US}", quota_us(cpus));
+                [self.cpu_time.map(|cpus| ("cpu.max", max(cpus))), None, None, None]
+            }
+            _ => [None, None, None, None],
         }
     }
 
@@ -72,6 +103,10 @@ impl GroupLimits {
         version: Version,
         controllers: ControllerSet,
     ) -> Result<(), CgroupError> {
+        if let Some(rules) = self.devices.as_ref().filter(|_| controllers.has(Controller::Devices))
+        {
+            device::restrict(dir, version, rules)?;
+        }
         for (controller, _) in controllers.both(self.controllers()).names() {
             for (file, value) in self.writes(version, controller).into_iter().flatten() {
                 dir.write(file, &value)?;
@@ -90,8 +125,12 @@ mod tests {
         let limits = GroupLimits {
             memory_bytes: Some(1000),
             swap_bytes: Some(24),
+            soft_memory_bytes: Some(900),
+            swappiness: Some(5),
             cpuset: Some("0,2-3".into()),
             pids_max: Some(7),
+            cpu_time: Some(3),
+            ..GroupLimits::default()
         };
         let written = |version| -> Vec<String> {
             limits
@@ -105,10 +144,21 @@ mod tests {
         let v1 = [
             "memory.limit_in_bytes=1000",
             "memory.memsw.limit_in_bytes=1024",
+            "memory.soft_limit_in_bytes=900",
+            "memory.swappiness=5",
             "cpuset.cpus=0,2-3",
             "pids.max=7",
+            "cpu.cfs_period_us=100000",
+            "cpu.cfs_quota_us=300000",
         ];
-        let v2 = ["memory.max=1000", "memory.swap.max=24", "cpuset.cpus=0,2-3", "pids.max=7"];
+        let v2 = [
+            "memory.max=1000",
+            "memory.swap.max=24",
+            "memory.high=900",
+            "cpuset.cpus=0,2-3",
+            "pids.max=7",
+            "cpu.max=300000 100000",
+        ];
         assert_eq!(written(Version::V1), v1);
         assert_eq!(written(Version::V2), v2);
     }

@@ -9,8 +9,11 @@
 //! - nothing mounted is changed, and nothing outside our own root group is removed;
 //! - files are reached through directory descriptors, so a path swapped underneath cannot redirect a write.
 
+mod adopt;
 mod capability;
 mod control;
+mod device;
+mod device_program;
 mod dir;
 mod entry;
 mod error;
@@ -18,12 +21,14 @@ mod group;
 mod hierarchy;
 mod knob;
 mod mounts;
+mod prepare;
 mod process;
 mod signal;
 mod usage;
 mod watch;
 
 pub use capability::{Capabilities, Layout};
+pub use device::{DeviceKind, DeviceRule};
 pub use entry::{EntryFds, Forked};
 pub use error::CgroupError;
 pub use group::{GroupLimits, JobGroup};

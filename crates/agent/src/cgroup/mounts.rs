@@ -36,8 +36,15 @@ pub(super) struct ControllerSet(u8);
 
 impl ControllerSet {
     /// v2 controllers worth passing on to job groups; v2 counts cpu time without any.
-    pub const DELEGATED: ControllerSet =
-        ControllerSet(Controller::Memory as u8 | Controller::Cpuset as u8 | Controller::Pids as u8);
+    pub const DELEGATED: ControllerSet = ControllerSet(
+        Controller::Memory as u8
+            | Controller::Cpuset as u8
+            | Controller::Pids as u8
+            | Controller::Cpu as u8,
+    );
+    /// Those of them that the groups of steps inside a job's may use.
+    pub const OF_STEPS: ControllerSet =
+        ControllerSet(Controller::Memory as u8 | Controller::Cpuset as u8);
 
     pub fn of(controllers: &[Controller]) -> ControllerSet {
         controllers.iter().fold(ControllerSet::default(), |set, one| set.with(*one))

@@ -1,7 +1,7 @@
 //! GPUs by what the drivers show in `/proc`, `/sys` and `/dev`; no vendor library is needed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Entries looked at in one folder; `/dev` of a large host holds a few thousand.
 const ENTRIES_MAX: usize = 65_536;
@@ -32,6 +32,8 @@ pub struct GpuDevice {
     pub model: String,
     /// The device file a job must be able to open.
     pub path: String,
+    /// Of a slice of a GPU (MIG): the files that stand for the right to it.
+    pub capabilities: Vec<String>,
     pub minor: u32,
     pub numa_node: Option<u32>,
     /// The processors near it, in the kernel's list form.
@@ -39,6 +41,12 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
+    /// All files that a job must be able to open, as gres.conf's `MultipleFiles` has them.
+    pub fn files(&self) -> String {
+        let capabilities = self.capabilities.iter().map(String::as_str);
+        std::iter::once(self.path.as_str()).chain(capabilities).collect::<Vec<_>>().join(",")
+    }
+
     /// The model as a GRES type: lower case, no blanks, as Slurm's detection writes it.
     pub fn gres_type(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
@@ -69,22 +77,53 @@ fn nvidia(root: &Path) -> Vec<GpuDevice> {
         })
         .collect();
     let mut gpus: Vec<GpuDevice> = minors(&root.join("dev"), "nvidia")
-        .map(|minor| {
+        .flat_map(|minor| {
             let known = described.iter().find(|(number, ..)| *number == minor);
             let device = known.map(|(.., address)| root.join("sys/bus/pci/devices").join(address));
-            GpuDevice {
+            let whole = GpuDevice {
                 index: 0,
                 vendor: Vendor::Nvidia,
                 model: known.map_or("nvidia".to_owned(), |(_, model, _)| model.clone()),
                 path: format!("/dev/nvidia{minor}"),
+                capabilities: Vec::new(),
                 minor,
                 numa_node: device.as_deref().and_then(numa_node),
                 cpus: device.as_deref().and_then(near_cpus),
-            }
+            };
+            in_slices(root, whole)
         })
         .collect();
     gpus.sort_by_key(|gpu| gpu.minor);
     gpus
+}
+
+/// A GPU that is cut into slices (MIG) is its slices; each needs the right to its instance and to its share of that.
+fn in_slices(root: &Path, whole: GpuDevice) -> Vec<GpuDevice> {
+    let instances = format!("proc/driver/nvidia/capabilities/gpu{}/mig", whole.minor);
+    let instances = root.join(instances);
+    let right = |folder: &Path| {
+        let text = fs::read_to_string(folder.join("access")).ok()?;
+        let minor: u32 = value_of(&text, "DeviceFileMinor")?.parse().ok()?;
+        Some(format!("/dev/nvidia-caps/nvidia-cap{minor}"))
+    };
+    let mut slices = Vec::new();
+    for instance in numbered(&instances, "gi") {
+        let Some(to_instance) = right(&instance) else { continue };
+        for share in numbered(&instance, "ci") {
+            let Some(to_share) = right(&share) else { continue };
+            let capabilities = vec![to_instance.clone(), to_share];
+            let model = format!("{} MIG", whole.model);
+            slices.push(GpuDevice { model, capabilities, ..whole.clone() });
+        }
+    }
+    if slices.is_empty() { vec![whole] } else { slices }
+}
+
+/// The folders `prefixN` in a folder, by their numbers.
+fn numbered(folder: &Path, prefix: &'static str) -> Vec<PathBuf> {
+    let mut numbers: Vec<u32> = minors(folder, prefix).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(|number| folder.join(format!("{prefix}{number}"))).collect()
 }
 
 /// AMD's compute driver is `/dev/kfd`; without it a card only draws.
@@ -104,6 +143,7 @@ fn amd(root: &Path) -> Vec<GpuDevice> {
                 vendor: Vendor::Amd,
                 model: model.unwrap_or_else(|| "amd".to_owned()),
                 path: format!("/dev/dri/renderD{minor}"),
+                capabilities: Vec::new(),
                 minor,
                 numa_node: numa_node(&device),
                 cpus: near_cpus(&device),
@@ -185,6 +225,32 @@ mod tests {
             expected.map(|(index, path, kind, numa)| (index, path, kind.to_owned(), numa))
         );
         assert_eq!(gpus[1].cpus.as_deref(), Some("0-7"));
+    }
+
+    #[test]
+    fn a_gpu_in_slices_is_its_slices() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        put(root, "dev/nvidia0", "");
+        put(root, "dev/nvidia1", "");
+        let right = |path: &str, minor: u32| {
+            let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\n");
+            put(root, &format!("proc/driver/nvidia/capabilities/{path}/access"), &text);
+        };
+        right("mig/config", 1);
+        for (instance, minor) in [(1, 12), (10, 93), (2, 21)] {
+            right(&format!("gpu1/mig/gi{instance}"), minor);
+            right(&format!("gpu1/mig/gi{instance}/ci0"), minor + 1);
+        }
+        let gpus = detect_gpus(root);
+        let files: Vec<String> = gpus.iter().map(GpuDevice::files).collect();
+        let slice = |gi: u32| {
+            let right = |minor: u32| format!("/dev/nvidia-caps/nvidia-cap{minor}");
+            format!("/dev/nvidia1,{},{}", right(gi), right(gi + 1))
+        };
+        assert_eq!(files, ["/dev/nvidia0".to_owned(), slice(12), slice(21), slice(93)]);
+        assert_eq!(gpus[1].gres_type(), "nvidia_mig");
+        assert_eq!(gpus[3].index, 3);
     }
 
     #[test]

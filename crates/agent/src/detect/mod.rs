@@ -6,6 +6,7 @@ mod memory;
 
 use std::path::Path;
 
+use model::cpuset::CpuSet;
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 
@@ -72,6 +73,18 @@ impl Machine {
             boot_time: memory::boot_time(root)?,
             cpu_list: topology.cpus,
         })
+    }
+}
+
+impl Machine {
+    /// The CPUs near a device, as a node counts its own: by socket, core and thread. None: it has none nearer than others.
+    pub fn near(&self, gpu: &GpuDevice) -> Option<CpuSet> {
+        let kernel = parse_cpu_list(gpu.cpus.as_deref()?)?;
+        let is_near = |cpu: &Cpu| kernel.binary_search(&cpu.id).is_ok();
+        let near = (0..).zip(&self.cpu_list).filter(|(_, cpu)| is_near(cpu));
+        let near: CpuSet = near.map(|(id, _)| id).collect();
+        let some = 1..self.cpu_list.len();
+        some.contains(&(near.len() as usize)).then_some(near)
     }
 }
 
@@ -148,24 +161,45 @@ mod tests {
         }
     }
 
+    fn test_gpu(model: &str) -> GpuDevice {
+        GpuDevice {
+            index: 0,
+            vendor: Vendor::Nvidia,
+            model: model.into(),
+            path: "/dev/nvidia0".into(),
+            capabilities: Vec::new(),
+            minor: 0,
+            numa_node: None,
+            cpus: None,
+        }
+    }
+
     #[test]
     fn the_line_is_slurmds() {
         let expected = "NodeName=vm CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 \
                         ThreadsPerCore=1 RealMemory=24104";
         assert_eq!(node_config_line(&machine()), expected);
-        let gpu = |model: &str| GpuDevice {
-            index: 0,
-            vendor: Vendor::Nvidia,
-            model: model.into(),
-            path: "/dev/nvidia0".into(),
-            minor: 0,
-            numa_node: None,
-            cpus: None,
-        };
-        let gpus = vec![gpu("NVIDIA H200"), gpu("Tesla T4"), gpu("NVIDIA H200")];
+        let gpus = ["NVIDIA H200", "Tesla T4", "NVIDIA H200"].map(test_gpu).to_vec();
         let with = Machine { gpus, ..machine() };
         let expected = format!("{expected} Gres=gpu:nvidia_h200:2,gpu:tesla_t4:1");
         assert_eq!(node_config_line(&with), expected);
+    }
+
+    #[test]
+    fn near_cpus_are_counted_as_the_node_counts_them() {
+        // Two sockets of a core of two threads, whose second threads have the numbers after all first ones.
+        let cpu = |id, socket, thread| Cpu { id, socket, core: 0, thread, numa_node: None };
+        let cpu_list = vec![cpu(0, 0, 0), cpu(2, 0, 1), cpu(1, 1, 0), cpu(3, 1, 1)];
+        let machine = Machine { cpu_list, ..machine() };
+        let near = |cpus: Option<&str>| {
+            let gpu = GpuDevice { cpus: cpus.map(str::to_owned), ..test_gpu("NVIDIA H200") };
+            machine.near(&gpu).map(|set| set.to_string())
+        };
+        assert_eq!(near(Some("1,3")).as_deref(), Some("2-3"));
+        assert_eq!(near(Some("0,2")).as_deref(), Some("0-1"));
+        for all_or_none in [Some("0-3"), Some("8-9"), Some(""), Some("x"), None] {
+            assert_eq!(near(all_or_none), None, "{all_or_none:?}");
+        }
     }
 
     #[test]

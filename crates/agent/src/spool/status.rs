@@ -1,22 +1,25 @@
 //! What a supervisor leaves for an agent that is not there, in room that was set aside before anything was started.
 //!
-//! Two files of equal size are written when the attempt's folder is made, and from then on take turns: the new status
-//! is written over the spare one, and the two change names. So an end can be written on a disk that has filled up.
+//! The file is written when the attempt's folder is made, with two slots of equal size that take turns: a new status
+//! goes over the older one. So an end can be written on a disk that has filled up. What does not fit has a file of its own.
 
-use super::{AttemptDir, STATUS, STATUS_NEW};
+use super::{AttemptDir, STATUS, STATUS_LONG, STATUS_NEW};
 use crate::error::AgentError;
 use model::time::Timestamp;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use wire::report::ReportEvent;
 use wire::supervisor::SupervisorEvent;
 
 /// Room for an attempt's end, and for those of about a dozen steps: one block of most file systems.
 pub(super) const RESERVE_BYTES: usize = 4096;
+const SLOTS: usize = 2;
 
 /// Every event that no agent has taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +27,13 @@ pub(crate) struct StatusFile {
     pub version: u32,
     pub at: Timestamp,
     pub events: Vec<SupervisorEvent>,
+}
+
+/// A status as it is on disk: which of several is the newest, the turn says.
+#[derive(Serialize, Deserialize)]
+struct Turn<S> {
+    turn: u64,
+    status: S,
 }
 
 impl StatusFile {
@@ -39,25 +49,58 @@ impl StatusFile {
 impl AttemptDir {
     /// Sets room aside: fails where there is none, before anything is started.
     pub(super) fn reserve_status(&self) -> io::Result<()> {
-        let blank = [b' '; RESERVE_BYTES];
-        [STATUS, STATUS_NEW]
-            .into_iter()
-            .try_for_each(|name| self.make(name, 0o600).and_then(|mut file| file.write_all(&blank)))
+        let blank = [b' '; SLOTS * RESERVE_BYTES];
+        self.make(STATUS, 0o600).and_then(|mut file| file.write_all(&blank))
     }
 
     /// `None` while the supervisor has written none.
     pub fn read_status(&self) -> Result<Option<StatusFile>, AgentError> {
-        self.read_json(STATUS)
+        let failed = |e| AgentError::file("read", self.path.join(STATUS), e);
+        let parts = self.parts().map_err(failed)?;
+        let newest = parts.iter().filter_map(|part| parsed(part)).max_by_key(|turn| turn.turn);
+        let blank = parts.iter().flatten().all(u8::is_ascii_whitespace);
+        match newest {
+            None if !blank => Err(AgentError::Content {
+                path: self.path.join(STATUS).display().to_string(),
+                reason: "nothing in it is a status".into(),
+            }),
+            newest => Ok(newest.map(|turn| turn.status)),
+        }
+    }
+
+    /// The slots, and what did not fit into one.
+    fn parts(&self) -> io::Result<[Vec<u8>; SLOTS + 1]> {
+        let mut first = self.read_whole(STATUS)?;
+        let second = first.split_off(first.len().min(RESERVE_BYTES));
+        Ok([first, second, self.read_whole(STATUS_LONG)?])
+    }
+
+    fn read_whole(&self, name: &str) -> io::Result<Vec<u8>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let mut bytes = Vec::new();
+        match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd).read_to_end(&mut bytes).map(|_| bytes),
+            Err(Errno::ENOENT) => Ok(bytes),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Replaces the status as a whole: a reader sees the old one or the new one. Where the disk has no more room than
     /// was set aside, the oldest ends of steps give way: the attempt's own end says what matters.
     pub fn write_status(&self, status: &StatusFile) -> Result<(), AgentError> {
         let failed = |e| AgentError::file("write", self.path.join(STATUS), e);
-        let mut bytes = encoded(status).map_err(failed)?;
+        let parts = self.parts().map_err(failed)?;
+        let turns = parts.each_ref().map(|part| parsed(part).map(|turn| turn.turn));
+        let turn = turns.iter().flatten().max().map_or(1, |last| last + 1);
+        let older = if turns[0] <= turns[1] { 0 } else { 1 };
+        let mut bytes = encoded(turn, status).map_err(failed)?;
         let mut kept = status.clone();
         loop {
-            match self.replace_status(&bytes) {
+            let written = match bytes.len() > RESERVE_BYTES {
+                true => self.write_long(&bytes),
+                false => self.write_slot(older, &bytes),
+            };
+            match written {
                 Err(e) if is_full(&e) && bytes.len() > RESERVE_BYTES => {}
                 written => return written.map_err(failed),
             }
@@ -66,33 +109,39 @@ impl AttemptDir {
                     return Err(failed(Errno::ENOSPC.into()));
                 };
                 kept = shorter;
-                bytes = encoded(&kept).map_err(failed)?;
+                bytes = encoded(turn, &kept).map_err(failed)?;
             }
         }
     }
 
-    fn replace_status(&self, bytes: &[u8]) -> io::Result<()> {
-        // Not cut off first: that would give the room away.
-        let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    /// One write of a block is there whole or not at all for whoever lives on.
+    fn write_slot(&self, slot: u64, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = File::from(openat(&self.fd, STATUS, flags, Mode::from_bits_truncate(0o600))?);
+        file.write_all_at(bytes, slot * RESERVE_BYTES as u64)
+    }
+
+    /// Beside the slots, which keep their room.
+    fn write_long(&self, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
         let fd = openat(&self.fd, STATUS_NEW, flags, Mode::from_bits_truncate(0o600))?;
-        let mut file = File::from(fd);
-        file.write_all(bytes)?;
-        file.set_len(bytes.len() as u64)?;
-        let swapped =
-            renameat2(&self.fd, STATUS_NEW, &self.fd, STATUS, RenameFlags::RENAME_EXCHANGE);
-        match swapped {
-            // A file system that cannot swap; or a folder from before the room was set aside.
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::ENOENT) => {
-                Ok(renameat(&self.fd, STATUS_NEW, &self.fd, STATUS)?)
-            }
-            swapped => Ok(swapped?),
+        let written = File::from(fd).write_all(bytes);
+        if written.is_err() {
+            // Half of it has the room that the next needs.
+            let _ = unlinkat(&self.fd, STATUS_NEW, UnlinkatFlags::NoRemoveDir);
         }
+        written?;
+        Ok(renameat(&self.fd, STATUS_NEW, &self.fd, STATUS_LONG)?)
     }
 }
 
+fn parsed(bytes: &[u8]) -> Option<Turn<StatusFile>> {
+    serde_json::from_slice(bytes).ok()
+}
+
 /// As JSON, filled up with blanks: a file keeps all the room that it has.
-fn encoded(status: &StatusFile) -> io::Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec(status)?;
+fn encoded(turn: u64, status: &StatusFile) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(&Turn { turn, status })?;
     bytes.resize(bytes.len().max(RESERVE_BYTES), b' ');
     Ok(bytes)
 }

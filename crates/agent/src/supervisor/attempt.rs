@@ -2,8 +2,12 @@
 //! ordered in [`orders`], its end in [`ending`].
 
 mod ending;
+mod folders;
+mod measure;
 mod orders;
+mod programs;
 mod script;
+mod site_group;
 
 use super::clock::{Clock, Due};
 use super::control::Control;
@@ -13,11 +17,14 @@ use super::step_door::StepDoor;
 use crate::cgroup::{EmptyWatch, JobGroup};
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
+use crate::wall_clock;
 use ending::Emptying;
 use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
+use model::usage::Measure;
+use programs::Surroundings;
 use script::Leader;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -25,11 +32,17 @@ use wire::order::SignalOrder;
 use wire::report::ReportEvent;
 use wire::supervisor::ToSupervisor;
 
+/// How the names of the groups inside a job's begin.
+const STEP_GROUPS: &str = "step_";
+const SCRIPT_GROUP: &str = "step_batch";
+
 pub(super) struct Attempt {
     record: LaunchRecord,
     dir: AttemptDir,
     pub control: Control,
     group: JobGroup,
+    /// Where the script is, if it may not be in the job's own group.
+    leaf: Option<JobGroup>,
     pub watch: Option<EmptyWatch>,
     leader: Option<Leader>,
     /// Where the script writes its errors, for the lines that we add.
@@ -41,14 +54,22 @@ pub(super) struct Attempt {
     clock: Clock,
     /// What the children used, for machines without control groups to read it from.
     reaped: Usage,
-    /// Kills by the kernel that ended steps have answered for.
+    /// Kills by the kernel that ended steps have answered for, and those of them that the job's own group counted.
     oom_of_steps: u64,
+    oom_shared: u64,
     timed_out: bool,
     suspended: bool,
     /// The exit that an order to end brought along.
     ordered_exit: Option<ExitStatus>,
     launch_failed: Option<String>,
     emptying: Option<Emptying>,
+    around: Surroundings,
+    /// What the script's processes have used as far as they were looked at.
+    script_used: Measure,
+    /// When to look next.
+    sample_at: Option<Timestamp>,
+    /// What was used, and how often the kernel killed the script's processes, before the site's own work began.
+    used: Option<(Usage, u64)>,
     over: bool,
 }
 
@@ -59,44 +80,71 @@ impl Attempt {
         control: Control,
         group: JobGroup,
     ) -> Result<Attempt, AgentError> {
+        let leaf = if record.has_script { group.leaf(SCRIPT_GROUP)? } else { None };
         let watch = group.wait_empty_fd()?;
-        let door = StepDoor::open(&dir)?;
-        let clock = Clock::new(record.launch.end_limit, record.launch.signal);
+        let clock =
+            Clock::new(record.launch.end_limit, record.launch.over_time_s, record.launch.signal);
         Ok(Attempt {
             record,
             dir,
             control,
             group,
+            leaf,
             watch,
             leader: None,
             stderr: None,
             steps: Vec::new(),
-            door,
+            door: StepDoor::default(),
             steps_seen: IndexSet::new(),
             clock,
             reaped: Usage::default(),
             oom_of_steps: 0,
+            oom_shared: 0,
             timed_out: false,
             suspended: false,
             ordered_exit: None,
             launch_failed: None,
             emptying: None,
+            around: Surroundings::default(),
+            script_used: Measure::default(),
+            sample_at: None,
+            used: None,
             over: false,
         })
     }
 
-    /// Starts what the launch itself starts: the script, the first step, or nothing yet.
+    /// The job's folders, the prolog, and then what the launch itself starts.
     pub fn start(&mut self) {
+        if let Err(why) = self.make_folders() {
+            self.around.unfit = Some(why.clone());
+            return self.fail_launch(why);
+        }
+        let first_step = self.record.launch.first_step.is_some();
+        let at_once = self.record.has_script || first_step || self.record.site.prolog_at_allocation;
+        if at_once && self.waits_for_prolog() {
+            return;
+        }
+        self.start_own();
+    }
+
+    /// Starts what the launch itself starts: the script, the first step, or nothing yet.
+    fn start_own(&mut self) {
+        let period = self.sample_s();
+        let first = wall_clock::now() + Duration::from_secs(u64::from(period));
+        self.sample_at = (period > 0).then_some(first);
         if self.record.has_script {
             match self.start_script() {
                 Ok(leader) => self.leader = Some(leader),
-                Err(what) => self.fail_launch(what),
+                Err(what) => return self.fail_launch(what),
             }
-            return;
+        } else {
+            self.control.tell(ReportEvent::Started);
         }
-        self.control.tell(ReportEvent::Started);
         if let Some(order) = self.record.launch.first_step.take() {
             self.start_step(*order);
+        }
+        for order in std::mem::take(&mut self.around.delayed) {
+            self.begin_step(order);
         }
         self.control.flush();
     }
@@ -110,6 +158,7 @@ impl Attempt {
                     let steps = self.steps.iter_mut().filter(|one| one.id() == step);
                     steps.for_each(|one| one.client_gone(stream));
                 }
+                ToSupervisor::Measure { ask } => self.measure(ask),
                 ToSupervisor::Do(action) => self.carry_out(action),
             }
         }
@@ -138,10 +187,13 @@ impl Attempt {
     }
 
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.steps.iter().filter_map(Step::kill_at).chain(self.clock.next()).min()
+        let around = self.around.due().into_iter().chain(self.sample_due());
+        self.steps.iter().filter_map(Step::kill_at).chain(self.clock.next()).chain(around).min()
     }
 
     pub fn on_time(&mut self, now: Timestamp) {
+        self.on_program_time(now);
+        self.on_sample_time(now);
         while let Some(due) = self.clock.due(now) {
             match due {
                 Due::Warn(warning) => self.warn(warning),
@@ -151,8 +203,11 @@ impl Attempt {
                     let notices = self.record.launch.notices.clone();
                     self.begin_end(&notices.time_limit, &notices.step_time_limit, now + grace, now);
                 }
+                // The site's epilog is not the job's, and has a time of its own.
+                Due::Kill if self.around.is_after_job() => {}
                 Due::Kill => {
                     let _ = self.group.kill();
+                    self.kill_prolog();
                     if self.emptying.is_some() {
                         self.empty(true);
                     }
@@ -186,27 +241,37 @@ impl Attempt {
     /// Takes in every ended child: the script, tasks, and orphans that came to their reaper.
     pub fn reap(&mut self) {
         while let Some(dead) = next_dead() {
+            if self.on_program_dead(&dead) {
+                continue;
+            }
             self.reaped.absorb(&dead.usage);
             if self.leader.as_ref().is_some_and(|leader| leader.pid == Some(dead.pid)) {
                 self.on_leader_ready();
+                self.script_used.update(&dead.used);
                 if let Some(leader) = &mut self.leader {
                     leader.pid = None;
                     leader.exit = Some(dead.exit);
                 }
                 // What the script leaves behind has no claim on the node: the job is over with it.
-                self.empty(true);
+                self.script_over();
                 continue;
             }
             let (group, steps) = (&self.group, &mut self.steps);
-            let _ = steps.iter_mut().any(|step| step.on_dead(&dead, || oom_kills(group)));
+            let _ = steps.iter_mut().any(|step| step.on_dead(&dead, || own_kills(group)));
+            self.steps.iter_mut().for_each(|step| step.begin_epilogs(&self.record));
         }
     }
 
-    fn oom_kills(&self) -> u64 {
-        oom_kills(&self.group)
+    /// Kills by the kernel that no step answers for.
+    fn script_kills(&self) -> u64 {
+        match &self.leaf {
+            Some(leaf) => leaf.usage().ok().and_then(|usage| usage.oom_kills).unwrap_or(0),
+            None => own_kills(&self.group).saturating_sub(self.oom_shared),
+        }
     }
 }
 
-fn oom_kills(group: &JobGroup) -> u64 {
-    group.usage().ok().and_then(|usage| usage.oom_kills).unwrap_or(0)
+/// Kills by the kernel in the job's own group, without those of the steps that have one.
+fn own_kills(group: &JobGroup) -> u64 {
+    group.own_oom_kills(STEP_GROUPS).unwrap_or(0)
 }

@@ -14,6 +14,8 @@ pub(super) enum Due {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     end_limit: Option<Timestamp>,
+    /// How long the limit may be overrun; none: for ever.
+    over_time: Option<Duration>,
     warning: Option<SignalBefore>,
     kill_at: Option<Timestamp>,
     /// While an attempt is suspended its limit does not come nearer.
@@ -21,8 +23,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn new(end_limit: Option<Timestamp>, warning: Option<SignalBefore>) -> Clock {
-        Clock { end_limit, warning, ..Clock::default() }
+    pub fn new(
+        end_limit: Option<Timestamp>,
+        over_time_s: u32,
+        warning: Option<SignalBefore>,
+    ) -> Clock {
+        let over_time =
+            (over_time_s < u32::MAX).then(|| Duration::from_secs(u64::from(over_time_s)));
+        Clock { end_limit, over_time, warning, ..Clock::default() }
     }
 
     /// The next thing that is due by now; each is given once.
@@ -37,7 +45,7 @@ impl Clock {
         if self.warn_at().is_some_and(|at| at <= now) {
             return self.warning.take().map(Due::Warn);
         }
-        if self.end_limit.is_some_and(|at| at <= now) {
+        if self.enforced_at().is_some_and(|at| at <= now) {
             self.end_limit = None;
             return Some(Due::TimeLimit);
         }
@@ -47,8 +55,12 @@ impl Clock {
     /// When to look again.
     pub fn next(&self) -> Option<Timestamp> {
         let running = self.suspended_since.is_none();
-        let limits = [self.warn_at(), self.end_limit].into_iter().flatten().filter(|_| running);
+        let limits = [self.warn_at(), self.enforced_at()].into_iter().flatten().filter(|_| running);
         limits.chain(self.kill_at).min()
+    }
+
+    fn enforced_at(&self) -> Option<Timestamp> {
+        Some(self.end_limit? + self.over_time?)
     }
 
     fn warn_at(&self) -> Option<Timestamp> {
@@ -93,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_warning_comes_before_the_limit_and_each_once() {
-        let mut clock = Clock::new(Some(s(100)), Some(WARNING));
+        let mut clock = Clock::new(Some(s(100)), 0, Some(WARNING));
         assert_eq!((clock.due(s(89)), clock.next()), (None, Some(s(90))));
         assert_eq!(clock.due(s(90)), Some(Due::Warn(WARNING)));
         assert_eq!((clock.due(s(99)), clock.next()), (None, Some(s(100))));
@@ -103,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_suspended_attempt_gets_its_time_back() {
-        let mut clock = Clock::new(Some(s(100)), None);
+        let mut clock = Clock::new(Some(s(100)), 0, None);
         clock.suspend(s(50));
         assert_eq!((clock.due(s(200)), clock.next()), (None, None));
         clock.resume(s(200));
@@ -113,8 +125,18 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_may_be_overrun_still_warns_before_its_end() {
+        let mut clock = Clock::new(Some(s(100)), 60, Some(WARNING));
+        assert_eq!(clock.due(s(90)), Some(Due::Warn(WARNING)));
+        assert_eq!((clock.due(s(159)), clock.next()), (None, Some(s(160))));
+        assert_eq!(clock.due(s(160)), Some(Due::TimeLimit));
+        let mut clock = Clock::new(Some(s(100)), u32::MAX, None);
+        assert_eq!((clock.due(s(1_000_000)), clock.next()), (None, None));
+    }
+
+    #[test]
     fn an_ending_attempt_has_only_its_last_moment() {
-        let mut clock = Clock::new(Some(s(100)), Some(WARNING));
+        let mut clock = Clock::new(Some(s(100)), 0, Some(WARNING));
         clock.kill_at(s(95));
         clock.kill_at(s(97));
         assert_eq!((clock.next(), clock.due(s(94))), (Some(s(95)), None));

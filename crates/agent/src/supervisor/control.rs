@@ -1,17 +1,19 @@
 //! The supervisor's connections to agents, and the events that it keeps until they are taken.
 //!
-//! The first connection comes from the launcher. An agent that was restarted finds `ctl.sock`, and is told everything
-//! that was not taken before.
+//! The first connection comes from the launcher. When it is lost the supervisor listens on `ctl.sock`: an agent that was
+//! restarted finds that, and is told everything that was not taken before.
 
 use crate::error::AgentError;
-use crate::spool::{AttemptDir, CONTROL, StatusFile};
+use crate::spool::{AttemptDir, Claim, StatusFile};
 use crate::wall_clock;
 use model::id::{AttemptId, StepId};
+use model::usage::LiveStep;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, getpid};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use wire::frame::{self, Decoder};
 use wire::report::ReportEvent;
 use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent, ToSupervisor};
@@ -34,25 +36,28 @@ struct Connection {
 
 pub(super) struct Control {
     attempt: AttemptId,
-    listener: UnixListener,
+    /// Never read: it is the hold on the attempt.
+    _claim: Claim,
+    path: PathBuf,
+    /// None while an agent is there: a job is spared the file unless its agent is lost.
+    listener: Option<UnixListener>,
     connections: Vec<Connection>,
     events: Vec<SupervisorEvent>,
     last_number: u64,
 }
 
 impl Control {
-    /// Claims the attempt: fails if its socket is there already, whoever made it.
+    /// Claims the attempt: fails if anybody has it or had it.
     pub fn claim(
         attempt: AttemptId,
         dir: &AttemptDir,
         agent: UnixStream,
     ) -> Result<Control, AgentError> {
-        let listener = UnixListener::bind(dir.control_path())
-            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|e| AgentError::file("listen on", dir.path().join(CONTROL), e))?;
         let mut control = Control {
             attempt,
-            listener,
+            _claim: dir.claim()?,
+            path: dir.control_path(),
+            listener: None,
             connections: Vec::new(),
             events: Vec::new(),
             last_number: 0,
@@ -61,8 +66,23 @@ impl Control {
         Ok(control)
     }
 
-    pub fn listener(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(AsFd::as_fd)
+    }
+
+    /// No agent is connected, and none can be: there was no room to listen.
+    pub fn is_deaf(&self) -> bool {
+        self.listener.is_none() && self.connections.is_empty()
+    }
+
+    /// Once the agent is lost the next one must find us.
+    fn listen(&mut self) {
+        if self.is_deaf() {
+            let bound = UnixListener::bind(&self.path);
+            let ready = bound.and_then(|l| l.set_nonblocking(true).map(|()| l));
+            // Tried again until there is room for it.
+            self.listener = ready.ok();
+        }
     }
 
     /// Each connection, and whether bytes wait to be written to it.
@@ -71,7 +91,7 @@ impl Control {
     }
 
     pub fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
             let peer = getsockopt(&stream, sockopt::PeerCredentials).map(|peer| peer.uid());
             if peer == Ok(Uid::effective().as_raw()) {
                 self.add(stream);
@@ -121,6 +141,13 @@ impl Control {
         }
     }
 
+    /// Answers whoever asked; of several agents only one did, and knows the number.
+    pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
+        for index in 0..self.connections.len() {
+            self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
+        }
+    }
+
     pub fn refuse(&mut self, why: String) {
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::Refused { why: why.clone() });
@@ -149,6 +176,7 @@ impl Control {
             connection.flush();
         }
         self.connections.retain(|connection| !connection.broken);
+        self.listen();
     }
 
     /// Everything that the connected agents have said so far.

@@ -8,18 +8,29 @@ mod attempt;
 mod audience;
 mod clock;
 mod control;
+mod hold;
 mod notice;
 mod plan;
+mod private;
+mod program;
 mod reap;
+pub(crate) mod remove_tree;
 mod rlimit;
+mod sample;
+pub(crate) mod scratch;
+mod shared_memory;
 mod spawn;
 mod step;
 mod step_door;
 mod step_limits;
 mod step_link;
 mod task;
+mod task_prolog;
+
+pub(crate) use private::Inside;
 
 use crate::cgroup::{GroupLimits, Hierarchy, JobGroup, Plugin};
+use crate::devices;
 use crate::error::AgentError;
 use crate::launcher::{LaunchRequest, discover};
 use crate::spool::{AttemptDir, LaunchRecord};
@@ -39,8 +50,8 @@ use step_link::StepLink;
 use task::Which;
 use wire::report::ReportEvent;
 
-/// The longest that the supervisor sleeps while something is emptying that no descriptor tells of.
-const EMPTYING_TICK: Duration = Duration::from_millis(20);
+/// The pause between two tries to be found by the next agent.
+const DEAF_TICK: Duration = Duration::from_secs(1);
 
 /// What a ready descriptor belongs to.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +74,10 @@ pub(crate) fn run(request: &LaunchRequest, agent: UnixStream, hierarchy: Option<
     match prepare(request, agent, hierarchy) {
         Ok(mut attempt) => {
             attempt.start();
-            watch(&mut attempt)
+            let code = watch(&mut attempt);
+            // The process ends here; the kernel tidies up faster than we do.
+            std::mem::forget(attempt);
+            code
         }
         // Another holds the attempt, or its folder is gone: there is nobody to tell, and nothing was started.
         Err(_) => 1,
@@ -85,7 +99,9 @@ fn prepare(
     match make_group(request, &record, hierarchy) {
         Ok(group) => Attempt::new(record, dir, control, group),
         Err(what) => {
-            control.tell(ReportEvent::LaunchFailed { what, unfit: None });
+            // Where one group cannot be made, others cannot either: the next job shall not meet the same.
+            let unfit = Some(what.clone());
+            control.tell(ReportEvent::LaunchFailed { what, unfit, hold: false });
             dir.write_status(&control.status())?;
             control.flush();
             Err(AgentError::Link("the job's group could not be made".into()))
@@ -108,7 +124,7 @@ fn make_group(
     hierarchy: Option<Hierarchy>,
 ) -> Result<JobGroup, String> {
     let create = |hierarchy: &Hierarchy| {
-        let limits = group_limits(&record.limits, hierarchy, &request.plugin);
+        let limits = group_limits(record, hierarchy, &request.plugin)?;
         JobGroup::create(hierarchy, &record.group_name(), &limits).map_err(|e| e.to_string())
     };
     match hierarchy.as_ref().map(create) {
@@ -120,18 +136,40 @@ fn make_group(
 
 /// The job's limits as the group takes them. With `CgroupPlugin=autodetect` or `disabled` what the machine cannot
 /// enforce is left out, and the node says so; with a named plugin it is an error.
-fn group_limits(limits: &Limits, hierarchy: &Hierarchy, plugin: &str) -> GroupLimits {
-    let can = hierarchy.capabilities();
+fn group_limits(
+    record: &LaunchRecord,
+    hierarchy: &Hierarchy,
+    plugin: &str,
+) -> Result<GroupLimits, String> {
+    let (limits, can): (&Limits, _) = (&record.limits, hierarchy.capabilities());
     let strict = matches!(plugin.parse(), Ok(Plugin::V1 | Plugin::V2));
     let allowed = |able: bool| able || strict;
     let memory = limits.memory.filter(|_| allowed(can.memory_hard));
     let swap = limits.memory_and_swap.zip(memory).filter(|_| allowed(can.swap));
-    GroupLimits {
+    let guarded = limits.devices.as_ref().filter(|_| allowed(can.devices));
+    let devices = guarded.map(|limits| devices::allowed(limits, record.launch.nodes > 1));
+    Ok(GroupLimits {
         memory_bytes: memory.map(|bytes| bytes.0),
         swap_bytes: swap.map(|(both, memory)| both.0.saturating_sub(memory.0)),
+        soft_memory_bytes: limits.memory_soft.filter(|_| memory.is_some()).map(|bytes| bytes.0),
+        swappiness: limits.swappiness.filter(|_| memory.is_some()),
+        count_memory: can.usage_memory,
         cpuset: limits.cpus.as_ref().filter(|_| allowed(can.cpuset)).map(ToString::to_string),
-        pids_max: None,
-    }
+        cpu_time: limits.cpu_time.filter(|_| allowed(can.cpu_time)),
+        pids_max: match limits.pids {
+            Some(most) => Some(most).filter(|_| allowed(can.pids)),
+            None => machine_pids().filter(|_| can.pids),
+        },
+        devices: devices.transpose()?,
+    })
+}
+
+/// The processes that one job may have where nobody said: half of those that the machine can, so that a job that forks
+/// without end leaves the node usable.
+fn machine_pids() -> Option<u64> {
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].map(number);
+    most.into_iter().flatten().min().map(|most| (most / 2).max(1))
 }
 
 /// The loop. Ends when nothing of the attempt is left and everybody who can be told has been.
@@ -145,11 +183,13 @@ fn watch(attempt: &mut Attempt) -> i32 {
     // A child may have ended before its signal was blocked.
     attempt.reap();
     loop {
+        // Looking arms the watch: what happens from here on wakes the sleep below.
+        let gone = attempt.watch.as_ref().is_some_and(|watch| watch.is_gone());
         attempt.settle();
         if attempt.is_over() {
             return 0;
         }
-        if attempt.watch.as_ref().is_some_and(|watch| watch.is_gone()) {
+        if gone {
             // Somebody took the group away: there is nothing left to look after, and a descriptor
             // that is always ready must not be waited on.
             return 1;
@@ -194,7 +234,9 @@ fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
         false => PollFlags::POLLIN,
     };
     add(Token::Children, children.as_fd(), PollFlags::POLLIN);
-    add(Token::Listener, attempt.control.listener(), PollFlags::POLLIN);
+    if let Some(listener) = attempt.control.listener() {
+        add(Token::Listener, listener, PollFlags::POLLIN);
+    }
     for (fd, write) in attempt.control.connections() {
         add(Token::Agents, fd, output_if(write));
     }
@@ -248,7 +290,8 @@ fn timeout(attempt: &Attempt) -> PollTimeout {
     let due = attempt.next_due().map(|at| at.since(now) + Duration::from_millis(1));
     let dial = attempt.steps.iter().filter_map(|step| step.clients().srun().deadline()).min();
     let dial = dial.map(|until| until.saturating_duration_since(Instant::now()));
-    let tick = attempt.needs_tick().then_some(EMPTYING_TICK);
+    let deaf = attempt.control.is_deaf().then_some(DEAF_TICK);
+    let tick = attempt.tick().into_iter().chain(deaf).min();
     let shortest = [due, dial, tick].into_iter().flatten().min();
     let millis = |length: Duration| i32::try_from(length.as_millis()).unwrap_or(i32::MAX);
     shortest.map_or(PollTimeout::NONE, |length| {

@@ -3,6 +3,7 @@
 use super::spawn::Stream;
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
+use model::binding::Bound;
 use model::filename::{FilenameContext, expand};
 use std::collections::HashSet;
 use wire::order::{Output, ProcessVariable};
@@ -18,6 +19,8 @@ pub(super) struct Place<'a> {
     pub local_rank: u32,
     /// All ranks of the step on this node.
     pub ranks_here: &'a [u32],
+    /// The job's own folder, where it has one.
+    pub scratch: Option<&'a str>,
 }
 
 /// `over` wins over `base`; of a name given twice the last counts.
@@ -38,6 +41,7 @@ pub(super) fn merge_environment<'a>(
 pub(super) fn process_variables<'a>(
     wanted: &'a [(String, ProcessVariable)],
     place: &Place,
+    bound: Option<&Bound>,
 ) -> (Vec<String>, Vec<&'a str>) {
     let mut entries = Vec::new();
     let mut of_pid = Vec::new();
@@ -49,6 +53,17 @@ pub(super) fn process_variables<'a>(
                 let ranks: Vec<String> = place.ranks_here.iter().map(u32::to_string).collect();
                 ranks.join(",")
             }
+            ProcessVariable::CpuBind
+            | ProcessVariable::CpuBindVerbose
+            | ProcessVariable::CpuBindType
+            | ProcessVariable::CpuBindList => match bound {
+                Some(bound) => bound_text(bound, *variable),
+                None => continue,
+            },
+            ProcessVariable::Scratch => match place.scratch {
+                Some(path) => path.to_owned(),
+                None => continue,
+            },
             ProcessVariable::Pid => {
                 of_pid.push(name.as_str());
                 continue;
@@ -57,6 +72,15 @@ pub(super) fn process_variables<'a>(
         entries.push(format!("{name}={value}"));
     }
     (entries, of_pid)
+}
+
+fn bound_text(bound: &Bound, part: ProcessVariable) -> String {
+    match part {
+        ProcessVariable::CpuBindVerbose => bound.verbosity().to_owned(),
+        ProcessVariable::CpuBindType => bound.kind().to_owned(),
+        ProcessVariable::CpuBindList => bound.list().to_owned(),
+        _ => bound.whole_text(),
+    }
 }
 
 pub(super) fn file_name(pattern: &str, record: &LaunchRecord, place: &Place) -> String {
@@ -131,6 +155,7 @@ mod tests {
             rank: 5,
             local_rank: 1,
             ranks_here: &[4, 5],
+            scratch: None,
         };
         let wanted = [
             ("R".to_owned(), ProcessVariable::Rank),
@@ -138,7 +163,7 @@ mod tests {
             ("P".to_owned(), ProcessVariable::Pid),
             ("G".to_owned(), ProcessVariable::RanksHere),
         ];
-        let (entries, of_pid) = process_variables(&wanted, &place);
+        let (entries, of_pid) = process_variables(&wanted, &place, None);
         assert_eq!(entries, ["R=5", "L=1", "G=4,5"]);
         assert_eq!(of_pid, ["P"]);
     }

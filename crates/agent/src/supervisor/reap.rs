@@ -1,6 +1,8 @@
 //! Ended children: their exit in Slurm's pair of code and signal, and what they used.
 
+use super::sample;
 use model::run::{ExitStatus, Usage};
+use model::usage::Measure;
 use nix::unistd::Pid;
 
 /// A child that has ended. Orphans of the job come here too: the supervisor is their reaper.
@@ -9,20 +11,46 @@ pub(super) struct Dead {
     pub pid: Pid,
     pub exit: ExitStatus,
     pub usage: Usage,
+    /// The same as what it used by itself as a task, with what it read and wrote.
+    pub used: Measure,
 }
 
 /// The next ended child; none if there is none now.
 pub(super) fn next_dead() -> Option<Dead> {
+    let pid = ended()?;
+    // The kernel forgets what it read and wrote once it is waited for.
+    let (read_bytes, written_bytes) = sample::bytes_of(pid).unwrap_or_default();
     let mut status = 0;
     // SAFETY: an all-zero rusage is valid: it is plain numbers.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live values of the right type.
-    let pid = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut used) };
-    (pid > 0).then(|| Dead {
+    let waited = unsafe { libc::wait4(pid, &mut status, libc::WNOHANG, &mut used) };
+    let usage = usage_of(&used);
+    (waited == pid).then(|| Dead {
         pid: Pid::from_raw(pid),
         exit: exit_of(status),
-        usage: usage_of(&used),
+        used: Measure {
+            cpu_ms: (usage.cpu_user_us + usage.cpu_system_us) / 1000,
+            memory_peak: usage.memory_peak_bytes,
+            pages: u64::try_from(used.ru_majflt).unwrap_or(0),
+            read_bytes,
+            written_bytes,
+            ..Measure::default()
+        },
+        usage,
     })
+}
+
+/// A child that has ended, still there to be looked at.
+fn ended() -> Option<i32> {
+    // SAFETY: an all-zero siginfo is valid, and stays so if there is nothing to tell.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a live value of the right type.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, &mut info, how) };
+    // SAFETY: a successful waitid fills in the part of the union that this reads, or leaves it zero.
+    let pid = unsafe { info.si_pid() };
+    (result == 0 && pid > 0).then_some(pid)
 }
 
 fn exit_of(status: i32) -> ExitStatus {
@@ -42,7 +70,7 @@ fn usage_of(used: &libc::rusage) -> Usage {
         cpu_user_us: micros(used.ru_utime),
         cpu_system_us: micros(used.ru_stime),
         memory_peak_bytes: u64::try_from(used.ru_maxrss).unwrap_or(0) << 10,
-        oom_kills: 0,
+        ..Usage::default()
     }
 }
 

@@ -3,8 +3,12 @@
 //! The supervisor has one thread, so a forked child may allocate and open files before it executes. Output files are
 //! opened in the child, after it has become the user: root never opens a path that a user chose.
 
-use super::rlimit;
+use super::hold::Hold;
+use super::private::Namespaces;
+use super::{rlimit, task_prolog};
 use crate::cgroup::{EntryFds, Forked};
+use crate::spool::leave_to_parent;
+use model::run::Rlimits;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
@@ -30,6 +34,9 @@ const REASON_BYTES_MAX: usize = 4096;
 const FALLBACK_DIR: &str = "/tmp";
 /// The first line of a script that is looked at for its interpreter.
 const INTERPRETER_BYTES_MAX: usize = 256;
+
+/// Of a program before a task, where no words came.
+const PROLOG_FAILED: &str = "sluice: the program before the task failed: {error}";
 
 /// Where one of the three standard streams leads.
 pub(super) enum Stream {
@@ -66,10 +73,16 @@ pub(super) struct ProcessPlan<'a> {
     pub pid_variables: Vec<&'a str>,
     pub work_dir: &'a str,
     pub umask: u32,
-    pub rlimits: &'a [(String, u64)],
+    pub rlimits: &'a Rlimits,
+    pub hold: Hold<'a>,
     pub streams: [Stream; 3],
     /// Its standard input is a terminal that it shall own.
     pub terminal: bool,
+    /// Entered while it is still ours.
+    pub namespaces: Option<&'a Namespaces>,
+    /// Run as the user, just before the program; what they print changes its environment. Each with the words for its
+    /// failure.
+    pub prologs: Vec<(String, &'a str)>,
     pub entry: &'a EntryFds,
     pub notices: &'a Notices,
 }
@@ -97,6 +110,7 @@ pub(super) fn spawn(plan: ProcessPlan) -> Result<Spawned, Errno> {
         Forked::Parent(pid) => Ok(Spawned { pid, ready }),
         Forked::Child(entered) => {
             drop(ready);
+            leave_to_parent();
             let life = || begin(plan, entered, &report);
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(life));
             // SAFETY: ends the child without running exit handlers of the process it was forked from.
@@ -135,12 +149,19 @@ pub(super) fn readiness(ready: &OwnedFd) -> Readiness {
 /// The child's whole life up to its program; returns only if that could not be executed.
 fn begin(plan: ProcessPlan, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
     let argv = plan.argv.clone();
-    let (own_name, notices) = (plan.own_name, plan.notices.clone());
+    let (own_name, notices, prologs) = (plan.own_name, plan.notices, plan.prologs.clone());
     match prepare(plan, entered) {
-        Ok(environment) => {
+        Ok(mut environment) => {
             let fds = [libc::STDERR_FILENO];
             let passed = [ControlMessage::ScmRights(&fds)];
             let _ = send(report, b"R", &passed);
+            for (program, words) in &prologs {
+                if let Err(status) = task_prolog::run(program, &mut environment) {
+                    let words = if words.is_empty() { PROLOG_FAILED } else { words };
+                    say(&words.replace("{error}", &status.to_string()));
+                    return status;
+                }
+            }
             let (errno, what) = execute(&argv, &environment, own_name);
             let words = match notices.exec_failed.as_str() {
                 "" => "sluice: cannot execute {what}: {error}",
@@ -180,6 +201,10 @@ fn prepare(plan: ProcessPlan, entered: Result<(), Errno>) -> Result<Vec<CString>
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .map_err(step("cannot reset the signal mask"))?;
     let limits_refused = rlimit::apply(plan.rlimits);
+    plan.hold.take()?;
+    if let Some(namespaces) = plan.namespaces {
+        namespaces.enter().map_err(step("cannot enter the job's private folders"))?;
+    }
     become_user(plan.user).map_err(|errno| {
         format!("cannot become user {} ({}): {}", plan.user.name, plan.user.uid, errno.desc())
     })?;
@@ -194,9 +219,16 @@ fn prepare(plan: ProcessPlan, entered: Result<(), Errno>) -> Result<Vec<CString>
         complain(words, plan.work_dir, errno);
     }
     for (what, errno) in limits_refused {
-        complain("sluice: cannot set the limit {what}: {error}", &what, errno);
+        let words = match plan.notices.limit_refused.as_str() {
+            "" => "sluice: cannot set the limit {what}: {error}",
+            words => words,
+        };
+        complain(words, &what, errno);
     }
     let pid = getpid();
+    for line in plan.hold.lines(pid.as_raw()) {
+        say(&line);
+    }
     let with_pid = plan.pid_variables.iter().map(|name| format!("{name}={pid}"));
     let whole = plan.environment.into_iter().chain(with_pid);
     // A variable with a NUL inside cannot exist in an environment.
@@ -339,7 +371,10 @@ fn culprit(program: &str, errno: Errno) -> String {
 }
 
 fn complain(words: &str, what: &str, errno: Errno) {
-    let line = words.replace("{what}", what).replace("{error}", errno.desc());
+    say(&words.replace("{what}", what).replace("{error}", errno.desc()));
+}
+
+fn say(line: &str) {
     // Where not even standard error can be written there is nobody to tell.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }

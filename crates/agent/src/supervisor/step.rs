@@ -2,7 +2,9 @@
 
 mod clients;
 mod ending;
+mod epilog;
 mod start;
+mod usage;
 
 use super::audience::Audience;
 use super::reap::Dead;
@@ -14,12 +16,15 @@ use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
 
 /// The exit of a step whose tasks could not be started: Slurm's number for a failed launch.
 pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
+/// The end of tasks that were to end before they started.
+const UNSTARTED: ExitStatus = ExitStatus { code: 0, signal: libc::SIGTERM };
 /// Tasks of one step on one node.
 const TASKS_MAX: usize = 4096;
 /// More input is asked for once no task leaves more than this lying.
@@ -33,12 +38,14 @@ pub(super) struct Step {
     /// None until the tasks are started.
     group: Option<JobGroup>,
     tasks: Vec<Task>,
+    /// Programs after tasks that have not ended yet.
+    epilogs: Vec<Pid>,
     usage: Usage,
     /// Kills by the kernel in the whole job before this step began.
     pub oom_before: u64,
     /// Kills by the kernel that ended tasks have answered for.
     oom_told: u64,
-    /// Its group has a memory limit of its own, and counts by itself.
+    /// Its group counts its memory by itself.
     own_memory: bool,
     /// Cancelled, or its `srun` is gone: whatever is left is killed at this moment.
     kill_at: Option<Timestamp>,
@@ -52,6 +59,8 @@ pub(super) struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Dialling,
+    /// Its `srun` is there, and has something to do before the tasks start.
+    Awaiting,
     Running,
     /// Every task has ended and its end is told; what is left is to be killed, and the link to be flushed.
     Emptying,
@@ -65,6 +74,7 @@ impl Step {
             order,
             group: None,
             tasks: Vec::new(),
+            epilogs: Vec::new(),
             usage: Usage::default(),
             oom_before,
             oom_told: 0,
@@ -166,7 +176,7 @@ impl Step {
             self.write_notice(line);
         }
         self.clients.flush();
-        self.give_up_dialling();
+        self.give_up_start();
     }
 
     /// Asks the step to end, with a last moment after which it is killed.
@@ -178,12 +188,23 @@ impl Step {
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
     }
 
-    /// A step that has no `srun` yet is not to start any more.
-    pub fn give_up_dialling(&mut self) {
-        if self.stage == Stage::Dialling {
-            self.clients.close_srun();
-            self.stage = Stage::Emptying;
+    /// A step whose tasks have not started is not to start them any more.
+    pub fn give_up_start(&mut self) {
+        match self.stage {
+            Stage::Dialling => self.clients.close_srun(),
+            // Its `srun` hears of them as if they had been there to be terminated.
+            Stage::Awaiting => self.tell_unstarted(),
+            Stage::Running | Stage::Emptying | Stage::Over => return,
         }
+        self.stage = Stage::Emptying;
+    }
+
+    fn tell_unstarted(&mut self) {
+        for task in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
+            self.clients.tell(&StepMessage::Exited { task, exit: UNSTARTED, oom: false });
+            self.tasks.push(Task::stillborn(task, UNSTARTED));
+        }
+        self.clients.flush();
     }
 
     /// A line among the step's error output.
@@ -199,6 +220,11 @@ impl Step {
             // Tried again until the group is empty.
             let _ = group.kill();
         }
+    }
+
+    /// Whether kills by the kernel in it are counted in the job's own group.
+    pub fn shares_memory(&self) -> bool {
+        !self.own_memory
     }
 
     /// Kills by the kernel since it began: in its own group where that has a limit, else in the job.
@@ -222,6 +248,10 @@ impl Step {
 
     /// Takes a dead child if it is one of its tasks. `oom_now` reads the job's count of kills by the kernel.
     pub fn on_dead(&mut self, dead: &Dead, oom_now: impl FnOnce() -> u64) -> bool {
+        if let Some(at) = self.epilogs.iter().position(|pid| *pid == dead.pid) {
+            self.epilogs.remove(at);
+            return true;
+        }
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
             return false;
         };
@@ -235,6 +265,7 @@ impl Step {
         }
         self.usage.absorb(&dead.usage);
         let task = &mut self.tasks[index];
+        task.used.update(&dead.used);
         task.pid = None;
         let (rank, told) = (task.rank, task.exit.is_some());
         // What it wrote last goes out before the word of its end.

@@ -39,27 +39,33 @@ impl Joined {
     }
 }
 
+#[derive(Default)]
 pub(super) struct StepDoor {
-    listener: UnixListener,
+    /// None before the first step: a job without steps is spared the file.
+    listener: Option<UnixListener>,
     joining: Vec<Joining>,
 }
 
 impl StepDoor {
-    pub fn open(dir: &AttemptDir) -> Result<StepDoor, AgentError> {
-        let listener = UnixListener::bind(dir.steps_path())
-            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|e| AgentError::file("listen on", dir.path().join(STEPS), e))?;
-        Ok(StepDoor { listener, joining: Vec::new() })
+    /// Before a step; what is open stays so.
+    pub fn open(&mut self, dir: &AttemptDir) -> Result<(), AgentError> {
+        if self.listener.is_none() {
+            let listener = UnixListener::bind(dir.steps_path())
+                .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+                .map_err(|e| AgentError::file("listen on", dir.path().join(STEPS), e))?;
+            self.listener = Some(listener);
+        }
+        Ok(())
     }
 
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let joining = self.joining.iter().map(|one| one.stream.as_fd());
-        std::iter::once(self.listener.as_fd()).chain(joining)
+        self.listener.iter().map(AsFd::as_fd).chain(joining)
     }
 
     /// Lets in who knocks, and gives those that have said what they want.
     pub fn advance(&mut self) -> Vec<Joined> {
-        while let Ok((stream, _)) = self.listener.accept() {
+        while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
             let peer = getsockopt(&stream, sockopt::PeerCredentials).map(|peer| peer.uid());
             if peer == Ok(Uid::effective().as_raw()) && stream.set_nonblocking(true).is_ok() {
                 if self.joining.len() >= JOINING_MAX {

@@ -2,6 +2,7 @@
 
 use super::spawn::Stream;
 use model::run::ExitStatus;
+use model::usage::Measure;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::unistd::{Gid, Pid, Uid, fchown, pipe2};
@@ -26,6 +27,10 @@ pub(super) struct Task {
     pub pid: Option<Pid>,
     pub ready: Option<OwnedFd>,
     pub exit: Option<ExitStatus>,
+    /// What its processes have used as far as it was looked at.
+    pub used: Measure,
+    /// Programs after it were started.
+    pub followed: bool,
     input: Option<File>,
     input_ends: bool,
     waiting: VecDeque<u8>,
@@ -121,6 +126,8 @@ impl Task {
             pid: None,
             ready: None,
             exit: None,
+            used: Measure::default(),
+            followed: false,
             input: ends.input,
             input_ends: false,
             waiting: VecDeque::new(),

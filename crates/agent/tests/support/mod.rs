@@ -210,6 +210,7 @@ impl Cluster {
                 sharers: 1,
             },
             node_index: 0,
+            nodes: 1,
             script: Some(script.to_owned()),
             arguments: Vec::new(),
             environment: vec!["PATH=/usr/bin:/bin".into(), "GREETING=hello".into()],
@@ -219,7 +220,10 @@ impl Cluster {
             stdout: Output::File { pattern: "out".into(), append: false },
             stderr: Output::SameAsStdout,
             umask: 0o027,
-            rlimits: Vec::new(),
+            rlimits: Default::default(),
+            bound: true,
+            over_time_s: 0,
+            unkillable_s: 0,
             name: "test".into(),
             end_limit: None,
             kill_wait_s: 1,
@@ -239,7 +243,12 @@ impl Cluster {
                 step_cancelled: "*** STEP {step} ON {node} CANCELLED ***".into(),
                 exec_failed: "slurmstepd: error: execve(): {what}: {error}".into(),
                 work_dir_failed: String::new(),
+                task_prolog_failed: String::new(),
+                own_prolog_failed: String::new(),
+                limit_refused: String::new(),
             },
+            sample_s: None,
+            around: Default::default(),
         }
     }
 

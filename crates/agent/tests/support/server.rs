@@ -90,7 +90,8 @@ impl PlayedServer {
             policy: NodePolicy {
                 limits: Policy::default(),
                 cgroup_plugin: "autodetect".into(),
-                gres_files: BTreeMap::new(),
+                cpus: 0,
+                site: Default::default(),
             },
         };
         (server, join)

@@ -109,6 +109,7 @@ pub(crate) fn ending(
             since: at,
             requeue: requeue.is_some(),
             hold: requeue.is_some_and(|r| r.hold),
+            launch_failed: false,
             special_exit: requeue.is_some_and(|r| r.special_exit),
         }),
         exit,
@@ -183,14 +184,17 @@ pub(crate) fn closing(
         end: at,
         allocation: Some(attempt.allocation.clone()),
         steps: attempt.steps.clone(),
-        usage: attempt.usage,
+        usage: attempt.usage.clone(),
         reason: reason_of(outcome),
         suspended_ms: attempt.suspended_until_ms(at),
     });
     if !ending.requeue {
         return Event::Ended { job: job.id, ended };
     }
-    let (hold, reason) = held_again(ending.hold);
+    let (hold, reason) = match ending.hold && ending.launch_failed {
+        true => (Some(Hold::Admin), Some(Reason::LaunchFailedHeld)),
+        false => held_again(ending.hold),
+    };
     let reason = reason.filter(|_| !by_exit);
     let begin = again_from(parameters, job, at);
     let special_exit = ending.special_exit;

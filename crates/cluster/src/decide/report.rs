@@ -44,23 +44,24 @@ impl State {
                 part.script_ended(*exit, *oom, *timed_out)
             }
             PartReport::StepEnded { step, exit, usage, oom } => {
-                part.step_ended(*step, *exit, *usage, *oom).into_iter().collect()
+                part.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
+            PartReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
             PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
-            PartReport::LaunchFailed { unfit: Some(why), .. } => {
+            PartReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                events.extend(
-                    part.not_launched(part.follows(Outcome::NodeFail, ExitStatus::default())),
-                );
+                let again = part.follows(Outcome::NodeFail, ExitStatus::default());
+                let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
+                events.extend(part.not_launched(again));
                 events
             }
             PartReport::Missing => part.lost(),
             PartReport::Ended { lost: true, .. } => part.lost(),
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
-                let mut events = part.batch_step_ended(*exit, *usage, *oom, *timed_out);
+                let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
                 let requeue = part.follows(outcome, *exit);
-                events.extend(part.over(Verdict { outcome, exit: *exit, usage: *usage, requeue }));
+                events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
                 events
             }
         }
@@ -77,10 +78,10 @@ struct Part<'a> {
     at: Timestamp,
 }
 
-struct Verdict {
+struct Verdict<'a> {
     outcome: Outcome,
     exit: ExitStatus,
-    usage: Usage,
+    usage: &'a Usage,
     requeue: Option<RequeueAs>,
 }
 
@@ -112,7 +113,7 @@ impl Part<'_> {
         ending(self.job, outcome, exit, self.at, how).into_iter().collect()
     }
 
-    fn step_ended(&self, id: StepId, exit: ExitStatus, usage: Usage, oom: bool) -> Option<Event> {
+    fn step_ended(&self, id: StepId, exit: ExitStatus, usage: &Usage, oom: bool) -> Option<Event> {
         let step = self.active.steps.iter().find(|s| s.id == id)?;
         step.waiting.iter().any(|n| n == self.node).then(|| {
             let worst = step.exit.max(exit);
@@ -121,14 +122,14 @@ impl Part<'_> {
         })
     }
 
-    fn step_part(&self, step: &Step, exit: ExitStatus, usage: Usage, outcome: Outcome) -> Event {
+    fn step_part(&self, step: &Step, exit: ExitStatus, usage: &Usage, outcome: Outcome) -> Event {
         let last = step.waiting.iter().all(|n| n == self.node);
         Event::StepPartEnded {
             job: self.job.id,
             step: step.id,
             node: self.node.to_string(),
             exit: shown_exit(outcome, exit),
-            usage,
+            usage: usage.clone(),
             end: last.then_some(StepEnd { time: self.at, outcome }),
         }
     }
@@ -137,10 +138,11 @@ impl Part<'_> {
     fn batch_step_ended(
         &self,
         exit: ExitStatus,
-        usage: Usage,
+        usage: &Usage,
         oom: bool,
         timed_out: bool,
     ) -> Vec<Event> {
+        let nothing = Usage::default();
         let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
         open.map(|step| {
             let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
@@ -151,7 +153,7 @@ impl Part<'_> {
             };
             let (exit, usage) = match step.id {
                 StepId::Batch => (exit, usage),
-                _ => (ExitStatus::default(), Usage::default()),
+                _ => (ExitStatus::default(), &nothing),
             };
             self.step_part(step, exit, usage, outcome)
         })
@@ -159,7 +161,7 @@ impl Part<'_> {
     }
 
     /// Nothing is left here. Others are told to end; the last closes the attempt.
-    fn over(&self, verdict: Verdict) -> Vec<Event> {
+    fn over(&self, verdict: Verdict<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
         let leads = self.leads() || fatal || verdict.requeue.is_some();
@@ -177,6 +179,7 @@ impl Part<'_> {
                     requeue: verdict.requeue.is_some(),
                     hold: verdict.requeue.is_some_and(|how| how.hold),
                     special_exit: verdict.requeue.is_some_and(|how| how.special_exit),
+                    launch_failed: verdict.outcome == Outcome::Requeued,
                 };
                 active.exit = verdict.exit;
                 events.push(Event::Ending {
@@ -195,12 +198,12 @@ impl Part<'_> {
             attempt: self.attempt,
             node: self.node.to_string(),
             exit,
-            usage: verdict.usage,
+            usage: verdict.usage.whole(),
             at: self.at,
         });
         let last = self.active.held_nodes.iter().all(|n| n == self.node);
         if last {
-            active.usage.absorb(&verdict.usage);
+            active.usage.absorb(&verdict.usage.whole());
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
             // A part that ends unasked, as the last, ends the job by what it says of itself.
@@ -209,6 +212,7 @@ impl Part<'_> {
                 since: self.at,
                 requeue: false,
                 hold: false,
+                launch_failed: false,
                 special_exit: false,
             });
             events.push(closing(self.parameters, self.job, &active, &ending, self.at));
@@ -217,13 +221,13 @@ impl Part<'_> {
     }
 
     /// The copy of the steps that the closing record carries has their ends filled in.
-    fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict, forced: bool) {
+    fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict<'_>, forced: bool) {
         for step in active.steps.iter_mut().filter(|s| s.end.is_none()) {
             let batch = step.id == StepId::Batch;
             step.waiting.clear();
             if batch {
                 step.exit = step.exit.max(shown_exit(verdict.outcome, verdict.exit));
-                step.usage.absorb(&verdict.usage);
+                step.usage.absorb(verdict.usage);
             }
             let timed_out = verdict.outcome == Outcome::Timeout;
             let outcome = match (forced || timed_out, batch) {
@@ -241,7 +245,7 @@ impl Part<'_> {
             Some(_) => (Outcome::Requeued, ExitStatus::default()),
             None => (Outcome::LaunchFailed, NOT_LAUNCHED),
         };
-        self.over(Verdict { outcome, exit, usage: Usage::default(), requeue })
+        self.over(Verdict { outcome, exit, usage: &Usage::default(), requeue })
     }
 
     /// The part is gone without an end of its own: as a node's failure.
@@ -249,7 +253,7 @@ impl Part<'_> {
         self.over(Verdict {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
-            usage: Usage::default(),
+            usage: &Usage::default(),
             requeue: self.follows(Outcome::NodeFail, ExitStatus::default()),
         })
     }

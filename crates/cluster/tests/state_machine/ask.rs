@@ -45,6 +45,8 @@ pub fn ask() -> Ask {
         ..Request::default()
     };
     let launch = Launch {
+        rlimits_asked: false,
+        sample_s: None,
         kind: LaunchKind::Batch,
         script: None,
         environment: None,

@@ -22,7 +22,8 @@ fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> PartReport 
 
 #[test]
 fn the_last_report_says_how_the_job_ended() {
-    let launch_failed = || PartReport::LaunchFailed { what: "no such user".into(), unfit: None };
+    let launch_failed =
+        || PartReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
     let table = [
         (ended(0), Outcome::Completed, "0:0", Reason::None),
         (ended(3), Outcome::Failed, "3:0", Reason::NonZeroExit),

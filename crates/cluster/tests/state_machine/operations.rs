@@ -179,9 +179,15 @@ impl History {
         let node = pick(among, node / 4).unwrap_or_else(|| "gone".into());
         let usage = Usage { cpu_user_us: 5, ..Usage::default() };
         let exit = exited(i32::from(what % 2));
-        let over = |oom, timed_out, lost| PartReport::Ended { exit, usage, oom, timed_out, lost };
+        let over = |oom, timed_out, lost| PartReport::Ended {
+            exit,
+            usage: usage.clone(),
+            oom,
+            timed_out,
+            lost,
+        };
         let what = match what {
-            0 => PartReport::LaunchFailed { what: "no such user".into(), unfit: None },
+            0 => PartReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false },
             1 => PartReport::Missing,
             2 | 3 => PartReport::ScriptEnded { exit, oom: false, timed_out: false },
             4 => PartReport::ScriptEnded { exit, oom: false, timed_out: true },
@@ -190,7 +196,11 @@ impl History {
             8 => over(true, false, false),
             9 => over(false, true, false),
             10 => over(false, false, true),
-            11 => PartReport::LaunchFailed { what: "no room".into(), unfit: Some("spool".into()) },
+            11 => PartReport::LaunchFailed {
+                what: "no room".into(),
+                unfit: Some("spool".into()),
+                hold: false,
+            },
             _ => ended(exit.code),
         };
         self.by_root(Command::Report { node, attempt, at: self.world.now, what });

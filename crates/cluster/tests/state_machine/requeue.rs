@@ -5,7 +5,7 @@ use crate::world::{ended, exited, world, world_with};
 use cluster::command::PartReport;
 use model::change::{JobChange, JobRef, Requeue};
 use model::node::AdminState;
-use model::reason::Refusal;
+use model::reason::{Reason, Refusal};
 use model::record::RecordState;
 use model::run::{Hold, JobState, Outcome, Usage};
 
@@ -60,7 +60,7 @@ fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() 
         let first = w.started(kind(ask()));
         let node = w.nodes_of(first.job)[0].clone();
         let unfit = Some("spool: full".to_owned());
-        let report = PartReport::LaunchFailed { what: "no room".into(), unfit };
+        let report = PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false };
         w.report(&node, first, report.clone());
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
@@ -72,6 +72,41 @@ fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() 
             assert_ne!(w.nodes_of(first.job), [node], "another node takes it");
         }
     }
+}
+
+#[test]
+fn a_job_whose_prolog_failed_waits_held_and_says_why() {
+    let mut w = world(2);
+    let first = w.started(ask().requeue());
+    let node = w.nodes_of(first.job)[0].clone();
+    let unfit = Some("Prolog error".to_owned());
+    w.report(
+        &node,
+        first,
+        PartReport::LaunchFailed { what: "it failed".into(), unfit, hold: true },
+    );
+    let job = w.job(first.job);
+    let why = job.fixed_reason.as_deref().cloned();
+    assert_eq!((job.hold, why), (Some(Hold::Admin), Some(Reason::LaunchFailedHeld)));
+    assert_eq!(w.plan(), vec![]);
+    w.change(first.job, JobChange::Release).expect("root may");
+    assert_eq!(w.plan().len(), 1);
+    assert_ne!(w.nodes_of(first.job), [node], "another node takes it");
+    assert_eq!(w.job(first.job).fixed_reason, None);
+}
+
+#[test]
+fn a_node_may_be_unfit_for_others_while_its_job_goes_on() {
+    let mut w = world(1);
+    let first = w.started(ask());
+    let node = w.nodes_of(first.job)[0].clone();
+    w.report(&node, first, PartReport::Unfit { why: "Epilog error".into() });
+    let drained = &w.state.nodes[node.as_str()];
+    let why = drained.reason.as_ref().map(|r| r.text.as_str());
+    assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("Epilog error")));
+    assert_eq!(w.is(first.job), JobState::Running);
+    w.end(first.job, 0);
+    assert_eq!(w.is(first.job), JobState::Completed);
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub fn node(name: &str) -> NodeConfig {
         files: Vec::new(),
         cores: None,
         device_memory: None,
+        variables: None,
         no_consume: false,
         share_of: None,
     }];

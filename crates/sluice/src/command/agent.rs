@@ -85,20 +85,21 @@ fn await_file(path: &Path) -> Result<(), VerbError> {
 pub fn node_config(machine: &Machine) -> NodeConfig {
     let mut gres: Vec<NodeGres> = Vec::new();
     for (index, gpu) in machine.gpus.iter().enumerate() {
-        let kind = Some(gpu.gres_type());
-        match gres.last_mut().filter(|g| g.kind == kind) {
+        let (kind, cores) = (Some(gpu.gres_type()), machine.near(gpu));
+        match gres.last_mut().filter(|g| g.kind == kind && g.cores == cores) {
             Some(same) => {
                 same.count += 1;
-                same.files.push(gpu.path.clone());
+                same.files.push(gpu.files());
             }
             None => gres.push(NodeGres {
                 name: "gpu".into(),
                 kind,
                 count: 1,
                 first_index: index as u32,
-                files: vec![gpu.path.clone()],
-                cores: None,
+                files: vec![gpu.files()],
+                cores,
                 device_memory: None,
+                variables: None,
                 no_consume: false,
                 share_of: None,
             }),

@@ -57,12 +57,12 @@ fn enforcement() {
         ("freeze", can.freeze),
         ("kill by group", can.kill),
         ("processes", can.pids),
+        ("devices", can.devices),
         ("CPU time", can.usage_cpu),
     ];
     for (what, yes) in rows {
         println!("  {what:<14}{}", if yes { "enforced" } else { "NOT enforced" });
     }
-    println!("  {:<14}NOT enforced: this release does not restrict devices yet", "devices");
     for (what, why) in &can.why_not {
         println!("  {what}: {why}");
     }

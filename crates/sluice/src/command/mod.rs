@@ -90,6 +90,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         return slurm::run(command, &args[1..]);
     }
     let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
+    if matches!(cli.verb, Verb::Doctor(_) | Verb::Ps(_) | Verb::Links(_) | Verb::Token(_)) {
+        end_with_the_reader();
+    }
     let done = match cli.verb {
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(&args),
@@ -114,6 +117,13 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A verb that only prints ends quietly when nobody reads any more, as in `sluice doctor | head -n 1`.
+fn end_with_the_reader() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // SAFETY: the default disposition runs no code of ours. If it is not set, a panic says what happened.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }
 
 /// What a verb of ours may fail with: a line or more for the user.

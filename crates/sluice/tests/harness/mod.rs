@@ -67,6 +67,18 @@ pub fn program() -> &'static str {
     env!("CARGO_BIN_EXE_sluice")
 }
 
+/// This machine cannot do a part: says so, and writes it where `scripts/test` counts what was left out. `part` is the
+/// word for it in tests/allowed-skips.
+pub fn skip(part: &str, why: &str) {
+    use std::io::Write;
+    println!("skipped: {part}: {why}");
+    if let Some(path) = std::env::var_os("SLUICE_SKIPS") {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(path).expect("the list of skips");
+        writeln!(file, "{part}: {why}").expect("the list of skips");
+    }
+}
+
 /// Asks again until `look` has something; fails after [`PATIENCE`].
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, what, look)

@@ -9,14 +9,14 @@ use super::record::Record;
 use super::record_keys::CGROUP;
 use super::value::Percent;
 
-const MOUNTPOINT_DEFAULT: &str = "/sys/fs/cgroup";
 const MIN_RAM_MIB_DEFAULT: u64 = 30;
 const SWAPPINESS_MAX: u64 = 100;
+/// With fewer processes not even a shell pipeline runs.
+const PIDS_MIN: u64 = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupConf {
     pub plugin: CgroupPlugin,
-    pub mountpoint: String,
     pub constrain_cores: bool,
     pub constrain_devices: bool,
     pub constrain_ram: bool,
@@ -31,8 +31,11 @@ pub struct CgroupConf {
     /// No limit is set lower than this.
     pub min_ram: Bytes,
     pub memory_swappiness: Option<u8>,
-    pub ignore_systemd: bool,
-    pub ignore_systemd_on_failure: bool,
+    /// Beside certain CPUs, or where they are only counted.
+    pub constrain_cpu_time: bool,
+    pub max_pids: Option<u64>,
+    /// Paths of devices; the last part may hold one `*`.
+    pub allowed_devices: Vec<String>,
 }
 
 impl CgroupConf {
@@ -64,16 +67,26 @@ impl CgroupConf {
             let expected = format!("expected a whole number from 0 to {SWAPPINESS_MAX}");
             findings.wrong(&entry.place, "MemorySwappiness", &entry.text, expected);
         }
+        if let Some(entry) = record.entry("MaxPids")
+            && record.number("MaxPids").is_some_and(|n: u64| n < PIDS_MIN)
+        {
+            let expected = format!("expected at least {PIDS_MIN}: a script starts programs");
+            findings.wrong(&entry.place, "MaxPids", &entry.text, expected);
+        }
+        if let Some(entry) = record.entry("AllowedDevices")
+            && !record.words("AllowedDevices").iter().all(|path| is_device_path(path))
+        {
+            let expected = "expected paths below /dev, as in /dev/kvm,/dev/hfi1_*";
+            findings.wrong(&entry.place, "AllowedDevices", &entry.text, expected);
+        }
         CgroupConf::from_record(&record)
     }
 
     fn from_record(record: &Record) -> CgroupConf {
         let on = |key| record.flag(key).unwrap_or(false);
         let percent = |key, default| record.percent(key).unwrap_or(default);
-        let mountpoint = record.text("CgroupMountpoint");
         CgroupConf {
             plugin: record.choice("CgroupPlugin").unwrap_or(CgroupPlugin::Autodetect),
-            mountpoint: mountpoint.unwrap_or_else(|| MOUNTPOINT_DEFAULT.into()),
             constrain_cores: on("ConstrainCores"),
             constrain_devices: on("ConstrainDevices"),
             constrain_ram: on("ConstrainRAMSpace"),
@@ -86,8 +99,17 @@ impl CgroupConf {
             memory_swappiness: record
                 .number("MemorySwappiness")
                 .and_then(|n: u64| u8::try_from(n).ok()),
-            ignore_systemd: on("IgnoreSystemd"),
-            ignore_systemd_on_failure: on("IgnoreSystemdOnFailure"),
+            constrain_cpu_time: on("ConstrainCPUTime"),
+            max_pids: record.number("MaxPids"),
+            allowed_devices: record.words("AllowedDevices"),
         }
     }
+}
+
+/// A path of a device, with at most one `*`, in its last part.
+fn is_device_path(path: &str) -> bool {
+    let Some((folder, name)) = path.rsplit_once('/') else { return false };
+    let below = folder == "/dev" || folder.starts_with("/dev/");
+    let climbs = path.split('/').any(|part| part == "..");
+    below && !climbs && !folder.contains('*') && !name.is_empty() && name.matches('*').count() <= 1
 }

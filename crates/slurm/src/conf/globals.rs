@@ -122,6 +122,8 @@ pub struct Accounting {
     /// TRES that are booked besides Slurm's own.
     pub tres: Vec<String>,
     pub track_wckey: bool,
+    /// Seconds between two samples of usage, 0 for none; None: not said.
+    pub sample_s: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,9 +191,10 @@ impl Globals {
                 enforce: record.choices("AccountingStorageEnforce").unwrap_or_default(),
                 tres: record.words("AccountingStorageTRES"),
                 track_wckey: record.flag("TrackWCKey").unwrap_or(false),
+                sample_s: read_sample_s(record, findings),
             },
             launch: Launch::read(record, findings),
-            programs: Programs::read(record),
+            programs: Programs::read(record, findings),
             gres_types: record.words("GresTypes"),
             licenses: record.text("Licenses"),
             private_data: record
@@ -204,6 +207,28 @@ impl Globals {
             disable_root_jobs: record.flag("DisableRootJobs").unwrap_or(false),
         }
     }
+}
+
+/// `JobAcctGatherFrequency`: `30`, or `task=30,energy=60` of which the task's counts here.
+fn read_sample_s(record: &Record, findings: &mut Findings) -> Option<u32> {
+    let gathered = record.text("JobAcctGatherType");
+    if gathered.is_some_and(|kind| kind.eq_ignore_ascii_case("jobacct_gather/none")) {
+        return Some(0);
+    }
+    let entry = record.entry("JobAcctGatherFrequency")?;
+    let mut found = None;
+    for word in entry.text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let (kind, seconds) = word.split_once('=').unwrap_or(("task", word));
+        match (kind.to_ascii_lowercase().as_str(), seconds.parse()) {
+            ("task", Ok(seconds)) => found = Some(seconds),
+            ("energy" | "network" | "filesystem", Ok(_)) => {}
+            _ => {
+                let expected = format!("{word:?}: expected seconds such as 30, or task=30");
+                findings.wrong(&entry.place, "JobAcctGatherFrequency", &entry.text, expected);
+            }
+        }
+    }
+    found
 }
 
 impl JobIds {
@@ -375,8 +400,19 @@ impl Launch {
     }
 }
 
+/// `salloc` never waits for a prolog, and a script only for its own node's; windows of a display are not forwarded.
+const FLAGS_WITHOUT_EFFECT: [PrologFlag; 3] =
+    [PrologFlag::DeferBatch, PrologFlag::NoHold, PrologFlag::X11];
+
 impl Programs {
-    fn read(record: &Record) -> Programs {
+    fn read(record: &Record, findings: &mut Findings) -> Programs {
+        let prolog_flags: Vec<PrologFlag> = record.choices("PrologFlags").unwrap_or_default();
+        if let Some(entry) = record.entry("PrologFlags") {
+            for flag in prolog_flags.iter().filter(|flag| FLAGS_WITHOUT_EFFECT.contains(flag)) {
+                let key = format!("PrologFlags={}", flag.word());
+                findings.notice(&entry.place, key, NoticeKind::NoEffect);
+            }
+        }
         Programs {
             prolog: record.text("Prolog"),
             epilog: record.text("Epilog"),
@@ -390,7 +426,7 @@ impl Programs {
             health_check: record.text("HealthCheckProgram"),
             health_check_node_state: record.words("HealthCheckNodeState"),
             mail: record.text("MailProg"),
-            prolog_flags: record.choices("PrologFlags").unwrap_or_default(),
+            prolog_flags,
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod backfill;
 pub mod cgroup_conf;
 pub mod choices;
+pub mod container_conf;
 pub mod error;
 pub mod files;
 pub mod globals;
@@ -42,6 +43,7 @@ pub use slurm_conf::SlurmConf;
 
 use error::Findings;
 use lines::{Line, read_lines};
+use model::site::PrivateFolders;
 
 /// A folder's configuration, checked as a whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +52,8 @@ pub struct Conf {
     pub slurm: SlurmConf,
     pub gres: GresConf,
     pub cgroup: CgroupConf,
+    /// job_container.conf, where slurm.conf wants it.
+    pub private: Option<PrivateFolders>,
     /// topology.conf, where `TopologyPlugin` asks for it.
     pub topology: Option<model::topology::Topology>,
     pub notices: Vec<Notice>,
@@ -63,6 +67,7 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     let gres_lines = lines_of(files, &dir.join("gres.conf"), Presence::Optional, &mut findings);
     let cgroup_lines = lines_of(files, &dir.join("cgroup.conf"), Presence::Optional, &mut findings);
 
+    let private = private_folders(files, dir, slurm_lines.as_deref(), &mut findings);
     let mut slurm = SlurmConf::read(&slurm_lines.unwrap_or_default(), &mut findings);
     let gres = GresConf::read(&gres_lines.unwrap_or_default(), &mut findings);
     node_gres::merge(&gres, &mut slurm.nodes, &mut findings);
@@ -81,10 +86,33 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     }
     let topology = topology_of(files, dir, &slurm, &mut findings);
     if findings.errors.is_empty() {
-        Ok(Conf { slurm, gres, cgroup, topology, notices: findings.notices })
+        Ok(Conf { slurm, gres, cgroup, private, topology, notices: findings.notices })
     } else {
         Err(findings.errors)
     }
+}
+
+/// `JobContainerType=job_container/tmpfs` needs its own file, with a `BasePath`.
+fn private_folders(
+    files: &dyn Files,
+    dir: &Path,
+    slurm: Option<&[Line]>,
+    findings: &mut Findings,
+) -> Option<PrivateFolders> {
+    let key = |pair: &&lines::Pair| pair.key.eq_ignore_ascii_case("JobContainerType");
+    let wanted = slurm.unwrap_or_default().iter().flatten().find(key)?;
+    if !wanted.value.eq_ignore_ascii_case("job_container/tmpfs") {
+        return None;
+    }
+    let path = dir.join("job_container.conf");
+    let lines = lines_of(files, &path, Presence::Required, findings)?;
+    let errors = findings.errors.len();
+    let folders = container_conf::read(&lines, findings);
+    if folders.is_none() && findings.errors.len() == errors {
+        let expected = "expected a BasePath in job_container.conf";
+        findings.wrong(&wanted.place, "JobContainerType", &wanted.value, expected);
+    }
+    folders
 }
 
 fn topology_of(

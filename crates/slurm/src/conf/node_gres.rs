@@ -6,7 +6,7 @@ use model::cpuset::CpuSet;
 use model::gres::DeclaredGres;
 use model::node::{NodeConfig, NodeGres};
 
-use super::choices::AutoDetect;
+use super::choices::{AutoDetect, GresFlag};
 use super::error::{Findings, NoticeKind, Place};
 use super::gres_conf::{GresConf, GresLine};
 use super::node_conf::NodeConf;
@@ -40,8 +40,45 @@ pub fn merge(gres: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
             });
             units.extend(with_indices(devices.collect()));
         }
+        let name = &node.config.name;
+        let own = gres.lines.iter().filter(|line| line.applies_to(name));
+        let variables = gpu_variables(own, gres.auto_detect(name));
+        for unit in units.iter_mut().filter(|unit| unit.name == "gpu") {
+            unit.variables.clone_from(&variables);
+        }
         share_out(&mut units);
         node.config.gres = units;
+    }
+}
+
+/// What each flag sets.
+const VARIABLES: [(GresFlag, &str); 4] = [
+    (GresFlag::NvidiaGpuEnv, "CUDA_VISIBLE_DEVICES"),
+    (GresFlag::AmdGpuEnv, "ROCR_VISIBLE_DEVICES"),
+    (GresFlag::IntelGpuEnv, "ZE_AFFINITY_MASK"),
+    (GresFlag::OpenClEnv, "GPU_DEVICE_ORDINAL"),
+];
+
+/// The variables that a node's `Flags` name, or those of the maker whose devices are detected; none: the usual.
+fn gpu_variables<'a>(
+    lines: impl Iterator<Item = &'a GresLine>,
+    detect: AutoDetect,
+) -> Option<Vec<String>> {
+    let of_gpus = lines.filter(|line| line.name == "gpu");
+    let flags: Vec<GresFlag> = of_gpus.flat_map(|line| line.flags.iter().copied()).collect();
+    let named: Vec<String> = VARIABLES
+        .iter()
+        .filter(|(flag, _)| flags.contains(flag))
+        .map(|(_, name)| (*name).to_owned())
+        .collect();
+    if !named.is_empty() || flags.contains(&GresFlag::NoGpuEnv) {
+        return Some(named);
+    }
+    match detect {
+        AutoDetect::Nvml | AutoDetect::Nvidia => Some(vec![VARIABLES[0].1.to_owned()]),
+        AutoDetect::Rsmi => Some(vec![VARIABLES[1].1.to_owned()]),
+        AutoDetect::OneApi => Some(vec![VARIABLES[2].1.to_owned()]),
+        AutoDetect::Off | AutoDetect::Full => None,
     }
 }
 
@@ -136,6 +173,7 @@ fn unit(name: &str, kind: Option<String>, count: u64) -> NodeGres {
         files: Vec::new(),
         cores: None,
         device_memory: None,
+        variables: None,
         no_consume: false,
         share_of: None,
     }

@@ -4,7 +4,9 @@
 use model::partition::PartitionState;
 
 use super::choices::{AutoDetect, CgroupPlugin, GresFlag, NodeState, PreemptMode, SelectParameter};
-use super::keys::{BOUNDED, KeyTable, Kind, U16, U32, U64, accepted, one_of, used, words_of};
+use super::keys::{
+    BOUNDED, KeyTable, Kind, U16, U32, U64, accepted, one_of, retired, used, words_of,
+};
 
 /// What tasks are bound to by default.
 const CPU_BIND: Kind = Kind::OneOf(&["none", "socket", "ldom", "core", "thread"]);
@@ -152,11 +154,18 @@ pub const GRES: KeyTable = KeyTable {
 pub const CGROUP: KeyTable = KeyTable {
     of: "cgroup.conf",
     keys: &[
+        // Groups are found where they are mounted, and made without asking systemd.
         accepted("CgroupAutomount", Kind::YesNo),
-        used("CgroupMountpoint", Kind::Text),
+        accepted("CgroupMountpoint", Kind::Text),
         used("CgroupPlugin", one_of::<CgroupPlugin>()),
-        used("IgnoreSystemd", Kind::YesNo),
-        used("IgnoreSystemdOnFailure", Kind::YesNo),
+        accepted("CgroupSlice", Kind::Text),
+        accepted("EnableControllers", Kind::YesNo),
+        accepted("EnableExtraControllers", Kind::Words),
+        accepted("IgnoreSystemd", Kind::YesNo),
+        accepted("IgnoreSystemdOnFailure", Kind::YesNo),
+        accepted("SignalChildrenProcesses", Kind::YesNo),
+        accepted("SystemdTimeout", U32),
+        retired("AllowedDevicesFile", Kind::Text),
         accepted("AllowedKmemSpace", U64),
         used("AllowedRAMSpace", Kind::Percent),
         used("AllowedSwapSpace", Kind::Percent),
@@ -171,5 +180,21 @@ pub const CGROUP: KeyTable = KeyTable {
         used("MemorySwappiness", U16),
         accepted("MinKmemSpace", Kind::Megabytes),
         used("MinRAMSpace", Kind::Megabytes),
+        // Not Slurm's: devices that every job may open, CPU time held to the CPUs allocated, the processes of one job.
+        used("AllowedDevices", Kind::Words),
+        used("ConstrainCPUTime", Kind::YesNo),
+        used("MaxPids", U64),
+    ],
+};
+
+pub const CONTAINER: KeyTable = KeyTable {
+    of: "job_container.conf",
+    keys: &[
+        used("AutoBasePath", Kind::YesNo),
+        used("BasePath", Kind::Text),
+        used("Dirs", Kind::Words),
+        accepted("InitScript", Kind::Text),
+        used("NodeName", Kind::Hosts),
+        accepted("Shared", Kind::YesNo),
     ],
 };

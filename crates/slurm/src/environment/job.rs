@@ -1,5 +1,6 @@
 //! The variables of a job: those of its batch script, of `salloc`'s shell, and the ground of its steps.
 
+use super::gpu::{self, GpuView};
 use super::{Environment, compress_counts};
 use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
@@ -30,19 +31,9 @@ pub struct JobFacts<'a> {
     pub conf_file: Option<&'a str>,
     /// Where the job was submitted; none: its working directory.
     pub submit_dir: Option<&'a str>,
-    pub numbering: DeviceNumbering,
+    pub gpus: GpuView,
     /// The network that the nodes are in.
     pub topology: Option<&'a Topology>,
-}
-
-/// Which numbers a process knows its devices by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DeviceNumbering {
-    /// Those of the node: every device can be seen.
-    #[default]
-    Node,
-    /// From zero: only the job's own devices can be seen (`ConstrainDevices`).
-    Own,
 }
 
 /// One task of an array, and the array.
@@ -212,36 +203,6 @@ pub(super) fn set_node(
     env.set("SLURM_TOPOLOGY_ADDR_PATTERN", pattern);
 }
 
-/// The variables by which GPU libraries find the devices that they may use.
-const VISIBLE: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"];
-
-/// The GPUs of a node's share. `name` is `SLURM_JOB_GPUS` for the job, `SLURM_STEP_GPUS` for a step.
-pub(super) fn set_gpus(
-    env: &mut Environment,
-    share: &NodeShare,
-    numbering: DeviceNumbering,
-    name: &str,
-) {
-    let count = share.gres_count("gpu");
-    if count == 0 {
-        return;
-    }
-    let of_gpus = share.gres.iter().filter(|gres| gres.name == "gpu");
-    let mut indices: Vec<u32> = of_gpus.flat_map(|gres| gres.indices.iter().copied()).collect();
-    indices.sort_unstable();
-    env.set("SLURM_GPUS_ON_NODE", count);
-    env.set(name, list(indices.iter().copied()));
-    let visible = match numbering {
-        DeviceNumbering::Node => list(indices.iter().copied()),
-        DeviceNumbering::Own => list(0..indices.len() as u32),
-    };
-    VISIBLE.iter().for_each(|variable| env.set(variable, &visible));
-}
-
-fn list(indices: impl Iterator<Item = u32>) -> String {
-    indices.map(|index| index.to_string()).collect::<Vec<_>>().join(",")
-}
-
 /// Variables that a job has only sometimes: those of a job within which this one was submitted are not its own.
 const SOMETIMES: [&str; 20] = [
     "SLURM_NTASKS",
@@ -270,7 +231,7 @@ fn is_of_another_job(name: &str) -> bool {
     SOMETIMES.contains(&name)
         || name.starts_with("SLURM_ARRAY_")
         || name.starts_with("SLURM_STEP_")
-        || VISIBLE.contains(&name)
+        || gpu::VISIBLE.contains(&name)
         || super::component::is_of_components(name)
 }
 
@@ -293,14 +254,17 @@ pub fn batch(facts: &JobFacts<'_>, node_index: usize, exported: Environment) -> 
     if let Some(share) = facts.allocation.nodes.get(node_index) {
         env.set("HOSTNAME", &share.node);
         set_node(&mut env, share, node_index, facts.topology);
-        set_gpus(&mut env, share, facts.numbering, "SLURM_JOB_GPUS");
+        gpu::set(&mut env, share, facts.gpus, "SLURM_JOB_GPUS");
     }
     env
 }
 
 /// What only the node can tell of the batch script.
 pub fn batch_process_variables() -> Vec<(String, ProcessVariable)> {
-    vec![("SLURM_TASK_PID".to_owned(), ProcessVariable::Pid)]
+    vec![
+        ("SLURM_TASK_PID".to_owned(), ProcessVariable::Pid),
+        ("SLURM_TMPDIR".to_owned(), ProcessVariable::Scratch),
+    ]
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::super::testing::{assert_variables, facts, spec, two_nodes};
 use super::*;
+use crate::environment::gpu::DeviceNumbering;
 use crate::output::samples::{self, gpu_request, share};
 use model::amount::Bytes;
 use model::range::Range;
@@ -347,7 +348,8 @@ fn devices_are_counted_from_zero_where_others_cannot_be_seen() {
     let spec = spec(Request { gres: vec![gpu_request(Per::Node, 4)], ..Request::default() });
     let allocation = samples::allocation(vec![share("node1", 4, 4000, &[4, 5, 6, 7], 1)]);
     let seen = |numbering| {
-        let facts = JobFacts { numbering, ..facts(85, &spec, &allocation) };
+        let gpus = GpuView { numbering, ..GpuView::default() };
+        let facts = JobFacts { gpus, ..facts(85, &spec, &allocation) };
         let env = batch(&facts, 0, Environment::new());
         ["SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"].map(|name| env.get(name).map(str::to_owned))
     };

@@ -53,8 +53,11 @@ pub fn of_launch(id: JobId) -> Notices {
         step_time_limit: step(Cause::TimeLimit),
         step_cancelled: step(Cause::Cancelled),
         exec_failed: "slurmstepd: error: execve(): {what}: {error}".to_owned(),
+        limit_refused: "slurmstepd: error: Can't propagate {what} from submit host: {error}".to_owned(),
         work_dir_failed:
             "slurmstepd: error: couldn't chdir to `{what}': {error}: going to /tmp instead"
                 .to_owned(),
+        task_prolog_failed: "slurmstepd: error: TaskProlog failed status={error}".to_owned(),
+        own_prolog_failed: "slurmstepd: error: --task-prolog failed status={error}".to_owned(),
     }
 }

@@ -1,10 +1,12 @@
 //! The variables of a step's tasks: what `srun` adds to its own environment on each node.
 
+use super::gpu::{self, GpuView};
 use super::job::{self, JobFacts};
 use super::{Environment, compress_counts};
+use crate::option::bind::memory_variables;
 use model::allocation::NodeShare;
 use model::hostlist;
-use model::request::{Memory, Per};
+use model::request::Memory;
 use model::step::TaskDistribution;
 use wire::order::{ProcessVariable, TaskOrder};
 use wire::step::{StepLaunch, StepLayout};
@@ -33,16 +35,19 @@ pub fn variables(
     if let Some(cpus) = launch.cpus_per_task {
         env.set("SLURM_CPUS_PER_TASK", cpus);
     }
+    for (name, value) in launch.mem_bind.iter().flat_map(memory_variables) {
+        env.set(name, value);
+    }
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {
         let share = share.unwrap_or(of_job);
         job::set_node(&mut env, share, node_index, facts.topology);
         if !own {
-            job::set_gpus(&mut env, of_job, facts.numbering, "SLURM_JOB_GPUS");
+            gpu::set(&mut env, of_job, facts.gpus, "SLURM_JOB_GPUS");
         }
-        DEVICES.iter().for_each(|name| drop(env.remove(name)));
-        job::set_gpus(&mut env, share, facts.numbering, "SLURM_STEP_GPUS");
+        env.retain(|name| !gpu::is_of_step(name));
+        gpu::set(&mut env, share, facts.gpus, "SLURM_STEP_GPUS");
     }
     env
 }
@@ -57,15 +62,6 @@ fn leave_out_unasked(env: &mut Environment, facts: &JobFacts<'_>) {
     }
 }
 
-/// What says which GPUs a step has.
-const DEVICES: [&str; 5] = [
-    "CUDA_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "ROCR_VISIBLE_DEVICES",
-    "SLURM_GPUS_ON_NODE",
-    "SLURM_STEP_GPUS",
-];
-
 /// The launch as one node is told it: the programs of others are not its business, and a step that has none of its
 /// job's GPUs does not inherit their names.
 pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
@@ -73,41 +69,31 @@ pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
     let asked = launch.shape.gres.is_some();
     if asked && share.is_some_and(|share| share.gres_count("gpu") == 0) {
         let mut environment = Environment::from_block(&launch.environment);
-        environment.retain(|name| !DEVICES.contains(&name));
+        environment.retain(|name| !gpu::is_of_step(name));
         launch.environment = environment.to_block();
     }
     launch
 }
 
-/// What each task here has for itself: a program of `--multi-prog`, GPUs of `--gpus-per-task`.
-pub fn of_tasks(launch: &StepLaunch, share: Option<&NodeShare>, ranks: &[u32]) -> Vec<TaskOrder> {
-    let per_task = launch.shape.gres.iter().flatten();
-    let each = per_task
-        .filter(|g| g.per == Per::Task && g.name == "gpu")
-        .map(|g| g.count.min)
-        .sum::<u64>();
-    if launch.programs.is_empty() && each == 0 {
+/// What each task here has for itself: a program of `--multi-prog`, GPUs of `--gpus-per-task` and `--gpu-bind`.
+/// `near` are the GPUs close to the step's CPUs.
+pub fn of_tasks(
+    launch: &StepLaunch,
+    share: Option<&NodeShare>,
+    ranks: &[u32],
+    near: &[u32],
+    view: GpuView,
+) -> Vec<TaskOrder> {
+    let mut gpus = gpu::of_tasks(launch, share, ranks.len(), near, view);
+    if launch.programs.is_empty() && gpus.is_empty() {
         return Vec::new();
     }
-    let gpus = share.into_iter().flat_map(|s| &s.gres).filter(|g| g.name == "gpu");
-    let mut gpus: Vec<u32> = gpus.flat_map(|g| g.indices.iter().copied()).collect();
-    gpus.sort_unstable();
-    let mut of_each = gpus.chunks(each.max(1) as usize);
-    let task = |rank: &u32| TaskOrder {
+    gpus.resize(ranks.len(), Vec::new());
+    let task = |(rank, environment): (&u32, Vec<String>)| TaskOrder {
         argv: launch.programs.get(*rank as usize).cloned().unwrap_or_default(),
-        environment: match of_each.next().filter(|_| each > 0) {
-            Some(own) => {
-                let list = own.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-                DEVICES
-                    .iter()
-                    .filter(|name| **name != "SLURM_GPUS_ON_NODE")
-                    .map(|name| format!("{name}={list}"))
-                    .collect()
-            }
-            None => Vec::new(),
-        },
+        environment,
     };
-    ranks.iter().map(task).collect()
+    ranks.iter().zip(gpus).map(task).collect()
 }
 
 fn set_distribution(env: &mut Environment, layout: &StepLayout, launch: &StepLaunch) {
@@ -165,6 +151,11 @@ pub fn process_variables() -> Vec<(String, ProcessVariable)> {
         ("SLURM_LOCALID", ProcessVariable::LocalRank),
         ("SLURM_TASK_PID", ProcessVariable::Pid),
         ("SLURM_GTIDS", ProcessVariable::RanksHere),
+        ("SLURM_CPU_BIND", ProcessVariable::CpuBind),
+        ("SLURM_CPU_BIND_VERBOSE", ProcessVariable::CpuBindVerbose),
+        ("SLURM_CPU_BIND_TYPE", ProcessVariable::CpuBindType),
+        ("SLURM_CPU_BIND_LIST", ProcessVariable::CpuBindList),
+        ("SLURM_TMPDIR", ProcessVariable::Scratch),
     ]
     .map(|(name, variable)| (name.to_owned(), variable))
     .to_vec()

@@ -2,7 +2,8 @@
 //! (`SLURM_GPUS_PER_NODE`) and the address of Slurm's own controller are left out of what is compared.
 
 use super::Environment;
-use super::job::{DeviceNumbering, JobFacts};
+use super::gpu::GpuView;
+use super::job::JobFacts;
 use crate::output::samples::{self, alice, share};
 use model::allocation::Allocation;
 use model::amount::Bytes;
@@ -30,7 +31,7 @@ pub fn facts<'a>(job: u32, spec: &'a JobSpec, allocation: &'a Allocation) -> Job
         default_memory: Some(DefaultMemory::PerCpu(Bytes::from_mib(1000))),
         conf_file: Some("/lab/etc/slurm.conf"),
         submit_dir: None,
-        numbering: DeviceNumbering::Node,
+        gpus: GpuView::default(),
         topology: None,
     }
 }

@@ -19,6 +19,7 @@ fn a_step_is_laid_out_anew() {
         attempt: 1,
         nodes: vec![node("node1", &[0, 1]), node("node2", &[2, 3])],
         cpus_per_task: 2,
+        programs: Default::default(),
     };
     let env = step::variables(
         &facts(78, &spec, &allocation),
@@ -80,7 +81,8 @@ fn a_step_is_laid_out_anew() {
     assert_eq!(second.get("SLURM_NODEID"), Some("1"));
     assert_eq!(second.get("SLURMD_NODENAME"), Some("node2"));
     let filled: Vec<String> = step::process_variables().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(filled, ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_TASK_PID", "SLURM_GTIDS"]);
+    assert_eq!(filled[..4], ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_TASK_PID", "SLURM_GTIDS"]);
+    assert!(filled.iter().any(|name| name == "SLURM_CPU_BIND_LIST"));
 }
 
 fn launch(listen: &str) -> StepLaunch {
@@ -106,7 +108,14 @@ fn launch(listen: &str) -> StepLaunch {
         window: None,
         shape: Default::default(),
         distribution: None,
+        cpu_bind: Default::default(),
+        mem_bind: None,
+        rlimits: None,
+        gpu_bind: None,
         programs: Vec::new(),
+        task_prolog: None,
+        task_epilog: None,
+        starts: Default::default(),
     }
 }
 

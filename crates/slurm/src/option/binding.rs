@@ -1,31 +1,10 @@
-//! Values that are checked against lists of words and then passed on as they are: bindings, frequencies, hints, profiles.
+//! Values that are checked against lists of words and then passed on as they are: devices, frequencies, hints, profiles.
 
 use super::error::OptionError;
 use super::key::OptionKey;
 use super::value;
 
 type Result<T> = std::result::Result<T, OptionError>;
-
-const MEM_BIND: &[&str] =
-    &["q", "quiet", "v", "verbose", "no", "none", "rank", "local", "p", "prefer", "sort", "nosort"];
-const MEM_BIND_WITH_LIST: &[&str] = &["map_mem", "mask_mem"];
-
-const CPU_BIND: &[&str] = &[
-    "q",
-    "quiet",
-    "v",
-    "verbose",
-    "no",
-    "none",
-    "rank",
-    "rank_ldom",
-    "sockets",
-    "cores",
-    "threads",
-    "ldoms",
-    "boards",
-];
-const CPU_BIND_WITH_LIST: &[&str] = &["map_cpu", "mask_cpu", "map_ldom", "mask_ldom"];
 
 const GPU_BIND: &[&str] = &["v", "verbose", "closest", "none"];
 const GPU_BIND_WITH_LIST: &[&str] = &["map_gpu", "mask_gpu", "single", "per_task"];
@@ -67,20 +46,6 @@ fn is_list_item(text: &str) -> bool {
     let is_mask =
         |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_number(times) && is_mask(item.strip_prefix("0x").unwrap_or(item))
-}
-
-pub fn mem_bind(text: &str) -> Result<String> {
-    if is_binding(text, MEM_BIND, MEM_BIND_WITH_LIST) {
-        return Ok(text.to_owned());
-    }
-    Err(OptionError::value(format!("unrecognized --mem-bind argument \"{text}\"")))
-}
-
-pub fn cpu_bind(text: &str) -> Result<String> {
-    if is_binding(text, CPU_BIND, CPU_BIND_WITH_LIST) {
-        return Ok(text.to_owned());
-    }
-    Err(OptionError::failure(format!("unrecognized --cpu-bind argument \"{text}\"")))
 }
 
 pub fn gpu_bind(text: &str) -> Result<String> {
@@ -205,8 +170,6 @@ mod tests {
     #[test]
     fn words_that_slurm_knows_are_kept_as_they_are() {
         let cases: &[(Check, &[&str])] = &[
-            (mem_bind, &["local", "verbose,rank", "map_mem:0,1,0", "prefer,local"]),
-            (cpu_bind, &["cores", "none", "v,map_cpu:0,2*2", "mask_cpu:0x3,0xc"]),
             (gpu_bind, &["closest", "single:2", "map_gpu:0,1", "verbose,none"]),
             (gpu_freq, &["medium", "memory=high", "450,memory=low,verbose"]),
             (cpu_freq, &["high", "2400000", "low-high:ondemand", "performance"]),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::amount::Bytes;
 use model::array::{ArraySpec, IndexSet};
+use model::binding::{CpuBinding, MemBinding};
 use model::constraint::Constraint;
 use model::dependency::Dependency;
 use model::gres::GresCount;
@@ -96,7 +97,7 @@ pub struct JobOptions {
     // How its processes run.
     pub chdir: Option<String>,
     pub container: Option<String>,
-    pub cpu_bind: Option<String>,
+    pub cpu_bind: Option<CpuBinding>,
     pub distribution: Option<Distribution>,
     pub error: Option<String>,
     pub export: Option<Export>,
@@ -105,7 +106,7 @@ pub struct JobOptions {
     pub gpu_bind: Option<String>,
     pub hint: Option<String>,
     pub input: Option<String>,
-    pub mem_bind: Option<String>,
+    pub mem_bind: Option<MemBinding>,
     pub open_mode: Option<OpenMode>,
     pub output: Option<String>,
     pub profile: Option<String>,

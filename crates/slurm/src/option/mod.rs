@@ -6,6 +6,7 @@
 //! decided elsewhere.
 
 pub mod agreement;
+pub mod bind;
 pub mod binding;
 pub mod command;
 pub mod environment;

@@ -1,7 +1,6 @@
 //! From settings to [`JobOptions`]: every value gets its type here, or is refused.
 
 use super::agreement::MemoryForms;
-use super::binding;
 use super::command::Command;
 use super::error::OptionError;
 use super::job_options::{JobOptions, NodeDistribution, Switches};
@@ -11,6 +10,7 @@ use super::parse::{Setting, Source};
 use super::signal;
 use super::surroundings::{self, Surroundings};
 use super::value::{self, number_from};
+use super::{bind, binding};
 
 /// `--immediate` without a number.
 const IMMEDIATE_SECS_DEFAULT: u32 = 1;
@@ -224,7 +224,7 @@ impl Typing<'_> {
         match key {
             K::Chdir => options.chdir = given(),
             K::Container => options.container = given(),
-            K::CpuBind => options.cpu_bind = Some(binding::cpu_bind(text)?),
+            K::CpuBind => options.cpu_bind = Some(bind::cpu_bind(text)?),
             K::Distribution => options.distribution = Some(value::distribution(text)?),
             K::Error => options.error = given(),
             K::Export => options.export = Some(value::export(text)?),
@@ -241,7 +241,7 @@ impl Typing<'_> {
             K::GpuBind => options.gpu_bind = Some(binding::gpu_bind(text)?),
             K::Hint => options.hint = Some(binding::hint(text)?),
             K::Input => options.input = given(),
-            K::MemBind => options.mem_bind = Some(binding::mem_bind(text)?),
+            K::MemBind => options.mem_bind = Some(bind::mem_bind(text)?),
             K::OpenMode => options.open_mode = Some(value::open_mode(text)?),
             K::Output => options.output = given(),
             K::Profile => options.profile = Some(binding::profile(text)?),

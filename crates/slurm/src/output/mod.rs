@@ -26,6 +26,8 @@ mod squeue_fields;
 mod squeue_sort;
 mod squeue_steps;
 pub mod sshare;
+pub mod sstat;
+mod usage_fields;
 
 use jiff::tz::TimeZone;
 use model::time::{Timestamp, format_iso};

@@ -3,6 +3,7 @@
 use super::Moment;
 use super::field_table::NamedColumn;
 use super::job_text::push;
+use super::usage_fields::{self, Metric as M, Of, Used, memory_text, tres_in, tres_out};
 use crate::words::{self, job as state_words};
 use model::amount::{self, Bytes, Unit};
 use model::hostlist;
@@ -70,19 +71,19 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "AllocNodes", |r, c| push!(c, "{}", node_count(r))),
     field(10, "AllocTRES", |r, c| c.push_str(&alloc_tres(r).display_by_name())),
     unmeasured(7, "AssocID"),
-    field(10, "AveCPU", |r, c| if let Some(s) = r.step { c.push_str(&format_elapsed_full(cpu_us(&s.usage) / 1_000_000 / u64::from(s.tasks.max(1)))) }),
+    field(10, "AveCPU", |r, c| tasks(r, c, M::Cpu, Of::Mean)),
     unmeasured(10, "AveCPUFreq"),
-    unmeasured(14, "AveDiskRead"),
-    unmeasured(14, "AveDiskWrite"),
-    unmeasured(10, "AvePages"),
-    field(10, "AveRSS", |r, c| if let Some(s) = r.step.filter(|s| s.tasks <= 1) { memory(r, c, &s.usage) }),
-    unmeasured(10, "AveVMSize"),
+    field(14, "AveDiskRead", |r, c| tasks(r, c, M::Read, Of::Mean)),
+    field(14, "AveDiskWrite", |r, c| tasks(r, c, M::Written, Of::Mean)),
+    field(10, "AvePages", |r, c| tasks(r, c, M::Pages, Of::Mean)),
+    field(10, "AveRSS", |r, c| tasks(r, c, M::Memory, Of::Mean)),
+    field(10, "AveVMSize", |r, c| tasks(r, c, M::VirtualMemory, Of::Mean)),
     unmeasured(16, "BlockID"),
     field(10, "Cluster", |r, c| c.push_str(r.cluster)),
     field(14, "Comment", |r, c| of_job(r, c, |j, c| c.push_str(j.comment.as_deref().unwrap_or("")))),
     field(19, "Constraints", |r, c| of_job(r, c, |j, c| c.push_str(j.constraint.as_deref().unwrap_or("")))),
-    unmeasured(14, "ConsumedEnergy"),
-    unmeasured(17, "ConsumedEnergyRaw"),
+    field(14, "ConsumedEnergy", |_, c| c.push('0')),
+    field(17, "ConsumedEnergyRaw", |_, c| c.push('0')),
     unmeasured(19, "Container"),
     field(10, "CPUTime", |r, c| c.push_str(&format_elapsed_full(elapsed_s(r) * u64::from(cpus(r))))),
     field(10, "CPUTimeRAW", |r, c| push!(c, "{}", elapsed_s(r) * u64::from(cpus(r)))),
@@ -100,25 +101,25 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(-12, "JobIDRaw", |r, c| { push!(c, "{}", r.job.job); step_suffix(r, c) }),
     field(10, "JobName", |r, c| c.push_str(r.step.map_or(&r.job.name, |s| &s.name))),
     unmeasured(9, "Layout"),
-    unmeasured(12, "MaxDiskRead"),
-    unmeasured(15, "MaxDiskReadNode"),
-    unmeasured(15, "MaxDiskReadTask"),
-    unmeasured(12, "MaxDiskWrite"),
-    unmeasured(16, "MaxDiskWriteNode"),
-    unmeasured(16, "MaxDiskWriteTask"),
-    unmeasured(8, "MaxPages"),
-    unmeasured(12, "MaxPagesNode"),
-    unmeasured(14, "MaxPagesTask"),
-    field(10, "MaxRSS", |r, c| if let Some(s) = r.step { memory(r, c, &s.usage) }),
-    field(10, "MaxRSSNode", |r, c| if let Some([node]) = r.step.map(|s| s.nodes.as_slice()) { c.push_str(node) }),
-    field(10, "MaxRSSTask", |r, c| if r.step.is_some_and(|s| s.tasks == 1) { c.push('0') }),
-    unmeasured(10, "MaxVMSize"),
-    unmeasured(14, "MaxVMSizeNode"),
-    unmeasured(14, "MaxVMSizeTask"),
+    field(12, "MaxDiskRead", |r, c| tasks(r, c, M::Read, Of::Max)),
+    field(15, "MaxDiskReadNode", |r, c| tasks(r, c, M::Read, Of::MaxNode)),
+    field(15, "MaxDiskReadTask", |r, c| tasks(r, c, M::Read, Of::MaxTask)),
+    field(12, "MaxDiskWrite", |r, c| tasks(r, c, M::Written, Of::Max)),
+    field(16, "MaxDiskWriteNode", |r, c| tasks(r, c, M::Written, Of::MaxNode)),
+    field(16, "MaxDiskWriteTask", |r, c| tasks(r, c, M::Written, Of::MaxTask)),
+    field(8, "MaxPages", |r, c| tasks(r, c, M::Pages, Of::Max)),
+    field(12, "MaxPagesNode", |r, c| tasks(r, c, M::Pages, Of::MaxNode)),
+    field(14, "MaxPagesTask", |r, c| tasks(r, c, M::Pages, Of::MaxTask)),
+    field(10, "MaxRSS", |r, c| tasks(r, c, M::Memory, Of::Max)),
+    field(10, "MaxRSSNode", |r, c| tasks(r, c, M::Memory, Of::MaxNode)),
+    field(10, "MaxRSSTask", |r, c| tasks(r, c, M::Memory, Of::MaxTask)),
+    field(10, "MaxVMSize", |r, c| tasks(r, c, M::VirtualMemory, Of::Max)),
+    field(14, "MaxVMSizeNode", |r, c| tasks(r, c, M::VirtualMemory, Of::MaxNode)),
+    field(14, "MaxVMSizeTask", |r, c| tasks(r, c, M::VirtualMemory, Of::MaxTask)),
     unmeasured(10, "McsLabel"),
-    unmeasured(10, "MinCPU"),
-    unmeasured(10, "MinCPUNode"),
-    unmeasured(10, "MinCPUTask"),
+    field(10, "MinCPU", |r, c| tasks(r, c, M::Cpu, Of::Min)),
+    field(10, "MinCPUNode", |r, c| tasks(r, c, M::Cpu, Of::MinNode)),
+    field(10, "MinCPUTask", |r, c| tasks(r, c, M::Cpu, Of::MinTask)),
     field(10, "NCPUS", |r, c| push!(c, "{}", cpus(r))),
     field(8, "NNodes", |r, c| push!(c, "{}", node_count(r))),
     field(15, "NodeList", node_list),
@@ -150,23 +151,23 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "SystemCPU", |r, c| cpu_time(c, usage(r).cpu_system_us)),
     field(10, "Timelimit", |r, c| of_job(r, c, |j, c| c.push_str(&format_limit_full(j.time_limit)))),
     field(12, "TimelimitRaw", |r, c| of_job(r, c, |j, c| match j.time_limit { TimeLimit::Minutes(m) => push!(c, "{m}"), TimeLimit::Unlimited => c.push_str("UNLIMITED") })),
-    field(10, "TotalCPU", |r, c| cpu_time(c, cpu_us(&usage(r)))),
-    unmeasured(14, "TRESUsageInAve"),
-    unmeasured(14, "TRESUsageInMax"),
-    unmeasured(18, "TRESUsageInMaxNode"),
-    unmeasured(18, "TRESUsageInMaxTask"),
-    unmeasured(14, "TRESUsageInMin"),
-    unmeasured(18, "TRESUsageInMinNode"),
-    unmeasured(18, "TRESUsageInMinTask"),
-    unmeasured(14, "TRESUsageInTot"),
-    unmeasured(15, "TRESUsageOutAve"),
-    unmeasured(15, "TRESUsageOutMax"),
-    unmeasured(19, "TRESUsageOutMaxNode"),
-    unmeasured(19, "TRESUsageOutMaxTask"),
-    unmeasured(15, "TRESUsageOutMin"),
-    unmeasured(19, "TRESUsageOutMinNode"),
-    unmeasured(19, "TRESUsageOutMinTask"),
-    unmeasured(15, "TRESUsageOutTot"),
+    field(10, "TotalCPU", |r, c| cpu_time(c, cpu_us(usage(r)))),
+    field(14, "TRESUsageInAve", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Mean, c) }),
+    field(14, "TRESUsageInMax", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Max, c) }),
+    field(18, "TRESUsageInMaxNode", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MaxNode, c) }),
+    field(18, "TRESUsageInMaxTask", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MaxTask, c) }),
+    field(14, "TRESUsageInMin", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Min, c) }),
+    field(18, "TRESUsageInMinNode", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MinNode, c) }),
+    field(18, "TRESUsageInMinTask", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MinTask, c) }),
+    field(14, "TRESUsageInTot", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Total, c) }),
+    field(15, "TRESUsageOutAve", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Mean, c) }),
+    field(15, "TRESUsageOutMax", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Max, c) }),
+    field(19, "TRESUsageOutMaxNode", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MaxNode, c) }),
+    field(19, "TRESUsageOutMaxTask", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MaxTask, c) }),
+    field(15, "TRESUsageOutMin", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Min, c) }),
+    field(19, "TRESUsageOutMinNode", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MinNode, c) }),
+    field(19, "TRESUsageOutMinTask", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MinTask, c) }),
+    field(15, "TRESUsageOutTot", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Total, c) }),
     field(6, "UID", |r, c| of_job(r, c, |j, c| push!(c, "{}", j.uid))),
     field(9, "User", |r, c| of_job(r, c, |j, c| c.push_str(&j.user))),
     field(10, "UserCPU", |r, c| cpu_time(c, usage(r).cpu_user_us)),
@@ -290,21 +291,46 @@ fn req_mem(row: &Row<'_>, job: &JobRecord) -> String {
     }
 }
 
-fn memory(row: &Row<'_>, cell: &mut String, usage: &Usage) {
-    let kib = usage.memory_peak_bytes / amount::KIB;
-    let text = match row.units {
-        Units::Exact => amount::format_exact(kib, Unit::Kibi),
-        Units::Own => format!("{kib}K"),
-        Units::In(unit) => amount::format_in(kib, Unit::Kibi, unit),
-    };
-    cell.push_str(&text);
+/// What a step's tasks used, where they were told apart.
+fn used<'a>(row: &Row<'a>) -> Option<Used<'a>> {
+    let step = row.step?;
+    let used = step.usage.tasks.as_deref()?;
+    Some(Used { used, nodes: &step.nodes, units: row.units })
+}
+
+/// A number of a step's tasks. Of a step that was not looked at task by task its peak and its time are known.
+fn tasks(row: &Row<'_>, cell: &mut String, metric: M, of: Of) {
+    let Some(step) = row.step else { return };
+    if let Some(used) = used(row) {
+        return usage_fields::cell(used, metric, of, cell);
+    }
+    let alone = step.tasks <= 1;
+    match (metric, of) {
+        (M::Memory, Of::Max) => {
+            cell.push_str(&memory_text(row.units, step.usage.memory_peak_bytes));
+        }
+        (M::Memory, Of::Mean) if alone => {
+            cell.push_str(&memory_text(row.units, step.usage.memory_peak_bytes));
+        }
+        (M::Memory, Of::MaxNode) => {
+            if let [node] = step.nodes.as_slice() {
+                cell.push_str(node);
+            }
+        }
+        (M::Memory, Of::MaxTask) if alone => cell.push('0'),
+        (M::Cpu, Of::Mean) => {
+            let each = cpu_us(&step.usage) / 1_000_000 / u64::from(step.tasks.max(1));
+            cell.push_str(&format_elapsed_full(each));
+        }
+        _ => {}
+    }
 }
 
 /// A step's own use; a job's is that of its steps together, or what was measured for it.
-fn usage(row: &Row<'_>) -> Usage {
+fn usage<'a>(row: &Row<'a>) -> &'a Usage {
     match row.step {
-        Some(step) => step.usage,
-        None => row.job.usage,
+        Some(step) => &step.usage,
+        None => &row.job.usage,
     }
 }
 

@@ -48,6 +48,7 @@ pub fn node(name: &str) -> NodeView {
             files: Vec::new(),
             cores: None,
             device_memory: None,
+            variables: None,
             no_consume: false,
             share_of: None,
         }],
@@ -176,6 +177,8 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             unattended: false,
             umask: 0o022,
             rlimits: Default::default(),
+            rlimits_asked: false,
+            sample_s: None,
         }
         .into(),
         dependency: None,

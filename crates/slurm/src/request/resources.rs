@@ -33,7 +33,9 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
         tasks: options.ntasks.or_else(|| hosts_of_tasks(options)),
         tasks_per_node: counts.tasks_per_node,
         tasks_per_socket: options.ntasks_per_socket,
-        tasks_per_core: options.ntasks_per_core,
+        tasks_per_core: options
+            .ntasks_per_core
+            .or(hinted(options, &["compute_bound", "memory_bound"])),
         tasks_per_gpu: options.ntasks_per_gpu,
         cpus_per_task: Range::exactly(options.cpus_per_task.unwrap_or(1)),
         cpus_per_task_given: options.cpus_per_task.is_some(),
@@ -109,6 +111,12 @@ pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
         counts.nodes = Some(Range::between(nodes.min, nodes_max.min(tasks)));
     }
     (counts, notes)
+}
+
+/// One, where the hint is one of these.
+fn hinted(options: &JobOptions, hints: &[&str]) -> Option<u32> {
+    let said = options.hint.as_deref()?;
+    hints.iter().any(|hint| hint.eq_ignore_ascii_case(said)).then_some(1)
 }
 
 /// With `-m arbitrary` there is a task for each host that is named.

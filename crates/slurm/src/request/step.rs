@@ -4,10 +4,12 @@ use super::{Submitter, base_name, environment, resources, work_dir};
 use crate::option::JobOptions;
 use crate::option::job_options::{Distribution, LocalDistribution, NodeDistribution};
 use crate::option::key::OptionKey;
+use model::binding::{CpuBind, CpuBinding, Level, Spread};
 use model::range::Range;
 use model::request::Memory;
+use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
-use wire::step::{StepInput, StepLaunch};
+use wire::step::{StartWhen, StepInput, StepLaunch};
 
 /// Where the tasks' supervisors find the `srun`, and how they show that they are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,9 +65,55 @@ pub fn launch(
         window: None,
         shape: shape(options, within, &counts, endpoint.ticket),
         distribution: options.distribution.and_then(distribution_text),
+        cpu_bind: cpu_binding(options),
+        mem_bind: options.mem_bind.clone(),
+        rlimits: Some(Rlimits {
+            soft: super::propagated(options, submitter),
+            asked: options.propagate.is_some(),
+        }),
+        gpu_bind: gpu_bind(options),
         programs: Vec::new(),
+        task_prolog: program(&options.step.task_prolog),
+        task_epilog: program(&options.step.task_epilog),
+        starts: starts(options),
     };
     (launch, notes)
+}
+
+/// `--gpu-bind`, or what `--ntasks-per-gpu` implies.
+fn gpu_bind(options: &JobOptions) -> Option<String> {
+    let implied = || options.ntasks_per_gpu.map(|tasks| format!("single:{tasks}"));
+    options.gpu_bind.clone().or_else(implied)
+}
+
+/// `--cpu-bind`, with what `-m` and `--hint` say of it.
+fn cpu_binding(options: &JobOptions) -> CpuBinding {
+    let mut binding = options.cpu_bind.clone().unwrap_or_default();
+    binding.spread = match options.distribution.and_then(|distribution| distribution.sockets) {
+        Some(LocalDistribution::Block) => Spread::Block,
+        Some(LocalDistribution::Fcyclic) => Spread::Fcyclic,
+        Some(LocalDistribution::Cyclic) | None => Spread::Cyclic,
+    };
+    let hint = options.hint.as_deref().unwrap_or_default().to_ascii_lowercase();
+    binding.one_thread |= hint == "nomultithread" || options.threads_per_core == Some(1);
+    if matches!(hint.as_str(), "compute_bound" | "memory_bound") {
+        binding.kind.get_or_insert(CpuBind::To(Level::Cores));
+    }
+    binding
+}
+
+/// A program around each task; `none` is none.
+fn program(given: &Option<String>) -> Option<String> {
+    given.clone().filter(|program| program != "none")
+}
+
+/// What `srun` runs itself comes before the tasks.
+fn starts(options: &JobOptions) -> StartWhen {
+    match options.step.prolog.as_deref() {
+        None => StartWhen::AsSite,
+        Some("none") => StartWhen::AtOnce,
+        Some(_) => StartWhen::OnGo,
+    }
 }
 
 /// `-J`, or the program's own. A name that comes by the environment is the job's, and not that of its steps.

@@ -4,7 +4,7 @@ use super::tests::{caller, submitter};
 use super::*;
 use crate::option::invocation::{self, Caller, Invocation};
 use crate::request::step::{Endpoint, Within};
-use wire::step::StepInput;
+use wire::step::{StartWhen, StepInput};
 
 #[test]
 fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
@@ -26,6 +26,18 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
     assert_eq!((own.nodes, own.node_list.len(), notes.len()), (None, 0, 0));
     assert_eq!(own.umask, 0o027);
     assert!(own.environment.contains("FOO=1\0"));
+}
+
+#[test]
+fn tasks_wait_for_what_srun_runs_itself() {
+    let starts = |args: &[&str]| given(args, &[]).0.starts;
+    assert_eq!(starts(&[]), StartWhen::AsSite);
+    assert_eq!(starts(&["--prolog=./before"]), StartWhen::OnGo);
+    assert_eq!(starts(&["--prolog=none"]), StartWhen::AtOnce);
+    let settled = |said: StartWhen| [false, true].map(|site| said.settled(site));
+    assert_eq!(settled(StartWhen::AsSite), [StartWhen::AtOnce, StartWhen::OnGo]);
+    assert_eq!(settled(StartWhen::AtOnce), [StartWhen::AtOnce; 2], "and that of an older srun");
+    assert_eq!(settled(StartWhen::OnGo), [StartWhen::OnGo; 2]);
 }
 
 /// A step's launch and remarks, as `srun ARGS` in a job with these variables asks for it.

@@ -37,6 +37,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::UsageThreshold => "QOSUsageThreshold",
         Reason::Limit(limit) => return limit_text(limit).into(),
         Reason::LaunchFailed => "JobLaunchFailure",
+        Reason::LaunchFailedHeld => "launch failed requeued held",
         Reason::NonZeroExit => "NonZeroExitCode",
         Reason::TimeLimit => "TimeLimit",
         Reason::OutOfMemory => "OutOfMemory",

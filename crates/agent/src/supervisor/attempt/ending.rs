@@ -1,10 +1,11 @@
 //! The end of an attempt: its group is emptied, its last words are said, and nothing of it is left.
 
-use super::{Attempt, oom_kills};
+use super::{Attempt, own_kills};
 use crate::supervisor::notice;
 use crate::supervisor::step::Step;
 use crate::wall_clock;
 use model::run::{ExitStatus, Usage};
+use model::usage::TaskUsage;
 use std::time::{Duration, Instant};
 use wire::report::{AttemptEnd, ReportEvent};
 
@@ -13,12 +14,23 @@ const LINGER: Duration = Duration::from_millis(500);
 /// The pause between two kills of a group that does not empty: what is stuck in the kernel needs its time.
 const KILL_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long a group may take to empty before it is looked at less often.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
+/// The longest sleep while something is emptying that no descriptor tells of.
+const EMPTYING_TICK: Duration = Duration::from_millis(20);
+/// Why a node is drained on which a process cannot be killed.
+const UNKILLABLE: &str = "Kill task failed";
+
 /// Nothing new is started any more; the attempt is over when its group is empty.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Emptying {
     /// Kill now, or first let the grace pass.
     kill: bool,
+    /// The first kill, and the last.
+    first_kill: Option<Instant>,
     killed_at: Option<Instant>,
+    /// The node was told of what cannot be killed.
+    unkillable: bool,
     linger_until: Instant,
     told: bool,
 }
@@ -29,7 +41,9 @@ impl Attempt {
         let linger_until = Instant::now() + LINGER;
         let emptying = self.emptying.get_or_insert(Emptying {
             kill,
+            first_kill: None,
             killed_at: None,
+            unkillable: false,
             linger_until,
             told: false,
         });
@@ -38,10 +52,17 @@ impl Attempt {
         }
     }
 
-    /// Whether something is waited for that no descriptor tells of.
-    pub fn needs_tick(&self) -> bool {
-        let group = self.emptying.is_some_and(|emptying| emptying.kill || self.watch.is_none());
-        group || self.steps.iter().any(Step::is_ending)
+    /// How soon to look again for what no descriptor tells of; none: nothing such is waited for.
+    pub fn tick(&self) -> Option<Duration> {
+        let group = self.emptying.filter(|emptying| emptying.kill || self.watch.is_none());
+        let of_group = group.map(|emptying| match emptying.first_kill {
+            // What a kill does not end at once is stuck, and stays so for a while.
+            Some(at) if at.elapsed() > STUCK_AFTER => KILL_PAUSE,
+            _ => EMPTYING_TICK,
+        });
+        let of_steps = self.steps.iter().any(Step::is_ending).then_some(EMPTYING_TICK);
+        let of_turn = self.around.needs_tick().then_some(EMPTYING_TICK);
+        of_group.into_iter().chain(of_steps).chain(of_turn).min()
     }
 
     pub fn is_over(&self) -> bool {
@@ -66,14 +87,16 @@ impl Attempt {
         let linger_until = self.emptying.filter(|e| e.kill).map(|e| e.linger_until);
         for step in &mut self.steps {
             if self.emptying.is_some() {
-                step.give_up_dialling();
+                step.give_up_start();
             }
             let (group, record) = (&self.group, &self.record);
             let words = &record.launch.notices.out_of_memory;
             let line = |id, count| notice::fill(words, record, id, count, wall_clock::now());
-            if let Some(event) = step.settle(|| oom_kills(group), line, linger_until) {
+            if let Some(event) = step.settle(|| own_kills(group), line, linger_until) {
                 if let ReportEvent::StepEnded { usage, .. } = &event {
-                    self.oom_of_steps += u64::from(usage.oom_kills);
+                    let kills = u64::from(usage.oom_kills);
+                    self.oom_of_steps += kills;
+                    self.oom_shared += if step.shares_memory() { kills } else { 0 };
                 }
                 self.control.tell(event);
             }
@@ -84,20 +107,39 @@ impl Attempt {
     }
 
     fn settle_end(&mut self) {
+        if self.around.is_busy() {
+            return self.advance_work();
+        }
         let Some(mut emptying) = self.emptying else { return };
-        let empty = self.group.is_empty().unwrap_or(false);
+        // The watch is one tree's and costs one call; the last word is that of all trees.
+        let seems_empty = self.watch.as_ref().is_none_or(|w| w.is_empty().unwrap_or(false));
+        let empty =
+            seems_empty && self.group.is_empty().unwrap_or(false) && self.is_rid_of_programs();
         if !empty && emptying.kill {
             self.tell_script_ended(&mut emptying);
             if emptying.killed_at.is_none_or(|at| at.elapsed() >= KILL_PAUSE) {
-                emptying.killed_at = Some(Instant::now());
+                let now = Instant::now();
+                emptying.first_kill.get_or_insert(now);
+                emptying.killed_at = Some(now);
                 // A kill that fails is tried again: the attempt does not end before its group is empty.
                 let _ = self.group.kill();
+                self.kill_left_programs();
             }
+        }
+        if !empty {
+            self.tell_unkillable(&mut emptying);
         }
         self.emptying = Some(emptying);
         let reaped = self.leader.as_ref().is_none_or(|leader| leader.pid.is_none());
-        if empty && reaped && self.steps.is_empty() {
+        if empty && reaped && self.steps.is_empty() && self.is_cleaned() {
             self.finish();
+        }
+    }
+
+    /// What has come to be in the group since it was empty is killed as the job was.
+    pub(super) fn kill_again(&mut self) {
+        if let Some(emptying) = &mut self.emptying {
+            *emptying = Emptying { kill: true, killed_at: None, first_kill: None, ..*emptying };
         }
     }
 
@@ -107,28 +149,44 @@ impl Attempt {
             return;
         }
         emptying.told = true;
-        let oom = self.oom_kills() > self.oom_of_steps;
+        let oom = self.script_kills() > 0;
         let (exit, timed_out) = (self.exit(), self.timed_out);
         self.control.tell(ReportEvent::ScriptEnded { exit, oom, timed_out });
         // Should this process die before the group is empty, the exit is known all the same.
         let _ = self.dir.write_status(&self.control.status());
     }
 
-    fn exit(&self) -> ExitStatus {
+    /// What a kill has not ended for so long is stuck in the kernel: no other job shall meet it here.
+    fn tell_unkillable(&mut self, emptying: &mut Emptying) {
+        let patience = Duration::from_secs(u64::from(self.record.launch.unkillable_s));
+        let stuck = emptying.first_kill.is_some_and(|at| at.elapsed() >= patience);
+        if stuck && !patience.is_zero() && !emptying.unkillable {
+            emptying.unkillable = true;
+            self.control.tell(ReportEvent::Unfit { why: UNKILLABLE.to_owned() });
+        }
+    }
+
+    pub(super) fn exit(&self) -> ExitStatus {
         let own = self.leader.as_ref().and_then(|leader| leader.exit);
         self.ordered_exit.or(own).unwrap_or_default()
     }
 
     fn finish(&mut self) {
-        let usage = self.usage();
-        let oom = u64::from(usage.oom_kills) > self.oom_of_steps;
+        let (usage, count) = self.used.take().unwrap_or_else(|| {
+            let kills = self.script_kills();
+            (self.usage(kills), kills)
+        });
+        let oom = count > 0;
         if oom {
             let words = self.record.launch.notices.out_of_memory.clone();
-            let count = u64::from(usage.oom_kills) - self.oom_of_steps;
             self.write_notice(&words, count, wall_clock::now());
         }
         let event = match self.launch_failed.take() {
-            Some(what) => ReportEvent::LaunchFailed { what, unfit: None },
+            Some(what) => {
+                let unfit = self.around.unfit.take();
+                let hold = unfit.is_some() && self.record.site.hold_on_failure;
+                ReportEvent::LaunchFailed { what, unfit, hold }
+            }
             None => ReportEvent::Ended(AttemptEnd {
                 exit: self.exit(),
                 usage,
@@ -145,13 +203,17 @@ impl Attempt {
         self.over = true;
     }
 
-    fn usage(&self) -> Usage {
-        let counted = self.group.usage().unwrap_or_default();
+    pub(super) fn usage(&self, script_kills: u64) -> Usage {
+        let counted = self.group.counted();
         Usage {
             cpu_user_us: counted.cpu_user_us.unwrap_or(self.reaped.cpu_user_us),
             cpu_system_us: counted.cpu_system_us.unwrap_or(self.reaped.cpu_system_us),
             memory_peak_bytes: counted.memory_peak_bytes.unwrap_or(self.reaped.memory_peak_bytes),
-            oom_kills: counted.oom_kills.unwrap_or(0) as u32,
+            oom_kills: (script_kills + self.oom_of_steps) as u32,
+            tasks: self
+                .leader
+                .is_some()
+                .then(|| Box::new(TaskUsage::of(0, 0, &self.script_used, false))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What an attempt is ordered: steps, signals, its end, a pause.
 
-use super::Attempt;
+use super::{Attempt, own_kills};
 use crate::supervisor::notice;
 use crate::supervisor::step::{NOT_LAUNCHED, Step};
 use crate::wall_clock;
@@ -34,8 +34,20 @@ impl Attempt {
     }
 
     pub(super) fn start_step(&mut self, order: StepOrder) {
+        self.control.step_taken(order.step);
+        // A step that waits is not known yet: its `srun` is told to ask again.
+        if self.emptying.is_none() && self.waits_for_prolog() {
+            let known = self.around.delayed.iter().any(|delayed| delayed.step == order.step);
+            if !known && self.around.delayed.len() < STEPS_MAX {
+                self.around.delayed.push(order);
+            }
+            return;
+        }
+        self.begin_step(order);
+    }
+
+    pub(super) fn begin_step(&mut self, order: StepOrder) {
         let id = order.step;
-        self.control.step_taken(id);
         if let StepId::Number(number) = id
             && !self.steps_seen.insert(number)
         {
@@ -51,9 +63,11 @@ impl Attempt {
             self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
             return;
         }
-        // Without a script nothing but steps runs here, and their kills are counted as they end.
-        let oom_before = if self.leader.is_some() { self.oom_kills() } else { self.oom_of_steps };
-        self.steps.push(Step::begin(order, oom_before));
+        if let Err(error) = self.door.open(&self.dir) {
+            // The step has another way to its `srun`; only the one over the agent is missing.
+            self.control.refuse(error.to_string());
+        }
+        self.steps.push(Step::begin(order, own_kills(&self.group)));
         // A connection on the same machine is there at once: no need to wait for the next round.
         self.on_step_link(self.steps.len() - 1);
     }

@@ -1,8 +1,11 @@
 //! The job's own script, from its files and group to its first instruction.
 
 use super::Attempt;
+use crate::supervisor::hold::{self, Hold};
 use crate::supervisor::plan::{Place, merge_environment, process_variables, script_streams};
-use crate::supervisor::spawn::{OwnName, ProcessPlan, Readiness, readiness, spawn};
+use crate::supervisor::spawn::{
+    OwnName, ProcessPlan, Readiness, Spawned, Stream, readiness, spawn,
+};
 use model::run::ExitStatus;
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,8 +18,36 @@ pub(super) struct Leader {
     pub exit: Option<ExitStatus>,
 }
 
+/// What a process beside the script is connected to.
+enum Streams {
+    OfScript,
+    None,
+}
+
 impl Attempt {
     pub(super) fn start_script(&self) -> Result<Leader, String> {
+        let program = self.dir.script_path().to_string_lossy().into_owned();
+        let arguments = self.record.launch.arguments.iter().cloned();
+        let words = self.record.launch.notices.task_prolog_failed.as_str();
+        let prolog = self.record.site.task_prolog.clone();
+        let prologs = prolog.map(|program| (program, words)).into_iter().collect();
+        let argv = std::iter::once(program).chain(arguments).collect();
+        let spawned = self.spawn_in_place_of_script(argv, prologs, Streams::OfScript)?;
+        Ok(Leader { pid: Some(spawned.pid), ready: Some(spawned.ready), exit: None })
+    }
+
+    /// A program of the site's for the script, as its user and in its environment.
+    pub(super) fn spawn_beside_script(&self, program: &str) -> Result<Pid, String> {
+        let argv = vec![program.to_owned()];
+        self.spawn_in_place_of_script(argv, Vec::new(), Streams::None).map(|spawned| spawned.pid)
+    }
+
+    fn spawn_in_place_of_script(
+        &self,
+        argv: Vec<String>,
+        prologs: Vec<(String, &str)>,
+        streams: Streams,
+    ) -> Result<Spawned, String> {
         let launch = &self.record.launch;
         let place = Place {
             node: &self.record.node,
@@ -25,30 +56,42 @@ impl Attempt {
             rank: launch.node_index,
             local_rank: 0,
             ranks_here: &[launch.node_index],
+            scratch: self.record.inside.scratch.as_deref(),
         };
-        let streams = script_streams(&self.record, &self.dir, &place).map_err(|e| e.to_string())?;
-        let entry = self.group.entry_fds().map_err(|e| e.to_string())?;
-        let (own, pid_variables) = process_variables(&launch.process_variables, &place);
+        let streams = match streams {
+            Streams::OfScript => script_streams(&self.record, &self.dir, &place),
+            Streams::None => Ok([Stream::Null, Stream::Null, Stream::SameAsStdout]),
+        };
+        let streams = streams.map_err(|e| e.to_string())?;
+        let group = self.leaf.as_ref().unwrap_or(&self.group);
+        let entry = group.entry_fds().map_err(|e| e.to_string())?;
+        let (own, pid_variables) = process_variables(&launch.process_variables, &place, None);
         let marker = self.group.marker().map(|(name, mark)| format!("{name}={mark}"));
         let base = launch.environment.iter().map(String::as_str);
         let over = own.iter().chain(&marker).map(String::as_str);
-        let program = self.dir.script_path().to_string_lossy().into_owned();
+        let cpus = hold::of_script(&self.record);
         let plan = ProcessPlan {
             user: &launch.user,
-            argv: std::iter::once(program).chain(launch.arguments.iter().cloned()).collect(),
+            argv,
             own_name: OwnName::Given,
             environment: merge_environment(base, over),
             pid_variables,
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: &launch.rlimits,
+            hold: Hold {
+                cpus: cpus.as_ref(),
+                locks_memory: hold::locks_memory(&self.record),
+                ..Hold::default()
+            },
             streams,
             terminal: false,
+            namespaces: self.record.inside.namespaces.as_deref(),
+            prologs,
             entry: &entry,
             notices: &launch.notices,
         };
-        let spawned = spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))?;
-        Ok(Leader { pid: Some(spawned.pid), ready: Some(spawned.ready), exit: None })
+        spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))
     }
 
     pub fn leader_ready(&self) -> Option<BorrowedFd<'_>> {

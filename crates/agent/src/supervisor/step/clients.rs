@@ -8,7 +8,7 @@ use crate::supervisor::step_door::Joined;
 use crate::supervisor::step_link::Progress;
 use crate::supervisor::task::Task;
 use wire::frame::{self, Frame};
-use wire::step::{StepMessage, channel};
+use wire::step::{StartWhen, StepMessage, channel};
 use wire::stream::StepRole;
 
 impl Step {
@@ -19,17 +19,30 @@ impl Step {
             Progress::Opened => {
                 let hello = self.hello(record, &self.order.launch.key);
                 self.clients.say_to_srun(&hello);
-                self.start(record, job);
+                self.on_srun(record, job);
                 self.clients.flush();
             }
-            Progress::Frames(frames) => frames.iter().for_each(|frame| self.on_frame(frame)),
+            Progress::Frames(frames) => {
+                frames.iter().for_each(|frame| self.on_frame(frame, record, job));
+                self.clients.flush();
+            }
         }
         self.on_input_taken();
     }
 
+    /// The `srun` is there: the tasks start, unless it has something to do before.
+    fn on_srun(&mut self, record: &LaunchRecord, job: &JobGroup) {
+        match self.order.launch.starts {
+            StartWhen::OnGo => self.stage = Stage::Awaiting,
+            StartWhen::AtOnce | StartWhen::AsSite => self.start(record, job),
+        }
+    }
+
     fn hello(&self, record: &LaunchRecord, key: &str) -> StepMessage {
         let (key, node) = (key.to_owned(), record.node.clone());
-        StepMessage::Hello { key, node, node_index: self.order.node_index }
+        let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
+        let waits = unstarted && self.order.launch.starts == StartWhen::OnGo;
+        StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
     }
 
     /// A client comes by a stream: the `srun` that could not be reached, or one that looks on.
@@ -62,7 +75,7 @@ impl Step {
             return self.clients.close_srun();
         }
         if self.stage == Stage::Dialling {
-            self.start(record, job);
+            self.on_srun(record, job);
         }
         self.clients.flush();
         // What came along with the stream's opening is not announced by the descriptor.
@@ -96,7 +109,7 @@ impl Step {
         tasks.filter(|t| rank.is_none_or(|rank| rank == t.rank)).for_each(|t| t.take_input(bytes));
     }
 
-    fn on_frame(&mut self, frame: &Frame) {
+    fn on_frame(&mut self, frame: &Frame, record: &LaunchRecord, job: &JobGroup) {
         if let Some((rank, bytes)) = input_of(frame) {
             return self.take_input(rank, bytes);
         }
@@ -109,6 +122,7 @@ impl Step {
             Ok(StepMessage::End { at_once }) => {
                 self.end_ask = Some(self.end_ask.unwrap_or(false) || at_once);
             }
+            Ok(StepMessage::Go) if self.stage == Stage::Awaiting => self.start(record, job),
             Ok(StepMessage::Received { bytes }) => self.clients.srun_received(bytes),
             Ok(StepMessage::Resize { rows, columns }) => {
                 self.tasks.iter().for_each(|task| task.resize(rows, columns));

@@ -3,7 +3,7 @@
 use super::{NOT_LAUNCHED, Stage, Step};
 use crate::supervisor::task::Task;
 use model::id::StepId;
-use model::run::ExitStatus;
+use model::run::{ExitStatus, Usage};
 use std::time::Instant;
 use wire::report::ReportEvent;
 use wire::step::StepMessage;
@@ -19,6 +19,7 @@ impl Step {
         self.notice_loss();
         if self.stage == Stage::Running
             && self.tasks.iter().all(|t| t.exit.is_some() && t.pid.is_none())
+            && self.epilogs.is_empty()
         {
             self.stage = Stage::Emptying;
         }
@@ -49,7 +50,10 @@ impl Step {
         Some(ReportEvent::StepEnded {
             step,
             exit: self.exit(),
-            usage: self.usage,
+            usage: Usage {
+                tasks: Some(Box::new(self.used_by_tasks())).filter(|used| used.tasks > 0),
+                ..self.usage.clone()
+            },
             oom: oom_kills > 0,
         })
     }
@@ -61,7 +65,7 @@ impl Step {
         }
         self.abandoned = true;
         match self.stage {
-            Stage::Dialling => self.stage = Stage::Emptying,
+            Stage::Dialling | Stage::Awaiting => self.stage = Stage::Emptying,
             Stage::Running => self.kill(),
             Stage::Emptying | Stage::Over => {}
         }

@@ -3,30 +3,41 @@
 use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
 use crate::cgroup::{GroupLimits, JobGroup};
 use crate::spool::LaunchRecord;
+use crate::supervisor::hold::{self, Hold};
 use crate::supervisor::plan::{Place, file_name, merge_environment, process_variables};
 use crate::supervisor::spawn::{OwnName, ProcessPlan, Stream, spawn};
 use crate::supervisor::step_limits::step_limits;
 use crate::supervisor::task::{Task, Wiring};
+use model::binding::Bound;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
     pub(super) fn start(&mut self, record: &LaunchRecord, job: &JobGroup) {
         self.stage = Stage::Running;
         let name = format!("step_{}", self.order.step);
-        let limits = step_limits(&record.limits, &record.launch.share, self.order.share.as_ref());
-        // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step.
-        let plain = || job.child(&name, &GroupLimits::default()).map(|group| (group, false));
-        let own_memory = limits.memory_bytes.is_some();
-        match job.child(&name, &limits).map(|group| (group, own_memory)).or_else(|_| plain()) {
-            Ok((group, own_memory)) => {
+        let (share, several) = (self.order.share.as_ref(), record.launch.nodes > 1);
+        let limits = step_limits(&record.limits, &record.launch.share, share, several);
+        let (mut limits, bound) = match (limits, hold::of_step(record, &self.order)) {
+            (Ok(limits), Ok(bound)) => (limits, bound),
+            (Err(reason), _) | (_, Err(reason)) => return self.fail_all(&reason),
+        };
+        if let (Some(cpus), Some(share)) = (&mut limits.cpuset, share) {
+            *cpus = record.kernel_cpus(&share.cpus).to_string();
+        }
+        // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step; but
+        // never for devices, which somebody else's step may have.
+        let devices = limits.devices.clone();
+        let plain = || job.child(&name, &GroupLimits { devices, ..GroupLimits::default() });
+        match job.child(&name, &limits).or_else(|_| plain()) {
+            Ok(group) => {
+                self.own_memory = group.counts_memory();
                 self.group = Some(group);
-                self.own_memory = own_memory;
             }
             Err(error) => return self.fail_all(&error.to_string()),
         }
         let ranks: Vec<u32> = self.order.tasks.iter().copied().take(TASKS_MAX).collect();
         for (local, rank) in ranks.iter().enumerate() {
-            let task = match self.start_task(record, *rank, local as u32, &ranks) {
+            let task = match self.start_task(record, bound.as_ref(), *rank, local as u32, &ranks) {
                 Ok(task) => task,
                 Err(reason) => {
                     self.tell_failed(*rank, &reason);
@@ -40,6 +51,7 @@ impl Step {
     fn start_task(
         &self,
         record: &LaunchRecord,
+        bound: Option<&Bound>,
         rank: u32,
         local_rank: u32,
         ranks_here: &[u32],
@@ -52,6 +64,7 @@ impl Step {
             rank,
             local_rank,
             ranks_here,
+            scratch: record.inside.scratch.as_deref(),
         };
         let file = |pattern: &Option<String>| {
             let write = |pattern: &String| Stream::Write {
@@ -76,13 +89,17 @@ impl Step {
             .map_err(|errno| format!("cannot make the pipes of task {rank}: {}", errno.desc()))?;
         let group = self.group.as_ref().ok_or("the step has no group")?;
         let entry = group.entry_fds().map_err(|e| e.to_string())?;
-        let (own, pid_variables) = process_variables(&self.order.process_variables, &place);
+        let (own, pid_variables) = process_variables(&self.order.process_variables, &place, bound);
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
         let of_task = self.order.of_tasks.get(local_rank as usize);
         let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
         let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
         let over = over.map(String::as_str);
         let program = of_task.map(|task| &task.argv).filter(|argv| !argv.is_empty());
+        let words = &record.launch.notices;
+        let site = record.site.task_prolog.clone().map(|p| (p, words.task_prolog_failed.as_str()));
+        let own = launch.task_prolog.clone().map(|p| (p, words.own_prolog_failed.as_str()));
+        let prologs = site.into_iter().chain(own).collect();
         let plan = ProcessPlan {
             user: &record.launch.user,
             argv: program.unwrap_or(&launch.argv).clone(),
@@ -91,9 +108,20 @@ impl Step {
             pid_variables,
             work_dir: &launch.work_dir,
             umask: launch.umask,
-            rlimits: &record.launch.rlimits,
+            rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
+            hold: Hold {
+                cpus: bound.and_then(|bound| bound.mask(local_rank)),
+                bound,
+                memory: launch.mem_bind.as_ref(),
+                locks_memory: hold::locks_memory(record),
+                node: &record.node,
+                rank,
+                local_rank,
+            },
             streams,
             terminal,
+            namespaces: record.inside.namespaces.as_deref(),
+            prologs,
             entry: &entry,
             notices: &record.launch.notices,
         };

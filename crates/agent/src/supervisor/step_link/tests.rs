@@ -25,7 +25,7 @@ fn settle(link: &mut StepLink) -> Progress {
 }
 
 fn hello() -> StepMessage {
-    StepMessage::Hello { key: String::new(), node: "n1".into(), node_index: 0 }
+    StepMessage::Hello { key: String::new(), node: "n1".into(), node_index: 0, waits: false }
 }
 
 /// Everything that has come to the client's end.

@@ -17,7 +17,9 @@ mod sprio;
 mod squeue;
 mod srun;
 mod srun_options;
+mod srun_programs;
 mod sshare;
+mod sstat;
 mod step;
 mod step_create;
 mod step_files;
@@ -42,6 +44,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sattach => sattach::run(args),
         Command::Sprio => sprio::run(args),
         Command::Sshare => sshare::run(args),
+        Command::Sstat => sstat::run(args),
         Command::Sdiag => sdiag::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());

@@ -8,7 +8,8 @@ use super::watch::{self, Notice, Watch};
 use crate::connect::{Client, ClientError, Place};
 use ::slurm::environment::Environment;
 use ::slurm::environment::component::set_components;
-use ::slurm::environment::job::{DeviceNumbering, JobFacts, allocation};
+use ::slurm::environment::gpu::GpuView;
+use ::slurm::environment::job::{JobFacts, allocation};
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
@@ -287,7 +288,7 @@ impl Invoked<'_> {
             default_memory: view.default_memory,
             conf_file: None,
             submit_dir: Some(&self.submitter.work_dir),
-            numbering: DeviceNumbering::default(),
+            gpus: GpuView::default(),
             topology: None,
         })
     }

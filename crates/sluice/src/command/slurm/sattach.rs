@@ -175,6 +175,7 @@ fn carry(client: &Client, asked: &Asked, step: &run::Step) -> Result<u8, ShowErr
         quit_on_interrupt: false,
         input_task: asked.input,
         wait: Some(Duration::ZERO),
+        prolog: None,
     };
     let step = Step::attached(plan, &step.layout, streams, outputs, Some(own_input()?));
     // An interrupt ends this command, and the step goes on.

@@ -7,6 +7,7 @@ use super::caller::{
 use super::het_group;
 use super::sbatch::{check_clusters, tested};
 use super::srun_options;
+use super::srun_programs::{self, Program};
 use super::step::door::Door;
 use super::step::output::{self, Names, Outputs, Target};
 use super::step::stream::Streams;
@@ -14,6 +15,7 @@ use super::step::{Outturn, Plan, Step, terminal};
 use super::step_create::{self, NoStep};
 use super::step_files;
 use super::watch::{self, Watch};
+
 use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
@@ -30,7 +32,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::step::{StepInput, StepLaunch};
+use wire::step::{SrunPrograms, StepInput, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
@@ -143,14 +145,17 @@ impl Invoked<'_> {
             NoStep::Said => RunError::Said(failure()),
             NoStep::Unexpected(answer) => RunError::Said(unexpected(COMMAND, &answer)),
         })?;
+        let programs = srun_programs::chosen(self.options, &layout.programs);
+        let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
-        let plan = self.plan(job, layout.step, Some(tasks as u32));
-        let watch = Watch::begin(client.place().clone(), job, false)?;
+        let plan = self.plan(job, number, Some(tasks as u32), &programs);
+        let mut watch = Watch::begin(client.place().clone(), job, false)?;
         let key = launch.key.clone();
-        let streams = Streams::new(client.place().clone(), job, layout.step, Some(key))?;
+        let streams = Streams::new(client.place().clone(), job, number, Some(key))?;
         let step = self.step(plan, door, streams, input)?;
         let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
-        let outturn = self.carry(step.placed(&nodes, launch), watch, signals)?;
+        let outturn = step.placed(&nodes, launch).run(&mut watch, signals)?;
+        run_epilog(&programs, job, number);
         Ok(ExitCode::from(outturn.code))
     }
 
@@ -166,12 +171,13 @@ impl Invoked<'_> {
         let (door, input, launch) = self.launch(Within::Own)?;
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
-        let job = match client.call(Call::Submit(Box::new(submission)))? {
-            Answer::Submitted { job, .. } => job,
+        let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
+            Answer::Submitted { job, programs, .. } => (job, programs),
             Answer::Refused(why) => return Err(RunError::Said(refused(COMMAND, &why))),
             other => return Err(RunError::Said(unexpected(COMMAND, &other))),
         };
-        let outturn = self.first_step(&client, job, key, door, input, signals);
+        let programs = srun_programs::chosen(self.options, &site);
+        let outturn = self.first_step(&client, job, key, (door, input), signals, &programs);
         let exit = match &outturn {
             Ok(outturn) if outturn.job_ended => None,
             Ok(outturn) => Some(outturn.exit),
@@ -190,17 +196,19 @@ impl Invoked<'_> {
         client: &Client,
         job: JobId,
         key: String,
-        door: Door,
-        input: Option<File>,
+        (door, input): (Door, Option<File>),
         signals: &SignalFd,
+        programs: &SrunPrograms,
     ) -> Result<Outturn, RunError> {
         let (place, first) = (client.place().clone(), StepId::Number(0));
         watch::hold(place.clone(), job)?;
-        let watch = Watch::begin(place.clone(), job, true)?;
-        let plan = self.plan(job, first, self.options.ntasks);
+        let mut watch = Watch::begin(place.clone(), job, true)?;
+        let plan = self.plan(job, first, self.options.ntasks, programs);
         let streams = Streams::new(place, job, first, Some(key))?;
         let step = self.step(plan, door, streams, input)?;
-        self.carry(step, watch, signals)
+        let outturn = step.run(&mut watch, signals)?;
+        run_epilog(programs, job, first);
+        Ok(outturn)
     }
 
     fn launch(&self, within: Within) -> Result<(Door, Option<File>, StepLaunch), RunError> {
@@ -227,7 +235,7 @@ impl Invoked<'_> {
         }
     }
 
-    fn plan(&self, job: JobId, step: StepId, tasks: Option<u32>) -> Plan {
+    fn plan(&self, job: JobId, step: StepId, tasks: Option<u32>, programs: &SrunPrograms) -> Plan {
         let options = &self.options.step;
         Plan {
             job,
@@ -241,6 +249,7 @@ impl Invoked<'_> {
             quit_on_interrupt: options.quit_on_interrupt,
             input_task: None,
             wait: options.wait_secs.map(|secs| Duration::from_secs(secs.into())),
+            prolog: Program::new(programs.prolog.as_deref(), "prolog_srun", job, step),
         }
     }
 
@@ -253,13 +262,6 @@ impl Invoked<'_> {
     ) -> Result<Step, RunError> {
         let outputs = self.outputs(&plan)?;
         Ok(Step::new(plan, door, streams, outputs, input))
-    }
-
-    fn carry(&self, step: Step, mut watch: Watch, signals: &SignalFd) -> Result<Outturn, RunError> {
-        let raw = if self.options.step.pty { terminal::Raw::enter()? } else { None };
-        let outturn = step.run(&mut watch, signals);
-        drop(raw);
-        Ok(outturn?)
     }
 
     fn outputs(&self, plan: &Plan) -> io::Result<Outputs> {
@@ -280,6 +282,12 @@ impl Invoked<'_> {
         outputs.open_common()?;
         let at_once = options.step.unbuffered || options.step.pty;
         Ok(if at_once { outputs.unbuffered() } else { outputs })
+    }
+}
+
+fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
+    if let Some(program) = Program::new(programs.epilog.as_deref(), "epilog_srun", job, step) {
+        program.run();
     }
 }
 

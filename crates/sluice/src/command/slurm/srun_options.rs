@@ -14,20 +14,14 @@ pub fn wants_mpi_list(options: &JobOptions) -> bool {
 /// The line that refuses the first of them.
 pub fn refused(options: &JobOptions) -> Option<String> {
     let step = &options.step;
-    let program = |name: &Option<String>| name.as_deref().is_some_and(|name| name != "none");
     let table = [
         (step.no_allocate, "--no-allocate"),
         (step.bcast.is_some(), "--bcast"),
-        (program(&step.prolog), "--prolog"),
-        (program(&step.epilog), "--epilog"),
-        (program(&step.task_prolog), "--task-prolog"),
-        (program(&step.task_epilog), "--task-epilog"),
         (step.preserve_env, "--preserve-env"),
         (options.no_kill, "--no-kill"),
         (options.spread_job, "--spread-job"),
         (options.gid.is_some(), "--gid"),
         (!options.licenses.is_empty(), "--licenses"),
-        (options.gpu_bind.as_deref().is_some_and(picks_devices), "--gpu-bind"),
     ];
     if let Some((_, option)) = table.into_iter().find(|(given, _)| *given) {
         return Some(format!("{option} is not supported yet"));
@@ -39,13 +33,6 @@ pub fn refused(options: &JobOptions) -> Option<String> {
     }
     let mpi = step.mpi.as_deref().filter(|mpi| *mpi != "none")?;
     Some(format!("Couldn't find the specified plugin name for mpi/{mpi}: only --mpi=none is there"))
-}
-
-/// Whether each task would see devices of its own.
-fn picks_devices(bind: &str) -> bool {
-    let kinds = bind.split(',').map(|part| part.split(':').next().unwrap_or_default());
-    let mut kinds = kinds.map(str::to_ascii_lowercase);
-    kinds.any(|kind| matches!(kind.as_str(), "single" | "per_task" | "map_gpu" | "mask_gpu"))
 }
 
 /// What is passed over, in the words in which Slurm says so.
@@ -78,8 +65,8 @@ mod tests {
         assert_eq!(line_of(|o| o.gpu_bind = Some("verbose,closest".into())), None);
         let yet = |option: &str| Some(format!("{option} is not supported yet"));
         assert_eq!(line_of(|o| o.step.no_allocate = true), yet("--no-allocate"));
-        assert_eq!(line_of(|o| o.step.task_prolog = Some("x".into())), yet("--task-prolog"));
-        assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), yet("--gpu-bind"));
+        assert_eq!(line_of(|o| o.step.bcast = Some("x".into())), yet("--bcast"));
+        assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), None);
         let mpi = line_of(|o| o.step.mpi = Some("pmix".into())).expect("refused");
         assert!(mpi.contains("mpi/pmix"), "{mpi}");
     }

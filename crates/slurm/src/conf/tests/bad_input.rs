@@ -168,3 +168,21 @@ fn includes_without_end_are_refused() {
         "{said}"
     );
 }
+
+#[test]
+fn limits_that_cannot_be_are_refused_by_their_place() {
+    for (line, words) in [
+        ("MaxPids=3", "MaxPids: \"3\": expected at least 8"),
+        ("AllowedDevices=kvm", "expected paths below /dev"),
+        ("AllowedDevices=/dev/kvm,/etc/passwd", "expected paths below /dev"),
+        ("AllowedDevices=/dev/../etc/x", "expected paths below /dev"),
+        ("AllowedDevices=/dev/*/*", "expected paths below /dev"),
+    ] {
+        let text = format!("ConstrainCores=yes\n{line}\n");
+        let said = refused(&[
+            ("slurm.conf", "NodeName=n1\nPartitionName=p Nodes=n1\n"),
+            ("cgroup.conf", &text),
+        ]);
+        assert!(said.starts_with("/c/cgroup.conf:2: ") && said.contains(words), "{said}");
+    }
+}

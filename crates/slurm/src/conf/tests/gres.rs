@@ -84,6 +84,28 @@ fn links_flags_and_detection_are_read() {
 }
 
 #[test]
+fn flags_and_detection_say_which_variables_are_set() {
+    let table: [(&str, Option<&[&str]>); 6] = [
+        ("Name=gpu File=/dev/nvidia0", None),
+        ("Name=gpu File=/dev/a Flags=amd_gpu_env", Some(&["ROCR_VISIBLE_DEVICES"])),
+        (
+            "Name=gpu File=/dev/a Flags=intel_gpu_env,opencl_env",
+            Some(&["ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"]),
+        ),
+        ("Name=gpu File=/dev/a Flags=no_gpu_env", Some(&[])),
+        ("AutoDetect=nvml", Some(&["CUDA_VISIBLE_DEVICES"])),
+        ("AutoDetect=rsmi\nName=gpu Flags=nvidia_gpu_env", Some(&["CUDA_VISIBLE_DEVICES"])),
+    ];
+    for (gres, expected) in table {
+        let conf =
+            accepted(&[("slurm.conf", "NodeName=n1 CPUs=4 Gres=gpu:1\n"), ("gres.conf", gres)]);
+        let found = conf.slurm.nodes[0].config.gres[0].variables.clone();
+        let expected = expected.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+        assert_eq!(found, expected, "{gres}");
+    }
+}
+
+#[test]
 fn a_disagreement_names_both_places() {
     let slurm = "NodeName=n[1-2] CPUs=4 Gres=gpu:h100:8";
     let gres = "# devices\nName=gpu Type=h100 File=/dev/nvidia[0-3]";

@@ -36,6 +36,8 @@ const GLOBALS: Samples = &[
     "HealthCheckProgram=/bin/h",
     "InactiveLimit=7",
     "InteractiveStepOptions=--pty",
+    "JobAcctGatherFrequency=task=7",
+    "JobAcctGatherType=jobacct_gather/none",
     "JobFileAppend=1",
     "JobRequeue=0",
     "KillOnBadExit=1",
@@ -186,16 +188,16 @@ const DEVICES: Samples = &[
 ];
 
 const CONTROL_GROUPS: Samples = &[
+    "AllowedDevices=/dev/kvm",
     "AllowedRAMSpace=50",
     "AllowedSwapSpace=50",
-    "CgroupMountpoint=/g",
     "CgroupPlugin=cgroup/v2",
+    "ConstrainCPUTime=yes",
     "ConstrainCores=yes",
     "ConstrainDevices=yes",
     "ConstrainRAMSpace=yes",
     "ConstrainSwapSpace=yes",
-    "IgnoreSystemd=yes",
-    "IgnoreSystemdOnFailure=yes",
+    "MaxPids=50",
     "MaxRAMPercent=50",
     "MaxSwapPercent=50",
     "MemorySwappiness=50",
@@ -205,7 +207,7 @@ const CONTROL_GROUPS: Samples = &[
 /// Table, file, a text in which every sample means something (`{}` is where it goes), the samples,
 /// and the keys that the text itself or the tests of shapes show the effect of.
 const BASES: [(KeyTable, &str, &str, Samples, &[&str]); 5] = [
-    (GLOBAL, "slurm.conf", "{}", GLOBALS, &[]),
+    (GLOBAL, "slurm.conf", "{}", GLOBALS, &["JobContainerType"]),
     (
         NODE,
         "slurm.conf",

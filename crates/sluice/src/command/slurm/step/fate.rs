@@ -18,10 +18,10 @@ impl Step {
                 self.tell(&format!("job {job} queued and waiting for resources"));
             }
             Notice::Started(view) => {
-                self.granted = true;
                 if self.queued {
                     self.tell(&format!("job {job} has been allocated resources"));
                 }
+                self.on_granted()?;
                 if self.plan.tasks.is_none() {
                     self.expect(tasks_of(&view))?;
                 }

@@ -26,6 +26,9 @@ impl Step {
         if !known || !frames.is_empty() {
             self.mark_linked(&peer);
         }
+        if !known {
+            self.say_go(index);
+        }
         for frame in &frames {
             self.on_frame(index, &peer, frame)?;
         }

@@ -48,6 +48,8 @@ pub struct Link {
     greeted: bool,
     /// None until it has shown the key.
     pub peer: Option<Peer>,
+    /// Its tasks start when it is told so.
+    pub waits: bool,
     /// Nothing of the step is left on its node.
     pub gone: bool,
     /// Why there is nothing at the other end of a stream, and whether there may be yet.
@@ -79,6 +81,7 @@ impl Link {
             since: Instant::now(),
             greeted: false,
             peer: None,
+            waits: false,
             gone: false,
             refused: None,
             asked_for: None,
@@ -186,11 +189,12 @@ impl Link {
             _ => return false,
         };
         match (message, self.way) {
-            (StepMessage::Hello { key, node, node_index }, way) => {
+            (StepMessage::Hello { key, node, node_index, waits }, way) => {
                 let admitted = way == Way::Stream || door.is_some_and(|door| door.admits(&key));
                 if admitted {
                     self.peer = Some(Peer { node, node_index });
-                    // One that looks on is never asked what it has had.
+                    // Who looks on starts nothing, and is never asked what it has had.
+                    self.waits = waits && door.is_some();
                     self.greeted = way == Way::Direct || door.is_none();
                 }
                 admitted
@@ -290,7 +294,8 @@ mod tests {
 
     fn hello(key: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let message = StepMessage::Hello { key: key.into(), node: "n1".into(), node_index: 0 };
+        let (key, node) = (key.into(), "n1".into());
+        let message = StepMessage::Hello { key, node, node_index: 0, waits: false };
         frame::encode_message(channel::CONTROL, &message, &mut bytes).expect("small");
         bytes
     }

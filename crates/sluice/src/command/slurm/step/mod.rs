@@ -6,6 +6,7 @@ pub mod door;
 mod ends;
 mod fate;
 mod frames;
+mod gate;
 mod link;
 pub mod output;
 mod reach;
@@ -15,12 +16,14 @@ pub mod terminal;
 
 use self::door::Door;
 use self::ends::Ends;
+use self::gate::Gate;
 use self::link::Link;
 use self::output::Outputs;
 use self::reach::Node;
 use self::signals::Abort;
 use self::stream::Streams;
 use super::caller::{complain, say};
+use super::srun_programs::Program;
 use super::watch::Watch;
 use ::slurm::option::Command;
 use model::array::IndexSet;
@@ -40,8 +43,6 @@ use wire::step::{StepLaunch, StepMessage, channel};
 const DRAIN_FOR: Duration = Duration::from_secs(10);
 /// How often deadlines are looked at, where there are any.
 const TICK_MS: u16 = 500;
-/// Connections that have not shown the key yet; more are turned away.
-const STRANGERS_MAX: usize = 1_024;
 const INPUT_BYTES: usize = 32 << 10;
 
 /// What the step is to this `srun`.
@@ -64,6 +65,8 @@ pub struct Plan {
     pub input_task: Option<u32>,
     /// `-W`: how long the others may go on after the first task has ended, zero for ever; none: the configuration says.
     pub wait: Option<Duration>,
+    /// What is run here before the tasks start.
+    pub prolog: Option<Program>,
 }
 
 /// How it went.
@@ -77,6 +80,9 @@ pub struct Outturn {
 
 pub struct Step {
     plan: Plan,
+    gate: Gate,
+    /// The terminal, once it is the tasks'.
+    raw: Option<terminal::Raw>,
     /// Whose words are used.
     command: Command,
     /// None for one that only looks on.
@@ -117,6 +123,7 @@ struct Ready {
     watch: bool,
     streams: bool,
     input: bool,
+    gate: bool,
     links: Vec<(usize, bool)>,
 }
 
@@ -133,13 +140,15 @@ impl Step {
     }
 
     fn of(
-        plan: Plan,
+        mut plan: Plan,
         door: Option<Door>,
         streams: Streams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
         Self {
+            gate: Gate::new(plan.prolog.take()),
+            raw: None,
             plan,
             command: Command::Srun,
             door,
@@ -196,6 +205,10 @@ impl Step {
             None if self.plan.label => self.outputs.label_later(),
             None => {}
         }
+        self.take_terminal()?;
+        if self.granted {
+            self.on_granted()?;
+        }
         while !self.is_over() {
             let ready = self.wait(watch, signals)?;
             if ready.watch {
@@ -207,6 +220,9 @@ impl Step {
                 while let Ok(Some(signal)) = signals.read_signal() {
                     self.on_signal(signal.ssi_signo as i32);
                 }
+            }
+            if ready.gate {
+                self.on_gate()?;
             }
             if ready.door {
                 self.on_door();
@@ -238,6 +254,8 @@ impl Step {
         let door = self.door.as_ref().map(|door| PollFd::new(door.as_fd(), PollFlags::POLLIN));
         let door_at = fds.len();
         fds.extend(door);
+        let gate_at = fds.len();
+        fds.extend(self.gate.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let input_at = fds.len();
         let input =
             self.input.as_ref().filter(|input| self.takes_input() && terminal::is_ours(input));
@@ -267,24 +285,10 @@ impl Step {
             watch: any(&fds[1]),
             streams: any(&fds[2]),
             door: self.door.is_some() && any(&fds[door_at]),
+            gate: self.gate.fd().is_some() && any(&fds[gate_at]),
             input: input.is_some() && any(&fds[input_at]),
             links: links.filter(|(_, fd)| any(fd)).map(|(i, fd)| (i, readable(fd))).collect(),
         })
-    }
-
-    fn on_door(&mut self) {
-        let mut strangers = self.strangers();
-        // Each is a connection that the kernel has made, so there are only so many.
-        while let Some(stream) = self.door.as_ref().and_then(Door::accept) {
-            if strangers < STRANGERS_MAX {
-                self.links.push((Link::new(stream), IndexSet::new()));
-                strangers += 1;
-            }
-        }
-    }
-
-    fn strangers(&self) -> usize {
-        self.links.iter().filter(|(link, _)| link.is_open() && link.peer.is_none()).count()
     }
 
     fn timeout(&self) -> PollTimeout {

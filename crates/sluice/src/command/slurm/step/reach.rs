@@ -1,9 +1,10 @@
 //! How the nodes of a step are reached: they dial, and where they cannot, the bytes go through the server.
 
+use super::door::Door;
 use super::ends::TaskEnd;
 use super::link::{Link, Peer};
 use super::stream::Opened;
-use super::{Step, complain};
+use super::{IndexSet, Step, complain};
 use ::slurm::words::refusal;
 use model::reason::Refusal;
 use std::fs::File;
@@ -17,6 +18,8 @@ const ASK_PAUSE: Duration = Duration::from_secs(1);
 const REFUSALS_MAX: u32 = 3;
 /// How long a stream that broke is taken up again: a server or agent that restarts needs less.
 const GO_ON_FOR: Duration = Duration::from_secs(60);
+/// Connections that have not shown the key yet; more are turned away.
+const STRANGERS_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
@@ -54,6 +57,21 @@ impl Step {
             broken: None,
         };
         self.nodes = layout.iter().map(node).collect();
+    }
+
+    pub(super) fn on_door(&mut self) {
+        let mut strangers = self.strangers();
+        // Each is a connection that the kernel has made, so there are only so many.
+        while let Some(stream) = self.door.as_ref().and_then(Door::accept) {
+            if strangers < STRANGERS_MAX {
+                self.links.push((Link::new(stream), IndexSet::new()));
+                strangers += 1;
+            }
+        }
+    }
+
+    pub(super) fn strangers(&self) -> usize {
+        self.links.iter().filter(|(link, _)| link.is_open() && link.peer.is_none()).count()
     }
 
     /// Whether a node is waited for that has not been asked yet.

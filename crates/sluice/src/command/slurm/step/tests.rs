@@ -7,6 +7,7 @@ use model::id::StepId;
 use nix::sys::signal::SigSet;
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use wire::frame::{self, Decoder, Frame};
@@ -50,6 +51,7 @@ impl Stage {
             quit_on_interrupt: false,
             input_task: None,
             wait: Some(Duration::ZERO),
+            prolog: None,
         };
         let address = endpoint.listen.last().expect("loopback").clone();
         let nowhere = Place::Socket(dir.path().join("no.sock"));
@@ -59,10 +61,14 @@ impl Stage {
     }
 
     fn supervisor(&self, node: &str) -> Supervisor {
+        self.supervisor_that(node, false)
+    }
+
+    fn supervisor_that(&self, node: &str, waits: bool) -> Supervisor {
         let stream = TcpStream::connect(&self.address).expect("the door is open");
         let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
         let (key, node) = (self.key.clone(), node.to_owned());
-        supervisor.say(&StepMessage::Hello { key, node, node_index: 0 });
+        supervisor.say(&StepMessage::Hello { key, node, node_index: 0, waits });
         supervisor
     }
 
@@ -122,6 +128,10 @@ impl Supervisor {
             self.decoder.push(&buffer[..length]);
         }
     }
+
+    fn hear_message(&mut self) -> StepMessage {
+        frame::decode_message(&self.hear().payload).expect("a message")
+    }
 }
 
 #[test]
@@ -157,8 +167,7 @@ fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
         for (task, supervisor) in [(0, &mut one), (1, &mut two)] {
             let bytes = supervisor.hear();
             assert_eq!((bytes.channel, bytes.payload.as_slice()), (channel::STDIN, &b"hello"[..]));
-            let end: StepMessage = frame::decode_message(&supervisor.hear().payload).expect("one");
-            assert_eq!(end, StepMessage::InputEnd);
+            assert_eq!(supervisor.hear_message(), StepMessage::InputEnd);
             supervisor.exited(task, 0);
             supervisor.say(&StepMessage::Gone);
         }
@@ -166,6 +175,27 @@ fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
     let (outturn, _) = stage.run();
     tasks.join().expect("no panic");
     assert_eq!(outturn.code, 0);
+}
+
+#[test]
+fn tasks_are_told_to_go_once_the_program_before_them_has_run() {
+    let mut stage = Stage::new(1, None);
+    let done = stage.dir.path().join("done");
+    let path = stage.dir.path().join("before");
+    std::fs::write(&path, format!("#!/bin/sh\nsleep 0.2; echo > {}\n", done.display())).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = Program::new(path.to_str(), "prolog_srun", JobId(5), StepId::Number(0));
+    stage.step.gate = Gate::new(program);
+    stage.step.granted = true;
+    let mut one = stage.supervisor_that("n1", true);
+    let tasks = std::thread::spawn(move || {
+        assert_eq!(one.hear_message(), StepMessage::Go);
+        assert!(done.exists());
+        one.exited(0, 0);
+        one.say(&StepMessage::Gone);
+    });
+    assert_eq!(stage.run().0.code, 0);
+    tasks.join().expect("no panic");
 }
 
 #[test]

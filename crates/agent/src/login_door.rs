@@ -1,0 +1,155 @@
+//! The door for logins: the PAM module asks here whether a user has a job on this machine, and has its own process
+//! moved into that job. Only root is answered, and the process that is moved is the one that asks: the kernel names it.
+
+use crate::error::AgentError;
+use crate::node::GroupPlace;
+use nix::errno::Errno;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET, Wish};
+
+/// Logins that may be under way at once; further ones wait in the socket's own queue.
+const AT_ONCE: usize = 32;
+/// How long one who has come may take to say what for, and to be answered.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A login that waits for the agent's word.
+pub(crate) struct Login {
+    pub ask: Ask,
+    /// Where the agent says which groups the user may enter, the newest first.
+    pub reply: oneshot::Sender<Vec<GroupPlace>>,
+}
+
+/// Listens for logins from now on. Only where the agent is root: else it has no jobs of others.
+pub(crate) fn open(state: &Path, logins: mpsc::Sender<Login>) -> Result<(), AgentError> {
+    let path = state.join(SOCKET);
+    let failed = |e: std::io::Error| AgentError::file("listen at", &path, e);
+    match fs::remove_file(&path) {
+        Ok(()) => {}
+        Err(e) if e.raw_os_error() == Some(Errno::ENOENT as i32) => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    tokio::spawn(listen(listener, logins));
+    Ok(())
+}
+
+async fn listen(listener: UnixListener, logins: mpsc::Sender<Login>) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let logins = logins.clone();
+                tokio::spawn(async move {
+                    // Who is not answered in time is not let in: the module sees to that.
+                    let _ = tokio::time::timeout(PATIENCE, serve(stream, logins)).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a login could not be taken in");
+                tokio::time::sleep(PATIENCE).await;
+            }
+        }
+    }
+}
+
+async fn serve(mut stream: UnixStream, logins: mpsc::Sender<Login>) -> std::io::Result<()> {
+    let peer = stream.peer_cred()?;
+    let mut line = String::new();
+    let (reading, mut writing) = stream.split();
+    BufReader::new(reading.take(LINE_BYTES_MAX as u64)).read_line(&mut line).await?;
+    let answer = match (line.trim_end().parse(), peer.uid(), peer.pid()) {
+        (Ok(ask), 0, Some(pid)) if pid > 0 => answer(ask, pid, &logins).await,
+        (Ok(_), 0, _) => Answer::Failed("the asking process is of another world".into()),
+        (Ok(_), ..) => Answer::Failed("only root is answered".into()),
+        (Err(error), ..) => Answer::Failed(error.to_string()),
+    };
+    writing.write_all(format!("{answer}\n").as_bytes()).await
+}
+
+async fn answer(ask: Ask, pid: i32, logins: &mpsc::Sender<Login>) -> Answer {
+    let (reply, places) = oneshot::channel();
+    let gone = || Answer::Failed("the agent is ending".into());
+    if logins.send(Login { ask, reply }).await.is_err() {
+        return gone();
+    }
+    let Ok(places) = places.await else { return gone() };
+    match (ask.wish, places.len()) {
+        (_, 0) => Answer::NoJobs,
+        (Wish::Look, count) => Answer::Jobs(count as u32),
+        (Wish::Enter, _) => {
+            let moved = tokio::task::spawn_blocking(move || enter_first(&places, ask.uid, pid));
+            moved.await.unwrap_or_else(|_| gone())
+        }
+    }
+}
+
+/// A job may end, or be suspended, while its user comes: then the next is tried.
+fn enter_first(places: &[GroupPlace], uid: u32, pid: i32) -> Answer {
+    let mut why = String::new();
+    for place in places {
+        match place.adopt(pid) {
+            Ok(()) => {
+                let attempt = place.attempt;
+                tracing::info!(uid, pid, %attempt, "a login is now part of a job");
+                return Answer::Entered(attempt.job);
+            }
+            Err(error) => {
+                tracing::warn!(uid, pid, attempt = %place.attempt, %error, "a login cannot enter a job");
+                why = error.to_string();
+            }
+        }
+    }
+    Answer::Failed(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn asked(line: &str) -> String {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let (logins, mut waiting) = mpsc::channel::<Login>(1);
+        let agent = tokio::spawn(async move {
+            if let Some(login) = waiting.recv().await {
+                let _ = login.reply.send(Vec::new());
+            }
+        });
+        let serving = tokio::spawn(serve(server, logins));
+        client.write_all(line.as_bytes()).await.expect("write");
+        let mut said = String::new();
+        // Who sends more than is read may be cut off before the answer comes.
+        let _ = client.read_to_string(&mut said).await;
+        serving.await.expect("served").expect("served");
+        agent.await.expect("ended");
+        said
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_answered_and_lets_nobody_in() {
+        for line in ["\n", "login1 enter me\n", "GET / HTTP/1.1\n", &"x".repeat(4 * LINE_BYTES_MAX)]
+        {
+            let said = asked(line).await;
+            let cut = line.len() > LINE_BYTES_MAX && said.is_empty();
+            assert!(cut || said.starts_with("failed "), "{line:?}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_root_is_told_anything() {
+        let said = asked("login1 look 1000\n").await;
+        match nix::unistd::Uid::effective().is_root() {
+            true => assert_eq!(said, "none\n"),
+            false => assert_eq!(said, "failed only root is answered\n"),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Who has an attempt: a lock on its launch, which goes with its holder, and a mark on it that stays.
+//!
+//! There is never a second supervisor of one attempt. The first takes the lock and sets the mark; whoever finds the mark
+//! without the lock knows that there was one, and that it is gone.
+
+use super::{AttemptDir, LAUNCH};
+use crate::error::AgentError;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{Mode, fchmod, fstat};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The mode of a launch that somebody has taken; before that it may be written.
+const TAKEN: u32 = 0o400;
+const MAY_WRITE: u32 = 0o200;
+
+/// The descriptor of this process's claim; a supervisor has one in its life.
+static HELD: AtomicI32 = AtomicI32::new(-1);
+
+/// For a forked child that is slow to execute: the claim is its parent's, and ends with that.
+pub(crate) fn leave_to_parent() {
+    let held = HELD.load(Ordering::Relaxed);
+    if held >= 0 {
+        // SAFETY: the child executes or exits without using the lock, and closing it here does not undo it there.
+        unsafe { libc::close(held) };
+    }
+}
+
+/// Held for as long as this lives, and no longer.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    _lock: Flock<File>,
+}
+
+/// How an attempt stands.
+pub(crate) enum Standing {
+    /// Somebody lives who has it.
+    Held,
+    /// Somebody had it.
+    Left,
+    /// Nobody ever had it; now the caller has.
+    Free { _claim: Claim },
+}
+
+impl AttemptDir {
+    /// Takes the attempt; fails if anybody else has it or had it.
+    pub fn claim(&self) -> Result<Claim, AgentError> {
+        let taken = |e: io::Error| AgentError::file("take", self.path.join(LAUNCH), e);
+        match self.standing().map_err(taken)? {
+            Standing::Free { _claim } => {
+                HELD.store(_claim._lock.as_raw_fd(), Ordering::Relaxed);
+                Ok(_claim)
+            }
+            Standing::Held | Standing::Left => Err(taken(Errno::EEXIST.into())),
+        }
+    }
+
+    /// Takes the attempt if it can be taken.
+    pub fn standing(&self) -> io::Result<Standing> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = File::from(openat(&self.fd, LAUNCH, flags, Mode::empty())?);
+        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(Standing::Held),
+            Err((_, errno)) => return Err(errno.into()),
+        };
+        let found = fstat(&*lock)?;
+        // Removed between the opening and the lock: it was somebody's to remove.
+        if found.st_nlink == 0 || found.st_mode & MAY_WRITE == 0 {
+            return Ok(Standing::Left);
+        }
+        fchmod(&*lock, Mode::from_bits_truncate(TAKEN))?;
+        Ok(Standing::Free { _claim: Claim { _lock: lock } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::Spool;
+    use crate::spool::tests::{attempt, record};
+
+    #[test]
+    fn an_attempt_is_taken_once() {
+        let state = tempfile::tempdir().expect("a scratch folder");
+        let spool = Spool::open(state.path(), "n1").expect("a spool");
+        let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
+        let claim = dir.claim().expect("nobody has it");
+        assert!(dir.claim().is_err());
+        assert!(matches!(dir.standing(), Ok(Standing::Held)));
+        drop(claim);
+        assert!(matches!(dir.standing(), Ok(Standing::Left)), "who had it is gone");
+        assert!(dir.claim().is_err(), "and nobody comes after");
+        spool.remove(attempt(12, 1)).expect("removed");
+        assert!(dir.claim().is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! The folders that a job has to itself while it runs: one for what need not outlive it, and its own versions of folders
+//! that the site makes private. They are made and removed by directory handle, and the user's alone to enter.
+
+use super::remove_tree::remove_tree;
+use model::id::AttemptId;
+use model::site::Site;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use wire::order::UserIds;
+
+const FOLDER: OFlag =
+    OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC).union(OFlag::O_RDONLY);
+
+/// Our folder among the node's own files.
+const OWN_NAME: &str = "scratch";
+/// Others may go through it, but not look.
+const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
+
+/// A job's folder, in the folder of its node's jobs.
+pub(crate) struct Scratch {
+    jobs: OwnedFd,
+    name: CString,
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the folder in `base`, under a name of the node's own that only we can have made. Without an owner it is
+    /// ours, and others may pass through it to what they know of.
+    pub fn make(
+        place: &Place,
+        attempt: AttemptId,
+        owner: Option<&UserIds>,
+    ) -> Result<(Scratch, OwnedFd), String> {
+        let path = place.path();
+        let failed = |e: Errno| format!("cannot make a folder in {}: {}", path.display(), e.desc());
+        let jobs = jobs_folder(place).map_err(failed)?;
+        let name = name_of(attempt);
+        // One that an earlier life of this machine has left under the same name is not this job's.
+        if let Err(Errno::EEXIST) = mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU) {
+            remove_tree(jobs.as_fd(), &name).map_err(failed)?;
+            mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU).map_err(failed)?;
+        }
+        let own = openat(&jobs, name.as_c_str(), FOLDER, Mode::empty()).map_err(failed)?;
+        match owner {
+            Some(user) => give(&own, user),
+            None => fchmod(&own, PASSABLE),
+        }
+        .map_err(failed)?;
+        let path = path.join(name.to_string_lossy().as_ref());
+        Ok((Scratch { jobs, name, path }, own))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it was empty, and so is gone at once.
+    pub fn remove_empty(&self) -> bool {
+        let removed = unlinkat(&self.jobs, self.name.as_c_str(), UnlinkatFlags::RemoveDir);
+        matches!(removed, Ok(()) | Err(Errno::ENOENT))
+    }
+
+    pub fn remove(&self) -> Result<(), String> {
+        remove_tree(self.jobs.as_fd(), &self.name)
+            .map_err(|e| format!("cannot remove all of {}: {}", self.path.display(), e.desc()))
+    }
+}
+
+/// Where the folders of a node's jobs are: a folder of ours in one that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    base: PathBuf,
+    name: String,
+}
+
+impl Place {
+    /// For what need not outlive a job: where the site says, else with the node's own files.
+    pub fn scratch(site: &Site, node: &Path, group_root: &str) -> Place {
+        match &site.scratch {
+            Some(base) => Place::in_base(base, group_root),
+            None => Place { base: node.to_path_buf(), name: OWN_NAME.into() },
+        }
+    }
+
+    /// In a folder that other nodes and clusters may use as well.
+    pub fn in_base(base: &str, group_root: &str) -> Place {
+        Place { base: base.into(), name: group_root.to_owned() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.base.join(&self.name)
+    }
+
+    /// Removes our folder there if nothing is in it.
+    pub fn remove(&self) {
+        // With a job's folder in it, or not there at all, it stays as it is.
+        let _ = std::fs::remove_dir(self.path());
+    }
+}
+
+fn name_of(attempt: AttemptId) -> CString {
+    CString::new(attempt.to_string()).unwrap_or_default()
+}
+
+/// The folder of a node's jobs: ours, and nobody else's to look into or to add to.
+fn jobs_folder(place: &Place) -> Result<OwnedFd, Errno> {
+    let name = place.name.as_str();
+    let base = open(&place.base, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    match openat(&base, name, FOLDER, Mode::empty()) {
+        Err(Errno::ENOENT) => {}
+        found => return found.and_then(ours),
+    }
+    match mkdirat(&base, name, PASSABLE) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let made = ours(openat(&base, name, FOLDER, Mode::empty())?)?;
+    fchmod(&made, PASSABLE)?;
+    Ok(made)
+}
+
+/// In a folder that everybody may write to, somebody may have been there first.
+fn ours(folder: OwnedFd) -> Result<OwnedFd, Errno> {
+    let stat = fstat(&folder)?;
+    let strange = stat.st_uid != Uid::effective().as_raw() || stat.st_mode & 0o022 != 0;
+    if strange { Err(Errno::EPERM) } else { Ok(folder) }
+}
+
+pub(crate) fn give(folder: &OwnedFd, user: &UserIds) -> Result<(), Errno> {
+    if !Uid::effective().is_root() {
+        return Ok(());
+    }
+    fchown(folder.as_fd(), Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))
+}
+
+/// What an attempt whose supervisor is lost has left in these places.
+pub(crate) fn remove_leftovers(places: &[Place], attempt: AttemptId) -> Result<(), Errno> {
+    for place in places {
+        match open(&place.path(), FOLDER, Mode::empty()).and_then(ours) {
+            Ok(jobs) => remove_tree(jobs.as_fd(), &name_of(attempt))?,
+            Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// All places where an attempt of this node may have a folder.
+pub(crate) fn places(site: &Site, node: &Path, group_root: &str) -> Vec<Place> {
+    let private = site.private.as_ref().map(|p| Place::in_base(&p.base, group_root));
+    [Place::scratch(site, node, group_root)].into_iter().chain(private).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::{attempt, record};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_job_finds_an_empty_folder_of_its_own_and_leaves_none() {
+        let base = tempfile::tempdir().expect("a scratch folder");
+        let user = record(attempt(7, 1)).launch.user;
+        let place = Place::scratch(&Site::default(), base.path(), "sluice-n1");
+        let make = || Scratch::make(&place, attempt(7, 1), Some(&user));
+        let (scratch, _) = make().expect("a folder");
+        std::fs::write(scratch.path().join("left"), "x").expect("a file");
+        assert!(!scratch.remove_empty());
+        let (again, _) = make().expect("a folder");
+        let left = std::fs::read_dir(again.path()).expect("the folder").count();
+        assert_eq!(left, 0, "what an earlier one left is gone");
+        std::fs::write(again.path().join("left"), "x").expect("a file");
+        assert_eq!(again.remove(), Ok(()));
+        assert!(!again.path().exists() && again.remove_empty());
+        place.remove();
+        assert!(!place.path().exists(), "nor a folder for them");
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_may_write_to_is_not_used() {
+        let base = tempfile::tempdir().expect("a scratch folder");
+        let user = record(attempt(7, 1)).launch.user;
+        let site = Site { scratch: Some(base.path().display().to_string()), ..Site::default() };
+        let place = Place::scratch(&site, Path::new("/nowhere"), "sluice-n1");
+        let trap = base.path().join("sluice-n1");
+        std::fs::create_dir(&trap).expect("a folder");
+        std::fs::set_permissions(&trap, std::fs::Permissions::from_mode(0o777)).expect("a mode");
+        let refused = Scratch::make(&place, attempt(7, 1), Some(&user));
+        assert!(refused.is_err_and(|why| why.contains("cannot make a folder")));
+    }
+}

@@ -1,0 +1,116 @@
+//! The end of a job's time: not before its second, whatever the job does, and later if it is given more.
+
+mod support;
+
+use model::run::{ExitStatus, SignalBefore};
+use model::time::Timestamp;
+use std::time::Duration;
+use support::{Cluster, attempt, now, wait_until};
+use wire::order::{Action, EndOrder};
+
+/// Milliseconds since 1970 that a job wrote as the only word of a line after `word`.
+fn written(output: &str, word: &str) -> Timestamp {
+    let line = output.lines().find_map(|line| line.strip_prefix(word));
+    let millis = line.unwrap_or_else(|| panic!("no {word} in {output}")).trim().parse();
+    Timestamp::from_millis(millis.expect("a number"))
+}
+
+#[test]
+fn root_warning_and_end_come_at_their_seconds_and_not_before() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let script = "#!/bin/bash\ntrap 'echo warned $(date +%s%3N)' USR1\n\
+                  trap 'echo ended $(date +%s%3N); exit 9' TERM\nwhile :; do sleep 0.02; done\n";
+    for (job, over_time_s) in [(1, 0), (2, 1)] {
+        let mut launch = cluster.batch(script);
+        let limit = now() + Duration::from_millis(1_500);
+        launch.end_limit = Some(limit);
+        launch.over_time_s = over_time_s;
+        launch.signal = Some(SignalBefore { signal: libc::SIGUSR1, before_s: 1, batch_only: true });
+        let end = cluster.run(&mut link, job, launch);
+        assert!(end.timed_out, "{end:?}");
+        assert_eq!(end.exit, ExitStatus { code: 9, signal: 0 });
+        let output = cluster.output("out");
+        let (warned, ended) = (written(&output, "warned"), written(&output, "ended"));
+        assert!(warned >= limit - Duration::from_secs(1), "{output} for {limit:?}");
+        assert!(ended >= limit + Duration::from_secs(u64::from(over_time_s)), "{output}");
+        assert!(warned < ended);
+    }
+}
+
+#[test]
+fn root_a_job_that_stops_itself_ends_at_its_limit_all_the_same() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let script = "#!/bin/bash\ntrap 'echo terminated; exit 7' TERM\nkill -STOP $$\necho woken\n\
+                  while :; do sleep 0.02; done\n";
+    let mut launch = cluster.batch(script);
+    launch.kill_wait_s = 20;
+    launch.end_limit = Some(now() + Duration::from_millis(500));
+    let end = cluster.run(&mut link, 1, launch);
+    assert!(end.timed_out, "{end:?}");
+    assert_eq!(end.exit, ExitStatus { code: 7, signal: 0 }, "{}", cluster.output("out"));
+    cluster.assert_no_groups();
+}
+
+#[test]
+fn root_more_time_and_time_that_does_not_count_move_the_end() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let home = cluster.home();
+    let script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.02; done\nrm go\necho done\n";
+    let outlive = |limit: Timestamp| {
+        wait_until("the old limit passes", || now() > limit + Duration::from_millis(300))
+    };
+
+    let mut launch = cluster.batch(script);
+    let limit = now() + Duration::from_millis(800);
+    launch.end_limit = Some(limit);
+    let job = attempt(1, 1);
+    cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    cluster.order(&mut link, job, Action::ExtendTo { end: Some(limit + Duration::from_secs(60)) });
+    outlive(limit);
+    std::fs::write(home.join("go"), "").expect("the word to end");
+    let end = cluster.await_end(&mut link, job);
+    assert!(!end.timed_out && end.exit.is_success(), "{end:?}");
+
+    let mut launch = cluster.batch(script);
+    let limit = now() + Duration::from_secs(10);
+    launch.end_limit = Some(limit);
+    let job = attempt(2, 1);
+    cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    cluster.order(&mut link, job, Action::Suspend);
+    let soon = now() + Duration::from_millis(500);
+    // A limit that passes while the job is suspended is not over: it gets that time back.
+    cluster.order(&mut link, job, Action::ExtendTo { end: Some(soon) });
+    outlive(soon);
+    std::fs::write(home.join("go"), "").expect("the word to end");
+    cluster.order(&mut link, job, Action::Resume);
+    let end = cluster.await_end(&mut link, job);
+    assert!(!end.timed_out && end.exit.is_success(), "{end:?}");
+}
+
+#[test]
+fn root_a_suspended_job_that_is_ended_hears_of_it() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let home = cluster.home();
+    let script =
+        "#!/bin/bash\ntrap 'echo bye; exit 5' TERM\ntouch ready\nwhile :; do sleep 0.02; done\n";
+    let job = attempt(1, 1);
+    let launch = cluster.batch(script);
+    cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    wait_until("the trap is set", || home.join("ready").exists());
+    cluster.order(&mut link, job, Action::Suspend);
+    cluster.order(
+        &mut link,
+        job,
+        Action::End(EndOrder { grace_s: 30, ..EndOrder::kill(None, None) }),
+    );
+    let end = cluster.await_end(&mut link, job);
+    assert_eq!(end.exit, ExitStatus { code: 5, signal: 0 });
+    assert_eq!(cluster.output("out"), "bye\n");
+}

@@ -1,0 +1,34 @@
+//! What slurm.conf and job_container.conf say of the work around jobs.
+
+use model::site::{SAMPLE_S_DEFAULT, Site};
+use slurm::conf::Conf;
+use slurm::conf::choices::PrologFlag;
+
+pub fn site(conf: &Conf) -> Site {
+    let globals = &conf.slurm.globals;
+    let programs = &globals.programs;
+    let list = |text: &Option<String>| -> Vec<String> {
+        let parts = text.iter().flat_map(|text| text.split(','));
+        parts.map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+    };
+    let has = |flag| programs.prolog_flags.contains(&flag);
+    Site {
+        prolog: list(&programs.prolog),
+        epilog: list(&programs.epilog),
+        task_prolog: programs.task_prolog.clone(),
+        task_epilog: programs.task_epilog.clone(),
+        srun_prolog: programs.srun_prolog.clone(),
+        srun_epilog: programs.srun_epilog.clone(),
+        controller_prolog: programs.prolog_slurmctld.clone(),
+        controller_epilog: programs.epilog_slurmctld.clone(),
+        prolog_at_allocation: has(PrologFlag::Alloc)
+            || has(PrologFlag::Contain)
+            || has(PrologFlag::X11),
+        one_at_a_time: has(PrologFlag::Serial),
+        timeout_s: globals.times.prolog_epilog_timeout_s,
+        hold_on_failure: !globals.scheduling.parameters.has("nohold_on_prolog_fail"),
+        sample_s: globals.accounting.sample_s.unwrap_or(SAMPLE_S_DEFAULT),
+        scratch: conf.slurm.raw.get("TmpFS").map(|given| given.text.clone()),
+        private: conf.private.clone(),
+    }
+}

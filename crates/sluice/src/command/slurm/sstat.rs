@@ -1,0 +1,127 @@
+//! `sstat`: what running steps use now.
+
+use super::ask::{self, Server, ShowError};
+use super::job_list::{self, NamedJob};
+use ::slurm::option::{Command, OptionKey as K, Parsed};
+use ::slurm::output::field_table::Layout;
+use ::slurm::output::sacct::Units;
+use ::slurm::output::sstat::{self, Options, Row};
+use model::id::StepId;
+use std::io;
+use std::process::ExitCode;
+use wire::client::{Answer, Call, JobUsage, StepUsage};
+
+const DOING: &str = "sstat: error: slurm_job_step_stat";
+
+pub fn run(args: &[String]) -> ExitCode {
+    ask::finish(Command::Sstat, list(args))
+}
+
+fn list(args: &[String]) -> Result<ExitCode, ShowError> {
+    let Some(parsed) = ask::options(Command::Sstat, args)? else { return Ok(ExitCode::SUCCESS) };
+    if parsed.has(K::HelpFormat) {
+        ask::print(&sstat::help_format())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(text) = parsed.text(K::Jobs).filter(|text| !text.is_empty()) else {
+        return Err(ShowError::said("sstat: error: You didn't give me any jobs to stat."));
+    };
+    let named = job_list::parse_jobs(text)
+        .map_err(|word| ShowError::said(format!("sstat: fatal: Bad job/step specified: {word}")))?;
+    let options = shown(&parsed);
+    let columns = sstat::columns(&options)
+        .map_err(|error| ShowError::said(format!("sstat: error: {error}")))?;
+    let mut server = Server::find(DOING)?;
+    let jobs = named.iter().map(|one| one.job.clone()).collect();
+    let found = match server.ask(Call::Usage { jobs })? {
+        Answer::Usage(found) => found,
+        other => return Err(ShowError::unexpected(&other)),
+    };
+    let (steps, missing) = chosen(&named, &found, parsed.has(K::AllSteps));
+    let row = |(job, step)| Row { job, step, units: options.units };
+    let rows: Vec<Row<'_>> = steps.into_iter().map(row).collect();
+    sstat::render(&mut io::stdout().lock(), &options, &columns, &rows)?;
+    // Slurm's own says it and ends well.
+    missing.iter().for_each(|what| eprintln!("sstat: error: {what}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(parsed: &Parsed) -> Options {
+    let separator = || Layout::SEPARATOR.to_owned();
+    let layout = match (parsed.has(K::Parsable2), parsed.has(K::Parsable)) {
+        (true, _) => Layout::Separated(separator()),
+        (false, true) => Layout::Ended(separator()),
+        (false, false) => Layout::Aligned,
+    };
+    Options {
+        format: parsed.text(K::Format).map(str::to_owned),
+        pids: parsed.has(K::PidFormat),
+        no_header: parsed.has(K::Noheader),
+        layout,
+        units: if parsed.has(K::Noconvert) { Units::Own } else { Units::Exact },
+    }
+}
+
+/// The steps that were meant, and what is said if one that was named does not run. A job alone means its lowest
+/// numbered step, as sstat(1) has it; with `-a` every step.
+fn chosen<'a>(
+    named: &[NamedJob],
+    found: &'a [JobUsage],
+    all: bool,
+) -> (Vec<(&'a str, &'a StepUsage)>, Vec<String>) {
+    let mut steps = Vec::new();
+    let mut missing = Vec::new();
+    for one in named {
+        let before = steps.len();
+        let jobs = found.iter().filter(|job| {
+            let array = job.shown.split_once('_').and_then(|(id, _)| id.parse().ok());
+            job.job == one.job.id || array == Some(one.job.id.0)
+        });
+        for job in jobs {
+            let lowest = job.steps.iter().filter(|s| matches!(s.step, StepId::Number(_)));
+            let lowest = lowest.map(|s| s.step).min();
+            let meant = job.steps.iter().filter(|step| match one.step {
+                Some(wanted) => step.step == wanted,
+                None => all || Some(step.step) == lowest,
+            });
+            steps.extend(meant.map(|step| (job.shown.as_str(), step)));
+        }
+        if steps.len() == before {
+            let step = one.step.map(|step| format!(".{step}")).unwrap_or_default();
+            missing.push(format!("couldn't get steps for job {}{step}", one.job.id));
+        }
+    }
+    (steps, missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+    use model::usage::TaskUsage;
+
+    #[test]
+    fn a_job_means_its_lowest_step_and_a_name_means_that_one() {
+        let step = |step| StepUsage {
+            step,
+            nodes: Vec::new(),
+            tasks: 1,
+            used: TaskUsage::default(),
+            pids: Vec::new(),
+        };
+        let steps = vec![step(StepId::Batch), step(StepId::Number(2)), step(StepId::Number(1))];
+        let found = [JobUsage { job: JobId(9), shown: "7_3".into(), steps }];
+        let say = |text: &str, all| {
+            let named = job_list::parse_jobs(text).expect("names");
+            let (steps, missing) = chosen(&named, &found, all);
+            let shown: Vec<String> =
+                steps.iter().map(|(job, step)| format!("{job}.{}", step.step)).collect();
+            (shown.join(" "), missing)
+        };
+        assert_eq!(say("9", false), ("7_3.1".into(), vec![]));
+        assert_eq!(say("7_3.batch", false), ("7_3.batch".into(), vec![]));
+        assert_eq!(say("9", true).0, "7_3.batch 7_3.2 7_3.1");
+        let none = vec!["couldn't get steps for job 9.5".to_owned()];
+        assert_eq!(say("9.5", false), (String::new(), none));
+    }
+}

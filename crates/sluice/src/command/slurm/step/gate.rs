@@ -1,0 +1,76 @@
+//! What `srun` runs itself before its tasks start: they are told to go when it is done.
+
+use super::{Step, terminal};
+use crate::command::slurm::srun_programs::{Program, Running};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use wire::step::StepMessage;
+
+/// Whether the tasks may start.
+pub(super) enum Gate {
+    /// Not before this program has run, which waits for the allocation.
+    Shut(Box<Program>),
+    Running(Running),
+    Open,
+}
+
+impl Gate {
+    pub fn new(prolog: Option<Program>) -> Self {
+        prolog.map_or(Self::Open, |program| Self::Shut(Box::new(program)))
+    }
+
+    /// Readable once the program has ended.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Running(program) => Some(program.as_fd()),
+            Self::Shut(_) | Self::Open => None,
+        }
+    }
+}
+
+impl Step {
+    /// The allocation is there: now is the program's time.
+    pub(super) fn on_granted(&mut self) -> io::Result<()> {
+        self.granted = true;
+        match std::mem::replace(&mut self.gate, Gate::Open) {
+            Gate::Shut(program) => match program.start() {
+                Some(running) => self.gate = Gate::Running(running),
+                None => self.let_go()?,
+            },
+            begun => self.gate = begun,
+        }
+        Ok(())
+    }
+
+    /// The program has ended; that it failed is no reason for the step not to run, as in Slurm.
+    pub(super) fn on_gate(&mut self) -> io::Result<()> {
+        if let Gate::Running(program) = std::mem::replace(&mut self.gate, Gate::Open) {
+            program.finish();
+            self.let_go()?;
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self) -> io::Result<()> {
+        self.take_terminal()?;
+        (0..self.links.len()).for_each(|index| self.say_go(index));
+        Ok(())
+    }
+
+    /// Tells a node that waits for it, if it is time. It may wait where nothing is run here: the site may have got its
+    /// program since this `srun` asked.
+    pub(super) fn say_go(&mut self, index: usize) {
+        let (link, _) = &mut self.links[index];
+        if matches!(self.gate, Gate::Open) && std::mem::take(&mut link.waits) {
+            link.send(&StepMessage::Go);
+        }
+    }
+
+    /// The terminal is the tasks' from the moment that they may start.
+    pub(super) fn take_terminal(&mut self) -> io::Result<()> {
+        if self.plan.terminal && self.raw.is_none() && matches!(self.gate, Gate::Open) {
+            self.raw = terminal::Raw::enter()?;
+        }
+        Ok(())
+    }
+}
