@@ -165,7 +165,11 @@ fn a_launch_that_fails_on_one_ends_all() {
     let second = w.job(JobId(first.0 + 1)).attempt_id().expect("it runs");
     let node = w.nodes_of(second.job)[0].clone();
     let unfit = Some("spool: full".to_owned());
-    w.report(&node, second, PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false });
+    w.report(
+        &node,
+        second,
+        PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false },
+    );
     let ending = w.job(first).attempt().and_then(|attempt| attempt.ending.clone());
     assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, false)));
 }
