@@ -3,11 +3,11 @@
 //! There is never a second supervisor of one attempt. The first takes the lock and sets the mark; whoever finds the mark
 //! without the lock knows that there was one, and that it is gone.
 
-use super::{AttemptDir, LAUNCH};
+use super::{AttemptDir, CONTROL, LAUNCH};
 use crate::error::AgentError;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag, openat};
-use nix::sys::stat::{Mode, fchmod, fstat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{Mode, fchmod, fstat, fstatat};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -72,6 +72,10 @@ impl AttemptDir {
         if found.st_nlink == 0 || found.st_mode & MAY_WRITE == 0 {
             return Ok(Standing::Left);
         }
+        // A supervisor of the version before took the attempt by making its socket.
+        if fstatat(&self.fd, CONTROL, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(Standing::Held);
+        }
         fchmod(&*lock, Mode::from_bits_truncate(TAKEN))?;
         Ok(Standing::Free { _claim: Claim { _lock: lock } })
     }
@@ -95,6 +99,16 @@ mod tests {
         assert!(matches!(dir.standing(), Ok(Standing::Left)), "who had it is gone");
         assert!(dir.claim().is_err(), "and nobody comes after");
         spool.remove(attempt(12, 1)).expect("removed");
+        assert!(dir.claim().is_err());
+    }
+
+    #[test]
+    fn an_attempt_that_the_version_before_took_by_its_socket_is_taken() {
+        let state = tempfile::tempdir().expect("a scratch folder");
+        let spool = Spool::open(state.path(), "n1").expect("a spool");
+        let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
+        let _socket = std::os::unix::net::UnixListener::bind(dir.control_path()).expect("bound");
+        assert!(matches!(dir.standing(), Ok(Standing::Held)));
         assert!(dir.claim().is_err());
     }
 }

@@ -58,6 +58,12 @@ impl AttemptDir {
         let failed = |e| AgentError::file("read", self.path.join(STATUS), e);
         let parts = self.parts().map_err(failed)?;
         let newest = parts.iter().filter_map(|part| parsed(part)).max_by_key(|turn| turn.turn);
+        if newest.is_none()
+            // The version before wrote one status, without a turn.
+            && let Ok(status) = serde_json::from_slice(&parts[..SLOTS].concat())
+        {
+            return Ok(Some(status));
+        }
         let blank = parts.iter().flatten().all(u8::is_ascii_whitespace);
         match newest {
             None if !blank => Err(AgentError::Content {

@@ -130,3 +130,18 @@ fn a_status_is_written_in_the_room_that_was_set_aside_for_it() {
         assert_eq!(file(), before, "the room is there, whatever was written");
     }
 }
+
+#[test]
+fn a_status_of_the_version_before_is_read_and_written_over() {
+    let state = tempfile::tempdir().expect("a scratch folder");
+    let spool = Spool::open(state.path(), "n1").expect("a spool");
+    let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
+    let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };
+    let status = StatusFile { version: 1, at: Timestamp(5), events: vec![event] };
+    let old = serde_json::to_vec(&status).expect("JSON");
+    std::fs::write(dir.path().join(STATUS), old).expect("written");
+    assert_eq!(dir.read_status().expect("a status"), Some(status.clone()));
+    let next = StatusFile { at: Timestamp(6), ..status };
+    dir.write_status(&next).expect("written");
+    assert_eq!(dir.read_status().expect("a status"), Some(next));
+}
