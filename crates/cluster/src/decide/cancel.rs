@@ -12,6 +12,8 @@ use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::{ExitStatus, LaunchKind, Outcome};
 
+const SIGKILL: i32 = 9;
+
 impl State {
     pub(super) fn decide_cancel(&self, cancel: &CancelJobs, context: &Context) -> Decision {
         let mut events = Vec::new();
@@ -124,8 +126,10 @@ impl State {
         let Some(job) = self.jobs.get(&id).filter(|j| !j.has_ended()) else {
             return Decision::default();
         };
-        // Its `srun` had nothing left to do but to say so, and found no server.
-        if let Some(exit) = job.finished_step().filter(|exit| *exit != NOT_LAUNCHED) {
+        // Its `srun` had nothing left to do but to say so, and found no server. Tasks that were killed were so for the
+        // loss of their `srun`: that word can be here before the server has missed it.
+        let by_itself = |exit: &ExitStatus| *exit != NOT_LAUNCHED && exit.signal != SIGKILL;
+        if let Some(exit) = job.finished_step().filter(by_itself) {
             let outcome = if exit.is_success() { Outcome::Completed } else { Outcome::Failed };
             let event = ending(job, outcome, exit, context.now, None);
             return event.into_iter().collect::<Vec<_>>().into();
@@ -135,7 +139,6 @@ impl State {
 }
 
 fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> Option<SignalJob> {
-    const SIGKILL: i32 = 9;
     let attempt = chosen.job.attempt()?;
     let signal = signal.unwrap_or(SIGKILL);
     // As Slurm: a signal without more goes to the steps alone, also where there are none; the kill goes to all.

@@ -231,18 +231,25 @@ impl Link {
     }
 
     pub fn send(&mut self, message: &StepMessage) {
+        self.queue(message);
+        self.flush();
+    }
+
+    /// Goes out together with what is sent next.
+    pub fn queue(&mut self, message: &StepMessage) {
         if let Ok(json) = serde_json::to_vec(message) {
-            self.send_bytes(channel::CONTROL, &json);
+            self.push(channel::CONTROL, &json);
         }
     }
 
     /// Input, which there was room for.
     pub fn send_input(&mut self, channel: u8, payload: &[u8], length: usize) {
         self.input.take(length);
-        self.send_bytes(channel, payload);
+        self.push(channel, payload);
+        self.flush();
     }
 
-    fn send_bytes(&mut self, channel: u8, payload: &[u8]) {
+    fn push(&mut self, channel: u8, payload: &[u8]) {
         let kept = self.is_open() || self.may_go_on();
         if !kept || self.peer.is_none() {
             return;
@@ -251,7 +258,6 @@ impl Link {
         if frame::encode(channel, payload, &mut encoded).is_ok() {
             self.out.push(&encoded);
         }
-        self.flush();
     }
 
     pub fn flush(&mut self) {

@@ -62,11 +62,15 @@ impl Step {
             return;
         }
         self.tell(&format!("sending Ctrl-C to StepId={}", self.plan.name));
-        self.send(&StepMessage::Signal { signal: libc::SIGINT });
+        // With the end in one piece: a task that is quicker than a second one would end the step before its end is told.
+        let interrupt = StepMessage::Signal { signal: libc::SIGINT };
+        self.links.iter_mut().for_each(|(link, _)| link.queue(&interrupt));
         if again || self.plan.quit_on_interrupt {
             // How each task took it does not matter to who wanted it all gone.
             self.ends_unsaid = true;
             self.force();
+        } else {
+            self.links.iter_mut().for_each(|(link, _)| link.flush());
         }
     }
 
