@@ -12,6 +12,8 @@ pub enum Act<'a> {
     SubmitAs(&'a Principal),
     /// Cancel, signal, hold, requeue, update, read the script of this job.
     OwnJob(&'a Job),
+    /// The books of this account: who is in it, what is below it, who coordinates it.
+    KeepBooks(&'a str),
     /// What Slurm leaves to operators: raise a priority, lift an administrator's hold.
     Operate,
     /// Nodes, partitions, accounts, configuration, tokens.
@@ -24,9 +26,26 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
     let operator = admin || role >= Role::Operator;
     let allowed = match act {
         Act::SubmitAs(owner) => owner.uid == who.uid || admin,
-        Act::OwnJob(job) => job.spec.owner.uid == who.uid || operator,
+        Act::OwnJob(job) => {
+            job.spec.owner.uid == who.uid || operator || coordinates(state, &who.name, &job.account)
+        }
+        Act::KeepBooks(account) => operator || coordinates(state, &who.name, account),
         Act::Operate => operator,
         Act::Administer => admin,
     };
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
+}
+
+/// Whether a user is named as coordinator by the account or by one above it.
+fn coordinates(state: &State, user: &str, account: &str) -> bool {
+    let mut at = state.accounts.get(account);
+    // Each step goes one account up; there are no more than there are accounts.
+    for _ in 0..=state.accounts.len() {
+        let Some(account) = at else { return false };
+        if account.coordinators.iter().any(|name| name == user) {
+            return true;
+        }
+        at = account.parent.as_ref().and_then(|parent| state.accounts.get(parent));
+    }
+    false
 }

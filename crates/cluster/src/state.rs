@@ -128,6 +128,7 @@ fn root_account() -> Account {
         description: "default root account".into(),
         organization: "root".into(),
         parent: None,
+        coordinators: Vec::new(),
     }
 }
 

@@ -20,6 +20,9 @@ pub struct Account {
     /// None for `root`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// Users who keep its books: its users, the accounts below it, and the jobs of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub coordinators: Vec<String>,
 }
 
 /// A user in an account (or an account itself, with `user: None`), its share and its limits.

@@ -359,3 +359,88 @@ fn root_a_partition_admits_only_its_groups() {
     assert_eq!(refused.code, 1, "{}", refused.stdout);
     assert!(refused.stderr.contains("not permitted to use this partition"), "{}", refused.stderr);
 }
+
+/// As a real Slurm answers the same commands, but for its spaces at the ends of lines.
+const COORDINATORS: &[(&str, &str, i32, &str)] = &[
+    (
+        "root",
+        "add coordinator account=physics name=games",
+        0,
+        " Adding Coordinator User(s)\n  games\n To Account(s) and all sub-accounts\n  physics\n",
+    ),
+    ("root", "add coord nosuch acc=physics", 1, " You specified a non-existent user 'nosuch'.\n"),
+    ("root", "add coordinator name=games", 1, " You need to specify an account list here.\n"),
+    ("root", "add coordinator account=physics", 1, " You need to specify a user list here.\n"),
+    (
+        "root",
+        "add coordinator account=nosuch name=games",
+        1,
+        " You specified a non-existent account 'nosuch'.\n",
+    ),
+    (
+        "root",
+        "-p show account withcoord",
+        0,
+        "Account|Descr|Org|Coord Accounts|\nchem|chem|chem||\nphysics|physics|physics|games|\n\
+         root|default root account|root||\nsub|sub|physics|games|\n",
+    ),
+    (
+        "root",
+        "-n show user withcoord format=user,coordinators%20",
+        0,
+        "    daemon\n     games          physics,sub\n",
+    ),
+    (
+        "games",
+        "add user daemon account=physics",
+        0,
+        " Associations =\n  U = daemon    A = physics    C = lab\n Non Default Settings\n",
+    ),
+    (
+        "games",
+        "modify user daemon where account=physics set fairshare=7",
+        0,
+        " Modified user associations...\n  C = lab        A = physics              U = daemon\n",
+    ),
+    (
+        "root",
+        "delete coordinator account=physics name=games",
+        0,
+        " Removing Coordinators with user name\n  games\n From Account(s)\n  physics\n \
+         Removed Coordinators (sub accounts not listed)...\n  U = games     A = physics\n",
+    ),
+    (
+        "root",
+        "delete coordinator name=games",
+        1,
+        " Removing Coordinators with user name\n  games\n From all accounts\n Nothing removed\n",
+    ),
+    ("root", "delete coordinator", 1, " You need to specify a user list or account list here.\n"),
+];
+
+#[test]
+fn root_coordinators_keep_the_books_of_their_accounts() {
+    let conf = format!("ClusterName=lab\n{}", TWO_NODES.replace("ClusterName=test\n", ""));
+    let cluster = Cluster::up(&conf);
+    for line in [
+        "add account physics,chem",
+        "add account sub parent=physics",
+        "add user games account=physics",
+        "add user daemon account=chem",
+    ] {
+        cluster.shell(&format!("sacctmgr -i {line}")).ok();
+    }
+    for (by, line, code, text) in COORDINATORS {
+        let line = format!("sacctmgr -i {line}");
+        let said = match *by {
+            "root" => cluster.shell(&line),
+            user => cluster.shell_as(user, &line),
+        };
+        let all = format!("{}{}", said.stdout, said.stderr);
+        let all: String = all.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        assert_eq!((said.code, all.as_str()), (*code, *text), "{line}");
+    }
+    let denied = cluster.shell_as("games", "sacctmgr -i add user daemon account=sub");
+    assert_ne!(denied.code, 0, "no coordinator any more: {denied:?}");
+    assert!(denied.stderr.contains("Access/permission denied"), "{denied:?}");
+}

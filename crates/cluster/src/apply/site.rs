@@ -88,6 +88,9 @@ impl State {
                 self.spending.associations.retain(|key, _| {
                     key.account != *account || key.user != *user || key.partition != *partition
                 });
+                if let Some(user) = user {
+                    self.dismiss_coordinator(user);
+                }
             }
             Event::UsageSettled { at, reset } => self.settle(*at, *reset),
             Event::QosSet(qos) => {
@@ -143,6 +146,14 @@ impl State {
         for qos in self.qos.values_mut().filter(|qos| qos.preempt.iter().any(|low| low == name)) {
             Arc::make_mut(qos).preempt.retain(|low| low != name);
         }
+    }
+
+    /// Who is in no account any more coordinates none.
+    fn dismiss_coordinator(&mut self, user: &str) {
+        if self.associations.iter().any(|a| a.user.as_deref() == Some(user)) {
+            return;
+        }
+        self.accounts.values_mut().for_each(|account| account.coordinators.retain(|c| c != user));
     }
 
     fn apply_partition(&mut self, name: &str, change: &PartitionChange) {

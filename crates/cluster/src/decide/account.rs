@@ -1,10 +1,12 @@
 //! What administrators set: accounts, associations, QOS, roles, partitions, tokens.
 
+use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
+use model::principal::Principal;
 use model::reason::Refusal;
 use model::spent::UsageOf;
 
@@ -12,6 +14,49 @@ use model::spent::UsageOf;
 const JOBS_NAMED_MAX: usize = 20;
 
 impl State {
+    /// Books are kept by operators, and by the coordinators of an account; all else is for administrators.
+    pub(super) fn authorise_administration(
+        &self,
+        command: &Command,
+        by: &Principal,
+    ) -> Result<(), Refusal> {
+        let act = match command {
+            Command::SetAccount(account) => return self.authorise_account(account, by),
+            Command::RemoveAccount { name } => Act::KeepBooks(self.above(name)),
+            Command::SetAssociation(set) => Act::KeepBooks(self.keeper(&set.account, &set.user)),
+            Command::RemoveAssociation(key) => Act::KeepBooks(self.keeper(&key.account, &key.user)),
+            Command::ForgetUsage(UsageOf::Account(name)) => Act::KeepBooks(self.above(name)),
+            Command::ForgetUsage(UsageOf::User { account, .. }) => Act::KeepBooks(account),
+            Command::SetQos(_) | Command::RemoveQos { .. } | Command::ForgetUsage(_) => {
+                Act::Operate
+            }
+            _ => Act::Administer,
+        };
+        authorise(self, by, act)
+    }
+
+    /// An account is its parent's to change, and to move both parents'; who coordinates it, its own.
+    fn authorise_account(&self, set: &Account, by: &Principal) -> Result<(), Refusal> {
+        let Some(known) = self.accounts.get(&set.name) else {
+            return authorise(self, by, Act::KeepBooks(set.parent.as_deref().unwrap_or_default()));
+        };
+        if *set == (Account { coordinators: set.coordinators.clone(), ..known.clone() }) {
+            return authorise(self, by, Act::KeepBooks(&set.name));
+        }
+        let parents = [known, set].map(|account| account.parent.as_deref().unwrap_or_default());
+        parents.iter().try_for_each(|parent| authorise(self, by, Act::KeepBooks(parent)))
+    }
+
+    /// The account in whose books an association stands: an account's own stands in those above it.
+    fn keeper<'a>(&'a self, account: &'a str, user: &Option<String>) -> &'a str {
+        if user.is_some() { account } else { self.above(account) }
+    }
+
+    /// Nobody coordinates what is above `root`, or above an account that is not there.
+    fn above(&self, account: &str) -> &str {
+        self.accounts.get(account).and_then(|known| known.parent.as_deref()).unwrap_or_default()
+    }
+
     pub(super) fn decide_administration(
         &self,
         command: &Command,

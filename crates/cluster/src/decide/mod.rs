@@ -17,7 +17,6 @@ mod tick;
 mod together;
 mod top;
 
-use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision};
 use crate::config::Parameters;
 use crate::event::Event;
@@ -71,7 +70,7 @@ impl State {
             }
             Command::RemoveReservation { name } => self.decide_remove_reservation(name, context),
             _ => {
-                authorise(self, &context.by, Act::Administer)?;
+                self.authorise_administration(command, &context.by)?;
                 self.decide_administration(command, context)
             }
         }

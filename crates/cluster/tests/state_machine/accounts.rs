@@ -17,6 +17,7 @@ fn account(name: &str, parent: &str) -> Command {
         description: name.into(),
         organization: name.into(),
         parent: Some(parent.into()),
+        coordinators: Vec::new(),
     })
 }
 

@@ -3,11 +3,13 @@
 use crate::ask::{alice, ask, bob, root, user};
 use crate::world::{World, cancel, world, world_with};
 use cluster::{Command, Reply};
+use model::account::{Account, Association};
 use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::partition::{Access, Partition};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{Hold, JobState};
+use model::spent::UsageOf;
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -92,13 +94,12 @@ fn going_before_others_is_for_operators() {
 }
 
 #[test]
-fn nodes_tokens_and_accounts_are_for_administrators() {
+fn nodes_tokens_and_roles_are_for_administrators() {
     let (mut w, olga, adam) = staffed();
     let expires = w.now + Duration::from_secs(60);
     let commands = [
         Command::ChangeNode { nodes: vec!["n1".into()], change: NodeChange::Undrain },
         Command::IssueToken { hash: "h".into(), nodes: vec!["n1".into()], expires },
-        Command::SetQos(Box::new(model::account::Qos::named("long"))),
         Command::SetRole { name: "bob".into(), role: Role::Admin },
     ];
     for command in commands {
@@ -107,6 +108,83 @@ fn nodes_tokens_and_accounts_are_for_administrators() {
         }
         w.try_as(adam.clone(), command).expect("an administrator may");
     }
+}
+
+fn account(name: &str, parent: &str, coordinators: &[&str]) -> Account {
+    Account {
+        name: name.into(),
+        description: String::new(),
+        organization: String::new(),
+        parent: Some(parent.into()),
+        coordinators: coordinators.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+#[test]
+fn books_are_kept_by_operators_and_in_their_accounts_by_coordinators() {
+    let (mut w, olga, _) = staffed();
+    w.run(Command::SetAccount(account("physics", "root", &["alice"])));
+    w.run(Command::SetAccount(account("optics", "physics", &[])));
+    w.run(Command::SetAccount(account("chem", "root", &[])));
+    let set = |name: &str, parent, by: &[&str]| Command::SetAccount(account(name, parent, by));
+    let member = |of: &str, user: Option<&str>| {
+        Command::SetAssociation(Box::new(Association::plain(of, user)))
+    };
+    let own = |name: &str| Command::ForgetUsage(UsageOf::Account(name.into()));
+    let table = [
+        (member("physics", Some("bob")), true),
+        (member("optics", Some("bob")), true),
+        (member("chem", Some("bob")), false),
+        (member("optics", None), true),
+        (member("physics", None), false),
+        (member("nowhere", Some("bob")), false),
+        (set("lasers", "optics", &[]), true),
+        (set("acids", "chem", &[]), false),
+        (set("optics", "physics", &["bob"]), true),
+        (set("physics", "root", &["alice", "carol"]), true),
+        (set("physics", "chem", &["alice", "carol"]), false),
+        (set("optics", "chem", &["bob"]), false),
+        (set("chem", "physics", &[]), false),
+        (set("chem", "root", &["alice"]), false),
+        (set("chem", "optics", &["alice"]), false),
+        (own("optics"), true),
+        (own("physics"), false),
+        (Command::RemoveAccount { name: "lasers".into() }, true),
+        (Command::RemoveAccount { name: "chem".into() }, false),
+        (Command::SetQos(Box::new(model::account::Qos::named("long"))), false),
+    ];
+    for (command, allowed) in table {
+        if !allowed {
+            assert_eq!(w.try_as(alice(), command.clone()), Err(DENIED), "{command:?}");
+        } else {
+            w.try_as(alice(), command.clone()).expect("a coordinator may");
+        }
+        assert_eq!(w.try_as(user("dave", 3000), command), Err(DENIED), "nobody's business");
+    }
+    w.try_as(olga, member("chem", Some("bob"))).expect("an operator may");
+}
+
+#[test]
+fn a_coordinator_has_a_hand_in_the_jobs_of_its_accounts_until_it_leaves() {
+    let (mut w, ..) = staffed();
+    w.run(Command::SetAccount(account("physics", "root", &["bob"])));
+    w.run(Command::SetAccount(account("optics", "physics", &[])));
+    w.run(Command::SetAccount(account("chem", "root", &[])));
+    let member = |of: &str, name: &str| Association::plain(of, Some(name));
+    for (of, name) in
+        [("physics", "bob"), ("physics", "alice"), ("optics", "alice"), ("chem", "alice")]
+    {
+        w.run(Command::SetAssociation(Box::new(member(of, name))));
+    }
+    let cancelled = |w: &mut World, of: &str| {
+        let job = w.submit(ask().of(alice()).with(|s| s.account = Some(of.into())));
+        w.cancel_as(bob(), &[JobRef::whole(job)]).remove(0).1
+    };
+    assert_eq!(cancelled(&mut w, "physics"), Ok(()));
+    assert_eq!(cancelled(&mut w, "optics"), Ok(()));
+    assert_eq!(cancelled(&mut w, "chem"), Err(DENIED));
+    w.run(Command::RemoveAssociation(member("physics", "bob").key()));
+    assert_eq!(cancelled(&mut w, "physics"), Err(DENIED), "who is in no account coordinates none");
 }
 
 /// The default partition, and one that only the group `staff` may use.

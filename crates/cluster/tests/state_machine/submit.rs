@@ -109,6 +109,7 @@ fn accounts_are_checked_where_the_configuration_wants_it() {
             description: String::new(),
             organization: String::new(),
             parent: None,
+            coordinators: Vec::new(),
         }));
     }
     let association: Association =

@@ -39,6 +39,8 @@ pub enum Entity {
     Association,
     Tres,
     Cluster,
+    /// Added and removed by itself, shown with accounts and users.
+    Coordinator,
 }
 
 /// Not formatted by rustfmt: a row is one line.
@@ -50,6 +52,7 @@ const ENTITIES: &[(&str, Entity)] = &[
     ("association", Entity::Association),
     ("tres", Entity::Tres),
     ("cluster", Entity::Cluster),
+    ("coordinator", Entity::Coordinator),
 ];
 
 impl Entity {
@@ -74,6 +77,8 @@ pub struct Options {
     pub layout: Layout,
     /// `-s`: with each user, its associations.
     pub associations: bool,
+    /// With accounts and users, who coordinates what.
+    pub coordinators: bool,
     /// Only these; empty: all.
     pub names: Vec<String>,
 }
@@ -116,22 +121,34 @@ pub fn show(
             push(&mut text, MEMBER, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
         }
         Entity::Account => {
+            let shown = |account: &Account| Account {
+                coordinators: match options.coordinators {
+                    true => coordinators(view, account),
+                    false => Vec::new(),
+                },
+                ..account.clone()
+            };
             let mut rows: Vec<Account> =
-                view.accounts.iter().filter(|a| wanted(&a.name)).cloned().collect();
+                view.accounts.iter().filter(|a| wanted(&a.name)).map(shown).collect();
             rows.sort_by(|a, b| a.name.cmp(&b.name));
-            push(&mut text, ACCOUNT, first_names(ACCOUNT, ACCOUNT_USUAL), options, &rows)?;
+            let names = with_coordinators(first_names(ACCOUNT, ACCOUNT_USUAL), options);
+            push(&mut text, ACCOUNT, names, options, &rows)?;
         }
         Entity::User => {
             let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_USUAL };
             let mut rows = users(view, options.associations);
             rows.retain(|member| wanted(member.user()));
-            push(&mut text, MEMBER, names.to_vec(), options, &rows)?;
+            if options.coordinators {
+                rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
+            }
+            push(&mut text, MEMBER, with_coordinators(names.to_vec(), options), options, &rows)?;
         }
         Entity::Association => {
             let mut rows = associations(view);
             rows.retain(|m| wanted(&m.association.account) || wanted(m.user()));
             push(&mut text, MEMBER, ASSOCIATION_USUAL.to_vec(), options, &rows)?;
         }
+        Entity::Coordinator => {}
         Entity::Tres => {
             push(&mut text, TRES, first_names(TRES, TRES.len()), options, &tres_rows(gres))?;
         }
@@ -142,6 +159,32 @@ pub fn show(
         }
     }
     Ok(out.write_all(text.as_bytes())?)
+}
+
+fn with_coordinators<'a>(mut names: Vec<&'a str>, options: &Options) -> Vec<&'a str> {
+    names.extend(options.coordinators.then_some("Coordinators"));
+    names
+}
+
+/// Those of the account and of all above it.
+fn coordinators(view: &AccountsView, account: &Account) -> Vec<String> {
+    let (mut found, mut at) = (BTreeSet::new(), Some(account));
+    // An account is at most as deep as there are accounts.
+    for _ in 0..=view.accounts.len() {
+        let Some(account) = at else { break };
+        found.extend(account.coordinators.iter().cloned());
+        at = view.accounts.iter().find(|above| Some(&above.name) == account.parent.as_ref());
+    }
+    found.into_iter().collect()
+}
+
+/// The accounts that a user coordinates.
+fn coordinated(view: &AccountsView, user: &str) -> String {
+    let is_one = |account: &&Account| coordinators(view, account).iter().any(|name| name == user);
+    let mut names: Vec<&str> =
+        view.accounts.iter().filter(is_one).map(|account| account.name.as_str()).collect();
+    names.sort_unstable();
+    names.join(",")
 }
 
 fn first_names<T>(fields: &'static [Field<T>], count: usize) -> Vec<&'static str> {

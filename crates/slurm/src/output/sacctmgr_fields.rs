@@ -141,6 +141,7 @@ pub static ACCOUNT: &[Field<Account>] = &[
     field("Description", "Descr", 20, |a, c| c.push_str(&a.description)),
     field("Organization", "Org", 20, |a, c| c.push_str(&a.organization)),
     field("ParentName", "Par Name", 10, |a, c| c.push_str(a.parent.as_deref().unwrap_or(""))),
+    field("Coordinators", "Coord Accounts", 20, |a, c| c.push_str(&a.coordinators.join(","))),
 ];
 
 pub const ACCOUNT_USUAL: usize = 3;
@@ -156,6 +157,8 @@ pub struct Member {
     /// Of the account.
     pub description: String,
     pub organization: String,
+    /// The accounts that the user coordinates, where that is asked for.
+    pub coordinated: String,
 }
 
 impl Member {
@@ -171,6 +174,7 @@ impl Member {
             },
             description: of_account(view, association, |a| &a.description),
             organization: of_account(view, association, |a| &a.organization),
+            coordinated: String::new(),
             association: inherited(view, association),
         }
     }
@@ -279,6 +283,7 @@ pub static MEMBER: &[Field<Member>] = &[
     field("DefaultAccount", "Def Acct", 10, |m, c| c.push_str(&m.default_account)),
     field("AdminLevel", "Admin", 9, |m, c| c.push_str(m.admin)),
     field("Cluster", "Cluster", 10, |m, c| c.push_str(&m.cluster)),
+    field("Coordinators", "Coord Accounts", 20, |m, c| c.push_str(&m.coordinated)),
     field("Account", "Account", 10, |m, c| c.push_str(&m.association.account)),
     field("Partition", "Partition", 10, |m, c| c.push_str(m.association.partition.as_deref().unwrap_or(""))),
     field("Share", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),

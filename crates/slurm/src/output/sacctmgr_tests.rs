@@ -17,6 +17,7 @@ fn account(name: &str, description: &str, organization: &str, parent: Option<&st
         description: description.into(),
         organization: organization.into(),
         parent: parent.map(str::to_owned),
+        coordinators: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod account;
 mod association_key;
+mod coordinator;
 mod line;
 mod qos;
 mod show;
@@ -53,16 +54,17 @@ fn act(args: &[String]) -> Result<ExitCode, ShowError> {
         (Entity::Account, Verb::Add) => account::add(&mut books, &line),
         (Entity::Account, Verb::Modify) => account::modify(&mut books, &line),
         (Entity::Account, Verb::Delete) => account::delete(&mut books, &line),
+        (Entity::Coordinator, Verb::Add) => coordinator::add(&mut books, &line),
+        (Entity::Coordinator, Verb::Delete) => coordinator::delete(&mut books, &line),
         (Entity::User, Verb::Add) => user::add(&mut books, &line),
         (Entity::User, Verb::Modify) => user::modify(&mut books, &line),
         (Entity::User, Verb::Delete) => user::delete(&mut books, &line),
         // The cluster and what it counts are the configuration's; an association is changed through its user or account.
-        (Entity::Association | Entity::Tres | Entity::Cluster, _) | (_, Verb::Show) => {
-            Err(ShowError::said(format!(
-                "sacctmgr: error: {} of this entity is not supported",
-                line.verb_word
-            )))
-        }
+        (Entity::Association | Entity::Tres | Entity::Cluster | Entity::Coordinator, _)
+        | (_, Verb::Show) => Err(ShowError::said(format!(
+            "sacctmgr: error: {} of this entity is not supported",
+            line.verb_word
+        ))),
     }
 }
 

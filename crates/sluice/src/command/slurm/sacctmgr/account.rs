@@ -74,6 +74,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
             description: String::new(),
             organization: String::new(),
             parent: Some(ROOT.to_owned()),
+            coordinators: Vec::new(),
             name,
         };
         added.push(with_terms(&books.view, account, association, &terms)?);
@@ -248,6 +249,7 @@ mod tests {
             description: String::new(),
             organization: String::new(),
             parent: Some(ROOT.into()),
+            coordinators: Vec::new(),
         };
         let terms = ["Description=chem", "Organization=lab", "Fairshare=5"].map(term);
         let added = with_terms(&view, account, key::plain("chem", None), &terms).expect("right");

@@ -179,6 +179,7 @@ pub fn view() -> AccountsView {
         description: name.into(),
         organization: "lab".into(),
         parent: parent.map(str::to_owned),
+        coordinators: Vec::new(),
     };
     AccountsView {
         cluster: "lab".into(),

@@ -75,9 +75,10 @@ pub struct Line {
     pub flags: Vec<String>,
 }
 
-const FLAGS: [&str; 9] = [
+const FLAGS: [&str; 10] = [
     "withassoc",
     "withcoord",
+    "withcoordinator",
     "withdeleted",
     "wopinfo",
     "woplimits",
@@ -100,8 +101,13 @@ impl Line {
         let Some((_, verb)) = verb else {
             return Err(ShowError::said(format!("invalid keyword: {verb_word}")));
         };
+        let entity = |word: &str| {
+            let found = Entity::parse(word)?;
+            // Coordinators are shown with their accounts or users.
+            (found != Entity::Coordinator || *verb != Verb::Show).then_some(found)
+        };
         let Some((entity, rest)) =
-            rest.split_first().and_then(|(word, rest)| Some((Entity::parse(word)?, rest)))
+            rest.split_first().and_then(|(word, rest)| Some((entity(word)?, rest)))
         else {
             return Err(ShowError::said(format!(
                 "No valid entity in {verb_word} command\n\

@@ -33,6 +33,7 @@ pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
         no_header: parsed.has(K::Noheader),
         layout: layout(parsed),
         associations: parsed.has(K::Associations) || line.flags.iter().any(|f| f == "withassoc"),
+        coordinators: line.flags.iter().any(|flag| flag.starts_with("withcoord")),
         names: named(line, &accounts, &users),
     };
     if line.entity == Entity::Association {
