@@ -6,6 +6,8 @@ Every figure is wall time as a user sees it; CPU stands beside it where it can b
 Prints a table; --record puts it into FILE between the lines `<!-- bench -->` and `<!-- /bench -->`."""
 import os, pwd, re, shutil, statistics, subprocess, sys, tempfile, time
 
+import node
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAB = os.path.join(HERE, 'slurm-lab')
 CONF = """ClusterName=bench
@@ -17,6 +19,8 @@ MaxArraySize=100001
 NodeName=node[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=128000
 PartitionName=gpu Nodes=node[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
 """
+# Two nodes that have room for a crowd.
+WIDE = CONF.replace('CPUs=32 Sockets=2 CoresPerSocket=16', 'CPUs=512 Sockets=2 CoresPerSocket=256')
 MANY, MOST = 10_000, 50_000
 ACCOUNTING = '/sys/fs/cgroup/cpuacct'
 DEVNULL = subprocess.DEVNULL
@@ -59,7 +63,7 @@ class Cluster:
         return statistics.median(self.seconds(*words) for _ in range(times)) * 1e3
 
     def rss_kb(self):
-        return int(re.search(r'VmRSS:\s+(\d+)', open(f'/proc/{self.pid()}/status').read())[1])
+        return node.rss_kb(self.pid())
 
     def kill(self):
         os.kill(self.pid(), 9)
@@ -84,11 +88,14 @@ class Sluice(Cluster):
         self.program, self.state = program, f'{work}/state'
         for folder in ('bin', 'conf'):
             os.makedirs(f'{work}/{folder}')
-        open(f'{work}/conf/slurm.conf', 'w').write(CONF)
+        self.configure(f'{work}/conf', CONF)
         run([program, 'links', f'{work}/bin'])
         self.conf = f'{work}/conf'
         self.group = f'{ACCOUNTING}/sluicebench'
         super().__init__('sluice', f'{work}/bin', {'SLUICE_STATE': self.state}, f'{self.group}/cpuacct.usage', f'{work}/jobs')
+
+    def configure(self, folder, text):
+        open(f'{folder}/slurm.conf', 'w').write(text)
 
     def start_words(self):
         return f'{self.program} up --detach --config {self.conf} --listen 127.0.0.1:0 --agents 127.0.0.1:0'
@@ -141,6 +148,10 @@ def short(cluster):
     median = lambda key: statistics.median(one.get(key, float('nan')) for one in runs)
     seen = {'jobs/s': median('jobs_per_s'), 'cpu': median('cpu_ms_per_job'), 'srun': cluster.bench('srun', 20)['median_ms'],
             'sbatch/s': cluster.bench('submit', 500, 1)['per_s']}
+    cluster.command('scancel', '-u', pwd.getpwuid(os.getuid()).pw_name)
+    node.until(lambda: not cluster.command('squeue', '-h').strip(), 60, 'an idle cluster')
+    progress(cluster.name, 'jobs that follow one another')
+    seen |= node.gaps(cluster, 20 if cluster.name == 'slurm' else 60)
     # Last: a server that is started again is no longer in the group whose CPU is counted.
     lost = twice = 0
     for pause in (0, 1, 3):
@@ -242,6 +253,7 @@ def table(ours, theirs, alone):
     row(f'`squeue` with {MANY:,} waiting, median of 11, ms', 'squeue', '.1f', 'at most 0.1')
     row(f'`scancel -u` of {MANY:,} waiting, s', 'scancel', '.3f', 'under 0.2 s')
     row(f'server memory for each waiting job, bytes, up to {MANY:,}', 'B/job', '.0f', '–')
+    row('from the last act of a job to the first of the next that waits for its cores, median, ms', 'gap', '.1f', 'under 10')
     blank = {}
     row(f'server memory for each waiting job, bytes, from 5,000 to {MOST:,}, each with a script and environment of its own', 'slope', '.0f', 'at most 1,000', alone, blank)
     row(f'from `kill -9` with {MOST:,} waiting to the first answer, s', 'restart', '.2f', 'under 1', alone, blank)
@@ -252,6 +264,7 @@ def table(ours, theirs, alone):
     rows += ['', 'Against the bare cost, in the same run:', '',
              f'- CPU of a job: {cpu:.1f} times a fork, exec and wait in the same groups ({alone["grouped_cpu_ms"]:.2f} ms; {alone["plain_cpu_ms"]:.2f} ms without groups).',
              f'- The launch path on a node, one job after another, from spool and supervisor to cleaning: {alone["launch_ratio"]:.1f} times the same (wanted at most 2.5), {alone["launch_wall_ms"]:.1f} ms from order to end (median, wanted under 10); a supervisor has {alone["supervisor_kb"]:,.0f} kB of its own (wanted at most 1,500).',
+             f'- {node.CROWD} jobs at once on one node, all running after {alone["crowd start"]:.1f} s: {alone["contained"]} in groups of their own, {alone["limited"]} with their limit of memory; the agent has {alone["agent MB"]:.0f} MB (wanted under 60). Cancelled, all were gone after {alone["crowd end"]:.1f} s, and {alone["left"]} groups were left.',
              f'- A durable submit, one at a time: {sync:.1f} times one write and `fdatasync` ({alone["sync_us"]:.0f} µs), of which it makes two: the texts, then the event.',
              f'- `squeue` of {MANY:,}: {ours["squeue"] / alone["copy_ms"]:.1f} times one `cat` of the same {ours["answer"] / 1e6:.1f} MB ({alone["copy_ms"]:.1f} ms).']
     return '\n'.join(rows)
@@ -281,6 +294,11 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
         shown = f'{work}/shown'
         open(shown, 'wb').write(b'x' * ours['answer'])
         alone['copy_ms'] = sluice.median_ms(11, 'cat', shown)
+        sluice.down()
+        sluice.configure(sluice.conf, WIDE)
+        sluice.up()
+        progress('sluice', f'{node.CROWD} jobs at once on one node')
+        alone |= node.crowd(sluice)
         sluice.down()
         theirs = None
         if '--alone' not in options:

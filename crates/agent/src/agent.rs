@@ -39,6 +39,8 @@ struct Held {
     uid: Option<u32>,
     /// None once its supervisor is gone.
     orders: Option<mpsc::Sender<ToSupervisor>>,
+    /// Its process, once it has said so.
+    supervisor: Option<i32>,
     last_number: u64,
     /// What the script's end was, should the supervisor not live to tell the rest.
     script: Option<(ExitStatus, bool, bool)>,
@@ -47,7 +49,14 @@ struct Held {
 
 impl Held {
     fn new(uid: Option<u32>) -> Held {
-        Held { uid, orders: None, last_number: 0, script: None, ended: watch::channel(false).0 }
+        Held {
+            uid,
+            orders: None,
+            supervisor: None,
+            last_number: 0,
+            script: None,
+            ended: watch::channel(false).0,
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -194,7 +203,8 @@ impl Agent {
     }
 
     fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
-        let lacks = facts::not_enforced(node.hierarchy.capabilities(), Some(&node.policy));
+        let can = node.hierarchy.capabilities();
+        let lacks = facts::not_enforced(can, Some(&node.policy), &node.folder);
         facts::facts(&self.machine, self.started, lacks)
     }
 
@@ -228,7 +238,11 @@ impl Agent {
     pub fn on_word(&mut self, key: &Key, word: Word) {
         match word {
             Word::Said(FromSupervisor::Event(event)) => self.on_event(key, event),
-            Word::Said(FromSupervisor::Hello { .. }) => {}
+            Word::Said(FromSupervisor::Hello { pid, .. }) => {
+                if let Some(held) = self.held.get_mut(key) {
+                    held.supervisor = Some(pid);
+                }
+            }
             Word::Said(FromSupervisor::StepTaken { step }) => {
                 let (node, attempt) = (key.node.clone(), key.attempt);
                 if self.steps_taken.len() < WORDS_MAX {
@@ -335,11 +349,15 @@ impl Agent {
     pub fn on_login(&self, login: Login) {
         let uid = Some(login.ask.uid);
         let here = self.held.iter().filter(|(_, held)| held.uid == uid && !held.has_ended());
-        let mut keys: Vec<&Key> = here.map(|(key, _)| key).collect();
-        keys.sort_unstable_by_key(|key| std::cmp::Reverse(key.attempt));
-        let place = |key: &&Key| Some(self.nodes.get(&key.node)?.place(key.attempt));
+        let mut here: Vec<(&Key, &Held)> = here.collect();
+        here.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(key.attempt));
+        let place = |(key, held): &(&Key, &Held)| {
+            let mut place = self.nodes.get(&key.node)?.place(key.attempt);
+            place.supervisor = held.supervisor;
+            Some(place)
+        };
         // Who asked may have given up.
-        let _ = login.reply.send(keys.iter().filter_map(place).collect());
+        let _ = login.reply.send(here.iter().filter_map(place).collect());
     }
 
     /// The client of a step's stream is gone for good.

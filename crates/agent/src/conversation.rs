@@ -48,6 +48,7 @@ pub(crate) async fn converse(
             },
             order = orders.recv() => {
                 let Some(order) = order else { return };
+                life.go_on();
                 let mut bytes = Vec::new();
                 if frame::encode_message(CHANNEL, &order, &mut bytes).is_err()
                     || stream.write_all(&bytes).await.is_err()

@@ -30,6 +30,10 @@ pub enum AgentError {
     Deposed { term: u64, seen: u64 },
     #[error("no server at {address}: {source}")]
     Unreachable { address: String, source: io::Error },
+    #[error("the server closed the link")]
+    Closed,
+    #[error("{0}")]
+    Login(String),
     #[error("the link to the server broke: {0}")]
     Link(String),
     #[error("certificates: {0}")]

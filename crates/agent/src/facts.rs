@@ -3,12 +3,14 @@
 use crate::cgroup::{Capabilities, Layout};
 use crate::detect::Machine;
 use crate::devices;
+use crate::supervisor::quota;
 use model::amount::Bytes;
 use model::limits::Policy;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::time::Timestamp;
 use nix::unistd::Uid;
 use std::fs;
+use std::path::Path;
 use wire::link::NodePolicy;
 
 /// What a job is promised, as the words of [`Capabilities::why_not`].
@@ -55,12 +57,18 @@ fn free_memory(meminfo: &str) -> Bytes {
 }
 
 /// What jobs on this node are promised by the policy and do not get, each in one line.
-pub(crate) fn not_enforced(can: &Capabilities, policy: Option<&NodePolicy>) -> Vec<String> {
+/// `folder`: the node's own files.
+pub(crate) fn not_enforced(
+    can: &Capabilities,
+    policy: Option<&NodePolicy>,
+    folder: &Path,
+) -> Vec<String> {
     let mut lines: Vec<String> = PROMISES
         .iter()
         .filter_map(|what| Some(format!("{what}: {}", can.reason_against(what)?)))
         .collect();
     lines.extend(policy.into_iter().flat_map(|policy| of_policy(can, &policy.limits)));
+    lines.extend(policy.and_then(|policy| scratch_lacks(policy, folder)));
     let own = Uid::effective();
     if !own.is_root() {
         lines.push(format!("users: this agent is not root and runs only jobs of user {own}"));
@@ -87,6 +95,14 @@ fn of_policy(can: &Capabilities, policy: &Policy) -> Vec<String> {
     lines
 }
 
+/// Only where the site gives every job so much: who asks for disk otherwise learns of it from the documents.
+fn scratch_lacks(policy: &NodePolicy, folder: &Path) -> Option<String> {
+    let promised = policy.limits.constrain_scratch && policy.limits.scratch_max.is_some();
+    let place = policy.site.scratch.as_deref().map_or(folder, Path::new);
+    let why = promised.then(|| quota::lacks_at(place)).flatten()?;
+    Some(format!("scratch: {why}"))
+}
+
 /// The machine as a node's configuration.
 pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
     let gpus = machine.gpus.iter().enumerate().map(|(index, gpu)| NodeGres {
@@ -95,6 +111,8 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         count: 1,
         first_index: index as u32,
         files: vec![gpu.files()],
+        device_names: gpu.uuid.clone().into_iter().collect(),
+        links: Vec::new(),
         cores: machine.near(gpu),
         device_memory: None,
         variables: None,

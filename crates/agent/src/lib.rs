@@ -18,6 +18,7 @@ mod devices;
 mod error;
 mod facts;
 mod gate;
+mod kernel_file;
 mod launcher;
 mod link;
 mod liveness;

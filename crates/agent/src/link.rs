@@ -98,7 +98,7 @@ impl Link {
             let length =
                 self.reader.read_buf(&mut self.input).await.map_err(|e| broken(e.to_string()))?;
             if length == 0 {
-                return Err(broken("closed by the server".into()));
+                return Err(AgentError::Closed);
             }
             self.decoder.push(&self.input);
         }

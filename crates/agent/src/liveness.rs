@@ -2,7 +2,7 @@
 //! until it executes its program, and in a frozen group that may be never.
 
 use nix::errno::Errno;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -37,6 +37,16 @@ impl Life {
 
     pub fn is_over(&self) -> bool {
         matches!(self, Life::Over)
+    }
+
+    /// A supervisor whose own job has stopped it, as root's can, goes on, so that it hears what it is told.
+    pub fn go_on(&self) {
+        let Life::Watched(fd) = self else { return };
+        let none = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: takes a descriptor that is open, and integers.
+        unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), libc::SIGCONT, none, 0);
+        }
     }
 
     /// Returns when the process has ended; never, where that cannot be known.

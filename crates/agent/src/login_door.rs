@@ -4,12 +4,15 @@
 use crate::error::AgentError;
 use crate::node::GroupPlace;
 use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use std::fs;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET, Wish};
@@ -18,6 +21,9 @@ use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET, Wish};
 const AT_ONCE: usize = 32;
 /// How long one who has come may take to say what for, and to be answered.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is answered, with the job's namespaces where it has its own.
+type Entry = (Answer, Vec<OwnedFd>);
 
 /// A login that waits for the agent's word.
 pub(crate) struct Login {
@@ -65,27 +71,50 @@ async fn listen(listener: UnixListener, logins: mpsc::Sender<Login>) {
 async fn serve(mut stream: UnixStream, logins: mpsc::Sender<Login>) -> std::io::Result<()> {
     let peer = stream.peer_cred()?;
     let mut line = String::new();
-    let (reading, mut writing) = stream.split();
-    BufReader::new(reading.take(LINE_BYTES_MAX as u64)).read_line(&mut line).await?;
-    let answer = match (line.trim_end().parse(), peer.uid(), peer.pid()) {
+    BufReader::new((&mut stream).take(LINE_BYTES_MAX as u64)).read_line(&mut line).await?;
+    let (answer, namespaces) = match (line.trim_end().parse(), peer.uid(), peer.pid()) {
         (Ok(ask), 0, Some(pid)) if pid > 0 => answer(ask, pid, &logins).await,
-        (Ok(_), 0, _) => Answer::Failed("the asking process is of another world".into()),
-        (Ok(_), ..) => Answer::Failed("only root is answered".into()),
-        (Err(error), ..) => Answer::Failed(error.to_string()),
+        (Ok(_), 0, _) => failed("the asking process is of another world"),
+        (Ok(_), ..) => failed("only root is answered"),
+        (Err(error), ..) => failed(&error.to_string()),
     };
-    writing.write_all(format!("{answer}\n").as_bytes()).await
+    send(&stream, &format!("{answer}\n"), &namespaces).await
 }
 
-async fn answer(ask: Ask, pid: i32, logins: &mpsc::Sender<Login>) -> Answer {
+fn failed(why: &str) -> Entry {
+    (Answer::Failed(why.to_owned()), Vec::new())
+}
+
+/// The line, and the descriptors with it: only who asks can bring itself into a namespace.
+async fn send(stream: &UnixStream, line: &str, namespaces: &[OwnedFd]) -> std::io::Result<()> {
+    let fds: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).collect();
+    let passed = [ControlMessage::ScmRights(&fds)];
+    let passed = if fds.is_empty() { &[][..] } else { &passed };
+    let send = || {
+        let iov = [IoSlice::new(line.as_bytes())];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        sendmsg::<UnixAddr>(stream.as_raw_fd(), &iov, passed, flags, None).map_err(Into::into)
+    };
+    loop {
+        // A line goes whole into a socket that nothing was written to.
+        stream.writable().await?;
+        match stream.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            sent => return sent.map(drop),
+        }
+    }
+}
+
+async fn answer(ask: Ask, pid: i32, logins: &mpsc::Sender<Login>) -> Entry {
     let (reply, places) = oneshot::channel();
-    let gone = || Answer::Failed("the agent is ending".into());
+    let gone = || failed("the agent is ending");
     if logins.send(Login { ask, reply }).await.is_err() {
         return gone();
     }
     let Ok(places) = places.await else { return gone() };
     match (ask.wish, places.len()) {
-        (_, 0) => Answer::NoJobs,
-        (Wish::Look, count) => Answer::Jobs(count as u32),
+        (_, 0) => (Answer::NoJobs, Vec::new()),
+        (Wish::Look, count) => (Answer::Jobs(count as u32), Vec::new()),
         (Wish::Enter, _) => {
             let moved = tokio::task::spawn_blocking(move || enter_first(&places, ask.uid, pid));
             moved.await.unwrap_or_else(|_| gone())
@@ -94,14 +123,14 @@ async fn answer(ask: Ask, pid: i32, logins: &mpsc::Sender<Login>) -> Answer {
 }
 
 /// A job may end, or be suspended, while its user comes: then the next is tried.
-fn enter_first(places: &[GroupPlace], uid: u32, pid: i32) -> Answer {
+fn enter_first(places: &[GroupPlace], uid: u32, pid: i32) -> Entry {
     let mut why = String::new();
     for place in places {
         match place.adopt(pid) {
-            Ok(()) => {
+            Ok(namespaces) => {
                 let attempt = place.attempt;
                 tracing::info!(uid, pid, %attempt, "a login is now part of a job");
-                return Answer::Entered(attempt.job);
+                return (Answer::Entered(attempt.job), namespaces);
             }
             Err(error) => {
                 tracing::warn!(uid, pid, attempt = %place.attempt, %error, "a login cannot enter a job");
@@ -109,12 +138,13 @@ fn enter_first(places: &[GroupPlace], uid: u32, pid: i32) -> Answer {
             }
         }
     }
-    Answer::Failed(why)
+    failed(&why)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt;
 
     async fn asked(line: &str) -> String {
         let (mut client, server) = UnixStream::pair().expect("a pair");

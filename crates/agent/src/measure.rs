@@ -122,6 +122,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         gres: Vec::new(),
         tasks: 1,
         sharers: 1,
+        disk: Bytes(0),
     };
     JobLaunch {
         kind: LaunchKind::Batch,
@@ -130,6 +131,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         node_index: 0,
         nodes: 1,
         script: Some(script.to_owned()),
+        deferred: false,
         arguments: Vec::new(),
         environment: (0..40).map(|i| format!("SLURM_VARIABLE_{i}=some value")).collect(),
         process_variables: Vec::new(),
@@ -139,6 +141,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         stderr: Output::SameAsStdout,
         umask: 0o022,
         rlimits: Default::default(),
+        nice: None,
         bound: true,
         name: "bench".into(),
         end_limit: None,

@@ -7,6 +7,7 @@ use crate::error::AgentError;
 use crate::launcher::LaunchRequest;
 use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name, site_group_names};
 use crate::supervisor::Inside;
+use crate::supervisor::private;
 use crate::supervisor::scratch::{self, Place};
 use crate::wall_clock::Skew;
 use model::id::AttemptId;
@@ -15,6 +16,7 @@ use model::run::Usage;
 use model::site::Site;
 use ring::digest::{SHA256, digest};
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -160,6 +162,8 @@ impl Node {
             plugin: plugin.unwrap_or(Plugin::Auto),
             group_root: self.group_root.clone(),
             folders: self.folders(record.as_ref().map_or(&self.policy.site, |record| &record.site)),
+            is_private: record.is_ok_and(|record| record.site.private.is_some()),
+            supervisor: None,
         }
     }
 }
@@ -170,6 +174,10 @@ pub(crate) struct GroupPlace {
     plugin: Plugin,
     group_root: String,
     folders: Vec<Place>,
+    /// It has folders of its own in the place of the machine's.
+    is_private: bool,
+    /// The process that holds them.
+    pub supervisor: Option<i32>,
 }
 
 impl GroupPlace {
@@ -208,10 +216,18 @@ impl GroupPlace {
         })
     }
 
-    /// Makes a process that came by itself part of the attempt.
-    pub fn adopt(&self, pid: i32) -> Result<(), AgentError> {
+    /// Makes a process that came by itself part of the attempt; gives the namespaces that it must enter by itself.
+    pub fn adopt(&self, pid: i32) -> Result<Vec<OwnedFd>, AgentError> {
+        let namespaces = match (self.is_private, self.supervisor) {
+            (false, _) => Vec::new(),
+            (true, Some(supervisor)) => {
+                private::held_by(supervisor, self.attempt).map_err(AgentError::Login)?
+            }
+            (true, None) => return Err(AgentError::Login("the job's supervisor is away".into())),
+        };
         let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
-        Ok(hierarchy.open_existing(&group_name(self.attempt))?.adopt(pid, LOGIN_GROUP)?)
+        hierarchy.open_existing(&group_name(self.attempt))?.adopt(pid, LOGIN_GROUP)?;
+        Ok(namespaces)
     }
 }
 

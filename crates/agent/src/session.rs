@@ -91,6 +91,7 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     let tls = credentials.tls()?;
     let mut backoff = BACKOFF_MIN;
     let mut turn = 0;
+    let mut outage = Outage::default();
     loop {
         let address = &servers[turn % servers.len()];
         let ended = tokio::select! {
@@ -102,7 +103,13 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
         };
         match ended {
             Err(lost @ AgentError::LauncherLost) => return Err(lost),
-            Err(error) => tracing::warn!(server = address, %error, "not connected"),
+            Err(error) => {
+                // The pause is at its least after a connection.
+                if backoff == BACKOFF_MIN {
+                    outage = Outage::default();
+                }
+                outage.say(address, &error);
+            }
             Ok(never) => match never {},
         }
         turn += 1;
@@ -114,6 +121,28 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
             }
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// A time without a server: what was said of it, so that it is said once and not at each dial.
+#[derive(Default)]
+struct Outage {
+    said: String,
+    /// It began with the server's goodbye.
+    expected: bool,
+}
+
+impl Outage {
+    fn say(&mut self, server: &str, error: &AgentError) {
+        let text = error.to_string();
+        self.expected |= matches!(error, AgentError::Closed);
+        let away = matches!(error, AgentError::Closed | AgentError::Unreachable { .. });
+        match self.expected && away {
+            _ if text == self.said => tracing::debug!(server, %error, "not connected"),
+            true => tracing::info!(server, %error, "not connected"),
+            false => tracing::warn!(server, %error, "not connected"),
+        }
+        self.said = text;
     }
 }
 

@@ -28,7 +28,7 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use serde::{Deserialize, Serialize};
-pub(crate) use status::StatusFile;
+pub(crate) use status::{Slots, StatusFile};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -45,9 +45,9 @@ pub(crate) const LOG: &str = "log";
 const STATUS_NEW: &str = "status.new";
 const STATUS_LONG: &str = "status.long";
 
-/// Files that a forgotten attempt may leave; the folder is removed after them.
-const FILES: [&str; 9] =
-    [LAUNCH, LAUNCH_NEW, SCRIPT, CONTROL, STEPS, STATUS, LOG, STATUS_NEW, STATUS_LONG];
+/// Files that a forgotten attempt leaves, and those that few do; the folder is removed after them.
+const FILES: [&str; 3] = [LAUNCH, SCRIPT, STATUS];
+const RARE_FILES: [&str; 6] = [LAUNCH_NEW, CONTROL, STEPS, LOG, STATUS_NEW, STATUS_LONG];
 
 /// A launch as accepted, with all that the supervisor cannot learn from the order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,9 +102,9 @@ pub(crate) fn group_name(attempt: AttemptId) -> String {
 }
 
 /// The groups of the site's programs before and after an attempt, beside its own.
-pub(crate) fn site_group_names(attempt: AttemptId) -> [String; 2] {
+pub(crate) fn site_group_names(attempt: AttemptId) -> [String; 3] {
     let job = group_name(attempt);
-    ["prolog", "epilog"].map(|program| format!("{job}.{program}"))
+    ["init", "prolog", "epilog"].map(|program| format!("{job}.{program}"))
 }
 
 pub(crate) struct Spool {
@@ -239,14 +239,24 @@ impl Spool {
             Err(Errno::ENOENT) => return Ok(()),
             Err(e) => return Err(failed(e)),
         };
-        self.keep_log(&dir, attempt).map_err(failed)?;
-        for file in FILES {
-            match unlinkat(&dir, file, UnlinkatFlags::NoRemoveDir) {
-                Ok(()) | Err(Errno::ENOENT) => {}
-                Err(e) => return Err(failed(e)),
+        let remove_files = |files: &[&str]| {
+            for file in files {
+                match unlinkat(&dir, *file, UnlinkatFlags::NoRemoveDir) {
+                    Ok(()) | Err(Errno::ENOENT) => {}
+                    Err(e) => return Err(failed(e)),
+                }
             }
+            Ok(())
+        };
+        let remove_folder = || unlinkat(&self.dir, name.as_str(), UnlinkatFlags::RemoveDir);
+        remove_files(&FILES)?;
+        match remove_folder() {
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
+            removed => return removed.map_err(failed),
         }
-        unlinkat(&self.dir, name.as_str(), UnlinkatFlags::RemoveDir).map_err(failed)
+        self.keep_log(&dir, attempt).map_err(failed)?;
+        remove_files(&RARE_FILES)?;
+        remove_folder().map_err(failed)
     }
 }
 
@@ -311,27 +321,17 @@ impl AttemptDir {
     }
 
     pub fn read_launch(&self) -> Result<LaunchRecord, AgentError> {
-        self.read_json(LAUNCH)?
-            .ok_or_else(|| AgentError::file("open", self.path.join(LAUNCH), Errno::ENOENT))
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let fd = openat(&self.fd, LAUNCH, flags, Mode::empty())
+            .map_err(|e| AgentError::file("open", self.path.join(LAUNCH), e))?;
+        self.read_record(&File::from(fd))
     }
 
-    fn read_json<T: serde::de::DeserializeOwned>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, AgentError> {
-        let path = || self.path.join(name);
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let fd = match openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(e) => return Err(AgentError::file("open", path(), e)),
-        };
+    fn read_record(&self, mut file: &File) -> Result<LaunchRecord, AgentError> {
+        let path = || self.path.join(LAUNCH);
         let mut bytes = Vec::new();
-        File::from(fd).read_to_end(&mut bytes).map_err(|e| AgentError::file("read", path(), e))?;
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(None);
-        }
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| AgentError::Content {
+        file.read_to_end(&mut bytes).map_err(|e| AgentError::file("read", path(), e))?;
+        serde_json::from_slice(&bytes).map_err(|e| AgentError::Content {
             path: path().display().to_string(),
             reason: e.to_string(),
         })

@@ -87,7 +87,12 @@ fn root_the_time_limit_warns_terminates_and_kills() {
                   while :; do sleep 0.05; done\n";
     let mut launch = cluster.batch(script);
     launch.end_limit = Some(now() + Duration::from_millis(2_500));
-    launch.signal = Some(SignalBefore { signal: libc::SIGUSR1, before_s: 2, batch_only: true });
+    launch.signal = Some(SignalBefore {
+        signal: libc::SIGUSR1,
+        before_s: 2,
+        batch_only: true,
+        overlaps: false,
+    });
     let end = cluster.run(&mut link, 1, launch);
     assert!(end.timed_out, "{end:?}");
     assert_eq!(end.exit, ExitStatus { code: 0, signal: libc::SIGKILL });

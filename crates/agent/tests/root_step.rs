@@ -79,6 +79,7 @@ impl PlayedSrun {
                 ("HERE".into(), ProcessVariable::RanksHere),
             ],
             share: None,
+            nice: None,
             cpu_bind: None,
             of_tasks: Vec::new(),
         }

@@ -26,7 +26,12 @@ fn root_warning_and_end_come_at_their_seconds_and_not_before() {
         let limit = now() + Duration::from_millis(1_500);
         launch.end_limit = Some(limit);
         launch.over_time_s = over_time_s;
-        launch.signal = Some(SignalBefore { signal: libc::SIGUSR1, before_s: 1, batch_only: true });
+        launch.signal = Some(SignalBefore {
+            signal: libc::SIGUSR1,
+            before_s: 1,
+            batch_only: true,
+            overlaps: false,
+        });
         let end = cluster.run(&mut link, job, launch);
         assert!(end.timed_out, "{end:?}");
         assert_eq!(end.exit, ExitStatus { code: 9, signal: 0 });

@@ -91,6 +91,9 @@ impl State {
                 attempt.ending = Some((**ending).clone());
                 attempt.exit = *exit;
             }
+            Event::PartReady { attempt, node } => {
+                self.attempt_mut(attempt.job).preparing.retain(|other| other != node);
+            }
             Event::PartEnded { attempt, node, exit, usage, at } => {
                 let active = self.attempt_mut(attempt.job);
                 active.usage.absorb(usage);
@@ -165,7 +168,7 @@ impl State {
         if let Some(tasks) = s.tasks.clone() {
             let run = Run {
                 id: s.run,
-                name: s.spec.name.clone(),
+                name: s.spec.name.to_string(),
                 kind: s.kind,
                 owner: s.spec.owner.name.clone(),
                 job: s.job,
@@ -225,6 +228,7 @@ impl State {
             end_limit: started.end_limit,
             reservation: started.reservation.clone(),
             held_nodes: held.clone(),
+            preparing: if started.preparing { held.clone() } else { Vec::new() },
             ending: None,
             charged_until: None,
             suspended: false,

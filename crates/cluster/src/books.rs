@@ -48,7 +48,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
             .as_ref()
             .map(|p| model::array::format_pending(&p.indices, p.throttle)),
         together: job.together,
-        name: job.spec.name.clone(),
+        name: job.spec.name.to_string(),
         user: job.spec.owner.name.clone(),
         uid: job.spec.owner.uid,
         gid: job.spec.owner.gid,

@@ -6,7 +6,7 @@ use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::preempt::PreemptPolicy;
 use model::priority::PriorityPolicy;
-use model::run::RlimitPolicy;
+use model::run::{NicePolicy, RlimitPolicy};
 use model::select::Select;
 use model::site::Site;
 use model::topology::Topology;
@@ -75,6 +75,7 @@ pub struct Parameters {
     pub unkillable_step_timeout_s: u32,
     pub bind: BindPolicy,
     pub rlimits: RlimitPolicy,
+    pub nice: NicePolicy,
     pub job_file_append: bool,
     /// `GresTypes`, and every name that a node has.
     pub gres_types: Vec<String>,
@@ -137,6 +138,7 @@ impl Default for Parameters {
             unkillable_step_timeout_s: 60,
             bind: BindPolicy::default(),
             rlimits: RlimitPolicy::default(),
+            nice: NicePolicy::default(),
             job_file_append: false,
             gres_types: Vec::new(),
             priority: PriorityPolicy::default(),

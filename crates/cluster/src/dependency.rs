@@ -8,6 +8,7 @@ use model::id::JobId;
 use model::run::Outcome;
 use model::time::Timestamp;
 use sched::view::Awaited;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the whole dependency of `job` stands. For `aftercorr`, `index` is the task that asks;
@@ -103,7 +104,8 @@ fn records(state: &State, id: u32, task: TaskRef) -> Vec<&Job> {
         },
         TaskRef::Whole | TaskRef::All => {
             let of_array = state.array_jobs(id);
-            if of_array.is_empty() { state.job(id).into_iter().collect() } else { of_array }
+            let alone = state.jobs.get(&id).filter(|_| of_array.is_empty());
+            of_array.into_iter().chain(alone).map(Arc::as_ref).collect()
         }
     }
 }

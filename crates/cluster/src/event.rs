@@ -91,6 +91,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<StepEnd>,
     },
+    /// The site's program before the attempt is over on this node.
+    PartReady {
+        attempt: AttemptId,
+        node: String,
+    },
     /// The attempt must make room soon; its processes are told.
     Leaving {
         job: JobId,
@@ -271,6 +276,9 @@ pub struct Started {
     /// What it had when it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
+    /// Somebody waits for the site's programs before it, on all its nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preparing: bool,
     /// The batch step, or the step that `srun` starts with its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,

@@ -66,6 +66,7 @@ impl Interner {
         });
         let owner = self.owners.shared(&spec.owner);
         let mut own = JobSpec { owner, components, launch, ..(**spec).clone() };
+        own.name = self.text(&own.name);
         own.submit_line = self.text(&own.submit_line);
         own.submit_host = self.text(&own.submit_host);
         self.specs.take(Arc::new(own))

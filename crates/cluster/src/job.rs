@@ -162,7 +162,7 @@ impl Job {
 
     /// The exit of the step that an `srun` started with its job, once nothing of the job's steps runs any more.
     pub fn finished_step(&self) -> Option<ExitStatus> {
-        self.spec.launch.first_step?;
+        self.spec.launch.first_step.as_ref()?;
         let steps = &self.attempt()?.steps;
         let first = steps.iter().find(|step| step.id == StepId::Number(0))?;
         steps.iter().all(|step| step.end.is_some()).then_some(first.exit)

@@ -6,11 +6,12 @@ use model::array::IndexSet;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A job that was named, and which pending tasks of it if it stands for an array's.
 #[derive(Debug)]
 pub struct Chosen<'a> {
-    pub job: &'a Job,
+    pub job: &'a Arc<Job>,
     /// None: all of it.
     pub tasks: Option<IndexSet>,
 }
@@ -56,12 +57,13 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Ch
 /// Every job that the filter means; those named by id, or all that match. However often one is
 /// named, it is there once.
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<Chosen<'a>> {
-    let candidates: Vec<Chosen<'a>> = if filter.jobs.is_empty() {
-        state.jobs.values().map(|job| Chosen { job, tasks: None }).collect()
-    } else {
-        each_once(filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)))
-    };
-    candidates.into_iter().filter(|chosen| matches(state, chosen.job, filter)).collect()
+    let meant = |chosen: &Chosen<'a>| matches(state, chosen.job, filter);
+    if filter.jobs.is_empty() {
+        let all = state.jobs.values().map(|job| Chosen { job, tasks: None });
+        return all.filter(meant).collect();
+    }
+    let named = each_once(filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)));
+    named.into_iter().filter(meant).collect()
 }
 
 fn each_once<'a>(named: impl Iterator<Item = Chosen<'a>>) -> Vec<Chosen<'a>> {

@@ -147,10 +147,10 @@ impl State {
     }
 
     /// Every record of an array: what is pending together, and each task apart.
-    pub fn array_jobs(&self, array: JobId) -> Vec<&Job> {
-        let whole = self.job(array).filter(|j| j.pending.is_some());
+    pub fn array_jobs(&self, array: JobId) -> Vec<&Arc<Job>> {
+        let whole = self.jobs.get(&array).filter(|j| j.pending.is_some());
         let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
-        whole.into_iter().chain(tasks.filter_map(|id| self.job(*id))).collect()
+        whole.into_iter().chain(tasks.filter_map(|id| self.jobs.get(id))).collect()
     }
 
     pub fn job(&self, id: JobId) -> Option<&Job> {

@@ -66,7 +66,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     let request = request(task, submitter.now)?;
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
     let spec = JobSpec {
-        name,
+        name: name.into(),
         owner: asker(),
         account: None,
         qos: None,

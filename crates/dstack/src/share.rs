@@ -98,6 +98,8 @@ mod tests {
             count: *count,
             first_index: 0,
             files: Vec::new(),
+            device_names: Vec::new(),
+            links: Vec::new(),
             cores: None,
             device_memory: Some(Bytes::from_gib(80)),
             variables: None,
@@ -117,7 +119,8 @@ mod tests {
         });
         let cpus = CpuSet::first(cpus);
         let (node, memory) = ("n1".to_owned(), Bytes::from_gib(128));
-        NodeShare { node, cpus, memory, gres: gres.collect(), tasks: 1, sharers: 1 }
+        let (gres, disk) = (gres.collect(), Bytes(0));
+        NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk }
     }
 
     #[test]

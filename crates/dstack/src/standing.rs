@@ -169,13 +169,13 @@ fn with_offer(row: PsRow, offer: &Offer) -> PsRow {
 /// The job's name, with the task for one of an array.
 fn shown_name(job: &JobView) -> String {
     let name = &job.spec.name;
-    let Some(array) = &job.array else { return name.clone() };
+    let Some(array) = &job.array else { return name.to_string() };
     match (array.index, &array.pending) {
         (Some(index), _) => format!("{name} task={index}"),
         (None, Some(pending)) => {
             format!("{name} task=[{}]", format_pending(pending, array.throttle))
         }
-        (None, None) => name.clone(),
+        (None, None) => name.to_string(),
     }
 }
 

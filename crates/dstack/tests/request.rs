@@ -111,7 +111,7 @@ fn amounts_are_ranges_and_what_is_unsaid_is_dstacks() {
 fn the_run_is_named_placed_and_started_as_the_file_says() {
     let draft = drafted("name: train\nworking_dir: /data\npriority: 70\ntags: {team: a, x: b}");
     let spec = &draft.submission.spec;
-    assert_eq!(spec.name, "train");
+    assert_eq!(&*spec.name, "train");
     assert_eq!(spec.launch.kind, LaunchKind::Task);
     assert_eq!(&*spec.launch.work_dir, "/data");
     assert_eq!(spec.launch.umask, 0o027);

@@ -25,6 +25,13 @@ pub struct NodeShare {
     /// So many jobs at most may have these CPUs at once (`OverSubscribe`); one: nobody else.
     #[serde(default = "alone", skip_serializing_if = "is_alone")]
     pub sharers: u32,
+    /// Local disk for what need not outlive it; nothing: it has asked for none.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub disk: Bytes,
+}
+
+fn is_nothing(amount: &Bytes) -> bool {
+    amount.0 == 0
 }
 
 fn alone() -> u32 {

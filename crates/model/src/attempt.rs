@@ -21,6 +21,9 @@ pub struct Attempt {
     pub reservation: Option<String>,
     /// Nodes that still hold a part of it.
     pub held_nodes: Vec<String>,
+    /// Nodes on which the site's program before it is not over, where somebody waits for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preparing: Vec<String>,
     /// Set once it is to end: how it will be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
@@ -117,4 +120,7 @@ pub struct Ending {
     /// A node could not start it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub launch_failed: bool,
+    /// A node's part of it has used up its CPU time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_cpu_time: bool,
 }

@@ -130,6 +130,7 @@ mod tests {
             gres: Vec::new(),
             tasks: 1,
             sharers: 1,
+            disk: Bytes(0),
         }
     }
 

@@ -31,6 +31,15 @@ pub struct Policy {
     /// Processes and threads of one job on the node; none: half of what the machine can have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids_max: Option<u64>,
+    /// Seconds of CPU time that one job may use on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds_max: Option<u64>,
+    /// The folder of a job is held to the disk that it has asked for.
+    #[serde(default)]
+    pub constrain_scratch: bool,
+    /// Disk for a job that has asked for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch_max: Option<Bytes>,
     /// A job gets no more CPU time than its CPUs have, also where they are only counted.
     #[serde(default)]
     pub constrain_cpu_time: bool,
@@ -66,6 +75,9 @@ impl Default for Policy {
             memory_floor: Bytes::from_mib(30),
             swappiness: None,
             pids_max: None,
+            cpu_seconds_max: None,
+            constrain_scratch: true,
+            scratch_max: None,
             constrain_cpu_time: false,
             declared: false,
             node_memory: Bytes(0),
@@ -90,9 +102,15 @@ pub struct Limits {
     /// CPU time, as so many CPUs' worth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_time: Option<u32>,
+    /// Seconds of CPU time, after which the job is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<u64>,
     /// None: as many as the node itself allows a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
+    /// Disk in the job's own folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<Bytes>,
     /// None: every device may be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<DeviceLimits>,
@@ -112,11 +130,19 @@ impl Limits {
             cpus: (policy.constrain_cores && !policy.declared).then(|| share.cpus.clone()),
             cpu_time: (policy.constrain_cpu_time && !share.cpus.is_empty())
                 .then(|| share.cpus.len()),
+            cpu_seconds: policy.cpu_seconds_max,
             pids: policy.pids_max,
+            scratch: scratch_of(share.disk, policy),
             devices: devices
                 .then(|| DeviceLimits::of(share, &policy.devices, &policy.allowed_devices)),
         }
     }
+}
+
+/// What was asked for, else what the site lets everybody have.
+fn scratch_of(granted: Bytes, policy: &Policy) -> Option<Bytes> {
+    let asked = Some(granted).filter(|disk| disk.0 > 0);
+    asked.or(policy.scratch_max).filter(|_| policy.constrain_scratch)
 }
 
 /// The limits of memory, and of memory and swap together. A share without memory has what a job may have at most.
@@ -167,6 +193,7 @@ mod tests {
             gres: vec![GresShare { name: "gpu".into(), kind: None, count: 2, indices: vec![1, 4] }],
             tasks: 1,
             sharers: 1,
+            disk: Bytes(0),
         }
     }
 
@@ -245,6 +272,23 @@ mod tests {
     fn cpu_time_may_be_held_to_the_cpus() {
         let policy = Policy { constrain_cpu_time: true, declared: true, ..Policy::default() };
         assert_eq!(Limits::of(&share(64), &policy).cpu_time, Some(4));
-        assert_eq!(Limits::of(&share(64), &Policy::default()).cpu_time, None);
+        let limits = Limits::of(&share(64), &Policy::default());
+        assert_eq!((limits.cpu_time, limits.cpu_seconds), (None, None));
+        let policy = Policy { cpu_seconds_max: Some(60), ..Policy::default() };
+        assert_eq!(Limits::of(&share(64), &policy).cpu_seconds, Some(60));
+    }
+
+    #[test]
+    fn disk_is_held_to_what_was_asked_or_to_what_the_site_gives() {
+        let gib = Bytes::from_gib;
+        let limit = |disk, constrain_scratch, scratch_max| {
+            let policy = Policy { constrain_scratch, scratch_max, ..Policy::default() };
+            Limits::of(&NodeShare { disk, ..share(64) }, &policy).scratch
+        };
+        assert_eq!(limit(gib(3), true, None), Some(gib(3)));
+        assert_eq!(limit(gib(3), true, Some(gib(1))), Some(gib(3)), "asking gives more");
+        assert_eq!(limit(Bytes(0), true, Some(gib(1))), Some(gib(1)));
+        assert_eq!(limit(Bytes(0), true, None), None);
+        assert_eq!(limit(gib(3), false, Some(gib(1))), None);
     }
 }

@@ -109,6 +109,12 @@ pub struct NodeGres {
     /// Device files, one a unit; empty for a GRES that is only a count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// What a library must call each unit where its number is not enough (slices of a GPU); empty: their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_names: Vec<String>,
+    /// Of a line with one device: its connections to each device of the node, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<i32>,
     /// CPUs close to these units, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<CpuSet>,
@@ -135,6 +141,8 @@ impl NodeGres {
             count,
             first_index: 0,
             files: Vec::new(),
+            device_names: Vec::new(),
+            links: Vec::new(),
             cores: None,
             device_memory: None,
             variables: None,

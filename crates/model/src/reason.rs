@@ -66,6 +66,8 @@ pub enum Reason {
     RequeuedHeld,
     /// It made room for another.
     Preempted,
+    /// It has its nodes, and the site's programs before it run there.
+    Prolog,
 }
 
 /// A partition's list that a name is not on, or is.
@@ -184,6 +186,9 @@ pub enum Refusal {
     /// It waits with others that start with it.
     #[error("job {0} is one of several that start together: what waits is changed as a whole")]
     OnlyTogether(JobId),
+    /// It runs again only with the first of those that started with it.
+    #[error("job {0} is one of several that start together: the first of them stands for all")]
+    NotFirstTogether(JobId),
     /// Only operators may change this of a job of their own.
     #[error("only operators may change this")]
     OperatorsOnly,

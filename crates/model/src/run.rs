@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Its large parts are shared too: jobs that ask for the same, by the same person, hold it once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobSpec {
-    pub name: String,
+    pub name: Arc<str>,
     pub owner: Arc<Principal>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
@@ -81,7 +81,7 @@ pub struct Launch {
     pub environment: Option<BlobRef>,
     /// The step that `srun` starts with its job, by content: it outlives a server that waits with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_step: Option<BlobRef>,
+    pub first_step: Option<Box<BlobRef>>,
     /// `salloc --no-shell`: an allocation that nobody holds, and that lasts all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -142,6 +142,19 @@ impl RlimitPolicy {
         let soft = limits.soft.into_iter().filter(|(name, _)| wanted(name)).collect();
         Rlimits { soft, asked: false }
     }
+}
+
+/// `PropagatePrioProcess`: the nice value that processes run with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NicePolicy {
+    /// That of the node's own daemon.
+    #[default]
+    Daemon,
+    /// That of the command that asked for them.
+    Submitter,
+    /// The same, and at least one more than the daemon's.
+    BelowDaemon,
 }
 
 /// Soft limits that processes take over from where they were asked for.
@@ -209,13 +222,16 @@ pub struct Retry {
     pub duration_s: Option<u64>,
 }
 
-/// `--signal=[B:]SIG[@seconds]`: sent that long before the time limit.
+/// `--signal=[RB:]SIG[@seconds]`: sent that long before the time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SignalBefore {
     pub signal: i32,
     pub before_s: u32,
     /// To the batch shell only.
     pub batch_only: bool,
+    /// `R:`: it may run into a reservation with a `MaxStartDelay`, which then waits for it so long at most.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overlaps: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,6 +1,8 @@
 //! What a site has done around jobs on its nodes: its programs, its samples of usage, its scratch folders.
 
+use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How often usage is looked at if nothing is said.
 pub const SAMPLE_S_DEFAULT: u32 = 30;
@@ -28,6 +30,10 @@ pub struct Site {
     pub controller_epilog: Option<String>,
     /// The prolog comes with the allocation, not with the first thing that is started on the node.
     pub prolog_at_allocation: bool,
+    /// Who holds an allocation does not wait for the prologs; only its steps do.
+    pub no_hold: bool,
+    /// A script waits for the prologs of all its nodes, and not for its own node's alone.
+    pub defer_batch: bool,
     /// One prolog or epilog at a time on a node.
     pub one_at_a_time: bool,
     /// None: a prolog or epilog may take for ever.
@@ -42,6 +48,9 @@ pub struct Site {
     pub scratch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateFolders>,
+    /// The same for the nodes where it is otherwise.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub private_of: BTreeMap<String, Option<PrivateFolders>>,
 }
 
 impl Default for Site {
@@ -56,19 +65,41 @@ impl Default for Site {
             controller_prolog: None,
             controller_epilog: None,
             prolog_at_allocation: false,
+            no_hold: false,
+            defer_batch: false,
             one_at_a_time: false,
             timeout_s: None,
             hold_on_failure: true,
             sample_s: SAMPLE_S_DEFAULT,
             scratch: None,
             private: None,
+            private_of: BTreeMap::new(),
         }
     }
 }
 
 impl Site {
     pub fn has_programs(&self) -> bool {
-        !self.prolog.is_empty() || !self.epilog.is_empty()
+        let own = self.private_of.values().chain([&self.private]).flatten();
+        let inits = own.filter(|folders| folders.init_script.is_some()).count();
+        !self.prolog.is_empty() || !self.epilog.is_empty() || inits > 0
+    }
+
+    /// As it is on one node.
+    pub fn on(&self, node: &str) -> Site {
+        let private = self.private_of.get(node).unwrap_or(&self.private).clone();
+        Site { private, private_of: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// Whether somebody waits until the prolog is over on all nodes of a job.
+    pub fn is_waited_for(&self, kind: LaunchKind, nodes: usize) -> bool {
+        let waited = match kind {
+            LaunchKind::Interactive => !self.no_hold,
+            // On one node the script comes after the prolog anyway.
+            LaunchKind::Batch => self.defer_batch && nodes > 1,
+            LaunchKind::Task => false,
+        };
+        waited && self.prolog_at_allocation && !self.prolog.is_empty()
     }
 }
 
@@ -80,4 +111,7 @@ pub struct PrivateFolders {
     /// Make `base` if it is not there.
     pub make_base: bool,
     pub dirs: Vec<String>,
+    /// Run by root before the job's versions are shown to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init_script: Option<String>,
 }

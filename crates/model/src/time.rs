@@ -2,6 +2,7 @@
 //!
 //! Points in time that a person names (`now+1hour`, `teatime`) are in [`crate::when`].
 
+use crate::digits::{push_number, push_two};
 use crate::grammar::GrammarError;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
@@ -167,11 +168,27 @@ fn split_clock(secs: u64) -> (u64, u64, u64, u64) {
 
 /// squeue's TIME: `0:03`, `1:02:03`, `1-00:00:00`.
 pub fn format_elapsed(secs: u64) -> String {
-    match split_clock(secs) {
-        (0, 0, m, s) => format!("{m}:{s:02}"),
-        (0, h, m, s) => format!("{h}:{m:02}:{s:02}"),
-        (d, h, m, s) => format!("{d}-{h:02}:{m:02}:{s:02}"),
+    let mut text = String::new();
+    push_elapsed(&mut text, secs);
+    text
+}
+
+/// As [`format_elapsed`], after what is there.
+pub fn push_elapsed(out: &mut String, secs: u64) {
+    let (days, hours, minutes, seconds) = split_clock(secs);
+    match (days, hours) {
+        (0, 0) => push_number(out, minutes),
+        (0, _) => {
+            push_number(out, hours);
+            push_two(out, ':', minutes);
+        }
+        (_, _) => {
+            push_number(out, days);
+            push_two(out, '-', hours);
+            push_two(out, ':', minutes);
+        }
     }
+    push_two(out, ':', seconds);
 }
 
 /// sacct's Elapsed: `00:00:03`, `1-00:00:00`.

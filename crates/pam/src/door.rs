@@ -1,8 +1,9 @@
 //! One question to the agent over its socket, and its answer, both within a bounded time.
 
+use crate::namespaces::receive;
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -39,12 +40,15 @@ impl From<io::Error> for DoorError {
     }
 }
 
-pub fn ask(state: &Path, ask: Ask) -> Result<Answer, DoorError> {
+/// What was answered, and the namespaces that came with it.
+pub type Told = (Answer, Vec<OwnedFd>);
+
+pub fn ask(state: &Path, ask: Ask) -> Result<Told, DoorError> {
     ask_of(state, ask, 0)
 }
 
 /// As [`ask`], of an agent that must be this user.
-fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<Answer, DoorError> {
+fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<Told, DoorError> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -53,16 +57,18 @@ fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<Answer, DoorError> {
         return Err(DoorError::NotRoot(uid));
     }
     stream.write_all(format!("{ask}\n").as_bytes())?;
-    let line = read_line(&mut stream)?;
-    line.parse().map_err(|_| DoorError::Answer(line))
+    let (line, namespaces) = read_line(&stream)?;
+    let answer = line.parse().map_err(|_| DoorError::Answer(line))?;
+    Ok((answer, namespaces))
 }
 
 /// To the end of the line, of which there is one. An end without it is no answer: it may have been cut short.
-fn read_line(stream: &mut UnixStream) -> Result<String, DoorError> {
+fn read_line(stream: &UnixStream) -> Result<(String, Vec<OwnedFd>), DoorError> {
     let mut bytes = Vec::new();
+    let mut namespaces = Vec::new();
     let mut piece = [0; LINE_BYTES_MAX];
     while !bytes.contains(&b'\n') {
-        match stream.read(&mut piece) {
+        match receive(stream, &mut piece, &mut namespaces) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(length) => bytes.extend(&piece[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -73,7 +79,7 @@ fn read_line(stream: &mut UnixStream) -> Result<String, DoorError> {
         }
     }
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    Ok((String::from_utf8_lossy(&bytes[..end]).into_owned(), namespaces))
 }
 
 fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
@@ -95,6 +101,7 @@ fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::net::UnixListener;
     use tempfile::TempDir;
     use wire::login::Wish;
@@ -125,7 +132,8 @@ mod tests {
     #[test]
     fn an_answer_is_one_whole_line() {
         let state = agent(b"jobs 2\n");
-        assert_eq!(ask_of(state.path(), LOOK, own_uid()).expect("an answer"), Answer::Jobs(2));
+        let (answer, namespaces) = ask_of(state.path(), LOOK, own_uid()).expect("an answer");
+        assert_eq!((answer, namespaces.len()), (Answer::Jobs(2), 0));
         for (name, answer) in
             [("cut", &b"jobs 2"[..]), ("odd", b"yes\n"), ("long", &[b'x'; 4096]), ("empty", b"")]
         {

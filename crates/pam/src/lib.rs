@@ -5,6 +5,7 @@
 //! in doubt refuses.
 
 mod door;
+mod namespaces;
 mod options;
 mod verdict;
 

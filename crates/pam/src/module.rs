@@ -1,6 +1,7 @@
 //! The functions that PAM calls, and the few of its own that are called back.
 
 use crate::door;
+use crate::namespaces::enter;
 use crate::options::{Action, Options};
 use crate::verdict::{Verdict, Visitor, judge};
 use libc::{c_char, c_int, c_void};
@@ -105,7 +106,21 @@ unsafe fn admit(handle: Handle, count: c_int, words: *const *const c_char) -> c_
     let Some(uid) = uid_of(name) else { return PAM_USER_UNKNOWN };
     let name = name.to_string_lossy();
     let visitor = Visitor { name: &name, uid };
-    match judge(&options, &visitor, |ask| door::ask(&options.state, ask)) {
+    let mut namespaces = Vec::new();
+    let verdict = judge(&options, &visitor, |ask| {
+        let (answer, came) = door::ask(&options.state, ask)?;
+        namespaces = came;
+        Ok(answer)
+    });
+    // What cannot be entered whole is not entered; the group that it is in by now ends with the job all the same.
+    let verdict = match (verdict, enter(&namespaces)) {
+        (Verdict::Entered(_), Err(error)) => {
+            let why = format!("user {name} (uid={uid}) cannot enter a job's folders: {error}");
+            Verdict::By(options.adopt_failure, why)
+        }
+        (verdict, _) => verdict,
+    };
+    match verdict {
         Verdict::Pass => PAM_IGNORE,
         Verdict::Entered(job) => {
             log(handle, libc::LOG_INFO, &format!("user {name} (uid={uid}) enters job {job}"));

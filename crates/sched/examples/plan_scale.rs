@@ -62,6 +62,8 @@ fn node(at: u32) -> NodeConfig {
         count: 8,
         first_index: 0,
         files: Vec::new(),
+        device_names: Vec::new(),
+        links: Vec::new(),
         cores: None,
         device_memory: None,
         variables: None,
@@ -106,7 +108,7 @@ fn shapes(random: &mut Random) -> Vec<Request> {
 
 fn spec(request: Request, uid: u32) -> JobSpec {
     JobSpec {
-        name: "job".to_string(),
+        name: "job".into(),
         owner: Principal {
             name: format!("user{uid}"),
             uid,
@@ -179,6 +181,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
                 }],
                 tasks: gpus,
                 sharers: 1,
+                disk: Bytes(0),
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);

@@ -41,6 +41,8 @@ pub struct Pass {
     open: Vec<u32>,
     /// It asked for these; any of them will do.
     asked: Vec<u32>,
+    /// It may run into windows whose jobs can wait a little for it.
+    overlaps: bool,
 }
 
 impl Pass {
@@ -90,17 +92,18 @@ impl Windows {
             return Pass::default();
         }
         let (owner, request) = (&waiting.spec.owner, waiting.spec.request());
+        let overlaps = waiting.spec.signal.is_some_and(|signal| signal.overlaps);
         let positions = || self.reservations.iter().zip(0u32..);
         if let Some(list) = &request.reservation {
             let position = |name: &str| positions().find(|(r, _)| r.name == name);
             let usable =
                 names(list).filter_map(position).filter(|(r, _)| r.admits(owner, &waiting.account));
             let asked: Vec<u32> = usable.map(|(_, at)| at).collect();
-            return Pass { open: asked.clone(), asked };
+            return Pass { open: asked.clone(), asked, overlaps };
         }
         let drawn =
             positions().filter(|(r, _)| r.has(Flag::Magnetic) && r.admits(owner, &waiting.account));
-        Pass { open: drawn.map(|(_, at)| at).collect(), asked: Vec::new() }
+        Pass { open: drawn.map(|(_, at)| at).collect(), asked: Vec::new(), overlaps }
     }
 
     /// What keeps the job from its reservation, whatever the nodes.
@@ -142,7 +145,8 @@ impl Windows {
     /// When the next window of whole nodes begins that the job may not use, or its own ends.
     pub fn next(&self, node: u32, pass: &Pass, time: Millis) -> Millis {
         let own_end = self.is_bound(pass).then(|| self.own_end(node, pass, time).unwrap_or(time));
-        let others = self.closed(node, pass).map(|(start, _)| start).filter(|start| *start > time);
+        let windows = self.closed(node, pass, time);
+        let others = windows.map(|(start, _)| start).filter(|start| *start > time);
         others.chain(own_end).min().unwrap_or(NEVER)
     }
 
@@ -166,17 +170,29 @@ impl Windows {
         windows.filter(|(from, to)| *from <= time && time < *to).map(|(_, to)| *to).max()
     }
 
-    /// Windows of the node that the job may not use.
-    fn closed(&self, node: u32, pass: &Pass) -> impl Iterator<Item = (Millis, Millis)> + '_ {
-        let open = pass.open.clone();
+    /// Windows of the node that are closed to a job which starts at this time. Before a window that it may run into it
+    /// has until the end of the delay, which its start sees to; once that has begun it is closed.
+    fn closed(
+        &self,
+        node: u32,
+        pass: &Pass,
+        start: Millis,
+    ) -> impl Iterator<Item = (Millis, Millis)> + '_ {
+        let (open, overlaps) = (pass.open.clone(), pass.overlaps);
         let on_node = self.by_node.get(&node).into_iter().flatten();
         on_node.filter(move |(at, columns)| columns.is_none() && !open.contains(at)).flat_map(
-            |(at, _)| {
-                let times = &self.times[*at as usize];
+            move |(at, _)| {
+                let (times, reservation) =
+                    (&self.times[*at as usize], &self.reservations[*at as usize]);
                 // Beyond the windows that are looked at nothing is promised.
-                let recurs = self.reservations[*at as usize].period_ms();
+                let recurs = reservation.period_ms();
                 let beyond = times.last().zip(recurs).map(|((last, _), ms)| (last + ms, NEVER));
-                times.iter().copied().chain(beyond)
+                let waits = overlaps && reservation.max_start_delay_s.is_some();
+                times
+                    .iter()
+                    .copied()
+                    .chain(beyond)
+                    .filter(move |(from, _)| !waits || *from <= start)
             },
         )
     }
@@ -206,7 +222,7 @@ impl Windows {
 
     /// Whether the node is kept from the job at this moment.
     pub fn keeps(&self, node: u32, pass: &Pass, now: Millis, end: Millis) -> bool {
-        self.touch(node) && self.closed(node, pass).any(|(from, to)| from < end && now < to)
+        self.touch(node) && self.closed(node, pass, now).any(|(from, to)| from < end && now < to)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -235,7 +251,7 @@ impl Windows {
             };
             end = end.min(own_end);
         }
-        self.closed(node, pass)
+        self.closed(node, pass, start)
             .filter(|(from, to)| *from < end && start < *to)
             .map(|(_, to)| to)
             .max()

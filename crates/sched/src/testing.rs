@@ -33,6 +33,8 @@ pub fn gpus(kind: &str, count: u64, first_index: u32) -> NodeGres {
         count,
         first_index,
         files: Vec::new(),
+        device_names: Vec::new(),
+        links: Vec::new(),
         cores: None,
         device_memory: None,
         variables: None,
@@ -290,7 +292,7 @@ pub fn gpu_request(per: Per, kinds: &[&str], count: u64) -> GresRequest {
 
 pub fn spec(request: Request) -> JobSpec {
     JobSpec {
-        name: "job".to_string(),
+        name: "job".into(),
         owner: Arc::new(Principal {
             name: "alice".to_string(),
             uid: 1000,

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::conversation::{Conversation, REPORTS_MAX, acknowledge};
 use crate::devices;
 use crate::doors::Room;
+use crate::goodbye::Goodbye;
 use crate::identity::{self, Identity};
 use crate::shared::Shared;
 use crate::stream::{DATA_MAX, Data, Stream};
@@ -57,6 +58,7 @@ pub(crate) struct Link {
     pub(crate) data: mpsc::Sender<Data>,
     /// Ends the connection.
     cut: Arc<Notify>,
+    pub(crate) goodbye: Arc<Goodbye>,
 }
 
 impl Agents {
@@ -242,7 +244,7 @@ pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
             ..config.limits.clone()
         };
         let cgroup_plugin = config.cgroup_plugin.clone();
-        let (cpus, site) = (node.config.cpus, config.site.clone());
+        let (cpus, site) = (node.config.cpus, config.site.on(&node.config.name));
         NodePolicy { limits, cgroup_plugin, cpus, site }
     };
     state.nodes.iter().map(|(name, node)| (name.clone(), of(node))).collect()
@@ -283,7 +285,9 @@ async fn serve(
     let (outbox, inbox) = mpsc::channel(OUTBOX);
     let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
-    let link = Link { number, outbox: outbox.clone(), data, cut: cut.clone() };
+    let goodbye = Arc::new(Goodbye::default());
+    let link =
+        Link { number, outbox: outbox.clone(), data, cut: cut.clone(), goodbye: goodbye.clone() };
     {
         let mut links = shared.agents.links.lock().expect("no panic with the links held");
         links.extend(nodes.iter().map(|node| (node.clone(), link.clone())));
@@ -307,10 +311,13 @@ async fn serve(
     let end = Conversation { shared, nodes: &nodes, link: number, settled };
     let ended = tokio::select! {
         read = end.receive(reader, decoder) => read,
-        written = deliver(writer, inbox, data_in) => written,
+        written = deliver(writer, inbox, data_in, &goodbye) => written,
         settled = acknowledge(shared, settling, &outbox) => settled,
         () = cut.notified() => Err(io::Error::other("it does not take its orders")),
     };
+    if goodbye.is_answered() {
+        return ended;
+    }
     for node in shared.agents.drop_link(number, &nodes) {
         // Not to be lost: a node that nobody calls lost would keep its jobs for ever.
         let lost = Command::NodeLost { node };
@@ -323,6 +330,7 @@ async fn deliver(
     mut writer: impl AsyncWriteExt + Unpin,
     mut inbox: mpsc::Receiver<ToAgent>,
     mut data: mpsc::Receiver<Data>,
+    goodbye: &Goodbye,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     loop {
@@ -335,6 +343,7 @@ async fn deliver(
                 None => return Ok(()),
             },
             Some((stream, piece)) = data.recv() => encode_data(stream, &piece, &mut bytes),
+            () = goodbye.wanted() => return goodbye.say(writer).await,
         }
         while bytes.len() < 256 << 10
             && let Ok(more) = inbox.try_recv()

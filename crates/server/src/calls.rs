@@ -5,7 +5,7 @@ use crate::clock;
 use crate::configure;
 use crate::counters;
 use crate::explained;
-use crate::list;
+use crate::list::{self, Written};
 use crate::measure;
 use crate::principal;
 use crate::probe;
@@ -24,7 +24,7 @@ use model::change::JobRef;
 use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
-use model::run::{JobState, Launch, LaunchKind, Outcome};
+use model::run::{Attempt, JobState, Launch, LaunchKind, Outcome};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,12 +46,12 @@ const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// The most records that one `sacct` gets.
 const HISTORY_MAX: u32 = 1_000_000;
 
-/// The answer as JSON; what may be long is written as it is gathered.
+/// The answer, as JSON but for lines of text; what may be long is written as it is gathered.
 pub async fn call(
     shared: &Arc<Shared>,
     by: Principal,
     call: Call,
-) -> Result<Vec<u8>, serde_json::Error> {
+) -> Result<Written, serde_json::Error> {
     let answered = match call {
         Call::Jobs(wanted) => {
             let patience = Duration::from_millis(wanted.estimates_ms);
@@ -67,7 +67,7 @@ pub async fn call(
         }
         call => answer(shared, by, call).await,
     };
-    serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused))
+    serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(Written::Json)
 }
 
 async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
@@ -90,7 +90,9 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
             Ok(Answer::Diagnostics(Box::new(counters::view(shared))))
         }
         Call::Offers(submission) => block_in_place(|| probe::offers(shared, by, *submission)),
-        Call::AwaitStart { job, timeout_ms } => await_start(shared, &by, job, timeout_ms).await,
+        Call::AwaitStart { job, timeout_ms, ready } => {
+            await_start(shared, &by, job, timeout_ms, ready).await
+        }
         Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
         Call::Cluster => Ok(Answer::Cluster(views::cluster(shared, now))),
         Call::Config => Ok(Answer::Config(views::config(shared, now))),
@@ -248,7 +250,7 @@ async fn submit(
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
     settle_owner(&mut submission, &by)?;
-    let name = submission.spec.name.clone();
+    let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
             let programs = crate::launch::srun_programs(&shared.read());
@@ -267,6 +269,7 @@ async fn await_start(
     by: &Principal,
     job: JobId,
     timeout_ms: u64,
+    ready: bool,
 ) -> Result<Answer, Refusal> {
     let mut changes = shared.changes.subscribe();
     let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
@@ -275,7 +278,8 @@ async fn await_start(
             let state = shared.read();
             let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
             authorise(&state, by, Act::OwnJob(found))?;
-            let waiting = found.is_waiting();
+            let prepares = |a: &Attempt| !a.preparing.is_empty() && a.ending.is_none();
+            let waiting = found.is_waiting() || (ready && found.attempt().is_some_and(prepares));
             if !waiting || tokio::time::Instant::now() >= deadline {
                 let shapes = RefCell::default();
                 let lens = Lens::new(shared, &state, clock::now(), Detail::Full, &shapes);

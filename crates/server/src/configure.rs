@@ -220,6 +220,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         unkillable_step_timeout_s: globals.times.unkillable_step_timeout_s,
         bind: process_policy::binding(conf),
         rlimits: process_policy::rlimits(conf),
+        nice: globals.launch.propagate_nice,
         job_file_append: globals.launch.job_file_append,
         gres_types,
         priority: priority_policy(&globals.priority),
@@ -391,6 +392,9 @@ fn limits(conf: &Conf) -> Policy {
         memory_floor: cgroup.min_ram,
         swappiness: cgroup.memory_swappiness,
         pids_max: cgroup.max_pids,
+        constrain_scratch: cgroup.constrain_scratch,
+        scratch_max: cgroup.max_scratch,
+        cpu_seconds_max: cgroup.max_cpu_seconds,
         constrain_cpu_time: cgroup.constrain_cpu_time,
         allowed_devices: cgroup.allowed_devices.clone(),
         // The rest is each node's own.

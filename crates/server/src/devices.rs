@@ -20,7 +20,27 @@ pub fn of_node(volatile: &Volatile, node: &Node) -> Vec<NodeGres> {
     let detected = volatile.detected.read().expect("no panic while writing what was found");
     let found = detected.get(&node.config.name).filter(|_| !node.config.declared);
     let filled = found.and_then(|found| filled(&node.config.gres, found));
-    filled.unwrap_or_else(|| node.config.gres.clone())
+    let mut lines = filled.unwrap_or_else(|| node.config.gres.clone());
+    found.into_iter().for_each(|found| name(&mut lines, found));
+    lines
+}
+
+/// Gives units the names under which devices with the same files were found.
+fn name(lines: &mut [NodeGres], found: &[NodeGres]) {
+    let sorted = |files: &str| {
+        let mut files: Vec<&str> = files.split(',').collect();
+        files.sort_unstable();
+        files.join(",")
+    };
+    let each = |line: &NodeGres| {
+        let names = line.device_names.iter().cloned();
+        line.files.iter().map(|file| sorted(file)).zip(names).collect::<Vec<_>>()
+    };
+    let known: HashMap<String, String> = found.iter().flat_map(each).collect();
+    for line in lines.iter_mut().filter(|line| line.name == GPU && !known.is_empty()) {
+        let names = line.files.iter().map(|file| known.get(&sorted(file)).cloned());
+        line.device_names = names.map(Option::unwrap_or_default).collect();
+    }
 }
 
 /// None where files are given, or where what was found is not what was declared.
@@ -65,6 +85,20 @@ mod tests {
             files: files.iter().map(|file| (*file).to_owned()).collect(),
             ..NodeGres::plain(GPU, kind, count)
         }
+    }
+
+    #[test]
+    fn slices_are_named_by_their_files() {
+        let slice = |file: &str, name: &str| NodeGres {
+            device_names: vec![name.to_owned()],
+            ..line(None, 0, 1, &[file])
+        };
+        let found = [line(None, 0, 1, &["/dev/a"]), slice("/dev/b,/dev/c1,/dev/c2", "MIG-x")];
+        let mut lines = [line(None, 0, 2, &["/dev/b,/dev/c2,/dev/c1", "/dev/a"])];
+        name(&mut lines, &found);
+        assert_eq!(lines[0].device_names, ["MIG-x", ""]);
+        name(&mut lines, &[]);
+        assert_eq!(lines[0].device_names.len(), 2, "nothing found says nothing");
     }
 
     #[test]

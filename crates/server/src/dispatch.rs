@@ -178,6 +178,7 @@ impl DispatchThread {
                     }
                 }
             }
+            Event::PartReady { attempt, .. } => self.begin_deferred(shared, *attempt),
             Event::StepStarted { job, step } => self.step(shared, *job, step.id),
             Event::Ending { job, ending, .. } => {
                 let state = shared.read();
@@ -381,6 +382,7 @@ fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
             | Outcome::Preempted
             | Outcome::NodeFail
             | Outcome::Deadline
+            | Outcome::Timeout
     );
     let notices = forced.then(|| launch::end_notices(job, outcome)).flatten();
     let (notice, step_notice) = notices.unzip();

@@ -62,12 +62,12 @@ enum Question {
         job: JobId,
         reply: oneshot::Sender<Option<Box<Explained>>>,
     },
-    /// When a job of this view starts that is not submitted yet.
+    /// When jobs of this view start that are not submitted yet.
     Expect {
         view: Box<sched::View>,
         now: Timestamp,
-        job: JobId,
-        reply: oneshot::Sender<Result<Estimate, Reason>>,
+        jobs: Vec<JobId>,
+        reply: oneshot::Sender<Result<Vec<Estimate>, Reason>>,
     },
 }
 
@@ -126,15 +126,15 @@ impl Foresight {
         tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?
     }
 
-    /// When it would start, or what it would wait for without end; none: there was no time.
+    /// When they would start, or what they would wait for without end; none: there was no time.
     pub async fn expect(
         &self,
         view: Box<sched::View>,
         now: Timestamp,
-        job: JobId,
-    ) -> Option<Result<Estimate, Reason>> {
+        jobs: Vec<JobId>,
+    ) -> Option<Result<Vec<Estimate>, Reason>> {
         let (reply, answer) = oneshot::channel();
-        self.sender.try_send(Question::Expect { view, now, job, reply }).ok()?;
+        self.sender.try_send(Question::Expect { view, now, jobs, reply }).ok()?;
         tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
     }
 
@@ -149,13 +149,23 @@ impl Estimates {
     }
 }
 
-fn expect(view: &sched::View, now: Timestamp, job: JobId) -> Result<Estimate, Reason> {
+/// All of them, in their order, or why not.
+fn expect(view: &sched::View, now: Timestamp, jobs: &[JobId]) -> Result<Vec<Estimate>, Reason> {
     let mut memo = sched::Memo::default();
-    sched::estimate::expected(view, now, &mut memo, job).ok_or_else(|| {
+    let mut found: Vec<Estimate> = match jobs {
+        [one] => sched::estimate::expected(view, now, &mut memo, *one).into_iter().collect(),
+        several => {
+            let all = sched::estimates(view, now, &mut memo).into_iter();
+            all.filter(|estimate| several.contains(&estimate.job)).collect()
+        }
+    };
+    if found.len() < jobs.len() {
         let reasons = sched::plan(view, now, &mut memo).reasons;
-        let of_job = reasons.into_iter().find(|(of, _)| *of == job);
-        of_job.map_or(Reason::NotPlanned, |(_, reason)| reason)
-    })
+        let of_job = reasons.into_iter().find(|(of, _)| jobs.contains(of));
+        return Err(of_job.map_or(Reason::NotPlanned, |(_, reason)| reason));
+    }
+    found.sort_by_key(|estimate| estimate.job);
+    Ok(found)
 }
 
 impl ForesightThread {
@@ -171,8 +181,8 @@ impl ForesightThread {
                 Question::Explain { job, reply } if !reply.is_closed() => {
                     let _ = reply.send(self.explain(shared, job));
                 }
-                Question::Expect { view, now, job, reply } if !reply.is_closed() => {
-                    let _ = reply.send(expect(&view, now, job));
+                Question::Expect { view, now, jobs, reply } if !reply.is_closed() => {
+                    let _ = reply.send(expect(&view, now, &jobs));
                 }
                 Question::Explain { .. } | Question::Expect { .. } => {}
             }

@@ -4,6 +4,7 @@ use crate::agents::Agents;
 use crate::bodies::{self, Bodies};
 use crate::calls;
 use crate::doors::CALL_PATH;
+use crate::list::Written;
 use crate::principal;
 use crate::shared::Shared;
 use crate::step_stream;
@@ -107,7 +108,12 @@ async fn call(
     })
     .await;
     match answer {
-        Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok(Ok(Written::Json(json))) => {
+            ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+        }
+        Ok(Ok(Written::Lines(text))) => {
+            ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+        }
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),
     }
 }

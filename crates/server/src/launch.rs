@@ -1,6 +1,8 @@
 //! What a node is told to start: the environment ready in the job's dialect, the script's text,
 //! the output's place.
 
+mod step;
+
 use crate::devices;
 use crate::error::ServerError;
 use crate::process_policy;
@@ -10,18 +12,19 @@ use model::allocation::NodeShare;
 use model::array::IndexSet;
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
-use model::id::{AttemptId, BlobRef, JobId, StepId};
+use model::id::{AttemptId, BlobRef};
 use model::partition::DefaultMemory;
-use model::run::{Attempt, LaunchKind, Outcome, RlimitPolicy, Step};
+use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
-use slurm::environment::gpu::{self, GpuView};
+use slurm::environment::gpu::{self, GpuView, Names};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
 use std::sync::Arc;
-use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, StepOrder, UserIds};
-use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
+pub use step::step_orders;
+use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, UserIds};
+use wire::step::SrunPrograms;
 
 /// What the site has every `srun` run around its step.
 pub fn srun_programs(state: &State) -> SrunPrograms {
@@ -52,8 +55,10 @@ struct Facts {
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     gpus: GpuView,
+    gpu_names: Names,
     bind: BindPolicy,
     rlimits: RlimitPolicy,
+    nice: NicePolicy,
     over_time_s: u32,
     unkillable_s: u32,
     /// The site has programs to run around jobs.
@@ -63,28 +68,14 @@ struct Facts {
     together: Vec<Facts>,
 }
 
-/// The GPUs of one of a step's nodes.
-struct NodeGpus {
-    node: String,
-    view: GpuView,
-    /// Those near to the CPUs that the step has there.
-    near: Vec<u32>,
-}
-
-fn gpus_of(shared: &Shared, state: &State, node: &str, step: &Step) -> NodeGpus {
-    let known = state.nodes.get(node);
-    let gres = known.map(|known| devices::of_node(&shared.volatile, known)).unwrap_or_default();
-    let cpus = step.shares.iter().find(|s| s.node == node).map(|s| s.cpus.clone());
-    NodeGpus {
-        node: node.to_owned(),
-        view: known.map(|n| devices::view(&state.config, n, &gres)).unwrap_or_default(),
-        near: gpu::near(&gres, &cpus.unwrap_or_default()),
-    }
-}
-
 fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
     let Some(known) = state.nodes.get(node) else { return GpuView::default() };
     devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
+}
+
+fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
+    let known = state.nodes.get(node);
+    known.map(|known| gpu::names_of(&devices::of_node(&shared.volatile, known))).unwrap_or_default()
 }
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -121,8 +112,10 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::books::default_memory(state, job),
         gpus: view_of(shared, state, node),
+        gpu_names: names_on(shared, state, node),
         bind: state.config.parameters.bind.clone(),
         rlimits: state.config.parameters.rlimits.clone(),
+        nice: state.config.parameters.nice,
         over_time_s: over_time_s(state, &attempt.allocation.partition),
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
         has_programs: state.config.site.has_programs(),
@@ -183,6 +176,9 @@ pub fn job_launch(
         node_index: facts.node_index,
         nodes: facts.attempt.allocation.nodes.len() as u32,
         script,
+        deferred: launch.kind == LaunchKind::Batch
+            && runs_here
+            && !facts.attempt.preparing.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),
@@ -192,8 +188,9 @@ pub fn job_launch(
         stderr,
         umask: launch.umask,
         rlimits: process_policy::of_job(&facts.rlimits, launch),
+        nice: process_policy::niceness(facts.nice, &Environment::from_block(&base)),
         bound: facts.bind.on,
-        name: spec.name.clone(),
+        name: spec.name.to_string(),
         end_limit: facts.attempt.end_limit,
         kill_wait_s: facts.kill_wait_s,
         over_time_s: facts.over_time_s,
@@ -240,7 +237,7 @@ fn file_names(job: &Job) -> FileNames {
         array_job_id: job.task.map(|t| t.array.0),
         array_task_id: job.task.map(|t| t.index),
         user: job.spec.owner.name.clone(),
-        job_name: job.spec.name.clone(),
+        job_name: job.spec.name.to_string(),
     }
 }
 
@@ -252,9 +249,16 @@ pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
         Outcome::Preempted => Cause::Preemption,
         Outcome::NodeFail => Cause::NodeFailure,
         Outcome::Deadline => Cause::TimeLimit,
+        // The limit of time itself is kept, and told, by each node.
+        Outcome::Timeout if is_out_of_cpu_time(job) => Cause::CpuTimeLimit,
         _ => return None,
     };
     Some((notice::job(job.id, cause), notice::step(cause)))
+}
+
+fn is_out_of_cpu_time(job: &Job) -> bool {
+    let ending = job.attempt().and_then(|attempt| attempt.ending.as_ref());
+    ending.is_some_and(|ending| ending.out_of_cpu_time)
 }
 
 /// The line for the output of a step that is cancelled.
@@ -301,6 +305,8 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
         environment::component::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);
+    process_policy::tell_niceness(facts.nice, Environment::from_block(base), &mut environment);
+    gpu::call_by_name(&mut environment, &facts.gpu_names);
     environment.to_entries()
 }
 
@@ -327,6 +333,7 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
     for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
         variables.set(name, value);
     }
+    gpu::call_by_name(&mut variables, &facts.gpu_names);
     way_back(shared, &mut variables);
     variables.to_entries()
 }
@@ -334,70 +341,4 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
 /// Variables of a batch script that say nothing true of a task.
 fn dialect_only(name: &str) -> bool {
     matches!(name, "ENVIRONMENT" | "TMPDIR" | "HOSTNAME")
-}
-
-/// The orders of a step for each of its nodes.
-pub fn step_orders(
-    shared: &Shared,
-    id: JobId,
-    step: StepId,
-    launch: &StepLaunch,
-) -> Vec<(String, AttemptId, u32, StepOrder)> {
-    let state = shared.read();
-    let Some(job) = state.jobs.get(&id) else { return Vec::new() };
-    let Some(attempt) = job.attempt() else { return Vec::new() };
-    let Some(record) = attempt.steps.iter().find(|s| s.id == step) else { return Vec::new() };
-    let record = record.clone();
-    let first = attempt.allocation.nodes.first().map(|s| s.node.clone()).unwrap_or_default();
-    let attempt_id = AttemptId { job: id, number: attempt.number };
-    let Some(facts) = facts(shared, &state, attempt_id, &first) else { return Vec::new() };
-    let of_node = |(name, _): &(String, _)| gpus_of(shared, &state, name, &record);
-    let gpus: Vec<NodeGpus> = record.layout.iter().map(of_node).collect();
-    let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
-    drop(state);
-    let layout = StepLayout {
-        job: id,
-        step,
-        attempt: facts.attempt.number,
-        nodes: layout(&facts, &record),
-        cpus_per_task: launch.cpus_per_task.unwrap_or(1),
-        programs: SrunPrograms::default(),
-    };
-    let job = job_facts(&facts);
-    let names = layout.nodes.iter().map(|node| node.node.as_str());
-    let bind = facts.bind.resolve(&launch.cpu_bind, names, &facts.attempt.allocation.partition);
-    let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
-        let share = record.shares.iter().find(|s| s.node == node.node);
-        let known = gpus.iter().find(|gpus| gpus.node == node.node);
-        let (view, near) = known.map(|gpus| (gpus.view, &gpus.near[..])).unwrap_or_default();
-        let job = JobFacts { gpus: view, ..job };
-        let mut variables = environment::step::variables(&job, &layout, launch, index, share);
-        way_back(shared, &mut variables);
-        let order = StepOrder {
-            step,
-            launch: StepLaunch {
-                rlimits: launch.rlimits.clone().map(|limits| facts.rlimits.narrow(limits)),
-                starts,
-                ..environment::step::launch_on(launch, share)
-            },
-            tasks: node.tasks.clone(),
-            node_index: index as u32,
-            environment: variables.to_entries(),
-            process_variables: environment::step::process_variables(),
-            share: share.cloned(),
-            cpu_bind: bind.clone(),
-            of_tasks: environment::step::of_tasks(launch, share, &node.tasks, near, view),
-        };
-        (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
-    });
-    orders.collect()
-}
-
-fn layout(facts: &Facts, step: &Step) -> Vec<StepNode> {
-    let node = |(node, tasks): &(String, Vec<u32>)| {
-        let own = step.shares.iter().find(|s| s.node == *node);
-        let share = own.or_else(|| facts.attempt.allocation.share(node))?;
-        Some(StepNode { node: node.clone(), tasks: tasks.clone(), cpus: share.cpus.len() })
-    };
-    step.layout.iter().filter_map(node).collect()
 }

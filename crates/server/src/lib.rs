@@ -19,6 +19,7 @@ mod doors;
 mod error;
 mod explained;
 mod foresight;
+mod goodbye;
 mod http;
 mod identity;
 mod impatient;

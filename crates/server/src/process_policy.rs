@@ -1,9 +1,11 @@
 //! What `slurm.conf` says of how processes are started: bound to which CPUs, with which limits.
 
 use model::binding::{BindPolicy, CpuBind, Level};
-use model::run::{Launch, RlimitPolicy, Rlimits};
+use model::run::{Launch, NicePolicy, RlimitPolicy, Rlimits};
 use slurm::conf::Conf;
 use slurm::conf::choices::TaskPlugin;
+use slurm::environment::{Environment, PRIO_PROCESS};
+use wire::order::Niceness;
 
 /// Tasks are bound unless `TaskPlugin` is set and does not have `task/affinity`.
 pub fn binding(conf: &Conf) -> BindPolicy {
@@ -59,6 +61,27 @@ pub fn rlimits(conf: &Conf) -> RlimitPolicy {
 pub fn of_job(policy: &RlimitPolicy, launch: &Launch) -> Rlimits {
     let all = Rlimits { soft: launch.rlimits.to_vec(), asked: launch.rlimits_asked };
     policy.narrow(all)
+}
+
+/// The nice value of the command that asked, which came along in its environment.
+pub fn niceness(policy: NicePolicy, exported: &Environment) -> Option<Niceness> {
+    let value = exported.get(PRIO_PROCESS).and_then(|text| text.parse().ok()).unwrap_or(0);
+    match policy {
+        NicePolicy::Daemon => None,
+        NicePolicy::Submitter => Some(Niceness { value, below_daemon: false }),
+        NicePolicy::BelowDaemon => Some(Niceness { value, below_daemon: true }),
+    }
+}
+
+/// Processes that do not have it are told of it, as in Slurm; the others have it.
+pub fn tell_niceness(policy: NicePolicy, exported: Environment, told: &mut Environment) {
+    match (policy, exported.get(PRIO_PROCESS)) {
+        (NicePolicy::Daemon, Some(value)) => told.set(PRIO_PROCESS, value),
+        (NicePolicy::Daemon, None) => {}
+        _ => {
+            told.remove(PRIO_PROCESS);
+        }
+    }
 }
 
 #[cfg(test)]

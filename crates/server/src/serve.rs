@@ -170,6 +170,7 @@ async fn serve(
         _ = tokio::signal::ctrl_c() => {}
     }
     tracing::info!("the server stops; jobs go on");
+    shared.agents.say_goodbye().await;
     Ok(())
 }
 

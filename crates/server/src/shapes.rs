@@ -75,7 +75,7 @@ pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
 
 fn without_launch(spec: &JobSpec) -> JobSpec {
     JobSpec {
-        name: String::new(),
+        name: Arc::from(""),
         owner: spec.owner.clone(),
         account: spec.account.clone(),
         qos: spec.qos.clone(),

@@ -80,10 +80,10 @@ impl Steps {
             };
             let waiting = attempt.steps.iter().filter(|s| s.waiting.iter().any(|n| n == node));
             let steps: Vec<StepId> = waiting.map(|s| s.id).collect();
-            (steps, job.spec.launch.first_step)
+            (steps, job.spec.launch.first_step.clone())
         };
         let stored = || {
-            let text = crate::launch::blob_text(shared, first.as_ref()?).ok()?;
+            let text = crate::launch::blob_text(shared, first.as_deref()?).ok()?;
             serde_json::from_str(&text).ok().map(Arc::new)
         };
         let launch = |step: StepId| {

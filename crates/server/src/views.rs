@@ -54,7 +54,8 @@ impl<'a> Lens<'a> {
             return ended.reason.clone();
         }
         if !job.is_waiting() {
-            return Reason::None;
+            let prepares = job.attempt().is_some_and(|a| !a.preparing.is_empty() && !a.is_going());
+            return if prepares { Reason::Prolog } else { Reason::None };
         }
         let fixed = job.fixed_reason.as_deref();
         match job.hold {
@@ -100,7 +101,7 @@ impl<'a> Lens<'a> {
         JobView {
             id: job.id,
             run: (self.detail == Detail::Full).then_some(job.run),
-            name: job.spec.name.as_str().into(),
+            name: job.spec.name.clone(),
             array: array_view(job, tasks),
             together: job.together,
             spec: match self.detail {

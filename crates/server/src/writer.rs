@@ -181,7 +181,7 @@ impl WriterThread {
         let launch = Arc::make_mut(&mut spec.launch);
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
-        launch.first_step = stage(first_step)?;
+        launch.first_step = stage(first_step)?.map(Box::new);
         let submit = Submit { spec, array, hold, priority, with, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
@@ -236,7 +236,7 @@ impl WriterThread {
     ) -> Result<(), Refusal> {
         let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
         let job = started.attempt.job;
-        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step) else {
+        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step.clone()) else {
             return Ok(());
         };
         let unread =

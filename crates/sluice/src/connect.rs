@@ -2,7 +2,7 @@
 
 mod plain;
 
-use self::plain::Plain;
+use self::plain::{Plain, Reply};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -92,6 +92,12 @@ impl Place {
     }
 }
 
+/// What came back where lines were wanted.
+pub enum Told {
+    Lines(Vec<u8>),
+    Answer(Box<Answer>),
+}
+
 /// One connection to the server; asks in turn.
 pub struct Client {
     place: Place,
@@ -113,6 +119,21 @@ impl Client {
 
     /// Asks, and waits for the answer.
     pub fn call(&mut self, call: Call) -> Result<Answer, ClientError> {
+        let reply = self.exchange(call)?;
+        answer_of(&self.place, reply.status, &reply.body)
+    }
+
+    /// As `call`, for what may be answered with lines of text.
+    pub fn call_for_lines(&mut self, call: Call) -> Result<Told, ClientError> {
+        let reply = self.exchange(call)?;
+        if reply.status == StatusCode::OK.as_u16() && !reply.json {
+            return Ok(Told::Lines(reply.body));
+        }
+        let answer = answer_of(&self.place, reply.status, &reply.body)?;
+        Ok(Told::Answer(Box::new(answer)))
+    }
+
+    fn exchange(&mut self, call: Call) -> Result<Reply, ClientError> {
         let envelope = Envelope { version: wire::version::PROTOCOL, call };
         let body =
             serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
@@ -127,9 +148,10 @@ impl Client {
             Place::Socket(_) => None,
         };
         let reply = connection.post("/api/v1/call", token, &body).map_err(|e| lost(place, e))?;
-        let answer = answer_of(place, reply.status, &reply.body)?;
-        self.connection = Some(connection);
-        Ok(answer)
+        if reply.status == StatusCode::OK.as_u16() {
+            self.connection = Some(connection);
+        }
+        Ok(reply)
     }
 
     /// As `call`, for questions that may be asked twice: a server that restarts is waited for.

@@ -207,3 +207,41 @@ fn root_a_site_may_let_every_job_open_more() {
     assert_eq!(output(&loose, &[], look), "opened\n");
     assert_eq!(output(&loose, &[], "./look"), "|  | \n", "but no GPU");
 }
+
+#[test]
+fn root_up_tasks_say_which_gpus_they_are_bound_to() {
+    for (conf, local, inx) in
+        [("ConstrainDevices=yes\n", [0, 1], 2), ("ConstrainDevices=no\n", [1, 2], 0)]
+    {
+        let cluster = cluster(Some(conf));
+        // The first GPU is another's.
+        cluster.write("first.sh", "#!/bin/bash\nsleep 600\n");
+        let first = cluster.submit(&["--gres=gpu:1", "first.sh"]);
+        cluster.await_state(first, "RUNNING");
+        let said = cluster.shell(
+            "srun -n2 --gres=gpu:2 --gpu-bind=verbose,single:1 sh -c 'echo $CUDA_VISIBLE_DEVICES'",
+        );
+        let line = |at: usize| {
+            let (global, local) = (at + 1, local[at]);
+            format!(
+                "gpu-bind: usable_gres=0x{:X}; bit_alloc=0x6; local_inx={inx}; global_list={global}; local_list={local}",
+                1 << local
+            )
+        };
+        assert_eq!(lines(&said.stderr), [line(0), line(1)], "{conf}");
+        assert_eq!(lines(&said.ok()), local.map(|n| n.to_string()), "{conf}");
+        let said = cluster
+            .shell("srun -n2 --gres=gpu:2 --gpu-bind=map_gpu:7 sh -c 'echo $SLURM_STEP_GPUS'");
+        let first = "slurmstepd: error: Bind request gpu:map_gpu:7 does not specify any devices within the allocation \
+                     for task 0. Binding to the first device in the allocation instead.";
+        assert_eq!(lines(&said.stderr)[0], first);
+        assert_eq!(said.ok(), "1\n1\n", "{conf}");
+        let quiet = cluster.shell("srun -n1 --gres=gpu:2 --gpu-bind=verbose,closest true");
+        assert_eq!(quiet.stderr, "", "one task is not bound");
+        let bad = cluster.shell("srun -n2 --gres=gpu:2 --gpu-bind=verbose true");
+        assert_eq!(
+            (bad.code, bad.stderr.as_str()),
+            (255, "srun: error: Invalid --gpu-bind argument: gpu:verbose\n")
+        );
+    }
+}

@@ -18,7 +18,7 @@ fn up_components_start_together_and_their_steps_run_on_their_own_nodes() {
     let id = cluster.submit(&["-o", "job.out", "job.sh"]);
     let second = id + 1;
     let out = cluster.await_file("job.out", |text| text.lines().count() == 3);
-    let of_second = format!("second {second} 2 node2\n");
+    let of_second = format!("second {id} 2 node2\n");
     assert_eq!(out, format!("first {id} 1 node1\n{of_second}{of_second}"));
     let env = cluster.read("env.txt");
     for line in [
@@ -142,4 +142,32 @@ fn up_salloc_holds_all_components() {
         let rows = cluster.shell("sacct -n -X -P -j 1 -o JobID,State").stdout;
         (rows == "1+0|COMPLETED\n1+1|COMPLETED\n").then_some(())
     });
+}
+
+#[test]
+fn up_test_only_looks_at_all_components() {
+    let cluster = Cluster::up(TWO_NODES);
+    let busy = cluster.submit(&["-o", "/dev/null", "-w", "node2", "-n30", "-t60", "--wrap", IDLE]);
+    cluster.await_state(busy, "RUNNING");
+    let line = |args: &str| {
+        let said = cluster.shell(args);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let (job, rest) = said.stderr.split_once(" to start at ").expect("a line for it");
+        let (start, rest) = rest.split_once(' ').expect("where");
+        (job.to_owned(), start.to_owned(), rest.to_owned())
+    };
+    let (job, now, rest) = line("sbatch --test-only -n1 -w node1 : -n2 -w node2 --wrap true");
+    assert_eq!((&*job, &*rest), ("sbatch: Job 2", "using 3 processors on node[1-2]\n"));
+    let (_, later, _) = line("sbatch --test-only -n1 -w node1 : -n3 -w node2 --wrap true");
+    assert!(later > now, "{later}: one component has a place and the other has none");
+    let (_, start, rest) = line("srun --test-only -n1 -w node1 true : -n2 -w node2 true");
+    let second = format!(
+        "using 1 processors on nodes node1 in partition gpu\n\
+         srun: Job 3 to start at {start} using 2 processors on nodes node2 in partition gpu\n"
+    );
+    assert_eq!(rest, second);
+    let never = cluster.shell("sbatch --test-only -n1 : -N1 -n100 --wrap true");
+    let words = "allocation failure: Requested node configuration is not available\n";
+    assert!(never.code == 1 && never.stderr.contains(words), "{}", never.stderr);
+    assert_eq!(cluster.shell("squeue -h -t PD").ok(), "", "nothing was submitted");
 }

@@ -143,6 +143,7 @@ impl Fire {
                 self.start_agent();
             }
             4 => {
+                self.cluster.leave_agent_alone();
                 let agent = self.cluster.pid("agent");
                 if let Some(launcher) = launcher_of(agent) {
                     signal(launcher, "KILL");

@@ -141,6 +141,58 @@ fn root_up_a_private_folder_that_cannot_be_had_drains_the_node() {
 }
 
 #[test]
+fn root_up_each_node_has_its_own_private_folders_and_a_program_before_them() {
+    let cluster = cluster_with(|_| "JobContainerType=job_container/tmpfs\n".into());
+    let at = |name: &str| cluster.path(name).display().to_string();
+    let conf = cluster.path("conf").join("slurm.conf");
+    let text = std::fs::read_to_string(&conf).unwrap();
+    std::fs::write(
+        &conf,
+        text.replace("NodeName=node1", "NodeName=node[1-3]").replace("Nodes=node1", "Nodes=ALL"),
+    )
+    .unwrap();
+    let (shown, init) = (at("shown"), at("conf/init.sh"));
+    std::fs::create_dir(&shown).unwrap();
+    std::fs::write(cluster.path("shown").join("machines"), "").unwrap();
+    let program = format!(
+        "#!/bin/sh\n[ ! -e {0}/fail ] || exit 3\nid -u > {0}/init.out\nls {shown} >> {0}/init.out\n\
+         echo left > $SLURM_JOB_MOUNTPOINT_SRC/by-init\necho $SLURM_JOB_ID $SLURMD_NODENAME >> {0}/init.out\n",
+        at("work")
+    );
+    std::fs::write(&init, program).unwrap();
+    cluster.shell(&format!("chmod 755 {init}")).ok();
+    cluster.write_conf(
+        "job_container.conf",
+        &format!(
+            "AutoBasePath=true\nDirs={shown}\nBasePath={}\nNodeName=node2 BasePath={} InitScript={init}\nNodeName=node3 BasePath=none\n",
+            at("one"),
+            at("two")
+        ),
+    );
+    cluster.start();
+    let ls = |node: &str| {
+        let job =
+            cluster.submit(&["-w", node, "-o", "out", "--wrap", &format!("ls {shown}; echo end")]);
+        assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "on {node}");
+        (job, cluster.read("out"))
+    };
+    assert_eq!(ls("node1").1, "end\n", "its own, and empty");
+    assert_eq!(ls("node3").1, "machines\nend\n", "the machine's");
+    let (job, said) = ls("node2");
+    assert_eq!(said, "by-init\nend\n", "what the program before has put there");
+    let uid = nix::unistd::getuid();
+    assert_eq!(cluster.read("init.out"), format!("{uid}\nmachines\n{job} node2\n"));
+    assert!(cluster.path("one").is_dir() && cluster.path("two").is_dir());
+    // A job without its folders does not start, and the node is not tried again.
+    cluster.write("fail", "");
+    let job = cluster.submit(&["-w", "node2", "-o", "out", "--wrap", "true"]);
+    cluster.await_state(job, "PENDING|launch failed requeued held");
+    let said = cluster.sluice(&["sinfo", "-h", "-N", "-n", "node2", "-o", "%T|%E"]).ok();
+    assert_eq!(said, "drained|InitScript error\n");
+    assert_eq!(left_in(&cluster.path("two")), Vec::<PathBuf>::new());
+}
+
+#[test]
 fn root_up_a_lost_supervisors_job_leaves_no_folder() {
     let cluster = cluster_with(|_| String::new());
     cluster.start();

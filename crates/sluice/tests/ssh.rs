@@ -267,3 +267,60 @@ fn root_a_suspended_job_takes_no_login_in() {
     cluster.await_state(job, "RUNNING");
     assert_eq!(sshd.ssh(USER, "echo in").ok(), "in\n");
 }
+
+#[test]
+fn root_a_login_sees_the_private_folders_of_its_job() {
+    let Some(parts) = parts() else { return };
+    let cluster = Cluster::folder("");
+    let shown = cluster.path("shown");
+    std::fs::create_dir(&shown).unwrap();
+    std::fs::write(shown.join("machines"), "").unwrap();
+    cluster
+        .write_conf("slurm.conf", &format!("{TWO_NODES}\nJobContainerType=job_container/tmpfs\n"));
+    let base = cluster.path("base");
+    let dirs = format!("BasePath={} Dirs={},/dev/shm\n", base.display(), shown.display());
+    cluster.write_conf("job_container.conf", &format!("AutoBasePath=true\n{dirs}"));
+    cluster.start();
+    let sshd = Sshd::start(&cluster, &parts, "");
+    let (dir, memory) = (shown.display(), "/dev/shm/sluice-login-test");
+    let body = format!("echo own > {dir}/file; echo memory > {memory}; touch ready; sleep 600");
+    let job = submit_as(&cluster, USER, &format!("-o none --wrap '{body}'"));
+    cluster.await_file("ready", |_| true);
+    let line = format!("cat {dir}/file {memory}; ls {dir}; echo back > {dir}/visitor");
+    assert_eq!(sshd.ssh(USER, &line).ok(), "own\nmemory\nfile\n");
+    assert!(!shown.join("visitor").exists() && !std::path::Path::new(memory).exists());
+    assert_eq!(sshd.ssh("root", &format!("ls {dir}")).ok(), "machines\n", "root is left alone");
+    // The next agent knows the way too.
+    cluster.kill_alone("agent");
+    until("the agent lets in again", || {
+        (sshd.ssh(USER, &format!("cat {dir}/visitor")).stdout == "back\n").then_some(())
+    });
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    cluster.await_end(job);
+    until("its folders are gone", || {
+        let nodes = std::fs::read_dir(&base).into_iter().flatten().flatten();
+        nodes.flat_map(|n| std::fs::read_dir(n.path())).flatten().next().is_none().then_some(())
+    });
+}
+
+/// Nothing of the job runs: the supervisor alone has its folders.
+#[test]
+fn root_a_login_sees_the_private_folders_of_a_job_without_processes() {
+    let Some(parts) = parts() else { return };
+    let cluster = Cluster::folder("");
+    let shown = cluster.path("shown");
+    std::fs::create_dir(&shown).unwrap();
+    std::fs::write(shown.join("machines"), "").unwrap();
+    cluster
+        .write_conf("slurm.conf", &format!("{TWO_NODES}\nJobContainerType=job_container/tmpfs\n"));
+    let dirs = format!("BasePath={} Dirs={}\n", cluster.path("base").display(), shown.display());
+    cluster.write_conf("job_container.conf", &format!("AutoBasePath=true\n{dirs}"));
+    cluster.start();
+    let sshd = Sshd::start(&cluster, &parts, "");
+    let said = cluster.shell_as(USER, "salloc --no-shell -n1 2>&1").ok();
+    assert!(said.contains("Granted job allocation"), "{said}");
+    until("it sees an empty folder", || {
+        let said = sshd.ssh(USER, &format!("ls {}; echo end", shown.display()));
+        (said.stdout == "end\n").then_some(())
+    });
+}

@@ -15,8 +15,9 @@ fn missing() -> Option<String> {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
         found.is_ok_and(|said| said.status.success())
     };
-    let lacks =
-        ["qemu-system-x86_64", "busybox", "strip", "xz", "ssh"].into_iter().find(|p| !has(p));
+    let lacks = ["qemu-system-x86_64", "busybox", "strip", "xz", "ssh", "lsattr"]
+        .into_iter()
+        .find(|p| !has(p));
     if let Some(program) = lacks {
         return Some(format!("no {program} here to start a virtual machine with"));
     }
@@ -67,6 +68,7 @@ fn up_vm_full_v2_enforces_what_was_allocated() {
             "devices_of_others_are_closed",
             "a_device_made_by_the_job_is_closed",
             "the_number_of_processes_is_limited",
+            "a_fork_bomb_stays_in_its_job",
             "suspend_freezes",
             "daemons_die_with_their_job",
             "a_frozen_job_can_be_killed",
@@ -81,6 +83,30 @@ fn up_vm_full_v2_enforces_what_was_allocated() {
             "nothing_is_left",
             "a_read_only_tree_is_told_and_survived",
             "a_missing_tree_is_told_and_survived",
+        ],
+    );
+}
+
+#[test]
+fn up_vm_scratch_is_held_to_what_was_asked() {
+    boot(
+        "scratch",
+        &[
+            "a_file_system_with_quotas",
+            "cluster_up",
+            "nothing_is_missing",
+            "what_was_asked_is_the_limit",
+            "the_sites_amount_holds_the_others",
+            "a_task_of_dstacks_language_is_held_too",
+            "files_run_out_too",
+            "two_jobs_have_two_counts",
+            "the_private_folder_counts_with_it",
+            "records_are_freed",
+            "limits_outlive_the_agent",
+            "a_lost_supervisor_leaves_no_folder",
+            "a_number_that_is_taken_is_nobody_elses",
+            "no_record_is_left",
+            "where_quotas_are_off_the_node_says_so",
         ],
     );
 }
@@ -103,6 +129,7 @@ fn up_vm_sockets_cores_threads_and_devices_are_where_they_are() {
             "bound_by_mask",
             "not_bound",
             "memory_is_where_it_was_bound",
+            "memory_of_both_domains_is_the_jobs",
             "devices_bring_near_cores",
             "locality_is_detected",
         ],

@@ -7,11 +7,16 @@ pub mod around;
 pub mod component;
 pub mod export;
 pub mod gpu;
+mod gpu_bind;
 pub mod job;
 pub mod notice;
+pub mod parts;
 pub mod step;
 
 use std::collections::BTreeMap;
+
+/// The nice value of the command that asked for the job or step.
+pub const PRIO_PROCESS: &str = "SLURM_PRIO_PROCESS";
 
 /// Variables by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

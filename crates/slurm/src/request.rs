@@ -6,8 +6,8 @@ pub mod multi_prog;
 pub mod resources;
 pub mod step;
 
-use crate::environment::Environment;
 use crate::environment::export::{Login, exported};
+use crate::environment::{Environment, PRIO_PROCESS};
 use crate::option::bind::memory_variables;
 use crate::option::invocation::Batch;
 use crate::option::job_options::{Export, MailEvent, OpenMode, PriorityOption};
@@ -44,6 +44,8 @@ pub struct Submitter {
     pub host: String,
     pub session: u32,
     pub umask: u32,
+    /// The command's own nice value.
+    pub nice: i32,
     /// Soft limits, by names such as `NOFILE`.
     pub rlimits: Vec<(String, u64)>,
     pub variables: Vec<(String, String)>,
@@ -143,7 +145,7 @@ fn draft(
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
     let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
     let spec = JobSpec {
-        name: options.job_name.clone().unwrap_or_else(|| default_name.to_owned()),
+        name: options.job_name.as_deref().unwrap_or(default_name).into(),
         owner: Arc::new(submitter.owner.clone()),
         account: options.account.clone(),
         qos: options.qos.clone(),
@@ -227,7 +229,7 @@ pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String
     }
     env.set("SLURM_SUBMIT_DIR", &submitter.work_dir);
     env.set("SLURM_SUBMIT_HOST", &submitter.host);
-    env.set("SLURM_PRIO_PROCESS", 0);
+    env.set(PRIO_PROCESS, submitter.nice);
     env.to_block()
 }
 
@@ -277,6 +279,7 @@ fn signal(options: &JobOptions) -> Option<SignalBefore> {
         signal: asked.signal,
         before_s: asked.before_secs,
         batch_only: asked.batch_only,
+        overlaps: asked.for_reservation,
     })
 }
 

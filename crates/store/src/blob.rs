@@ -14,6 +14,7 @@ mod retain;
 
 use std::collections::HashMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, is_full};
@@ -26,6 +27,7 @@ pub use retain::Collected;
 const PACKS: &str = "packs";
 const BIG: &str = "big";
 const TEMPORARY: &str = ".tmp";
+const FIRST_PACK: NonZeroU32 = NonZeroU32::MIN;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
@@ -74,21 +76,34 @@ impl Default for BlobOptions {
     }
 }
 
+/// Small, as there is one for each script and environment of every job: packs are counted from one.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    Packed { pack: u32, offset: u32, len: u32 },
-    Big { len: u64 },
+    Packed { pack: NonZeroU32, offset: u32, len: u32 },
+    Big { len: u32 },
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
     place: Place,
     /// When it was last stored or asked for again.
-    touched_s: u64,
+    touched: Seconds,
+}
+
+const _: () = assert!(size_of::<Known>() == 16);
+
+/// Since the epoch; good until 2106.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Seconds(u32);
+
+impl From<u64> for Seconds {
+    fn from(seconds: u64) -> Self {
+        Self(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
 }
 
 struct ActivePack {
-    number: u32,
+    number: NonZeroU32,
     file: Box<dyn DiskFile>,
     end: u64,
 }
@@ -99,7 +114,7 @@ pub struct Blobs {
     options: BlobOptions,
     known: HashMap<BlobId, Known>,
     active: Option<ActivePack>,
-    next_pack: u32,
+    next_pack: NonZeroU32,
     staged: HashMap<BlobId, Known>,
     /// The records of the staged small blobs; a staged offset is one in here.
     staged_bytes: Vec<u8>,
@@ -140,7 +155,7 @@ impl Blobs {
             return Err(BlobError::TooLarge { bytes: content.len() as u64, max: max as u64 });
         }
         if let Some(known) = self.known.get_mut(&id) {
-            known.touched_s = known.touched_s.max(now_s);
+            known.touched = known.touched.max(now_s.into());
             return Ok(id);
         }
         self.stage_new(id, content, now_s)?;
@@ -154,8 +169,8 @@ impl Blobs {
         let len = content.len();
         if len > self.options.packed_bytes_max {
             self.write_big(&id, content, now_s)?;
-            let place = Place::Big { len: len as u64 };
-            self.staged.insert(id, Known { place, touched_s: now_s });
+            let place = Place::Big { len: len as u32 };
+            self.staged.insert(id, Known { place, touched: now_s.into() });
             return Ok(());
         }
         let offset = self.staged_bytes.len();
@@ -164,8 +179,10 @@ impl Blobs {
             return Err(BlobError::StagedFull { max: max as u64 });
         }
         pack::encode(&id, now_s, content, &mut self.staged_bytes);
-        let place = Place::Packed { pack: 0, offset: offset as u32, len: len as u32 };
-        self.staged.insert(id, Known { place, touched_s: now_s });
+        // In which pack, the commit says.
+        let pack = FIRST_PACK;
+        let place = Place::Packed { pack, offset: offset as u32, len: len as u32 };
+        self.staged.insert(id, Known { place, touched: now_s.into() });
         Ok(())
     }
 
@@ -181,14 +198,14 @@ impl Blobs {
                 return Err(error);
             }
         };
-        for (id, Known { place, touched_s }) in self.staged.drain() {
+        for (id, Known { place, touched }) in self.staged.drain() {
             let place = match place {
                 Place::Packed { offset, len, .. } => {
                     Place::Packed { pack, offset: base + offset, len }
                 }
                 big => big,
             };
-            self.known.insert(id, Known { place, touched_s });
+            self.known.insert(id, Known { place, touched });
         }
         self.staged_bytes.clear();
         Ok(())
@@ -218,7 +235,7 @@ impl Blobs {
             Place::Packed { pack, offset, len } => {
                 (pack_name(pack), u64::from(offset), record_len(len as usize))
             }
-            Place::Big { len } => (big_name(id), 0, record_len(usize::try_from(len).unwrap_or(0))),
+            Place::Big { len } => (big_name(id), 0, record_len(len as usize)),
         };
         let mut bytes = vec![0; len];
         let handle = self.disk.open(&file).map_err(BlobError::io("open", &file))?;
@@ -233,10 +250,10 @@ impl Blobs {
     }
 
     /// Writes the staged records to the active pack; returns the pack and where they start.
-    fn append_staged(&mut self) -> Result<(u32, u32), BlobError> {
+    fn append_staged(&mut self) -> Result<(NonZeroU32, u32), BlobError> {
         let len = self.staged_bytes.len() as u64;
         if len == 0 {
-            return Ok((0, 0));
+            return Ok((FIRST_PACK, 0));
         }
         let pack_bytes = self.options.pack_bytes;
         let active = match self.active.take() {
@@ -271,7 +288,7 @@ impl Blobs {
             let _ = self.disk.remove(&name);
             return Err(BlobError::io("create", &name)(error));
         }
-        self.next_pack += 1;
+        self.next_pack = number.saturating_add(1);
         Ok(ActivePack { number, file, end: 0 })
     }
 
@@ -311,11 +328,11 @@ impl Blobs {
     }
 }
 
-fn pack_name(number: u32) -> String {
+fn pack_name(number: NonZeroU32) -> String {
     format!("{PACKS}/pack-{number:08}")
 }
 
-fn pack_number(name: &str) -> Option<u32> {
+fn pack_number(name: &str) -> Option<NonZeroU32> {
     name.strip_prefix("pack-")?.parse().ok()
 }
 

@@ -3,6 +3,7 @@
 use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainWanted, ExplainedJob};
 use crate::job_list::JobList;
+use crate::listing::LinesWanted;
 use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrograms, StepLaunch, StepLayout};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
@@ -45,6 +46,9 @@ pub enum Call {
     AwaitStart {
         job: JobId,
         timeout_ms: u64,
+        /// Not before the site's programs before it are over on all its nodes, where they are waited for.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ready: bool,
     },
     /// Answered when the job (or every task of the array) has ended.
     AwaitEnd {
@@ -170,13 +174,7 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "SrunPrograms::is_none")]
         programs: SrunPrograms,
     },
-    Tested {
-        job: Option<JobId>,
-        start: Timestamp,
-        nodes: Vec<String>,
-        cpus: u32,
-        partition: String,
-    },
+    Tested(Vec<Tested>),
     /// `allocation` once it has started; the reason while it waits.
     Start {
         state: JobState,
@@ -296,6 +294,9 @@ pub struct JobsWanted {
     /// How long the answer may wait for estimates of when the jobs start; zero: what is known is enough.
     #[serde(default)]
     pub estimates_ms: u64,
+    /// Answered with text instead of JSON; with views all the same by a server that cannot make these lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Box<LinesWanted>>,
 }
 
 /// How much of each job is wanted.
@@ -330,6 +331,16 @@ pub struct Cancel {
 pub struct CancelResult {
     pub job: String,
     pub refusal: Option<Refusal>,
+}
+
+/// When and where a job would start that was not submitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    pub job: Option<JobId>,
+    pub start: Timestamp,
+    pub nodes: Vec<String>,
+    pub cpus: u32,
+    pub partition: String,
 }
 
 /// `srun` in an allocation.

@@ -6,6 +6,7 @@ pub mod explain;
 pub mod frame;
 pub mod job_list;
 pub mod link;
+pub mod listing;
 pub mod login;
 pub mod order;
 pub mod report;

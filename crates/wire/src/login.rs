@@ -30,7 +30,8 @@ pub struct Ask {
 pub enum Answer {
     /// So many jobs run here; never none.
     Jobs(u32),
-    /// The asking process is now part of this job, and ends with it.
+    /// The asking process is now part of this job, and ends with it. With the line come, as descriptors, the namespaces
+    /// that the job has for itself, which a process can only enter by itself.
     Entered(JobId),
     NoJobs,
     Failed(String),

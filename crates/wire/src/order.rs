@@ -42,6 +42,8 @@ pub enum Action {
     End(EndOrder),
     Suspend,
     Resume,
+    /// The job's other nodes are ready: a script that was deferred starts.
+    Begin,
     /// A new end of the time limit; none: without limit.
     ExtendTo {
         end: Option<Timestamp>,
@@ -69,6 +71,9 @@ pub struct JobLaunch {
     /// The script's text; none where nothing is started by the launch itself.
     #[serde(default)]
     pub script: Option<String>,
+    /// The script waits for `Begin`; that the node is ready for it is said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deferred: bool,
     #[serde(default)]
     pub arguments: Vec<String>,
     /// `NAME=value` each; the base environment with the dialect's variables.
@@ -83,6 +88,9 @@ pub struct JobLaunch {
     pub umask: u32,
     #[serde(default)]
     pub rlimits: Rlimits,
+    /// None: that of the node's own daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nice: Option<Niceness>,
     /// Whether processes are bound to CPUs at all.
     #[serde(default)]
     pub bound: bool,
@@ -112,6 +120,14 @@ pub struct JobLaunch {
     pub around: Around,
 }
 
+/// The nice value that processes are to run with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Niceness {
+    pub value: i32,
+    /// At least one more than that of the node's own daemon.
+    pub below_daemon: bool,
+}
+
 /// The environment of the programs that a site runs before and after a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Around {
@@ -131,6 +147,8 @@ pub enum ProgramVariable {
     WaitStatus,
     /// The same as `code:signal`.
     Exit,
+    /// Where the job's versions of private folders are kept; before they are shown to it alone.
+    PrivateFolder,
 }
 
 fn one() -> u32 {
@@ -184,6 +202,11 @@ pub struct Notices {
     /// As `time_limit`, in the output of a step.
     #[serde(default)]
     pub step_time_limit: String,
+    /// The job has used the CPU time that it may; in its own output, and in that of a step.
+    #[serde(default)]
+    pub cpu_time_limit: String,
+    #[serde(default)]
+    pub step_cpu_time_limit: String,
     /// A step is ended by its own `srun`.
     #[serde(default)]
     pub step_cancelled: String,
@@ -193,6 +216,9 @@ pub struct Notices {
     /// The limit `{what}` that was asked for could not be set because of `{error}`.
     #[serde(default)]
     pub limit_refused: String,
+    /// The nice value `{what}` could not be had because of `{error}`.
+    #[serde(default)]
+    pub nice_refused: String,
     /// The working directory `{what}` could not be entered because of `{error}`; the job runs in /tmp.
     #[serde(default)]
     pub work_dir_failed: String,
@@ -234,6 +260,9 @@ pub struct StepOrder {
     /// What the step has here; none: all that the job has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<NodeShare>,
+    /// None: that of the node's own daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nice: Option<Niceness>,
     /// None: tasks are not bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_bind: Option<CpuBinding>,
@@ -249,6 +278,9 @@ pub struct TaskOrder {
     pub argv: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<String>,
+    /// Written to its error output before its program runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

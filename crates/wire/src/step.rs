@@ -208,6 +208,12 @@ pub enum StepMessage {
     InputEnd,
     /// What `srun` runs before the tasks is done: those that wait for it start.
     Go,
+    /// As `Go`, for a step that is a part of what one `srun` runs over several: its tasks call themselves by ranks that
+    /// count from here, and have these variables over their own. Here and on the way they keep the step's ranks.
+    GoAs {
+        first_rank: u32,
+        environment: Vec<String>,
+    },
     Resize {
         rows: u16,
         columns: u16,

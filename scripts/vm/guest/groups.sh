@@ -119,6 +119,27 @@ the_number_of_processes_is_limited() {
   [ "$limit" -gt 0 ] || wrong "pids.max is $limit"
 }
 
+# Up to its limit and no further; while it stands there, others fork as before.
+a_fork_bomb_stays_in_its_job() {
+  echo MaxPids=60 > /conf/cgroup.conf
+  scontrol reconfigure
+  mkfifo -m 666 go.bomb
+  job=$(as ann "sbatch --parsable --mem=200 -o none --wrap '(while :; do sleep 600 & done) 2> bomb.err; echo > bomb.full; read x < go.bomb; exit 6'")
+  until_true "the bomb has had enough" test -e bomb.full
+  grep -q 'fork: Resource temporarily unavailable' bomb.err || wrong "$(cat bomb.err)"
+  group=$(group_of "$job")
+  same pids.max 60 "$(cat "$group/pids.max")"
+  [ "$(cat "$group/pids.current")" -ge 55 ] || wrong "it has $(cat "$group/pids.current") processes"
+  other=$(as ben "sbatch --parsable -o none --wrap 'for i in 1 2 3; do /bin/true || exit 1; done; srun true'")
+  same "another job meanwhile" "COMPLETED|0:0" "$(end_of "$other")"
+  same "the bomb's state" RUNNING "$(squeue -h -j "$job" -o %T)"
+  echo > go.bomb
+  same "its end" "FAILED|6:0" "$(end_of "$job")"
+  await_no_group "$job"
+  rm /conf/cgroup.conf
+  scontrol reconfigure
+}
+
 suspend_freezes() {
   job=$(sbatch --parsable -o none --wrap 'until [ -e go.frozen ]; do sleep 0.1; done; exit 3')
   running "$job"
@@ -282,6 +303,8 @@ pidof_name() {
 }
 
 agent_dies() {
+  # Its keeper would start it again.
+  keeper=$(cat $SLUICE_STATE/keeper.pid 2>/dev/null) && rm -f $SLUICE_STATE/keeper.pid && kill -9 "$keeper"
   pid=$(cat $SLUICE_STATE/agent.pid)
   kill -9 "$pid"
   until_true "the agent is gone" dead "$pid"
@@ -302,6 +325,7 @@ check steps_divide_the_jobs_cores
 check devices_of_others_are_closed
 check a_device_made_by_the_job_is_closed
 check the_number_of_processes_is_limited
+check a_fork_bomb_stays_in_its_job
 check suspend_freezes
 check daemons_die_with_their_job
 check a_frozen_job_can_be_killed

@@ -80,6 +80,13 @@ memory_is_where_it_was_bound() {
   same map "0-3 bind:1 4-7 bind:0 " "$(policies --mem-bind=map_mem:1,0)"
 }
 
+# A core's job may have more memory than there is near that core; what is near is taken first, by the kernel's own rule.
+memory_of_both_domains_is_the_jobs() {
+  job=$(sbatch --parsable -n1 --mem=700 -o far.out --wrap "$LIST; cat /sys/fs/cgroup\$(cut -d: -f3 /proc/self/cgroup)/cpuset.mems.effective; dd if=/dev/zero of=/dev/null bs=560M count=1")
+  same "its end" "COMPLETED|0:0" "$(end_of "$job")"
+  same "its processors and domains" "0-1 0-1" "$(head -n 2 far.out | tr '\n' ' ' | sed 's/ $//')"
+}
+
 # Which device is free decides where the cores are.
 devices_bring_near_cores() {
   TRY='for d in /dev/accel0 /dev/accel1; do dd if=$d of=/dev/null bs=1 count=1 2>/dev/null && echo $d; done'
@@ -128,6 +135,7 @@ check bound_to_ldoms
 check bound_by_mask
 check not_bound
 check memory_is_where_it_was_bound
+check memory_of_both_domains_is_the_jobs
 check devices_bring_near_cores
 check locality_is_detected
 sed 's/^/# agent: /' $SLUICE_STATE/agent.log

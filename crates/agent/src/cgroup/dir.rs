@@ -1,7 +1,7 @@
 //! One directory of a control-group file system, held by descriptor.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 
 use super::error::CgroupError;
+use crate::kernel_file;
 
 /// More than any job's `cgroup.procs` sensibly holds; a longer list is worked off in rounds.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -100,10 +101,7 @@ impl GroupDir {
 
     pub fn read(&self, file: &str) -> Result<String, CgroupError> {
         let handle = File::from(self.open_file(file, OFlag::O_RDONLY)?);
-        let mut text = String::new();
-        handle
-            .take(FILE_BYTES_MAX)
-            .read_to_string(&mut text)
+        let mut text = kernel_file::read(handle, FILE_BYTES_MAX)
             .map_err(|source| CgroupError::io("read", self.file_path(file), source))?;
         if text.len() as u64 == FILE_BYTES_MAX {
             // A number cut in half would be another process's number.

@@ -11,7 +11,7 @@ use super::error::CgroupError;
 use super::hierarchy::Hierarchy;
 use super::mounts::{Controller, ControllerSet, Version};
 use super::process::{MARKER_VARIABLE, ProcessSet};
-use super::usage::{Usage, oom_kills_outside};
+use super::usage::{Usage, oom_kills_of, oom_kills_outside};
 use super::watch::EmptyWatch;
 
 /// The limits of one group; `None` leaves a thing unlimited and uncounted.
@@ -252,10 +252,19 @@ impl JobGroup {
     }
 
     pub fn is_empty(&self) -> Result<bool, CgroupError> {
+        self.is_empty_from(0)
+    }
+
+    /// The same where the watch has just said that the first tree is empty: the last word is that of all trees.
+    pub fn is_empty_beyond(&self, _first: &EmptyWatch) -> Result<bool, CgroupError> {
+        self.is_empty_from(1)
+    }
+
+    fn is_empty_from(&self, tree: usize) -> Result<bool, CgroupError> {
         if let Backing::Processes(set) = &self.backing {
             return Ok(set.pids()?.is_empty());
         }
-        for member in self.owned_members() {
+        for member in self.members().iter().skip(tree).filter(|member| member.owned) {
             let populated = match member.version {
                 Version::V2 => unless_gone(member.dir.read("cgroup.events"))?
                     .is_some_and(|text| keyed_value(&text, "populated") != Some(0)),
@@ -285,12 +294,17 @@ impl JobGroup {
     /// What was used so far. Read it before [`JobGroup::remove`]: the counts go with the group.
     pub fn usage(&self) -> Result<Usage, CgroupError> {
         let pids_now = Some(self.pids()?.len() as u64);
-        Ok(Usage { pids_now, ..self.counted() })
+        Ok(Usage { pids_now, ..Usage::read(self.members()) })
     }
 
-    /// The same without the processes of the moment, which are looked for in every tree.
-    pub fn counted(&self) -> Usage {
-        Usage::read(self.members())
+    /// The part of it that only grows: CPU time and the peak of memory.
+    pub fn consumed(&self) -> Usage {
+        Usage::read_consumed(self.members())
+    }
+
+    /// Kills for want of memory alone; `None` where nobody counts them.
+    pub fn oom_kills(&self) -> Option<u64> {
+        self.owned_members().find_map(oom_kills_of)
     }
 
     /// Kills by the kernel for want of memory among the processes of the group that are in no group inside it whose

@@ -18,13 +18,21 @@ pub struct Usage {
 
 impl Usage {
     pub(super) fn read(members: &[Member]) -> Usage {
-        let mut usage = Usage::default();
-        for member in members.iter().filter(|member| member.owned) {
-            usage.add_cpu(member);
-            if member.controllers.has(Controller::Memory) {
-                usage.add_memory(member);
-            }
+        let mut usage = Usage::read_consumed(members);
+        for member in counting(members) {
+            usage.memory_now = member.dir.read_number(match member.version {
+                Version::V2 => "memory.current",
+                Version::V1 => "memory.usage_in_bytes",
+            });
+            usage.oom_kills = oom_kills_of(member);
         }
+        usage
+    }
+
+    pub(super) fn read_consumed(members: &[Member]) -> Usage {
+        let mut usage = Usage::default();
+        members.iter().filter(|member| member.owned).for_each(|member| usage.add_cpu(member));
+        counting(members).for_each(|member| usage.add_peak(member));
         usage
     }
 
@@ -45,22 +53,29 @@ impl Usage {
         }
     }
 
-    fn add_memory(&mut self, member: &Member) {
-        let dir = &member.dir;
-        match member.version {
-            Version::V2 => {
-                self.memory_peak_bytes = dir.read_number("memory.peak");
-                self.memory_now = dir.read_number("memory.current");
-                // Counts the whole subtree.
-                self.oom_kills = dir.read_keyed("memory.events", "oom_kill");
-            }
-            Version::V1 => {
-                self.memory_peak_bytes = dir.read_number("memory.max_usage_in_bytes");
-                self.memory_now = dir.read_number("memory.usage_in_bytes");
-                self.oom_kills = leaf_kills(dir).ok().flatten();
-            }
-        }
+    fn add_peak(&mut self, member: &Member) {
+        self.memory_peak_bytes = member.dir.read_number(match member.version {
+            Version::V2 => "memory.peak",
+            Version::V1 => "memory.max_usage_in_bytes",
+        });
     }
+}
+
+/// The kills in a group and in all groups inside it; `None` where the tree does not count them.
+pub(super) fn oom_kills_of(member: &Member) -> Option<u64> {
+    if !member.controllers.has(Controller::Memory) {
+        return None;
+    }
+    match member.version {
+        // Counts the whole subtree.
+        Version::V2 => member.dir.read_keyed("memory.events", "oom_kill"),
+        Version::V1 => leaf_kills(&member.dir).ok().flatten(),
+    }
+}
+
+/// The trees that count memory for this group.
+fn counting(members: &[Member]) -> impl Iterator<Item = &Member> {
+    members.iter().filter(|member| member.owned && member.controllers.has(Controller::Memory))
 }
 
 /// v1 counts a kill only in the group the victim was in, never where the limit is; and failcnt stays zero when memory

@@ -1,17 +1,22 @@
 //! GPUs by what the drivers show in `/proc`, `/sys` and `/dev`; no vendor library is needed.
 
+use super::mig;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Entries looked at in one folder; `/dev` of a large host holds a few thousand.
 const ENTRIES_MAX: usize = 65_536;
 
 const AMD_PCI_VENDOR: &str = "0x1002";
+const INTEL_PCI_VENDOR: &str = "0x8086";
+/// The class of displays that show nothing: accelerators. What drives a screen has another.
+const ACCELERATOR_PCI_CLASS: &str = "0x0380";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     Nvidia,
     Amd,
+    Intel,
 }
 
 impl Vendor {
@@ -19,6 +24,7 @@ impl Vendor {
         match self {
             Vendor::Nvidia => "nvidia",
             Vendor::Amd => "amd",
+            Vendor::Intel => "intel",
         }
     }
 }
@@ -34,6 +40,8 @@ pub struct GpuDevice {
     pub path: String,
     /// Of a slice of a GPU (MIG): the files that stand for the right to it.
     pub capabilities: Vec<String>,
+    /// What CUDA calls such a slice.
+    pub uuid: Option<String>,
     pub minor: u32,
     pub numa_node: Option<u32>,
     /// The processors near it, in the kernel's list form.
@@ -54,10 +62,12 @@ impl GpuDevice {
     }
 }
 
-/// The GPUs below `root`, NVIDIA before AMD, each by device number. None is not an error.
+/// The GPUs below `root`, NVIDIA before AMD before Intel, each by device number. None is not an error.
 pub fn detect_gpus(root: &Path) -> Vec<GpuDevice> {
     let mut gpus = nvidia(root);
+    mig::name_slices(root, &mut gpus);
     gpus.extend(amd(root));
+    gpus.extend(intel(root));
     for (index, gpu) in (0..).zip(&mut gpus) {
         gpu.index = index;
     }
@@ -86,44 +96,16 @@ fn nvidia(root: &Path) -> Vec<GpuDevice> {
                 model: known.map_or("nvidia".to_owned(), |(_, model, _)| model.clone()),
                 path: format!("/dev/nvidia{minor}"),
                 capabilities: Vec::new(),
+                uuid: None,
                 minor,
                 numa_node: device.as_deref().and_then(numa_node),
                 cpus: device.as_deref().and_then(near_cpus),
             };
-            in_slices(root, whole)
+            mig::in_slices(root, whole)
         })
         .collect();
     gpus.sort_by_key(|gpu| gpu.minor);
     gpus
-}
-
-/// A GPU that is cut into slices (MIG) is its slices; each needs the right to its instance and to its share of that.
-fn in_slices(root: &Path, whole: GpuDevice) -> Vec<GpuDevice> {
-    let instances = format!("proc/driver/nvidia/capabilities/gpu{}/mig", whole.minor);
-    let instances = root.join(instances);
-    let right = |folder: &Path| {
-        let text = fs::read_to_string(folder.join("access")).ok()?;
-        let minor: u32 = value_of(&text, "DeviceFileMinor")?.parse().ok()?;
-        Some(format!("/dev/nvidia-caps/nvidia-cap{minor}"))
-    };
-    let mut slices = Vec::new();
-    for instance in numbered(&instances, "gi") {
-        let Some(to_instance) = right(&instance) else { continue };
-        for share in numbered(&instance, "ci") {
-            let Some(to_share) = right(&share) else { continue };
-            let capabilities = vec![to_instance.clone(), to_share];
-            let model = format!("{} MIG", whole.model);
-            slices.push(GpuDevice { model, capabilities, ..whole.clone() });
-        }
-    }
-    if slices.is_empty() { vec![whole] } else { slices }
-}
-
-/// The folders `prefixN` in a folder, by their numbers.
-fn numbered(folder: &Path, prefix: &'static str) -> Vec<PathBuf> {
-    let mut numbers: Vec<u32> = minors(folder, prefix).collect();
-    numbers.sort_unstable();
-    numbers.into_iter().map(|number| folder.join(format!("{prefix}{number}"))).collect()
 }
 
 /// AMD's compute driver is `/dev/kfd`; without it a card only draws.
@@ -131,19 +113,28 @@ fn amd(root: &Path) -> Vec<GpuDevice> {
     if !root.join("dev/kfd").exists() {
         return Vec::new();
     }
+    render_nodes(root, Vendor::Amd, |device| is(device, "vendor", AMD_PCI_VENDOR))
+}
+
+/// Intel's compute runtime opens the render node itself; the GPU beside a processor, which draws, is none to grant.
+fn intel(root: &Path) -> Vec<GpuDevice> {
+    render_nodes(root, Vendor::Intel, |device| {
+        is(device, "vendor", INTEL_PCI_VENDOR) && is(device, "class", ACCELERATOR_PCI_CLASS)
+    })
+}
+
+fn render_nodes(root: &Path, vendor: Vendor, is_one: impl Fn(&Path) -> bool) -> Vec<GpuDevice> {
     let mut gpus: Vec<GpuDevice> = minors(&root.join("sys/class/drm"), "renderD")
         .filter_map(|minor| {
             let device = root.join(format!("sys/class/drm/renderD{minor}/device"));
-            if trimmed(&device.join("vendor"))? != AMD_PCI_VENDOR {
-                return None;
-            }
             let model = trimmed(&device.join("product_name")).filter(|name| !name.is_empty());
-            Some(GpuDevice {
+            is_one(&device).then(|| GpuDevice {
                 index: 0,
-                vendor: Vendor::Amd,
-                model: model.unwrap_or_else(|| "amd".to_owned()),
+                vendor,
+                model: model.unwrap_or_else(|| vendor.as_str().to_owned()),
                 path: format!("/dev/dri/renderD{minor}"),
                 capabilities: Vec::new(),
+                uuid: None,
                 minor,
                 numa_node: numa_node(&device),
                 cpus: near_cpus(&device),
@@ -154,21 +145,26 @@ fn amd(root: &Path) -> Vec<GpuDevice> {
     gpus
 }
 
+/// Whether what the kernel says of a device begins so.
+fn is(device: &Path, file: &str, start: &str) -> bool {
+    trimmed(&device.join(file)).is_some_and(|text| text.starts_with(start))
+}
+
 /// The numbers N for which `folder` holds `prefixN`.
-fn minors(folder: &Path, prefix: &'static str) -> impl Iterator<Item = u32> {
+pub(super) fn minors(folder: &Path, prefix: &'static str) -> impl Iterator<Item = u32> {
     names_in(folder).into_iter().filter_map(move |name| {
         let digits = name.strip_prefix(prefix)?;
         digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
     })
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
+pub(super) fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX);
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// The value of `Key: value` in the driver's own page.
-fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
 }
 
@@ -186,10 +182,10 @@ fn near_cpus(device: &Path) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn put(root: &Path, path: &str, text: &str) {
+    pub(in crate::detect) fn put(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().expect("parent")).expect("folder");
         fs::write(path, text).expect("write");
@@ -228,43 +224,25 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_in_slices_is_its_slices() {
-        let scratch = tempfile::tempdir().expect("scratch folder");
-        let root = scratch.path();
-        put(root, "dev/nvidia0", "");
-        put(root, "dev/nvidia1", "");
-        let right = |path: &str, minor: u32| {
-            let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\n");
-            put(root, &format!("proc/driver/nvidia/capabilities/{path}/access"), &text);
-        };
-        right("mig/config", 1);
-        for (instance, minor) in [(1, 12), (10, 93), (2, 21)] {
-            right(&format!("gpu1/mig/gi{instance}"), minor);
-            right(&format!("gpu1/mig/gi{instance}/ci0"), minor + 1);
-        }
-        let gpus = detect_gpus(root);
-        let files: Vec<String> = gpus.iter().map(GpuDevice::files).collect();
-        let slice = |gi: u32| {
-            let right = |minor: u32| format!("/dev/nvidia-caps/nvidia-cap{minor}");
-            format!("/dev/nvidia1,{},{}", right(gi), right(gi + 1))
-        };
-        assert_eq!(files, ["/dev/nvidia0".to_owned(), slice(12), slice(21), slice(93)]);
-        assert_eq!(gpus[1].gres_type(), "nvidia_mig");
-        assert_eq!(gpus[3].index, 3);
-    }
-
-    #[test]
     fn amd_needs_its_compute_driver_and_its_vendor_number() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         let root = scratch.path();
         put(root, "sys/class/drm/renderD128/device/vendor", "0x1002\n");
         put(root, "sys/class/drm/renderD128/device/product_name", "AMD Instinct MI300X\n");
         put(root, "sys/class/drm/renderD129/device/vendor", "0x8086\n");
-        assert_eq!(detect_gpus(root), []);
+        put(root, "sys/class/drm/renderD129/device/class", "0x030000\n");
+        assert_eq!(detect_gpus(root), [], "what drives a screen is no accelerator");
         put(root, "dev/kfd", "");
         let gpus = detect_gpus(root);
         let seen: Vec<_> = gpus.iter().map(|gpu| (gpu.path.as_str(), gpu.gres_type())).collect();
         assert_eq!(seen, [("/dev/dri/renderD128", "amd_instinct_mi300x".to_owned())]);
+        put(root, "sys/class/drm/renderD130/device/vendor", "0x8086\n");
+        put(root, "sys/class/drm/renderD130/device/class", "0x038000\n");
+        let gpus = detect_gpus(root);
+        assert_eq!(
+            (gpus[1].vendor, gpus[1].files()),
+            (Vendor::Intel, "/dev/dri/renderD130".to_owned())
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod cpu;
 mod gpu;
 mod memory;
+mod mig;
 
 use std::path::Path;
 
@@ -167,6 +168,7 @@ mod tests {
             vendor: Vendor::Nvidia,
             model: model.into(),
             path: "/dev/nvidia0".into(),
+            uuid: None,
             capabilities: Vec::new(),
             minor: 0,
             numa_node: None,

@@ -3,7 +3,7 @@
 //! There is never a second supervisor of one attempt. The first takes the lock and sets the mark; whoever finds the mark
 //! without the lock knows that there was one, and that it is gone.
 
-use super::{AttemptDir, CONTROL, LAUNCH};
+use super::{AttemptDir, CONTROL, LAUNCH, LaunchRecord};
 use crate::error::AgentError;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
@@ -32,7 +32,14 @@ pub(crate) fn leave_to_parent() {
 /// Held for as long as this lives, and no longer.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    _lock: Flock<File>,
+    launch: Flock<File>,
+}
+
+impl Claim {
+    /// The launch that was taken.
+    pub fn read_launch(&self, dir: &AttemptDir) -> Result<LaunchRecord, AgentError> {
+        dir.read_record(&self.launch)
+    }
 }
 
 /// How an attempt stands.
@@ -51,7 +58,7 @@ impl AttemptDir {
         let taken = |e: io::Error| AgentError::file("take", self.path.join(LAUNCH), e);
         match self.standing().map_err(taken)? {
             Standing::Free { _claim } => {
-                HELD.store(_claim._lock.as_raw_fd(), Ordering::Relaxed);
+                HELD.store(_claim.launch.as_raw_fd(), Ordering::Relaxed);
                 Ok(_claim)
             }
             Standing::Held | Standing::Left => Err(taken(Errno::EEXIST.into())),
@@ -77,7 +84,7 @@ impl AttemptDir {
             return Ok(Standing::Held);
         }
         fchmod(&*lock, Mode::from_bits_truncate(TAKEN))?;
-        Ok(Standing::Free { _claim: Claim { _lock: lock } })
+        Ok(Standing::Free { _claim: Claim { launch: lock } })
     }
 }
 
@@ -93,6 +100,7 @@ mod tests {
         let spool = Spool::open(state.path(), "n1").expect("a spool");
         let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
         let claim = dir.claim().expect("nobody has it");
+        assert_eq!(claim.read_launch(&dir).expect("a launch"), record(attempt(12, 1)));
         assert!(dir.claim().is_err());
         assert!(matches!(dir.standing(), Ok(Standing::Held)));
         drop(claim);

@@ -29,6 +29,21 @@ pub(crate) struct StatusFile {
     pub events: Vec<SupervisorEvent>,
 }
 
+/// What its one writer remembers of the file: how many statuses were written, and how many of them into a slot.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    turn: u64,
+    used: u64,
+}
+
+impl Slots {
+    /// The slot with the older status.
+    fn next(&mut self) -> u64 {
+        self.used += 1;
+        (self.used - 1) % SLOTS as u64
+    }
+}
+
 /// A status as it is on disk: which of several is the newest, the turn says.
 #[derive(Serialize, Deserialize)]
 struct Turn<S> {
@@ -93,18 +108,16 @@ impl AttemptDir {
 
     /// Replaces the status as a whole: a reader sees the old one or the new one. Where the disk has no more room than
     /// was set aside, the oldest ends of steps give way: the attempt's own end says what matters.
-    pub fn write_status(&self, status: &StatusFile) -> Result<(), AgentError> {
+    pub fn write_status(&self, status: &StatusFile, slots: &mut Slots) -> Result<(), AgentError> {
         let failed = |e| AgentError::file("write", self.path.join(STATUS), e);
-        let parts = self.parts().map_err(failed)?;
-        let turns = parts.each_ref().map(|part| parsed(part).map(|turn| turn.turn));
-        let turn = turns.iter().flatten().max().map_or(1, |last| last + 1);
-        let older = if turns[0] <= turns[1] { 0 } else { 1 };
+        slots.turn += 1;
+        let turn = slots.turn;
         let mut bytes = encoded(turn, status).map_err(failed)?;
         let mut kept = status.clone();
         loop {
             let written = match bytes.len() > RESERVE_BYTES {
                 true => self.write_long(&bytes),
-                false => self.write_slot(older, &bytes),
+                false => self.write_slot(slots.next(), &bytes),
             };
             match written {
                 Err(e) if is_full(&e) && bytes.len() > RESERVE_BYTES => {}

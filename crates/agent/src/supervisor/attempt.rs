@@ -1,6 +1,7 @@
 //! The state of one attempt and what changes it: ended processes and time. Its script is in [`script`], what it is
 //! ordered in [`orders`], its end in [`ending`].
 
+mod cpu_time;
 mod ending;
 mod folders;
 mod measure;
@@ -11,6 +12,7 @@ mod site_group;
 
 use super::clock::{Clock, Due};
 use super::control::Control;
+use super::cpu_limit::CpuLimit;
 use super::reap::next_dead;
 use super::step::Step;
 use super::step_door::StepDoor;
@@ -24,7 +26,7 @@ use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
 use model::usage::Measure;
-use programs::Surroundings;
+use programs::{Surroundings, Work};
 use script::Leader;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -52,6 +54,7 @@ pub(super) struct Attempt {
     /// Every step that an order ever came for: the same order may come again.
     steps_seen: IndexSet,
     clock: Clock,
+    cpu_limit: Option<CpuLimit>,
     /// What the children used, for machines without control groups to read it from.
     reaped: Usage,
     /// Kills by the kernel that ended steps have answered for, and those of them that the job's own group counted.
@@ -84,6 +87,7 @@ impl Attempt {
         let watch = group.wait_empty_fd()?;
         let clock =
             Clock::new(record.launch.end_limit, record.launch.over_time_s, record.launch.signal);
+        let cpu_limit = CpuLimit::of(&record, wall_clock::now());
         Ok(Attempt {
             record,
             dir,
@@ -97,6 +101,7 @@ impl Attempt {
             door: StepDoor::default(),
             steps_seen: IndexSet::new(),
             clock,
+            cpu_limit,
             reaped: Usage::default(),
             oom_of_steps: 0,
             oom_shared: 0,
@@ -116,8 +121,27 @@ impl Attempt {
     /// The job's folders, the prolog, and then what the launch itself starts.
     pub fn start(&mut self) {
         if let Err(why) = self.make_folders() {
-            self.around.unfit = Some(why.clone());
-            return self.fail_launch(why);
+            return self.fail_for_node(why);
+        }
+        if self.around.private.is_some() && self.has_init_script() {
+            self.begin_programs(Work::Init);
+            if self.around.is_busy() || self.around.unfit.is_some() {
+                return;
+            }
+        }
+        self.start_shown();
+    }
+
+    /// The node cannot do what the job was promised.
+    fn fail_for_node(&mut self, why: String) {
+        self.around.unfit = Some(why.clone());
+        self.fail_launch(why);
+    }
+
+    /// The job's folders are ready to be shown to it; then come the prolog and the rest.
+    fn start_shown(&mut self) {
+        if let Err(why) = self.show_private() {
+            return self.fail_for_node(why);
         }
         let first_step = self.record.launch.first_step.is_some();
         let at_once = self.record.has_script || first_step || self.record.site.prolog_at_allocation;
@@ -129,6 +153,11 @@ impl Attempt {
 
     /// Starts what the launch itself starts: the script, the first step, or nothing yet.
     fn start_own(&mut self) {
+        if self.record.launch.deferred && !self.around.begun {
+            self.around.waits_to_begin = true;
+            self.control.tell(ReportEvent::Started);
+            return self.control.flush();
+        }
         let period = self.sample_s();
         let first = wall_clock::now() + Duration::from_secs(u64::from(period));
         self.sample_at = (period > 0).then_some(first);
@@ -187,16 +216,19 @@ impl Attempt {
     }
 
     pub fn next_due(&self) -> Option<Timestamp> {
-        let around = self.around.due().into_iter().chain(self.sample_due());
+        let around = self.around.due().into_iter().chain(self.sample_due()).chain(self.cpu_due());
         self.steps.iter().filter_map(Step::kill_at).chain(self.clock.next()).chain(around).min()
     }
 
     pub fn on_time(&mut self, now: Timestamp) {
         self.on_program_time(now);
         self.on_sample_time(now);
+        self.on_cpu_time(now);
         while let Some(due) = self.clock.due(now) {
             match due {
                 Due::Warn(warning) => self.warn(warning),
+                // The site takes its time, not the job.
+                Due::TimeLimit if self.is_past_ending() => {}
                 Due::TimeLimit => {
                     self.timed_out = true;
                     let grace = Duration::from_secs(u64::from(self.record.launch.kill_wait_s));
@@ -265,7 +297,7 @@ impl Attempt {
     /// Kills by the kernel that no step answers for.
     fn script_kills(&self) -> u64 {
         match &self.leaf {
-            Some(leaf) => leaf.usage().ok().and_then(|usage| usage.oom_kills).unwrap_or(0),
+            Some(leaf) => leaf.oom_kills().unwrap_or(0),
             None => own_kills(&self.group).saturating_sub(self.oom_shared),
         }
     }

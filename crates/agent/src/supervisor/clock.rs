@@ -82,6 +82,11 @@ impl Clock {
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
+    /// Whether it is ending already, and not later than then.
+    pub fn ends_by(&self, at: Timestamp) -> bool {
+        self.kill_at.is_some_and(|earlier| earlier <= at)
+    }
+
     pub fn suspend(&mut self, now: Timestamp) {
         self.suspended_since.get_or_insert(now);
     }
@@ -101,7 +106,8 @@ mod tests {
         Timestamp::from_secs(secs)
     }
 
-    const WARNING: SignalBefore = SignalBefore { signal: 10, before_s: 10, batch_only: true };
+    const WARNING: SignalBefore =
+        SignalBefore { signal: 10, before_s: 10, batch_only: true, overlaps: false };
 
     #[test]
     fn the_warning_comes_before_the_limit_and_each_once() {

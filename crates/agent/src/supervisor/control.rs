@@ -4,7 +4,7 @@
 //! restarted finds that, and is told everything that was not taken before.
 
 use crate::error::AgentError;
-use crate::spool::{AttemptDir, Claim, StatusFile};
+use crate::spool::{AttemptDir, Claim, Slots, StatusFile};
 use crate::wall_clock;
 use model::id::{AttemptId, StepId};
 use model::usage::LiveStep;
@@ -44,26 +44,23 @@ pub(super) struct Control {
     connections: Vec<Connection>,
     events: Vec<SupervisorEvent>,
     last_number: u64,
+    slots: Slots,
 }
 
 impl Control {
-    /// Claims the attempt: fails if anybody has it or had it.
-    pub fn claim(
-        attempt: AttemptId,
-        dir: &AttemptDir,
-        agent: UnixStream,
-    ) -> Result<Control, AgentError> {
+    pub fn new(attempt: AttemptId, claim: Claim, dir: &AttemptDir, agent: UnixStream) -> Control {
         let mut control = Control {
             attempt,
-            _claim: dir.claim()?,
+            _claim: claim,
             path: dir.control_path(),
             listener: None,
             connections: Vec::new(),
             events: Vec::new(),
             last_number: 0,
+            slots: Slots::default(),
         };
         control.add(agent);
-        Ok(control)
+        control
     }
 
     pub fn listener(&self) -> Option<BorrowedFd<'_>> {
@@ -160,8 +157,11 @@ impl Control {
         self.events.retain(|event| event.number > number || !step(event));
     }
 
-    pub fn status(&self) -> StatusFile {
-        StatusFile { version: PROTOCOL, at: wall_clock::now(), events: self.events.clone() }
+    /// For an agent that is not there: everything that none has taken.
+    pub fn write_down(&mut self, dir: &AttemptDir) -> Result<(), AgentError> {
+        let events = self.events.clone();
+        let status = StatusFile { version: PROTOCOL, at: wall_clock::now(), events };
+        dir.write_status(&status, &mut self.slots)
     }
 
     fn send(&mut self, index: usize, message: &FromSupervisor) {

@@ -8,11 +8,14 @@ mod attempt;
 mod audience;
 mod clock;
 mod control;
+mod cpu_limit;
 mod hold;
+mod nice;
 mod notice;
 mod plan;
-mod private;
+pub(crate) mod private;
 mod program;
+pub(crate) mod quota;
 mod reap;
 pub(crate) mod remove_tree;
 mod rlimit;
@@ -24,6 +27,7 @@ mod step;
 mod step_door;
 mod step_limits;
 mod step_link;
+mod strays;
 mod task;
 mod task_prolog;
 
@@ -37,6 +41,7 @@ use crate::spool::{AttemptDir, LaunchRecord};
 use crate::wall_clock;
 use attempt::Attempt;
 use control::Control;
+use model::id::AttemptId;
 use model::limits::Limits;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -45,6 +50,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::setsid;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use step_link::StepLink;
 use task::Which;
@@ -91,9 +97,11 @@ fn prepare(
 ) -> Result<Attempt, AgentError> {
     become_reaper().map_err(|e| AgentError::Link(e.desc().into()))?;
     let dir = AttemptDir::open(&request.folder)?;
-    let record = dir.read_launch()?;
-    let mut control = Control::claim(record.attempt, &dir, agent)?;
-    let title = format!("sluice:{}", record.attempt);
+    // Fails if anybody has the attempt, or had it.
+    let claim = dir.claim()?;
+    let record = claim.read_launch(&dir)?;
+    let mut control = Control::new(record.attempt, claim, &dir, agent);
+    let title = title(record.attempt);
     // Only for people who look at a list of processes.
     let _ = std::ffi::CString::new(title).map(|title| prctl::set_name(&title));
     match make_group(request, &record, hierarchy) {
@@ -102,11 +110,16 @@ fn prepare(
             // Where one group cannot be made, others cannot either: the next job shall not meet the same.
             let unfit = Some(what.clone());
             control.tell(ReportEvent::LaunchFailed { what, unfit, hold: false });
-            dir.write_status(&control.status())?;
+            control.write_down(&dir)?;
             control.flush();
             Err(AgentError::Link("the job's group could not be made".into()))
         }
     }
+}
+
+/// How a list of processes shows a supervisor.
+fn title(attempt: AttemptId) -> String {
+    format!("sluice:{attempt}")
 }
 
 /// Orphans of the job come to this process, and the end of a child wakes it.
@@ -158,7 +171,7 @@ fn group_limits(
         cpu_time: limits.cpu_time.filter(|_| allowed(can.cpu_time)),
         pids_max: match limits.pids {
             Some(most) => Some(most).filter(|_| allowed(can.pids)),
-            None => machine_pids().filter(|_| can.pids),
+            None => MACHINE_PIDS.filter(|_| can.pids),
         },
         devices: devices.transpose()?,
     })
@@ -166,10 +179,18 @@ fn group_limits(
 
 /// The processes that one job may have where nobody said: half of those that the machine can, so that a job that forks
 /// without end leaves the node usable.
-fn machine_pids() -> Option<u64> {
+static MACHINE_PIDS: LazyLock<Option<u64>> = LazyLock::new(|| {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].map(number);
     most.into_iter().flatten().min().map(|most| (most / 2).max(1))
+});
+
+/// For the launcher, before it forks the first: what every supervisor would otherwise find out by itself.
+pub(crate) fn learn_machine() {
+    LazyLock::force(&MACHINE_PIDS);
+    // Asking the processor what it can is, in a virtual machine, a call to its host.
+    #[cfg(target_arch = "x86_64")]
+    let _ = std::arch::is_x86_feature_detected!("avx2");
 }
 
 /// The loop. Ends when nothing of the attempt is left and everybody who can be told has been.

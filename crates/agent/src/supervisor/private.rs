@@ -2,7 +2,9 @@
 //! long as a process of the job or its supervisor does, and with them all that was mounted there.
 
 use super::scratch::{Place, Scratch, give};
+use super::title;
 use crate::spool::LaunchRecord;
+use model::id::AttemptId;
 use model::site::PrivateFolders;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -18,6 +20,10 @@ use std::sync::Arc;
 
 /// A folder of memory instead of disk, with the System V objects that go with it.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// Of folders, and of what goes with shared memory.
+const KINDS: [&str; 2] = ["mnt", "ipc"];
+/// As much of a name as the kernel keeps of a process.
+const COMM_BYTES: usize = 15;
 
 /// What a process of the job enters before it becomes its user.
 #[derive(Debug)]
@@ -47,38 +53,85 @@ impl Namespaces {
     }
 }
 
-/// Makes the job's versions of the folders, and the namespaces that show them.
+pub(super) struct Made {
+    pub scratch: Scratch,
+    /// The disk in them is not held to its limit.
+    pub complaint: Option<String>,
+}
+
+/// The namespaces that an attempt's supervisor holds, for whoever comes into the job from outside.
+pub(crate) fn held_by(supervisor: i32, attempt: AttemptId) -> Result<Vec<OwnedFd>, String> {
+    let failed = |e: std::io::Error| format!("cannot see the job's private folders: {e}");
+    let folder = PathBuf::from(format!("/proc/{supervisor}"));
+    // A number may be another process's by now, which has another name.
+    let name = std::fs::read_to_string(folder.join("comm")).map_err(failed)?;
+    if name.trim_end() != &title(attempt)[..title(attempt).len().min(COMM_BYTES)] {
+        return Err("the job is ending".into());
+    }
+    let mut found: Vec<(PathBuf, OwnedFd)> = Vec::new();
+    for entry in std::fs::read_dir(folder.join("fd")).map_err(failed)?.flatten() {
+        let Ok(link) = std::fs::read_link(entry.path()) else { continue };
+        let is_one =
+            KINDS.iter().any(|kind| link.to_string_lossy().starts_with(&format!("{kind}:[")));
+        if is_one && found.iter().all(|(known, _)| *known != link) {
+            let file = std::fs::File::open(entry.path()).map_err(failed)?;
+            found.push((link, file.into()));
+        }
+    }
+    match found.is_empty() {
+        true => Err("the job's private folders are not there yet".into()),
+        false => Ok(found.into_iter().map(|(_, fd)| fd).collect()),
+    }
+}
+
+/// Makes the job's versions of the folders; nobody sees them in their places yet.
 pub(super) fn make(
     folders: &PrivateFolders,
     record: &LaunchRecord,
-) -> Result<(Scratch, Namespaces), String> {
+    beside: Option<&Scratch>,
+) -> Result<Made, String> {
     let user = &record.launch.user;
     if folders.make_base {
         make_base(&folders.base)?;
     }
     let place = Place::in_base(&folders.base, &record.group_root);
-    let (scratch, own) = Scratch::make(&place, record.attempt, None)?;
-    let mut shown = Vec::new();
-    for (number, dir) in folders.dirs.iter().enumerate() {
+    let (mut scratch, own) = Scratch::make(&place, record.attempt, None)?;
+    let mut complaint = None;
+    if let Some(limit) = record.limits.scratch {
+        let job = (record.group_root.as_str(), record.attempt);
+        complaint = scratch.limit(&own, limit, job, beside).err();
+    }
+    for (number, dir) in on_disk(folders) {
         let failed = |e: Errno| format!("cannot make a private {dir}: {}", e.desc());
-        if dir == SHARED_MEMORY {
-            shown.push((dir.as_str(), None));
-            continue;
-        }
         let name = number.to_string();
         mkdirat(&own, name.as_str(), Mode::S_IRWXU).map_err(failed)?;
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let version = openat(&own, name.as_str(), flags, Mode::empty()).map_err(failed)?;
         give(&version, user).map_err(failed)?;
-        shown.push((dir.as_str(), Some(scratch.path().join(name))));
     }
-    match unshared(&shown) {
-        Ok(namespaces) => Ok((scratch, namespaces)),
-        Err(why) => {
-            let _ = scratch.remove();
-            Err(why)
-        }
-    }
+    Ok(Made { scratch, complaint })
+}
+
+/// The folders whose versions are folders too, with the names of these.
+fn on_disk(folders: &PrivateFolders) -> impl Iterator<Item = (usize, &str)> {
+    let all = folders.dirs.iter().map(String::as_str).enumerate();
+    all.filter(|(_, dir)| *dir != SHARED_MEMORY)
+}
+
+/// Each of these folders, with the job's version of it.
+pub(super) fn versions<'f>(
+    folders: &'f PrivateFolders,
+    scratch: &Scratch,
+) -> impl Iterator<Item = (&'f str, PathBuf)> {
+    on_disk(folders).map(|(number, dir)| (dir, scratch.path().join(number.to_string())))
+}
+
+/// The namespaces in which the job's versions stand in the place of the machine's.
+pub(super) fn show(folders: &PrivateFolders, scratch: &Scratch) -> Result<Namespaces, String> {
+    let memory = folders.dirs.iter().any(|dir| dir == SHARED_MEMORY);
+    let kept = versions(folders, scratch).map(|(dir, version)| (dir, Some(version)));
+    let shown: Vec<_> = kept.chain(memory.then_some((SHARED_MEMORY, None))).collect();
+    unshared(&shown)
 }
 
 fn make_base(base: &str) -> Result<(), String> {
@@ -123,7 +176,7 @@ fn hold(child: Pid, said: &OwnedFd, memory: bool) -> Result<Namespaces, String> 
         let why = String::from_utf8_lossy(&word[..length]).into_owned();
         return Err(format!("cannot make the job's private folders: {why}"));
     }
-    let kinds = if memory { &["mnt", "ipc"][..] } else { &["mnt"] };
+    let kinds = if memory { &KINDS[..] } else { &KINDS[..1] };
     let open = |kind: &&str| {
         let path = format!("/proc/{child}/ns/{kind}");
         open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())

@@ -29,6 +29,7 @@ pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Err
     }
     unmount(parent, name);
     let top = enter(parent, name)?;
+    allow_changes(top.as_fd());
     let device = fstat(&top)?.st_dev;
     let mut moved = 0;
     let mut work = Work { top: top.as_fd(), device, moved: &mut moved, failed: None };
@@ -75,6 +76,7 @@ impl Work<'_> {
             Ok(()) | Err(Errno::ENOENT) => return true,
             Err(Errno::ENOTEMPTY) if is_folder => {}
             Err(Errno::EBUSY) => unmount(folder, name),
+            Err(Errno::EPERM) => unlock(folder, name),
             Err(errno) => {
                 self.fail(errno);
                 return false;
@@ -167,6 +169,32 @@ fn unmount(folder: BorrowedFd<'_>, name: &CStr) {
     for _ in 0..MOUNTS_MAX {
         if umount2(path.as_c_str(), MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_err() {
             return;
+        }
+    }
+}
+
+/// Takes the flags away that forbid root's own files to be removed: from the name, and from the folder that it is in.
+fn unlock(folder: BorrowedFd<'_>, name: &CStr) {
+    allow_changes(folder);
+    // Not to wait where the name is a pipe's.
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    if let Ok(file) = openat(folder, name, flags, Mode::empty()) {
+        allow_changes(file.as_fd());
+    }
+}
+
+nix::ioctl_read!(file_flags, b'f', 1, libc::c_long);
+nix::ioctl_write_ptr!(set_file_flags, b'f', 2, libc::c_long);
+
+/// Neither to be changed, nor only to be appended to (`chattr +i`, `+a`).
+const LOCKED: libc::c_long = 0x10 | 0x20;
+
+fn allow_changes(file: BorrowedFd<'_>) {
+    let mut flags = 0;
+    // SAFETY: both calls read and write the one number that they are given. File systems without flags refuse them.
+    unsafe {
+        if file_flags(file.as_raw_fd(), &mut flags).is_ok() && flags & LOCKED != 0 {
+            let _ = set_file_flags(file.as_raw_fd(), &(flags & !LOCKED));
         }
     }
 }

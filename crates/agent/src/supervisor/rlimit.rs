@@ -72,6 +72,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn as_much_memory_is_locked_as_can_be_had() {
+        let resource = Resource::RLIMIT_MEMLOCK;
+        let (_, hard) = getrlimit(resource).expect("a limit");
+        setrlimit(resource, 0, hard).expect("less");
+        unlock_memory();
+        let (soft, hard) = getrlimit(resource).expect("a limit");
+        assert_eq!(soft, hard, "all of it, or all that the node's own limit leaves");
+    }
+
+    #[test]
     fn limits_are_known_with_and_without_their_prefix() {
         assert_eq!(resource("NOFILE"), Some(Resource::RLIMIT_NOFILE));
         assert_eq!(resource("RLIMIT_STACK"), Some(Resource::RLIMIT_STACK));

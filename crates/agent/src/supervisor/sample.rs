@@ -1,10 +1,14 @@
 //! What processes use, by the kernel's own tables: looked at now and then while tasks run, and once more at their end.
 
+use crate::kernel_file;
 use model::usage::Measure;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 
 /// Processes of one job that are looked at; of more, the rest goes uncounted until it ends.
 const PROCESSES_MAX: usize = 16_384;
+/// Far more than the kernel says of one.
+const PROCESS_BYTES_MAX: u64 = 64 << 10;
 
 /// A living process, with what its ended children used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub(super) fn look(pids: &[i32]) -> Vec<Process> {
 }
 
 fn look_at(pid: i32, tick_ms: u64, page: u64) -> Option<Process> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = of_process(pid, "stat")?;
     let (parent, mut used) = parse_stat(&stat, tick_ms, page)?;
     (used.read_bytes, used.written_bytes) = bytes_of(pid).unwrap_or_default();
     Some(Process { pid, parent, used })
@@ -31,11 +35,30 @@ fn look_at(pid: i32, tick_ms: u64, page: u64) -> Option<Process> {
 /// What a process, its ended threads and its ended children have read and written. Also of one that has ended and is
 /// not yet waited for.
 pub(super) fn bytes_of(pid: i32) -> Option<(u64, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let text = of_process(pid, "io")?;
     let number = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
     };
     Some((number("rchar:")?, number("wchar:")?))
+}
+
+/// The CPU time of these, and of their ended children, in milliseconds.
+pub(super) fn cpu_ms(pids: &[i32]) -> u64 {
+    look(pids).iter().map(|process| process.used.cpu_ms).sum()
+}
+
+/// Whether a process has a handler of its own for a signal.
+pub(super) fn handles(pid: i32, signal: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// One of the kernel's lines about a process.
+fn of_process(pid: i32, file: &str) -> Option<String> {
+    let file = File::open(format!("/proc/{pid}/{file}")).ok()?;
+    kernel_file::read(file, PROCESS_BYTES_MAX).ok()
 }
 
 /// The fields after the name, which may hold anything: proc(5) counts the state as the third.
@@ -139,6 +162,14 @@ mod tests {
         assert_eq!((sums[&10].0.cpu_ms, sums[&10].1.clone()), (7, vec![10, 11, 12]));
         assert_eq!(sums[&20].0.cpu_ms, 24);
         assert_eq!(by_root(&all, &[10], None).len(), 1);
+    }
+
+    #[test]
+    fn a_handler_of_a_signal_is_seen() {
+        let own = std::process::id() as i32;
+        // Rust's runtime handles SIGSEGV to tell of a stack that is too small; nobody here has one for SIGXCPU.
+        assert!(handles(own, libc::SIGSEGV) && !handles(own, libc::SIGXCPU));
+        assert!(!handles(i32::MAX, libc::SIGSEGV), "nobody");
     }
 
     #[test]

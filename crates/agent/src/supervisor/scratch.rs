@@ -1,15 +1,17 @@
 //! The folders that a job has to itself while it runs: one for what need not outlive it, and its own versions of folders
 //! that the site makes private. They are made and removed by directory handle, and the user's alone to enter.
 
+use super::quota::{self, Project};
 use super::remove_tree::remove_tree;
+use model::amount::Bytes;
 use model::id::AttemptId;
 use model::site::Site;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
-use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
 
@@ -26,6 +28,8 @@ pub(crate) struct Scratch {
     jobs: OwnedFd,
     name: CString,
     path: PathBuf,
+    /// Counts what is in it, where the file system does.
+    project: Option<Project>,
 }
 
 impl Scratch {
@@ -42,7 +46,7 @@ impl Scratch {
         let name = name_of(attempt);
         // One that an earlier life of this machine has left under the same name is not this job's.
         if let Err(Errno::EEXIST) = mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU) {
-            remove_tree(jobs.as_fd(), &name).map_err(failed)?;
+            discard(jobs.as_fd(), &name).map_err(failed)?;
             mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU).map_err(failed)?;
         }
         let own = openat(&jobs, name.as_c_str(), FOLDER, Mode::empty()).map_err(failed)?;
@@ -52,7 +56,28 @@ impl Scratch {
         }
         .map_err(failed)?;
         let path = path.join(name.to_string_lossy().as_ref());
-        Ok((Scratch { jobs, name, path }, own))
+        Ok((Scratch { jobs, name, path, project: None }, own))
+    }
+
+    /// Holds it to so much disk, together with a folder of the job's that is held to it on the same file system. Where
+    /// nothing counts, nothing is held, and the node says so.
+    pub fn limit(
+        &mut self,
+        own: &OwnedFd,
+        limit: Bytes,
+        job: (&str, AttemptId),
+        beside: Option<&Scratch>,
+    ) -> Result<(), String> {
+        let device = |folder: BorrowedFd<'_>| fstat(folder).map(|stat| stat.st_dev);
+        let near = beside.filter(|near| device(near.jobs.as_fd()) == device(own.as_fd()));
+        let held = match near.and_then(|near| near.project) {
+            Some(project) => quota::join(own.as_fd(), project).map(|()| Some(project)),
+            None => quota::hold(self.jobs.as_fd(), own.as_fd(), limit, job.0, job.1),
+        };
+        self.project = held.map_err(|e| {
+            format!("cannot hold {} to {} bytes: {}", self.path.display(), limit.0, e.desc())
+        })?;
+        Ok(())
     }
 
     pub fn path(&self) -> &Path {
@@ -62,12 +87,23 @@ impl Scratch {
     /// Whether it was empty, and so is gone at once.
     pub fn remove_empty(&self) -> bool {
         let removed = unlinkat(&self.jobs, self.name.as_c_str(), UnlinkatFlags::RemoveDir);
-        matches!(removed, Ok(()) | Err(Errno::ENOENT))
+        let gone = matches!(removed, Ok(()) | Err(Errno::ENOENT));
+        if gone {
+            self.release();
+        }
+        gone
+    }
+
+    fn release(&self) {
+        if let Some(project) = self.project {
+            quota::release(self.jobs.as_fd(), project);
+        }
     }
 
     pub fn remove(&self) -> Result<(), String> {
-        remove_tree(self.jobs.as_fd(), &self.name)
-            .map_err(|e| format!("cannot remove all of {}: {}", self.path.display(), e.desc()))
+        let removed = remove_tree(self.jobs.as_fd(), &self.name);
+        self.release();
+        removed.map_err(|e| format!("cannot remove all of {}: {}", self.path.display(), e.desc()))
     }
 }
 
@@ -107,6 +143,18 @@ fn name_of(attempt: AttemptId) -> CString {
     CString::new(attempt.to_string()).unwrap_or_default()
 }
 
+/// Removes a folder of which only the name is known, and what holds it to an amount of disk.
+fn discard(jobs: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let folder = openat(jobs, name, FOLDER, Mode::empty()).ok();
+    let project = folder.as_ref().and_then(|folder| quota::project_of(folder.as_fd()));
+    drop(folder);
+    let removed = remove_tree(jobs, name);
+    if let Some(project) = project {
+        quota::release(jobs, project);
+    }
+    removed
+}
+
 /// The folder of a node's jobs: ours, and nobody else's to look into or to add to.
 fn jobs_folder(place: &Place) -> Result<OwnedFd, Errno> {
     let name = place.name.as_str();
@@ -142,7 +190,7 @@ pub(crate) fn give(folder: &OwnedFd, user: &UserIds) -> Result<(), Errno> {
 pub(crate) fn remove_leftovers(places: &[Place], attempt: AttemptId) -> Result<(), Errno> {
     for place in places {
         match open(&place.path(), FOLDER, Mode::empty()).and_then(ours) {
-            Ok(jobs) => remove_tree(jobs.as_fd(), &name_of(attempt))?,
+            Ok(jobs) => discard(jobs.as_fd(), &name_of(attempt))?,
             Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno),
         }

@@ -5,7 +5,7 @@
 
 use super::hold::Hold;
 use super::private::Namespaces;
-use super::{rlimit, task_prolog};
+use super::{nice, rlimit, task_prolog};
 use crate::cgroup::{EntryFds, Forked};
 use crate::spool::leave_to_parent;
 use model::run::Rlimits;
@@ -26,7 +26,7 @@ use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use wire::order::{Notices, UserIds};
+use wire::order::{Niceness, Notices, UserIds};
 
 /// The longest reason that a child gives for not starting.
 const REASON_BYTES_MAX: usize = 4096;
@@ -74,6 +74,10 @@ pub(super) struct ProcessPlan<'a> {
     pub work_dir: &'a str,
     pub umask: u32,
     pub rlimits: &'a Rlimits,
+    /// What it says on its error output first.
+    pub lines: &'a [String],
+    /// None: that of this process.
+    pub nice: Option<Niceness>,
     pub hold: Hold<'a>,
     pub streams: [Stream; 3],
     /// Its standard input is a terminal that it shall own.
@@ -208,6 +212,7 @@ fn prepare(plan: ProcessPlan, entered: Result<(), Errno>) -> Result<Vec<CString>
     become_user(plan.user).map_err(|errno| {
         format!("cannot become user {} ({}): {}", plan.user.name, plan.user.uid, errno.desc())
     })?;
+    let nice_refused = plan.nice.and_then(|nice| nice::apply(nice).err());
     umask(Mode::from_bits_truncate(plan.umask & 0o777));
     let lost_dir = enter_work_dir(plan.work_dir)?;
     connect_streams(plan.streams, plan.terminal)?;
@@ -225,9 +230,16 @@ fn prepare(plan: ProcessPlan, entered: Result<(), Errno>) -> Result<Vec<CString>
         };
         complain(words, &what, errno);
     }
+    if let Some((value, errno)) = nice_refused {
+        let words = match plan.notices.nice_refused.as_str() {
+            "" => "sluice: cannot have the nice value {what}: {error}",
+            words => words,
+        };
+        complain(words, &value.to_string(), errno);
+    }
     let pid = getpid();
-    for line in plan.hold.lines(pid.as_raw()) {
-        say(&line);
+    for line in plan.hold.lines(pid.as_raw()).iter().chain(plan.lines) {
+        say(line);
     }
     let with_pid = plan.pid_variables.iter().map(|name| format!("{name}={pid}"));
     let whole = plan.environment.into_iter().chain(with_pid);

@@ -9,6 +9,7 @@ mod usage;
 use super::audience::Audience;
 use super::reap::Dead;
 use super::spawn::{Readiness, readiness};
+use super::strays;
 use super::task::{Task, Which};
 use crate::cgroup::JobGroup;
 use crate::wall_clock;
@@ -54,6 +55,8 @@ pub(super) struct Step {
     abandoned: bool,
     over_since: Option<Instant>,
     stage: Stage,
+    /// The rank that its first task is told to be: more than 0 in a step that is a part of what its `srun` runs.
+    first_rank: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +87,7 @@ impl Step {
             abandoned: false,
             over_since: None,
             stage: Stage::Dialling,
+            first_rank: 0,
         }
     }
 
@@ -103,6 +107,11 @@ impl Step {
 
     pub fn clients(&self) -> &Audience {
         &self.clients
+    }
+
+    /// The ranks that these tasks of the step are told to be.
+    fn told_ranks(&self, ranks: &[u32]) -> Vec<u32> {
+        ranks.iter().map(|rank| self.first_rank.saturating_add(*rank)).collect()
     }
 
     pub fn tasks(&self) -> &[Task] {
@@ -147,10 +156,20 @@ impl Step {
     }
 
     /// As Slurm: a signal is for the tasks, which tell their own children what they like; only the kill is for all.
+    /// The processes of the step: those of its group, else its tasks with what they have started.
+    pub fn members(&self) -> Vec<i32> {
+        if let Some(Ok(pids)) = self.group.as_ref().map(JobGroup::pids) {
+            return pids;
+        }
+        let tasks = self.tasks.iter().filter_map(|task| task.pid).map(Pid::as_raw);
+        strays::with_descendants(tasks.collect())
+    }
+
     pub fn signal(&self, number: i32) {
         let Ok(signal) = Signal::try_from(number) else { return };
         match (signal, &self.group) {
-            (Signal::SIGKILL, Some(group)) => {
+            // A program whose children go on has not stopped.
+            (Signal::SIGKILL | Signal::SIGSTOP | Signal::SIGCONT, Some(group)) => {
                 // Of a group that has just emptied there is nobody left to signal.
                 let _ = group.signal_all(signal);
             }
@@ -230,7 +249,7 @@ impl Step {
     /// Kills by the kernel since it began: in its own group where that has a limit, else in the job.
     fn oom_kills(&self, of_job: impl FnOnce() -> u64) -> u64 {
         let own = self.group.as_ref().filter(|_| self.own_memory);
-        match own.map(|group| group.usage().ok().and_then(|usage| usage.oom_kills)) {
+        match own.map(JobGroup::oom_kills) {
             Some(count) => count.unwrap_or(0),
             None => of_job().saturating_sub(self.oom_before),
         }

@@ -58,6 +58,7 @@ mod tests {
             gres: Vec::new(),
             tasks: 1,
             sharers: 1,
+            disk: Bytes(0),
         }
     }
 

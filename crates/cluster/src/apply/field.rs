@@ -49,7 +49,7 @@ pub(super) fn set(job: &mut Job, field: &JobField) {
 
 fn set_in_spec(spec: &mut JobSpec, field: &JobField) {
     match field {
-        JobField::Name(name) => spec.name.clone_from(name),
+        JobField::Name(name) => spec.name = name.as_str().into(),
         JobField::Nice(nice) => spec.nice = *nice,
         JobField::Comment(comment) => spec.comment = Some(comment.clone()),
         JobField::Dependency(dependency) => spec.dependency = dependency.clone().map(Box::new),

@@ -147,7 +147,8 @@ fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> O
         attempt: AttemptId { job: chosen.job.id, number: attempt.number },
         step: cancel.step,
         signal,
-        leader_only: cancel.batch_only,
+        // Slurm's rule: with both, all are meant.
+        leader_only: cancel.batch_only && !cancel.full,
         steps_only: plain && signal != SIGKILL,
     })
 }

@@ -7,6 +7,7 @@ mod field;
 mod limits;
 mod node;
 mod preempt;
+mod probe;
 mod report;
 mod reservation;
 mod slice;
@@ -109,6 +110,7 @@ pub(crate) fn ending(
             requeue: requeue.is_some(),
             hold: requeue.is_some_and(|r| r.hold),
             launch_failed: false,
+            out_of_cpu_time: false,
             special_exit: requeue.is_some_and(|r| r.special_exit),
         }),
         exit,
@@ -174,18 +176,20 @@ pub(crate) fn closing(
         }
         _ => ExitStatus::default(),
     };
+    // What comes after a script's own end, the site's programs above all, is not the job's time.
+    let end = if by_exit { ending.since.clamp(attempt.start, at) } else { at };
     let derived = attempt.steps.iter().filter(|s| matches!(s.id, model::id::StepId::Number(_)));
     let ended = Box::new(Ended {
         outcome,
         exit,
         derived_exit: derived.map(|s| s.exit).max().unwrap_or_default(),
         start: Some(attempt.start),
-        end: at,
+        end,
         allocation: Some(attempt.allocation.clone()),
         steps: attempt.steps.clone(),
         usage: attempt.usage.clone(),
         reason: reason_of(outcome),
-        suspended_ms: attempt.suspended_until_ms(at),
+        suspended_ms: attempt.suspended_until_ms(end),
     });
     if !ending.requeue {
         return Event::Ended { job: job.id, ended };

@@ -9,9 +9,13 @@ use crate::state::State;
 use model::id::{AttemptId, StepId};
 use model::run::{Attempt, Ending, ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
+use std::time::Duration;
 
 /// Slurm's pair for what was never started.
 pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
+
+/// What a node's clock may be off by. Who runs out so shortly before the limit is taken to be at it, as all soon are.
+const CLOCKS_APART: Duration = Duration::from_secs(10);
 
 impl State {
     pub(super) fn decide_report(
@@ -39,7 +43,7 @@ impl State {
         let parameters = &self.config.parameters;
         let part = Part { parameters, job, active, node, attempt, at };
         match what {
-            PartReport::Started => Vec::new(),
+            PartReport::Started => part.ready().into_iter().collect(),
             PartReport::ScriptEnded { exit, oom, timed_out } => {
                 part.script_ended(*exit, *oom, *timed_out)
             }
@@ -100,6 +104,18 @@ impl Part<'_> {
         }
     }
 
+    /// The site's program before the job is over here, if somebody waits for that.
+    fn ready(&self) -> Option<Event> {
+        let waited = self.active.preparing.iter().any(|node| node == self.node);
+        waited.then(|| Event::PartReady { attempt: self.attempt, node: self.node.to_string() })
+    }
+
+    /// The limit of time comes to all nodes at once; one that ends for time before it has used up its own CPU time.
+    fn ran_out_alone(&self, outcome: Outcome) -> bool {
+        let before_limit = self.active.end_limit.is_none_or(|end| self.at + CLOCKS_APART < end);
+        outcome == Outcome::Timeout && before_limit
+    }
+
     fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
         if !self.leads() {
             return Vec::new();
@@ -110,7 +126,11 @@ impl Part<'_> {
             return Vec::new();
         }
         let how = self.follows(outcome, exit);
-        ending(self.job, outcome, exit, self.at, how).into_iter().collect()
+        let mut event = ending(self.job, outcome, exit, self.at, how);
+        if let Some(Event::Ending { ending, .. }) = &mut event {
+            ending.out_of_cpu_time = self.ran_out_alone(outcome);
+        }
+        event.into_iter().collect()
     }
 
     fn step_ended(&self, id: StepId, exit: ExitStatus, usage: &Usage, oom: bool) -> Option<Event> {
@@ -164,7 +184,10 @@ impl Part<'_> {
     fn over(&self, verdict: Verdict<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
-        let leads = self.leads() || fatal || verdict.requeue.is_some();
+        let leads = self.leads()
+            || fatal
+            || verdict.requeue.is_some()
+            || self.ran_out_alone(verdict.outcome);
         let going = self.active.ending.clone();
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
@@ -180,6 +203,7 @@ impl Part<'_> {
                     hold: verdict.requeue.is_some_and(|how| how.hold),
                     special_exit: verdict.requeue.is_some_and(|how| how.special_exit),
                     launch_failed: verdict.outcome == Outcome::Requeued,
+                    out_of_cpu_time: self.ran_out_alone(verdict.outcome),
                 };
                 active.exit = verdict.exit;
                 events.push(Event::Ending {
@@ -213,6 +237,7 @@ impl Part<'_> {
                 requeue: false,
                 hold: false,
                 launch_failed: false,
+                out_of_cpu_time: false,
                 special_exit: false,
             });
             events.push(closing(self.parameters, self.job, &active, &ending, self.at));

@@ -54,11 +54,15 @@ impl State {
         let (id, task) = self.leaving(job, context.now)?;
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
+        let leaves = self.leaves_by(job, &nodes, context.now);
+        let end_limit = end_limit.into_iter().chain(leaves).min();
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
+        let kind = job.spec.launch.kind;
         Ok(Started {
             attempt,
+            preparing: self.config.site.is_waited_for(kind, start.allocation.nodes.len()),
             task,
             allocation: start.allocation.clone(),
             at: context.now,

@@ -4,8 +4,6 @@ use super::limits::Submitter;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
-use crate::job::{Job, Phase};
-use crate::priority::Ranking;
 use crate::state::State;
 use crate::view;
 use model::account::{NORMAL_QOS, QosFlag};
@@ -325,73 +323,6 @@ impl State {
         let plan = sched::plan(&probe, context.now, &mut sched::Memo::default());
         let starts = plan.starts.iter().any(|s| s.job.0 == self.next_job);
         if starts { Ok(()) } else { Err(Refusal::NoCapacityNow) }
-    }
-
-    /// The scheduler's view with one more job, which was not submitted.
-    pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
-        let mut view = view::view(self, context.now);
-        // What was checked at submit is as it was: where that failed, nobody asks.
-        let account = self.effective_account(spec).unwrap_or_else(|_| "".into());
-        let qos = self.effective_qos(spec, &account, partitions);
-        let qos = qos.unwrap_or_else(|_| NORMAL_QOS.into());
-        view.queue.push(Arc::new(self.probe_entry(spec, &account, &qos, partitions, context)));
-        view
-    }
-
-    fn probe_entry(
-        &self,
-        spec: &JobSpec,
-        account: &str,
-        qos: &str,
-        partitions: &[u32],
-        context: &Context,
-    ) -> sched::Waiting {
-        let job = Job {
-            id: JobId(self.next_job),
-            run: RunId::from_random(context.random),
-            task: None,
-            pending: None,
-            spec: Arc::new(spec.clone()),
-            account: account.into(),
-            qos: qos.into(),
-            hold: None,
-            priority: self.next_priority,
-            priority_set: false,
-            site_factor: 0,
-            submit: context.now,
-            begin: spec.request().begin,
-            attempts: 0,
-            fixed_reason: None,
-            requeued: None,
-            special_exit: false,
-            admin_comment: None,
-            accrues_from: None,
-            together: None,
-            phase: Phase::Waiting,
-        };
-        let ranking = Ranking::new(self, context.now);
-        let priorities = ranking.priorities(&job, partitions, context.now);
-        let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
-        sched::Waiting {
-            job: job.id,
-            tasks: 1,
-            tasks_allowed: None,
-            association: ranking.association(&job, first),
-            spec: job.spec,
-            priority: priorities.iter().copied().max().unwrap_or(1),
-            priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
-            submit: context.now,
-            hold: None,
-            dependency: sched::view::DependencyState::Met,
-            begin: job.begin,
-            partitions: partitions.to_vec(),
-            account: account.to_owned(),
-            qos: qos.to_owned(),
-            fixed_reason: None,
-            awaits: Vec::new(),
-            awaits_any: false,
-            together: None,
-        }
     }
 
     fn check_dependency(&self, spec: &JobSpec, own: JobId) -> Result<(), Refusal> {

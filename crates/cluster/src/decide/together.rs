@@ -2,7 +2,7 @@
 //!
 //! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
 
-use super::{ended_unstarted, ending};
+use super::{RequeueAs, again_from, ended_unstarted, ending, held_again};
 use crate::apply::join;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
@@ -14,10 +14,11 @@ use crate::view;
 use model::change::JobFilter;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
-use model::run::{ExitStatus, Outcome, Together};
+use model::run::{Ending, ExitStatus, Outcome, Together};
 use model::time::Timestamp;
 use sched::Start;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The most jobs that start together.
 const TOGETHER_MAX: usize = 128;
@@ -54,8 +55,8 @@ impl State {
                 priority,
                 test_only,
             };
-            // A new attempt of one would not be one of all.
-            one.spec.requeue = false;
+            // As the first is, so are all; a new attempt of one alone would not be one of all.
+            one.spec.requeue = submit.spec.requeue;
             one.spec.retry = None;
             let Decision { events: of_one, .. } =
                 self.decide_submit_of(&one, size as u64, context)?;
@@ -131,32 +132,104 @@ impl State {
     }
 
     /// With the first of those that started together all end, and with another that did not end on somebody's word.
-    /// None of them runs again.
+    /// Where the first would run again, all wait again.
     pub(super) fn end_together(&self, events: &mut Vec<Event>, now: Timestamp) {
-        let mut ending_with: BTreeMap<JobId, (Together, Outcome)> = BTreeMap::new();
+        let mut fates: BTreeMap<JobId, Fate> = BTreeMap::new();
         let mut there: BTreeSet<JobId> = BTreeSet::new();
-        for event in events.iter_mut() {
+        for event in events.iter() {
             let Some((job, outcome)) = end_of(event) else { continue };
             let Some(known) = self.jobs.get(&job) else { continue };
             let Some(together) = known.together else { continue };
-            forbid_another(event);
             there.insert(job);
-            if !together.is_first() && !known.is_waiting() && ends_alone(outcome) {
-                continue;
-            }
-            ending_with.entry(together.first).or_insert((together, outcome));
-        }
-        for (together, outcome) in ending_with.into_values() {
-            let others = together.jobs().filter(|id| !there.contains(id));
-            for job in others.filter_map(|id| self.jobs.get(&id)) {
-                if job.is_waiting() {
-                    let ended = Box::new(ended_unstarted(outcome, now));
-                    events.push(Event::Ended { job: job.id, ended });
-                } else {
-                    events.extend(ending(job, outcome, ExitStatus::default(), now, None));
-                }
+            if let Some(fate) = self.fate(event, known, together, outcome) {
+                fates.entry(together.first).or_insert(fate);
             }
         }
+        for event in events.iter_mut() {
+            let known = end_of(event).and_then(|(job, _)| self.jobs.get(&job));
+            let fate = known.and_then(|job| fates.get(&job.together?.first));
+            if let (Some(job), Some(fate)) = (known, fate) {
+                self.share_fate(event, job, fate);
+            }
+        }
+        for fate in fates.into_values() {
+            let others = fate.together.jobs().filter(|id| !there.contains(id));
+            events.extend(others.filter_map(|id| end_with(self.jobs.get(&id)?, &fate, now)));
+        }
+    }
+
+    /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
+    fn fate(&self, event: &Event, job: &Job, together: Together, outcome: Outcome) -> Option<Fate> {
+        let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
+        let waits_again = going.is_some_and(|ending| ending.requeue);
+        if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
+            return None;
+        }
+        if !together.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
+            return None;
+        }
+        let first = self.jobs.get(&together.first);
+        let by_first = match event {
+            Event::Ending { ending, .. } if together.is_first() && ending.requeue => {
+                Some(RequeueAs { hold: ending.hold, special_exit: ending.special_exit })
+            }
+            _ => None,
+        };
+        let lost = outcome == Outcome::NodeFail && first.is_some_and(|job| job.spec.requeue);
+        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(together));
+        Some(Fate { together, outcome, again })
+    }
+
+    /// Whether all of them run, and none is at its end: only so can they wait for the next start as one.
+    fn is_whole(&self, together: Together) -> bool {
+        let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        together.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
+    }
+
+    fn share_fate(&self, event: &mut Event, job: &Job, fate: &Fate) {
+        match (&mut *event, fate.again) {
+            (Event::Ending { ending, .. }, again) => {
+                ending.requeue = again.is_some();
+                ending.hold = again.is_some_and(|how| how.hold);
+                ending.special_exit = again.is_some_and(|how| how.special_exit);
+            }
+            (Event::Requeued { job, ended, .. }, None) => {
+                *event = Event::Ended { job: *job, ended: ended.clone() };
+            }
+            (Event::Ended { ended, .. }, Some(how)) => {
+                let begin = again_from(&self.config.parameters, job, ended.end);
+                let (hold, reason) = held_again(how.hold);
+                let (ended, special_exit) = (ended.clone(), how.special_exit);
+                *event = Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit };
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How those that started together end.
+struct Fate {
+    together: Together,
+    outcome: Outcome,
+    /// All of them wait again, and how.
+    again: Option<RequeueAs>,
+}
+
+/// The end of one of the others.
+fn end_with(job: &Job, fate: &Fate, now: Timestamp) -> Option<Event> {
+    if job.is_waiting() {
+        let ended = Box::new(ended_unstarted(fate.outcome, now));
+        return Some(Event::Ended { job: job.id, ended });
+    }
+    let attempt = job.attempt()?;
+    match &attempt.ending {
+        // It would wait for ever for one that does not come back.
+        Some(going) if going.requeue && fate.again.is_none() => {
+            let (outcome, requeue, hold) = (fate.outcome, false, false);
+            let ending = Ending { outcome, requeue, hold, special_exit: false, ..going.clone() };
+            Some(Event::Ending { job: job.id, ending: Box::new(ending), exit: attempt.exit })
+        }
+        _ => ending(job, fate.outcome, ExitStatus::default(), now, fate.again),
     }
 }
 
@@ -173,15 +246,5 @@ fn end_of(event: &Event) -> Option<(JobId, Outcome)> {
             Some((*job, ended.outcome))
         }
         _ => None,
-    }
-}
-
-fn forbid_another(event: &mut Event) {
-    match event {
-        Event::Ending { ending, .. } => ending.requeue = false,
-        Event::Requeued { job, ended, .. } => {
-            *event = Event::Ended { job: *job, ended: ended.clone() };
-        }
-        _ => {}
     }
 }

@@ -1,15 +1,16 @@
 //! How attempts end: outcomes, exit codes, steps, and reports that come twice, late or from elsewhere.
 
 use crate::ask::{Ask, ask, bob};
-use crate::world::{World, ended, exited, world};
-use cluster::Command;
+use crate::world::{World, ended, exited, world, world_with};
 use cluster::command::{PartReport, StepAsk};
+use cluster::{ClusterConfig, Command};
 use model::change::JobRef;
 use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{Reason, Refusal};
 use model::record::RecordState;
 use model::run::{ExitStatus, JobSpec, JobState, Outcome, Usage};
 use model::step::StepRefusal;
+use model::time::TimeLimit;
 use std::sync::Arc;
 
 fn killed() -> ExitStatus {
@@ -72,6 +73,22 @@ fn the_first_to_decide_the_end_keeps_its_word() {
     w.report("n1", attempt, ended(0));
     let end = w.job(attempt.job).ended().expect("it has ended");
     assert_eq!((end.outcome, end.exit), (Outcome::Failed, exited(2)));
+}
+
+#[test]
+fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
+    let mut w = world(1);
+    let attempt = w.started(ask());
+    w.pass(20);
+    let script = PartReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
+    w.report("n1", attempt, script);
+    let over = w.now;
+    w.pass(60);
+    assert_eq!(w.is(attempt.job), JobState::Completing, "its node is not free yet");
+    w.report("n1", attempt, ended(0));
+    let end = w.job(attempt.job).ended().expect("it has ended");
+    assert_eq!((end.outcome, end.end), (Outcome::Completed, over));
+    assert_eq!(w.records[0].end, Some(over), "nor are the books");
 }
 
 #[test]
@@ -226,7 +243,7 @@ fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
     for (exit, state, shown) in table {
         let mut w = world(1);
         let of_srun = |spec: &mut JobSpec| {
-            Arc::make_mut(&mut spec.launch).first_step = Some(BlobRef([0; 32]));
+            Arc::make_mut(&mut spec.launch).first_step = Some(Box::new(BlobRef([0; 32])));
         };
         let attempt = w.started(ask().interactive().with(of_srun));
         let step = w.step(attempt.job, StepAsk::default()).step;
@@ -237,4 +254,54 @@ fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
         w.end(attempt.job, 0);
         assert_eq!((w.is(attempt.job), w.records[0].exit), (state, shown), "{exit}");
     }
+}
+
+#[test]
+fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
+    let mut w = world(2);
+    let limited = || ask().nodes(2).cpus(8).asking(|r| r.time_limit = Some(TimeLimit::Minutes(10)));
+    let attempt = w.started(limited());
+    // A node that is not the script's has used up its CPU time.
+    w.report("n2", attempt, over(killed(), false, true, false));
+    assert_eq!(w.is(attempt.job), JobState::Completing);
+    let why = |w: &World| w.job(attempt.job).attempt().and_then(|a| a.ending.clone());
+    assert!(why(&w).expect("it ends").out_of_cpu_time);
+    w.report("n1", attempt, over(killed(), false, false, false));
+    assert_eq!(w.is(attempt.job), JobState::Timeout);
+    // At the limit of time each node ends by itself, and nobody is told a second time.
+    let attempt = w.started(limited());
+    w.pass(600);
+    w.report("n2", attempt, over(killed(), false, true, false));
+    assert_eq!(w.is(attempt.job), JobState::Running);
+    w.report("n1", attempt, over(killed(), false, true, false));
+    assert_eq!(w.is(attempt.job), JobState::Timeout);
+}
+
+#[test]
+fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
+    let set = |config: &mut ClusterConfig| {
+        config.site.prolog = vec!["/bin/p".into()];
+        config.site.prolog_at_allocation = true;
+        config.site.defer_batch = true;
+    };
+    let mut w = world_with(2, set);
+    let preparing = |w: &World, attempt: AttemptId| -> Vec<String> {
+        w.job(attempt.job).attempt().expect("it runs").preparing.clone()
+    };
+    for kind in [Ask::interactive as fn(Ask) -> Ask, |ask| ask] {
+        let attempt = w.started(kind(ask()).nodes(2));
+        assert_eq!(preparing(&w, attempt), ["n1", "n2"]);
+        w.report("n2", attempt, PartReport::Started);
+        w.report("n2", attempt, PartReport::Started);
+        assert_eq!(preparing(&w, attempt), ["n1"]);
+        w.restart();
+        assert_eq!(preparing(&w, attempt), ["n1"], "it is in the journal");
+        w.report("n1", attempt, PartReport::Started);
+        assert!(preparing(&w, attempt).is_empty());
+    }
+    let alone = w.started(ask());
+    assert!(
+        preparing(&w, alone).is_empty(),
+        "on one node the script comes after the prolog anyway"
+    );
 }

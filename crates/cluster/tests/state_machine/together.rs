@@ -2,8 +2,8 @@
 
 use crate::ask::{Ask, ask, bob, root};
 use crate::world::{World, ended, exited, world};
+use cluster::Command;
 use cluster::command::{CancelJobs, PartReport};
-use cluster::{Command, Event};
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -137,24 +137,77 @@ fn what_waits_is_cancelled_held_and_released_whole() {
     assert_eq!(states(&w, first), [JobState::Cancelled; 3]);
 }
 
-#[test]
-fn none_of_them_runs_a_second_time() {
-    let mut w = world(2);
-    let mut asked = three();
-    asked.0.spec.requeue = true;
-    let first = w.submit(asked);
-    w.plan();
-    w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect_err("a part would start alone");
-    let node = w.nodes_of(JobId(first.0 + 1))[0].clone();
-    w.fail(&node);
+/// The nodes say of all that are ending that nothing is left of them.
+fn close(w: &mut World, first: JobId) {
     for offset in 0..3 {
         let job = JobId(first.0 + offset);
         if w.is(job) == JobState::Completing {
             w.end(job, 0);
         }
     }
-    assert_eq!(states(&w, first), [JobState::NodeFail; 3]);
-    assert!(!w.events.iter().any(|event| matches!(event, Event::Requeued { .. })));
+}
+
+#[test]
+fn where_the_first_runs_again_all_wait_and_start_together_anew() {
+    type Cause = fn(&mut World, JobId);
+    let fail = |w: &mut World, job: JobId| w.fail(&w.nodes_of(job)[0].clone());
+    let table: [(Cause, bool); 5] = [
+        (
+            |w, first| drop(w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs")),
+            true,
+        ),
+        (fail, true),
+        (|w, first| w.fail(&w.nodes_of(JobId(first.0 + 1))[0].clone()), true),
+        (fail, false),
+        (|w, first| w.fail(&w.nodes_of(JobId(first.0 + 2))[0].clone()), false),
+    ];
+    for (at, (cause, requeue)) in table.into_iter().enumerate() {
+        let mut w = world(2);
+        let mut asked = three();
+        asked.0.spec.requeue = requeue;
+        let first = w.submit(asked);
+        w.plan();
+        cause(&mut w, first);
+        close(&mut w, first);
+        let wanted = if requeue { JobState::Pending } else { JobState::NodeFail };
+        assert_eq!(states(&w, first), [wanted; 3], "row {at}");
+        assert!(w.state.nodes.values().all(|node| node.used.jobs == 0), "row {at}");
+    }
+    let mut w = world(2);
+    let mut asked = three();
+    asked.0.spec.requeue = true;
+    let first = w.submit(asked);
+    w.plan();
+    let second = JobId(first.0 + 1);
+    let alone = w.change(second, JobChange::Requeue(Requeue::PLAIN));
+    assert_eq!(alone, Err(Refusal::NotFirstTogether(second)));
+    w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
+    w.end(second, 0);
+    let mixed = [JobState::Completing, JobState::Pending, JobState::Completing];
+    assert_eq!(states(&w, first), mixed);
+    assert_eq!(w.plan(), [], "one that is there already waits for the others");
+    close(&mut w, first);
+    w.now = w.now + std::time::Duration::from_secs(3600);
+    assert_eq!(w.plan().len(), 3);
+    assert_eq!(states(&w, first), [JobState::Running; 3]);
+    assert!((0..3).all(|at| w.job(JobId(first.0 + at)).restarts() == 1));
+}
+
+#[test]
+fn all_that_would_wait_again_are_cancelled_with_the_first() {
+    for ended in [0, 1, 2] {
+        let mut w = world(2);
+        let mut asked = three();
+        asked.0.spec.requeue = true;
+        let first = w.submit(asked);
+        w.plan();
+        w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
+        // One of them waits again already, the others are on their way.
+        w.end(JobId(first.0 + ended), 0);
+        cancel(&mut w, first);
+        close(&mut w, first);
+        assert_eq!(states(&w, first), [JobState::Cancelled; 3], "after {ended}");
+    }
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub fn node(name: &str) -> NodeConfig {
         count: 2,
         first_index: 0,
         files: Vec::new(),
+        device_names: Vec::new(),
+        links: Vec::new(),
         cores: None,
         device_memory: None,
         variables: None,

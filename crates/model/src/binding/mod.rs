@@ -36,7 +36,7 @@ pub enum CpuBind {
     MaskLdom(Vec<CpuSet>),
 }
 
-/// How neighbouring tasks are dealt to the sockets.
+/// How neighbouring tasks are dealt to the sockets, and inside each to its cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
@@ -59,6 +59,9 @@ pub struct CpuBinding {
     pub verbose: bool,
     #[serde(default)]
     pub spread: Spread,
+    /// The same over the cores of a socket; none: one core is filled before the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_spread: Option<Spread>,
     /// Of each core only the first thread is used.
     #[serde(default)]
     pub one_thread: bool,
@@ -217,7 +220,8 @@ impl Maker<'_> {
     }
 
     fn to_level(&self, level: Level, threads: &[spread::Thread], tasks: u32, each: u32) -> Bound {
-        match spread::deal(threads, level, self.binding.spread, tasks, each) {
+        let spread = (self.binding.spread, self.binding.core_spread.unwrap_or(Spread::Block));
+        match spread::deal(threads, level, spread, tasks, each) {
             Some(masks) => self.masks(masks),
             None => self.all_together(Some(level)),
         }

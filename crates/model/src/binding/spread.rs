@@ -49,14 +49,14 @@ pub fn fitting(threads: &[Thread], wanted: u32) -> Option<Level> {
 pub fn deal(
     threads: &[Thread],
     level: Level,
-    spread: Spread,
+    (sockets, cores): (Spread, Spread),
     tasks: u32,
     each: u32,
 ) -> Option<Vec<CpuSet>> {
     if u64::from(tasks) * u64::from(each) > threads.len() as u64 {
         return None;
     }
-    let mut deck = Deck::new(threads, level, spread);
+    let mut deck = Deck::new(threads, level, sockets, cores);
     let hand = |task: u32| {
         let taken = deck.take(task, each as usize);
         let parts: BTreeSet<u32> = taken.iter().map(|thread| thread.part(level)).collect();
@@ -66,57 +66,94 @@ pub fn deal(
     Some((0..tasks).map(hand).collect())
 }
 
-/// What is left to deal: a pile for each socket, or one for all.
+/// What is left to deal: a pile for each socket.
 struct Deck {
-    /// Units that are not divided among tasks: cores where tasks are bound to cores, else threads.
-    piles: Vec<Vec<Vec<Thread>>>,
-    /// How many units of each pile are gone.
+    piles: Vec<Pile>,
+    spread: Spread,
+    /// The socket that the next thread comes from, where each comes from the next.
+    next: usize,
+}
+
+/// The cores of a socket.
+struct Pile {
+    /// Each in units that are not divided among tasks: itself where tasks are bound to cores, else its threads.
+    cores: Vec<Vec<Vec<Thread>>>,
+    /// How many units of each core are gone.
     gone: Vec<usize>,
+    spread: Spread,
+    /// The core that the next unit comes from, where it is not the first that has one.
+    next: usize,
+    /// A task has taken from it and may take more.
+    in_use: bool,
 }
 
 impl Deck {
-    fn new(threads: &[Thread], level: Level, spread: Spread) -> Deck {
+    fn new(threads: &[Thread], level: Level, sockets: Spread, cores: Spread) -> Deck {
         let unit = if level == Level::Cores { Level::Cores } else { Level::Threads };
-        let units = |threads: &[Thread]| -> Vec<Vec<Thread>> {
-            threads.chunk_by(|a, b| a.part(unit) == b.part(unit)).map(<[_]>::to_vec).collect()
+        let units = |core: &[Thread]| -> Vec<Vec<Thread>> {
+            core.chunk_by(|a, b| a.part(unit) == b.part(unit)).map(<[_]>::to_vec).collect()
         };
-        let by_socket: Vec<_> = threads.chunk_by(|a, b| a.socket == b.socket).map(units).collect();
-        let piles = match spread {
-            Spread::Block => vec![units(threads)],
-            Spread::Cyclic => by_socket,
-            Spread::Fcyclic => {
-                let deepest = by_socket.iter().map(Vec::len).max().unwrap_or(0);
-                let row = |i: usize| by_socket.iter().filter_map(move |pile| pile.get(i).cloned());
-                vec![(0..deepest).flat_map(row).collect()]
-            }
+        let pile = |socket: &[Thread]| {
+            let by_core: Vec<_> = socket.chunk_by(|a, b| a.core == b.core).map(units).collect();
+            let gone = vec![0; by_core.len()];
+            Pile { cores: by_core, gone, spread: cores, next: 0, in_use: false }
         };
-        Deck { gone: vec![0; piles.len()], piles }
+        let piles = threads.chunk_by(|a, b| a.socket == b.socket).map(pile).collect();
+        Deck { piles, spread: sockets, next: 0 }
     }
 
     /// So many threads for a task: from its own socket, and from the next ones what that does not have.
     fn take(&mut self, task: u32, count: usize) -> Vec<Thread> {
         let mut taken = Vec::new();
         let sockets = self.piles.len();
-        let mut at = task as usize % sockets.max(1);
-        let mut dry = 0;
-        while taken.len() < count && dry <= sockets {
-            match self.piles[at].get(self.gone[at]) {
-                Some(unit) => {
-                    taken.extend_from_slice(unit);
-                    self.gone[at] += 1;
-                    dry = 0;
-                }
-                None => {
-                    at = (at + 1) % sockets;
-                    dry += 1;
-                }
-            }
-            if dry == sockets {
+        let first = match self.spread {
+            Spread::Block => 0,
+            Spread::Cyclic => task as usize % sockets.max(1),
+            Spread::Fcyclic => self.next,
+        };
+        let mut at = first;
+        // Every round takes something, or fills up once and then takes something.
+        while taken.len() < count && sockets > 0 {
+            let from = (0..sockets).map(|more| (at + more) % sockets);
+            let Some((from, unit)) =
+                from.into_iter().find_map(|from| Some((from, self.piles[from].take()?)))
+            else {
                 // More tasks than whole cores: they are dealt again from the first.
-                self.gone.fill(0);
-                at = task as usize % sockets;
-            }
+                self.piles.iter_mut().for_each(Pile::refill);
+                at = if self.spread == Spread::Fcyclic { 0 } else { first };
+                continue;
+            };
+            taken.extend_from_slice(&unit);
+            at = if self.spread == Spread::Fcyclic { (from + 1) % sockets } else { from };
         }
+        self.next = at;
+        self.piles.iter_mut().for_each(Pile::end_task);
         taken
+    }
+}
+
+impl Pile {
+    fn take(&mut self) -> Option<Vec<Thread>> {
+        let cores = self.cores.len();
+        let first = if self.spread == Spread::Block { 0 } else { self.next };
+        let mut from = (0..cores).map(|more| (first + more) % cores);
+        let core = from.find(|core| self.gone[*core] < self.cores[*core].len())?;
+        let unit = self.cores[core][self.gone[core]].clone();
+        self.gone[core] += 1;
+        self.next = if self.spread == Spread::Fcyclic { core + 1 } else { core };
+        self.in_use = true;
+        Some(unit)
+    }
+
+    /// The next task begins with the next core.
+    fn end_task(&mut self) {
+        if std::mem::take(&mut self.in_use) && self.spread == Spread::Cyclic {
+            self.next += 1;
+        }
+    }
+
+    fn refill(&mut self) {
+        self.gone.fill(0);
+        self.next = 0;
     }
 }

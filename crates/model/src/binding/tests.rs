@@ -102,6 +102,33 @@ fn a_level_that_was_asked_for_is_kept_to() {
     assert_eq!(bound(2, "0-3,8-11", &one, 4, 1), "MASK 0x1 0x100 0x4 0x400");
 }
 
+/// By the manual: no machine with so many CPUs was at hand.
+#[test]
+fn threads_are_dealt_over_cores_as_said() {
+    use Spread::{Block, Cyclic, Fcyclic};
+    let rows: &[(Spread, Spread, u32, u32, &str)] = &[
+        (Block, Block, 3, 1, "MASK 0x1 0x2 0x4"),
+        (Block, Cyclic, 3, 1, "MASK 0x1 0x4 0x10"),
+        (Block, Cyclic, 5, 1, "MASK 0x1 0x4 0x10 0x40 0x2"),
+        (Block, Cyclic, 2, 3, "MASK 0x7 0x70"),
+        (Block, Fcyclic, 2, 2, "MASK 0x5 0x50"),
+        (Block, Cyclic, 9, 1, "MASK 0x1 0x4 0x10 0x40 0x2 0x8 0x20 0x80 0x100"),
+        (Cyclic, Cyclic, 4, 1, "MASK 0x1 0x100 0x4 0x400"),
+        (Cyclic, Cyclic, 2, 2, "MASK 0x3 0x300"),
+        (Cyclic, Fcyclic, 2, 2, "MASK 0x5 0x500"),
+        (Fcyclic, Fcyclic, 2, 4, "MASK 0x505 0x5050"),
+    ];
+    for (sockets, cores, tasks, each, want) in rows {
+        let binding =
+            CpuBinding { spread: *sockets, core_spread: Some(*cores), ..to(Level::Threads) };
+        let found = bound(2, "0-15", &binding, *tasks, *each);
+        assert_eq!(found, *want, "{sockets:?}:{cores:?} {tasks}x{each}");
+    }
+    // Cores that are bound whole are dealt as ever.
+    let whole = CpuBinding { core_spread: Some(Fcyclic), ..to(Level::Cores) };
+    assert_eq!(bound(2, "0-15", &whole, 3, 1), "MASK 0x3 0x300 0xc");
+}
+
 #[test]
 fn lists_are_used_again_and_end_at_the_allocation() {
     let map = |list: &[u32]| kind(CpuBind::MapCpu(list.to_vec()));

@@ -275,7 +275,8 @@ pub fn grant(
     let gres = gres::pick(config, &free.gres, &units);
     let cpus = if amounts.cpus < cpus.len() { cores::few(&cpus, amounts.cpus) } else { cpus };
     let (node, memory, sharers) = (config.name.clone(), amounts.memory, demand.sharers);
-    Some(NodeShare { node, cpus, memory, gres, tasks, sharers })
+    let disk = demand.request.disk.unwrap_or_default();
+    Some(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
 }
 
 /// The lowest cores that will do: all of them close to enough of the devices, where there are such.

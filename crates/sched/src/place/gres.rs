@@ -52,6 +52,9 @@ pub fn divide(
             lines = one_kind(config, &lines, |at| left(&taken, at), count)?;
         }
         lines.sort_by_key(|&at| !is_near(&config.gres[at], near));
+        if count > 1 && lines.iter().any(|&at| !config.gres[at].links.is_empty()) {
+            lines = linked(config, &lines, |at| left(&taken, at), count);
+        }
         let mut missing = count;
         for at in lines {
             let units = left(&taken, at).min(missing);
@@ -92,6 +95,49 @@ fn take_by_socket(
         }
     }
     (sockets == 0).then_some(())
+}
+
+/// Devices that are told apart by their connections are looked at up to this many.
+const LINKED_MAX: usize = 64;
+
+/// The lines with those first that are best connected among themselves: from each device on, the one that has the most
+/// connections to those before it comes next. Of equals the first, so that near ones stay before others.
+fn linked(
+    config: &NodeConfig,
+    lines: &[usize],
+    left: impl Fn(usize) -> u64,
+    count: u64,
+) -> Vec<usize> {
+    let free: Vec<usize> =
+        lines.iter().copied().filter(|&at| left(at) > 0).take(LINKED_MAX).collect();
+    let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(free.len());
+    let mut best: (i64, Vec<usize>) = (-1, Vec::new());
+    for &first in &free {
+        let (mut chosen, mut sum) = (vec![first], 0);
+        while chosen.len() < wanted {
+            let others = free.iter().copied().filter(|at| !chosen.contains(at));
+            let of = |at: usize| chosen.iter().map(|&other| links(config, at, other)).sum::<i64>();
+            // Of equals `max_by_key` gives the last.
+            let next = others.rev().map(|at| (of(at), at)).max_by_key(|(links, _)| *links);
+            let Some((links, at)) = next else { break };
+            sum += links;
+            chosen.push(at);
+        }
+        if sum > best.0 {
+            best = (sum, chosen);
+        }
+    }
+    let rest = lines.iter().copied().filter(|at| !best.1.contains(at));
+    best.1.iter().copied().chain(rest).collect()
+}
+
+/// As either of the two says it; -1 stands for the device itself.
+fn links(config: &NodeConfig, one: usize, other: usize) -> i64 {
+    let said = |from: usize, to: usize| {
+        let at = config.gres[to].first_index as usize;
+        config.gres[from].links.get(at).copied().unwrap_or(0)
+    };
+    i64::from(said(one, other).max(said(other, one)).max(0))
 }
 
 /// All shares that a job has on a node are of one GPU: the one with the fewest left that are enough, so that others stay

@@ -94,3 +94,35 @@ fn more_cores_than_are_close_are_had_as_far_as_they_are_close() {
     assert_snapshot!(text(&ask(4).plan()), @"1 starts: n1 cpu 8-11 mem 1024M gpu:b[2] x1");
     assert_snapshot!(text(&ask(12).plan()), @"1 starts: n1 cpu 0-3,8-15 mem 1024M gpu:b[2] x1");
 }
+
+#[test]
+fn devices_that_are_connected_are_granted_together() {
+    let mut node = threaded("n1");
+    // Two pairs, crosswise, and a single one.
+    let device = |index: u32, links: [i32; 5]| NodeGres {
+        first_index: index,
+        links: links.to_vec(),
+        ..NodeGres::plain("gpu", Some("a100"), 1)
+    };
+    node.gres = vec![
+        device(0, [-1, 0, 16, 0, 0]),
+        device(1, [0, -1, 0, 16, 0]),
+        device(2, [16, 0, -1, 0, 0]),
+        device(3, [0, 16, 0, -1, 0]),
+        device(4, [0, 0, 0, 0, -1]),
+    ];
+    let jobs = [wanting(1, "gpu", 2), wanting(2, "gpu", 2), wanting(3, "gpu", 1)];
+    let plan = cluster(vec![node.clone()]).with_jobs(jobs).plan();
+    assert_snapshot!(text(&plan), @r"
+    1 starts: n1 cpu 0-1 mem 1024M gpu:a100[0, 2] x1
+    2 starts: n1 cpu 2-3 mem 1024M gpu:a100[1, 3] x1
+    3 starts: n1 cpu 4-5 mem 1024M gpu:a100[4] x1
+    ");
+    // What is connected to nothing free is no worse than the rest.
+    let jobs = [wanting(1, "gpu", 1), wanting(2, "gpu", 3)];
+    let plan = cluster(vec![node]).with_jobs(jobs).plan();
+    assert_snapshot!(text(&plan), @r"
+    1 starts: n1 cpu 0-1 mem 1024M gpu:a100[0] x1
+    2 starts: n1 cpu 2-3 mem 1024M gpu:a100[1, 2, 3] x1
+    ");
+}

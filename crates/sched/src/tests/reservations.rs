@@ -6,6 +6,7 @@ use crate::view::View;
 use insta::assert_snapshot;
 use model::partition::Access;
 use model::reservation::{Reservation, ReservationFlag as Flag};
+use model::run::SignalBefore;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,6 +53,30 @@ fn others_run_before_it_after_it_or_elsewhere() {
     3 waits: Resources
     3 expected in 31 min on node2
     "#);
+}
+
+#[test]
+fn who_may_run_into_it_starts_before_it_where_it_can_wait() {
+    let overlapping = |id: u32| {
+        job(id).for_min(60).with(|w| {
+            let signal =
+                SignalBefore { signal: 10, before_s: 60, batch_only: false, overlaps: true };
+            Arc::make_mut(&mut w.spec).signal = Some(signal);
+        })
+    };
+    let both = &["node1", "node2"];
+    let waits = |delay| Reservation { max_start_delay_s: delay, ..reservation(30, 90, both, &[]) };
+    let plan = with(waits(Some(300))).with_jobs([overlapping(1), job(2).for_min(60)]).plan();
+    assert_snapshot!(text(&plan), @r"
+    1 starts: node1 cpu 0 mem 1024M x1
+    2 waits: NodesReserved
+    2 expected in 90 min on node1
+    ");
+    let plan = with(waits(None)).with_jobs([overlapping(1)]).plan();
+    assert!(plan.starts.is_empty(), "a reservation that waits for nobody: {}", text(&plan));
+    let begun = Reservation { max_start_delay_s: Some(300), ..reservation(-1, 90, both, &[]) };
+    let plan = with(begun).with_jobs([overlapping(1)]).plan();
+    assert!(plan.starts.is_empty(), "it has begun: {}", text(&plan));
 }
 
 #[test]

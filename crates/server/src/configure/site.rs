@@ -24,11 +24,14 @@ pub fn site(conf: &Conf) -> Site {
         prolog_at_allocation: has(PrologFlag::Alloc)
             || has(PrologFlag::Contain)
             || has(PrologFlag::X11),
+        no_hold: has(PrologFlag::NoHold),
+        defer_batch: has(PrologFlag::DeferBatch),
         one_at_a_time: has(PrologFlag::Serial),
         timeout_s: globals.times.prolog_epilog_timeout_s,
         hold_on_failure: !globals.scheduling.parameters.has("nohold_on_prolog_fail"),
         sample_s: globals.accounting.sample_s.unwrap_or(SAMPLE_S_DEFAULT),
         scratch: conf.slurm.raw.get("TmpFS").map(|given| given.text.clone()),
-        private: conf.private.clone(),
+        private: conf.private.all.clone(),
+        private_of: conf.private.nodes.clone(),
     }
 }

@@ -17,6 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Stdio};
 use std::time::{Duration, Instant};
+use wire::order::Action;
 
 /// Programs at once; the jobs of the others wait.
 const RUNNING_MAX: usize = 64;
@@ -152,6 +153,22 @@ impl DispatchThread {
             None => self.forget_prepared(attempt),
         }
         self.prepare_more(shared);
+    }
+
+    /// A script that was deferred starts once all nodes of its job are ready.
+    pub(super) fn begin_deferred(&mut self, shared: &Shared, attempt: AttemptId) {
+        let ready = {
+            let state = shared.read();
+            let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
+            job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
+                let active = job.attempt().filter(|a| a.preparing.is_empty() && !a.is_going())?;
+                let first = active.allocation.node_names().next()?.to_owned();
+                Some((first, job.spec.owner.uid))
+            })
+        };
+        if let Some((node, uid)) = ready {
+            self.send(shared, &node, attempt, uid, Action::Begin);
+        }
     }
 
     /// The program after a job; how it ends is only said.

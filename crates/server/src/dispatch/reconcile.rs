@@ -54,6 +54,9 @@ impl DispatchThread {
                 }
                 (true, None) => {
                     self.say_again(shared, node, *attempt);
+                    if shared.read().config.site.defer_batch {
+                        self.begin_deferred(shared, *attempt);
+                    }
                     self.steps_again(shared, node, *attempt);
                 }
             }

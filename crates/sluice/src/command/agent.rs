@@ -1,7 +1,7 @@
 //! `sluice agent`: this machine's nodes.
 
 use super::state_dir::StateDir;
-use super::{Done, VerbError, server};
+use super::{Done, VerbError, keeper, server};
 use ::agent::detect::{Machine, node_config_line};
 use ::agent::{AgentConfig, Launcher};
 use clap::Args;
@@ -31,6 +31,9 @@ pub struct AgentArgs {
     /// Print this machine's NodeName line and do nothing else
     #[arg(long)]
     print_config: bool,
+    /// Go into the background and start the agent again where it dies
+    #[arg(long)]
+    keep: bool,
 }
 
 pub fn run(args: AgentArgs) -> Done {
@@ -39,8 +42,6 @@ pub fn run(args: AgentArgs) -> Done {
         println!("{}", node_config_line(&machine));
         return Ok(ExitCode::SUCCESS);
     }
-    // Before anything else in this process: the launcher is a fork of what is here now.
-    let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
     server::log_to_stderr();
     let path = args.state.unwrap_or_else(crate::connect::default_state_dir);
     let state = StateDir::prepare(&path)?;
@@ -48,6 +49,11 @@ pub fn run(args: AgentArgs) -> Done {
         let text = format!("an agent runs in {} already, as process {pid}", path.display());
         return Err(VerbError::Said(text));
     }
+    if args.keep {
+        keeper::keep(&state)?;
+    }
+    // Before this process has threads or files: the launcher is a fork of what is here now.
+    let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
     state.write_pid("agent")?;
     if let Some(join) = &args.join {
         await_file(join)?;
@@ -90,6 +96,7 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
             Some(same) => {
                 same.count += 1;
                 same.files.push(gpu.files());
+                same.device_names.push(gpu.uuid.clone().unwrap_or_default());
             }
             None => gres.push(NodeGres {
                 name: "gpu".into(),
@@ -97,6 +104,8 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 count: 1,
                 first_index: index as u32,
                 files: vec![gpu.files()],
+                device_names: vec![gpu.uuid.clone().unwrap_or_default()],
+                links: Vec::new(),
                 cores,
                 device_memory: None,
                 variables: None,
@@ -104,6 +113,10 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 share_of: None,
             }),
         }
+    }
+    // Whole GPUs have numbers, and nothing else to be called by.
+    for line in gres.iter_mut().filter(|line| line.device_names.iter().all(String::is_empty)) {
+        line.device_names.clear();
     }
     NodeConfig {
         hostname: machine.hostname.clone(),

@@ -1,5 +1,6 @@
 //! `sluice down`: stops server and agent; jobs go on under their supervisors.
 
+use super::keeper::KEEPER;
 use super::state_dir::{self, StateDir};
 use super::{Done, VerbError};
 use crate::connect::{Client, Place};
@@ -10,6 +11,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel, JobsWanted};
 use wire::job_list::JobList;
+
+/// Whom there is to stop. The keeper takes its agent along; one that nobody keeps is stopped for itself.
+const PROCESSES: [&str; 3] = ["server", KEEPER, "agent"];
 
 /// How long a process may take to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +34,7 @@ pub struct DownArgs {
 pub fn run(args: &DownArgs) -> Done {
     let path = args.state.clone().unwrap_or_else(crate::connect::default_state_dir);
     let state = StateDir::open(&path);
-    for of in ["server", "agent"] {
+    for of in PROCESSES {
         if let Some(pid) = state.living(of).filter(|pid| !state_dir::may_end(*pid)) {
             let text =
                 format!("the {of}, process {pid}, is another user's: expected root or its user");
@@ -41,7 +45,7 @@ pub fn run(args: &DownArgs) -> Done {
         end_jobs(&state)?;
     }
     let mut found = false;
-    for of in ["server", "agent"] {
+    for of in PROCESSES {
         let Some(pid) = state.living(of) else { continue };
         found = true;
         if !state_dir::end(pid, PATIENCE) {

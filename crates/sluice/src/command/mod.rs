@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod down;
 pub mod dstack;
 pub mod explain;
+pub mod keeper;
 pub mod links;
 pub mod ports;
 pub mod reach;

@@ -1,6 +1,7 @@
 //! `sluice up`: one command, two processes. This one becomes the server and gives up root; the
 //! agent is started beside it and stays root.
 
+use super::keeper::KEEPER;
 use super::server::{self, Local, ServerArgs};
 use super::state_dir::{self, StateDir};
 use super::{Done, VerbError};
@@ -102,12 +103,12 @@ fn start_agent(state: &StateDir, local: &Local) -> Result<(), VerbError> {
         .ok()
         .and_then(|bytes| serde_json::from_slice::<wire::link::JoinFile>(&bytes).ok())
         .is_some_and(|file| file.nodes == local.nodes && file.servers == local.servers);
-    match state.living("agent") {
-        Some(_) if fits => return Ok(()),
-        Some(pid) => {
-            state_dir::end(pid, AGENT_PATIENCE);
+    for of in [KEEPER, "agent"] {
+        match state.living(of) {
+            Some(_) if fits => return Ok(()),
+            Some(pid) => drop(state_dir::end(pid, AGENT_PATIENCE)),
+            None => {}
         }
-        None => {}
     }
     if !fits && join.exists() {
         std::fs::remove_file(&join).map_err(VerbError::file(&join))?;
@@ -118,11 +119,13 @@ fn start_agent(state: &StateDir, local: &Local) -> Result<(), VerbError> {
         options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
-    command.arg("agent").arg("--state").arg(&state.path).arg("--join").arg(join);
+    command.args(["agent", "--keep", "--state"]).arg(&state.path).arg("--join").arg(join);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches nothing of this process.
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
-    command.spawn().map(drop).map_err(VerbError::file("sluice agent"))
+    let mut started = command.spawn().map_err(VerbError::file("sluice agent"))?;
+    // It ends as soon as its keeper is there.
+    started.wait().map(drop).map_err(VerbError::file("sluice agent"))
 }

@@ -22,9 +22,10 @@ pub enum Plain {
     Tcp(TcpStream),
 }
 
-/// What came back: the status, and the body.
+/// What came back: the status, whether it is JSON, and the body.
 pub struct Reply {
     pub status: u16,
+    pub json: bool,
     pub body: Vec<u8>,
 }
 
@@ -99,18 +100,28 @@ fn exchange(stream: &mut (impl Read + Write), head: &[u8], body: &[u8]) -> io::R
         if read == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed"));
         }
-        if let Some((status, at, length)) = head_of(&seen)? {
-            let mut body = seen.split_off(at);
-            let have = body.len();
-            body.resize(length, 0);
-            stream.read_exact(body.get_mut(have..).unwrap_or_default())?;
-            return Ok(Reply { status, body });
+        if let Some(Head { status, json, at, length }) = head_of(&seen)? {
+            let mut body = Vec::with_capacity(length);
+            body.extend_from_slice(&seen[at..]);
+            stream.take(length.saturating_sub(body.len()) as u64).read_to_end(&mut body)?;
+            if body.len() < length {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut"));
+            }
+            return Ok(Reply { status, json, body });
         }
     }
 }
 
-/// The status, where the body begins, and its length; none while the head is not whole.
-fn head_of(seen: &[u8]) -> io::Result<Option<(u16, usize, usize)>> {
+/// The head of an answer: its status and kind, where the body begins, and its length.
+struct Head {
+    status: u16,
+    json: bool,
+    at: usize,
+    length: usize,
+}
+
+/// None while the head is not whole.
+fn head_of(seen: &[u8]) -> io::Result<Option<Head>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -121,13 +132,17 @@ fn head_of(seen: &[u8]) -> io::Result<Option<(u16, usize, usize)>> {
         }
         return Ok(None);
     };
-    let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
-    let length = length.and_then(|h| std::str::from_utf8(h.value).ok()?.parse().ok());
+    let header = |name: &str| {
+        let found = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(found.value).ok()
+    };
+    let length = header("content-length").and_then(|text| text.parse().ok());
+    let json = header("content-type") == Some("application/json");
     let length: usize = length.ok_or_else(|| invalid("the answer does not say how long it is"))?;
     if length > ANSWER_MAX {
         return Err(invalid("the answer is too long"));
     }
-    Ok(Some((response.code.unwrap_or(0), at, length)))
+    Ok(Some(Head { status: response.code.unwrap_or(0), json, at, length }))
 }
 
 #[cfg(test)]
@@ -140,8 +155,9 @@ mod tests {
         for cut in 0..whole.len() - 5 {
             assert!(matches!(head_of(&whole[..cut]), Ok(None)), "{cut}");
         }
-        let (status, at, length) = head_of(whole).expect("well formed").expect("whole");
-        assert_eq!((status, &whole[at..], length), (200, &b"hello"[..], 5));
+        let Head { status, json, at, length } =
+            head_of(whole).expect("well formed").expect("whole");
+        assert_eq!((status, json, &whole[at..], length), (200, false, &b"hello"[..], 5));
     }
 
     #[test]

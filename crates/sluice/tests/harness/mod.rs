@@ -140,6 +140,23 @@ impl Cluster {
         self.disks.push(SmallDisk(at.to_path_buf()));
     }
 
+    /// The same, but as a disk is: ext4, which keeps a part for root.
+    pub fn mount_ext4(&mut self, at: &Path, megabytes: u32) {
+        std::fs::create_dir_all(at).unwrap();
+        let image = self.path(&format!("image{}", self.disks.len()));
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(u64::from(megabytes) << 20).unwrap();
+        for (program, args) in [("mkfs.ext4", &["-q", "-F"][..]), ("mount", &["-o", "loop"])] {
+            let mut command = Command::new(program);
+            command.args(args).arg(&image);
+            if program == "mount" {
+                command.arg(at);
+            }
+            assert!(command.status().unwrap().success(), "{program} works");
+        }
+        self.disks.push(SmallDisk(at.to_path_buf()));
+    }
+
     pub fn write_conf(&self, file: &str, text: &str) {
         std::fs::write(self.path("conf").join(file), text).unwrap();
     }
@@ -172,8 +189,24 @@ impl Cluster {
         text.trim().parse().unwrap()
     }
 
-    /// kill -9, and wait until it is gone.
+    /// kill -9, and wait until it is gone. An agent stays dead: whoever would start it again goes first.
     pub fn kill(&self, of: &str) {
+        if of == "agent" {
+            self.leave_agent_alone();
+        }
+        self.kill_alone(of);
+    }
+
+    /// Takes the agent's keeper away, so that nobody starts it again.
+    pub fn leave_agent_alone(&self) {
+        if self.state().join("keeper.pid").exists() {
+            self.kill_alone("keeper");
+            std::fs::remove_file(self.state().join("keeper.pid")).unwrap();
+        }
+    }
+
+    /// kill -9 of this one process.
+    pub fn kill_alone(&self, of: &str) {
         let pid = self.pid(of);
         signal(pid, "KILL");
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));

@@ -33,7 +33,13 @@ pub struct CgroupConf {
     pub memory_swappiness: Option<u8>,
     /// Beside certain CPUs, or where they are only counted.
     pub constrain_cpu_time: bool,
+    /// Seconds of CPU time, of all processes of a job on a node together.
+    pub max_cpu_seconds: Option<u64>,
     pub max_pids: Option<u64>,
+    /// The job's folder is held to the disk asked for.
+    pub constrain_scratch: bool,
+    /// Disk of a job that asks for none.
+    pub max_scratch: Option<Bytes>,
     /// Paths of devices; the last part may hold one `*`.
     pub allowed_devices: Vec<String>,
 }
@@ -46,6 +52,7 @@ impl CgroupConf {
             constrain_devices: true,
             constrain_ram: true,
             constrain_swap: true,
+            constrain_scratch: true,
             ..CgroupConf::from_record(&Record::new(CGROUP))
         }
     }
@@ -72,6 +79,18 @@ impl CgroupConf {
         {
             let expected = format!("expected at least {PIDS_MIN}: a script starts programs");
             findings.wrong(&entry.place, "MaxPids", &entry.text, expected);
+        }
+        if let Some(entry) = record.entry("MaxCPUTime")
+            && record.number("MaxCPUTime") == Some(0_u64)
+        {
+            let expected = "expected seconds of CPU time, at least 1";
+            findings.wrong(&entry.place, "MaxCPUTime", &entry.text, expected);
+        }
+        if let Some(entry) = record.entry("MaxScratch")
+            && record.number("MaxScratch") == Some(0_u64)
+        {
+            let expected = "expected megabytes, at least 1";
+            findings.wrong(&entry.place, "MaxScratch", &entry.text, expected);
         }
         if let Some(entry) = record.entry("AllowedDevices")
             && !record.words("AllowedDevices").iter().all(|path| is_device_path(path))
@@ -100,7 +119,11 @@ impl CgroupConf {
                 .number("MemorySwappiness")
                 .and_then(|n: u64| u8::try_from(n).ok()),
             constrain_cpu_time: on("ConstrainCPUTime"),
+            max_cpu_seconds: record.number("MaxCPUTime"),
             max_pids: record.number("MaxPids"),
+            // Who names a limit wants it.
+            constrain_scratch: record.flag("ConstrainScratch").unwrap_or(record.has("MaxScratch")),
+            max_scratch: record.limit("MaxScratch").flatten().map(Bytes::from_mib),
             allowed_devices: record.words("AllowedDevices"),
         }
     }

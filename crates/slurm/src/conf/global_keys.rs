@@ -58,7 +58,8 @@ pub const GLOBAL: KeyTable = KeyTable {
         accepted("AuthType", Kind::Text),
         retired("BackupAddr", Kind::Text),
         retired("BackupController", Kind::Text),
-        used("BatchStartTimeout", U32),
+        // A launch that a node did not hear of is said again when it says hello.
+        accepted("BatchStartTimeout", U32),
         accepted("BcastExclude", Kind::Words),
         accepted("BcastParameters", Kind::Words),
         accepted("BurstBufferType", Kind::Text),
@@ -170,7 +171,7 @@ pub const GLOBAL: KeyTable = KeyTable {
         used("PrologEpilogTimeout", U32),
         used("PrologFlags", words_of::<PrologFlag>()),
         used("PrologSlurmctld", Kind::Text),
-        accepted("PropagatePrioProcess", Kind::Number { max: 2 }),
+        used("PropagatePrioProcess", Kind::Number { max: 2 }),
         used("PropagateResourceLimits", Kind::WordsOf(RESOURCE_LIMITS)),
         used("PropagateResourceLimitsExcept", Kind::WordsOf(RESOURCE_LIMITS)),
         accepted("RebootProgram", Kind::Text),

@@ -1,6 +1,7 @@
 //! The cluster-wide settings of slurm.conf that Sluice acts on, with Slurm's defaults.
 
 use model::partition::DefaultMemory;
+use model::run::NicePolicy;
 use model::time::TimeLimit;
 use model::tres::TresKind;
 
@@ -58,7 +59,6 @@ pub struct JobIds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times {
     pub slurmd_timeout_s: u32,
-    pub batch_start_timeout_s: u32,
     pub complete_wait_s: u32,
     pub inactive_limit_s: u32,
     pub kill_wait_s: u32,
@@ -145,6 +145,7 @@ pub struct Launch {
     pub requeue_exit_hold: Vec<(i32, i32)>,
     /// How long a requeued job waits before it starts again: `AuthInfo=cred_expire`.
     pub requeue_wait_s: u32,
+    pub propagate_nice: NicePolicy,
     pub propagate_limits: Vec<String>,
     pub propagate_limits_except: Vec<String>,
     pub tmp_fs: String,
@@ -265,7 +266,6 @@ impl Times {
         let unlimited_u16 = u32::from(u16::MAX - 1);
         Times {
             slurmd_timeout_s: secs("SlurmdTimeout", 300),
-            batch_start_timeout_s: secs("BatchStartTimeout", 10),
             complete_wait_s: secs("CompleteWait", 0),
             inactive_limit_s: secs("InactiveLimit", 0),
             kill_wait_s: secs("KillWait", 30),
@@ -393,6 +393,11 @@ impl Launch {
                 .get("cred_expire")
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(CREDENTIAL_S),
+            propagate_nice: match record.number("PropagatePrioProcess").unwrap_or(0_u64) {
+                0 => NicePolicy::Daemon,
+                1 => NicePolicy::Submitter,
+                _ => NicePolicy::BelowDaemon,
+            },
             propagate_limits: record.words("PropagateResourceLimits"),
             propagate_limits_except: record.words("PropagateResourceLimitsExcept"),
             tmp_fs: text("TmpFS", "/tmp"),
@@ -400,9 +405,12 @@ impl Launch {
     }
 }
 
-/// `salloc` never waits for a prolog, and a script only for its own node's; windows of a display are not forwarded.
-const FLAGS_WITHOUT_EFFECT: [PrologFlag; 3] =
-    [PrologFlag::DeferBatch, PrologFlag::NoHold, PrologFlag::X11];
+/// Windows of a display are not forwarded; of the flag only what it implies is done.
+const FLAGS_WITHOUT_EFFECT: [PrologFlag; 1] = [PrologFlag::X11];
+
+/// What is an error in Slurm too.
+const FLAGS_APART: [(PrologFlag, PrologFlag); 2] =
+    [(PrologFlag::NoHold, PrologFlag::Contain), (PrologFlag::NoHold, PrologFlag::X11)];
 
 impl Programs {
     fn read(record: &Record, findings: &mut Findings) -> Programs {
@@ -411,6 +419,12 @@ impl Programs {
             for flag in prolog_flags.iter().filter(|flag| FLAGS_WITHOUT_EFFECT.contains(flag)) {
                 let key = format!("PrologFlags={}", flag.word());
                 findings.notice(&entry.place, key, NoticeKind::NoEffect);
+            }
+            for (one, other) in FLAGS_APART {
+                if prolog_flags.contains(&one) && prolog_flags.contains(&other) {
+                    let expected = format!("expected {} without {}", one.word(), other.word());
+                    findings.wrong(&entry.place, "PrologFlags", &entry.text, expected);
+                }
             }
         }
         Programs {

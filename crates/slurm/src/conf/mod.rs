@@ -43,7 +43,6 @@ pub use slurm_conf::SlurmConf;
 
 use error::Findings;
 use lines::{Line, read_lines};
-use model::site::PrivateFolders;
 
 /// A folder's configuration, checked as a whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +52,7 @@ pub struct Conf {
     pub gres: GresConf,
     pub cgroup: CgroupConf,
     /// job_container.conf, where slurm.conf wants it.
-    pub private: Option<PrivateFolders>,
+    pub private: container_conf::Private,
     /// topology.conf, where `TopologyPlugin` asks for it.
     pub topology: Option<model::topology::Topology>,
     pub notices: Vec<Notice>,
@@ -67,8 +66,9 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     let gres_lines = lines_of(files, &dir.join("gres.conf"), Presence::Optional, &mut findings);
     let cgroup_lines = lines_of(files, &dir.join("cgroup.conf"), Presence::Optional, &mut findings);
 
-    let private = private_folders(files, dir, slurm_lines.as_deref(), &mut findings);
-    let mut slurm = SlurmConf::read(&slurm_lines.unwrap_or_default(), &mut findings);
+    let slurm_lines = slurm_lines.unwrap_or_default();
+    let mut slurm = SlurmConf::read(&slurm_lines, &mut findings);
+    let private = private_folders(files, dir, &slurm_lines, &slurm.nodes, &mut findings);
     let gres = GresConf::read(&gres_lines.unwrap_or_default(), &mut findings);
     node_gres::merge(&gres, &mut slurm.nodes, &mut findings);
     let mut cgroup = match &cgroup_lines {
@@ -92,27 +92,30 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     }
 }
 
-/// `JobContainerType=job_container/tmpfs` needs its own file, with a `BasePath`.
+/// `JobContainerType=job_container/tmpfs` needs its own file, with a `BasePath` for every node.
 fn private_folders(
     files: &dyn Files,
     dir: &Path,
-    slurm: Option<&[Line]>,
+    slurm: &[Line],
+    nodes: &[NodeConf],
     findings: &mut Findings,
-) -> Option<PrivateFolders> {
+) -> container_conf::Private {
+    let none = container_conf::Private::default();
     let key = |pair: &&lines::Pair| pair.key.eq_ignore_ascii_case("JobContainerType");
-    let wanted = slurm.unwrap_or_default().iter().flatten().find(key)?;
+    let Some(wanted) = slurm.iter().flatten().find(key) else { return none };
     if !wanted.value.eq_ignore_ascii_case("job_container/tmpfs") {
-        return None;
+        return none;
     }
     let path = dir.join("job_container.conf");
-    let lines = lines_of(files, &path, Presence::Required, findings)?;
+    let Some(lines) = lines_of(files, &path, Presence::Required, findings) else { return none };
     let errors = findings.errors.len();
-    let folders = container_conf::read(&lines, findings);
-    if folders.is_none() && findings.errors.len() == errors {
-        let expected = "expected a BasePath in job_container.conf";
+    let private = container_conf::read(&lines, findings);
+    let names = nodes.iter().map(|node| node.config.name.as_str());
+    if let (Some(missed), true) = (private.missing(names), findings.errors.len() == errors) {
+        let expected = format!("expected a BasePath in job_container.conf{missed}");
         findings.wrong(&wanted.place, "JobContainerType", &wanted.value, expected);
     }
-    folders
+    private
 }
 
 fn topology_of(

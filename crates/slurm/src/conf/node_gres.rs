@@ -171,6 +171,8 @@ fn unit(name: &str, kind: Option<String>, count: u64) -> NodeGres {
         count,
         first_index: 0,
         files: Vec::new(),
+        device_names: Vec::new(),
+        links: Vec::new(),
         cores: None,
         device_memory: None,
         variables: None,
@@ -252,6 +254,7 @@ fn device_units(line: &GresLine, kind: &Option<String>, node: &NodeConfig) -> No
     NodeGres {
         files: line.files.clone(),
         cores: line.cores.as_ref().map(cpus),
+        links: line.links.clone(),
         ..unit(&line.name, kind.clone(), units_of(line))
     }
 }

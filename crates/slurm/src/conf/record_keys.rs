@@ -180,10 +180,15 @@ pub const CGROUP: KeyTable = KeyTable {
         used("MemorySwappiness", U16),
         accepted("MinKmemSpace", Kind::Megabytes),
         used("MinRAMSpace", Kind::Megabytes),
-        // Not Slurm's: devices that every job may open, CPU time held to the CPUs allocated, the processes of one job.
+        // Not Slurm's: devices that every job may open, CPU time held to the CPUs allocated, and of one job on a node
+        // the seconds of CPU time and the processes.
         used("AllowedDevices", Kind::Words),
         used("ConstrainCPUTime", Kind::YesNo),
+        used("MaxCPUTime", U64),
         used("MaxPids", U64),
+        // Nor these: the disk of a job's own folder.
+        used("ConstrainScratch", Kind::YesNo),
+        used("MaxScratch", Kind::Megabytes),
     ],
 };
 
@@ -193,7 +198,7 @@ pub const CONTAINER: KeyTable = KeyTable {
         used("AutoBasePath", Kind::YesNo),
         used("BasePath", Kind::Text),
         used("Dirs", Kind::Words),
-        accepted("InitScript", Kind::Text),
+        used("InitScript", Kind::Text),
         used("NodeName", Kind::Hosts),
         accepted("Shared", Kind::YesNo),
     ],

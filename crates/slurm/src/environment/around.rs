@@ -89,6 +89,7 @@ pub fn of_node(facts: &JobFacts<'_>, node_index: usize) -> Around {
             ("SLURM_SCRIPT_CONTEXT".to_owned(), context),
             ("SLURM_JOB_EXIT_CODE".to_owned(), ProgramVariable::WaitStatus),
             ("SLURM_JOB_EXIT_CODE2".to_owned(), ProgramVariable::Exit),
+            ("SLURM_JOB_MOUNTPOINT_SRC".to_owned(), ProgramVariable::PrivateFolder),
         ],
     }
 }

@@ -48,6 +48,14 @@ pub fn set_components(env: &mut Environment, components: &[Environment]) {
     }
 }
 
+/// As in Slurm a task finds the whole job under its number: that of the first component, whichever it is of.
+pub fn name_job(env: &mut Environment, first: impl ToString) {
+    let first = first.to_string();
+    for name in ["SLURM_JOB_ID", "SLURM_JOBID"] {
+        env.set(name, &first);
+    }
+}
+
 fn of_group(name: &str, at: u32) -> String {
     format!("{name}_HET_GROUP_{at}")
 }

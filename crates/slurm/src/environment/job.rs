@@ -1,7 +1,7 @@
 //! The variables of a job: those of its batch script, of `salloc`'s shell, and the ground of its steps.
 
 use super::gpu::{self, GpuView};
-use super::{Environment, compress_counts};
+use super::{Environment, PRIO_PROCESS, compress_counts};
 use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
 use model::hostlist;
@@ -196,7 +196,7 @@ pub(super) fn set_node(
     env.set("SLURMD_NODENAME", &share.node);
     env.set("SLURM_CPUS_ON_NODE", share.cpus.len());
     env.set("SLURM_NODEID", node_index);
-    env.set("SLURM_PRIO_PROCESS", 0);
+    env.set(PRIO_PROCESS, 0);
     let unknown = || (share.node.clone(), "node".to_owned());
     let (address, pattern) = topology.map_or_else(unknown, |known| known.address(&share.node));
     env.set("SLURM_TOPOLOGY_ADDR", address);

@@ -11,6 +11,7 @@ pub enum Cause {
     /// Somebody cancelled it.
     Cancelled,
     TimeLimit,
+    CpuTimeLimit,
     Preemption,
     Requeue,
     NodeFailure,
@@ -21,6 +22,7 @@ impl Cause {
         match self {
             Cause::Cancelled => "",
             Cause::TimeLimit => " DUE TO TIME LIMIT",
+            Cause::CpuTimeLimit => " DUE TO CPU TIME LIMIT",
             Cause::Preemption => " DUE TO PREEMPTION",
             Cause::Requeue => " DUE TO JOB REQUEUE",
             Cause::NodeFailure => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
@@ -51,9 +53,12 @@ pub fn of_launch(id: JobId) -> Notices {
             .to_owned(),
         node_failure: job(id, Cause::NodeFailure),
         step_time_limit: step(Cause::TimeLimit),
+        cpu_time_limit: job(id, Cause::CpuTimeLimit),
+        step_cpu_time_limit: step(Cause::CpuTimeLimit),
         step_cancelled: step(Cause::Cancelled),
         exec_failed: "slurmstepd: error: execve(): {what}: {error}".to_owned(),
         limit_refused: "slurmstepd: error: Can't propagate {what} from submit host: {error}".to_owned(),
+        nice_refused: "slurmstepd: error: setpriority(PRIO_PROCESS, {what}): {error}".to_owned(),
         work_dir_failed:
             "slurmstepd: error: couldn't chdir to `{what}': {error}: going to /tmp instead"
                 .to_owned(),

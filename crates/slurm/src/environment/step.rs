@@ -1,6 +1,7 @@
 //! The variables of a step's tasks: what `srun` adds to its own environment on each node.
 
-use super::gpu::{self, GpuView};
+use super::gpu::{self, GpuView, Names};
+use super::gpu_bind::{self, TaskGpus};
 use super::job::{self, JobFacts};
 use super::{Environment, compress_counts};
 use crate::option::bind::memory_variables;
@@ -83,15 +84,20 @@ pub fn of_tasks(
     ranks: &[u32],
     near: &[u32],
     view: GpuView,
+    names: &Names,
 ) -> Vec<TaskOrder> {
-    let mut gpus = gpu::of_tasks(launch, share, ranks.len(), near, view);
+    let mut gpus = gpu_bind::of_tasks(launch, share, ranks.len(), near, view);
     if launch.programs.is_empty() && gpus.is_empty() {
         return Vec::new();
     }
-    gpus.resize(ranks.len(), Vec::new());
-    let task = |(rank, environment): (&u32, Vec<String>)| TaskOrder {
-        argv: launch.programs.get(*rank as usize).cloned().unwrap_or_default(),
-        environment,
+    gpus.resize(ranks.len(), TaskGpus::default());
+    let task = |(rank, mut gpus): (&u32, TaskGpus)| {
+        gpu::call_task_by_name(&mut gpus.environment, names);
+        TaskOrder {
+            argv: launch.programs.get(*rank as usize).cloned().unwrap_or_default(),
+            environment: gpus.environment,
+            lines: gpus.lines,
+        }
     };
     ranks.iter().zip(gpus).map(task).collect()
 }

@@ -6,7 +6,7 @@ use super::value;
 
 type Result<T> = std::result::Result<T, OptionError>;
 
-const GPU_BIND: &[&str] = &["v", "verbose", "closest", "none"];
+const GPU_BIND: &[&str] = &["closest", "none"];
 const GPU_BIND_WITH_LIST: &[&str] = &["map_gpu", "mask_gpu", "single", "per_task"];
 
 const FREQUENCIES: &[&str] = &["low", "medium", "high", "highm1"];
@@ -49,7 +49,9 @@ fn is_list_item(text: &str) -> bool {
 }
 
 pub fn gpu_bind(text: &str) -> Result<String> {
-    if is_binding(text, GPU_BIND, GPU_BIND_WITH_LIST) {
+    let lower = text.to_ascii_lowercase();
+    let kind = lower.strip_prefix("verbose,").unwrap_or(&lower);
+    if is_binding(kind, GPU_BIND, GPU_BIND_WITH_LIST) {
         return Ok(text.to_owned());
     }
     Err(OptionError::value(format!("Invalid --gpu-bind argument: gpu:{text}")))
@@ -183,6 +185,14 @@ mod tests {
                 assert_eq!(check(text).as_deref(), Ok(*text));
                 assert!(check(&format!("{text}!")).is_err(), "{text}!");
             }
+        }
+    }
+
+    #[test]
+    fn gpus_are_bound_by_one_kind_and_verbose_stands_before_it() {
+        for text in ["verbose", "v,single:1", "single:1,verbose", "verbose,verbose,none"] {
+            let line = format!("Invalid --gpu-bind argument: gpu:{text}");
+            assert_eq!(gpu_bind(text), Err(OptionError::value(line)));
         }
     }
 

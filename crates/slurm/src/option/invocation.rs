@@ -11,6 +11,17 @@ use super::script::{self, Script};
 use super::submission;
 use super::surroundings::Surroundings;
 
+/// What one part of an `srun` says for those after it as well.
+const OF_ALL_PARTS: [OptionKey; 7] = [
+    OptionKey::Error,
+    OptionKey::Input,
+    OptionKey::Label,
+    OptionKey::OpenMode,
+    OptionKey::Output,
+    OptionKey::Quiet,
+    OptionKey::Unbuffered,
+];
+
 /// What the caller gives: its environment, and how to get at a script.
 pub struct Caller<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -95,22 +106,44 @@ pub fn launch<S: AsRef<str>>(
     args: &[S],
     caller: &Caller<'_>,
 ) -> Result<Invocation<Launch>, OptionError> {
-    let parsed = parse::parse_components(command, args)?;
+    let mut parsed = parse::parse_components(command, args)?;
     if let Some(question) = question(&parsed) {
         return Ok(Invocation::Question(question));
+    }
+    if command == Command::Srun {
+        share_among_parts(&mut parsed)?;
     }
     let environment = environment::settings(command, caller.variable);
     let components = parsed
         .into_iter()
         .map(|Parsed { values, rest }| {
-            let options = typed(command, &[], &environment, &values, caller)?;
-            if command == Command::Srun && rest.is_empty() {
-                return Err(OptionError::Fatal("No command given to execute.".to_owned()));
-            }
-            Ok((options, rest))
+            Ok((typed(command, &[], &environment, &values, caller)?, rest))
         })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Invocation::Submission(Launch { components }))
+}
+
+/// `srun a : b`: a part without a command runs the next one's, and what is said of input and output holds for the parts
+/// that follow until they say otherwise.
+fn share_among_parts(parsed: &mut [Parsed]) -> Result<(), OptionError> {
+    let mut command: Vec<String> = Vec::new();
+    for part in parsed.iter_mut().rev() {
+        if part.rest.is_empty() {
+            part.rest.clone_from(&command);
+        }
+        command.clone_from(&part.rest);
+        if command.is_empty() {
+            return Err(OptionError::Fatal("No command given to execute.".to_owned()));
+        }
+    }
+    let mut shared: Vec<Setting> = Vec::new();
+    for part in parsed.iter_mut() {
+        let own = part.values.iter().filter(|setting| OF_ALL_PARTS.contains(&setting.key));
+        let own: Vec<Setting> = own.cloned().collect();
+        part.values.splice(0..0, shared.iter().cloned());
+        shared.extend(own);
+    }
+    Ok(())
 }
 
 fn question(components: &[Parsed]) -> Option<Question> {

@@ -251,3 +251,27 @@ fn components_of_srun_have_options_and_commands_of_their_own() {
     assert_eq!(shown, [(Some(1), "a x".to_owned()), (Some(3), "b".to_owned())]);
     assert!(components.iter().all(|(options, _)| options.step.label));
 }
+
+#[test]
+fn a_part_without_a_command_runs_the_next_ones_and_output_is_said_for_those_after_it() {
+    let read = |args: &[&str]| {
+        let found = with_caller(false, &[], |caller| launch(Command::Srun, args, caller));
+        let Invocation::Submission(Launch { components }) = found? else { panic!("no question") };
+        let part = |(options, run): &(JobOptions, Vec<String>)| {
+            let output = options.output.clone().unwrap_or_default();
+            format!(
+                "{} {} {output} {}",
+                run.join(" "),
+                options.step.label,
+                options.ntasks.is_some()
+            )
+        };
+        Ok::<_, OptionError>(components.iter().map(part).collect::<Vec<_>>())
+    };
+    let shared = read(&["-l", "-n1", "-o", "f", ":", "-o", "g", "a", ":", "b"]).expect("right");
+    assert_eq!(shared, ["a true f true", "a true g false", "b true g false"]);
+    for args in [&["-n1", "a", ":"][..], &["-n1", "a", ":", "-n1"], &["-n1", ":"], &[]] {
+        let error = read(args).expect_err("nothing to run");
+        assert_eq!(error.render(Command::Srun), "srun: fatal: No command given to execute.\n");
+    }
+}

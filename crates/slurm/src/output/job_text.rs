@@ -4,6 +4,7 @@ use crate::words::NULL;
 use model::allocation::{Allocation, GresShare};
 use model::amount::{Bytes, format_slurm_mb};
 use model::array::{IndexSet, format_pending};
+use model::digits::push_number;
 use model::filename::{self, FilenameContext};
 use model::gres::{self, GresCount};
 use model::hostlist;
@@ -26,10 +27,14 @@ pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {
     match &job.array {
         None => match job.together {
             Some(of) => push!(out, "{}+{}", of.first, of.offset),
-            None => push!(out, "{}", job.id),
+            None => push_number(out, job.id.0.into()),
         },
         Some(array) => match (task.or(array.index), &array.pending) {
-            (Some(index), _) => push!(out, "{}_{index}", array.array),
+            (Some(index), _) => {
+                push_number(out, array.array.0.into());
+                out.push('_');
+                push_number(out, index.into());
+            }
             (None, Some(pending)) => {
                 push!(out, "{}_[{}]", array.array, format_pending(pending, array.throttle));
             }

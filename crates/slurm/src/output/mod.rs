@@ -23,6 +23,7 @@ pub mod sinfo_reservations;
 pub mod sprio;
 pub mod squeue;
 mod squeue_fields;
+mod squeue_page;
 mod squeue_sort;
 mod squeue_steps;
 pub mod sshare;

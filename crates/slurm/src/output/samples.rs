@@ -46,6 +46,8 @@ pub fn node(name: &str) -> NodeView {
             count: 8,
             first_index: 0,
             files: Vec::new(),
+            device_names: Vec::new(),
+            links: Vec::new(),
             cores: None,
             device_memory: None,
             variables: None,
@@ -205,6 +207,7 @@ pub fn share(node: &str, cpus: u32, mib: u64, gpu_indices: &[u32], tasks: u32) -
         gres: if gpu_indices.is_empty() { Vec::new() } else { vec![gpus(gpu_indices)] },
         tasks,
         sharers: 1,
+        disk: Bytes(0),
     }
 }
 

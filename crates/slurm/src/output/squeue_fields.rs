@@ -4,9 +4,10 @@ use super::Moment;
 use super::format::Column;
 use super::job_text::{self, push};
 use crate::words::{self, NULL};
+use model::digits::push_number;
 use model::request::Per;
 use model::run::{LaunchKind, Together};
-use model::time::{TimeLimit, Timestamp, format_elapsed, format_limit};
+use model::time::{TimeLimit, Timestamp, format_limit, push_elapsed};
 use std::fmt::Write;
 use wire::view::JobView;
 
@@ -59,13 +60,13 @@ impl JobField {
 #[rustfmt::skip]
 pub static JOB_FIELDS: &[JobField] = &[
     both('a', "Account", "ACCOUNT", |r, c| c.push_str(&r.job.account)),
-    both('A', "JobID", "JOBID", |r, c| push!(c, "{}", r.job.id)),
+    both('A', "JobID", "JOBID", |r, c| push_number(c, r.job.id.0.into())),
     both('b', "tres-per-node", "TRES_PER_NODE", |r, c| gres(r, c, Per::Node)),
     both('B', "BatchHost", "EXEC_HOST", |r, c| c.push_str(batch_host(r.job))),
     both('c', "MinCPUs", "MIN_CPUS", |r, c| push!(c, "{}", job_text::min_cpus_per_node(r.job.spec.request()))),
-    both('C', "NumCPUs", "CPUS", |r, c| push!(c, "{}", r.job.cpus)),
+    both('C', "NumCPUs", "CPUS", |r, c| push_number(c, r.job.cpus.into())),
     both('d', "MinTmpDisk", "MIN_TMP_DISK", |r, c| push!(c, "{}", r.job.spec.request().disk.map_or(0, |d| d.mib()))),
-    both('D', "NumNodes", "NODES", |r, c| push!(c, "{}", job_text::node_count(r.job))),
+    both('D', "NumNodes", "NODES", |r, c| push_number(c, job_text::node_count(r.job).into())),
     both('e', "EndTime", "END_TIME", end_time),
     both('E', "Dependency", "DEPENDENCY", |r, c| or_null(c, r.job.dependency.as_deref())),
     both('f', "Feature", "FEATURES", |r, c| or_null(c, r.job.spec.request().constraint.as_ref().map(ToString::to_string).as_deref())),
@@ -83,7 +84,7 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('l', "TimeLimit", "TIME_LIMIT", |r, c| c.push_str(&format_limit(r.job.time_limit))),
     both('L', "TimeLeft", "TIME_LEFT", time_left),
     both('m', "MinMemory", "MIN_MEMORY", |r, c| c.push_str(&job_text::memory_text(job_text::memory(r.job)))),
-    both('M', "TimeUsed", "TIME", |r, c| c.push_str(&format_elapsed(r.job.elapsed_s(r.moment.now)))),
+    both('M', "TimeUsed", "TIME", |r, c| push_elapsed(c, r.job.elapsed_s(r.moment.now))),
     both('n', "ReqNodes", "REQ_NODES", |r, c| c.push_str(&model::hostlist::compress(&r.job.spec.request().node_list))),
     both('N', "NodeList", "NODELIST", |r, c| c.push_str(&job_text::node_list(r.job))),
     both('o', "Command", "COMMAND", |r, c| c.push_str(&job_text::command(r.job))).in_full(),
@@ -203,7 +204,9 @@ fn batch_host(job: &JobView) -> &str {
 
 fn reason_list(row: &JobRow<'_>, cell: &mut String) {
     if job_text::shows_reason(row.job.state) {
-        push!(cell, "({})", words::reason::text(&row.job.reason));
+        cell.push('(');
+        cell.push_str(&words::reason::text(&row.job.reason));
+        cell.push(')');
     } else {
         cell.push_str(&job_text::node_list(row.job));
     }
@@ -219,7 +222,7 @@ fn time_left(row: &JobRow<'_>, cell: &mut String) {
         None => cell.push_str("UNLIMITED"),
         Some(limit) => {
             let used = row.job.elapsed_s(row.moment.now);
-            cell.push_str(&format_elapsed(limit.saturating_sub(used)));
+            push_elapsed(cell, limit.saturating_sub(used));
         }
     }
 }

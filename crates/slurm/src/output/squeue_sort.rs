@@ -5,12 +5,14 @@ use super::squeue_fields::{JOB_FIELDS, JobField, JobRow};
 use crate::words;
 use model::time::TimeLimit;
 use std::borrow::Cow;
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Partition, then state by its compact word, then the highest priority first.
 pub const DEFAULT: &str = "P,t,-p";
 /// `--start`: whoever starts first.
 pub const BY_START: &str = "S";
+/// `--priority`: the highest first.
+pub const BY_PRIORITY: &str = "-p";
 
 /// A letter that no column has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +20,6 @@ pub const BY_START: &str = "S";
 pub struct BadSort(pub String);
 
 /// What lines are compared by.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key<'a> {
     Number(i64),
     Text(Cow<'a, str>),
@@ -32,7 +33,7 @@ pub struct SortBy {
     descending: bool,
 }
 
-/// Letters with an optional `+` or `-` before each; commas may stand between.
+/// Letters with an optional `+` or `-` before each; commas may stand between. One that is named again decides nothing.
 pub fn parse(text: &str) -> Result<Vec<SortBy>, BadSort> {
     let mut keys = Vec::new();
     let mut descending = false;
@@ -43,7 +44,9 @@ pub fn parse(text: &str) -> Result<Vec<SortBy>, BadSort> {
             letter => {
                 let field = JOB_FIELDS.iter().find(|field| field.letter() == Some(letter));
                 let field = field.ok_or_else(|| BadSort(letter.to_string()))?;
-                keys.push(SortBy { field, letter, descending });
+                if keys.iter().all(|by: &SortBy| by.letter != letter) {
+                    keys.push(SortBy { field, letter, descending });
+                }
                 descending = false;
             }
         }
@@ -51,20 +54,67 @@ pub fn parse(text: &str) -> Result<Vec<SortBy>, BadSort> {
     Ok(keys)
 }
 
-/// Sorts by the keys in turn; what is still equal is in the order of the ids.
-pub fn sort(rows: &mut Vec<JobRow<'_>>, keys: &[SortBy]) {
-    let mut decorated: Vec<_> = rows
-        .drain(..)
-        .map(|row| (keys.iter().map(|by| key(&row, *by)).collect::<Vec<_>>(), row))
-        .collect();
-    decorated.sort_by(|(a_keys, a), (b_keys, b)| {
-        let mut by_keys = keys
-            .iter()
-            .zip(a_keys.iter().zip(b_keys))
-            .map(|(by, (a, b))| if by.descending { b.cmp(a) } else { a.cmp(b) });
-        by_keys.find(|ordering| ordering.is_ne()).unwrap_or_else(|| id(a).cmp(&id(b)))
-    });
-    rows.extend(decorated.into_iter().map(|(_, row)| row));
+/// The order of lines that come one by one: by the keys in turn; what is still equal is in the order of the ids.
+///
+/// All keys are numbers. A text is the place where it was first seen, until all are known and its rank can be told.
+pub struct Order {
+    by: Vec<SortBy>,
+    /// Of each key that is a text, the texts.
+    texts: Vec<BTreeMap<Box<str>, i64>>,
+    /// Those of the first line, then those of the second.
+    keys: Vec<i64>,
+    ids: Vec<(u32, u32)>,
+}
+
+impl Order {
+    pub fn new(by: &[SortBy]) -> Self {
+        let texts = vec![BTreeMap::new(); by.len()];
+        Self { by: by.to_vec(), texts, keys: Vec::new(), ids: Vec::new() }
+    }
+
+    pub fn expect(&mut self, lines: usize) {
+        self.keys.reserve(lines * self.by.len());
+        self.ids.reserve(lines);
+    }
+
+    pub fn push(&mut self, row: &JobRow<'_>) {
+        for (by, texts) in self.by.iter().zip(&mut self.texts) {
+            self.keys.push(match key(row, *by) {
+                Key::Number(number) => number,
+                Key::Text(text) => match texts.get(&*text) {
+                    Some(place) => *place,
+                    None => {
+                        let place = texts.len() as i64;
+                        texts.insert(text.into(), place);
+                        place
+                    }
+                },
+            });
+        }
+        self.ids.push(id(row));
+    }
+
+    /// Which line is first, second, and so on; none if they came in this order.
+    pub fn finish(mut self) -> Option<Vec<usize>> {
+        let width = self.by.len();
+        for (at, (by, texts)) in self.by.iter().zip(&self.texts).enumerate() {
+            let mut ranks = vec![0; texts.len()];
+            for (rank, place) in texts.values().enumerate() {
+                ranks[*place as usize] = rank as i64;
+            }
+            for key in self.keys.iter_mut().skip(at).step_by(width) {
+                let ranked = if texts.is_empty() { *key } else { ranks[*key as usize] };
+                *key = if by.descending { !ranked } else { ranked };
+            }
+        }
+        let of = |line: usize| (&self.keys[line * width..][..width], self.ids[line]);
+        if (1..self.ids.len()).all(|line| of(line - 1) <= of(line)) {
+            return None;
+        }
+        let mut lines: Vec<usize> = (0..self.ids.len()).collect();
+        lines.sort_by(|a, b| of(*a).cmp(&of(*b)));
+        Some(lines)
+    }
 }
 
 /// An array's tasks are beside each other; what still waits stands before what has its own record.
@@ -83,7 +133,7 @@ fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
         TimeLimit::Minutes(minutes) => i64::from(minutes) * 60,
         TimeLimit::Unlimited => i64::MAX,
     };
-    let used = job.elapsed_s(row.moment.now) as i64;
+    let used = || job.elapsed_s(row.moment.now) as i64;
     let number = match by.letter {
         'A' => i64::from(job.id.0),
         'i' | 'F' | 'K' => {
@@ -95,8 +145,8 @@ fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
         'd' => request.disk.map_or(0, |disk| disk.mib() as i64),
         'G' => i64::from(job.spec.owner.gid),
         'l' => limit,
-        'L' => limit.saturating_sub(used),
-        'M' => used,
+        'L' => limit.saturating_sub(used()),
+        'M' => used(),
         'p' | 'Q' => i64::try_from(job.priority).unwrap_or(i64::MAX),
         'S' => time(job.start),
         'e' => time(job.end),
@@ -114,9 +164,4 @@ fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
         }
     };
     Key::Number(number)
-}
-
-/// Highest first, for listings that have no specification: `--priority`.
-pub fn by_priority(rows: &mut [JobRow<'_>]) {
-    rows.sort_by_key(|row| (Reverse(row.job.priority), id(row)));
 }

@@ -4,7 +4,7 @@ use super::Moment;
 use super::format::{Column, Format};
 use super::job_text::push;
 use model::run::Step;
-use model::time::format_elapsed;
+use model::time::push_elapsed;
 use std::fmt::Write;
 use wire::view::JobView;
 
@@ -53,7 +53,7 @@ pub static STEP_FIELDS: &[StepField] = &[
     field('i', "StepID", "STEPID", |r, c| { super::job_text::push_id(c, r.job, None); push!(c, ".{}", r.step.id) }),
     field('j', "StepName", "NAME", |r, c| c.push_str(&r.step.name)),
     field('l', "TimeLimit", "TIME_LIMIT", |_, c| c.push_str("UNLIMITED")),
-    field('M', "TimeUsed", "TIME", |r, c| c.push_str(&format_elapsed(elapsed_s(r)))),
+    field('M', "TimeUsed", "TIME", |r, c| push_elapsed(c, elapsed_s(r))),
     field('N', "Nodes", "NODELIST", |r, c| c.push_str(&model::hostlist::compress(&r.step.nodes))),
     field('P', "Partition", "PARTITION", |r, c| c.push_str(&r.job.partition)),
     field('S', "StartTime", "START_TIME", |r, c| c.push_str(&r.moment.iso(r.step.start))),
@@ -66,22 +66,15 @@ fn elapsed_s(row: &StepRow<'_>) -> u64 {
     row.moment.now.since(row.step.start).as_secs()
 }
 
-/// The steps of these jobs that have not ended.
+/// One step of the job.
 pub fn push(
     out: &mut String,
+    cell: &mut String,
     format: &Format<StepField>,
-    header: bool,
-    jobs: &[JobView],
+    job: &JobView,
+    step: &Step,
     moment: Moment<'_>,
 ) {
-    if header {
-        format.push_header(out);
-    }
-    let mut cell = String::new();
-    for job in jobs {
-        for step in job.steps.iter().filter(|step| step.end.is_none()) {
-            let row = StepRow { job, step, moment };
-            format.push_line(out, &mut cell, |field, cell| (field.render)(&row, cell));
-        }
-    }
+    let row = StepRow { job, step, moment };
+    format.push_line(out, cell, |field, cell| (field.render)(&row, cell));
 }

@@ -89,11 +89,14 @@ fn gpu_bind(options: &JobOptions) -> Option<String> {
 /// `--cpu-bind`, with what `-m` and `--hint` say of it.
 fn cpu_binding(options: &JobOptions) -> CpuBinding {
     let mut binding = options.cpu_bind.clone().unwrap_or_default();
-    binding.spread = match options.distribution.and_then(|distribution| distribution.sockets) {
-        Some(LocalDistribution::Block) => Spread::Block,
-        Some(LocalDistribution::Fcyclic) => Spread::Fcyclic,
-        Some(LocalDistribution::Cyclic) | None => Spread::Cyclic,
+    let spread = |level: LocalDistribution| match level {
+        LocalDistribution::Block => Spread::Block,
+        LocalDistribution::Cyclic => Spread::Cyclic,
+        LocalDistribution::Fcyclic => Spread::Fcyclic,
     };
+    let distribution = options.distribution.unwrap_or_default();
+    binding.spread = distribution.sockets.map(spread).unwrap_or_default();
+    binding.core_spread = distribution.cores.map(spread);
     let hint = options.hint.as_deref().unwrap_or_default().to_ascii_lowercase();
     binding.one_thread |= hint == "nomultithread" || options.threads_per_core == Some(1);
     if matches!(hint.as_str(), "compute_bound" | "memory_bound") {

@@ -58,6 +58,7 @@ pub(super) fn submitter(command: Command) -> Submitter {
         host: "login1".into(),
         session: 7,
         umask: 0o027,
+        nice: 0,
         rlimits: vec![("NOFILE".into(), 1024), ("CORE".into(), 0)],
         variables: pairs(&[
             ("PATH", "/opt/bin"),
@@ -231,11 +232,7 @@ fn a_job_is_named_after_what_it_runs() {
     ];
     for (args, name, command) in table {
         let spec = sbatch(args).submission.spec;
-        assert_eq!(
-            (spec.name.as_str(), spec.launch.command.as_deref()),
-            (name, command),
-            "{args:?}"
-        );
+        assert_eq!((&*spec.name, spec.launch.command.as_deref()), (name, command), "{args:?}");
     }
     let options = JobOptions::default();
     let bash = &["/bin/bash".to_owned()][..];
@@ -246,7 +243,7 @@ fn a_job_is_named_after_what_it_runs() {
     ];
     for (command, argv, name) in table {
         let draft = allocation(&options, argv, &submitter(command)).expect("well formed");
-        assert_eq!(draft.submission.spec.name, name);
+        assert_eq!(&*draft.submission.spec.name, name);
     }
 }
 
@@ -322,7 +319,7 @@ fn the_environment_is_what_export_says() {
 #[test]
 fn components_are_named_after_what_any_of_them_wraps() {
     let draft = sbatch(&["-n1", ":", "-n2", "--wrap", "true"]);
-    assert_eq!(draft.submission.spec.name, "wrap");
+    assert_eq!(&*draft.submission.spec.name, "wrap");
 }
 
 #[test]

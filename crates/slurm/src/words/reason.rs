@@ -44,6 +44,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::NodeFail => "NodeDown",
         Reason::Deadline => "DeadLine",
         Reason::RequeuedHeld => "job requeued in held state",
+        Reason::Prolog => "Prolog",
     };
     word.into()
 }

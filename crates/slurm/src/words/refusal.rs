@@ -50,6 +50,7 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::OnlyTogether(_) => {
             error(2108, "Operation not permitted on individual component of heterogeneous job")
         }
+        Refusal::NotFirstTogether(_) => error(2107, "Job not heterogeneous job leader"),
         Refusal::JobHeld(_) => error(2042, "Job is in held state, pending scheduler release"),
         Refusal::UnknownLicense(_) => error(2048, "Invalid license specification"),
         Refusal::TimePassed => error(2054, "Invalid time specified"),

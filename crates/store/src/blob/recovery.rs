@@ -2,10 +2,12 @@
 //! unfinished or damaged there is said.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::{
-    ActivePack, BIG, BlobError, BlobId, BlobOptions, Blobs, Known, PACKS, Place, TEMPORARY,
+    ActivePack, BIG, BlobError, BlobId, BlobOptions, Blobs, FIRST_PACK, Known, PACKS, Place,
+    TEMPORARY,
 };
 use super::{pack_name, pack_number};
 use crate::disk::{Disk, DiskFile, Entry};
@@ -42,7 +44,7 @@ impl Blobs {
             options,
             known: HashMap::new(),
             active: None,
-            next_pack: 1,
+            next_pack: FIRST_PACK,
             staged: HashMap::new(),
             staged_bytes: Vec::new(),
         };
@@ -61,7 +63,7 @@ impl Blobs {
     }
 
     fn read_packs(&mut self, recovery: &mut BlobRecovery) -> Result<(), BlobError> {
-        let mut numbers: Vec<u32> =
+        let mut numbers: Vec<NonZeroU32> =
             self.list(PACKS)?.iter().filter_map(|entry| pack_number(&entry.name)).collect();
         numbers.sort_unstable();
         let newest = numbers.last().copied();
@@ -73,7 +75,7 @@ impl Blobs {
             let scan = pack::scan(&bytes, |offset, record| {
                 let len = record.content.len() as u32;
                 let place = Place::Packed { pack: number, offset: offset as u32, len };
-                known.insert(record.id, Known { place, touched_s: record.stored_s });
+                known.insert(record.id, Known { place, touched: record.stored_s.into() });
             });
             let bad = |offset: usize, bytes: usize| BadBytes {
                 file: name.clone(),
@@ -82,7 +84,7 @@ impl Blobs {
             };
             recovery.damaged.extend(scan.gaps.iter().map(|(offset, bytes)| bad(*offset, *bytes)));
             if Some(number) == newest {
-                self.next_pack = number + 1;
+                self.next_pack = number.saturating_add(1);
                 if scan.tail > 0 {
                     recovery.torn_tail = Some(bad(scan.end, scan.tail));
                 }
@@ -128,8 +130,8 @@ impl Blobs {
             (Some((id, stored_s, len)), Ok(name))
                 if id == name && record_len(len) as u64 == entry.len =>
             {
-                let place = Place::Big { len: len as u64 };
-                self.known.insert(id, Known { place, touched_s: stored_s });
+                let place = Place::Big { len: len as u32 };
+                self.known.insert(id, Known { place, touched: stored_s.into() });
             }
             _ => {
                 let file = path.to_owned();
@@ -143,7 +145,7 @@ impl Blobs {
 /// Takes up writing the newest pack: its unfinished end is cleared, and what a killed program had
 /// written but not synced is synced before anyone relies on it.
 fn reopen(
-    number: u32,
+    number: NonZeroU32,
     file: Box<dyn DiskFile>,
     scan: &pack::PackScan,
 ) -> Result<ActivePack, BlobError> {

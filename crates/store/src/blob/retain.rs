@@ -1,6 +1,7 @@
 //! Letting go of blobs that nothing refers to any more.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use super::{BlobError, BlobId, Blobs, PACKS, Place, big_name, pack_name};
 use crate::pack::RECORD_HEADER;
@@ -27,15 +28,15 @@ impl Blobs {
             return Err(BlobError::StagedPending);
         }
         let mut collected = Collected::default();
-        let mut packs: BTreeMap<u32, PackUse> = BTreeMap::new();
+        let mut packs: BTreeMap<NonZeroU32, PackUse> = BTreeMap::new();
         let mut dead_big = Vec::new();
         for (id, known) in &self.known {
-            let live = known.touched_s >= cutoff_s || is_live(id);
+            let live = known.touched >= cutoff_s.into() || is_live(id);
             match known.place {
                 Place::Packed { pack, len, .. } => {
                     packs.entry(pack).or_default().add(*id, live, u64::from(len));
                 }
-                Place::Big { len } if !live => dead_big.push((*id, len)),
+                Place::Big { len } if !live => dead_big.push((*id, u64::from(len))),
                 Place::Big { .. } => {}
             }
         }
@@ -59,9 +60,9 @@ impl Blobs {
     }
 
     /// Moves what lives in a pack to the active one, then removes the pack.
-    fn rewrite(&mut self, number: u32, usage: &PackUse) -> Result<(), BlobError> {
+    fn rewrite(&mut self, number: NonZeroU32, usage: &PackUse) -> Result<(), BlobError> {
         for id in &usage.live {
-            let touched_s = self.known.get(id).map_or(0, |known| known.touched_s);
+            let touched_s = self.known.get(id).map_or(0, |known| u64::from(known.touched.0));
             let Some(content) = self.get(id)? else { continue };
             self.stage_new(*id, &content, touched_s)?;
         }

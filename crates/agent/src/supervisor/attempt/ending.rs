@@ -1,11 +1,14 @@
 //! The end of an attempt: its group is emptied, its last words are said, and nothing of it is left.
 
 use super::{Attempt, own_kills};
+use crate::cgroup::CgroupError;
 use crate::supervisor::notice;
 use crate::supervisor::step::Step;
+use crate::supervisor::strays;
 use crate::wall_clock;
 use model::run::{ExitStatus, Usage};
 use model::usage::TaskUsage;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use wire::report::{AttemptEnd, ReportEvent};
 
@@ -50,6 +53,11 @@ impl Attempt {
         if kill && !emptying.kill {
             *emptying = Emptying { kill, linger_until, ..*emptying };
         }
+    }
+
+    /// Nothing of the job is left that could be told anything: it is being killed, or only the site's work goes on.
+    pub(super) fn is_past_ending(&self) -> bool {
+        self.emptying.is_some_and(|emptying| emptying.kill) || self.around.is_after_job()
     }
 
     /// How soon to look again for what no descriptor tells of; none: nothing such is waited for.
@@ -111,12 +119,13 @@ impl Attempt {
             return self.advance_work();
         }
         let Some(mut emptying) = self.emptying else { return };
-        // The watch is one tree's and costs one call; the last word is that of all trees.
-        let seems_empty = self.watch.as_ref().is_none_or(|w| w.is_empty().unwrap_or(false));
-        let empty =
-            seems_empty && self.group.is_empty().unwrap_or(false) && self.is_rid_of_programs();
+        let empty = self.group_is_empty().unwrap_or(false)
+            && self.is_rid_of_programs()
+            && self.strays().is_empty();
         if !empty && emptying.kill {
-            self.tell_script_ended(&mut emptying);
+            if emptying.killed_at.is_some() {
+                self.tell_script_ended(&mut emptying);
+            }
             if emptying.killed_at.is_none_or(|at| at.elapsed() >= KILL_PAUSE) {
                 let now = Instant::now();
                 emptying.first_kill.get_or_insert(now);
@@ -124,6 +133,7 @@ impl Attempt {
                 // A kill that fails is tried again: the attempt does not end before its group is empty.
                 let _ = self.group.kill();
                 self.kill_left_programs();
+                strays::kill(&self.strays());
             }
         }
         if !empty {
@@ -136,6 +146,24 @@ impl Attempt {
         }
     }
 
+    /// What has left the job's groups. What the site's programs have left running is theirs for as long as it may be.
+    fn strays(&self) -> Vec<i32> {
+        if !strays::are_there() {
+            return Vec::new();
+        }
+        let left = self.around.left.iter().filter_map(|group| group.pids().ok());
+        let of_site: HashSet<i32> = left.flatten().collect();
+        strays::all().into_iter().filter(|pid| !of_site.contains(pid)).collect()
+    }
+
+    fn group_is_empty(&self) -> Result<bool, CgroupError> {
+        match &self.watch {
+            // The watch is one tree's and costs one call.
+            Some(watch) => Ok(watch.is_empty()? && self.group.is_empty_beyond(watch)?),
+            None => self.group.is_empty(),
+        }
+    }
+
     /// What has come to be in the group since it was empty is killed as the job was.
     pub(super) fn kill_again(&mut self) {
         if let Some(emptying) = &mut self.emptying {
@@ -143,9 +171,17 @@ impl Attempt {
         }
     }
 
+    /// Only the site's work is left. That is not the job's time, and nothing that comes now changes how the job ended.
+    pub(super) fn tell_job_ended(&mut self) {
+        if let Some(mut emptying) = self.emptying {
+            self.tell_script_ended(&mut emptying);
+            self.emptying = Some(emptying);
+        }
+    }
+
     /// The job's other nodes need not wait until what is stuck here has died.
     fn tell_script_ended(&mut self, emptying: &mut Emptying) {
-        if emptying.told || self.launch_failed.is_some() || emptying.killed_at.is_none() {
+        if emptying.told || self.launch_failed.is_some() {
             return;
         }
         emptying.told = true;
@@ -153,7 +189,7 @@ impl Attempt {
         let (exit, timed_out) = (self.exit(), self.timed_out);
         self.control.tell(ReportEvent::ScriptEnded { exit, oom, timed_out });
         // Should this process die before the group is empty, the exit is known all the same.
-        let _ = self.dir.write_status(&self.control.status());
+        let _ = self.control.write_down(&self.dir);
     }
 
     /// What a kill has not ended for so long is stuck in the kernel: no other job shall meet it here.
@@ -199,12 +235,12 @@ impl Attempt {
         let _ = self.group.remove();
         self.control.tell(event);
         // Whoever is connected is told; whoever is not reads this. The agent takes either.
-        let _ = self.dir.write_status(&self.control.status());
+        let _ = self.control.write_down(&self.dir);
         self.over = true;
     }
 
     pub(super) fn usage(&self, script_kills: u64) -> Usage {
-        let counted = self.group.counted();
+        let counted = self.group.consumed();
         Usage {
             cpu_user_us: counted.cpu_user_us.unwrap_or(self.reaped.cpu_user_us),
             cpu_system_us: counted.cpu_system_us.unwrap_or(self.reaped.cpu_system_us),

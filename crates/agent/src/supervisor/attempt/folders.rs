@@ -17,15 +17,45 @@ impl Attempt {
         let node = spool.and_then(Path::parent).unwrap_or(Path::new("/"));
         let place = Place::scratch(&record.site, node, &record.group_root);
         match Scratch::make(&place, record.attempt, Some(&record.launch.user)) {
-            Ok((scratch, _)) => {
+            Ok((mut scratch, own)) => {
+                if let Some(limit) = record.limits.scratch
+                    && let Err(why) =
+                        scratch.limit(&own, limit, (&record.group_root, record.attempt), None)
+                {
+                    self.control.refuse(why);
+                }
                 self.record.inside.scratch = scratch.path().to_str().map(str::to_owned);
                 self.around.scratch = Some(scratch);
             }
             Err(why) => self.control.refuse(why),
         }
         if let Some(folders) = &self.record.site.private {
-            let (scratch, namespaces) = private::make(folders, &self.record)?;
-            self.around.private = Some(scratch);
+            let beside = self.around.scratch.as_ref();
+            let made = private::make(folders, &self.record, beside)?;
+            if let Some(why) = made.complaint {
+                self.control.refuse(why);
+            }
+            self.around.private = Some(made.scratch);
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_init_script(&self) -> bool {
+        self.record.site.private.as_ref().is_some_and(|folders| folders.init_script.is_some())
+    }
+
+    /// What the job will see in the place of the first of the private folders.
+    pub(super) fn private_version(&self) -> Option<String> {
+        let folders = self.record.site.private.as_ref()?;
+        let (_, version) = private::versions(folders, self.around.private.as_ref()?).next()?;
+        version.to_str().map(str::to_owned)
+    }
+
+    /// Makes the namespace in which the job sees its private folders, where it has any.
+    pub(super) fn show_private(&mut self) -> Result<(), String> {
+        let folders = self.record.site.private.as_ref().zip(self.around.private.as_ref());
+        if let Some((folders, scratch)) = folders {
+            let namespaces = private::show(folders, scratch)?;
             self.record.inside.namespaces = Some(Arc::new(namespaces));
         }
         Ok(())
@@ -43,6 +73,7 @@ impl Attempt {
                     let kills = self.script_kills();
                     self.used = Some((self.usage(kills), kills));
                     if !self.record.site.epilog.is_empty() {
+                        self.tell_job_ended();
                         self.begin_programs(Work::Epilog);
                     }
                 }

@@ -9,6 +9,7 @@ use model::run::Usage;
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::HashSet;
 use std::time::Duration;
 use wire::order::{Action, EndOrder, SignalOrder, StepOrder};
 use wire::report::ReportEvent;
@@ -26,6 +27,7 @@ impl Attempt {
             Action::End(order) => self.end(&order),
             Action::Suspend => self.suspend(),
             Action::Resume => self.resume(),
+            Action::Begin => self.begin(),
             Action::ExtendTo { end } => self.clock.extend_to(end),
             Action::Disown { step } => self.disown(step),
             // The agent's own; it does not pass them on.
@@ -44,6 +46,14 @@ impl Attempt {
             return;
         }
         self.begin_step(order);
+    }
+
+    /// The job's other nodes are ready. It may be said more than once, and before this one is.
+    fn begin(&mut self) {
+        self.around.begun = true;
+        if std::mem::take(&mut self.around.waits_to_begin) && self.emptying.is_none() {
+            self.start_own();
+        }
     }
 
     pub(super) fn begin_step(&mut self, order: StepOrder) {
@@ -102,10 +112,19 @@ impl Attempt {
         }
     }
 
+    /// The kill is for all. What else a job may be told is for the script and its children: their `srun` passes it on to
+    /// the tasks of a step, who would hear it twice.
     fn signal_all(&self, number: i32) {
-        if let Ok(signal) = Signal::try_from(number) {
+        let Ok(signal) = Signal::try_from(number) else { return };
+        if signal == Signal::SIGKILL || self.steps.is_empty() {
             // A process that ends meanwhile needs no signal.
             let _ = self.group.signal_all(signal);
+            return;
+        }
+        let of_steps: HashSet<i32> = self.steps.iter().flat_map(Step::members).collect();
+        let all = self.group.pids().unwrap_or_default();
+        for pid in all.into_iter().filter(|pid| !of_steps.contains(pid)) {
+            let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
@@ -128,6 +147,10 @@ impl Attempt {
             return self.on_time(now);
         }
         self.ordered_exit = order.exit.or(self.ordered_exit);
+        // Said again on a new link. Who heard it is not told twice: many programs take a second SIGTERM for more haste.
+        if self.clock.ends_by(kill_at) || self.is_past_ending() {
+            return;
+        }
         self.begin_end(&words, &step_words, kill_at, now);
     }
 
@@ -170,6 +193,7 @@ impl Attempt {
             }
         }
         self.clock.kill_at(kill_at);
+        self.cpu_limit = None;
         if self.leader.as_ref().is_none_or(|leader| leader.pid.is_none()) {
             self.empty(false);
         }

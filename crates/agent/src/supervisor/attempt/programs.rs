@@ -25,10 +25,13 @@ use wire::report::ReportEvent;
 const TASK_EPILOG_MAX: Duration = Duration::from_secs(60);
 /// What the node's drain and the operators' logs call it, as Slurm does.
 const PROLOG_ERROR: &str = "Prolog error";
+const INIT_ERROR: &str = "InitScript error";
 const EPILOG_ERROR: &str = "Epilog error";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
+    /// Before the job's private folders are shown to it.
+    Init,
     Prolog,
     /// The user's side of the end: a program after the script.
     TaskEpilog,
@@ -48,8 +51,13 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub fn is(&self, work: Work) -> bool {
-        self.work == work
+    /// Whether the job waits for it.
+    pub fn is_before_job(&self) -> bool {
+        matches!(self.work, Work::Init | Work::Prolog)
+    }
+
+    pub fn work(&self) -> Work {
+        self.work
     }
 
     /// One process, in no group of its own.
@@ -75,6 +83,9 @@ pub(super) struct Surroundings {
     pub private: Option<Scratch>,
     pub work: Option<Running>,
     prolog_begun: bool,
+    /// Whether a deferred script may start, and whether it waits for that alone.
+    pub begun: bool,
+    pub waits_to_begin: bool,
     /// Steps that came while the prolog ran.
     pub delayed: Vec<StepOrder>,
     pub after: After,
@@ -108,7 +119,10 @@ impl Surroundings {
 impl Attempt {
     /// Whether what is to be started must wait: the prolog runs, or has failed.
     pub(super) fn waits_for_prolog(&mut self) -> bool {
-        if !self.around.prolog_begun {
+        if self.prolog_runs() {
+            return true;
+        }
+        if !self.around.prolog_begun && self.around.unfit.is_none() {
             self.around.prolog_begun = true;
             if !self.record.site.prolog.is_empty() {
                 self.begin_programs(Work::Prolog);
@@ -118,12 +132,18 @@ impl Attempt {
     }
 
     pub(super) fn prolog_runs(&self) -> bool {
-        self.around.work.as_ref().is_some_and(|running| running.is(Work::Prolog))
+        self.around.work.as_ref().is_some_and(Running::is_before_job)
     }
 
     pub(super) fn begin_programs(&mut self, work: Work) {
         let site = &self.record.site;
-        let patterns = if work == Work::Prolog { &site.prolog } else { &site.epilog };
+        let init = || site.private.as_ref().and_then(|folders| folders.init_script.clone());
+        let init: Vec<String> = init().into_iter().collect();
+        let patterns = match work {
+            Work::Init => &init,
+            Work::Prolog => &site.prolog,
+            _ => &site.epilog,
+        };
         let limit = site.timeout_s.map(|s| Duration::from_secs(u64::from(s)));
         let programs = match program::find(patterns) {
             Ok(programs) if programs.is_empty() => return,
@@ -203,6 +223,8 @@ impl Attempt {
             work_dir: "/",
             umask: 0o022,
             rlimits: &rlimits,
+            lines: &[],
+            nice: None,
             hold: Hold::default(),
             streams: [Stream::Null, Stream::Null, Stream::SameAsStdout],
             terminal: false,
@@ -221,6 +243,8 @@ impl Attempt {
         let wait_status = if exit.signal > 0 { exit.signal } else { exit.code << 8 };
         let own = around.variables.iter().filter_map(|(name, variable)| {
             let value = match (variable, work) {
+                (ProgramVariable::PrivateFolder, Work::Init) => self.private_version()?,
+                (ProgramVariable::PrivateFolder, _) | (_, Work::Init) => return None,
                 (ProgramVariable::Context { before, .. }, Work::Prolog) => before.clone(),
                 (ProgramVariable::Context { after, .. }, _) => after.clone(),
                 (_, Work::Prolog) => return None,
@@ -269,7 +293,11 @@ impl Attempt {
         }
         match work {
             // A prolog that was killed with its job has not failed.
-            Work::Prolog if self.emptying.is_some() => self.work_done(work),
+            Work::Init | Work::Prolog if self.emptying.is_some() => self.work_done(work),
+            Work::Init => {
+                self.around.unfit = Some(INIT_ERROR.into());
+                self.fail_launch(format!("the InitScript {what}"));
+            }
             Work::Prolog => {
                 self.around.unfit = Some(PROLOG_ERROR.into());
                 self.fail_launch(format!("the prolog {what}"));
@@ -290,8 +318,9 @@ impl Attempt {
     fn work_done(&mut self, work: Work) {
         self.around.work = None;
         match work {
+            Work::Init if self.emptying.is_none() => self.start_shown(),
             Work::Prolog if self.emptying.is_none() => self.start_own(),
-            Work::Prolog => {
+            Work::Init | Work::Prolog => {
                 for order in std::mem::take(&mut self.around.delayed) {
                     self.begin_step(order);
                 }

@@ -79,6 +79,8 @@ impl Attempt {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: &launch.rlimits,
+            lines: &[],
+            nice: launch.nice,
             hold: Hold {
                 cpus: cpus.as_ref(),
                 locks_memory: hold::locks_memory(&self.record),

@@ -9,8 +9,9 @@ use crate::spool::site_group_names;
 impl Attempt {
     /// A group for the programs of one kind; inside the job's where none can be made beside it.
     pub(super) fn make_site_group(&mut self, work: Work) -> Result<JobGroup, CgroupError> {
-        let [prolog, epilog] = site_group_names(self.record.attempt);
+        let [init, prolog, epilog] = site_group_names(self.record.attempt);
         let (name, inside) = match work {
+            Work::Init => (init, "init"),
             Work::Prolog => (prolog, "prolog"),
             _ => (epilog, "epilog"),
         };
@@ -35,7 +36,7 @@ impl Attempt {
 
     /// The job is to be ended now: what was to come before it has no purpose any more.
     pub(super) fn kill_prolog(&mut self) {
-        let running = self.around.work.as_ref().filter(|running| running.is(Work::Prolog));
+        let running = self.around.work.as_ref().filter(|running| running.is_before_job());
         let Some(running) = running else { return };
         match (&running.group, running.pid) {
             (Some(group), Some(_)) => {
@@ -43,7 +44,7 @@ impl Attempt {
                 let _ = group.kill();
             }
             // It waits for its turn, which must not come.
-            _ => self.work_failed(Work::Prolog, "was given up"),
+            _ => self.work_failed(running.work(), "was given up"),
         }
     }
 

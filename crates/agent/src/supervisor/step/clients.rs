@@ -123,6 +123,11 @@ impl Step {
                 self.end_ask = Some(self.end_ask.unwrap_or(false) || at_once);
             }
             Ok(StepMessage::Go) if self.stage == Stage::Awaiting => self.start(record, job),
+            Ok(StepMessage::GoAs { first_rank, environment }) if self.stage == Stage::Awaiting => {
+                self.first_rank = first_rank;
+                self.order.environment.extend(environment);
+                self.start(record, job);
+            }
             Ok(StepMessage::Received { bytes }) => self.clients.srun_received(bytes),
             Ok(StepMessage::Resize { rows, columns }) => {
                 self.tasks.iter().for_each(|task| task.resize(rows, columns));

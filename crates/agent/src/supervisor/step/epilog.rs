@@ -43,13 +43,14 @@ impl Step {
         local_rank: u32,
     ) -> Option<Pid> {
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
+        let ranks_here = self.told_ranks(&self.order.tasks);
         let place = Place {
             node: &record.node,
             node_index: self.order.node_index,
             step: Some(&step),
-            rank,
+            rank: self.first_rank.saturating_add(rank),
             local_rank,
-            ranks_here: &self.order.tasks,
+            ranks_here: &ranks_here,
             scratch: record.inside.scratch.as_deref(),
         };
         let group = self.group.as_ref()?;
@@ -66,6 +67,8 @@ impl Step {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
+            lines: &[],
+            nice: self.order.nice,
             hold: Hold::default(),
             streams: [Stream::Null, Stream::Null, Stream::SameAsStdout],
             terminal: false,

@@ -57,13 +57,14 @@ impl Step {
         ranks_here: &[u32],
     ) -> Result<Task, String> {
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
+        let ranks_here = self.told_ranks(ranks_here);
         let place = Place {
             node: &record.node,
             node_index: self.order.node_index,
             step: Some(&step),
-            rank,
+            rank: self.first_rank.saturating_add(rank),
             local_rank,
-            ranks_here,
+            ranks_here: &ranks_here,
             scratch: record.inside.scratch.as_deref(),
         };
         let file = |pattern: &Option<String>| {
@@ -109,6 +110,8 @@ impl Step {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
+            lines: of_task.map(|task| task.lines.as_slice()).unwrap_or_default(),
+            nice: self.order.nice,
             hold: Hold {
                 cpus: bound.and_then(|bound| bound.mask(local_rank)),
                 bound,

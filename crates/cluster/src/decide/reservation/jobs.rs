@@ -9,6 +9,8 @@ use model::request::Request;
 use model::reservation::{Reservation, ReservationFlag as Flag, names};
 use model::reservation_ask::ReservationRefusal as Why;
 use model::time::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
 
 impl State {
     /// Whether a job of this owner and account may ask for these reservations.
@@ -82,6 +84,31 @@ impl State {
             r.has(Flag::Magnetic) && open(r) && nodes.iter().all(inside)
         });
         Ok(drawn.map(|r| r.name.clone()))
+    }
+
+    /// When a job that runs into a reservation must be gone: the reservation's own jobs wait no longer for it.
+    pub(in crate::decide) fn leaves_by(
+        &self,
+        job: &Job,
+        nodes: &[&str],
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        job.spec.signal.filter(|signal| signal.overlaps)?;
+        let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
+        let others = self.reservations.values().filter(|r| {
+            let here = || r.nodes.iter().any(|node| nodes.contains(&node.as_str()));
+            let own = names(asked).any(|name| name == r.name);
+            let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
+            r.has_nodes() && r.cores.is_empty() && !own && !drawn && here()
+        });
+        let of = |r: &Arc<Reservation>| {
+            let delay = Duration::from_secs(u64::from(r.max_start_delay_s?));
+            // The one that lasts now has let the job in, and the next comes after it.
+            let windows = r.windows(now, 2);
+            let next = windows.into_iter().map(|(start, _)| start).find(|start| *start > now)?;
+            Some(next + delay)
+        };
+        others.filter_map(of).min()
     }
 
     /// Whether these nodes are kept for others now: a reservation may be newer than the plan.

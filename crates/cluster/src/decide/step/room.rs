@@ -80,8 +80,9 @@ impl<'a> Room<'a> {
         // Tasks that share CPUs need no more memory than the CPUs bring.
         let needed = needed.min(self.share.cpus.len());
         let memory = self.memory_for(place, &cpus, needed, &gres)?;
-        let (node, sharers) = (self.share.node.clone(), self.share.sharers);
-        Ok(NodeShare { node, cpus, memory, gres, tasks, sharers })
+        // The job's folder is all its steps' alike.
+        let (node, sharers, disk) = (self.share.node.clone(), self.share.sharers, self.share.disk);
+        Ok(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
     }
 
     fn memory_for(

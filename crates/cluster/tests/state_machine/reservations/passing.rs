@@ -6,7 +6,7 @@ use crate::world::{world, world_with};
 use cluster::Event;
 use model::change::NodeChange;
 use model::reason::Reason;
-use model::run::{Hold, JobState};
+use model::run::{Hold, JobState, SignalBefore};
 
 #[test]
 fn with_its_end_jobs_are_ended_and_those_that_wait_are_held() {
@@ -210,4 +210,24 @@ fn a_replayed_journal_has_the_same_reservations() {
     }
     assert_eq!(replayed.reservations, world.state.reservations);
     assert_eq!(replayed.last_reservation, 2);
+}
+
+#[test]
+fn who_runs_into_it_is_gone_when_it_has_waited_long_enough() {
+    let mut world = world(1);
+    let later =
+        |delay| ReservationAsk { start: Some(in_min(30)), max_start_delay_s: delay, ..plain() };
+    create(&mut world, later(Some(300)));
+    let overlapping = |minutes| {
+        let signal = SignalBefore { signal: 10, before_s: 60, batch_only: false, overlaps: true };
+        let time = Some(TimeLimit::Minutes(minutes));
+        ask().with(|spec| spec.signal = Some(signal)).asking(|r| r.time_limit = time)
+    };
+    let (long, short) = (world.submit(overlapping(600)), world.submit(overlapping(10)));
+    let others = world.submit(ask().asking(|r| r.time_limit = Some(TimeLimit::Minutes(600))));
+    world.plan();
+    let end = |id| world.job(id).attempt().and_then(|attempt| attempt.end_limit);
+    assert_eq!(end(long), Some(in_min(35)), "half an hour, and the delay");
+    assert_eq!(end(short), Some(in_min(10)), "its own limit comes first");
+    assert_eq!(world.is(others), JobState::Pending);
 }

@@ -47,7 +47,7 @@ pub fn await_start(
     let mut timeout_ms = patience_ms;
     let mut told = false;
     loop {
-        let view = match ask(client, Call::AwaitStart { job, timeout_ms })? {
+        let view = match ask(client, Call::AwaitStart { job, timeout_ms, ready: false })? {
             Answer::Start { view, .. } => *view,
             other => return Err(unexpected(&other)),
         };

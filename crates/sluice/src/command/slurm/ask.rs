@@ -1,9 +1,10 @@
 //! What the showing commands have in common: options read, the server asked, text printed.
 
-use crate::connect::{Client, ClientError};
+use crate::connect::{Client, ClientError, Told};
 use ::slurm::option::parse::{Parsed, Question};
 use ::slurm::option::{Command, OptionError, environment, help, parse};
 use ::slurm::words::refusal;
+use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
 use model::reason::Refusal;
 use nix::unistd::{Uid, User, getuid};
@@ -100,8 +101,20 @@ impl Server {
 
     /// The answer, where a refusal is the end of the command.
     pub fn ask(&mut self, call: Call) -> Result<Answer, ShowError> {
-        self.try_ask(call)?
-            .map_err(|why| ShowError::said(format!("{}: {}", self.doing, refusal::text(&why))))
+        self.try_ask(call)?.map_err(|why| refused(self.doing, &why))
+    }
+
+    /// As `ask`, for what may be answered with lines of text.
+    pub fn ask_for_lines(&mut self, call: Call) -> Result<Told, ShowError> {
+        let doing = self.doing;
+        let told = self.client.call_for_lines(call);
+        match told.map_err(|source| ShowError::Unreachable { doing, source })? {
+            Told::Answer(answer) => match *answer {
+                Answer::Refused(why) => Err(refused(doing, &why)),
+                other => Ok(Told::Answer(Box::new(other))),
+            },
+            lines => Ok(lines),
+        }
     }
 
     /// The answer, where the command has words of its own for a refusal.
@@ -115,6 +128,10 @@ impl Server {
     }
 }
 
+fn refused(doing: &str, why: &Refusal) -> ShowError {
+    ShowError::said(format!("{doing}: {}", refusal::text(why)))
+}
+
 /// What the cluster is called.
 pub fn cluster_name(server: &mut Server) -> Result<String, ShowError> {
     match server.ask(Call::Config)? {
@@ -126,6 +143,11 @@ pub fn cluster_name(server: &mut Server) -> Result<String, ShowError> {
 /// The zone that times are shown in.
 pub fn time_zone() -> TimeZone {
     TimeZone::system()
+}
+
+/// A zone in words that a server on another machine understands; none for one that is nothing but a file here.
+pub fn zone_name(zone: &TimeZone) -> Option<String> {
+    DateTimePrinter::new().time_zone_to_string(zone).ok()
 }
 
 /// Names of users, by the machine's own list.

@@ -111,6 +111,7 @@ pub fn submitter(command: Command, args: &[String], options: &JobOptions) -> Sub
             .unwrap_or_default(),
         session: nix::unistd::getsid(None).map_or(0, |sid| sid.as_raw() as u32),
         umask: current_umask(),
+        nice: current_nice(),
         rlimits: RLIMITS
             .iter()
             .filter_map(|(name, resource)| Some(((*name).to_owned(), getrlimit(*resource).ok()?.0)))
@@ -159,6 +160,11 @@ fn work_dir() -> String {
 fn same_place(one: &str, other: &str) -> bool {
     let place = |path: &str| nix::sys::stat::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
     one.starts_with('/') && matches!((place(one), place(other)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn current_nice() -> i32 {
+    // SAFETY: takes numbers and gives one; of ourselves it cannot fail.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 fn current_umask() -> u32 {

@@ -2,6 +2,7 @@
 
 mod ask;
 mod caller;
+mod components;
 mod het_group;
 pub mod job_list;
 mod sacct;
@@ -16,7 +17,9 @@ mod sinfo;
 mod sprio;
 mod squeue;
 mod srun;
+mod srun_input;
 mod srun_options;
+mod srun_parts;
 mod srun_programs;
 mod sshare;
 mod sstat;

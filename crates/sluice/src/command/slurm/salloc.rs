@@ -1,21 +1,22 @@
 //! `salloc`: an allocation, held while a command or a shell runs beside it.
 
+mod ready;
+
 use super::caller::{
     self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
 };
+use super::components;
 use super::sbatch::{check_clusters, tested};
 use super::watch::{self, Notice, Watch};
 use crate::connect::{Client, ClientError, Place};
 use ::slurm::environment::Environment;
 use ::slurm::environment::component::set_components;
-use ::slurm::environment::gpu::GpuView;
-use ::slurm::environment::job::{JobFacts, allocation};
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
 use ::slurm::words::refusal;
-use model::change::{JobFilter, JobRef};
 use model::id::JobId;
+use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
@@ -25,7 +26,7 @@ use std::process::{Child, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, Detail, JobsWanted};
+use wire::client::{Answer, Call, Cancel};
 use wire::view::JobView;
 
 const COMMAND: Command = Command::Salloc;
@@ -118,6 +119,9 @@ impl Invoked<'_> {
         if self.options.no_shell {
             return Ok(ExitCode::SUCCESS);
         }
+        if view.reason == Reason::Prolog && !self.made_ready(&mut client, job, &view, &mut watch)? {
+            return Ok(failure());
+        }
         self.run_command(&mut client, job, &view, watch)
     }
 
@@ -153,7 +157,7 @@ impl Invoked<'_> {
                 return Ok(None);
             }
             match watch.wait_for(LOOK_EVERY) {
-                None => {}
+                None | Some(Notice::Ready) => {}
                 Some(Notice::Queued) => {
                     queued = true;
                     self.tell(&format!("Pending job allocation {job}"));
@@ -246,7 +250,8 @@ impl Invoked<'_> {
         let status = child.wait()?;
         let exit =
             ExitStatus { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) };
-        Ok((exit, revoked.load(Ordering::Acquire)))
+        // From here on its end is of our own making, and nothing to be told of.
+        Ok((exit, revoked.swap(true, Ordering::AcqRel)))
     }
 
     fn variables(
@@ -259,38 +264,15 @@ impl Invoked<'_> {
             Answer::Cluster(cluster) => cluster.name,
             _ => String::new(),
         };
-        let mut env = self.of_one(&cluster, job, view);
+        let mut env = components::variables(&cluster, view, &self.submitter.work_dir);
         if view.together.is_some() {
-            let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
-            let wanted = JobsWanted { filter, detail: Detail::Full, ..JobsWanted::default() };
-            if let Answer::Jobs { jobs, .. } = client.call(Call::Jobs(wanted))? {
-                let of_each = jobs.0.iter().map(|view| self.of_one(&cluster, view.id, view));
-                set_components(&mut env, &of_each.collect::<Vec<_>>());
-            }
+            let of_each = components::ask(client, job, &self.submitter.work_dir)?;
+            let of_each = of_each.into_iter().map(|component| component.variables);
+            set_components(&mut env, &of_each.collect::<Vec<_>>());
         }
         env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
         env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
         Ok(env)
-    }
-
-    fn of_one(&self, cluster: &str, job: JobId, view: &JobView) -> Environment {
-        let Some(granted) = &view.allocation else { return Environment::new() };
-        allocation(&JobFacts {
-            cluster,
-            job,
-            array: None,
-            spec: &view.spec,
-            allocation: granted,
-            reservation: view.reservation(),
-            account: &view.account,
-            qos: &view.qos,
-            restarts: view.restarts,
-            default_memory: view.default_memory,
-            conf_file: None,
-            submit_dir: Some(&self.submitter.work_dir),
-            gpus: GpuView::default(),
-            topology: None,
-        })
     }
 }
 
@@ -336,7 +318,9 @@ fn tell_revoked(
 ) {
     while let Some(notice) = watch.wait() {
         if let Notice::Ended { .. } = notice {
-            seen.store(true, Ordering::Release);
+            if seen.swap(true, Ordering::AcqRel) {
+                return;
+            }
             say(COMMAND, &format!("Job allocation {job} has been revoked."));
             if let Some(signal) = signal.and_then(|number| Signal::try_from(number).ok()) {
                 // It may have ended by itself in the meantime.

@@ -176,6 +176,7 @@ fn carry(client: &Client, asked: &Asked, step: &run::Step) -> Result<u8, ShowErr
         input_task: asked.input,
         wait: Some(Duration::ZERO),
         prolog: None,
+        among: None,
     };
     let step = Step::attached(plan, &step.layout, streams, outputs, Some(own_input()?));
     // An interrupt ends this command, and the step goes on.

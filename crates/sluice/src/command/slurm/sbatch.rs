@@ -14,7 +14,7 @@ use model::id::JobId;
 use model::reason::Refusal;
 use model::run::{ExitStatus, Outcome};
 use std::process::ExitCode;
-use wire::client::{Answer, Call};
+use wire::client::{Answer, Call, Tested};
 
 const COMMAND: Command = Command::Sbatch;
 
@@ -108,17 +108,8 @@ pub(super) fn check_clusters(
 /// `--test-only`: when and where it would start, or why it never will.
 pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
     match answer {
-        Answer::Tested { job, start, nodes, cpus, partition } => {
-            let job = job.map_or_else(|| "?".to_owned(), |job| job.to_string());
-            let start = model::time::format_iso(start, &TimeZone::system());
-            let nodes = hostlist::compress(&nodes);
-            say(
-                command,
-                &format!(
-                    "Job {job} to start at {start} using {cpus} processors on nodes {nodes} \
-                     in partition {partition}"
-                ),
-            );
+        Answer::Tested(parts) => {
+            tested_lines(command, &parts).iter().for_each(|line| say(command, line));
             ExitCode::SUCCESS
         }
         Answer::Refused(refusal @ Refusal::UnknownGres(_)) => refused(command, &refusal),
@@ -132,6 +123,25 @@ pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
         }
         other => unexpected(command, &other),
     }
+}
+
+/// A line for each component; `sbatch` has one for all of them, without their partitions.
+fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
+    let begin = |part: &Tested, cpus: u32| {
+        let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
+        let start = model::time::format_iso(part.start, &TimeZone::system());
+        format!("Job {job} to start at {start} using {cpus} processors on")
+    };
+    if let ([first, _, ..], Command::Sbatch) = (parts, command) {
+        let cpus = parts.iter().map(|part| part.cpus).sum();
+        let nodes = hostlist::compress_sorted(parts.iter().flat_map(|part| &part.nodes));
+        return vec![format!("{} {nodes}", begin(first, cpus))];
+    }
+    let line = |part: &Tested| {
+        let nodes = hostlist::compress(&part.nodes);
+        format!("{} nodes {nodes} in partition {}", begin(part, part.cpus), part.partition)
+    };
+    parts.iter().map(line).collect()
 }
 
 /// `--wait`: ends with the job, and as it did.

@@ -2,17 +2,19 @@
 
 use super::ask::{self, Server, ShowError};
 use super::job_list::{self, NamedJob};
+use crate::connect::Told;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::squeue::{Listing, Options};
 use ::slurm::output::{Moment, json};
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, Detail, JobsWanted};
+use wire::client::{Answer, Call, JobsWanted};
 use wire::job_list::JobList;
+use wire::listing::LinesWanted;
 use wire::view::JobView;
 
 /// How long a listing may wait for when jobs are expected to start.
@@ -43,25 +45,30 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         question.wanted.estimates_ms = ESTIMATES_MS;
     }
     let tz = ask::time_zone();
+    if !parsed.has(K::Json) && !question.narrows() {
+        let lines = |zone| Box::new(LinesWanted { options: listing.options().clone(), zone });
+        question.wanted.lines = ask::zone_name(&tz).map(lines);
+    }
     let mut server = Server::find(DOING)?;
     loop {
-        let answer = server.ask(Call::Jobs(question.wanted.clone()))?;
-        let Answer::Jobs { now, jobs: JobList(mut jobs) } = answer else {
-            return Err(ShowError::unexpected(&answer));
-        };
-        question.narrow(&mut jobs);
-        let moment = Moment { now, tz: &tz };
         let mut out = io::stdout().lock();
-        if parsed.has(K::Json) {
-            json::jobs(&mut out, &ask::cluster_name(&mut server)?, &jobs)?;
-            return Ok(ExitCode::SUCCESS);
+        match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
+            Told::Lines(text) => out.write_all(&text)?,
+            Told::Answer(answer) => {
+                let Answer::Jobs { now, jobs: JobList(mut jobs) } = *answer else {
+                    return Err(ShowError::unexpected(&answer));
+                };
+                question.narrow(&mut jobs);
+                if parsed.has(K::Json) {
+                    json::jobs(&mut out, &ask::cluster_name(&mut server)?, &jobs)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                listing.render(&mut out, &jobs, Moment { now, tz: &tz })?;
+            }
         }
-        if every.is_some() && !parsed.has(K::Long) {
-            ask::print(&format!("{}\n", moment.date_line()))?;
-        }
-        listing.render(&mut out, &jobs, moment)?;
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
-        ask::print("\n")?;
+        out.write_all(b"\n")?;
+        out.flush()?;
         std::thread::sleep(every);
     }
 }
@@ -87,6 +94,7 @@ fn shown(parsed: &Parsed) -> Options {
         start: parsed.has(K::Start),
         expand_arrays: parsed.has(K::ArrayExpanded),
         by_priority: parsed.has(K::ByPriority),
+        repeated: parsed.has(K::Iterate),
     }
 }
 
@@ -135,12 +143,15 @@ impl Question {
                 // The listing expands arrays itself, from one record.
                 expand_arrays: false,
                 steps: parsed.has(K::Steps),
-                detail: Detail::Full,
-                estimates_ms: 0,
+                ..JobsWanted::default()
             },
             steps,
             licenses: list(K::Licenses),
         })
+    }
+
+    fn narrows(&self) -> bool {
+        !self.licenses.is_empty() || self.steps.iter().any(|named| named.step.is_some())
     }
 
     /// What the server does not filter by.

@@ -6,10 +6,12 @@ use super::caller::{
 };
 use super::het_group;
 use super::sbatch::{check_clusters, tested};
+use super::srun_input::input;
 use super::srun_options;
+use super::srun_parts;
 use super::srun_programs::{self, Program};
 use super::step::door::Door;
-use super::step::output::{self, Names, Outputs, Target};
+use super::step::output::{Files, Names, Outputs, Target};
 use super::step::stream::Streams;
 use super::step::{Outturn, Plan, Step, terminal};
 use super::step_create::{self, NoStep};
@@ -28,11 +30,10 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::step::{SrunPrograms, StepInput, StepLaunch};
+use wire::step::{SrunPrograms, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
@@ -50,13 +51,24 @@ const SIGNALS: [Signal; 8] = [
 
 /// Why an `srun` came to nothing, already said or still to be.
 #[derive(Debug, thiserror::Error)]
-enum RunError {
+pub(super) enum RunError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it was said")]
     Said(ExitCode),
+}
+
+impl From<NoStep> for RunError {
+    fn from(why: NoStep) -> Self {
+        match why {
+            NoStep::Client(error) => Self::Client(error),
+            NoStep::Io(error) => Self::Io(error),
+            NoStep::Said => Self::Said(failure()),
+            NoStep::Unexpected(answer) => Self::Said(unexpected(COMMAND, &answer)),
+        }
+    }
 }
 
 impl From<nix::Error> for RunError {
@@ -72,36 +84,19 @@ pub fn run(args: &[String]) -> ExitCode {
         Ok(Invocation::Submission(read)) => read,
         Err(error) => return caller::refuse_option(COMMAND, &error),
     };
-    let [(options, argv)] = read.components.as_slice() else {
-        complain(
-            COMMAND,
-            "one srun for several components of a heterogeneous job is not supported",
-        );
-        return failure();
+    let mut parts = Vec::with_capacity(read.len());
+    for (options, argv) in read {
+        match Part::new(options, argv, args, &here) {
+            Ok(part) => parts.push(part),
+            Err(code) => return code,
+        }
+    }
+    let calls: Vec<Invoked<'_>> = parts.iter().map(Part::invoked).collect();
+    let ran = match calls.as_slice() {
+        [one] => one.go(),
+        several => srun_parts::go(several),
     };
-    if srun_options::wants_mpi_list(options) {
-        println!("{}", srun_options::MPI_LIST);
-        return ExitCode::SUCCESS;
-    }
-    if let Some(line) = srun_options::refused(options) {
-        complain(COMMAND, &line);
-        return failure();
-    }
-    srun_options::ignored(options).iter().for_each(|line| complain(COMMAND, line));
-    let mut options = options.clone();
-    if let Err(lines) = step_files::take_host_file(&mut options, &here) {
-        lines.iter().for_each(|line| complain(COMMAND, line));
-        return failure();
-    }
-    step_files::count_programs(&mut options, argv);
-    let options = &options;
-    if let Err(line) = step_create::check_relative(options, options.step.job_id.is_some()) {
-        say(COMMAND, &line);
-        return failure();
-    }
-    let submitter = caller::submitter(COMMAND, args, options);
-    let call = Invoked { options, argv, submitter: &submitter };
-    match call.go() {
+    match ran {
         Ok(code) | Err(RunError::Said(code)) => code,
         Err(RunError::Client(error)) => unreachable(COMMAND, &error),
         Err(error @ RunError::Io(_)) => {
@@ -111,10 +106,53 @@ pub fn run(args: &[String]) -> ExitCode {
     }
 }
 
-struct Invoked<'a> {
-    options: &'a JobOptions,
-    argv: &'a [String],
-    submitter: &'a Submitter,
+/// What stands on the command line, or between two `:` of it.
+struct Part {
+    options: JobOptions,
+    argv: Vec<String>,
+    submitter: Submitter,
+}
+
+impl Part {
+    /// Looks through the options; the code of one that ends here, after it was said why.
+    fn new(
+        mut options: JobOptions,
+        argv: Vec<String>,
+        args: &[String],
+        here: &Here,
+    ) -> Result<Self, ExitCode> {
+        if srun_options::wants_mpi_list(&options) {
+            println!("{}", srun_options::MPI_LIST);
+            return Err(ExitCode::SUCCESS);
+        }
+        if let Some(line) = srun_options::refused(&options) {
+            complain(COMMAND, &line);
+            return Err(failure());
+        }
+        srun_options::ignored(&options).iter().for_each(|line| complain(COMMAND, line));
+        if let Err(lines) = step_files::take_host_file(&mut options, here) {
+            lines.iter().for_each(|line| complain(COMMAND, line));
+            return Err(failure());
+        }
+        step_files::count_programs(&mut options, &argv);
+        if let Err(line) = step_create::check_relative(&options, options.step.job_id.is_some()) {
+            say(COMMAND, &line);
+            return Err(failure());
+        }
+        let submitter = caller::submitter(COMMAND, args, &options);
+        Ok(Self { options, argv, submitter })
+    }
+
+    fn invoked(&self) -> Invoked<'_> {
+        Invoked { options: &self.options, argv: &self.argv, submitter: &self.submitter }
+    }
+}
+
+/// One step of this `srun`, as it was asked for.
+pub(super) struct Invoked<'a> {
+    pub options: &'a JobOptions,
+    pub argv: &'a [String],
+    pub submitter: &'a Submitter,
 }
 
 impl Invoked<'_> {
@@ -138,13 +176,7 @@ impl Invoked<'_> {
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
         let (door, input, launch) = self.launch(Within::Given)?;
-        let created = step_create::create(&mut client, job, &launch, self.options, signals);
-        let layout = created.map_err(|why| match why {
-            NoStep::Client(error) => RunError::Client(error),
-            NoStep::Io(error) => RunError::Io(error),
-            NoStep::Said => RunError::Said(failure()),
-            NoStep::Unexpected(answer) => RunError::Said(unexpected(COMMAND, &answer)),
-        })?;
+        let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
         let programs = srun_programs::chosen(self.options, &layout.programs);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
@@ -211,7 +243,10 @@ impl Invoked<'_> {
         Ok(outturn)
     }
 
-    fn launch(&self, within: Within) -> Result<(Door, Option<File>, StepLaunch), RunError> {
+    pub(super) fn launch(
+        &self,
+        within: Within,
+    ) -> Result<(Door, Option<File>, StepLaunch), RunError> {
         let options = self.options;
         let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;
         let door = Door::open()?;
@@ -229,13 +264,19 @@ impl Invoked<'_> {
         Ok((door, input, launch))
     }
 
-    fn note(&self, notes: &[String]) {
+    pub(super) fn note(&self, notes: &[String]) {
         if !self.options.quiet {
             notes.iter().for_each(|line| say(COMMAND, line));
         }
     }
 
-    fn plan(&self, job: JobId, step: StepId, tasks: Option<u32>, programs: &SrunPrograms) -> Plan {
+    pub(super) fn plan(
+        &self,
+        job: JobId,
+        step: StepId,
+        tasks: Option<u32>,
+        programs: &SrunPrograms,
+    ) -> Plan {
         let options = &self.options.step;
         Plan {
             job,
@@ -250,6 +291,7 @@ impl Invoked<'_> {
             input_task: None,
             wait: options.wait_secs.map(|secs| Duration::from_secs(secs.into())),
             prolog: Program::new(programs.prolog.as_deref(), "prolog_srun", job, step),
+            among: None,
         }
     }
 
@@ -260,11 +302,11 @@ impl Invoked<'_> {
         streams: Streams,
         input: Option<File>,
     ) -> Result<Step, RunError> {
-        let outputs = self.outputs(&plan)?;
+        let outputs = self.outputs(&plan, Files::default())?;
         Ok(Step::new(plan, door, streams, outputs, input))
     }
 
-    fn outputs(&self, plan: &Plan) -> io::Result<Outputs> {
+    pub(super) fn outputs(&self, plan: &Plan, files: Files) -> io::Result<Outputs> {
         let options = self.options;
         let names = Names {
             job_id: plan.job.0,
@@ -279,13 +321,14 @@ impl Invoked<'_> {
         let error = options.error.as_deref().map(target);
         let append = options.open_mode == Some(OpenMode::Append);
         let mut outputs = Outputs::new(output, error, append, names)?;
+        outputs.join(files, plan.among.as_ref().map_or(0, |among| among.first_rank));
         outputs.open_common()?;
         let at_once = options.step.unbuffered || options.step.pty;
         Ok(if at_once { outputs.unbuffered() } else { outputs })
     }
 }
 
-fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
+pub(super) fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
     if let Some(program) = Program::new(programs.epilog.as_deref(), "epilog_srun", job, step) {
         program.run();
     }
@@ -298,7 +341,7 @@ fn array_of_environment() -> Option<(u32, u32)> {
 }
 
 /// Signals are read as they come instead of striking; the threads that follow inherit that.
-fn take_signals() -> nix::Result<SignalFd> {
+pub(super) fn take_signals() -> nix::Result<SignalFd> {
     let set: SigSet = SIGNALS.into_iter().collect();
     set.thread_block()?;
     // A terminal that is lost while it is read is then an error of the read, and stops nobody.
@@ -306,57 +349,8 @@ fn take_signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
-/// Who gets input, and where it comes from: `-i` is `all`, `none`, a task's rank, or a file.
-fn input(
-    text: Option<&str>,
-    tasks: Option<u32>,
-    terminal: bool,
-) -> io::Result<(StepInput, Option<File>)> {
-    let own = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
-    let is_null = |file: &File| {
-        let null = nix::sys::stat::stat("/dev/null").map(|stat| stat.st_rdev);
-        null.is_ok_and(|null| nix::sys::stat::fstat(file).is_ok_and(|stat| stat.st_rdev == null))
-    };
-    match text {
-        Some(word) if word.eq_ignore_ascii_case("none") => Ok((StepInput::None, None)),
-        Some(word) if !word.eq_ignore_ascii_case("all") => match output::rank(word, tasks) {
-            Some(rank) => Ok((StepInput::Task(rank), Some(own()?))),
-            None => {
-                let file = File::open(word).map_err(|e| output::unopened("stdin", word, &e))?;
-                Ok((StepInput::All, Some(file)))
-            }
-        },
-        _ => match own() {
-            // A closed or empty input is none from the start.
-            Ok(file) if terminal || !is_null(&file) => Ok((StepInput::All, Some(file))),
-            _ => Ok((StepInput::None, None)),
-        },
-    }
-}
-
 /// Lines of error, and the end of it.
 fn said(lines: &[String]) -> RunError {
     lines.iter().for_each(|line| complain(COMMAND, line));
     RunError::Said(failure())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn input_is_all_none_one_task_or_a_file() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("in");
-        std::fs::write(&path, "x").expect("written");
-        let path = path.to_string_lossy().into_owned();
-        assert_eq!(input(Some("none"), None, false).expect("known").0, StepInput::None);
-        assert_eq!(input(Some("3"), Some(4), false).expect("known").0, StepInput::Task(3));
-        let (wanted, file) = input(Some(&path), None, false).expect("there");
-        assert!(wanted == StepInput::All && file.is_some());
-        let error = input(Some("/no/such/file"), None, false).expect_err("not there");
-        let words = "Could not open stdin file: No such file or directory: /no/such/file";
-        assert_eq!(error.to_string(), words);
-        assert!(input(Some("4"), Some(4), false).is_err(), "beyond the tasks it is a file's name");
-    }
 }

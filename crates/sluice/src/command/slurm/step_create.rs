@@ -30,7 +30,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 const AT_ONCE_SECS: u32 = 1;
 
 /// These end a wait; others are for the tasks, of which there are none yet.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Why there is no step.
 #[derive(Debug, thiserror::Error)]

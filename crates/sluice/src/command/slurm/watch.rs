@@ -2,7 +2,7 @@
 
 use crate::connect::{Client, ClientError, Place};
 use model::id::JobId;
-use model::reason::Refusal;
+use model::reason::{Reason, Refusal};
 use model::run::{ExitStatus, Outcome};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,6 +27,8 @@ pub enum Notice {
     /// It does not start at once.
     Queued,
     Started(Box<JobView>),
+    /// The site's programs before it are over, where it had to wait for them.
+    Ready,
     Ended {
         exit: ExitStatus,
         outcome: Option<Outcome>,
@@ -119,10 +121,12 @@ fn follow(place: Place, job: JobId, from_start: bool, teller: &Teller) -> Result
 fn follow_to_start(client: &mut Client, job: JobId, teller: &Teller) -> Result<bool, ClientError> {
     let mut patience = QUEUED_AFTER_MS;
     loop {
-        match client.call_again(Call::AwaitStart { job, timeout_ms: patience })? {
+        let ask = Call::AwaitStart { job, timeout_ms: patience, ready: false };
+        match client.call_again(ask)? {
             Answer::Start { allocation: Some(_), view, .. } => {
+                let prepares = view.reason == Reason::Prolog;
                 teller.tell(Notice::Started(view));
-                return Ok(true);
+                return if prepares { follow_to_ready(client, job, teller) } else { Ok(true) };
             }
             Answer::Start { state, .. } if state.is_ended() => return Ok(true),
             Answer::Start { .. } if patience == QUEUED_AFTER_MS => teller.tell(Notice::Queued),
@@ -134,6 +138,27 @@ fn follow_to_start(client: &mut Client, job: JobId, teller: &Teller) -> Result<b
             other => return Err(unexpected(&other)),
         }
         patience = AWAIT_MS;
+    }
+}
+
+/// The job has its nodes, and the site's programs before it run there.
+fn follow_to_ready(client: &mut Client, job: JobId, teller: &Teller) -> Result<bool, ClientError> {
+    loop {
+        let ask = Call::AwaitStart { job, timeout_ms: AWAIT_MS, ready: true };
+        match client.call_again(ask)? {
+            Answer::Start { reason: Reason::Prolog, .. } => {}
+            Answer::Start { allocation: Some(_), state, .. } if !state.is_ended() => {
+                teller.tell(Notice::Ready);
+                return Ok(true);
+            }
+            // Its end, or its wait for other nodes, is told as such.
+            Answer::Start { .. } => return Ok(true),
+            Answer::Refused(why) => {
+                teller.tell(Notice::Refused(why));
+                return Ok(false);
+            }
+            other => return Err(unexpected(&other)),
+        }
     }
 }
 

@@ -170,9 +170,30 @@ fn includes_without_end_are_refused() {
 }
 
 #[test]
+fn flags_that_contradict_each_other_are_refused() {
+    for (flags, words) in [
+        ("NoHold,Contain", "expected NoHold without Contain"),
+        ("Alloc,X11,NoHold", "expected NoHold without X11"),
+    ] {
+        let text = format!("NodeName=n1\nPrologFlags={flags}\nPartitionName=p Nodes=n1\n");
+        let said = refused(&[("slurm.conf", &text)]);
+        assert!(
+            said.starts_with("/c/slurm.conf:2: PrologFlags: ") && said.contains(words),
+            "{said}"
+        );
+    }
+    let said = refused(&[("slurm.conf", "PropagatePrioProcess=3\n")]);
+    assert!(said.starts_with("/c/slurm.conf:1: PropagatePrioProcess: \"3\": expected"), "{said}");
+}
+
+#[test]
 fn limits_that_cannot_be_are_refused_by_their_place() {
     for (line, words) in [
+        ("MaxScratch=0", "MaxScratch: \"0\": expected megabytes, at least 1"),
+        ("MaxScratch=much", "MaxScratch: \"much\": expected"),
         ("MaxPids=3", "MaxPids: \"3\": expected at least 8"),
+        ("MaxCPUTime=0", "MaxCPUTime: \"0\": expected seconds of CPU time, at least 1"),
+        ("MaxCPUTime=1-0", "MaxCPUTime: \"1-0\": expected"),
         ("AllowedDevices=kvm", "expected paths below /dev"),
         ("AllowedDevices=/dev/kvm,/etc/passwd", "expected paths below /dev"),
         ("AllowedDevices=/dev/../etc/x", "expected paths below /dev"),

@@ -111,9 +111,9 @@ fn load(
             all_states: true,
             ..JobFilter::default()
         },
-        expand_arrays: false,
         steps,
         estimates_ms: ESTIMATES_MS,
+        ..JobsWanted::default()
     };
     match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { now, jobs: JobList(mut jobs) } => {

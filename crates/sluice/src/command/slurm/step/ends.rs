@@ -63,6 +63,12 @@ fn signal_words(signal: i32) -> String {
     text.unwrap_or_else(|| format!("Unknown signal {signal}"))
 }
 
+/// The one that weighs more, a signal more than any code; of two alike the first.
+pub fn worse(one: ExitStatus, other: ExitStatus) -> ExitStatus {
+    let rank = |status: ExitStatus| (status.signal, status.code);
+    if rank(other) > rank(one) { other } else { one }
+}
+
 /// The ends so far.
 #[derive(Debug, Default)]
 pub struct Ends {
@@ -111,8 +117,7 @@ impl Ends {
             _ => ExitStatus { code: i32::from(FAILURE), signal: 0 },
         };
         self.exit_code = self.exit_code.max(status.code as u8);
-        let rank = |status: ExitStatus| (status.signal, status.code);
-        if rank(status) > rank(self.worst) {
+        if worse(self.worst, status) != self.worst {
             self.worst = status;
             self.code = end.code();
         }

@@ -36,7 +36,7 @@ impl Step {
             // While tasks run, their supervisors are who this is about; without them there is nothing to wait for.
             Notice::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
             Notice::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
-            Notice::Refused(_) | Notice::Unreachable(_) => {}
+            Notice::Ready | Notice::Refused(_) | Notice::Unreachable(_) => {}
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::ends::TaskEnd;
 use super::link::Peer;
 use super::output::Which;
 use super::signals::Abort;
-use super::{Step, terminal};
+use super::{IndexSet, Step, terminal};
 use crate::command::slurm::caller::complain;
 use std::io;
 use std::time::{Duration, Instant};
@@ -40,8 +40,9 @@ impl Step {
         if !link.is_open() && link.may_go_on() {
             self.on_stream_closed(index)?;
         } else if !link.is_open() && !link.gone {
-            let open = tasks.iter().filter(|task| !self.ends.has(*task));
-            for task in open.collect::<Vec<_>>() {
+            // Those that had not begun are lost with the others.
+            let all: IndexSet = tasks.iter().chain(self.tasks_on(&peer)).collect();
+            for task in all.iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>() {
                 self.end(&peer, task, TaskEnd::Lost)?;
             }
         }

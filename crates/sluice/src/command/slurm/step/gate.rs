@@ -1,6 +1,6 @@
 //! What `srun` runs itself before its tasks start: they are told to go when it is done.
 
-use super::{Step, terminal};
+use super::{Among, Step, terminal};
 use crate::command::slurm::srun_programs::{Program, Running};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,7 +51,7 @@ impl Step {
         Ok(())
     }
 
-    fn let_go(&mut self) -> io::Result<()> {
+    pub(super) fn let_go(&mut self) -> io::Result<()> {
         self.take_terminal()?;
         (0..self.links.len()).for_each(|index| self.say_go(index));
         Ok(())
@@ -61,9 +61,20 @@ impl Step {
     /// program since this `srun` asked.
     pub(super) fn say_go(&mut self, index: usize) {
         let (link, _) = &mut self.links[index];
-        if matches!(self.gate, Gate::Open) && std::mem::take(&mut link.waits) {
-            link.send(&StepMessage::Go);
+        if !self.held && matches!(self.gate, Gate::Open) && std::mem::take(&mut link.waits) {
+            let node = link.peer.as_ref().map_or(0, |peer| peer.node_index);
+            link.send(&go(self.plan.among.as_ref(), node));
         }
+    }
+
+    /// Whether its tasks could start now, on every node.
+    pub(super) fn can_begin(&self) -> bool {
+        matches!(self.gate, Gate::Open) && self.all_linked()
+    }
+
+    /// Whether a node of it was lost or it ended before any task started.
+    pub(super) fn cannot_begin(&self) -> bool {
+        self.over || self.job_ended.is_some() || self.ends.count() > 0
     }
 
     /// The terminal is the tasks' from the moment that they may start.
@@ -73,4 +84,14 @@ impl Step {
         }
         Ok(())
     }
+}
+
+/// The word that lets the tasks of a node start.
+fn go(among: Option<&Among>, node_index: u32) -> StepMessage {
+    let Some(Among { first_rank, first_node, environment, .. }) = among else {
+        return StepMessage::Go;
+    };
+    let mut environment = environment.clone();
+    environment.push(format!("SLURM_NODEID={}", first_node + node_index));
+    StepMessage::GoAs { first_rank: *first_rank, environment }
 }

@@ -2,26 +2,31 @@
 //!
 //! One thread and one `poll` over the door, the supervisors' connections, standard input, signals and the job's own fate.
 
+pub mod crowd;
 pub mod door;
 mod ends;
 mod fate;
 mod frames;
 mod gate;
+mod input;
 mod link;
 pub mod output;
 mod reach;
 mod signals;
 pub mod stream;
 pub mod terminal;
+mod wait;
 
 use self::door::Door;
 use self::ends::Ends;
 use self::gate::Gate;
+use self::input::Passed;
 use self::link::Link;
 use self::output::Outputs;
 use self::reach::Node;
 use self::signals::Abort;
 use self::stream::Streams;
+use self::wait::Ready;
 use super::caller::{complain, say};
 use super::srun_programs::Program;
 use super::watch::Watch;
@@ -29,21 +34,15 @@ use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
 use model::run::{ExitStatus, Outcome};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsFd;
+use std::io;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-use wire::step::{StepLaunch, StepMessage, channel};
+use wire::step::{StepLaunch, StepMessage};
 
 /// How long the last bytes may take once the job has ended.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
-/// How often deadlines are looked at, where there are any.
-const TICK_MS: u16 = 500;
-const INPUT_BYTES: usize = 32 << 10;
 
 /// What the step is to this `srun`.
 pub struct Plan {
@@ -67,6 +66,19 @@ pub struct Plan {
     pub wait: Option<Duration>,
     /// What is run here before the tasks start.
     pub prolog: Option<Program>,
+    /// What it is among several steps that this `srun` runs as one; none for one that is all of it.
+    pub among: Option<Among>,
+}
+
+/// One of several steps, of as many jobs: ranks and nodes count over all of them.
+#[derive(Debug, Clone)]
+pub struct Among {
+    pub first_rank: u32,
+    pub first_node: u32,
+    /// Of all of them.
+    pub tasks: u32,
+    /// `NAME=value`, set over the step's own.
+    pub environment: Vec<String>,
 }
 
 /// How it went.
@@ -81,6 +93,8 @@ pub struct Outturn {
 pub struct Step {
     plan: Plan,
     gate: Gate,
+    /// The tasks do not start before those of the other parts can.
+    held: bool,
     /// The terminal, once it is the tasks'.
     raw: Option<terminal::Raw>,
     /// Whose words are used.
@@ -93,6 +107,9 @@ pub struct Step {
     nodes: Vec<Node>,
     outputs: Outputs,
     input: Option<File>,
+    /// So much input others take with whom it is shared, who are passed what is read.
+    input_bound: Option<usize>,
+    input_passed: Vec<Passed>,
     links: Vec<(Link, IndexSet)>,
     ends: Ends,
     started: u64,
@@ -113,18 +130,6 @@ pub struct Step {
     granted: bool,
     job_ended: Option<(ExitStatus, Option<Outcome>)>,
     over: bool,
-}
-
-/// What `poll` found.
-#[derive(Default)]
-struct Ready {
-    door: bool,
-    signals: bool,
-    watch: bool,
-    streams: bool,
-    input: bool,
-    gate: bool,
-    links: Vec<(usize, bool)>,
 }
 
 impl Step {
@@ -148,6 +153,7 @@ impl Step {
     ) -> Self {
         Self {
             gate: Gate::new(plan.prolog.take()),
+            held: plan.among.is_some(),
             raw: None,
             plan,
             command: Command::Srun,
@@ -157,6 +163,8 @@ impl Step {
             nodes: Vec::new(),
             outputs,
             input,
+            input_bound: None,
+            input_passed: Vec::new(),
             links: Vec::new(),
             ends: Ends::default(),
             started: 0,
@@ -200,128 +208,71 @@ impl Step {
 
     /// Carries bytes until the step is over.
     pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<Outturn> {
+        self.begin()?;
+        while !self.is_over() {
+            let (signalled, ready) = self.wait(watch, signals)?;
+            if signalled {
+                while let Ok(Some(signal)) = signals.read_signal() {
+                    self.on_signal(signal.ssi_signo as i32);
+                }
+            }
+            self.turn(ready, watch)?;
+        }
+        self.finish()
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
         match self.plan.tasks {
             Some(tasks) => self.expect(tasks)?,
             None if self.plan.label => self.outputs.label_later(),
             None => {}
         }
         self.take_terminal()?;
-        if self.granted {
-            self.on_granted()?;
+        if self.granted { self.on_granted() } else { Ok(()) }
+    }
+
+    /// Takes what has come.
+    fn turn(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
+        if ready.watch {
+            while let Some(notice) = watch.take() {
+                self.on_notice(notice)?;
+            }
         }
-        while !self.is_over() {
-            let ready = self.wait(watch, signals)?;
-            if ready.watch {
-                while let Some(notice) = watch.take() {
-                    self.on_notice(notice)?;
-                }
-            }
-            if ready.signals {
-                while let Ok(Some(signal)) = signals.read_signal() {
-                    self.on_signal(signal.ssi_signo as i32);
-                }
-            }
-            if ready.gate {
-                self.on_gate()?;
-            }
-            if ready.door {
-                self.on_door();
-            }
-            if ready.streams {
-                self.on_streams()?;
-            }
-            for (index, readable) in ready.links {
-                self.on_link(index, readable)?;
-            }
-            if ready.input {
-                self.on_input();
-            }
-            self.on_deadlines();
-            self.ask_for_streams()?;
-            self.links.retain(|(link, _)| link.is_open() || link.peer.is_some());
+        if ready.gate {
+            self.on_gate()?;
         }
+        if ready.door {
+            self.on_door();
+        }
+        if ready.streams {
+            self.on_streams()?;
+        }
+        for (index, readable) in ready.links {
+            self.on_link(index, readable)?;
+        }
+        if ready.input {
+            self.on_input();
+        }
+        self.on_deadlines();
+        self.ask_for_streams()?;
+        self.links.retain(|(link, _)| link.is_open() || link.peer.is_some());
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Outturn> {
         self.outputs.settle()?;
         self.say_ends();
         Ok(self.outturn())
     }
 
-    fn wait(&self, watch: &Watch, signals: &SignalFd) -> io::Result<Ready> {
-        let mut fds = vec![
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(watch.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.streams.as_fd(), PollFlags::POLLIN),
-        ];
-        let door = self.door.as_ref().map(|door| PollFd::new(door.as_fd(), PollFlags::POLLIN));
-        let door_at = fds.len();
-        fds.extend(door);
-        let gate_at = fds.len();
-        fds.extend(self.gate.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let input_at = fds.len();
-        let input =
-            self.input.as_ref().filter(|input| self.takes_input() && terminal::is_ours(input));
-        if let Some(input) = input {
-            fds.push(PollFd::new(input.as_fd(), PollFlags::POLLIN));
-        }
-        let first_link = fds.len();
-        let mut indices = Vec::new();
-        for (index, (link, _)) in self.links.iter().enumerate() {
-            let Some(fd) = link.fd() else { continue };
-            let out = if link.has_to_send() { PollFlags::POLLOUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(fd, PollFlags::POLLIN | out));
-            indices.push(index);
-        }
-        // Nothing tells of it when a terminal becomes ours: it is looked at again and again.
-        let waits = self.input.is_some() && input.is_none() && self.takes_input();
-        match poll(&mut fds, if waits { self.tick() } else { self.timeout() }) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::default()),
-            Err(errno) => return Err(errno.into()),
-        }
-        let any = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
-        let readable = |fd: &PollFd<'_>| fd.revents().is_some_and(|r| r != PollFlags::POLLOUT);
-        let links = indices.into_iter().zip(&fds[first_link..]);
-        Ok(Ready {
-            signals: any(&fds[0]),
-            watch: any(&fds[1]),
-            streams: any(&fds[2]),
-            door: self.door.is_some() && any(&fds[door_at]),
-            gate: self.gate.fd().is_some() && any(&fds[gate_at]),
-            input: input.is_some() && any(&fds[input_at]),
-            links: links.filter(|(_, fd)| any(fd)).map(|(i, fd)| (i, readable(fd))).collect(),
-        })
+    /// Whether it says what is said once for all parts.
+    fn leads(&self) -> bool {
+        self.plan.among.as_ref().is_none_or(|among| among.first_rank == 0)
     }
 
-    fn timeout(&self) -> PollTimeout {
-        if let Some(at) = self.say_at {
-            let left = at.saturating_duration_since(Instant::now()).as_millis();
-            return PollTimeout::from(u16::try_from(left).unwrap_or(TICK_MS) + 1);
-        }
-        let deadlines = [self.give_up_at, self.terminate_at];
-        let due = self.strangers() > 0 || self.expects() || self.wait_asked.is_some();
-        match due || deadlines.iter().any(Option::is_some) {
-            true => PollTimeout::from(TICK_MS),
-            false => PollTimeout::NONE,
-        }
-    }
-
-    /// The time to the next look, at most a tick.
-    fn tick(&self) -> PollTimeout {
-        let tick = PollTimeout::from(TICK_MS);
-        let timeout = self.timeout();
-        if timeout.is_none() || timeout > tick { tick } else { timeout }
-    }
-
-    /// Every task has begun, so none misses the first bytes; and nobody leaves too many of them lying.
-    fn takes_input(&self) -> bool {
-        self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
-            && self.input_room() > 0
-    }
-
-    /// How much input every node takes now.
-    fn input_room(&self) -> usize {
-        let takers = self.links.iter().filter(|(link, _)| link.peer.is_some() && !link.gone);
-        let takers = takers.filter(|(link, _)| link.is_open() || link.may_go_on());
-        takers.map(|(link, _)| link.input_room()).min().unwrap_or(INPUT_BYTES).min(INPUT_BYTES)
+    /// Whether tasks of it may be running.
+    fn has_begun(&self) -> bool {
+        self.started > 0 || self.plan.among.is_some() && !self.held
     }
 
     fn is_over(&self) -> bool {
@@ -345,41 +296,13 @@ impl Step {
 
     fn expect(&mut self, tasks: u32) -> io::Result<()> {
         self.plan.tasks = Some(tasks);
-        if self.plan.label { self.outputs.label(tasks) } else { Ok(()) }
+        let of_all = self.plan.among.as_ref().map_or(tasks, |among| among.tasks);
+        if self.plan.label { self.outputs.label(of_all) } else { Ok(()) }
     }
 
     fn tell(&self, line: &str) {
         if !self.plan.quiet {
             say(self.command, line);
-        }
-    }
-
-    fn on_input(&mut self) {
-        let room = self.input_room();
-        if room == 0 {
-            return;
-        }
-        let Some(input) = &mut self.input else { return };
-        let mut buffer = vec![0; room];
-        match input.read(&mut buffer) {
-            Ok(length) if length > 0 => {
-                let rank = self.plan.input_task.filter(|_| self.door.is_none());
-                let (channel, payload) = match rank {
-                    Some(rank) => {
-                        (channel::STDIN_OF, [&rank.to_le_bytes(), &buffer[..length]].concat())
-                    }
-                    None => (channel::STDIN, buffer[..length].to_vec()),
-                };
-                for (link, _) in &mut self.links {
-                    link.send_input(channel, &payload, length);
-                }
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) if !terminal::is_ours(input) => {}
-            Ok(_) | Err(_) => {
-                self.input = None;
-                self.send(&StepMessage::InputEnd);
-            }
         }
     }
 

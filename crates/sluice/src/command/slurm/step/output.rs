@@ -2,10 +2,12 @@
 
 use super::link::Peer;
 use model::filename::{self, FilenameContext};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::rc::Rc;
 
 /// A labelled line longer than this is cut: it cannot be held back for ever.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -99,6 +101,20 @@ impl Sink {
     }
 }
 
+/// The files by name. Parts of one `srun` share them, so that what goes to one name goes to one file.
+#[derive(Clone, Default)]
+pub struct Files(Rc<RefCell<HashMap<String, Sink>>>);
+
+impl Files {
+    fn open(&self, path: String, append: bool, which: Which) -> io::Result<()> {
+        open_sink(&mut self.0.borrow_mut(), path, append, which).map(drop)
+    }
+
+    fn write(&self, path: String, append: bool, which: Which, bytes: &[u8]) -> io::Result<bool> {
+        open_sink(&mut self.0.borrow_mut(), path, append, which)?.write(bytes)
+    }
+}
+
 pub struct Outputs {
     stdout: Target,
     stderr: Target,
@@ -108,9 +124,11 @@ pub struct Outputs {
     /// Whole lines only: tasks that write at the same time do not cut up each other's.
     by_lines: bool,
     label: Label,
+    /// The rank that the first task is called by.
+    first_rank: u32,
     names: Names,
     own: [Sink; 2],
-    files: HashMap<String, Sink>,
+    files: Files,
     /// Begun lines, held back until they are whole.
     begun: HashMap<(Which, u32), Vec<u8>>,
     /// A reader has gone, and the tasks were not told.
@@ -136,12 +154,13 @@ impl Outputs {
             append,
             by_lines: true,
             label: Label::Nothing,
+            first_rank: 0,
             names,
             own: [
                 own(io::stdout().as_fd().try_clone_to_owned())?,
                 own(io::stderr().as_fd().try_clone_to_owned())?,
             ],
-            files: HashMap::new(),
+            files: Files::default(),
             begun: HashMap::new(),
             broken: false,
         })
@@ -157,7 +176,7 @@ impl Outputs {
         let width = tasks.saturating_sub(1).to_string().len();
         match std::mem::replace(&mut self.label, Label::Width(width)) {
             Label::Awaited(held) => held.into_iter().try_for_each(|(which, peer, task, bytes)| {
-                self.put(which, &peer, task, &labelled(&bytes, task, width))
+                self.put(which, &peer, task, &labelled(&bytes, self.called(task), width))
             }),
             Label::Nothing | Label::Width(_) => Ok(()),
         }
@@ -172,6 +191,12 @@ impl Outputs {
             }
             Label::Nothing | Label::Width(_) => Ok(()),
         }
+    }
+
+    /// A part of several: its tasks are called by ranks that count from here, and its files are shared.
+    pub fn join(&mut self, files: Files, first_rank: u32) {
+        self.files = files;
+        self.first_rank = first_rank;
     }
 
     /// Output is passed on as it comes, in mid-line or not.
@@ -195,7 +220,7 @@ impl Outputs {
                 continue;
             }
             let path = self.path(pattern, &nobody, 0);
-            open_sink(&mut self.files, path, self.append, which)?;
+            self.files.open(path, self.append, which)?;
         }
         Ok(())
     }
@@ -229,7 +254,7 @@ impl Outputs {
             Label::Nothing => self.put(which, peer, task, bytes),
             Label::Width(width) => {
                 let width = *width;
-                self.put(which, peer, task, &labelled(bytes, task, width))
+                self.put(which, peer, task, &labelled(bytes, self.called(task), width))
             }
             Label::Awaited(held) => {
                 if !bytes.is_empty() {
@@ -268,7 +293,7 @@ impl Outputs {
             }
             Target::File(pattern) => {
                 let path = self.path(pattern, peer, task);
-                open_sink(&mut self.files, path, self.append, which)?.write(bytes)?
+                self.files.write(path, self.append, which, bytes)?
             }
         };
         self.broken |= !read;
@@ -280,6 +305,10 @@ impl Outputs {
         std::mem::take(&mut self.broken)
     }
 
+    fn called(&self, task: u32) -> u32 {
+        self.first_rank.saturating_add(task)
+    }
+
     fn path(&self, pattern: &str, peer: &Peer, task: u32) -> String {
         let context = FilenameContext {
             job_id: self.names.job_id,
@@ -288,7 +317,7 @@ impl Outputs {
             step: Some(&self.names.step),
             node_name: &peer.node,
             node_index: peer.node_index,
-            task,
+            task: self.called(task),
             user: &self.names.user,
             job_name: &self.names.job_name,
         };

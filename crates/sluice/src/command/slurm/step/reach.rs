@@ -79,6 +79,17 @@ impl Step {
         self.nodes.iter().any(|node| matches!(node.reach, Reach::Expected(_)))
     }
 
+    /// The tasks that a node has of the step, as far as is known.
+    pub(super) fn tasks_on(&self, peer: &Peer) -> impl Iterator<Item = u32> {
+        let node = self.nodes.iter().find(|node| node.name == peer.node);
+        node.into_iter().flat_map(|node| node.tasks.iter().copied())
+    }
+
+    pub(super) fn all_linked(&self) -> bool {
+        let linked = |node: &Node| node.reach == Reach::Linked;
+        !self.nodes.is_empty() && self.nodes.iter().all(linked)
+    }
+
     pub(super) fn mark_linked(&mut self, peer: &Peer) {
         if let Some(node) = self.nodes.iter_mut().find(|node| node.name == peer.node) {
             node.reach = Reach::Linked;

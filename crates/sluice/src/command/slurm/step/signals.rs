@@ -31,7 +31,7 @@ impl Step {
             libc::SIGINT => self.on_interrupt(),
             libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
                 if signal == libc::SIGQUIT {
-                    self.tell("Quit");
+                    self.tell_once("Quit");
                 }
                 self.force();
             }
@@ -49,19 +49,19 @@ impl Step {
     /// Once: how the tasks are doing. Twice within a second: to the tasks, and their end. Before there are tasks:
     /// the end of the waiting.
     fn on_interrupt(&mut self) {
-        if self.started == 0 {
+        if !self.has_begun() {
             return self.force();
         }
         let again = self.interrupted.is_some_and(|at| at.elapsed() < INTERRUPT_WITHIN);
         self.interrupted = Some(Instant::now());
         if !again && !self.plan.disable_status && !self.plan.quit_on_interrupt {
-            self.tell("interrupt (one more within 1 sec to abort)");
+            self.tell_once("interrupt (one more within 1 sec to abort)");
             return self.tell_tasks();
         }
         if self.abort >= Abort::Forced {
             return;
         }
-        self.tell(&format!("sending Ctrl-C to StepId={}", self.plan.name));
+        self.tell_once(&format!("sending Ctrl-C to StepId={}", self.plan.name));
         // With the end in one piece: a task that is quicker than a second one would end the step before its end is told.
         let interrupt = StepMessage::Signal { signal: libc::SIGINT };
         self.links.iter_mut().for_each(|(link, _)| link.queue(&interrupt));
@@ -91,15 +91,15 @@ impl Step {
 
     /// The end of it, whatever the tasks say.
     fn force(&mut self) {
-        if self.started == 0 {
+        if !self.has_begun() {
             let job = self.plan.job;
-            self.tell(&format!("Job allocation {job} has been revoked"));
-            self.tell(&format!("Force Terminated JobId={job}"));
+            self.tell_once(&format!("Job allocation {job} has been revoked"));
+            self.tell_once(&format!("Force Terminated JobId={job}"));
             self.over = true;
             return;
         }
         if self.abort < Abort::Forced {
-            self.tell("forcing job termination");
+            self.tell_once("forcing job termination");
         }
         self.kill();
     }
@@ -161,10 +161,28 @@ impl Step {
         if self.abort > Abort::No {
             return;
         }
-        self.tell(&format!("First task exited {}s ago", since.as_secs()));
+        self.tell_waited(since);
         self.tell_tasks();
+        self.end_waited();
+    }
+
+    pub(super) fn tell_waited(&self, since: Duration) {
+        self.tell(&format!("First task exited {}s ago", since.as_secs()));
+    }
+
+    pub(super) fn end_waited(&mut self) {
+        if self.abort > Abort::No {
+            return;
+        }
         self.tell(&format!("launch/slurm: _step_signal: Terminating StepId={}", self.plan.name));
         self.kill();
+    }
+
+    /// What is said once for all parts.
+    fn tell_once(&self, line: &str) {
+        if self.leads() {
+            self.tell(line);
+        }
     }
 
     pub(super) fn on_deadlines(&mut self) {

@@ -5,12 +5,13 @@ use super::*;
 use crate::connect::Place;
 use model::id::StepId;
 use nix::sys::signal::SigSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use wire::frame::{self, Decoder, Frame};
+use wire::step::channel;
 
 struct Stage {
     dir: tempfile::TempDir,
@@ -52,6 +53,7 @@ impl Stage {
             input_task: None,
             wait: Some(Duration::ZERO),
             prolog: None,
+            among: None,
         };
         let address = endpoint.listen.last().expect("loopback").clone();
         let nowhere = Place::Socket(dir.path().join("no.sock"));
@@ -214,4 +216,74 @@ fn without_a_server_and_without_tasks_there_is_nothing_to_wait_for() {
     let nobody = stage.dir.path().join("no.sock");
     let (outturn, text) = stage.run_beside(nobody);
     assert_eq!((outturn.code, text.as_str()), (1, ""));
+}
+
+/// Two steps of a task each, run as one by a thread: where their supervisors dial, and what comes of it.
+fn crowd() -> ([Stage; 2], impl FnOnce([Stage; 2]) -> Option<Outturn>) {
+    let stage = |at: u32| {
+        let mut stage = Stage::new(1, None);
+        let environment = vec!["A=b".to_owned()];
+        let (first_rank, first_node, tasks) = (at, at, 2);
+        stage.step.plan.among = Some(Among { first_rank, first_node, tasks, environment });
+        stage.step.held = true;
+        stage.step.expect_nodes(&[(format!("n{at}"), vec![0])]);
+        stage
+    };
+    let run = |stages: [Stage; 2]| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("silent.sock");
+        let _silent = UnixListener::bind(&path).expect("a socket");
+        let part = |stage: Stage| {
+            let watch = Watch::begin(Place::Socket(path.clone()), JobId(5), false);
+            let watch = watch.expect("a thread");
+            crowd::Part { step: stage.step, watch, shares_input: false }
+        };
+        let parts = stages.into_iter().map(part).collect();
+        let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
+        crowd::Crowd::new(parts, None).run(&signals).expect("carried")
+    };
+    ([stage(0), stage(1)], run)
+}
+
+#[test]
+fn parts_are_told_to_go_once_all_can_and_the_highest_code_is_that_of_all() {
+    let (stages, run) = crowd();
+    let mut one = stages[0].supervisor_that("n0", true);
+    let mut two = stages[1].supervisor_that("n1", true);
+    let tasks = std::thread::spawn(move || {
+        for (at, supervisor) in [(0, &mut one), (1, &mut two)] {
+            let environment = vec!["A=b".to_owned(), format!("SLURM_NODEID={at}")];
+            let word = StepMessage::GoAs { first_rank: at, environment };
+            assert_eq!(supervisor.hear_message(), word);
+        }
+        one.exited(0, 5);
+        one.say(&StepMessage::Gone);
+        two.exited(0, 3);
+        two.say(&StepMessage::Gone);
+    });
+    let outturn = run(stages).expect("all could start");
+    tasks.join().expect("no panic");
+    assert_eq!((outturn.code, outturn.exit.code), (5, 5));
+}
+
+#[test]
+fn no_part_is_told_to_go_if_another_cannot() {
+    let (stages, run) = crowd();
+    let mut one = stages[0].supervisor_that("n0", true);
+    let mut two = stages[1].supervisor_that("n1", true);
+    // As of one that is ended before its tasks start.
+    two.exited(0, 1);
+    assert_eq!(run(stages), None);
+    let mut rest = Vec::new();
+    // What is unread when the other end goes may be an error as well as an end.
+    let _ = one.stream.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn a_node_that_vanishes_before_its_tasks_began_takes_them_along_too() {
+    let mut stage = Stage::new(1, None);
+    stage.step.expect_nodes(&[("n1".to_owned(), vec![0])]);
+    drop(stage.supervisor("n1"));
+    assert_eq!(stage.run().0.code, 1);
 }

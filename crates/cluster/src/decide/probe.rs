@@ -1,0 +1,117 @@
+//! What the scheduler would be shown of jobs that are not submitted.
+
+use crate::command::{Context, Submit};
+use crate::job::{Job, Phase};
+use crate::priority::Ranking;
+use crate::state::State;
+use crate::view;
+use model::account::NORMAL_QOS;
+use model::id::{JobId, RunId};
+use model::run::{JobSpec, Together};
+use std::sync::Arc;
+
+impl State {
+    /// The scheduler's view with the job, or with all that start together, as if submitted; and their ids.
+    pub fn probe_all(
+        &self,
+        submit: &Submit,
+        partitions: &[u32],
+        context: &Context,
+    ) -> (sched::View, Vec<JobId>) {
+        let mut view = self.probe(&submit.spec, partitions, context);
+        let first = JobId(self.next_job);
+        if submit.with.is_empty() {
+            return (view, vec![first]);
+        }
+        let size = 1 + submit.with.len() as u32;
+        let of_first = view.queue.pop();
+        let others = submit.with.iter().map(|spec| {
+            let partitions = view::partition_indices(self, &spec.request().partitions);
+            self.probe_one(spec, &partitions.unwrap_or_default(), context)
+        });
+        let entries: Vec<Arc<sched::Waiting>> = of_first.into_iter().chain(others).collect();
+        for (mut entry, offset) in entries.into_iter().zip(0..) {
+            let own = Arc::make_mut(&mut entry);
+            own.job = JobId(first.0 + offset);
+            own.together = Some(Together { first, offset, size });
+            view.queue.push(entry);
+        }
+        (view, (first.0..).take(size as usize).map(JobId).collect())
+    }
+
+    /// The scheduler's view with one more job, which was not submitted.
+    pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
+        let mut view = view::view(self, context.now);
+        view.queue.push(self.probe_one(spec, partitions, context));
+        view
+    }
+
+    fn probe_one(
+        &self,
+        spec: &JobSpec,
+        partitions: &[u32],
+        context: &Context,
+    ) -> Arc<sched::Waiting> {
+        // What was checked at submit is as it was: where that failed, nobody asks.
+        let account = self.effective_account(spec).unwrap_or_else(|_| "".into());
+        let qos = self.effective_qos(spec, &account, partitions);
+        let qos = qos.unwrap_or_else(|_| NORMAL_QOS.into());
+        Arc::new(self.probe_entry(spec, &account, &qos, partitions, context))
+    }
+
+    pub(super) fn probe_entry(
+        &self,
+        spec: &JobSpec,
+        account: &str,
+        qos: &str,
+        partitions: &[u32],
+        context: &Context,
+    ) -> sched::Waiting {
+        let job = Job {
+            id: JobId(self.next_job),
+            run: RunId::from_random(context.random),
+            task: None,
+            pending: None,
+            spec: Arc::new(spec.clone()),
+            account: account.into(),
+            qos: qos.into(),
+            hold: None,
+            priority: self.next_priority,
+            priority_set: false,
+            site_factor: 0,
+            submit: context.now,
+            begin: spec.request().begin,
+            attempts: 0,
+            fixed_reason: None,
+            requeued: None,
+            special_exit: false,
+            admin_comment: None,
+            accrues_from: None,
+            together: None,
+            phase: Phase::Waiting,
+        };
+        let ranking = Ranking::new(self, context.now);
+        let priorities = ranking.priorities(&job, partitions, context.now);
+        let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
+        sched::Waiting {
+            job: job.id,
+            tasks: 1,
+            tasks_allowed: None,
+            association: ranking.association(&job, first),
+            spec: job.spec,
+            priority: priorities.iter().copied().max().unwrap_or(1),
+            priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
+            submit: context.now,
+            hold: None,
+            dependency: sched::view::DependencyState::Met,
+            begin: job.begin,
+            partitions: partitions.to_vec(),
+            account: account.to_owned(),
+            qos: qos.to_owned(),
+            fixed_reason: None,
+            awaits: Vec::new(),
+            awaits_any: false,
+            together: None,
+        }
+    }
+}

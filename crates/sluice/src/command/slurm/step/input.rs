@@ -1,0 +1,71 @@
+//! What the tasks are given to read.
+
+use super::{Step, terminal};
+use std::io::{ErrorKind, Read};
+use wire::step::{StepMessage, channel};
+
+const INPUT_BYTES: usize = 32 << 10;
+
+/// What was read by one part and is for others too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Passed {
+    Bytes(Vec<u8>),
+    End,
+}
+
+impl Step {
+    /// Every task has begun, so none misses the first bytes; and nobody leaves too many of them lying.
+    pub(super) fn takes_input(&self) -> bool {
+        self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
+            && self.input_room() > 0
+    }
+
+    /// How much input every node takes now.
+    pub(super) fn input_room(&self) -> usize {
+        let takers = self.links.iter().filter(|(link, _)| link.peer.is_some() && !link.gone);
+        let takers = takers.filter(|(link, _)| link.is_open() || link.may_go_on());
+        let rooms = takers.map(|(link, _)| link.input_room()).chain(self.input_bound);
+        rooms.min().unwrap_or(INPUT_BYTES).min(INPUT_BYTES)
+    }
+
+    pub(super) fn on_input(&mut self) {
+        let room = self.input_room();
+        if room == 0 {
+            return;
+        }
+        let Some(input) = &mut self.input else { return };
+        let mut buffer = vec![0; room];
+        let read = match input.read(&mut buffer) {
+            Ok(length) if length > 0 => {
+                buffer.truncate(length);
+                Passed::Bytes(buffer)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+            Err(_) if !terminal::is_ours(input) => return,
+            Ok(_) | Err(_) => {
+                self.input = None;
+                Passed::End
+            }
+        };
+        self.give_input(&read);
+        if self.input_bound.is_some() {
+            self.input_passed.push(read);
+        }
+    }
+
+    /// What was read here, or by another part with which it is shared, to the tasks.
+    pub(super) fn give_input(&mut self, read: &Passed) {
+        let bytes = match read {
+            Passed::Bytes(bytes) => bytes,
+            Passed::End => return self.send(&StepMessage::InputEnd),
+        };
+        let rank = self.plan.input_task.filter(|_| self.door.is_none());
+        let (channel, payload) = match rank {
+            Some(rank) => (channel::STDIN_OF, [&rank.to_le_bytes()[..], bytes].concat()),
+            None => (channel::STDIN, bytes.clone()),
+        };
+        for (link, _) in &mut self.links {
+            link.send_input(channel, &payload, bytes.len());
+        }
+    }
+}

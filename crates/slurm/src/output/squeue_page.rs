@@ -1,0 +1,198 @@
+//! The lines of one listing: made job by job as the jobs come, and put into order at the end.
+
+use super::Moment;
+use super::squeue::{Columns, Listing};
+use super::squeue_fields::JobRow;
+use super::squeue_sort::Order;
+use super::squeue_steps;
+use wire::view::JobView;
+
+/// A line of a usual listing.
+const LINE_BYTES: usize = 96;
+
+/// What a cell counts for at least: one that is cut to nothing was made all the same.
+const CELL_BYTES: usize = 16;
+
+pub struct Page<'a> {
+    listing: &'a Listing,
+    moment: Moment<'a>,
+    /// What is above the lines, and the lines as they came.
+    text: String,
+    /// Where each line ends, where their order is not yet known.
+    ends: Vec<usize>,
+    /// How much is above the first line.
+    head: usize,
+    order: Order,
+    cell: String,
+    cells: usize,
+    bytes_max: usize,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn new(listing: &'a Listing, moment: Moment<'a>, bytes_max: usize) -> Self {
+        let mut text = String::new();
+        if listing.is_dated() {
+            text.push_str(&moment.date_line());
+            text.push('\n');
+        }
+        if !listing.options.no_header {
+            match &listing.columns {
+                Columns::Jobs(format) => format.push_header(&mut text),
+                Columns::Steps(format) => format.push_header(&mut text),
+            }
+        }
+        Self {
+            listing,
+            moment,
+            head: text.len(),
+            text,
+            ends: Vec::new(),
+            order: Order::new(&listing.sort),
+            cell: String::new(),
+            cells: 0,
+            bytes_max,
+        }
+    }
+
+    /// Makes room for so many lines of a usual length.
+    pub fn expect(&mut self, lines: usize) {
+        self.text.reserve(lines.saturating_mul(LINE_BYTES).min(self.bytes_max));
+        self.ends.reserve(lines);
+        self.order.expect(lines);
+    }
+
+    /// Whether it has become longer than it may: nothing is added any more.
+    pub fn is_full(&self) -> bool {
+        self.text.len() > self.bytes_max || self.cells > self.bytes_max / CELL_BYTES
+    }
+
+    pub fn push(&mut self, job: &JobView) {
+        let format = match &self.listing.columns {
+            Columns::Jobs(_) => return self.push_job(job),
+            Columns::Steps(format) => format,
+        };
+        for step in job.steps.iter().filter(|step| step.end.is_none()) {
+            if self.is_full() {
+                return;
+            }
+            squeue_steps::push(&mut self.text, &mut self.cell, format, job, step, self.moment);
+            self.cells += format.pieces.len();
+        }
+    }
+
+    fn push_job(&mut self, job: &JobView) {
+        let (options, moment) = (&self.listing.options, self.moment);
+        if options.start && !job.state.is_waiting() {
+            return;
+        }
+        let pending = job.array.as_ref().and_then(|array| array.pending.as_ref());
+        match pending.filter(|_| options.expand_arrays) {
+            Some(indices) => {
+                for index in indices.iter() {
+                    if self.is_full() {
+                        return;
+                    }
+                    self.push_row(&JobRow { job, task: Some(index), moment });
+                }
+            }
+            None => self.push_row(&JobRow { job, task: None, moment }),
+        }
+    }
+
+    fn push_row(&mut self, row: &JobRow<'_>) {
+        let Columns::Jobs(format) = &self.listing.columns else { return };
+        format.push_line(&mut self.text, &mut self.cell, |field, cell| (field.render)(row, cell));
+        self.cells += format.pieces.len();
+        self.ends.push(self.text.len());
+        self.order.push(row);
+    }
+
+    /// The whole text; none if it is longer than it may be.
+    pub fn finish(self) -> Option<String> {
+        if self.is_full() {
+            return None;
+        }
+        let Self { text, ends, head, order, .. } = self;
+        let Some(order) = order.finish() else { return Some(text) };
+        let mut sorted = String::with_capacity(text.len());
+        sorted.push_str(&text[..head]);
+        for line in order {
+            let begin = if line == 0 { head } else { ends[line - 1] };
+            sorted.push_str(&text[begin..ends[line]]);
+        }
+        Some(sorted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{alice, at, bob, moment, pending, sweep_pending};
+    use super::super::squeue::{Listing, Options};
+    use super::*;
+    use model::reason::Reason;
+
+    fn jobs() -> Vec<JobView> {
+        let names = ["c", "a", "b", "a", "d"];
+        let owners = [alice(), bob(), alice(), bob(), bob()];
+        let numbered = (1..).zip(names).zip(owners);
+        numbered.map(|((id, name), owner)| pending(id, name, owner, Reason::Priority)).collect()
+    }
+
+    fn page(options: &Options, jobs: &[JobView], bytes_max: usize) -> Option<String> {
+        let listing = Listing::new(options.clone()).expect("a good sort");
+        let mut page = listing.page(moment(at(1, 0, 0)), bytes_max);
+        jobs.iter().for_each(|job| page.push(job));
+        page.finish()
+    }
+
+    #[test]
+    fn lines_have_their_order_however_they_came() {
+        let table = [
+            ("j", "2a4a3b1c5d"),
+            ("-j", "5d1c3b2a4a"),
+            ("u,-j,j", "1c3b5d2a4a"),
+            ("", "1c2a3b4a5d"),
+        ];
+        for (sort, expected) in table {
+            let options = Options {
+                sort: Some(sort.into()),
+                format: Some("%i%j".into()),
+                no_header: true,
+                ..Options::default()
+            };
+            let mut jobs = jobs();
+            for _ in 0..jobs.len() {
+                jobs.rotate_left(1);
+                let text = page(&options, &jobs, usize::MAX).expect("it has room");
+                assert_eq!(text.replace('\n', ""), expected, "-S {sort}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_is_whole_or_none() {
+        let jobs = [jobs(), vec![sweep_pending()]].concat();
+        let expanded = Options { expand_arrays: true, ..Options::default() };
+        let whole = page(&expanded, &jobs, usize::MAX).expect("it has room");
+        let enough = whole.lines().count() * 8 * CELL_BYTES;
+        assert_eq!(page(&expanded, &jobs, enough).as_deref(), Some(whole.as_str()));
+        for less in [0, 100, whole.len() - 1] {
+            assert_eq!(page(&expanded, &jobs, less), None, "{less}");
+        }
+        // Cells that show nothing count as well.
+        let nothing = Options { format: Some("%s".repeat(500)), ..Options::default() };
+        assert_eq!(page(&nothing, &jobs, usize::MAX).map(|text| text.len()), Some(jobs.len() + 1));
+        assert_eq!(page(&nothing, &jobs, enough), None);
+    }
+
+    #[test]
+    fn the_time_stands_above_long_and_repeated_listings() {
+        let dated = |long, repeated, no_header| {
+            let options = Options { long, repeated, no_header, ..Options::default() };
+            let text = page(&options, &jobs(), usize::MAX).expect("it has room");
+            text.starts_with(&moment(at(1, 0, 0)).date_line())
+        };
+        assert!(dated(true, false, false) && dated(false, true, true) && dated(true, true, false));
+        assert!(!dated(false, false, false) && !dated(true, true, true));
+    }
+}
