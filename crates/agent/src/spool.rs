@@ -24,8 +24,8 @@ use model::limits::Limits;
 use model::site::Site;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat, renameat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, open, openat, renameat};
+use nix::sys::stat::{Mode, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use serde::{Deserialize, Serialize};
 pub(crate) use status::{Slots, StatusFile};
@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 use wire::order::JobLaunch;
 
 pub(crate) const LAUNCH: &str = "launch.json";
+/// What the version before wrote first.
 const LAUNCH_NEW: &str = "launch.new";
 pub(crate) const SCRIPT: &str = "slurm_script";
 pub(crate) const CONTROL: &str = "ctl.sock";
@@ -214,11 +215,11 @@ impl Spool {
         made
     }
 
-    /// Whether the launch was written down whole: only then is anything started.
+    /// Whether the launch was written down: only then is anything started. It is one write, there whole or not at all.
     pub fn has_record(&self, attempt: AttemptId) -> bool {
-        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let dir = openat(&self.dir, attempt.to_string().as_str(), DIRECTORY, Mode::empty());
-        dir.and_then(|dir| openat(&dir, LAUNCH, flags, Mode::empty())).is_ok()
+        let found = dir.and_then(|dir| fstatat(&dir, LAUNCH, AtFlags::AT_SYMLINK_NOFOLLOW));
+        found.is_ok_and(|found| found.st_size > 0)
     }
 
     pub fn open_attempt(&self, attempt: AttemptId) -> Result<AttemptDir, AgentError> {
@@ -308,11 +309,8 @@ impl AttemptDir {
             self.make(SCRIPT, 0o700).and_then(write).map_err(failed(SCRIPT))?;
         }
         self.reserve_status().map_err(failed(STATUS))?;
-        // Last, and whole at once: a folder with this file in it is ready to be started.
-        self.make(LAUNCH_NEW, 0o600)
-            .and_then(|mut file| file.write_all(&json))
-            .and_then(|()| Ok(renameat(&self.fd, LAUNCH_NEW, &self.fd, LAUNCH)?))
-            .map_err(failed(LAUNCH))
+        // Last: a folder with something in this file is ready to be started.
+        self.make(LAUNCH, 0o600).and_then(|mut file| file.write_all(&json)).map_err(failed(LAUNCH))
     }
 
     fn make(&self, name: &str, mode: u32) -> std::io::Result<File> {

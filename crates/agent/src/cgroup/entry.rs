@@ -4,6 +4,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use nix::unistd::{ForkResult, Pid, fork, write};
 
 use super::dir::GroupDir;
@@ -13,9 +15,9 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// The descriptors through which a forked child puts itself into the group before it executes the job.
 pub struct EntryFds {
-    /// One file for each tree, the first that of the tree that says who is a member.
+    /// One file for each tree but the v2 one.
     pub(super) fds: Vec<OwnedFd>,
-    /// The v2 directory, which a child can be born into. It is then the first of `fds`.
+    /// The v2 directory, which a child can be born into.
     pub(super) unified: Option<Arc<GroupDir>>,
 }
 
@@ -30,6 +32,10 @@ pub enum Forked {
 impl EntryFds {
     /// Async-signal-safe, for use between fork and exec, where the caller is the only thread.
     pub fn enter(&self) -> Result<(), Errno> {
+        if let Some(unified) = &self.unified {
+            let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+            enter(&openat(unified.fd(), "cgroup.procs", flags, Mode::empty())?)?;
+        }
         self.fds.iter().try_for_each(enter)
     }
 
@@ -43,7 +49,7 @@ impl EntryFds {
         if let Some(unified) = &self.unified {
             // SAFETY: as the caller promises.
             match unsafe { clone_into(unified) } {
-                Ok(0) => return Ok(Forked::Child(self.fds.iter().skip(1).try_for_each(enter))),
+                Ok(0) => return Ok(Forked::Child(self.fds.iter().try_for_each(enter))),
                 Ok(pid) => return Ok(Forked::Parent(Pid::from_raw(pid))),
                 // An older kernel, or a group that does not take it: the write below says why.
                 Err(_) => {}

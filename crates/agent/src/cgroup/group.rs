@@ -224,17 +224,12 @@ impl JobGroup {
     }
 
     pub fn entry_fds(&self) -> Result<EntryFds, CgroupError> {
-        let open = |member: &Member| {
-            let file = match member.version {
-                // Moving one thread spares v1 the lock over every fork of the machine; a forked child has only one.
-                Version::V1 => "tasks",
-                Version::V2 => "cgroup.procs",
-            };
-            member.dir.open_file(file, OFlag::O_WRONLY)
-        };
-        let fds = self.members().iter().map(open).collect::<Result<_, _>>()?;
-        let first = self.members().first().filter(|first| first.version == Version::V2);
-        Ok(EntryFds { fds, unified: first.map(|first| first.dir.clone()) })
+        // Moving one thread spares v1 the lock over every fork of the machine; a forked child has only one.
+        let open = |member: &Member| member.dir.open_file("tasks", OFlag::O_WRONLY);
+        let (unified, others): (Vec<&Member>, Vec<&Member>) =
+            self.members().iter().partition(|member| member.version == Version::V2);
+        let fds = others.into_iter().map(open).collect::<Result<_, _>>()?;
+        Ok(EntryFds { fds, unified: unified.first().map(|one| one.dir.clone()) })
     }
 
     /// Puts the calling, single-threaded process into the group.

@@ -11,9 +11,11 @@ use model::usage::LiveStep;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, getpid};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder};
 use wire::report::ReportEvent;
 use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent, ToSupervisor};
@@ -26,6 +28,20 @@ const EVENTS_MAX: usize = 4096;
 /// What may wait for an agent that does not read. Beyond it the connection is cut, and its next one starts anew.
 const OUT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 16 << 10;
+/// How long the first words to the agent may wait for the first event, to be one message with it. Most jobs have begun by then.
+const GREETING: Duration = Duration::from_millis(100);
+
+/// The descriptor of the first connection, for the children of this process.
+static AGENT: AtomicI32 = AtomicI32::new(-1);
+
+/// For a forked child that is slow to execute: with its parent's end the agent shall see the connection's.
+pub(super) fn leave_to_parent() {
+    let agent = AGENT.load(Ordering::Relaxed);
+    if agent >= 0 {
+        // SAFETY: the child executes or exits without using the connection; closing it here does not end it there.
+        unsafe { libc::close(agent) };
+    }
+}
 
 struct Connection {
     stream: UnixStream,
@@ -45,6 +61,8 @@ pub(super) struct Control {
     events: Vec<SupervisorEvent>,
     last_number: u64,
     slots: Slots,
+    /// The agent that launched us has not been greeted yet, and is at this time at the latest.
+    greets_by: Option<Instant>,
 }
 
 impl Control {
@@ -58,8 +76,9 @@ impl Control {
             events: Vec::new(),
             last_number: 0,
             slots: Slots::default(),
+            greets_by: Some(Instant::now() + GREETING),
         };
-        control.add(agent);
+        control.connect(agent);
         control
     }
 
@@ -96,9 +115,22 @@ impl Control {
         }
     }
 
+    /// An agent that has found us is told at once who we are and what was not taken.
     fn add(&mut self, stream: UnixStream) {
+        self.greet();
+        if self.connect(stream) {
+            let index = self.connections.len() - 1;
+            self.say_hello(index);
+            for event in self.events.clone() {
+                self.send(index, &FromSupervisor::Event(event));
+            }
+        }
+        self.flush();
+    }
+
+    fn connect(&mut self, stream: UnixStream) -> bool {
         if stream.set_nonblocking(true).is_err() {
-            return;
+            return false;
         }
         if self.connections.len() >= CONNECTIONS_MAX {
             self.connections.remove(0);
@@ -106,17 +138,41 @@ impl Control {
         let connection =
             Connection { stream, decoder: Decoder::default(), out: Vec::new(), broken: false };
         self.connections.push(connection);
-        let index = self.connections.len() - 1;
+        self.note_first();
+        true
+    }
+
+    /// Whenever connections come or go: a number that is no longer theirs may soon be another's.
+    fn note_first(&self) {
+        let first = self.connections.first().map_or(-1, |first| first.stream.as_raw_fd());
+        AGENT.store(first, Ordering::Relaxed);
+    }
+
+    fn drop_broken(&mut self) {
+        self.connections.retain(|connection| !connection.broken);
+        self.note_first();
+    }
+
+    fn say_hello(&mut self, index: usize) {
         let pid = getpid().as_raw();
         self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt, pid });
-        for event in self.events.clone() {
-            self.send(index, &FromSupervisor::Event(event));
+    }
+
+    /// Comes before all else that is said to the agent that launched us.
+    fn greet(&mut self) {
+        if self.greets_by.take().is_some() && !self.connections.is_empty() {
+            self.say_hello(0);
         }
-        self.flush();
+    }
+
+    /// When something is due here without anybody saying anything.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.greets_by
     }
 
     /// Keeps an event and tells it to whoever is connected.
     pub fn tell(&mut self, event: ReportEvent) {
+        self.greet();
         self.last_number += 1;
         let event = SupervisorEvent { number: self.last_number, at: wall_clock::now(), event };
         for index in 0..self.connections.len() {
@@ -133,6 +189,7 @@ impl Control {
 
     /// Not kept: an order that is thought lost is sent again, and passed over.
     pub fn step_taken(&mut self, step: StepId) {
+        self.greet();
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::StepTaken { step });
         }
@@ -140,12 +197,14 @@ impl Control {
 
     /// Answers whoever asked; of several agents only one did, and knows the number.
     pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
+        self.greet();
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
         }
     }
 
     pub fn refuse(&mut self, why: String) {
+        self.greet();
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::Refused { why: why.clone() });
         }
@@ -172,10 +231,13 @@ impl Control {
 
     /// Writes what can be written now; drops connections that are of no more use.
     pub fn flush(&mut self) {
+        if self.greets_by.is_some_and(|by| by <= Instant::now()) {
+            self.greet();
+        }
         for connection in &mut self.connections {
             connection.flush();
         }
-        self.connections.retain(|connection| !connection.broken);
+        self.drop_broken();
         self.listen();
     }
 
@@ -185,7 +247,7 @@ impl Control {
         for connection in &mut self.connections {
             connection.read(&mut messages);
         }
-        self.connections.retain(|connection| !connection.broken);
+        self.drop_broken();
         messages
     }
 }

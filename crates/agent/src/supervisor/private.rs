@@ -1,6 +1,7 @@
 //! Namespaces in which a job sees folders of its own in the place of the machine's: `/tmp`, `/dev/shm`. They live as
 //! long as a process of the job or its supervisor does, and with them all that was mounted there.
 
+use super::control;
 use super::scratch::{Place, Scratch, give};
 use super::title;
 use crate::spool::LaunchRecord;
@@ -10,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::wait::waitpid;
@@ -151,6 +153,9 @@ fn unshared(shown: &[(&str, Option<PathBuf>)]) -> Result<Namespaces, String> {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             drop(said);
+            control::leave_to_parent();
+            // A supervisor that is killed meanwhile leaves nobody waiting.
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
             let word = match arrange(shown, memory) {
                 Ok(()) => "ok".to_owned(),
                 Err((what, errno)) => format!("{what}: {}", errno.desc()),

@@ -3,6 +3,7 @@
 //! The supervisor has one thread, so a forked child may allocate and open files before it executes. Output files are
 //! opened in the child, after it has become the user: root never opens a path that a user chose.
 
+use super::control;
 use super::hold::Hold;
 use super::private::Namespaces;
 use super::{nice, rlimit, task_prolog};
@@ -115,6 +116,7 @@ pub(super) fn spawn(plan: ProcessPlan) -> Result<Spawned, Errno> {
         Forked::Child(entered) => {
             drop(ready);
             leave_to_parent();
+            control::leave_to_parent();
             let life = || begin(plan, entered, &report);
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(life));
             // SAFETY: ends the child without running exit handlers of the process it was forked from.
