@@ -26,6 +26,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use store::{Blobs, RealDisk};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long `up` waits for this machine's agent before it says that it is up.
 const NODES_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
@@ -144,6 +145,8 @@ async fn serve(
 ) -> Result<(), ServerError> {
     prepare(&shared, &options, term).await?;
     let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
+    // Before anybody can know that there is a server to stop.
+    let mut stop = Stop::listen().map_err(|e| ServerError::Other(e.to_string()))?;
     sockets.socket.set_nonblocking(true).map_err(listening)?;
     sockets.port.set_nonblocking(true).map_err(listening)?;
     sockets.agents.set_nonblocking(true).map_err(listening)?;
@@ -160,14 +163,13 @@ async fn serve(
     tokio::spawn(doors::serve_port(router, port, rooms.port, limits.clone()));
     tokio::spawn(agents::listen(shared.clone(), agents_port, rooms.agents));
     tokio::spawn(tick::run(shared.clone()));
-    await_nodes(&shared, &options.local_nodes).await;
-    ready();
-    shared.planner.wake();
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .map_err(|e| ServerError::Other(e.to_string()))?;
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        () = await_nodes(&shared, &options.local_nodes) => {
+            ready();
+            shared.planner.wake();
+            stop.wanted().await;
+        }
+        () = stop.wanted() => {}
     }
     tracing::info!("the server stops; jobs go on");
     shared.agents.say_goodbye().await;
@@ -210,6 +212,26 @@ async fn prepare(
         identity::write_private(&options.server_dir, "local.join", &json)?;
     }
     Ok(())
+}
+
+/// The signals that end a server in due form.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> std::io::Result<Stop> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Stop { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    async fn wanted(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Up means that work can start: the nodes of this machine answer. Bounded; what is missing is said.
