@@ -212,7 +212,7 @@ impl GroupPlace {
             cpu_system_us: used.cpu_system_us.unwrap_or(0),
             memory_peak_bytes: used.memory_peak_bytes.unwrap_or(0),
             oom_kills: used.oom_kills.unwrap_or(0) as u32,
-            tasks: None,
+            ..Usage::default()
         })
     }
 

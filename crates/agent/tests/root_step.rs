@@ -69,6 +69,7 @@ impl PlayedSrun {
                 task_prolog: None,
                 task_epilog: None,
                 starts: Default::default(),
+                time_limit: None,
             },
             tasks: tasks.to_vec(),
             node_index: 1,

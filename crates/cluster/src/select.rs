@@ -21,10 +21,11 @@ pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<Chosen<'a>> {
     match &wanted.tasks {
         None => {
             let of_array = state.array_jobs(wanted.id);
-            if !of_array.is_empty() {
+            if !of_array.is_empty() && wanted.component_of.is_none() {
                 return of_array.into_iter().map(|job| Chosen { job, tasks: None }).collect();
             }
-            let Some(job) = state.jobs.get(&wanted.id) else { return Vec::new() };
+            let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.together));
+            let Some(job) = job else { return Vec::new() };
             // The first of several that start together stands for all.
             let ids: Vec<JobId> = match job.together.filter(|of| of.is_first()) {
                 Some(together) => together.jobs().collect(),

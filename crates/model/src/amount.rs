@@ -141,17 +141,16 @@ impl Unit {
     }
 }
 
-/// Slurm's usual form: the largest unit that loses nothing. 8192 M is `8G`, 1000 M is `1000M`, nothing is `0`.
+/// Slurm's usual form: the largest unit of which it is whole halves. 8192 M is `8G`, 1536 M is `1.50G`, 1000 M is
+/// `1000M`, nothing is `0`.
 pub fn format_exact(amount: u64, unit: Unit) -> String {
-    let (mut amount, mut unit) = (amount, unit);
-    if amount == 0 {
-        return "0".to_owned();
-    }
-    while let Some(next) = unit.next().filter(|_| amount % 1024 == 0) {
-        amount /= 1024;
+    let (mut amount, mut unit) = (amount as f64, unit);
+    while let Some(next) = unit.next().filter(|_| amount >= 1024.0 && amount.trunc() % 512.0 == 0.0)
+    {
+        amount /= 1024.0;
         unit = next;
     }
-    format!("{amount}{}", unit.suffix())
+    decimals(amount, unit)
 }
 
 /// The form of Slurm's commands that round: the largest unit that leaves at least one, with two decimals: `62.50G`, `8G`.
@@ -260,6 +259,13 @@ mod tests {
             (256_000, "250G"),
             (0, "0"),
             (1 << 20, "1T"),
+            (512, "512M"),
+            (1_280, "1280M"),
+            (1_536, "1.50G"),
+            (64_000, "62.50G"),
+            (1_310_720, "1280G"),
+            (1_572_864, "1.50T"),
+            (1_049_088, "1.00T"),
         ];
         for (mib, text) in exact {
             assert_eq!(format_slurm_mb(mib), text);

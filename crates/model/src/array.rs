@@ -10,8 +10,10 @@ use std::fmt;
 
 const WHAT: &str = "array specification";
 
-/// With this many evenly spaced indices or fewer Slurm writes the list out; with more it writes `first-last:step`.
-const STEP_LIST_MAX: u64 = 10;
+/// With this many evenly spaced indices or fewer, or with this far from the first to the last, Slurm writes the list
+/// out; beyond both it writes `first-last:step`.
+const STEP_LIST_MAX: u64 = 5;
+const STEP_LIST_SPAN: u32 = 10;
 
 /// What Slurm's commands show of a long list of indices before they cut it with `...`.
 pub const SHOWN_CHARS: usize = 64;
@@ -214,7 +216,7 @@ impl IndexSet {
             return None;
         }
         let (step, first, last) = (self.step()?, self.first()?, self.last()?);
-        Some(format!("{first}-{last}:{step}"))
+        (last - first > STEP_LIST_SPAN).then(|| format!("{first}-{last}:{step}"))
     }
 }
 
@@ -377,6 +379,11 @@ mod tests {
             ("16-23", None, "16-23"),
             ("3-100", Some(2), "3-100%2"),
             ("0-20:5", None, "0,5,10,15,20"),
+            ("0-10:2", None, "0,2,4,6,8,10"),
+            ("6-20:2", Some(3), "6-20:2%3"),
+            ("0-12:2", None, "0-12:2"),
+            ("100-500:100", None, "100,200,300,400,500"),
+            ("0-25:5", None, "0-25:5"),
             ("1-45:2", None, "1-45:2"),
             ("1-45:2,46", None, "1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,..."),
             ("0,2-3", None, "0,2-3"),

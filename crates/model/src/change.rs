@@ -8,21 +8,41 @@ use crate::id::JobId;
 use crate::partition::PartitionState;
 use crate::range::Range;
 use crate::request::{GresRequest, Sharing, Switches};
-use crate::run::{Hold, JobState};
+use crate::run::{Hold, JobState, Together};
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// `12`, `12_3`, `12_[1-5]`.
+/// `12`, `12_3`, `12_[1-5]`, `12+1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRef {
     pub id: JobId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<IndexSet>,
+    /// `12+1` is the job 13, but only where 13 is a component of 12.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component_of: Option<JobId>,
 }
 
 impl JobRef {
     pub fn whole(id: JobId) -> Self {
-        Self { id, tasks: None }
+        Self { id, tasks: None, component_of: None }
+    }
+
+    pub fn tasks(id: JobId, tasks: IndexSet) -> Self {
+        Self { id, tasks: Some(tasks), component_of: None }
+    }
+
+    /// Whether it can mean a job that starts together with these.
+    pub fn admits(&self, together: Option<Together>) -> bool {
+        self.component_of.is_none_or(|first| together.is_some_and(|of| of.first == first))
+    }
+
+    /// The id as it was written, without tasks.
+    pub fn shown_id(&self) -> String {
+        match self.component_of {
+            Some(first) => format!("{first}+{}", self.id.0.saturating_sub(first.0)),
+            None => self.id.to_string(),
+        }
     }
 }
 

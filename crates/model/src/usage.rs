@@ -10,12 +10,40 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
     #[serde(default)]
     pub oom_kills: u32,
+    /// As a node reports it: the part of an attempt's CPU time there that is in the books of its steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_steps: Option<Box<CpuTime>>,
     /// By task, where tasks were told apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<TaskUsage>>,
 }
 
+/// In microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct CpuTime {
+    pub user_us: u64,
+    pub system_us: u64,
+}
+
+impl CpuTime {
+    pub fn add(&mut self, usage: &Usage) {
+        self.user_us += usage.cpu_user_us;
+        self.system_us += usage.cpu_system_us;
+    }
+}
+
 impl Usage {
+    /// What is left of an attempt's use without that of its steps: the script's own.
+    pub fn of_script(&self) -> Usage {
+        let steps = self.of_steps.as_deref().copied().unwrap_or_default();
+        Usage {
+            cpu_user_us: self.cpu_user_us.saturating_sub(steps.user_us),
+            cpu_system_us: self.cpu_system_us.saturating_sub(steps.system_us),
+            of_steps: None,
+            ..self.clone()
+        }
+    }
+
     /// Adds another node's or step's use: times add up, the peak is the highest.
     pub fn absorb(&mut self, other: &Self) {
         self.cpu_user_us += other.cpu_user_us;

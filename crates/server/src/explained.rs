@@ -71,7 +71,7 @@ fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal
 
 fn shown_ref(job: &JobRef) -> String {
     match &job.tasks {
-        None => job.id.to_string(),
+        None => job.shown_id(),
         Some(tasks) => format!("{}_{tasks}", job.id),
     }
 }

@@ -20,6 +20,13 @@ fn up_a_minute_ends_what_has_no_more_and_nothing_that_the_site_lets_go_on_or_tha
         cluster.await_state(id, "RUNNING");
         id
     };
+    // A step with a minute of its own in a job that has more: the job goes on without it.
+    let script = "srun -t 1 sleep 600; echo after $?; srun -n1 -t 1 true; echo next $?; sleep 600";
+    let stepping = cluster.submit(&["-p", "strict", "-t", "9", "-o", "stepping", "--wrap", script]);
+    let line = format!("squeue -h -s -j {stepping} -o %i");
+    within(Duration::from_secs(30), "its step begins", || {
+        cluster.shell(&line).ok().contains(&format!("{stepping}.0")).then_some(())
+    });
     // Those that go on begin first: at the end of the last one they have had more than their minute.
     let (patient, site) = (submit("patient"), submit("as_the_site"));
     let stood =
@@ -43,6 +50,14 @@ fn up_a_minute_ends_what_has_no_more_and_nothing_that_the_site_lets_go_on_or_tha
     assert!(said.contains("DUE TO TIME LIMIT"), "{said}");
     assert_eq!(cluster.state_of(patient), "RUNNING|None");
     assert_eq!(cluster.state_of(site), "RUNNING|None");
+    let said = cluster.await_file("stepping", |text| text.contains("next 0\n"));
+    let words = format!("*** STEP {stepping}.0 ON node1 CANCELLED AT ");
+    assert!(said.contains(&words) && said.contains(" DUE TO TIME LIMIT ***\n"), "{said}");
+    assert!(said.contains("after 143\n"), "{said}");
+    let line = format!("sacct -n -P -j {stepping} -o JobID,State,ExitCode");
+    let rows = cluster.shell(&line).ok();
+    assert!(rows.starts_with(&format!("{stepping}|RUNNING|")), "{rows}");
+    assert!(rows.contains(&format!("{stepping}.0|CANCELLED|0:15\n")), "{rows}");
     // Time in which it stood still is not its own: it goes on with what it had left.
     assert!(cluster.state_of(stood).starts_with("SUSPENDED"));
     cluster.sluice(&["scontrol", "resume", &stood.to_string()]).ok();

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, TWO_NODES, until};
+use harness::{Cluster, TWO_NODES, is_alive, until};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -94,4 +94,41 @@ fn root_a_process_that_cannot_be_killed_drains_its_node() {
     until("its groups are gone", || cluster.groups().is_empty().then_some(()));
     let state = cluster.sluice(&["sinfo", "-h", "-n", "node1", "-p", "gpu", "-o", "%T"]).stdout;
     assert!(state.trim().starts_with("drain"), "still drained: {state}");
+}
+
+/// A disk on which every writer waits until this is dropped.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn new(at: &Path) -> Frozen {
+        let frozen = Command::new("fsfreeze").arg("-f").arg(at).status();
+        assert!(frozen.expect("fsfreeze runs").success(), "a disk can be frozen");
+        Frozen(at.to_owned())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("-u").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn root_up_a_job_is_ended_though_the_disk_of_its_output_does_not_answer() {
+    let mut cluster = Cluster::folder(TWO_NODES);
+    let disk = cluster.path("disk");
+    cluster.mount_ext4(&disk, 16);
+    cluster.start();
+    let out = disk.join("out").display().to_string();
+    let job = cluster.submit(&["-o", &out, "--wrap", "echo $$ > began; exec sleep 600"]);
+    let pid = cluster.await_file("began", |text| text.ends_with('\n'));
+    let pid: i32 = pid.trim().parse().expect("a number");
+    let frozen = Frozen::new(&disk);
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    // Nobody can be told on that disk, and nobody waits for it.
+    until("its process is gone", || (!is_alive(pid)).then_some(()));
+    drop(frozen);
+    assert_eq!(cluster.await_end(job), "CANCELLED by 0|0:0");
+    let next = cluster.submit(&["-w", "node1", "-o", &out, "--wrap", "true"]);
+    assert_eq!(cluster.await_end(next), "COMPLETED|0:0", "the node is as good as before");
 }

@@ -73,6 +73,15 @@ fn up_sstat_tells_the_tasks_of_a_running_step_apart_and_sacct_remembers_them() {
     assert!(megabytes(row[5]) >= 16.0 && megabytes(row[7]) >= 12.0, "{said}");
     assert!(row[8] >= "00:00.800", "two tasks burnt 0.4 s each: {said}");
     assert!(row[9].starts_with("cpu=00:00:0") && row[9].contains(",pages="), "{said}");
+    let of = |id: &str| {
+        let line = ["sacct", "-n", "-P", "-j", &job.to_string(), "-o", "JobID,TotalCPU"];
+        let said = cluster.sluice(&line).ok();
+        let row = said.lines().find_map(|line| line.strip_prefix(&format!("{id}|")));
+        row.unwrap_or_else(|| panic!("{id}: {said}")).to_owned()
+    };
+    let (whole, script) = (of(&job.to_string()), of(&format!("{job}.batch")));
+    assert!(whole.as_str() >= "00:00.800", "the job's is that of all: {whole}");
+    assert!(script.as_str() < "00:00.500", "and its script's its own: {script}");
 }
 
 #[test]

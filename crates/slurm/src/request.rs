@@ -125,6 +125,8 @@ impl Draft {
             let launch = launch(LaunchKind::Interactive, options, submitter);
             let Draft { submission, notes } = draft(options, name, launch, submitter)?;
             self.submission.with.push(submission.spec);
+            // They start together, so that one that is held holds all.
+            self.submission.hold = self.submission.hold.or(submission.hold);
             self.notes.extend(notes);
         }
         Ok(())

@@ -143,7 +143,11 @@ fn all() -> HistoryFilter {
 }
 
 fn task(id: u32, first: u32, last: u32) -> JobRef {
-    JobRef { id: JobId(id), tasks: Some(IndexSet::from_range(first, last)) }
+    JobRef::tasks(JobId(id), IndexSet::from_range(first, last))
+}
+
+fn component(id: u32, first: u32) -> JobRef {
+    JobRef { component_of: Some(JobId(first)), ..whole(id) }
 }
 
 fn whole(id: u32) -> JobRef {
@@ -231,6 +235,8 @@ fn each_filter_finds_its_jobs() {
         (HistoryFilter { jobs: vec![whole(3), whole(1), whole(3)], ..all() }, vec![1, 3]),
         (HistoryFilter { jobs: vec![whole(102)], ..all() }, vec![100, 101, 102, 102, 102]),
         (HistoryFilter { jobs: vec![whole(101)], ..all() }, vec![101]),
+        // The job 3 is no component of the job 2.
+        (HistoryFilter { jobs: vec![component(3, 2), whole(1)], ..all() }, vec![1]),
         (HistoryFilter { jobs: vec![task(102, 2, 3), whole(2)], ..all() }, vec![2, 101, 102]),
         (HistoryFilter { jobs: vec![task(102, 22, 22)], ..all() }, vec![102]),
         (HistoryFilter { jobs: vec![task(102, 21, 21), task(3, 0, 9)], ..all() }, vec![]),

@@ -4,6 +4,7 @@ use model::binding::{CpuBinding, MemBinding};
 use model::id::{JobId, StepId};
 use model::run::{ExitStatus, Rlimits};
 use model::step::StepShape;
+use model::time::TimeLimit;
 use serde::{Deserialize, Serialize};
 
 /// What `srun` wants started. It listens at `listen`; the supervisors dial it under `key`.
@@ -72,6 +73,9 @@ pub struct StepLaunch {
     pub task_epilog: Option<String>,
     #[serde(default, skip_serializing_if = "StartWhen::is_at_once")]
     pub starts: StartWhen,
+    /// How long its tasks may run; none: as long as the job does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<TimeLimit>,
 }
 
 /// When the tasks of a step start. An `srun` that does not know of it never says `Go`, so nobody waits for that.

@@ -39,7 +39,7 @@ pub(super) fn signal_listed(
     Ok(())
 }
 
-fn open_pidfd(pid: i32) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_pidfd(pid: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: pidfd_open takes two integers and touches no memory of ours.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;

@@ -25,7 +25,7 @@ use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
-use model::usage::Measure;
+use model::usage::{CpuTime, Measure};
 use programs::{Surroundings, Work};
 use script::Leader;
 use std::os::fd::OwnedFd;
@@ -60,6 +60,7 @@ pub(super) struct Attempt {
     /// Kills by the kernel that ended steps have answered for, and those of them that the job's own group counted.
     oom_of_steps: u64,
     oom_shared: u64,
+    cpu_of_steps: CpuTime,
     timed_out: bool,
     suspended: bool,
     /// The exit that an order to end brought along.
@@ -105,6 +106,7 @@ impl Attempt {
             reaped: Usage::default(),
             oom_of_steps: 0,
             oom_shared: 0,
+            cpu_of_steps: CpuTime::default(),
             timed_out: false,
             suspended: false,
             ordered_exit: None,
@@ -217,7 +219,8 @@ impl Attempt {
 
     pub fn next_due(&self) -> Option<Timestamp> {
         let around = self.around.due().into_iter().chain(self.sample_due()).chain(self.cpu_due());
-        self.steps.iter().filter_map(Step::kill_at).chain(self.clock.next()).chain(around).min()
+        let of_steps = self.steps.iter().filter_map(|step| step.next_due(self.suspended));
+        of_steps.chain(self.clock.next()).chain(around).min()
     }
 
     pub fn on_time(&mut self, now: Timestamp) {
@@ -246,6 +249,7 @@ impl Attempt {
                 }
             }
         }
+        self.end_steps_out_of_time(now);
         for step in self.steps.iter_mut().filter(|step| step.kill_at().is_some_and(|at| at <= now))
         {
             step.kill();

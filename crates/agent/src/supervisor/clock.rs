@@ -91,10 +91,11 @@ impl Clock {
         self.suspended_since.get_or_insert(now);
     }
 
-    pub fn resume(&mut self, now: Timestamp) {
-        if let Some(since) = self.suspended_since.take() {
-            self.end_limit = self.end_limit.map(|end| end + now.since(since));
-        }
+    /// Gives back how long it stood still.
+    pub fn resume(&mut self, now: Timestamp) -> Duration {
+        let stood = self.suspended_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        self.end_limit = self.end_limit.map(|end| end + stood);
+        stood
     }
 }
 
@@ -124,7 +125,7 @@ mod tests {
         let mut clock = Clock::new(Some(s(100)), 0, None);
         clock.suspend(s(50));
         assert_eq!((clock.due(s(200)), clock.next()), (None, None));
-        clock.resume(s(200));
+        assert_eq!(clock.resume(s(200)), Duration::from_secs(150));
         assert_eq!(clock.next(), Some(s(250)));
         clock.extend_to(Some(s(300)));
         assert_eq!(clock.next(), Some(s(300)));

@@ -15,7 +15,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder};
 use wire::report::ReportEvent;
 use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent, ToSupervisor};
@@ -28,8 +27,6 @@ const EVENTS_MAX: usize = 4096;
 /// What may wait for an agent that does not read. Beyond it the connection is cut, and its next one starts anew.
 const OUT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 16 << 10;
-/// How long the first words to the agent may wait for the first event, to be one message with it. Most jobs have begun by then.
-const GREETING: Duration = Duration::from_millis(100);
 
 /// The descriptor of the first connection, for the children of this process.
 static AGENT: AtomicI32 = AtomicI32::new(-1);
@@ -61,8 +58,6 @@ pub(super) struct Control {
     events: Vec<SupervisorEvent>,
     last_number: u64,
     slots: Slots,
-    /// The agent that launched us has not been greeted yet, and is at this time at the latest.
-    greets_by: Option<Instant>,
 }
 
 impl Control {
@@ -76,9 +71,8 @@ impl Control {
             events: Vec::new(),
             last_number: 0,
             slots: Slots::default(),
-            greets_by: Some(Instant::now() + GREETING),
         };
-        control.connect(agent);
+        control.add(agent);
         control
     }
 
@@ -115,22 +109,9 @@ impl Control {
         }
     }
 
-    /// An agent that has found us is told at once who we are and what was not taken.
     fn add(&mut self, stream: UnixStream) {
-        self.greet();
-        if self.connect(stream) {
-            let index = self.connections.len() - 1;
-            self.say_hello(index);
-            for event in self.events.clone() {
-                self.send(index, &FromSupervisor::Event(event));
-            }
-        }
-        self.flush();
-    }
-
-    fn connect(&mut self, stream: UnixStream) -> bool {
         if stream.set_nonblocking(true).is_err() {
-            return false;
+            return;
         }
         if self.connections.len() >= CONNECTIONS_MAX {
             self.connections.remove(0);
@@ -139,7 +120,14 @@ impl Control {
             Connection { stream, decoder: Decoder::default(), out: Vec::new(), broken: false };
         self.connections.push(connection);
         self.note_first();
-        true
+        let index = self.connections.len() - 1;
+        // At once: by its number the agent can wake a supervisor that root's own job has stopped.
+        let pid = getpid().as_raw();
+        self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt, pid });
+        for event in self.events.clone() {
+            self.send(index, &FromSupervisor::Event(event));
+        }
+        self.flush();
     }
 
     /// Whenever connections come or go: a number that is no longer theirs may soon be another's.
@@ -153,26 +141,8 @@ impl Control {
         self.note_first();
     }
 
-    fn say_hello(&mut self, index: usize) {
-        let pid = getpid().as_raw();
-        self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt, pid });
-    }
-
-    /// Comes before all else that is said to the agent that launched us.
-    fn greet(&mut self) {
-        if self.greets_by.take().is_some() && !self.connections.is_empty() {
-            self.say_hello(0);
-        }
-    }
-
-    /// When something is due here without anybody saying anything.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.greets_by
-    }
-
     /// Keeps an event and tells it to whoever is connected.
     pub fn tell(&mut self, event: ReportEvent) {
-        self.greet();
         self.last_number += 1;
         let event = SupervisorEvent { number: self.last_number, at: wall_clock::now(), event };
         for index in 0..self.connections.len() {
@@ -189,7 +159,6 @@ impl Control {
 
     /// Not kept: an order that is thought lost is sent again, and passed over.
     pub fn step_taken(&mut self, step: StepId) {
-        self.greet();
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::StepTaken { step });
         }
@@ -197,14 +166,12 @@ impl Control {
 
     /// Answers whoever asked; of several agents only one did, and knows the number.
     pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
-        self.greet();
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
         }
     }
 
     pub fn refuse(&mut self, why: String) {
-        self.greet();
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::Refused { why: why.clone() });
         }
@@ -231,9 +198,6 @@ impl Control {
 
     /// Writes what can be written now; drops connections that are of no more use.
     pub fn flush(&mut self) {
-        if self.greets_by.is_some_and(|by| by <= Instant::now()) {
-            self.greet();
-        }
         for connection in &mut self.connections {
             connection.flush();
         }

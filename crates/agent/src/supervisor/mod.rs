@@ -309,8 +309,7 @@ fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a
 fn timeout(attempt: &Attempt) -> PollTimeout {
     let now = wall_clock::now();
     let due = attempt.next_due().map(|at| at.since(now) + Duration::from_millis(1));
-    let dial = attempt.steps.iter().filter_map(|step| step.clients().srun().deadline());
-    let dial = dial.chain(attempt.control.deadline()).min();
+    let dial = attempt.steps.iter().filter_map(|step| step.clients().srun().deadline()).min();
     let dial = dial.map(|until| until.saturating_duration_since(Instant::now()));
     let deaf = attempt.control.is_deaf().then_some(DEAF_TICK);
     let tick = attempt.tick().into_iter().chain(deaf).min();

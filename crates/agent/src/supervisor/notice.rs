@@ -1,11 +1,18 @@
 //! The lines that a node adds to a job's error output, in the words that came with the launch.
 
-use crate::spool::LaunchRecord;
+use super::control;
+use crate::cgroup::open_pidfd;
+use crate::spool::{LaunchRecord, leave_to_parent};
 use jiff::tz::TimeZone;
 use model::id::StepId;
 use model::time::{Timestamp, format_iso};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
 use std::os::fd::{AsFd, OwnedFd};
+
+/// How long a line may take to be written before the job's end goes on without it.
+const PATIENCE_MS: u16 = 500;
 
 /// Fills a line in; `None` if there are no words for it.
 pub(super) fn fill(
@@ -32,13 +39,39 @@ pub(super) fn fill(
 
 /// Writes a line where the job writes its errors. The description is shared with the job, so the line goes where the
 /// job's own next one would; a reader that takes nothing is not waited for.
+///
+/// A file system that does not answer keeps whoever writes to it in the kernel. That must not be who ends the job.
 pub(super) fn write(stderr: &OwnedFd, line: &str) {
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     let writable = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
-    if writable {
-        // The job's output may be full or gone; its end does not depend on this line.
-        let _ = nix::unistd::write(stderr, format!("{line}\n").as_bytes());
+    if !writable {
+        return;
     }
+    let line = format!("{line}\n");
+    // SAFETY: the supervisor has one thread, and the child writes and exits.
+    match unsafe { fork() } {
+        Ok(ForkResult::Parent { child }) => wait_a_while(child),
+        Ok(ForkResult::Child) => {
+            leave_to_parent();
+            control::leave_to_parent();
+            // The job's output may be full or gone; its end does not depend on this line.
+            let _ = nix::unistd::write(stderr, line.as_bytes());
+            // SAFETY: ends the child without running exit handlers of the process it was forked from.
+            unsafe { libc::_exit(0) }
+        }
+        // Where no process can be had the job ends without the line.
+        Err(_) => {}
+    }
+}
+
+/// Who is not done by then is reaped like any other child.
+fn wait_a_while(child: Pid) {
+    if let Ok(pidfd) = open_pidfd(child.as_raw()) {
+        let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+        // An interrupted wait is a shorter one.
+        let _ = poll(&mut fds, PollTimeout::from(PATIENCE_MS));
+    }
+    let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
 }
 
 #[cfg(test)]

@@ -50,6 +50,8 @@ pub(super) struct Step {
     own_memory: bool,
     /// Cancelled, or its `srun` is gone: whatever is left is killed at this moment.
     kill_at: Option<Timestamp>,
+    /// When its own time is over; none before its tasks run, and where only the job's counts.
+    limit_at: Option<Timestamp>,
     end_ask: Option<bool>,
     /// The loss of its `srun` has been acted on.
     abandoned: bool,
@@ -83,6 +85,7 @@ impl Step {
             oom_told: 0,
             own_memory: false,
             kill_at: None,
+            limit_at: None,
             end_ask: None,
             abandoned: false,
             over_since: None,
@@ -120,6 +123,25 @@ impl Step {
 
     pub fn kill_at(&self) -> Option<Timestamp> {
         self.kill_at
+    }
+
+    /// When something of it is due by the clock.
+    pub fn next_due(&self, suspended: bool) -> Option<Timestamp> {
+        self.kill_at.into_iter().chain(self.limit_at.filter(|_| !suspended)).min()
+    }
+
+    /// Whether its own time is over; said once.
+    pub fn take_time_limit(&mut self, now: Timestamp) -> bool {
+        let over = self.limit_at.is_some_and(|at| at <= now);
+        if over {
+            self.limit_at = None;
+        }
+        over && self.stage == Stage::Running
+    }
+
+    /// Time in which it stood still is not its own.
+    pub fn put_off(&mut self, by: Duration) {
+        self.limit_at = self.limit_at.map(|at| at + by);
     }
 
     /// A task has opened its files, or could not.

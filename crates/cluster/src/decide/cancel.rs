@@ -155,7 +155,7 @@ fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> O
 
 fn shown(wanted: &JobRef) -> String {
     match &wanted.tasks {
-        None => wanted.id.to_string(),
+        None => wanted.shown_id(),
         Some(tasks) if tasks.len() == 1 => {
             format!("{}_{}", wanted.id, tasks.first().unwrap_or_default())
         }
@@ -166,7 +166,7 @@ fn shown(wanted: &JobRef) -> String {
 /// An array that was named is shown by its number, one that was found by its tasks.
 fn shown_chosen(chosen: &Chosen<'_>, found: bool) -> String {
     match &chosen.tasks {
-        Some(tasks) => shown(&JobRef { id: chosen.job.id, tasks: Some(tasks.clone()) }),
+        Some(tasks) => shown(&JobRef::tasks(chosen.job.id, tasks.clone())),
         None if chosen.job.pending.is_some() && !found => chosen.job.id.to_string(),
         None => chosen.job.shown_id(),
     }

@@ -23,7 +23,7 @@ impl State {
     ) -> Result<Decision, Refusal> {
         let chosen = select::resolve(self, wanted);
         if chosen.is_empty() {
-            return Err(Refusal::UnknownJob(wanted.id.to_string()));
+            return Err(Refusal::UnknownJob(wanted.shown_id()));
         }
         let mut events = Vec::new();
         let mut results: PerJob = Vec::new();

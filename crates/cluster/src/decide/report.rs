@@ -162,7 +162,7 @@ impl Part<'_> {
         oom: bool,
         timed_out: bool,
     ) -> Vec<Event> {
-        let nothing = Usage::default();
+        let (own, nothing) = (usage.of_script(), Usage::default());
         let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
         open.map(|step| {
             let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
@@ -172,7 +172,7 @@ impl Part<'_> {
                 (false, _) => Outcome::Completed,
             };
             let (exit, usage) = match step.id {
-                StepId::Batch => (exit, usage),
+                StepId::Batch => (exit, &own),
                 _ => (ExitStatus::default(), &nothing),
             };
             self.step_part(step, exit, usage, outcome)

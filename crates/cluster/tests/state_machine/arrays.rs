@@ -64,7 +64,7 @@ fn a_throttle_lets_so_many_run_at_once() {
 fn tasks_that_are_cancelled_while_pending_never_run_and_are_booked_together() {
     let mut w = world(1);
     let array = w.submit(ask().cpus(8).array("0-5"));
-    w.cancel(&[JobRef { id: array, tasks: tasks("1-3") }]);
+    w.cancel(&[JobRef { tasks: tasks("1-3"), ..JobRef::whole(array) }]);
     assert_eq!(w.job(array).shown_id(), "1_[0,4-5]");
     assert_eq!(w.records[0].array_pending.as_deref(), Some("1-3"));
     let ran: Vec<u32> = (0..3)
@@ -91,7 +91,7 @@ fn a_cancelled_array_ends_its_pending_tasks_at_once_and_its_running_ones_when_th
         w.end(attempt.job, 0);
         assert_eq!(w.is(attempt.job), JobState::Cancelled);
     }
-    let again = w.cancel(&[JobRef { id: array, tasks: tasks("3") }]);
+    let again = w.cancel(&[JobRef { tasks: tasks("3"), ..JobRef::whole(array) }]);
     assert_eq!(again, [("1_3".into(), Err(Refusal::JobEnded(array)))]);
 }
 
@@ -101,8 +101,8 @@ fn a_job_named_twice_is_cancelled_once() {
     let array = w.submit(ask().array("0-3"));
     let plain = w.submit(ask());
     let named = [
-        JobRef { id: array, tasks: tasks("0-1") },
-        JobRef { id: array, tasks: tasks("1-2") },
+        JobRef { tasks: tasks("0-1"), ..JobRef::whole(array) },
+        JobRef { tasks: tasks("1-2"), ..JobRef::whole(array) },
         JobRef::whole(plain),
         JobRef::whole(plain),
     ];
@@ -115,7 +115,7 @@ fn a_job_named_twice_is_cancelled_once() {
 fn holding_some_tasks_splits_them_off_and_leaves_the_others_to_run() {
     let mut w = world(1);
     let array = w.submit(ask().array("0-3"));
-    let some = JobRef { id: array, tasks: tasks("1,3") };
+    let some = JobRef { tasks: tasks("1,3"), ..JobRef::whole(array) };
     w.change_as(alice(), some.clone(), JobChange::Hold { by: Hold::User }).expect("its owner may");
     let ran: Vec<_> = w.plan().iter().map(|a| w.job(a.job).task.expect("a task").index).collect();
     assert_eq!(ran, [0, 2]);

@@ -200,7 +200,7 @@ fn a_record_that_somebody_waits_for_is_not_forgotten() {
     w.pass(400);
     assert!(!w.state.jobs.contains_key(&other), "nobody waits for this one");
     assert_eq!(standing(&w, waiting), Failed, "the array's tasks are still known");
-    w.cancel(&[JobRef::whole(waiting), JobRef { id: array, tasks: tasks("7") }]);
+    w.cancel(&[JobRef::whole(waiting), JobRef { tasks: tasks("7"), ..JobRef::whole(array) }]);
     w.pass(400);
     assert!(w.state.jobs.is_empty() && w.state.runs.is_empty() && w.state.arrays.is_empty());
 }

@@ -309,7 +309,7 @@ impl History {
             None => JobRef::whole(id),
             Some((first, more)) => {
                 let (first, last) = (u32::from(first), u32::from(first + more));
-                JobRef { id: array, tasks: Some(IndexSet::from_range(first, last)) }
+                JobRef::tasks(array, IndexSet::from_range(first, last))
             }
         }
     }

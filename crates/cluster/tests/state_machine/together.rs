@@ -126,6 +126,24 @@ fn one_that_runs_is_cancelled_alone_and_one_that_waits_is_not() {
 }
 
 #[test]
+fn a_place_that_a_job_does_not_have_is_no_other_job() {
+    let mut w = world(2);
+    let first = w.submit(three());
+    let other = w.submit(ask());
+    assert_eq!(other, JobId(first.0 + 3));
+    let beyond = JobRef { component_of: Some(first), ..JobRef::whole(other) };
+    let said = w.cancel(std::slice::from_ref(&beyond));
+    assert_eq!(said, [("1+3".to_owned(), Err(Refusal::UnknownJob("1+3".to_owned())))]);
+    let change = JobChange::Hold { by: model::run::Hold::User };
+    let held = w.change_as(root(), beyond, change);
+    assert_eq!(held.map(|_| ()), Err(Refusal::UnknownJob("1+3".to_owned())));
+    assert_eq!(w.is(other), JobState::Pending);
+    assert_eq!(w.job(other).hold, None);
+    let last = JobRef { component_of: Some(first), ..JobRef::whole(JobId(first.0 + 2)) };
+    assert_eq!(cluster::select::resolve(&w.state, &last).len(), 1);
+}
+
+#[test]
 fn what_waits_is_cancelled_held_and_released_whole() {
     let mut w = world(1);
     let first = w.submit(three());

@@ -13,6 +13,8 @@ const MIN_RAM_MIB_DEFAULT: u64 = 30;
 const SWAPPINESS_MAX: u64 = 100;
 /// With fewer processes not even a shell pipeline runs.
 const PIDS_MIN: u64 = 8;
+/// The kernel's own bound on process numbers: it takes no higher limit.
+const PIDS_MAX: u64 = 1 << 22;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupConf {
@@ -78,6 +80,11 @@ impl CgroupConf {
             && record.number("MaxPids").is_some_and(|n: u64| n < PIDS_MIN)
         {
             let expected = format!("expected at least {PIDS_MIN}: a script starts programs");
+            findings.wrong(&entry.place, "MaxPids", &entry.text, expected);
+        } else if let Some(entry) = record.entry("MaxPids")
+            && record.number("MaxPids").is_some_and(|n: u64| n > PIDS_MAX)
+        {
+            let expected = format!("expected at most {PIDS_MAX}, as many as a kernel can have");
             findings.wrong(&entry.place, "MaxPids", &entry.text, expected);
         }
         if let Some(entry) = record.entry("MaxCPUTime")

@@ -136,6 +136,9 @@ mod tests {
         assert_eq!((private.base.as_str(), private.make_base), ("/scratch", true));
         assert_eq!(private.dirs, ["/tmp", "/dev/shm"]);
         assert_eq!(load("", file).expect("a good file"), Private::default());
+        let off = load("JobContainerType=job_container/none", file).expect("a good file");
+        assert_eq!(off, Private::default());
+        assert!(load("JobContainerType=job_container/bogus", file).is_err(), "not taken for off");
     }
 
     #[test]

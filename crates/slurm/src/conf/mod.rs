@@ -103,8 +103,14 @@ fn private_folders(
     let none = container_conf::Private::default();
     let key = |pair: &&lines::Pair| pair.key.eq_ignore_ascii_case("JobContainerType");
     let Some(wanted) = slurm.iter().flatten().find(key) else { return none };
-    if !wanted.value.eq_ignore_ascii_case("job_container/tmpfs") {
-        return none;
+    match wanted.value.to_ascii_lowercase().as_str() {
+        "job_container/tmpfs" => {}
+        "job_container/none" | "(null)" | "" => return none,
+        _ => {
+            let expected = "expected job_container/tmpfs or job_container/none".to_owned();
+            findings.wrong(&wanted.place, "JobContainerType", &wanted.value, expected);
+            return none;
+        }
     }
     let path = dir.join("job_container.conf");
     let Some(lines) = lines_of(files, &path, Presence::Required, findings) else { return none };

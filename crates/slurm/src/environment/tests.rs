@@ -116,6 +116,7 @@ fn launch(listen: &str) -> StepLaunch {
         task_prolog: None,
         task_epilog: None,
         starts: Default::default(),
+        time_limit: None,
     }
 }
 

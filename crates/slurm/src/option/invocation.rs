@@ -11,16 +11,53 @@ use super::script::{self, Script};
 use super::submission;
 use super::surroundings::Surroundings;
 
-/// What one part of an `srun` says for those after it as well.
-const OF_ALL_PARTS: [OptionKey; 7] = [
-    OptionKey::Error,
-    OptionKey::Input,
-    OptionKey::Label,
-    OptionKey::OpenMode,
-    OptionKey::Output,
-    OptionKey::Quiet,
-    OptionKey::Unbuffered,
+/// What each component of a heterogeneous job or step says for itself. All else holds for those after it too, until
+/// they say otherwise. A dependency makes all wait, whichever has it.
+const OF_ONE_COMPONENT: [OptionKey; 40] = [
+    OptionKey::Constraint,
+    OptionKey::Contiguous,
+    OptionKey::CoresPerSocket,
+    OptionKey::CpusPerGpu,
+    OptionKey::CpusPerTask,
+    OptionKey::Dependency,
+    OptionKey::Exclusive,
+    OptionKey::ExtraNodeInfo,
+    OptionKey::GpuBind,
+    OptionKey::GpuFreq,
+    OptionKey::Gpus,
+    OptionKey::GpusPerNode,
+    OptionKey::GpusPerSocket,
+    OptionKey::GpusPerTask,
+    OptionKey::Gres,
+    OptionKey::HetGroup,
+    OptionKey::Licenses,
+    OptionKey::MailType,
+    OptionKey::MailUser,
+    OptionKey::MemPerCpu,
+    OptionKey::MemPerGpu,
+    OptionKey::Mincpus,
+    OptionKey::Nodefile,
+    OptionKey::Nodelist,
+    OptionKey::Nodes,
+    OptionKey::Ntasks,
+    OptionKey::NtasksPerCore,
+    OptionKey::NtasksPerGpu,
+    OptionKey::NtasksPerNode,
+    OptionKey::NtasksPerSocket,
+    OptionKey::Oversubscribe,
+    OptionKey::Partition,
+    OptionKey::Power,
+    OptionKey::Pty,
+    OptionKey::Relative,
+    OptionKey::SocketsPerNode,
+    OptionKey::Switches,
+    OptionKey::ThreadsPerCore,
+    OptionKey::Tmp,
+    OptionKey::Wrap,
 ];
+
+/// What a batch job's components without it have from the first that says it.
+const OF_ANY_COMPONENT: [OptionKey; 2] = [OptionKey::Comment, OptionKey::JobName];
 
 /// What the caller gives: its environment, and how to get at a script.
 pub struct Caller<'a> {
@@ -87,17 +124,46 @@ pub fn batch<S: AsRef<str>>(
         script::read(script_name.as_deref().unwrap_or("stdin"), bytes)?;
 
     let environment = environment::settings(Command::Sbatch, caller.variable);
-    let count = parsed.len().max(directives.len());
-    let components = (0..count)
-        .map(|at| {
-            let directives = directives.get(at).map_or(&[][..], Vec::as_slice);
-            let command_line = parsed.get(at).map_or(&[][..], |parsed| parsed.values.as_slice());
+    let components = said_by_components(directives, parsed)
+        .iter()
+        .map(|(directives, command_line)| {
             typed(Command::Sbatch, directives, &environment, command_line, caller)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let silent = components.iter().any(|options| options.ignore_pbs);
     let notes = if silent { Vec::new() } else { notes };
     Ok(Invocation::Submission(Batch { components, script: bytes, script_name, args, notes }))
+}
+
+/// What holds for each component of a batch job: what its part of the script says, after what it has from the components
+/// before it, and what the command line says. Where the script has more components, the last of the command line is theirs too.
+fn said_by_components(
+    mut directives: Vec<Vec<Setting>>,
+    parsed: Vec<Parsed>,
+) -> Vec<(Vec<Setting>, Vec<Setting>)> {
+    let mut parsed: Vec<_> = parsed.into_iter().map(|component| component.values).collect();
+    let count = parsed.len().max(directives.len());
+    directives.resize(count, Vec::new());
+    let last = parsed.last().cloned().unwrap_or_default();
+    parsed.resize(count, last);
+    let mut handed_on: Vec<Setting> = Vec::new();
+    for key in OF_ANY_COMPONENT {
+        let mut said = directives.iter().zip(&parsed).flat_map(|(script, line)| [script, line]);
+        let first = said.find_map(|said| said.iter().rfind(|setting| setting.key == key));
+        handed_on.extend(first.cloned());
+    }
+    hand_on(handed_on, &mut directives, &parsed);
+    directives.into_iter().zip(parsed).collect()
+}
+
+/// Puts before each component's own what the components before it say.
+fn hand_on(mut handed_on: Vec<Setting>, own: &mut [Vec<Setting>], command_lines: &[Vec<Setting>]) {
+    for (own, command_line) in own.iter_mut().zip(command_lines) {
+        let said = own.iter().chain(command_line);
+        let said = said.filter(|setting| !OF_ONE_COMPONENT.contains(&setting.key)).cloned();
+        let next: Vec<Setting> = handed_on.iter().cloned().chain(said).collect();
+        own.splice(0..0, std::mem::replace(&mut handed_on, next));
+    }
 }
 
 /// Reads the command line of `srun` or `salloc`.
@@ -111,21 +177,26 @@ pub fn launch<S: AsRef<str>>(
         return Ok(Invocation::Question(question));
     }
     if command == Command::Srun {
-        share_among_parts(&mut parsed)?;
+        share_command(&mut parsed)?;
     }
     let environment = environment::settings(command, caller.variable);
-    let components = parsed
-        .into_iter()
-        .map(|Parsed { values, rest }| {
-            Ok((typed(command, &[], &environment, &values, caller)?, rest))
+    let (command_lines, runs): (Vec<_>, Vec<_>) =
+        parsed.into_iter().map(|Parsed { values, rest }| (values, rest)).unzip();
+    let mut from_others = vec![Vec::new(); command_lines.len()];
+    hand_on(Vec::new(), &mut from_others, &command_lines);
+    let components = from_others
+        .iter()
+        .zip(&command_lines)
+        .zip(runs)
+        .map(|((from_others, command_line), run)| {
+            Ok((typed(command, from_others, &environment, command_line, caller)?, run))
         })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Invocation::Submission(Launch { components }))
 }
 
-/// `srun a : b`: a part without a command runs the next one's, and what is said of input and output holds for the parts
-/// that follow until they say otherwise.
-fn share_among_parts(parsed: &mut [Parsed]) -> Result<(), OptionError> {
+/// `srun a : b`: a part without a command runs the next one's.
+fn share_command(parsed: &mut [Parsed]) -> Result<(), OptionError> {
     let mut command: Vec<String> = Vec::new();
     for part in parsed.iter_mut().rev() {
         if part.rest.is_empty() {
@@ -135,13 +206,6 @@ fn share_among_parts(parsed: &mut [Parsed]) -> Result<(), OptionError> {
         if command.is_empty() {
             return Err(OptionError::Fatal("No command given to execute.".to_owned()));
         }
-    }
-    let mut shared: Vec<Setting> = Vec::new();
-    for part in parsed.iter_mut() {
-        let own = part.values.iter().filter(|setting| OF_ALL_PARTS.contains(&setting.key));
-        let own: Vec<Setting> = own.cloned().collect();
-        part.values.splice(0..0, shared.iter().cloned());
-        shared.extend(own);
     }
     Ok(())
 }

@@ -41,6 +41,9 @@ impl Surroundings for Desk {
 
 const HDR: &str = "#!/bin/sh\n#SBATCH -J hdr -t 9 --mem=100\n#SBATCH --ntasks=2\ntrue\n";
 
+const PARTS: &str = "#!/bin/sh\n#SBATCH -t 7 --mem=100M -J a --nice=5\n#SBATCH hetjob\n#SBATCH -t 8 -J b\n\
+                     #SBATCH hetjob\n#SBATCH -n1\ntrue\n";
+
 fn with_caller<T>(
     root: bool,
     environment: &[(&str, &str)],
@@ -52,6 +55,7 @@ fn with_caller<T>(
     };
     let load = |name: Option<&str>| match name {
         Some("hdr.sh") => Ok(HDR.as_bytes().to_vec()),
+        Some("parts.sh") => Ok(PARTS.as_bytes().to_vec()),
         Some("badline.sh") => Ok(b"#!/bin/sh\n\n#SBATCH -n x\n".to_vec()),
         Some(name) => script::load(name),
         None => Ok(b"#!/bin/sh\necho stdin\n".to_vec()),
@@ -274,4 +278,82 @@ fn a_part_without_a_command_runs_the_next_ones_and_output_is_said_for_those_afte
         let error = read(args).expect_err("nothing to run");
         assert_eq!(error.render(Command::Srun), "srun: fatal: No command given to execute.\n");
     }
+}
+
+#[test]
+fn what_a_component_of_a_batch_job_says_holds_for_those_after_it() {
+    let read = |environment: &[(&str, &str)], args: &[&str]| {
+        let batch = try_batch(true, environment, args)?;
+        let part = |options: &JobOptions| {
+            let time = options.time.map_or("-".to_owned(), |time| format!("{time:?}"));
+            let time = time.trim_start_matches("Minutes(").trim_end_matches(')');
+            let (name, note) = (options.job_name.as_deref(), options.comment.as_deref());
+            format!(
+                "{} {} t={time} y={} m={} n={} p={}",
+                name.unwrap_or("-"),
+                note.unwrap_or("-"),
+                options.nice.unwrap_or(0),
+                options.mem.map_or(0, |mem| mem.mib()),
+                options.ntasks.map_or("-".to_owned(), |n| n.to_string()),
+                !options.partitions.is_empty(),
+            )
+        };
+        Ok::<_, OptionError>(batch.components.iter().map(part).collect::<Vec<_>>().join("\n"))
+    };
+    // As a real sbatch does it.
+    let table: [(&[_], &[_], &str); 6] = [
+        (
+            &[],
+            &["parts.sh"],
+            "a - t=7 y=5 m=100 n=- p=false\nb - t=8 y=5 m=100 n=- p=false\nb - t=8 y=5 m=100 n=1 p=false",
+        ),
+        // One command line is for all components of the script.
+        (
+            &[],
+            &["-n2", "-t9", "-pdebug", "parts.sh"],
+            "a - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true",
+        ),
+        // Of several, the last is for those that are left; the amounts of the first are its own.
+        (
+            &[],
+            &["-n2", "-t9", "-pdebug", ":", "-n3", "parts.sh"],
+            "a - t=9 y=5 m=100 n=2 p=true\nb - t=8 y=5 m=100 n=3 p=false\nb - t=8 y=5 m=100 n=3 p=false",
+        ),
+        // A name and a comment are also for those before.
+        (
+            &[],
+            &["-n2", ":", "-Jx", ":", "--comment=c", "--mem=5M", "--wrap=true"],
+            "x c t=- y=0 m=0 n=2 p=false\nx c t=- y=0 m=0 n=- p=false\nx c t=- y=0 m=5 n=- p=false",
+        ),
+        (
+            &[],
+            &["-Jx", "--comment=a", ":", "-Jy", "--comment=b", "--wrap=true"],
+            "x a t=- y=0 m=0 n=- p=false\ny b t=- y=0 m=0 n=- p=false",
+        ),
+        // The environment is asked for each component.
+        (
+            &[("SBATCH_TIMELIMIT", "11")],
+            &["-t9", ":", "-n1", "--wrap=true"],
+            "- - t=9 y=0 m=0 n=- p=false\n- - t=11 y=0 m=0 n=1 p=false",
+        ),
+    ];
+    for (environment, args, expected) in table {
+        assert_eq!(read(environment, args).as_deref(), Ok(expected), "{args:?}");
+    }
+    for command in [Command::Salloc, Command::Srun] {
+        let args = ["-t9", "-n2", "-D/tmp", "--mem=5M", ":", "-n3", ":", "-t8", "sh"];
+        let found = with_caller(false, &[], |caller| launch(command, &args, caller));
+        let Ok(Invocation::Submission(Launch { components })) = found else { panic!("{found:?}") };
+        let part = |options: &JobOptions| {
+            (options.time, options.ntasks, options.chdir.clone(), options.mem.map(|mem| mem.mib()))
+        };
+        let parts: Vec<_> = components.iter().map(|(options, _)| part(options)).collect();
+        let of = |minutes, tasks| {
+            (Some(TimeLimit::Minutes(minutes)), tasks, Some("/tmp".to_owned()), Some(5))
+        };
+        assert_eq!(parts, [of(9, Some(2)), of(9, Some(3)), of(8, None)], "{command:?}");
+    }
+    let error = read(&[], &["--mem=100", ":", "--mem-per-cpu=5", "--wrap=true"]);
+    let words = "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.\n";
+    assert_eq!(error.expect_err("two kinds").render(Command::Sbatch), words);
 }

@@ -52,7 +52,8 @@ impl<C: Column> Format<C> {
         let mut parts = text.split('%');
         let prefix = parts.next().unwrap_or_default().to_owned();
         let mut format = Self { prefix, pieces: Vec::new(), warnings: Vec::new() };
-        for part in parts.take(COLUMNS_MAX) {
+        // A `%` with nothing after it is nothing.
+        for part in parts.filter(|part| !part.is_empty()).take(COLUMNS_MAX) {
             let (align, rest) = match part.as_bytes().first() {
                 Some(b'.') => (Align::Right, &part[1..]),
                 Some(b'-') => (Align::Left, &part[1..]),
@@ -83,22 +84,29 @@ impl<C: Column> Format<C> {
         format
     }
 
-    /// `-O`: `name[:[.][width][suffix]]`, commas between; without a width 20 characters.
+    /// `-O`: `name[:[.][width][suffix]]`, commas between; 20 characters without the colon, and after a colon without
+    /// a width as many as there are.
     pub fn by_name(columns: &'static [C], text: &str) -> Self {
         let mut format = Self { prefix: String::new(), pieces: Vec::new(), warnings: Vec::new() };
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         for part in parts.take(COLUMNS_MAX) {
-            let (name, rest) = part.split_once(':').unwrap_or((part, ""));
+            let (name, rest) = match part.split_once(':') {
+                Some((name, rest)) => (name, Some(rest)),
+                None => (part, None),
+            };
             let Some(column) = columns.iter().find(|c| c.name().eq_ignore_ascii_case(name)) else {
                 format.warnings.push(format!("Invalid job format specification: {part}"));
                 continue;
             };
-            let (align, rest) = match rest.strip_prefix('.') {
-                Some(rest) => (Align::Right, rest),
+            let (align, rest) = match rest.and_then(|rest| rest.strip_prefix('.')) {
+                Some(right) => (Align::Right, Some(right)),
                 None => (Align::Left, rest),
             };
-            let (width, suffix) = leading_number(rest);
-            let width = Width::Chars(if width == 0 { LONG_WIDTH } else { width });
+            let (width, suffix) = match rest.map(leading_number) {
+                None => (Width::Chars(LONG_WIDTH), ""),
+                Some((0, suffix)) => (Width::Text, suffix),
+                Some((width, suffix)) => (Width::Chars(width), suffix),
+            };
             format.pieces.push(Piece {
                 column: Some(column),
                 width,
@@ -192,6 +200,7 @@ mod tests {
             ("<%7a>", "<APPLE  >\n"),
             ("%-7a", "APPLE  \n"),
             ("%3a%a", "APPAPPLE\n"),
+            ("%a%%a%", "APPLEAPPLE\n"),
             ("no column", "no column\n"),
             ("", "\n"),
         ];
@@ -214,5 +223,7 @@ mod tests {
         let format = Format::by_name(&FRUITS, "apple,PEAR:.6,bogus");
         assert_eq!(header(&format), "APPLE                 PEAR\n");
         assert_eq!(format.warnings, ["Invalid job format specification: bogus"]);
+        let format = Format::by_name(&FRUITS, "apple:|,pear:.,apple:0x,pear:6.");
+        assert_eq!(header(&format), "APPLE|PEARAPPLExPEAR  .\n");
     }
 }

@@ -117,11 +117,10 @@ impl Order {
     }
 }
 
-/// An array's tasks are beside each other; what still waits stands before what has its own record.
+/// An array's tasks are beside each other; what still waits as one stands after what has its own record.
 fn id(row: &JobRow<'_>) -> (u32, u32) {
-    let array = row.job.array.as_ref();
-    let task = row.task.or(array.and_then(|array| array.index));
-    (array.map_or(row.job.id, |array| array.array).0, task.unwrap_or(0))
+    let Some(array) = &row.job.array else { return (row.job.id.0, 0) };
+    (array.array.0, row.task.or(array.index).unwrap_or(u32::MAX))
 }
 
 fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {

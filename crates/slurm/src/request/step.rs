@@ -76,6 +76,8 @@ pub fn launch(
         task_prolog: program(&options.step.task_prolog),
         task_epilog: program(&options.step.task_epilog),
         starts: starts(options),
+        // An allocation that is the step's own has the limit itself.
+        time_limit: options.time.filter(|_| within == Within::Given),
     };
     (launch, notes)
 }

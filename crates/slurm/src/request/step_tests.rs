@@ -4,6 +4,7 @@ use super::tests::{caller, submitter};
 use super::*;
 use crate::option::invocation::{self, Caller, Invocation};
 use crate::request::step::{Endpoint, Within};
+use model::time::TimeLimit;
 use wire::step::{StartWhen, StepInput};
 
 #[test]
@@ -12,6 +13,7 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
         ntasks: Some(1),
         nodes: Some(model::range::Range::exactly(2)),
         nodelist: vec!["node2".into()],
+        time: Some(TimeLimit::Minutes(5)),
         ..JobOptions::default()
     };
     let argv = ["/bin/echo".to_owned(), "hi".to_owned()];
@@ -22,7 +24,9 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
     let (given, notes) = of(Within::Given);
     assert_eq!((given.tasks, given.nodes, given.name.as_str()), (Some(1), Some(1), "echo"));
     assert_eq!((given.node_list.len(), notes.len()), (1, 1));
+    assert_eq!(given.time_limit, Some(TimeLimit::Minutes(5)));
     let (own, notes) = of(Within::Own);
+    assert_eq!(own.time_limit, None, "it is its job's");
     assert_eq!((own.nodes, own.node_list.len(), notes.len()), (None, 0, 0));
     assert_eq!(own.umask, 0o027);
     assert!(own.environment.contains("FOO=1\0"));

@@ -323,6 +323,14 @@ fn components_are_named_after_what_any_of_them_wraps() {
 }
 
 #[test]
+fn one_component_that_is_held_holds_all() {
+    for args in [&["-H", ":", "--wrap", "true"][..], &["-n1", ":", "-n2", "-H", "--wrap", "true"]] {
+        assert_eq!(sbatch(args).submission.hold, Some(Hold::User), "{args:?}");
+    }
+    assert_eq!(sbatch(&["-n1", ":", "--wrap", "true"]).submission.hold, None);
+}
+
+#[test]
 fn a_script_that_is_no_text_is_refused() {
     let read = Batch {
         components: vec![JobOptions::default()],

@@ -46,7 +46,7 @@ fn is_named(record: &JobRecord, wanted: &JobRef) -> bool {
     let first = record.together.map(|of| of.first);
     let in_array = record.array_job.or(first) == Some(wanted.id);
     match &wanted.tasks {
-        None => in_array || record.job == wanted.id,
+        None => (in_array || record.job == wanted.id) && wanted.admits(record.together),
         Some(tasks) => in_array && has_task(record, tasks),
     }
 }

@@ -134,7 +134,7 @@ mod tests {
         let books = Books::open(&folder.path().join("books.db")).unwrap();
         let all = HistoryFilter::default;
         let one = || vec!["x".to_owned()];
-        let task = JobRef { id: JobId(1), tasks: Some(IndexSet::from_range(1, 2)) };
+        let task = JobRef::tasks(JobId(1), IndexSet::from_range(1, 2));
         let table = [
             HistoryFilter { jobs: vec![task], ..all() },
             HistoryFilter { users: one(), ..all() },

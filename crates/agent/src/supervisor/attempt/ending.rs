@@ -7,7 +7,7 @@ use crate::supervisor::step::Step;
 use crate::supervisor::strays;
 use crate::wall_clock;
 use model::run::{ExitStatus, Usage};
-use model::usage::TaskUsage;
+use model::usage::{CpuTime, TaskUsage};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use wire::report::{AttemptEnd, ReportEvent};
@@ -105,6 +105,7 @@ impl Attempt {
                     let kills = u64::from(usage.oom_kills);
                     self.oom_of_steps += kills;
                     self.oom_shared += if step.shares_memory() { kills } else { 0 };
+                    self.cpu_of_steps.add(usage);
                 }
                 self.control.tell(event);
             }
@@ -246,6 +247,8 @@ impl Attempt {
             cpu_system_us: counted.cpu_system_us.unwrap_or(self.reaped.cpu_system_us),
             memory_peak_bytes: counted.memory_peak_bytes.unwrap_or(self.reaped.memory_peak_bytes),
             oom_kills: (script_kills + self.oom_of_steps) as u32,
+            of_steps: (self.cpu_of_steps != CpuTime::default())
+                .then(|| Box::new(self.cpu_of_steps)),
             tasks: self
                 .leader
                 .is_some()

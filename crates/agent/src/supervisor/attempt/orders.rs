@@ -174,6 +174,21 @@ impl Attempt {
         self.on_time(now);
     }
 
+    /// Steps that had a time limit of their own and have reached it.
+    pub(super) fn end_steps_out_of_time(&mut self, now: Timestamp) {
+        if self.suspended {
+            return;
+        }
+        let out = self.steps.iter_mut().filter_map(|s| s.take_time_limit(now).then(|| s.id()));
+        let out: Vec<StepId> = out.collect();
+        let words = self.record.launch.notices.step_time_limit.clone();
+        let kill_at = now + Duration::from_secs(u64::from(self.record.launch.kill_wait_s));
+        for id in out {
+            self.announce_ends(Some(id), &words, now);
+            self.steps.iter_mut().filter(|step| step.id() == id).for_each(|s| s.end(kill_at));
+        }
+    }
+
     /// SIGTERM to what was started, and a last moment. Without a script the attempt is then over as soon as nothing is left.
     pub(super) fn begin_end(
         &mut self,
@@ -219,7 +234,8 @@ impl Attempt {
 
     fn resume(&mut self) {
         self.suspended = false;
-        self.clock.resume(wall_clock::now());
+        let stood = self.clock.resume(wall_clock::now());
+        self.steps.iter_mut().for_each(|step| step.put_off(stood));
         if let Err(error) = self.group.thaw() {
             self.control.refuse(error.to_string());
         }

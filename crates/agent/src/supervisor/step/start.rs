@@ -8,12 +8,15 @@ use crate::supervisor::plan::{Place, file_name, merge_environment, process_varia
 use crate::supervisor::spawn::{OwnName, ProcessPlan, Stream, spawn};
 use crate::supervisor::step_limits::step_limits;
 use crate::supervisor::task::{Task, Wiring};
+use crate::wall_clock;
 use model::binding::Bound;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
     pub(super) fn start(&mut self, record: &LaunchRecord, job: &JobGroup) {
         self.stage = Stage::Running;
+        let limit = self.order.launch.time_limit.and_then(|limit| limit.duration());
+        self.limit_at = limit.map(|length| wall_clock::now() + length);
         let name = format!("step_{}", self.order.step);
         let (share, several) = (self.order.share.as_ref(), record.launch.nodes > 1);
         let limits = step_limits(&record.limits, &record.launch.share, share, several);

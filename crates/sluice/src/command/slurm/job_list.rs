@@ -32,9 +32,10 @@ pub fn parse_job(word: &str) -> Option<NamedJob> {
         Some((id, offset)) if tasks.is_none() => (id, offset.parse::<u32>().ok()?),
         _ => (id, 0),
     };
-    let id: u32 = id.parse().ok().filter(|id| *id > 0)?;
-    let id = id.checked_add(offset)?;
-    Some(NamedJob { job: JobRef { id: JobId(id), tasks }, step })
+    let first: u32 = id.parse().ok().filter(|id| *id > 0)?;
+    let id = JobId(first.checked_add(offset)?);
+    let component_of = (offset > 0).then_some(JobId(first));
+    Some(NamedJob { job: JobRef { id, tasks, component_of }, step })
 }
 
 fn parse_step(word: &str) -> Option<StepId> {
@@ -85,7 +86,12 @@ mod tests {
 
     fn job(id: u32, tasks: Option<&str>, step: Option<StepId>) -> NamedJob {
         let tasks = tasks.map(|text| IndexSet::parse(text, TASK_MAX).expect("indices"));
-        NamedJob { job: JobRef { id: JobId(id), tasks }, step }
+        NamedJob { job: JobRef { id: JobId(id), tasks, component_of: None }, step }
+    }
+
+    fn component(id: u32, first: u32) -> NamedJob {
+        let job = JobRef { component_of: Some(JobId(first)), ..JobRef::whole(JobId(id)) };
+        NamedJob { job, step: None }
     }
 
     #[test]
@@ -96,7 +102,7 @@ mod tests {
             ("5_3", vec![job(5, Some("3"), None)]),
             ("5_[1-3,7],6", vec![job(5, Some("1-3,7"), None), job(6, None, None)]),
             ("5.0", vec![job(5, None, Some(StepId::Number(0)))]),
-            ("5+1", vec![job(6, None, None)]),
+            ("5+1,7+0", vec![component(6, 5), job(7, None, None)]),
             ("5_3.batch,", vec![job(5, Some("3"), Some(StepId::Batch))]),
             ("", vec![]),
         ];

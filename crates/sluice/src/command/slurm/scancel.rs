@@ -251,7 +251,7 @@ fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, Show
         let (id, name, partition) = (job.id, &job.spec.name, &job.partition);
         eprint!("Cancel job_id={id}{step} name={name} partition={partition} [y/n]? ");
         if agreed_to(&mut std::io::stdin().lock())? {
-            agreed.push(model::change::JobRef { id, tasks });
+            agreed.push(model::change::JobRef { id, tasks, component_of: None });
         }
     }
     if agreed.is_empty() {

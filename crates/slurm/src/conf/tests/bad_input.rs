@@ -192,6 +192,7 @@ fn limits_that_cannot_be_are_refused_by_their_place() {
         ("MaxScratch=0", "MaxScratch: \"0\": expected megabytes, at least 1"),
         ("MaxScratch=much", "MaxScratch: \"much\": expected"),
         ("MaxPids=3", "MaxPids: \"3\": expected at least 8"),
+        ("MaxPids=4194305", "MaxPids: \"4194305\": expected at most 4194304"),
         ("MaxCPUTime=0", "MaxCPUTime: \"0\": expected seconds of CPU time, at least 1"),
         ("MaxCPUTime=1-0", "MaxCPUTime: \"1-0\": expected"),
         ("AllowedDevices=kvm", "expected paths below /dev"),

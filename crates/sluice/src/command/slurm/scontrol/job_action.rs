@@ -85,10 +85,10 @@ fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, Strin
     Ok(jobs.iter().map(|job| (Some(JobRef::whole(job.id)), job.id.to_string())).collect())
 }
 
-/// `12`, `12_3`, `12_[1-5]`.
+/// `12`, `12_3`, `12_[1-5]`, `12+1`.
 pub(super) fn shown(job: &JobRef) -> String {
     match &job.tasks {
-        None => job.id.to_string(),
+        None => job.shown_id(),
         Some(tasks) if tasks.len() == 1 => format!("{}_{tasks}", job.id),
         Some(tasks) => format!("{}_[{tasks}]", job.id),
     }
