@@ -8,6 +8,7 @@ use cluster::job::Job;
 use cluster::select;
 use jiff::fmt::temporal::DateTimeParser;
 use model::array::IndexSet;
+use model::change::JobRef;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use slurm::output::Moment;
@@ -119,8 +120,9 @@ type Chosen = (Arc<Job>, Option<IndexSet>);
 
 fn choose(shared: &Shared, wanted: &JobsWanted) -> Result<Vec<Chosen>, Refusal> {
     let state = shared.read();
+    // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()
-        && select::resolve(&state, only).is_empty()
+        && select::resolve(&state, &JobRef { tasks: None, ..only.clone() }).is_empty()
     {
         return Err(Refusal::UnknownJob(only.id.to_string()));
     }

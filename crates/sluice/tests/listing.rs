@@ -128,3 +128,18 @@ fn up_a_listing_too_long_for_the_server_is_made_by_the_client() {
     let ids: Vec<&str> = text.lines().map(|line| line.trim_end_matches('-')).collect();
     assert_eq!(ids, (0..600).map(|task| format!("1_{task}")).collect::<Vec<_>>());
 }
+
+#[test]
+fn up_a_task_that_an_array_does_not_have_is_an_empty_listing_and_no_error() {
+    let cluster = Cluster::up(TWO_NODES);
+    let array = cluster.submit(&["-H", "-a", "0-3", "--wrap", "true"]);
+    let plain = cluster.submit(&["-H", "--wrap", "true"]);
+    for (job, lines) in
+        [(format!("{array}_2"), 1), (format!("{array}_99"), 0), (format!("{plain}_1"), 0)]
+    {
+        let text = squeue(&cluster, RULE, &["-h", "-j", &job]);
+        assert_eq!(text.lines().count(), lines, "{job}: {text}");
+    }
+    let said = cluster.sluice(&["squeue", "-h", "-j", "99999"]);
+    assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");
+}
