@@ -124,3 +124,16 @@ pub struct Ending {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub out_of_cpu_time: bool,
 }
+
+impl Ending {
+    /// When the job's own time was over, of an attempt of which nothing is left now. What comes after a script's own end
+    /// or the limit of time, the site's programs above all, is not the job's; what somebody ends has its time until it is gone.
+    pub fn own_end(&self, now: Timestamp) -> Timestamp {
+        match self.outcome {
+            Outcome::Completed | Outcome::Failed | Outcome::OutOfMemory | Outcome::Timeout => {
+                self.since.min(now)
+            }
+            _ => now,
+        }
+    }
+}

@@ -176,8 +176,7 @@ pub(crate) fn closing(
         }
         _ => ExitStatus::default(),
     };
-    // What comes after a script's own end, the site's programs above all, is not the job's time.
-    let end = if by_exit { ending.since.clamp(attempt.start, at) } else { at };
+    let end = ending.own_end(at).max(attempt.start);
     let derived = attempt.steps.iter().filter(|s| matches!(s.id, model::id::StepId::Number(_)));
     let ended = Box::new(Ended {
         outcome,

@@ -150,7 +150,15 @@ impl Part<'_> {
             node: self.node.to_string(),
             exit: shown_exit(outcome, exit),
             usage: usage.clone(),
-            end: last.then_some(StepEnd { time: self.at, outcome }),
+            end: last.then_some(StepEnd { time: self.end_of(step), outcome }),
+        }
+    }
+
+    /// The batch step is over with its script.
+    fn end_of(&self, step: &Step) -> Timestamp {
+        match &self.active.ending {
+            Some(ending) if step.id == StepId::Batch => ending.own_end(self.at),
+            _ => self.at,
         }
     }
 
@@ -252,7 +260,7 @@ impl Part<'_> {
             step.waiting.clear();
             if batch {
                 step.exit = step.exit.max(shown_exit(verdict.outcome, verdict.exit));
-                step.usage.absorb(verdict.usage);
+                step.usage.absorb(&verdict.usage.of_script());
             }
             let timed_out = verdict.outcome == Outcome::Timeout;
             let outcome = match (forced || timed_out, batch) {
@@ -260,7 +268,7 @@ impl Part<'_> {
                 (false, true) => of_step(verdict.outcome, verdict.exit),
                 (false, false) => Outcome::Completed,
             };
-            step.end = Some(StepEnd { time: self.at, outcome });
+            step.end = Some(StepEnd { time: self.end_of(step), outcome });
         }
     }
 

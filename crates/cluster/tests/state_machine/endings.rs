@@ -88,7 +88,10 @@ fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
     w.report("n1", attempt, ended(0));
     let end = w.job(attempt.job).ended().expect("it has ended");
     assert_eq!((end.outcome, end.end), (Outcome::Completed, over));
-    assert_eq!(w.records[0].end, Some(over), "nor are the books");
+    let booked = &w.records[0];
+    assert_eq!(booked.end, Some(over), "nor are the books");
+    let ends: Vec<_> = booked.steps.iter().map(|step| step.end).collect();
+    assert_eq!(ends, [Some(over)], "nor is its script's step");
 }
 
 #[test]
