@@ -34,6 +34,6 @@ pub use error::CgroupError;
 pub use group::{GroupLimits, JobGroup};
 pub use hierarchy::{Hierarchy, Plugin};
 pub use process::MARKER_VARIABLE;
-pub(crate) use signal::open_pidfd;
+pub(crate) use signal::{open_pidfd, signal_listed};
 pub use usage::Usage;
 pub use watch::EmptyWatch;

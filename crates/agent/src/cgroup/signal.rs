@@ -12,7 +12,7 @@ const BATCH: usize = 128;
 
 /// Sends `signal` to every process that `list` names. Each is pinned by a pidfd and then looked for in a second listing:
 /// what is in both is the process that was meant, or it is dead and the signal goes nowhere.
-pub(super) fn signal_listed(
+pub(crate) fn signal_listed(
     signal: Signal,
     list: &dyn Fn() -> Result<Vec<i32>, CgroupError>,
 ) -> Result<(), CgroupError> {

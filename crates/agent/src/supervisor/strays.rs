@@ -2,9 +2,7 @@
 //! who is their reaper, and they end with the job like all others.
 
 use nix::errno::Errno;
-use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
 
 /// Processes that are found in one round; those beyond are there in the next.
 const FOUND_MAX: usize = 4096;
@@ -19,13 +17,6 @@ pub(super) fn are_there() -> bool {
 /// Every descendant of this process.
 pub(super) fn all() -> Vec<i32> {
     with_descendants(children_of(std::process::id() as i32))
-}
-
-pub(super) fn kill(pids: &[i32]) {
-    for pid in pids {
-        // One that has ended meanwhile is ours to reap, so that its number is nobody else's yet.
-        let _ = signal::kill(Pid::from_raw(*pid), Signal::SIGKILL);
-    }
 }
 
 /// These processes, and all that they have started and that has not left them.

@@ -1,13 +1,14 @@
 //! The end of an attempt: its group is emptied, its last words are said, and nothing of it is left.
 
 use super::{Attempt, own_kills};
-use crate::cgroup::CgroupError;
+use crate::cgroup::{CgroupError, signal_listed};
 use crate::supervisor::notice;
 use crate::supervisor::step::Step;
 use crate::supervisor::strays;
 use crate::wall_clock;
 use model::run::{ExitStatus, Usage};
 use model::usage::{CpuTime, TaskUsage};
+use nix::sys::signal::Signal;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use wire::report::{AttemptEnd, ReportEvent};
@@ -134,7 +135,7 @@ impl Attempt {
                 // A kill that fails is tried again: the attempt does not end before its group is empty.
                 let _ = self.group.kill();
                 self.kill_left_programs();
-                strays::kill(&self.strays());
+                let _ = signal_listed(Signal::SIGKILL, &|| Ok(self.strays()));
             }
         }
         if !empty {

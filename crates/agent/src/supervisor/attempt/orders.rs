@@ -1,6 +1,7 @@
 //! What an attempt is ordered: steps, signals, its end, a pause.
 
 use super::{Attempt, own_kills};
+use crate::cgroup::signal_listed;
 use crate::supervisor::notice;
 use crate::supervisor::step::{NOT_LAUNCHED, Step};
 use crate::wall_clock;
@@ -122,10 +123,11 @@ impl Attempt {
             return;
         }
         let of_steps: HashSet<i32> = self.steps.iter().flat_map(Step::members).collect();
-        let all = self.group.pids().unwrap_or_default();
-        for pid in all.into_iter().filter(|pid| !of_steps.contains(pid)) {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+        let of_script = || {
+            let all = self.group.pids()?.into_iter();
+            Ok(all.filter(|pid| !of_steps.contains(pid)).collect())
+        };
+        let _ = signal_listed(signal, &of_script);
     }
 
     /// To what was started here, the script and the tasks; their children are theirs to tell.
