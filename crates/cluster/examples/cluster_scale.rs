@@ -1,7 +1,7 @@
 //! The state machine with a large cluster and a long queue: what a submit costs, and a plan with the
 //! view it is made from, after one job has ended.
 //!
-//! `cargo run --release -p sluice-cluster --example cluster_scale [nodes] [jobs]`
+//! `cargo run --release -p cluster --example cluster_scale [nodes] [jobs]`
 
 #[path = "../tests/state_machine/ask.rs"]
 #[allow(dead_code)]

@@ -1,6 +1,6 @@
 //! A large cluster and a long queue, planned: the numbers of the specification.
 //!
-//! `cargo run --release -p sluice-sched --example plan_scale [seed]`: 100,000 pending jobs of 1,000
+//! `cargo run --release -p sched --example plan_scale [seed]`: 100,000 pending jobs of 1,000
 //! users in 200 shapes (a fifth on several nodes), 10,000 nodes of 8 GPUs in 8 classes, 90 % busy.
 
 use model::allocation::{GresShare, NodeShare};

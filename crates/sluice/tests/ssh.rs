@@ -41,7 +41,7 @@ fn parts() -> Option<Parts> {
         harness::skip("ssh", &format!("no sshd: {}", said.stderr.trim()));
         return None;
     }
-    assert!(module.exists(), "build it first: cargo build -p sluice-pam");
+    assert!(module.exists(), "build it first: cargo build -p pam");
     Some(Parts { sshd: said.stdout.trim().to_string(), module })
 }
 

@@ -1,7 +1,7 @@
 //! Measures durable commits a second: our log file beside SQLite in WAL mode with full
 //! synchronisation, on the disk under the folder given (default: the system's temporary folder).
 //!
-//! `cargo run --release -p sluice-store --example journal_bench [FOLDER]`
+//! `cargo run --release -p store --example journal_bench [FOLDER]`
 
 use std::error::Error;
 use std::path::Path;
