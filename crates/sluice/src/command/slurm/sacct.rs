@@ -4,7 +4,7 @@ use super::ask::{self, Server, ShowError};
 use super::job_list::{self, NamedJob};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
-use ::slurm::output::field_table::Layout;
+use ::slurm::output::table::field_table::Layout;
 use ::slurm::output::sacct::{self, Options, SacctError, Units};
 use jiff::tz::TimeZone;
 use model::amount::Unit;

@@ -4,7 +4,8 @@ use super::ask::{self, Server, ShowError};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
 use ::slurm::output::sinfo::{self, Options};
-use ::slurm::output::{Moment, json, sinfo_reservations};
+use ::slurm::openapi;
+use ::slurm::output::Moment;
 use ::slurm::words::node;
 use model::hostlist;
 use std::io;
@@ -42,7 +43,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         let moment = Moment { now: cluster.now, tz: &tz };
         let mut out = io::stdout().lock();
         if parsed.has(K::Json) {
-            json::nodes(&mut out, &cluster)?;
+            openapi::nodes(&mut out, &cluster)?;
             return Ok(ExitCode::SUCCESS);
         }
         if every.is_some() && !options.long {
@@ -66,7 +67,7 @@ fn reservations(header: bool) -> Result<ExitCode, ShowError> {
         text.push_str(NO_RESERVATIONS);
     } else {
         let moment = Moment { now: all.now, tz: &tz };
-        sinfo_reservations::push(&mut text, &all.reservations, moment, header);
+        sinfo::reservations::push(&mut text, &all.reservations, moment, header);
     }
     ask::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,8 @@ use super::job_list::{self, NamedJob};
 use crate::connect::Told;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::squeue::{Listing, Options};
-use ::slurm::output::{Moment, json};
+use ::slurm::openapi;
+use ::slurm::output::Moment;
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;
@@ -60,7 +61,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
                 };
                 question.narrow(&mut jobs);
                 if parsed.has(K::Json) {
-                    json::jobs(&mut out, &ask::cluster_name(&mut server)?, &jobs)?;
+                    openapi::jobs(&mut out, &ask::cluster_name(&mut server)?, &jobs)?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 listing.render(&mut out, &jobs, Moment { now, tz: &tz })?;

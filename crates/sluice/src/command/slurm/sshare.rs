@@ -2,7 +2,7 @@
 
 use super::ask::{self, Server, ShowError};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
-use ::slurm::output::field_table::Layout;
+use ::slurm::output::table::field_table::Layout;
 use ::slurm::output::sshare::{self as output, Options, SshareError};
 use std::io;
 use std::process::ExitCode;

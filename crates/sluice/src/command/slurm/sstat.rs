@@ -3,7 +3,7 @@
 use super::ask::{self, Server, ShowError};
 use super::job_list::{self, NamedJob};
 use ::slurm::option::{Command, OptionKey as K, Parsed};
-use ::slurm::output::field_table::Layout;
+use ::slurm::output::table::field_table::Layout;
 use ::slurm::output::sacct::Units;
 use ::slurm::output::sstat::{self, Options, Row};
 use model::id::StepId;

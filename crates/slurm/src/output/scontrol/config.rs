@@ -1,7 +1,7 @@
 //! `scontrol show config`.
 
 use crate::output::Moment;
-use crate::output::job_text::push;
+use crate::output::text::push;
 use std::fmt::Write;
 use wire::view::ConfigView;
 

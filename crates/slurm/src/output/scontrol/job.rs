@@ -3,7 +3,7 @@
 use super::Options;
 use super::record::Record;
 use crate::output::Moment;
-use crate::output::job_text::{self, push};
+use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
 use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;

@@ -3,7 +3,7 @@
 use super::Options;
 use super::record::Record;
 use crate::output::Moment;
-use crate::output::node_text;
+use crate::output::text::node_text;
 use crate::words::node::NodeState;
 use model::node::NodeReason;
 use model::time::Timestamp;

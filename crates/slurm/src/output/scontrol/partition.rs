@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::record::Record;
-use crate::output::node_text;
+use crate::output::text::node_text;
 use crate::words::partition as words;
 use model::hostlist;
 use model::partition::{DefaultMemory, Partition};

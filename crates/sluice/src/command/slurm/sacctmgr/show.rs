@@ -4,7 +4,7 @@ use super::line::{Line, unknown_option};
 use super::load;
 use crate::command::slurm::ask::{Server, ShowError};
 use ::slurm::option::{OptionKey as K, Parsed};
-use ::slurm::output::field_table::Layout;
+use ::slurm::output::table::field_table::Layout;
 use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
 use model::account::{Association, ROOT_ACCOUNT};
 use std::collections::BTreeSet;

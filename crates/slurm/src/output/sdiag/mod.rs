@@ -1,7 +1,7 @@
 //! `sdiag`: what the server has counted.
 
-use super::Moment;
-use super::job_text::push;
+use crate::output::Moment;
+use crate::output::text::push;
 use crate::words::rpc;
 use model::time::Timestamp;
 use std::cmp::Reverse;
@@ -154,5 +154,4 @@ fn sorted(mut lines: Vec<Line>, order: Order) -> Vec<Line> {
 }
 
 #[cfg(test)]
-#[path = "sdiag_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! `sinfo -T`: the reservations, a line each.
 
-use super::Moment;
-use super::scontrol::reservation::{duration, nodes, state};
+use crate::output::Moment;
+use crate::output::scontrol::reservation::{duration, nodes, state};
 use std::fmt::Write;
 use wire::reservation::ReservationView;
 

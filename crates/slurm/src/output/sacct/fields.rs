@@ -1,9 +1,11 @@
 //! The columns of `sacct`.
 
-use super::Moment;
-use super::field_table::NamedColumn;
-use super::job_text::push;
-use super::usage_fields::{self, Metric as M, Of, Used, memory_text, tres_in, tres_out};
+use crate::output::Moment;
+use crate::output::table::field_table::NamedColumn;
+use crate::output::text::push;
+use crate::output::text::usage_text::{
+    self, Metric as M, Statistic as S, Units, UsageRow, memory_text, push_tres_in, push_tres_out,
+};
 use crate::words::{self, job as state_words};
 use model::amount::{self, Bytes, Unit};
 use model::hostlist;
@@ -13,18 +15,6 @@ use model::run::{LaunchKind, Usage};
 use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
 use model::tres::{Tres, TresKind};
 use std::fmt::Write;
-
-/// In which unit amounts of memory are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Units {
-    /// The largest that loses nothing.
-    #[default]
-    Exact,
-    /// `--noconvert`: the unit they are counted in.
-    Own,
-    /// `--units=M`
-    In(Unit),
-}
 
 /// One line: a job, or one of its steps.
 pub struct Row<'a> {
@@ -71,13 +61,13 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "AllocNodes", |r, c| push!(c, "{}", node_count(r))),
     field(10, "AllocTRES", |r, c| c.push_str(&alloc_tres(r).display_by_name())),
     unmeasured(7, "AssocID"),
-    field(10, "AveCPU", |r, c| tasks(r, c, M::Cpu, Of::Mean)),
+    field(10, "AveCPU", |r, c| tasks(r, c, M::Cpu, S::Mean)),
     unmeasured(10, "AveCPUFreq"),
-    field(14, "AveDiskRead", |r, c| tasks(r, c, M::Read, Of::Mean)),
-    field(14, "AveDiskWrite", |r, c| tasks(r, c, M::Written, Of::Mean)),
-    field(10, "AvePages", |r, c| tasks(r, c, M::Pages, Of::Mean)),
-    field(10, "AveRSS", |r, c| tasks(r, c, M::Memory, Of::Mean)),
-    field(10, "AveVMSize", |r, c| tasks(r, c, M::VirtualMemory, Of::Mean)),
+    field(14, "AveDiskRead", |r, c| tasks(r, c, M::Read, S::Mean)),
+    field(14, "AveDiskWrite", |r, c| tasks(r, c, M::Written, S::Mean)),
+    field(10, "AvePages", |r, c| tasks(r, c, M::Pages, S::Mean)),
+    field(10, "AveRSS", |r, c| tasks(r, c, M::Memory, S::Mean)),
+    field(10, "AveVMSize", |r, c| tasks(r, c, M::VirtualMemory, S::Mean)),
     unmeasured(16, "BlockID"),
     field(10, "Cluster", |r, c| c.push_str(r.cluster)),
     field(14, "Comment", |r, c| of_job(r, c, |j, c| c.push_str(j.comment.as_deref().unwrap_or("")))),
@@ -101,25 +91,25 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(-12, "JobIDRaw", |r, c| { push!(c, "{}", r.job.job); step_suffix(r, c) }),
     field(10, "JobName", |r, c| c.push_str(r.step.map_or(&r.job.name, |s| &s.name))),
     unmeasured(9, "Layout"),
-    field(12, "MaxDiskRead", |r, c| tasks(r, c, M::Read, Of::Max)),
-    field(15, "MaxDiskReadNode", |r, c| tasks(r, c, M::Read, Of::MaxNode)),
-    field(15, "MaxDiskReadTask", |r, c| tasks(r, c, M::Read, Of::MaxTask)),
-    field(12, "MaxDiskWrite", |r, c| tasks(r, c, M::Written, Of::Max)),
-    field(16, "MaxDiskWriteNode", |r, c| tasks(r, c, M::Written, Of::MaxNode)),
-    field(16, "MaxDiskWriteTask", |r, c| tasks(r, c, M::Written, Of::MaxTask)),
-    field(8, "MaxPages", |r, c| tasks(r, c, M::Pages, Of::Max)),
-    field(12, "MaxPagesNode", |r, c| tasks(r, c, M::Pages, Of::MaxNode)),
-    field(14, "MaxPagesTask", |r, c| tasks(r, c, M::Pages, Of::MaxTask)),
-    field(10, "MaxRSS", |r, c| tasks(r, c, M::Memory, Of::Max)),
-    field(10, "MaxRSSNode", |r, c| tasks(r, c, M::Memory, Of::MaxNode)),
-    field(10, "MaxRSSTask", |r, c| tasks(r, c, M::Memory, Of::MaxTask)),
-    field(10, "MaxVMSize", |r, c| tasks(r, c, M::VirtualMemory, Of::Max)),
-    field(14, "MaxVMSizeNode", |r, c| tasks(r, c, M::VirtualMemory, Of::MaxNode)),
-    field(14, "MaxVMSizeTask", |r, c| tasks(r, c, M::VirtualMemory, Of::MaxTask)),
+    field(12, "MaxDiskRead", |r, c| tasks(r, c, M::Read, S::Max)),
+    field(15, "MaxDiskReadNode", |r, c| tasks(r, c, M::Read, S::MaxNode)),
+    field(15, "MaxDiskReadTask", |r, c| tasks(r, c, M::Read, S::MaxTask)),
+    field(12, "MaxDiskWrite", |r, c| tasks(r, c, M::Written, S::Max)),
+    field(16, "MaxDiskWriteNode", |r, c| tasks(r, c, M::Written, S::MaxNode)),
+    field(16, "MaxDiskWriteTask", |r, c| tasks(r, c, M::Written, S::MaxTask)),
+    field(8, "MaxPages", |r, c| tasks(r, c, M::Pages, S::Max)),
+    field(12, "MaxPagesNode", |r, c| tasks(r, c, M::Pages, S::MaxNode)),
+    field(14, "MaxPagesTask", |r, c| tasks(r, c, M::Pages, S::MaxTask)),
+    field(10, "MaxRSS", |r, c| tasks(r, c, M::Memory, S::Max)),
+    field(10, "MaxRSSNode", |r, c| tasks(r, c, M::Memory, S::MaxNode)),
+    field(10, "MaxRSSTask", |r, c| tasks(r, c, M::Memory, S::MaxTask)),
+    field(10, "MaxVMSize", |r, c| tasks(r, c, M::VirtualMemory, S::Max)),
+    field(14, "MaxVMSizeNode", |r, c| tasks(r, c, M::VirtualMemory, S::MaxNode)),
+    field(14, "MaxVMSizeTask", |r, c| tasks(r, c, M::VirtualMemory, S::MaxTask)),
     unmeasured(10, "McsLabel"),
-    field(10, "MinCPU", |r, c| tasks(r, c, M::Cpu, Of::Min)),
-    field(10, "MinCPUNode", |r, c| tasks(r, c, M::Cpu, Of::MinNode)),
-    field(10, "MinCPUTask", |r, c| tasks(r, c, M::Cpu, Of::MinTask)),
+    field(10, "MinCPU", |r, c| tasks(r, c, M::Cpu, S::Min)),
+    field(10, "MinCPUNode", |r, c| tasks(r, c, M::Cpu, S::MinNode)),
+    field(10, "MinCPUTask", |r, c| tasks(r, c, M::Cpu, S::MinTask)),
     field(10, "NCPUS", |r, c| push!(c, "{}", cpus(r))),
     field(8, "NNodes", |r, c| push!(c, "{}", node_count(r))),
     field(15, "NodeList", node_list),
@@ -152,22 +142,22 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "Timelimit", |r, c| of_job(r, c, |j, c| c.push_str(&format_limit_full(j.time_limit)))),
     field(12, "TimelimitRaw", |r, c| of_job(r, c, |j, c| match j.time_limit { TimeLimit::Minutes(m) => push!(c, "{m}"), TimeLimit::Unlimited => c.push_str("UNLIMITED") })),
     field(10, "TotalCPU", |r, c| cpu_time(c, cpu_us(usage(r)))),
-    field(14, "TRESUsageInAve", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Mean, c) }),
-    field(14, "TRESUsageInMax", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Max, c) }),
-    field(18, "TRESUsageInMaxNode", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MaxNode, c) }),
-    field(18, "TRESUsageInMaxTask", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MaxTask, c) }),
-    field(14, "TRESUsageInMin", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Min, c) }),
-    field(18, "TRESUsageInMinNode", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MinNode, c) }),
-    field(18, "TRESUsageInMinTask", |r, c| if let Some(used) = used(r) { tres_in(used, Of::MinTask, c) }),
-    field(14, "TRESUsageInTot", |r, c| if let Some(used) = used(r) { tres_in(used, Of::Total, c) }),
-    field(15, "TRESUsageOutAve", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Mean, c) }),
-    field(15, "TRESUsageOutMax", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Max, c) }),
-    field(19, "TRESUsageOutMaxNode", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MaxNode, c) }),
-    field(19, "TRESUsageOutMaxTask", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MaxTask, c) }),
-    field(15, "TRESUsageOutMin", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Min, c) }),
-    field(19, "TRESUsageOutMinNode", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MinNode, c) }),
-    field(19, "TRESUsageOutMinTask", |r, c| if let Some(used) = used(r) { tres_out(used, Of::MinTask, c) }),
-    field(15, "TRESUsageOutTot", |r, c| if let Some(used) = used(r) { tres_out(used, Of::Total, c) }),
+    field(14, "TRESUsageInAve", |r, c| tres_in(r, c, S::Mean)),
+    field(14, "TRESUsageInMax", |r, c| tres_in(r, c, S::Max)),
+    field(18, "TRESUsageInMaxNode", |r, c| tres_in(r, c, S::MaxNode)),
+    field(18, "TRESUsageInMaxTask", |r, c| tres_in(r, c, S::MaxTask)),
+    field(14, "TRESUsageInMin", |r, c| tres_in(r, c, S::Min)),
+    field(18, "TRESUsageInMinNode", |r, c| tres_in(r, c, S::MinNode)),
+    field(18, "TRESUsageInMinTask", |r, c| tres_in(r, c, S::MinTask)),
+    field(14, "TRESUsageInTot", |r, c| tres_in(r, c, S::Total)),
+    field(15, "TRESUsageOutAve", |r, c| tres_out(r, c, S::Mean)),
+    field(15, "TRESUsageOutMax", |r, c| tres_out(r, c, S::Max)),
+    field(19, "TRESUsageOutMaxNode", |r, c| tres_out(r, c, S::MaxNode)),
+    field(19, "TRESUsageOutMaxTask", |r, c| tres_out(r, c, S::MaxTask)),
+    field(15, "TRESUsageOutMin", |r, c| tres_out(r, c, S::Min)),
+    field(19, "TRESUsageOutMinNode", |r, c| tres_out(r, c, S::MinNode)),
+    field(19, "TRESUsageOutMinTask", |r, c| tres_out(r, c, S::MinTask)),
+    field(15, "TRESUsageOutTot", |r, c| tres_out(r, c, S::Total)),
     field(6, "UID", |r, c| of_job(r, c, |j, c| push!(c, "{}", j.uid))),
     field(9, "User", |r, c| of_job(r, c, |j, c| c.push_str(&j.user))),
     field(10, "UserCPU", |r, c| cpu_time(c, usage(r).cpu_user_us)),
@@ -291,34 +281,46 @@ fn req_mem(row: &Row<'_>, job: &JobRecord) -> String {
     }
 }
 
-/// What a step's tasks used, where they were told apart.
-fn used<'a>(row: &Row<'a>) -> Option<Used<'a>> {
+/// The usage of a step's tasks; `None` for a job, and for a step that was measured only as a whole.
+fn step_usage<'a>(row: &Row<'a>) -> Option<UsageRow<'a>> {
     let step = row.step?;
-    let used = step.usage.tasks.as_deref()?;
-    Some(Used { used, nodes: &step.nodes, units: row.units })
+    let tasks = step.usage.tasks.as_deref()?;
+    Some(UsageRow { tasks, nodes: &step.nodes, units: row.units })
 }
 
-/// A number of a step's tasks. Of a step that was not looked at task by task its peak and its time are known.
-fn tasks(row: &Row<'_>, cell: &mut String, metric: M, of: Of) {
+fn tres_in(row: &Row<'_>, cell: &mut String, statistic: S) {
+    if let Some(usage) = usage_row(row) {
+        push_tres_in(usage, statistic, cell);
+    }
+}
+
+fn tres_out(row: &Row<'_>, cell: &mut String, statistic: S) {
+    if let Some(usage) = usage_row(row) {
+        push_tres_out(usage, statistic, cell);
+    }
+}
+
+/// A statistic over a step's tasks. A step that was measured only as a whole has its peak memory and its CPU time.
+fn tasks(row: &Row<'_>, cell: &mut String, metric: M, statistic: S) {
     let Some(step) = row.step else { return };
-    if let Some(used) = used(row) {
-        return usage_fields::cell(used, metric, of, cell);
+    if let Some(usage) = usage_row(row) {
+        return usage_text::push_statistic(usage, metric, statistic, cell);
     }
     let alone = step.tasks <= 1;
-    match (metric, of) {
-        (M::Memory, Of::Max) => {
+    match (metric, statistic) {
+        (M::Memory, S::Max) => {
             cell.push_str(&memory_text(row.units, step.usage.memory_peak_bytes));
         }
-        (M::Memory, Of::Mean) if alone => {
+        (M::Memory, S::Mean) if alone => {
             cell.push_str(&memory_text(row.units, step.usage.memory_peak_bytes));
         }
-        (M::Memory, Of::MaxNode) => {
+        (M::Memory, S::MaxNode) => {
             if let [node] = step.nodes.as_slice() {
                 cell.push_str(node);
             }
         }
-        (M::Memory, Of::MaxTask) if alone => cell.push('0'),
-        (M::Cpu, Of::Mean) => {
+        (M::Memory, S::MaxTask) if alone => cell.push('0'),
+        (M::Cpu, S::Mean) => {
             let each = cpu_us(&step.usage) / 1_000_000 / u64::from(step.tasks.max(1));
             cell.push_str(&format_elapsed_full(each));
         }

@@ -1,6 +1,8 @@
-//! `squeue --json` and `sinfo --json`: the shape of Slurm's OpenAPI v0.0.38, as far as there is something to say.
+//! The objects of Slurm's OpenAPI v0.0.38, which `squeue --json` and `sinfo --json` print.
+//!
+//! The paths of slurmrestd belong beside them: they answer with the same objects.
 
-use super::{job_text, node_text};
+use crate::output::text::{job_text, node_text};
 use crate::words::{self, node::NodeState};
 use model::array::format_pending;
 use model::hostlist;
@@ -228,5 +230,4 @@ fn node(node: &NodeView) -> Value {
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 mod tests;

@@ -1,8 +1,8 @@
 //! `squeue -s`: the steps that run, one a line.
 
-use super::Moment;
-use super::format::{Column, Format};
-use super::job_text::push;
+use crate::output::Moment;
+use crate::output::table::format::{Column, Format};
+use crate::output::text::push;
 use model::run::Step;
 use model::time::push_elapsed;
 use std::fmt::Write;

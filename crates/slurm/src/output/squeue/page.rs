@@ -1,10 +1,10 @@
 //! The lines of one listing: made job by job as the jobs come, and put into order at the end.
 
-use super::Moment;
-use super::squeue::{Columns, Listing};
-use super::squeue_fields::JobRow;
-use super::squeue_sort::Order;
-use super::squeue_steps;
+use super::fields::JobRow;
+use super::sort::Order;
+use super::steps;
+use super::{Columns, Listing};
+use crate::output::Moment;
 use wire::view::JobView;
 
 /// A line of a usual listing.
@@ -75,7 +75,7 @@ impl<'a> Page<'a> {
             if self.is_full() {
                 return;
             }
-            squeue_steps::push(&mut self.text, &mut self.cell, format, job, step, self.moment);
+            steps::push(&mut self.text, &mut self.cell, format, job, step, self.moment);
             self.cells += format.pieces.len();
         }
     }
@@ -126,9 +126,9 @@ impl<'a> Page<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{alice, at, bob, moment, pending, sweep_pending};
-    use super::super::squeue::{Listing, Options};
+    use super::super::{Listing, Options};
     use super::*;
+    use crate::output::samples::{alice, at, bob, moment, pending, sweep_pending};
     use model::reason::Reason;
 
     fn jobs() -> Vec<JobView> {

@@ -1,7 +1,7 @@
 //! The order of `squeue`'s lines: `-S P,t,-p`.
 
-use super::format::Column;
-use super::squeue_fields::{JOB_FIELDS, JobField, JobRow};
+use super::fields::{JOB_FIELDS, JobField, JobRow};
+use crate::output::table::format::Column;
 use crate::words;
 use model::time::TimeLimit;
 use std::borrow::Cow;

@@ -324,8 +324,6 @@ fn join(dir: &str, path: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "request/step_tests.rs"]
 mod step_tests;
 #[cfg(test)]
-#[path = "request/tests.rs"]
 mod tests;

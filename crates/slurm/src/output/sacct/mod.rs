@@ -1,13 +1,15 @@
 //! `sacct`: jobs and steps from the books.
 
-use super::Moment;
-use super::field_table::{self, Chosen, Layout, Table, UnknownField};
-use super::sacct_fields::{self, ACCT_FIELDS, AcctField, Row};
+mod fields;
+
+use crate::output::Moment;
+use crate::output::table::field_table::{self, Chosen, Layout, Table, UnknownField};
+use fields::{ACCT_FIELDS, AcctField, Row};
 use model::id::JobId;
 use model::record::JobRecord;
 use std::io;
 
-pub use super::sacct_fields::Units;
+pub use crate::output::text::usage_text::Units;
 
 const DEFAULT: &[&str] =
     &["JobID", "JobName", "Partition", "Account", "AllocCPUS", "State", "ExitCode"];
@@ -81,7 +83,7 @@ pub fn render(
             table.push_line(&mut text, |field, cell| (field.render)(&job_row, cell));
         }
         let steps = job.steps.iter().filter(|_| !options.allocations_only);
-        for step in steps.filter(|step| sacct_fields::is_listed(job, step)) {
+        for step in steps.filter(|step| fields::is_listed(job, step)) {
             let step_row = row(Some(step));
             table.push_line(&mut text, |field, cell| (field.render)(&step_row, cell));
         }
@@ -95,5 +97,4 @@ pub fn help_format() -> String {
 }
 
 #[cfg(test)]
-#[path = "sacct_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! `sshare`: what each association was promised and has used.
 
-use super::field_table::{self, Chosen, Layout, NamedColumn, Table};
-use super::job_text::push;
+use crate::output::table::field_table::{self, Chosen, Layout, NamedColumn, Table};
+use crate::output::text::push;
 use model::account::Shares;
 use model::tres::{Tres, TresKind};
 use std::fmt::Write;
@@ -195,5 +195,4 @@ fn indent(share: &ShareView, options: &Options) -> usize {
 }
 
 #[cfg(test)]
-#[path = "sshare_tests.rs"]
 mod tests;

@@ -1,9 +1,10 @@
 //! `sstat`: what running steps use now.
 
-use super::field_table::{self, Chosen, Layout, NamedColumn, Table, UnknownField};
-use super::job_text::push;
-use super::sacct_fields::Units;
-use super::usage_fields::{Metric as M, Of, Used, cell, tres_in, tres_out};
+use crate::output::table::field_table::{self, Chosen, Layout, NamedColumn, Table, UnknownField};
+use crate::output::text::push;
+use crate::output::text::usage_text::{
+    Metric as M, Statistic as S, Units, UsageRow, push_statistic, push_tres_in, push_tres_out,
+};
 use model::hostlist;
 use model::id::StepId;
 use std::fmt::Write;
@@ -43,57 +44,57 @@ const fn field(width: i16, name: &'static str, render: fn(&Row<'_>, &mut String)
 /// In the order of `--helpformat`. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 static FIELDS: &[StatField] = &[
-    field(10, "AveCPU", |r, c| cell(used(r), M::Cpu, Of::Mean, c)),
+    field(10, "AveCPU", |r, c| statistic(r, M::Cpu, S::Mean, c)),
     field(10, "AveCPUFreq", |_, c| c.push('0')),
-    field(12, "AveDiskRead", |r, c| bytes(r, M::Read, Of::Mean, c)),
-    field(12, "AveDiskWrite", |r, c| bytes(r, M::Written, Of::Mean, c)),
-    field(10, "AvePages", |r, c| cell(used(r), M::Pages, Of::Mean, c)),
-    field(10, "AveRSS", |r, c| cell(used(r), M::Memory, Of::Mean, c)),
-    field(10, "AveVMSize", |r, c| cell(used(r), M::VirtualMemory, Of::Mean, c)),
+    field(12, "AveDiskRead", |r, c| bytes(r, M::Read, S::Mean, c)),
+    field(12, "AveDiskWrite", |r, c| bytes(r, M::Written, S::Mean, c)),
+    field(10, "AvePages", |r, c| statistic(r, M::Pages, S::Mean, c)),
+    field(10, "AveRSS", |r, c| statistic(r, M::Memory, S::Mean, c)),
+    field(10, "AveVMSize", |r, c| statistic(r, M::VirtualMemory, S::Mean, c)),
     field(14, "ConsumedEnergy", |_, c| c.push('0')),
     field(17, "ConsumedEnergyRaw", |_, c| c.push('0')),
     field(-12, "JobID", |r, c| push!(c, "{}.{}", r.job, r.step.step)),
-    field(12, "MaxDiskRead", |r, c| bytes(r, M::Read, Of::Max, c)),
-    field(15, "MaxDiskReadNode", |r, c| cell(used(r), M::Read, Of::MaxNode, c)),
-    field(15, "MaxDiskReadTask", |r, c| cell(used(r), M::Read, Of::MaxTask, c)),
-    field(12, "MaxDiskWrite", |r, c| bytes(r, M::Written, Of::Max, c)),
-    field(16, "MaxDiskWriteNode", |r, c| cell(used(r), M::Written, Of::MaxNode, c)),
-    field(16, "MaxDiskWriteTask", |r, c| cell(used(r), M::Written, Of::MaxTask, c)),
-    field(8, "MaxPages", |r, c| cell(used(r), M::Pages, Of::Max, c)),
-    field(12, "MaxPagesNode", |r, c| cell(used(r), M::Pages, Of::MaxNode, c)),
-    field(14, "MaxPagesTask", |r, c| cell(used(r), M::Pages, Of::MaxTask, c)),
-    field(10, "MaxRSS", |r, c| cell(used(r), M::Memory, Of::Max, c)),
-    field(10, "MaxRSSNode", |r, c| cell(used(r), M::Memory, Of::MaxNode, c)),
-    field(10, "MaxRSSTask", |r, c| cell(used(r), M::Memory, Of::MaxTask, c)),
-    field(10, "MaxVMSize", |r, c| cell(used(r), M::VirtualMemory, Of::Max, c)),
-    field(14, "MaxVMSizeNode", |r, c| cell(used(r), M::VirtualMemory, Of::MaxNode, c)),
-    field(14, "MaxVMSizeTask", |r, c| cell(used(r), M::VirtualMemory, Of::MaxTask, c)),
-    field(10, "MinCPU", |r, c| cell(used(r), M::Cpu, Of::Min, c)),
-    field(10, "MinCPUNode", |r, c| cell(used(r), M::Cpu, Of::MinNode, c)),
-    field(10, "MinCPUTask", |r, c| cell(used(r), M::Cpu, Of::MinTask, c)),
+    field(12, "MaxDiskRead", |r, c| bytes(r, M::Read, S::Max, c)),
+    field(15, "MaxDiskReadNode", |r, c| statistic(r, M::Read, S::MaxNode, c)),
+    field(15, "MaxDiskReadTask", |r, c| statistic(r, M::Read, S::MaxTask, c)),
+    field(12, "MaxDiskWrite", |r, c| bytes(r, M::Written, S::Max, c)),
+    field(16, "MaxDiskWriteNode", |r, c| statistic(r, M::Written, S::MaxNode, c)),
+    field(16, "MaxDiskWriteTask", |r, c| statistic(r, M::Written, S::MaxTask, c)),
+    field(8, "MaxPages", |r, c| statistic(r, M::Pages, S::Max, c)),
+    field(12, "MaxPagesNode", |r, c| statistic(r, M::Pages, S::MaxNode, c)),
+    field(14, "MaxPagesTask", |r, c| statistic(r, M::Pages, S::MaxTask, c)),
+    field(10, "MaxRSS", |r, c| statistic(r, M::Memory, S::Max, c)),
+    field(10, "MaxRSSNode", |r, c| statistic(r, M::Memory, S::MaxNode, c)),
+    field(10, "MaxRSSTask", |r, c| statistic(r, M::Memory, S::MaxTask, c)),
+    field(10, "MaxVMSize", |r, c| statistic(r, M::VirtualMemory, S::Max, c)),
+    field(14, "MaxVMSizeNode", |r, c| statistic(r, M::VirtualMemory, S::MaxNode, c)),
+    field(14, "MaxVMSizeTask", |r, c| statistic(r, M::VirtualMemory, S::MaxTask, c)),
+    field(10, "MinCPU", |r, c| statistic(r, M::Cpu, S::Min, c)),
+    field(10, "MinCPUNode", |r, c| statistic(r, M::Cpu, S::MinNode, c)),
+    field(10, "MinCPUTask", |r, c| statistic(r, M::Cpu, S::MinTask, c)),
     field(20, "Nodelist", |r, c| c.push_str(&hostlist::compress(r.step.pids.iter().map(|(node, _)| node)))),
     field(8, "NTasks", |r, c| push!(c, "{}", r.step.tasks)),
     field(20, "Pids", pids),
     field(10, "ReqCPUFreq", |_, c| c.push('0')),
-    field(13, "ReqCPUFreqMin", asked_frequency),
-    field(13, "ReqCPUFreqMax", asked_frequency),
-    field(13, "ReqCPUFreqGov", asked_frequency),
-    field(14, "TRESUsageInAve", |r, c| tres_in(used(r), Of::Mean, c)),
-    field(14, "TRESUsageInMax", |r, c| tres_in(used(r), Of::Max, c)),
-    field(18, "TRESUsageInMaxNode", |r, c| tres_in(used(r), Of::MaxNode, c)),
-    field(18, "TRESUsageInMaxTask", |r, c| tres_in(used(r), Of::MaxTask, c)),
-    field(14, "TRESUsageInMin", |r, c| tres_in(used(r), Of::Min, c)),
-    field(18, "TRESUsageInMinNode", |r, c| tres_in(used(r), Of::MinNode, c)),
-    field(18, "TRESUsageInMinTask", |r, c| tres_in(used(r), Of::MinTask, c)),
-    field(14, "TRESUsageInTot", |r, c| tres_in(used(r), Of::Total, c)),
-    field(15, "TRESUsageOutAve", |r, c| tres_out(used(r), Of::Mean, c)),
-    field(15, "TRESUsageOutMax", |r, c| tres_out(used(r), Of::Max, c)),
-    field(19, "TRESUsageOutMaxNode", |r, c| tres_out(used(r), Of::MaxNode, c)),
-    field(19, "TRESUsageOutMaxTask", |r, c| tres_out(used(r), Of::MaxTask, c)),
-    field(15, "TRESUsageOutMin", |r, c| tres_out(used(r), Of::Min, c)),
-    field(19, "TRESUsageOutMinNode", |r, c| tres_out(used(r), Of::MinNode, c)),
-    field(19, "TRESUsageOutMinTask", |r, c| tres_out(used(r), Of::MinTask, c)),
-    field(15, "TRESUsageOutTot", |r, c| tres_out(used(r), Of::Total, c)),
+    field(13, "ReqCPUFreqMin", requested_frequency),
+    field(13, "ReqCPUFreqMax", requested_frequency),
+    field(13, "ReqCPUFreqGov", requested_frequency),
+    field(14, "TRESUsageInAve", |r, c| push_tres_in(usage(r), S::Mean, c)),
+    field(14, "TRESUsageInMax", |r, c| push_tres_in(usage(r), S::Max, c)),
+    field(18, "TRESUsageInMaxNode", |r, c| push_tres_in(usage(r), S::MaxNode, c)),
+    field(18, "TRESUsageInMaxTask", |r, c| push_tres_in(usage(r), S::MaxTask, c)),
+    field(14, "TRESUsageInMin", |r, c| push_tres_in(usage(r), S::Min, c)),
+    field(18, "TRESUsageInMinNode", |r, c| push_tres_in(usage(r), S::MinNode, c)),
+    field(18, "TRESUsageInMinTask", |r, c| push_tres_in(usage(r), S::MinTask, c)),
+    field(14, "TRESUsageInTot", |r, c| push_tres_in(usage(r), S::Total, c)),
+    field(15, "TRESUsageOutAve", |r, c| push_tres_out(usage(r), S::Mean, c)),
+    field(15, "TRESUsageOutMax", |r, c| push_tres_out(usage(r), S::Max, c)),
+    field(19, "TRESUsageOutMaxNode", |r, c| push_tres_out(usage(r), S::MaxNode, c)),
+    field(19, "TRESUsageOutMaxTask", |r, c| push_tres_out(usage(r), S::MaxTask, c)),
+    field(15, "TRESUsageOutMin", |r, c| push_tres_out(usage(r), S::Min, c)),
+    field(19, "TRESUsageOutMinNode", |r, c| push_tres_out(usage(r), S::MinNode, c)),
+    field(19, "TRESUsageOutMinTask", |r, c| push_tres_out(usage(r), S::MinTask, c)),
+    field(15, "TRESUsageOutTot", |r, c| push_tres_out(usage(r), S::Total, c)),
 ];
 
 #[rustfmt::skip]
@@ -110,7 +111,7 @@ const DEFAULT: &[&str] = &[
 ];
 const PIDS: &[&str] = &["JobID", "Nodelist", "Pids"];
 
-/// What the command line says of the table.
+/// The options that shape the table.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub format: Option<String>,
@@ -121,17 +122,21 @@ pub struct Options {
     pub units: Units,
 }
 
-fn used<'a>(row: &Row<'a>) -> Used<'a> {
-    Used { used: &row.step.used, nodes: &row.step.nodes, units: row.units }
+fn usage<'a>(row: &Row<'a>) -> UsageRow<'a> {
+    UsageRow { tasks: &row.step.used, nodes: &row.step.nodes, units: row.units }
 }
 
-/// Here, unlike in `sacct`, bytes are shown as they are.
-fn bytes(row: &Row<'_>, metric: M, of: Of, text: &mut String) {
-    cell(Used { units: Units::Own, ..used(row) }, metric, of, text);
+fn statistic(row: &Row<'_>, metric: M, statistic: S, cell: &mut String) {
+    push_statistic(usage(row), metric, statistic, cell);
 }
 
-/// Nobody here sets frequencies; Slurm's word for that differs between a script and a step.
-fn asked_frequency(row: &Row<'_>, cell: &mut String) {
+/// Unlike `sacct`, `sstat` prints disk traffic in bytes.
+fn bytes(row: &Row<'_>, metric: M, statistic: S, cell: &mut String) {
+    push_statistic(UsageRow { units: Units::Own, ..usage(row) }, metric, statistic, cell);
+}
+
+/// CPU frequencies are never set. Slurm's word for that differs between a script and a step.
+fn requested_frequency(row: &Row<'_>, cell: &mut String) {
     cell.push_str(if row.step.step == StepId::Batch { "0" } else { "Unknown" });
 }
 
@@ -141,7 +146,7 @@ fn pids(row: &Row<'_>, cell: &mut String) {
     cell.push_str(&texts.join(","));
 }
 
-/// The columns that are wanted.
+/// The columns that the options choose.
 pub fn columns(options: &Options) -> Result<Vec<Chosen<StatField>>, UnknownField> {
     match &options.format {
         Some(format) => field_table::parse(FIELDS, format),
@@ -194,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_columns_are_slurms() {
-        let header = include_str!("sstat_header.txt");
+    fn the_default_columns_are_those_of_slurm() {
+        let header = include_str!("header.txt");
         assert_eq!(shown(&Options::default()).lines().next(), header.lines().next());
     }
 
     #[test]
-    fn chosen_columns_and_processes() {
+    fn format_chooses_columns_and_pids_lists_processes() {
         let layout = Layout::Separated("|".into());
         let format = Some("jobid,maxrss,averss,maxrssnode".to_owned());
         let options =

@@ -1,8 +1,8 @@
 //! The columns of `squeue` for jobs: letters of `-o`, names of `-O`.
 
-use super::Moment;
-use super::format::Column;
-use super::job_text::{self, push};
+use crate::output::Moment;
+use crate::output::table::format::Column;
+use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
 use model::digits::push_number;
 use model::request::Per;

@@ -1,5 +1,6 @@
 //! The parts of a job that more than one command shows, in Slurm's notation.
 
+use super::push;
 use crate::words::NULL;
 use model::allocation::{Allocation, GresShare};
 use model::amount::{Bytes, format_slurm_mb};
@@ -13,14 +14,6 @@ use model::request::{GresRequest, Memory, Per, Request, Sharing};
 use model::run::{JobState, LaunchKind, Together};
 use std::fmt::Write;
 use wire::view::JobView;
-
-/// Appends formatted text. Writing into a `String` cannot fail.
-macro_rules! push {
-    ($out:expr, $($arg:tt)*) => {{
-        let _ = write!($out, $($arg)*);
-    }};
-}
-pub(crate) use push;
 
 /// `12`, `14_3`, `14_[16-23%2]`; `task` is one pending task shown by itself.
 pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {

@@ -1,16 +1,21 @@
 //! `squeue`: the jobs, or the steps of the jobs, one a line.
 
-use super::Moment;
-use super::format::{Column, Format};
-use super::squeue_fields::{JOB_FIELDS, JobField};
-use super::squeue_sort::{self, SortBy};
-use super::squeue_steps::{self, STEP_FIELDS, StepField};
+mod fields;
+mod page;
+mod sort;
+mod steps;
+
+use crate::output::Moment;
+use crate::output::table::format::{Column, Format};
+use fields::{JOB_FIELDS, JobField};
+use sort::SortBy;
 use std::io;
+use steps::{STEP_FIELDS, StepField};
 use wire::client::Detail;
 use wire::view::JobView;
 
-pub use super::squeue_page::Page;
-pub use super::squeue_sort::BadSort;
+pub use page::Page;
+pub use sort::BadSort;
 
 const DEFAULT_FORMAT: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";
 const LONG_FORMAT: &str = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R";
@@ -33,18 +38,16 @@ pub(super) enum Columns {
 
 impl Listing {
     pub fn new(options: Options) -> Result<Self, BadSort> {
-        let default = if options.start { squeue_sort::BY_START } else { squeue_sort::DEFAULT };
-        let mut sort = squeue_sort::parse(options.sort.as_deref().unwrap_or(default))?;
+        let default = if options.start { sort::BY_START } else { sort::DEFAULT };
+        let mut sort = sort::parse(options.sort.as_deref().unwrap_or(default))?;
         if options.by_priority {
-            sort = squeue_sort::parse(squeue_sort::BY_PRIORITY)?;
+            sort = sort::parse(sort::BY_PRIORITY)?;
         }
         let columns = if options.steps {
             Columns::Steps(match (&options.format, &options.long_format) {
                 (_, Some(names)) => Format::by_name(STEP_FIELDS, names),
                 (Some(text), None) => Format::by_letter(STEP_FIELDS, text, "job step"),
-                (None, None) => {
-                    Format::by_letter(STEP_FIELDS, squeue_steps::DEFAULT_FORMAT, "job step")
-                }
+                (None, None) => Format::by_letter(STEP_FIELDS, steps::DEFAULT_FORMAT, "job step"),
             })
         } else {
             Columns::Jobs(match (&options.format, &options.long_format) {
@@ -129,5 +132,4 @@ fn default_format(options: &Options) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "squeue_tests.rs"]
 mod tests;

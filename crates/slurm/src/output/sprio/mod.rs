@@ -1,7 +1,7 @@
 //! `sprio`: what the priorities of pending jobs are made of.
 
-use super::format::{Column, Format};
-use super::job_text::push;
+use crate::output::table::format::{Column, Format};
+use crate::output::text::push;
 use model::priority::Weights;
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -238,5 +238,4 @@ pub enum SprioError {
 }
 
 #[cfg(test)]
-#[path = "sprio_tests.rs"]
 mod tests;

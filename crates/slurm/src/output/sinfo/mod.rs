@@ -1,9 +1,12 @@
 //! `sinfo`: partitions and nodes, with nodes that look the same on one line.
 
-use super::Moment;
-use super::format::{Column, Format};
-use super::sinfo_fields::{Group, Grouping, NODE_FIELDS, NodeField};
+mod fields;
+pub mod reservations;
+
+use crate::output::Moment;
+use crate::output::table::format::{Column, Format};
 use crate::words::node::{NodeState, StateFilter};
+use fields::{Group, Grouping, NODE_FIELDS, NodeField};
 use model::hostlist;
 use model::partition::Partition;
 use std::cmp::Ordering;
@@ -231,5 +234,4 @@ fn by_text(letter: char, a: &Group<'_>, b: &Group<'_>) -> Ordering {
 }
 
 #[cfg(test)]
-#[path = "sinfo_tests.rs"]
 mod tests;

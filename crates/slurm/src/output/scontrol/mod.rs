@@ -65,5 +65,4 @@ pub const NO_JOBS: &str = "No jobs in the system\n";
 pub const NO_STEPS: &str = "No job steps in the system\n";
 
 #[cfg(test)]
-#[path = "scontrol_tests.rs"]
 mod tests;

@@ -1,9 +1,9 @@
 //! The columns of `sinfo`: letters of `-o`, names of `-O`, and how each bears on the grouping of nodes.
 
-use super::Moment;
-use super::format::Column;
-use super::job_text::push;
-use super::node_text;
+use crate::output::Moment;
+use crate::output::table::format::Column;
+use crate::output::text::node_text;
+use crate::output::text::push;
 use crate::words::{self, node::NodeState};
 use model::hostlist;
 use model::partition::{Access, OverSubscribe, Partition};

@@ -1,7 +1,9 @@
 //! `sacctmgr show`: accounts, users, associations, qualities of service, and what is counted.
 
-use super::field_table::{self, Chosen, Layout, NamedColumn, Table};
-use super::sacctmgr_fields::{
+mod fields;
+
+use crate::output::table::field_table::{self, Chosen, Layout, NamedColumn, Table};
+use fields::{
     ACCOUNT, ACCOUNT_USUAL, CLUSTER, ClusterRow, Field, MEMBER, Member, QOS, QOS_USUAL, TRES,
     TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
 };
@@ -272,5 +274,4 @@ fn tres_rows(gres: &[String]) -> Vec<TresRow> {
 }
 
 #[cfg(test)]
-#[path = "sacctmgr_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! The columns of `sacctmgr show`, one table for each kind of thing.
 
-use super::field_table::NamedColumn;
-use super::job_text::push;
+use crate::output::table::field_table::NamedColumn;
+use crate::output::text::push;
 use model::account::{Account, Association, Qos, QosFlag};
 use model::principal::Role;
 use model::qos::Factor;
