@@ -1,21 +1,22 @@
 //! The variables that Slurm gives to a job's and a step's processes, and the lines that its node writes into their output.
 //!
-//! All of it is worked out from the allocation, before anything starts: the node knows no dialect and fills in only what
+//! All of it is made from the allocation before anything starts: the node knows no dialect, and fills in only the values that
 //! [`wire::order::ProcessVariable`] names.
 
-pub mod around;
-pub mod component;
 pub mod export;
 pub mod gpu;
 mod gpu_bind;
+pub mod het_job;
+pub mod het_step;
 pub mod job;
+pub mod mem_bind;
 pub mod notice;
-pub mod parts;
+pub mod prolog_epilog;
 pub mod step;
 
 use std::collections::BTreeMap;
 
-/// The nice value of the command that asked for the job or step.
+/// The variable with the nice value of the command that asked for the job or step.
 pub const PRIO_PROCESS: &str = "SLURM_PRIO_PROCESS";
 
 /// Variables by name.
@@ -27,7 +28,7 @@ impl Environment {
         Self::default()
     }
 
-    /// `NAME=value`, each ended by NUL: how an environment is stored. What has no name is left out.
+    /// `NAME=value`, each ended by NUL: how an environment is stored. An entry without `=` is dropped.
     pub fn from_block(block: &str) -> Self {
         block.split('\0').filter_map(|entry| entry.split_once('=')).collect()
     }
@@ -53,7 +54,7 @@ impl Environment {
         self.0.insert(name.to_owned(), value.to_string());
     }
 
-    /// Sets what is not set yet.
+    /// Sets a variable that is not set yet.
     pub fn set_default(&mut self, name: &str, value: impl ToString) {
         self.0.entry(name.to_owned()).or_insert_with(|| value.to_string());
     }
@@ -66,7 +67,7 @@ impl Environment {
         self.0.retain(|name, _| keep(name));
     }
 
-    /// All of `other`, over what is here.
+    /// Sets all variables of `other`, over those of the same name.
     pub fn extend(&mut self, other: Environment) {
         self.0.extend(other.0);
     }

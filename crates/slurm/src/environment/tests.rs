@@ -1,12 +1,16 @@
 //! The environments of steps, what is exported, and the notices, against the captures.
 
-use super::export::{Login, exported, submitted};
+use super::export::{LoginUser, exported, submitted};
 use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
 use crate::option::job_options::{Export, ExportVariable, JobOptions};
 use model::id::{JobId, StepId};
 use wire::step::{StepInput, StepLaunch, StepLayout, StepNode};
+
+fn alice_login() -> LoginUser {
+    LoginUser { name: "alice".into(), home: "/home/alice".into(), shell: "/bin/bash".into() }
+}
 
 #[test]
 fn a_step_is_laid_out_anew() {
@@ -130,7 +134,7 @@ fn export_takes_all_some_or_none() {
         name: name.into(),
         value: value.map(str::to_owned),
     };
-    let login = Login { name: "alice", home: "/home/alice", shell: "/bin/bash" };
+    let login = &alice_login();
     let names = |export: Option<&Export>| {
         let env = exported(&own, export, login);
         env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -154,7 +158,7 @@ fn export_takes_all_some_or_none() {
 #[test]
 fn options_that_are_no_request_travel_as_variables() {
     let own: Environment = [("SLURM_GPU_BIND", "closest"), ("A", "1")].into_iter().collect();
-    let login = Login { name: "alice", home: "/home/alice", shell: "/bin/bash" };
+    let login = &alice_login();
     let gpus_per_node = vec![model::gres::GresCount::new("gpu", Some("h100"), 2)];
     let options = JobOptions { gpus_per_node, ..JobOptions::default() };
     let env = submitted(&own, &options, login);
@@ -211,7 +215,7 @@ fn notices_are_slurmstepds() {
     for (line, expected) in table {
         assert_eq!(filled(line), format!("slurmstepd: error: *** {expected} ***"));
     }
-    let oom = notice::of_launch(JobId(91)).out_of_memory;
+    let oom = notice::launch_notices(JobId(91)).out_of_memory;
     assert_eq!(
         oom.replace("{count}", "1").replace("{step}", "91.batch"),
         "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=91.batch. Some of your processes may have been \

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::command::Command;
-use super::parse::Source;
+use super::setting::Source;
 
 /// Exit code of a value that Slurm's option table refuses.
 const CODE_VALUE: i32 = 255;

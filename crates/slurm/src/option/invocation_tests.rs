@@ -10,12 +10,12 @@ use model::time::{TimeLimit, Timestamp};
 use super::*;
 use crate::option::job_options::{Exclusive, OpenMode};
 
-struct Desk {
+struct TestContext {
     root: bool,
     zone: TimeZone,
 }
 
-impl Surroundings for Desk {
+impl ValueContext for TestContext {
     fn now(&self) -> Timestamp {
         Timestamp::from_secs(1_800_000_000)
     }
@@ -49,7 +49,7 @@ fn with_caller<T>(
     environment: &[(&str, &str)],
     act: impl FnOnce(&Caller<'_>) -> T,
 ) -> T {
-    let desk = Desk { root, zone: TimeZone::UTC };
+    let context = TestContext { root, zone: TimeZone::UTC };
     let variable = |name: &str| {
         environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
     };
@@ -60,7 +60,7 @@ fn with_caller<T>(
         Some(name) => script::load(name),
         None => Ok(b"#!/bin/sh\necho stdin\n".to_vec()),
     };
-    act(&Caller { variable: &variable, surroundings: &desk, load: &load })
+    act(&Caller { variable: &variable, context: &context, load: &load })
 }
 
 fn try_batch(
@@ -161,7 +161,7 @@ fn typed_values_reach_their_fields() {
     assert_eq!(levels, (Some(2), None, Some(1)));
     assert_eq!(found.open_mode, Some(OpenMode::Append));
     assert_eq!((found.nice, found.verbose), (Some(100), 2));
-    assert_eq!(found.kept.get(&OptionKey::Network).map(String::as_str), Some("ib0"));
+    assert_eq!(found.untyped.get(&OptionKey::Network).map(String::as_str), Some("ib0"));
     assert_eq!(options(&[], &["-F", "/hosts", "--wrap", "x"]).nodelist, ["n1", "n2", "n3", "n7"]);
     assert_eq!(options(&[], &["-w", "/hosts", "--wrap", "x"]).nodelist.len(), 4);
 }
@@ -196,7 +196,8 @@ fn every_submission_option_changes_something() {
         OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };
-    let nothing = with_caller(true, &[], |caller| typed(Command::Srun, &[], &[], &[], caller));
+    let nothing =
+        with_caller(true, &[], |caller| component_options(Command::Srun, &[], &[], &[], caller));
     let nothing = nothing.expect("nothing is right");
     for command in [Command::Sbatch, Command::Srun, Command::Salloc] {
         for spec in table::options(command) {
@@ -208,9 +209,10 @@ fn every_submission_option_changes_something() {
                 _ => format!("--{}={}", spec.long, right(spec.key)),
             };
             let parsed = parse::parse(command, &[arg.as_str()]).expect("a right line");
-            let found =
-                with_caller(true, &[], |caller| typed(command, &[], &[], &parsed.values, caller))
-                    .unwrap_or_else(|error| panic!("{} {arg}: {error}", command.name()));
+            let found = with_caller(true, &[], |caller| {
+                component_options(command, &[], &[], &parsed.values, caller)
+            })
+            .unwrap_or_else(|error| panic!("{} {arg}: {error}", command.name()));
             assert_ne!(found, nothing, "{} {arg}", command.name());
         }
     }

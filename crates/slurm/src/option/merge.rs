@@ -2,7 +2,11 @@
 
 use super::error::OptionError;
 use super::key::OptionKey;
-use super::parse::{Setting, Source};
+use super::setting::{Setting, Source};
+
+/// The refusal of `--gpus-per-task` together with `--ntasks-per-gpu`.
+pub(super) const GPUS_PER_TASK_CONFLICT: &str =
+    "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU";
 
 /// Ways to ask for memory, of which a job uses one.
 const MEMORY: [OptionKey; 3] = [OptionKey::Mem, OptionKey::MemPerCpu, OptionKey::MemPerGpu];
@@ -55,9 +59,7 @@ fn refuse_contradictions(settings: &[Setting]) -> Result<(), OptionError> {
         return Err(OptionError::Fatal(words.to_owned()));
     }
     if said(OptionKey::GpusPerTask) && has(OptionKey::NtasksPerGpu) {
-        let words =
-            "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU";
-        return Err(OptionError::Fatal(words.to_owned()));
+        return Err(OptionError::Fatal(GPUS_PER_TASK_CONFLICT.to_owned()));
     }
     if said(OptionKey::Verbose) && said(OptionKey::Quiet) {
         let words = "don't specify both --verbose (-v) and --quiet (-Q)";

@@ -5,23 +5,18 @@
 //! type, or refuses it in Slurm's words. [`invocation`] walks the whole road. What the options mean for the scheduler is
 //! decided elsewhere.
 
-pub mod agreement;
-pub mod bind;
-pub mod binding;
 pub mod command;
-pub mod environment;
 pub mod error;
 pub mod help;
+pub mod input_variables;
 pub mod invocation;
 pub mod job_options;
 pub mod key;
 pub mod merge;
-mod node_count;
 pub mod parse;
 pub mod script;
+pub mod setting;
 pub mod signal;
-pub mod submission;
-pub mod surroundings;
 pub mod table;
 pub mod value;
 
@@ -29,5 +24,6 @@ pub use command::Command;
 pub use error::OptionError;
 pub use job_options::JobOptions;
 pub use key::OptionKey;
-pub use parse::{Parsed, Setting, Source};
-pub use surroundings::Surroundings;
+pub use parse::Parsed;
+pub use setting::{Setting, Source};
+pub use value::context::ValueContext;

@@ -3,35 +3,8 @@
 use super::command::{Command, Ordering};
 use super::error::OptionError;
 use super::key::OptionKey;
+use super::setting::{Setting, Source};
 use super::table::{self, Arg, OptionSpec};
-
-/// Where a setting was said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    CommandLine,
-    /// A `#SBATCH` line; the first line of the script is 1.
-    Script {
-        line: u32,
-    },
-    /// An input variable, by its name.
-    Environment(&'static str),
-}
-
-/// One option as it was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    pub key: OptionKey,
-    /// Absent where the option takes none, or where an optional argument was left out.
-    pub value: Option<String>,
-    pub source: Source,
-}
-
-impl Setting {
-    /// The value, empty where there is none.
-    pub fn text(&self) -> &str {
-        self.value.as_deref().unwrap_or_default()
-    }
-}
 
 /// An option that is answered instead of running the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

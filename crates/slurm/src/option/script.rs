@@ -3,7 +3,8 @@
 use std::io::{self, Read};
 
 use super::error::OptionError;
-use super::parse::{self, Setting, Source, Word};
+use super::parse::{self, Word};
+use super::setting::{Setting, Source};
 
 /// The largest script that is taken, in bytes (Slurm's `max_script_size`).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;

@@ -1,45 +1,46 @@
-//! From the options of `sbatch`, `srun` and `salloc` to what the server is asked: Slurm's rules for what was left unsaid.
+//! From [`JobOptions`] to what the server is sent, with Slurm's rules for options that were not given.
 //!
-//! Nothing here looks at the machine: who calls, from where and with which environment comes in with the [`Submitter`].
+//! [`resources`] makes the job's request, [`step`] the launch of an `srun`. Nothing here looks at the machine: the user, folder and
+//! environment of the caller come with the [`Submitter`].
 
 pub mod multi_prog;
 pub mod resources;
 pub mod step;
 
-use crate::environment::export::{Login, exported};
+use crate::environment::export::exported;
+use crate::environment::mem_bind::mem_bind_variables;
 use crate::environment::{Environment, PRIO_PROCESS};
-use crate::option::bind::memory_variables;
 use crate::option::invocation::Batch;
-use crate::option::job_options::{Export, MailEvent, OpenMode, PriorityOption};
-use crate::option::{Command, JobOptions, OptionError, agreement};
+use crate::option::job_options::{Export, OpenMode, PriorityOption, conflicts};
+use crate::option::{Command, JobOptions, OptionError, OptionKey};
+use crate::words::refusal;
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
 use model::time::Timestamp;
 use std::sync::Arc;
 use wire::client::Submission;
 
-/// A job's name where there is nothing to name it after.
+pub use crate::environment::export::LoginUser;
+
+/// The names of jobs that have no file to be named after.
 const NAME_OF_STDIN: &str = "sbatch";
 const NAME_OF_WRAP: &str = "wrap";
 const NAME_OF_SHELL: &str = "interactive";
 
-/// By these variables a job finds the cluster again, whatever `--export` says.
+/// A job finds the cluster by these variables, so they are passed on whatever `--export` says.
 const CLUSTER_PREFIX: &str = "SLUICE_";
 
-/// The words for an array of heterogeneous jobs: as for any other that cannot be.
-const ARRAY_OF_COMPONENTS: &str = "Invalid job array specification";
-
-/// `--priority=TOP`: before every priority that can be said in numbers.
+/// `--priority=TOP`: higher than every number that `--priority` takes.
 const PRIORITY_TOP: u64 = 4_294_967_293;
 
-/// Who submits, from where, with what around.
+/// The process that submits: its user, folder, environment and limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitter {
     pub command: Command,
     /// The command and its arguments as they were typed.
     pub words: Vec<String>,
     pub owner: Principal,
-    /// Where the command was called.
+    /// The folder in which the command was called.
     pub work_dir: String,
     pub host: String,
     pub session: u32,
@@ -49,20 +50,12 @@ pub struct Submitter {
     /// Soft limits, by names such as `NOFILE`.
     pub rlimits: Vec<(String, u64)>,
     pub variables: Vec<(String, String)>,
-    /// Needed only where [`wants_login`] says so.
+    /// Read only if [`wants_login`].
     pub login: LoginUser,
     pub now: Timestamp,
 }
 
-/// Whose login stands in for an environment that does not go along.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LoginUser {
-    pub name: String,
-    pub home: String,
-    pub shell: String,
-}
-
-/// What is sent, and what the user is told besides.
+/// A submission, and what the user is told about it.
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub submission: Submission,
@@ -77,7 +70,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
         let at = error.utf8_error().valid_up_to();
         OptionError::failure(format!("Batch script is not UTF-8 text (byte {at})"))
     })?;
-    // Of several components any may say it.
+    // Any component may have `--wrap`.
     let wrapped = batch.components.iter().any(|options| options.wrap.is_some());
     let name = match &batch.script_name {
         Some(path) => base_name(path),
@@ -92,7 +85,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     };
     let mut draft = draft(options, name, launch, submitter)?;
     let others = batch.components.iter().skip(1).map(|options| (options, name));
-    draft.join(others, submitter)?;
+    draft.add_components(others, submitter)?;
     draft.submission.script = Some(script);
     draft.submission.environment = Some(batch_environment(options, submitter));
     Ok(draft)
@@ -104,7 +97,7 @@ pub fn allocation(
     argv: &[String],
     submitter: &Submitter,
 ) -> Result<Draft, OptionError> {
-    // `salloc` holds an allocation, whatever runs beside it.
+    // The command of `salloc` runs beside the allocation and does not name it.
     let program = argv.first().filter(|_| submitter.command != Command::Salloc);
     let name = program.map_or(NAME_OF_SHELL, |program| base_name(program));
     let launch = launch(LaunchKind::Interactive, options, submitter);
@@ -112,20 +105,20 @@ pub fn allocation(
 }
 
 impl Draft {
-    /// The further components of a heterogeneous job: jobs without a script, with nodes for its steps.
-    pub fn join<'a>(
+    /// Adds the further components of a heterogeneous job: jobs without a script, whose nodes its steps use.
+    pub fn add_components<'a>(
         &mut self,
         others: impl Iterator<Item = (&'a JobOptions, &'a str)>,
         submitter: &Submitter,
     ) -> Result<(), OptionError> {
         for (options, name) in others {
             if self.submission.array.is_some() || options.array.is_some() {
-                return Err(OptionError::Refused(ARRAY_OF_COMPONENTS));
+                return Err(OptionError::Refused(refusal::INVALID_ARRAY.text));
             }
             let launch = launch(LaunchKind::Interactive, options, submitter);
             let Draft { submission, notes } = draft(options, name, launch, submitter)?;
             self.submission.with.push(submission.spec);
-            // They start together, so that one that is held holds all.
+            // The components start together: if one is held, all are.
             self.submission.hold = self.submission.hold.or(submission.hold);
             self.notes.extend(notes);
         }
@@ -142,7 +135,7 @@ fn draft(
     if options.container.is_some() {
         return Err(OptionError::failure("--container is not supported yet"));
     }
-    agreement::check(submitter.command, options)?;
+    conflicts::check(submitter.command, options)?;
     let (request, notes) = resources::request(options, submitter.now);
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
     let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
@@ -184,7 +177,7 @@ fn draft(
     Ok(Draft { submission, notes })
 }
 
-/// `30`, or of `task=10,energy=60` the task's.
+/// The interval of `--acctg-freq`: `30`, or the entry of `task` in `task=10,energy=60`.
 fn sample_s(text: &str) -> Option<u32> {
     let words = text.split(',').map(|word| word.split_once('=').unwrap_or(("task", word)));
     let mut of_tasks = words.filter(|(kind, _)| kind.eq_ignore_ascii_case("task"));
@@ -208,24 +201,20 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         umask: submitter.umask,
         rlimits: propagated(options, submitter).into(),
         rlimits_asked: options.propagate.is_some(),
-        sample_s: options
-            .kept
-            .get(&crate::option::OptionKey::AcctgFreq)
-            .and_then(|text| sample_s(text)),
+        sample_s: options.untyped.get(&OptionKey::AcctgFreq).and_then(|text| sample_s(text)),
     }
 }
 
-/// Whether [`Submitter::login`] is looked at: where `--export` leaves the caller's environment behind.
+/// Whether [`Submitter::login`] is read: `--export` does not pass the caller's whole environment on.
 pub fn wants_login(options: &JobOptions) -> bool {
     matches!(options.export, Some(Export::None | Export::Only(_)))
 }
 
-/// The environment that goes along, `NAME=value` each, ended by NUL.
+/// The exported environment: `NAME=value` each, ended by NUL.
 pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String {
     let own: Environment =
         submitter.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let LoginUser { name, home, shell } = &submitter.login;
-    let mut env = exported(&own, options.export.as_ref(), Login { name, home, shell });
+    let mut env = exported(&own, options.export.as_ref(), &submitter.login);
     for (name, value) in own.iter().filter(|(name, _)| name.starts_with(CLUSTER_PREFIX)) {
         env.set(name, value);
     }
@@ -235,23 +224,24 @@ pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String
     env.to_block()
 }
 
-/// The script's environment, with the distribution that its steps take over; that of a job around it is not its own.
+/// The script's environment, with the distribution and memory binding that its steps use. The distribution of a job that the
+/// submitter runs in is not inherited.
 fn batch_environment(options: &JobOptions, submitter: &Submitter) -> String {
     let mut env = Environment::from_block(&environment(options, submitter));
-    let within = env.get("SLURM_JOB_ID").is_some();
-    let said = options.distribution.and_then(step::distribution_variables);
-    if within || said.is_some() {
+    let inside_job = env.get("SLURM_JOB_ID").is_some();
+    let distribution = options.distribution.and_then(step::distribution_variables);
+    if inside_job || distribution.is_some() {
         env.remove("SLURM_DISTRIBUTION");
         env.remove("SLURM_DIST_PLANESIZE");
     }
-    let memory = options.mem_bind.as_ref().map(memory_variables);
-    for (name, value) in said.into_iter().chain(memory).flatten() {
+    let memory = options.mem_bind.as_ref().map(mem_bind_variables);
+    for (name, value) in distribution.into_iter().chain(memory).flatten() {
         env.set(name, value);
     }
     env.to_block()
 }
 
-/// `-D`, from where the command was called.
+/// `-D`, relative to the folder of the call.
 pub(crate) fn work_dir(options: &JobOptions, submitter: &Submitter) -> String {
     match &options.chdir {
         Some(dir) => join(&submitter.work_dir, dir),
@@ -259,12 +249,12 @@ pub(crate) fn work_dir(options: &JobOptions, submitter: &Submitter) -> String {
     }
 }
 
-/// Slurm's word `none` for a file is the null device.
+/// The file name `none` means the null device.
 fn file_name(text: &str) -> Arc<str> {
     if text.eq_ignore_ascii_case("none") { "/dev/null".into() } else { text.into() }
 }
 
-/// The limits that `--propagate` names; all of them where it was not said.
+/// The limits that `--propagate` names; all of them without that option.
 fn propagated(options: &JobOptions, submitter: &Submitter) -> Vec<(String, u64)> {
     let Some(names) = &options.propagate else { return submitter.rlimits.clone() };
     let wanted = |name: &str| {
@@ -286,24 +276,8 @@ fn signal(options: &JobOptions) -> Option<SignalBefore> {
 }
 
 fn mail(options: &JobOptions) -> Option<Mail> {
-    let types: Vec<String> = options.mail_types.iter().map(|e| mail_word(*e).to_owned()).collect();
+    let types: Vec<String> = options.mail_types.iter().map(|e| e.name().to_owned()).collect();
     (!types.is_empty()).then(|| Mail { types, user: options.mail_user.clone() })
-}
-
-fn mail_word(event: MailEvent) -> &'static str {
-    match event {
-        MailEvent::InvalidDepend => "INVALID_DEPEND",
-        MailEvent::Begin => "BEGIN",
-        MailEvent::End => "END",
-        MailEvent::Fail => "FAIL",
-        MailEvent::Requeue => "REQUEUE",
-        MailEvent::StageOut => "STAGE_OUT",
-        MailEvent::TimeLimit => "TIME_LIMIT",
-        MailEvent::TimeLimit90 => "TIME_LIMIT_90",
-        MailEvent::TimeLimit80 => "TIME_LIMIT_80",
-        MailEvent::TimeLimit50 => "TIME_LIMIT_50",
-        MailEvent::ArrayTasks => "ARRAY_TASKS",
-    }
 }
 
 fn first(components: &[JobOptions]) -> &JobOptions {

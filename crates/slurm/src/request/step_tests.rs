@@ -3,7 +3,7 @@
 use super::tests::{caller, submitter};
 use super::*;
 use crate::option::invocation::{self, Caller, Invocation};
-use crate::request::step::{Endpoint, Within};
+use crate::request::step::{Endpoint, StepAllocation};
 use model::time::TimeLimit;
 use wire::step::{StartWhen, StepInput};
 
@@ -21,11 +21,11 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
         let endpoint = Endpoint { listen: vec!["127.0.0.1:1".into()], key: "k".into(), ticket: 7 };
         step::launch(&options, &argv, &submitter(Command::Srun), within, endpoint, StepInput::All)
     };
-    let (given, notes) = of(Within::Given);
+    let (given, notes) = of(StepAllocation::Existing);
     assert_eq!((given.tasks, given.nodes, given.name.as_str()), (Some(1), Some(1), "echo"));
     assert_eq!((given.node_list.len(), notes.len()), (1, 1));
     assert_eq!(given.time_limit, Some(TimeLimit::Minutes(5)));
-    let (own, notes) = of(Within::Own);
+    let (own, notes) = of(StepAllocation::Own);
     assert_eq!(own.time_limit, None, "it is its job's");
     assert_eq!((own.nodes, own.node_list.len(), notes.len()), (None, 0, 0));
     assert_eq!(own.umask, 0o027);
@@ -58,7 +58,7 @@ fn given(args: &[&str], variables: &[(&str, &str)]) -> (wire::step::StepLaunch, 
     let (options, argv) = &read.components[0];
     let endpoint = Endpoint { listen: Vec::new(), key: String::new(), ticket: 7 };
     let submitter = submitter(Command::Srun);
-    step::launch(options, argv, &submitter, Within::Given, endpoint, StepInput::All)
+    step::launch(options, argv, &submitter, StepAllocation::Existing, endpoint, StepInput::All)
 }
 
 /// Lines and numbers of a real Slurm 22.05, in a job `-N4 --ntasks-per-node=4`.

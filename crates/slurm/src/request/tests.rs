@@ -1,14 +1,14 @@
 use super::*;
-use crate::option::Surroundings;
+use crate::option::ValueContext;
 use crate::option::invocation::{self, Caller, Invocation};
 use jiff::tz::TimeZone;
 use model::request::{Memory, Patience, Per, Request, Sharing};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-struct Still;
+struct TestContext;
 
-impl Surroundings for Still {
+impl ValueContext for TestContext {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -32,7 +32,7 @@ impl Surroundings for Still {
 pub(super) fn caller() -> Caller<'static> {
     Caller {
         variable: &|_| None,
-        surroundings: &Still,
+        context: &TestContext,
         load: &|_| Ok(b"#!/bin/sh\n#SBATCH -J header\ntrue\n".to_vec()),
     }
 }

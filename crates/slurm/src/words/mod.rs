@@ -1,4 +1,4 @@
-//! Slurm's words for what the cluster answers with types: states, reasons, refusals, nodes and partitions.
+//! Slurm's words for the types of the model: states, reasons, refusals, and the notes that explain a refusal.
 
 pub mod job;
 pub mod node;
@@ -10,5 +10,5 @@ pub mod reservation;
 pub mod rpc;
 pub mod step;
 
-/// What Slurm prints for a text that is not there.
+/// What Slurm prints for an absent text.
 pub const NULL: &str = "(null)";

@@ -4,7 +4,7 @@ use crate::connect::ClientError;
 use ::slurm::option::help;
 use ::slurm::option::invocation::Caller;
 use ::slurm::option::parse::Question;
-use ::slurm::option::{Command, JobOptions, OptionError, Surroundings, script};
+use ::slurm::option::{Command, JobOptions, OptionError, ValueContext, script};
 use ::slurm::request::{LoginUser, Submitter, wants_login};
 use ::slurm::words::{note, refusal};
 use jiff::tz::TimeZone;
@@ -46,7 +46,7 @@ pub struct Here {
     zone: OnceCell<TimeZone>,
 }
 
-impl Surroundings for Here {
+impl ValueContext for Here {
     fn now(&self) -> Timestamp {
         now()
     }
@@ -87,7 +87,7 @@ pub fn now() -> Timestamp {
 pub fn caller(here: &Here) -> Caller<'_> {
     Caller {
         variable: &|name| std::env::var(name).ok(),
-        surroundings: here,
+        context: here,
         load: &|path| match path {
             Some(path) => script::load(path),
             None => script::load_from(std::io::stdin().lock()).map_err(|error| {

@@ -1,7 +1,7 @@
 //! `srun a : b` and `--het-group`: which component of a heterogeneous job each part of an `srun` runs on.
 
 use super::caller::{self, Here};
-use ::slurm::environment::component;
+use ::slurm::environment::het_job;
 use ::slurm::option::invocation::{self, Caller, Invocation, Launch};
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions, OptionError};
@@ -65,7 +65,7 @@ fn has_components(parts: &[Part], placed: &[(u32, usize)]) -> Result<bool, Optio
     let own = |name: &str| std::env::var(name).ok();
     let here = own("SLURM_JOB_ID").and_then(|id| id.parse().ok());
     let of_here = parts.iter().all(|(options, _)| options.step.job_id == here);
-    let size = component::size(own).filter(|_| of_here);
+    let size = het_job::size(own).filter(|_| of_here);
     let last = size.unwrap_or(1).saturating_sub(1);
     let highest = placed.last().map_or(0, |(at, _)| *at);
     match (placed.len(), size) {
@@ -116,7 +116,7 @@ fn share_nodes(parts: &mut [Part], nodes: Vec<String>) -> Result<(), OptionError
 
 /// A part as it reads in the surroundings of its component.
 fn of_component(args: &[String], here: &Here, at: u32, part: usize) -> Result<Part, OptionError> {
-    let variable = |name: &str| component::of_component(|name| std::env::var(name).ok(), name, at);
+    let variable = |name: &str| het_job::component_variable(|name| std::env::var(name).ok(), name, at);
     let caller = Caller { variable: &variable, ..caller::caller(here) };
     match invocation::launch(COMMAND, args, &caller)? {
         Invocation::Submission(mut launch) if part < launch.components.len() => {

@@ -10,7 +10,7 @@ use super::sbatch::{check_clusters, tested};
 use super::watch::{self, Notice, Watch};
 use crate::connect::{Client, ClientError, Place};
 use ::slurm::environment::Environment;
-use ::slurm::environment::component::set_components;
+use ::slurm::environment::het_job::set_components;
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
@@ -88,7 +88,7 @@ impl Invoked<'_> {
         let drafted = request::allocation(self.options, self.argv, self.submitter);
         let drafted = drafted.and_then(|mut draft| {
             let others = self.others.iter().map(|(options, _)| (options, NAME));
-            draft.join(others, self.submitter)?;
+            draft.add_components(others, self.submitter)?;
             Ok(draft)
         });
         let draft = match drafted {

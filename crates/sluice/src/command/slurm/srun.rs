@@ -22,7 +22,7 @@ use crate::connect::{Client, ClientError};
 use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
 use ::slurm::option::{Command, JobOptions};
-use ::slurm::request::step::{Within, launch};
+use ::slurm::request::step::{StepAllocation, launch};
 use ::slurm::request::{self, Submitter};
 use model::id::{JobId, StepId};
 use model::run::ExitStatus;
@@ -175,7 +175,7 @@ impl Invoked<'_> {
         job: JobId,
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
-        let (door, input, launch) = self.launch(Within::Given)?;
+        let (door, input, launch) = self.launch(StepAllocation::Existing)?;
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
         let programs = srun_programs::chosen(self.options, &layout.programs);
         let number = layout.step;
@@ -200,7 +200,7 @@ impl Invoked<'_> {
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
-        let (door, input, launch) = self.launch(Within::Own)?;
+        let (door, input, launch) = self.launch(StepAllocation::Own)?;
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
@@ -245,7 +245,7 @@ impl Invoked<'_> {
 
     pub(super) fn launch(
         &self,
-        within: Within,
+        allocation: StepAllocation,
     ) -> Result<(Door, Option<File>, StepLaunch), RunError> {
         let options = self.options;
         let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;

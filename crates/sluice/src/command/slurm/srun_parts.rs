@@ -14,11 +14,11 @@ use super::step::{Among, Outturn, Step};
 use super::step_create;
 use super::watch::{self, Notice, Watch};
 use crate::connect::Client;
-use ::slurm::environment::component;
-use ::slurm::environment::parts::{self, Part as Placed};
+use ::slurm::environment::het_job;
+use ::slurm::environment::het_step::{self, HetStepComponent as Placed};
 use ::slurm::option::Command;
 use ::slurm::request;
-use ::slurm::request::step::Within;
+use ::slurm::request::step::StepAllocation;
 use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef};
 use model::id::{JobId, StepId};
@@ -69,9 +69,9 @@ pub fn go(calls: &[Invoked<'_>]) -> Result<ExitCode, RunError> {
         return Err(unable("SLURM_JOB_ID_HET_GROUP_* does not name every component"));
     };
     let variable = |name: &str| std::env::var(name).ok();
-    let whole = component::of_component(variable, "SLURM_JOB_ID", 0);
+    let whole = het_job::component_variable(variable, "SLURM_JOB_ID", 0);
     let whole = whole.and_then(|id| id.parse().ok()).map_or(jobs[0], JobId);
-    let outturn = in_allocation(&mut client, calls, &jobs, whole, Within::Given, &signals)?;
+    let outturn = in_allocation(&mut client, calls, &jobs, whole, StepAllocation::Existing, &signals)?;
     Ok(ExitCode::from(outturn.code))
 }
 
@@ -81,7 +81,7 @@ fn in_allocation(
     calls: &[Invoked<'_>],
     jobs: &[JobId],
     whole: JobId,
-    within: Within,
+    allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<Outturn, RunError> {
     let mut created: Vec<Created> = Vec::with_capacity(calls.len());
@@ -120,7 +120,7 @@ fn create(
     client: &mut Client,
     call: &Invoked<'_>,
     job: JobId,
-    within: Within,
+    allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<Created, RunError> {
     let (door, input, mut launch) = call.launch(within)?;
@@ -192,7 +192,7 @@ fn environment(components: &[Component], created: &[Created]) -> Vec<String> {
         Some(Placed { job: &of.variables, job_nodes: &of.nodes, nodes: &one.nodes })
     });
     let of_each: Vec<_> = components.iter().map(|component| component.variables.clone()).collect();
-    parts::variables(&placed.collect::<Vec<_>>(), &of_each).to_entries()
+    het_step::variables(&placed.collect::<Vec<_>>(), &of_each).to_entries()
 }
 
 /// A heterogeneous allocation of its own, with the steps in it.
@@ -205,7 +205,7 @@ fn with_own(
     let drafted = request::allocation(first.options, first.argv, first.submitter);
     let drafted = drafted.and_then(|mut draft| {
         let others = calls.iter().skip(1).map(|call| (call.options, name(call.argv)));
-        draft.join(others, first.submitter)?;
+        draft.add_components(others, first.submitter)?;
         Ok(draft)
     });
     let draft =
@@ -225,7 +225,7 @@ fn with_own(
     let granted = await_grant(job, &mut watch, first, signals);
     let outturn = granted.and_then(|()| {
         let jobs: Vec<JobId> = (job.0..).map(JobId).take(calls.len()).collect();
-        in_allocation(client, calls, &jobs, job, Within::Own, signals)
+        in_allocation(client, calls, &jobs, job, StepAllocation::Own, signals)
     });
     let exit = match &outturn {
         Ok(outturn) if outturn.job_ended => None,

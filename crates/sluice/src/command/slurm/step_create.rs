@@ -4,7 +4,7 @@ use super::caller::say;
 use crate::connect::{Client, ClientError, Place};
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions};
-use ::slurm::words::step::{self as words, Asked};
+use ::slurm::words::step::{self as words, RefusalContext};
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -55,7 +55,7 @@ pub fn create(
 ) -> Result<StepLayout, NoStep> {
     let nodes = options.nodes.map(|nodes| nodes.min);
     let inherited = options.step.inherited.contains(&OptionKey::Nodes) && launch.nodes == nodes;
-    let asked = Asked { waited: false, nodes_inherited: inherited };
+    let asked = RefusalContext { waited: false, nodes_inherited: inherited };
     let wait = match options.immediate_secs {
         Some(secs) if secs <= AT_ONCE_SECS => Some(Duration::ZERO),
         Some(secs) => Some(Duration::from_secs(secs.into())),
@@ -81,7 +81,7 @@ pub fn create(
                 tell(quiet, &words::busy(job, true));
             }
             Told::Answer(Err(why)) => {
-                return Err(refused(job, &why, Asked { waited: true, ..asked }));
+                return Err(refused(job, &why, RefusalContext { waited: true, ..asked }));
             }
             Told::Signal(signal) => {
                 // The server forgets it by itself, if this does not reach it.
@@ -114,7 +114,7 @@ fn tell(quiet: bool, line: &str) {
     }
 }
 
-fn refused(job: JobId, why: &Refusal, asked: Asked) -> NoStep {
+fn refused(job: JobId, why: &Refusal, asked: RefusalContext) -> NoStep {
     words::refused(job, why, asked).iter().for_each(|line| say(COMMAND, line));
     NoStep::Said
 }

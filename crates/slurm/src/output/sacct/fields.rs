@@ -282,7 +282,7 @@ fn req_mem(row: &Row<'_>, job: &JobRecord) -> String {
 }
 
 /// The usage of a step's tasks; `None` for a job, and for a step that was measured only as a whole.
-fn step_usage<'a>(row: &Row<'a>) -> Option<UsageRow<'a>> {
+fn usage_row<'a>(row: &Row<'a>) -> Option<UsageRow<'a>> {
     let step = row.step?;
     let tasks = step.usage.tasks.as_deref()?;
     Some(UsageRow { tasks, nodes: &step.nodes, units: row.units })

@@ -2,6 +2,7 @@
 
 use super::fields::{JOB_FIELDS, JobField, JobRow};
 use crate::output::table::format::Column;
+use crate::output::text::job_text;
 use crate::words;
 use model::time::TimeLimit;
 use std::borrow::Cow;
@@ -140,7 +141,7 @@ fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
             i64::from(array) << 32 | i64::from(task)
         }
         'C' => i64::from(job.cpus),
-        'D' => i64::from(super::job_text::node_count(job)),
+        'D' => i64::from(job_text::node_count(job)),
         'd' => request.disk.map_or(0, |disk| disk.mib() as i64),
         'G' => i64::from(job.spec.owner.gid),
         'l' => limit,

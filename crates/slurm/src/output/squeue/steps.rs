@@ -2,7 +2,7 @@
 
 use crate::output::Moment;
 use crate::output::table::format::{Column, Format};
-use crate::output::text::push;
+use crate::output::text::{job_text, push};
 use model::run::Step;
 use model::time::push_elapsed;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ pub static STEP_FIELDS: &[StepField] = &[
     field('A', "NumTasks", "NTASKS", |r, c| push!(c, "{}", r.step.tasks)),
     field('b', "tres-per-node", "TRES_PER_NODE", |_, c| c.push_str("N/A")),
     field('C', "NumCPUs", "CPUS", |r, c| push!(c, "{}", r.step.cpus)),
-    field('i', "StepID", "STEPID", |r, c| { super::job_text::push_id(c, r.job, None); push!(c, ".{}", r.step.id) }),
+    field('i', "StepID", "STEPID", |r, c| { job_text::push_id(c, r.job, None); push!(c, ".{}", r.step.id) }),
     field('j', "StepName", "NAME", |r, c| c.push_str(&r.step.name)),
     field('l', "TimeLimit", "TIME_LIMIT", |_, c| c.push_str("UNLIMITED")),
     field('M', "TimeUsed", "TIME", |r, c| push_elapsed(c, elapsed_s(r))),

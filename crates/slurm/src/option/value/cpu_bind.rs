@@ -1,7 +1,7 @@
 //! `--cpu-bind` and `--mem-bind`: words separated by commas, the last kind of which counts, and lists with commas of
 //! their own.
 
-use super::error::OptionError;
+use crate::option::error::OptionError;
 use model::binding::text::parse_mask;
 use model::binding::{CpuBind, CpuBinding, Level, MemBind, MemBinding};
 use model::cpuset::CPU_MAX;
@@ -161,24 +161,6 @@ fn number(text: &str) -> Option<u32> {
     (value < CPU_MAX).then_some(value)
 }
 
-/// The variables that tell the tasks of it, and the steps of a batch job.
-pub fn memory_variables(binding: &MemBinding) -> Vec<(&'static str, String)> {
-    let (kind, list) = binding.kind_and_list();
-    let mut told = vec![
-        ("SLURM_MEM_BIND", binding.whole_text()),
-        ("SLURM_MEM_BIND_LIST", list),
-        ("SLURM_MEM_BIND_TYPE", kind.to_owned()),
-        ("SLURM_MEM_BIND_VERBOSE", binding.verbosity().to_owned()),
-    ];
-    if binding.prefer {
-        told.push(("SLURM_MEM_BIND_PREFER", "prefer".to_owned()));
-    }
-    if binding.sort {
-        told.push(("SLURM_MEM_BIND_SORT", "sort".to_owned()));
-    }
-    told
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,9 +217,5 @@ mod tests {
         let binding = mem_bind("v,local,prefer,sort").expect("words that it knows");
         assert!(binding.verbose && binding.prefer && binding.sort);
         assert_eq!(binding.kind, Some(MemBind::Local));
-        let told = memory_variables(&mem_bind("mask_mem:0x1,3").expect("masks"));
-        assert_eq!(told[0], ("SLURM_MEM_BIND", "quiet,mask_mem:1,3".to_owned()));
-        assert_eq!(told[2], ("SLURM_MEM_BIND_TYPE", "mask_mem:".to_owned()));
-        assert_eq!(told.len(), 4);
     }
 }

@@ -1,9 +1,9 @@
-//! The variables of a heterogeneous job: each component's own, with its place behind their names.
+//! The variables of a heterogeneous job: those of each component, with its number behind the name (`…_HET_GROUP_1`).
 
 use super::Environment;
 
-/// Variables that each component has, where it has them.
-const OF_EACH: [&str; 28] = [
+/// The variables that are repeated for each component that has them.
+const COMPONENT_VARIABLES: [&str; 28] = [
     "SLURM_CPUS_PER_GPU",
     "SLURM_CPUS_PER_TASK",
     "SLURM_GPUS",
@@ -36,49 +36,50 @@ const OF_EACH: [&str; 28] = [
 
 const SIZE: &str = "SLURM_HET_SIZE";
 
-/// Adds what the components have, in their order, to the environment of the first.
+/// Adds the variables of all components, in their order, to the environment of the first.
 pub fn set_components(env: &mut Environment, components: &[Environment]) {
     env.set(SIZE, components.len());
     for (at, own) in components.iter().enumerate() {
-        for name in OF_EACH {
+        for name in COMPONENT_VARIABLES {
             if let Some(value) = own.get(name) {
-                env.set(&of_group(name, at as u32), value);
+                env.set(&group_variable(name, at as u32), value);
             }
         }
     }
 }
 
-/// As in Slurm a task finds the whole job under its number: that of the first component, whichever it is of.
-pub fn name_job(env: &mut Environment, first: impl ToString) {
+/// Sets the id by which a task finds the whole job: as in Slurm that of the first component, in whichever the task runs.
+pub fn set_job_id(env: &mut Environment, first: impl ToString) {
     let first = first.to_string();
     for name in ["SLURM_JOB_ID", "SLURM_JOBID"] {
         env.set(name, &first);
     }
 }
 
-fn of_group(name: &str, at: u32) -> String {
+fn group_variable(name: &str, at: u32) -> String {
     format!("{name}_HET_GROUP_{at}")
 }
 
-/// How many components the job has within which this is called; none where it is no heterogeneous one.
+/// The number of components of the job that this process runs in; `None` outside a heterogeneous job.
 pub fn size(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     variable(SIZE)?.parse().ok()
 }
 
-/// A variable as component `at` has it.
-pub fn of_component(
+/// The value of a variable in component `at`.
+pub fn component_variable(
     variable: impl Fn(&str) -> Option<String>,
     name: &str,
     at: u32,
 ) -> Option<String> {
-    match OF_EACH.contains(&name) {
-        true => variable(&of_group(name, at)),
-        false => variable(name),
+    if COMPONENT_VARIABLES.contains(&name) {
+        variable(&group_variable(name, at))
+    } else {
+        variable(name)
     }
 }
 
-/// Whether a variable is one of a heterogeneous job's: that of a job around is not its own.
-pub(super) fn is_of_components(name: &str) -> bool {
+/// Whether only a heterogeneous job has this variable. A job that is submitted inside one does not inherit it.
+pub(super) fn is_het_variable(name: &str) -> bool {
     name == SIZE || name.contains("_HET_GROUP_")
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_has_its_own_of_what_differs_and_the_first_ones_of_the_rest() {
+    fn a_component_reads_its_own_variables_and_shares_the_others() {
         let of = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Environment>();
         let mut env = of(&[("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4"), ("HOME", "/root")]);
         let first = env.clone();
@@ -95,11 +96,15 @@ mod tests {
         assert_eq!(env.get("SLURM_JOB_ID_HET_GROUP_0"), Some("5"));
         let get = |name: &str| env.get(name).map(str::to_owned);
         assert_eq!(size(get), Some(2));
-        assert_eq!(of_component(get, "SLURM_JOB_ID", 1).as_deref(), Some("6"));
-        assert_eq!(of_component(get, "SLURM_NTASKS", 0).as_deref(), Some("4"));
-        assert_eq!(of_component(get, "SLURM_NTASKS", 1), None, "the first one's is not its own");
-        assert_eq!(of_component(get, "HOME", 1).as_deref(), Some("/root"));
-        env.retain(|name| !is_of_components(name));
+        assert_eq!(component_variable(get, "SLURM_JOB_ID", 1).as_deref(), Some("6"));
+        assert_eq!(component_variable(get, "SLURM_NTASKS", 0).as_deref(), Some("4"));
+        assert_eq!(
+            component_variable(get, "SLURM_NTASKS", 1),
+            None,
+            "the first one's is not its own"
+        );
+        assert_eq!(component_variable(get, "HOME", 1).as_deref(), Some("/root"));
+        env.retain(|name| !is_het_variable(name));
         assert_eq!(size(|name| env.get(name).map(str::to_owned)), None);
     }
 }

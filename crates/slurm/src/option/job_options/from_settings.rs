@@ -1,16 +1,13 @@
-//! From settings to [`JobOptions`]: every value gets its type here, or is refused.
+//! From settings to [`JobOptions`]: every value is given its type here, or is refused.
 
-use super::agreement::MemoryForms;
-use super::command::Command;
-use super::error::OptionError;
-use super::job_options::{JobOptions, NodeDistribution, Switches};
-use super::key::OptionKey as K;
-use super::node_count;
-use super::parse::{Setting, Source};
-use super::signal;
-use super::surroundings::{self, Surroundings};
-use super::value::{self, number_from};
-use super::{bind, binding};
+use super::{JobOptions, SwitchesOption};
+use crate::option::command::Command;
+use crate::option::error::OptionError;
+use crate::option::key::OptionKey as K;
+use crate::option::setting::{Setting, Source};
+use crate::option::signal;
+use crate::option::value::context::{self, ValueContext};
+use crate::option::value::{self, cpu_bind, node_count, number_from, word_lists};
 
 /// `--immediate` without a number.
 const IMMEDIATE_SECS_DEFAULT: u32 = 1;
@@ -18,34 +15,32 @@ const SIGTERM: i32 = 15;
 
 type Result<T> = std::result::Result<T, OptionError>;
 
-/// Gives each setting its type; of settings with the same key the last counts.
-pub fn job_options(
-    command: Command,
-    settings: &[Setting],
-    surroundings: &dyn Surroundings,
-) -> Result<JobOptions> {
-    assert!(command.submits(), "{} does not submit", command.name());
-    let mut typing = Typing {
-        command,
-        memory: MemoryForms::default(),
-        surroundings,
-        options: JobOptions::default(),
-    };
-    for setting in settings {
-        typing.set(setting).map_err(|error| error.at(setting.source))?;
+impl JobOptions {
+    /// Gives each setting its type. The last setting of a key counts. `settings` come from [`crate::option::merge`], which
+    /// leaves at most one way of asking for memory in them.
+    pub fn from_settings(
+        command: Command,
+        settings: &[Setting],
+        context: &dyn ValueContext,
+    ) -> Result<JobOptions> {
+        assert!(command.submits(), "{} does not submit", command.name());
+        let mut setter = Setter { command, context, options: JobOptions::default() };
+        for setting in settings {
+            setter.set(setting).map_err(|error| error.at(setting.source))?;
+        }
+        setter.finish()
     }
-    typing.finish()
 }
 
-struct Typing<'a> {
+struct Setter<'a> {
     command: Command,
-    memory: MemoryForms,
-    surroundings: &'a dyn Surroundings,
+    context: &'a dyn ValueContext,
     options: JobOptions,
 }
 
-impl Typing<'_> {
-    /// The options fall into groups; the first that knows the key takes the setting, and what none knows is kept as it is.
+impl Setter<'_> {
+    /// The options fall into groups. The first group that knows the key takes the setting; a setting that none knows is kept
+    /// as text.
     fn set(&mut self, setting: &Setting) -> Result<()> {
         let (key, text, value) = (setting.key, setting.text(), setting.value.as_deref());
         let inherited = &mut self.options.step.inherited;
@@ -53,9 +48,6 @@ impl Typing<'_> {
             Source::Environment(_) if self.command == Command::Srun => inherited.insert(key),
             _ => inherited.remove(&key),
         };
-        if matches!(key, K::Mem | K::MemPerCpu | K::MemPerGpu) {
-            self.memory.note(key, setting.source, &mut self.options);
-        }
         let taken = self.set_identity(key, text)?
             || self.set_schedule(key, text, value)?
             || self.set_tasks(key, text)?
@@ -65,7 +57,7 @@ impl Typing<'_> {
             || self.set_step(key, text, value)?
             || self.set_step_flag(key);
         if !taken {
-            self.options.kept.insert(key, binding::check_kept(key, text)?);
+            self.options.untyped.insert(key, word_lists::check_untyped(key, text)?);
         }
         Ok(())
     }
@@ -83,8 +75,8 @@ impl Typing<'_> {
             K::Qos => options.qos = given(),
             K::Reservation => options.reservation = given(),
             K::Wckey => options.wckey = given(),
-            K::Uid => options.uid = Some(surroundings::user(self.surroundings, text)?),
-            K::Gid => options.gid = Some(surroundings::group(self.surroundings, text)?),
+            K::Uid => options.uid = Some(context::user(self.context, text)?),
+            K::Gid => options.gid = Some(context::group(self.context, text)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -94,10 +86,8 @@ impl Typing<'_> {
         let options = &mut self.options;
         match key {
             K::Array => options.array = Some(value::array(text)?),
-            K::Begin => options.begin = Some(surroundings::when(self.surroundings, text, "begin")?),
-            K::Deadline => {
-                options.deadline = Some(surroundings::when(self.surroundings, text, "deadline")?)
-            }
+            K::Begin => options.begin = Some(context::when(self.context, text, "begin")?),
+            K::Deadline => options.deadline = Some(context::when(self.context, text, "deadline")?),
             K::DelayBoot => options.delay_boot = Some(value::limit(text, "delay-boot")?),
             K::Dependency => options.dependency = value::dependency(text)?,
             K::Hold => options.hold = true,
@@ -172,7 +162,7 @@ impl Typing<'_> {
         match key {
             K::Constraint => options.constraint = value::constraint(text)?,
             K::Contiguous => options.contiguous = true,
-            K::Exclude => options.exclude = surroundings::hosts(self.surroundings, text)?,
+            K::Exclude => options.exclude = context::hosts(self.context, text)?,
             K::Exclusive => {
                 options.exclusive = Some(value::exclusive(value)?);
                 options.oversubscribe = false;
@@ -190,8 +180,8 @@ impl Typing<'_> {
             K::Mem => options.mem = Some(value::size(text, "mem")?),
             K::MemPerCpu => options.mem_per_cpu = Some(value::size(text, "mem-per-cpu")?),
             K::MemPerGpu => options.mem_per_gpu = Some(value::size(text, "mem-per-gpu")?),
-            K::Nodefile => options.nodelist = surroundings::node_file(self.surroundings, text)?,
-            K::Nodelist => options.nodelist = surroundings::hosts(self.surroundings, text)?,
+            K::Nodefile => options.nodelist = context::node_file(self.context, text)?,
+            K::Nodelist => options.nodelist = context::hosts(self.context, text)?,
             K::Overcommit => options.overcommit = true,
             K::Oversubscribe => {
                 options.oversubscribe = true;
@@ -201,8 +191,8 @@ impl Typing<'_> {
             K::SpreadJob => options.spread_job = true,
             K::Switches => {
                 let wait_before = options.switches.and_then(|switches| switches.wait);
-                let Switches { count, wait } = value::switches(text)?;
-                options.switches = Some(Switches { count, wait: wait.or(wait_before) });
+                let SwitchesOption { count, wait } = value::switches(text)?;
+                options.switches = Some(SwitchesOption { count, wait: wait.or(wait_before) });
             }
             K::Wait4Switch => {
                 let wait = Some(value::switch_wait(text)?);
@@ -224,7 +214,7 @@ impl Typing<'_> {
         match key {
             K::Chdir => options.chdir = given(),
             K::Container => options.container = given(),
-            K::CpuBind => options.cpu_bind = Some(bind::cpu_bind(text)?),
+            K::CpuBind => options.cpu_bind = Some(cpu_bind::cpu_bind(text)?),
             K::Distribution => options.distribution = Some(value::distribution(text)?),
             K::Error => options.error = given(),
             K::Export => options.export = Some(value::export(text)?),
@@ -238,14 +228,14 @@ impl Typing<'_> {
                 }
                 options.get_user_env = true;
             }
-            K::GpuBind => options.gpu_bind = Some(binding::gpu_bind(text)?),
-            K::Hint => options.hint = Some(binding::hint(text)?),
+            K::GpuBind => options.gpu_bind = Some(word_lists::gpu_bind(text)?),
+            K::Hint => options.hint = Some(word_lists::hint(text)?),
             K::Input => options.input = given(),
-            K::MemBind => options.mem_bind = Some(bind::mem_bind(text)?),
+            K::MemBind => options.mem_bind = Some(cpu_bind::mem_bind(text)?),
             K::OpenMode => options.open_mode = Some(value::open_mode(text)?),
             K::Output => options.output = given(),
-            K::Profile => options.profile = Some(binding::profile(text)?),
-            K::Propagate => options.propagate = Some(binding::propagate(value)?),
+            K::Profile => options.profile = Some(word_lists::profile(text)?),
+            K::Propagate => options.propagate = Some(word_lists::propagate(value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -364,18 +354,15 @@ impl Typing<'_> {
         Ok(())
     }
 
-    /// What can only be judged when all values are known.
+    /// Checks what depends on several values.
     fn finish(self) -> Result<JobOptions> {
         let options = self.options;
-        let arbitrary = options.distribution.and_then(|distribution| distribution.nodes)
-            == Some(NodeDistribution::Arbitrary);
-        if arbitrary && options.nodelist.is_empty() {
+        if options.is_arbitrary() && options.nodelist.is_empty() {
             return Err(OptionError::failure(
                 "With Arbitrary distribution you need to specify a nodelist or hostfile \
                  with the -w option",
             ));
         }
-        self.memory.check()?;
         Ok(options)
     }
 }

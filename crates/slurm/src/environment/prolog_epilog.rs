@@ -1,12 +1,13 @@
-//! What Slurm's prolog and epilog find in their environment: the job's facts, and nothing of the user's.
+//! The environment of prolog and epilog programs: facts of the job, and nothing that the user set.
 
 use super::Environment;
+use super::gpu;
 use super::job::{self, JobFacts};
 use model::run::ExitStatus;
 use wire::order::{Around, ProgramVariable};
 
-/// The variables that the programs of a node have of those that the job has.
-const OF_JOB: [&str; 22] = [
+/// The variables of the job that prolog and epilog have too.
+const JOB_VARIABLES: [&str; 22] = [
     "SLURM_CLUSTER_NAME",
     "SLURM_CONF",
     "SLURM_JOB_ACCOUNT",
@@ -31,12 +32,12 @@ const OF_JOB: [&str; 22] = [
     "SLURM_ARRAY_TASK_STEP",
 ];
 
-/// A path that has nothing of the user's in it.
+/// A search path without the user's folders: the programs run as root.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-fn of_job(facts: &JobFacts<'_>) -> Environment {
+fn job_variables(facts: &JobFacts<'_>) -> Environment {
     let mut env = job::allocation(facts);
-    env.retain(|name| OF_JOB.contains(&name));
+    env.retain(|name| JOB_VARIABLES.contains(&name));
     env.set("PATH", PATH);
     env.set("SLURM_UID", facts.spec.owner.uid);
     env.set("SLURM_JOB_NTASKS", facts.allocation.task_count());
@@ -51,9 +52,12 @@ fn of_job(facts: &JobFacts<'_>) -> Environment {
     env
 }
 
-/// On the server's machine; with the job's exit and its steps' after it has ended.
-pub fn of_controller(facts: &JobFacts<'_>, ended: Option<(ExitStatus, ExitStatus)>) -> Environment {
-    let mut env = of_job(facts);
+/// The environment of `PrologSlurmctld`, and with `ended`, the exit of the job and of its steps, of `EpilogSlurmctld`.
+pub fn controller_variables(
+    facts: &JobFacts<'_>,
+    ended: Option<(ExitStatus, ExitStatus)>,
+) -> Environment {
+    let mut env = job_variables(facts);
     match ended {
         None => env.set("SLURM_SCRIPT_CONTEXT", "prolog_slurmctld"),
         Some((exit, derived)) => {
@@ -67,16 +71,14 @@ pub fn of_controller(facts: &JobFacts<'_>, ended: Option<(ExitStatus, ExitStatus
     env
 }
 
-pub fn of_node(facts: &JobFacts<'_>, node_index: usize) -> Around {
-    let mut env = of_job(facts);
+/// The environment of `Prolog` and `Epilog` on a node.
+pub fn node_programs(facts: &JobFacts<'_>, node_index: usize) -> Around {
+    let mut env = job_variables(facts);
     if let Some(share) = facts.allocation.nodes.get(node_index) {
         env.set("SLURMD_NODENAME", &share.node);
-        let of_gpus = share.gres.iter().filter(|gres| gres.name == "gpu");
-        let mut gpus: Vec<u32> = of_gpus.flat_map(|gres| gres.indices.iter().copied()).collect();
-        gpus.sort_unstable();
+        let gpus = gpu::gpu_indices(share);
         if !gpus.is_empty() {
-            let list: Vec<String> = gpus.iter().map(u32::to_string).collect();
-            env.set("SLURM_JOB_GPUS", list.join(","));
+            env.set("SLURM_JOB_GPUS", gpu::list(&gpus));
         }
     }
     let context = ProgramVariable::Context {

@@ -1,4 +1,12 @@
-//! The grammars of single option values that only Slurm's command line has. Each refusal is in Slurm's words.
+//! The values of options, from text to type. Each refusal is in Slurm's words.
+//!
+//! [`context`] has the values that depend on the caller, [`cpu_bind`] the bindings of tasks to CPUs and memory, [`node_count`]
+//! the value of `--nodes`, and [`word_lists`] the values that are only checked against the words that Slurm knows.
+
+pub mod context;
+pub mod cpu_bind;
+pub mod node_count;
+pub mod word_lists;
 
 use model::amount::Bytes;
 use model::array::{ArraySpec, IndexSet};
@@ -8,19 +16,20 @@ use model::gres::{self, GresCount};
 use model::hostlist;
 use model::time::{self, TimeLimit};
 
-use super::error::OptionError;
-use super::job_options::{
+use crate::option::error::OptionError;
+use crate::option::job_options::{
     Distribution, Exclusive, Export, ExportVariable, GresFlag, LicenseCount, LocalDistribution,
-    MailEvent, NodeDistribution, OpenMode, PriorityOption, SignalOption, Switches,
+    MailEvent, NodeDistribution, OpenMode, PriorityOption, SignalOption, SwitchesOption,
 };
-use super::signal;
+use crate::option::signal;
+use crate::words::refusal;
 
-/// What a job asks for with `--signal` and no time.
+/// The seconds of a `--signal` without a time.
 const SIGNAL_SECS_DEFAULT: u32 = 60;
 const SIGNAL_SECS_MAX: u32 = 65_535;
 const NICE_MAX: i64 = 2_147_483_645;
 const NICE_DEFAULT: i32 = 100;
-/// Indices an array may have as far as the grammar goes; the server has a smaller limit of its own.
+/// The largest array index that the grammar takes; the server has a smaller limit (`MaxArraySize`).
 const ARRAY_INDEX_MAX: u32 = u32::MAX - 2;
 const HET_COMPONENT_MAX: u32 = 127;
 const PRIORITY_END: u64 = 4_294_967_294;
@@ -40,12 +49,12 @@ pub fn number_from(min: u32, text: &str, option: &str) -> Result<u32> {
         .ok_or_else(|| OptionError::number(text, option))
 }
 
-/// `--mem`, `--tmp` and their kin.
+/// `--mem`, `--tmp` and other sizes.
 pub fn size(text: &str, option: &'static str) -> Result<Bytes> {
     Bytes::parse_slurm(text).map_err(|_| OptionError::Specification(option))
 }
 
-/// `--time`: a limit, where zero is none.
+/// `--time`: a limit; zero means unlimited.
 pub fn limit(text: &str, option: &'static str) -> Result<TimeLimit> {
     time::parse_time_limit(text)
         .map(TimeLimit::zero_is_unlimited)
@@ -54,32 +63,30 @@ pub fn limit(text: &str, option: &'static str) -> Result<TimeLimit> {
 
 /// A list of hosts, such as `node[1-3],gpu1`.
 pub fn hosts(text: &str) -> Result<Vec<String>> {
-    hostlist::expand(text).map_err(|_| OptionError::Refused("Invalid node name specified"))
+    hostlist::expand(text).map_err(|_| OptionError::Refused(refusal::INVALID_NODE_NAME.text))
 }
 
-/// `a,b`; empty parts are nothing.
+/// `a,b`; empty parts are dropped.
 pub fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
-
-pub(super) const BAD_GRES: &str = "Invalid generic resource (gres) specification";
 
 /// `--gres`; `none` asks for nothing.
 pub fn gres(text: &str) -> Result<Vec<GresCount>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(Vec::new());
     }
-    gres::parse_request(text).map_err(|_| OptionError::failure(BAD_GRES))
+    gres::parse_request(text).map_err(|_| OptionError::failure(refusal::INVALID_GRES.text))
 }
 
-/// `--gpus` and its kin.
+/// `--gpus`, `--gpus-per-node` and the others.
 pub fn gpus(text: &str) -> Result<Vec<GresCount>> {
-    gres::parse_gpus(text).map_err(|_| OptionError::failure(BAD_GRES))
+    gres::parse_gpus(text).map_err(|_| OptionError::failure(refusal::INVALID_GRES.text))
 }
 
 /// `name[:count]`, with commas or semicolons between them.
 pub fn licenses(text: &str) -> Result<Vec<LicenseCount>> {
-    let refused = || OptionError::Refused("Invalid license specification");
+    let refused = || OptionError::Refused(refusal::INVALID_LICENSES.text);
     list(&text.replace(';', ","))
         .into_iter()
         .map(|part| {
@@ -176,7 +183,7 @@ pub fn export(text: &str) -> Result<Export> {
     Ok(if all { Export::All(variables) } else { Export::Only(variables) })
 }
 
-/// Splits at commas, but not inside `'…'` or `"…"`; the quotes go. Empty parts are nothing.
+/// Splits at commas outside `'…'` and `"…"`, and removes the quotes and empty parts.
 fn split_outside_quotes(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quote = None;
@@ -228,37 +235,24 @@ pub fn yes_or_no(text: &str, option: &'static str) -> Result<bool> {
     }
 }
 
-/// How long few switches are waited for: zero is not at all.
+/// How long a job waits for few switches; zero does not wait.
 pub fn switch_wait(text: &str) -> Result<TimeLimit> {
     time::parse_time_limit(text).map_err(|_| OptionError::Specification("switches"))
 }
 
 /// `max[@wait]`.
-pub fn switches(text: &str) -> Result<Switches> {
+pub fn switches(text: &str) -> Result<SwitchesOption> {
     let (count, wait) = match text.split_once('@') {
         Some((count, wait)) => (count, Some(switch_wait(wait)?)),
         None => (text, None),
     };
-    Ok(Switches { count: number_from(1, count, "--switches")?, wait })
+    Ok(SwitchesOption { count: number_from(1, count, "--switches")?, wait })
 }
 
-const MAIL_EVENTS: &[(&str, MailEvent)] = &[
-    ("INVALID_DEPEND", MailEvent::InvalidDepend),
-    ("BEGIN", MailEvent::Begin),
-    ("END", MailEvent::End),
-    ("FAIL", MailEvent::Fail),
-    ("REQUEUE", MailEvent::Requeue),
-    ("STAGE_OUT", MailEvent::StageOut),
-    ("TIME_LIMIT", MailEvent::TimeLimit),
-    ("TIME_LIMIT_90", MailEvent::TimeLimit90),
-    ("TIME_LIMIT_80", MailEvent::TimeLimit80),
-    ("TIME_LIMIT_50", MailEvent::TimeLimit50),
-    ("ARRAY_TASKS", MailEvent::ArrayTasks),
-];
-/// How many of the events above are `ALL`.
+/// How many of [`MailEvent::ALL`] the word `ALL` names.
 const MAIL_ALL: usize = 6;
 
-/// A list of events, sorted; `NONE` anywhere means none.
+/// The events of `--mail-type`, sorted; none if `NONE` is among them.
 pub fn mail_types(text: &str) -> Result<Vec<MailEvent>> {
     let words = list(text);
     if words.is_empty() {
@@ -266,10 +260,11 @@ pub fn mail_types(text: &str) -> Result<Vec<MailEvent>> {
     }
     let mut events = Vec::new();
     for word in &words {
-        match MAIL_EVENTS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
-            Some((_, event)) => events.push(*event),
+        let named = MailEvent::ALL.into_iter().find(|e| e.name().eq_ignore_ascii_case(word));
+        match named {
+            Some(event) => events.push(event),
             None if word.eq_ignore_ascii_case("ALL") => {
-                events.extend(MAIL_EVENTS[..MAIL_ALL].iter().map(|(_, event)| *event));
+                events.extend(&MailEvent::ALL[..MAIL_ALL]);
             }
             None if word.eq_ignore_ascii_case("NONE") => return Ok(Vec::new()),
             None => return Err(OptionError::Specification("mail-type")),
@@ -310,7 +305,7 @@ pub fn distribution(text: &str) -> Result<Distribution> {
     Ok(found)
 }
 
-/// The outer `None` is a word that is none of these.
+/// The outer `None` is an unknown word, the inner one the default.
 fn node_distribution(word: &str) -> Option<Option<NodeDistribution>> {
     match word {
         "*" => Some(None),
@@ -337,25 +332,27 @@ fn local_distribution(word: Option<&&str>) -> Option<Option<LocalDistribution>> 
 /// `--array`.
 pub fn array(text: &str) -> Result<ArraySpec> {
     ArraySpec::parse(text, ARRAY_INDEX_MAX)
-        .map_err(|_| OptionError::Refused("Invalid job array specification"))
+        .map_err(|_| OptionError::Refused(refusal::INVALID_ARRAY.text))
 }
 
-/// An empty text takes a dependency back.
+/// `--dependency`; an empty text takes an earlier one back.
 pub fn dependency(text: &str) -> Result<Option<Dependency>> {
     if text.is_empty() {
         return Ok(None);
     }
-    Dependency::parse(text).map(Some).map_err(|_| OptionError::Refused("Job dependency problem"))
+    Dependency::parse(text)
+        .map(Some)
+        .map_err(|_| OptionError::Refused(refusal::INVALID_DEPENDENCY.text))
 }
 
-/// `--constraint` and `--prefer`; an empty text takes it back.
+/// `--constraint` and `--prefer`; an empty text takes an earlier one back.
 pub fn constraint(text: &str) -> Result<Option<Constraint>> {
     if text.is_empty() {
         return Ok(None);
     }
     Constraint::parse(text)
         .map(Some)
-        .map_err(|_| OptionError::Refused("Invalid feature specification"))
+        .map_err(|_| OptionError::Refused(refusal::INVALID_FEATURE.text))
 }
 
 /// `--het-group`: the components to run on.
@@ -365,5 +362,4 @@ pub fn het_group(text: &str) -> Result<IndexSet> {
 }
 
 #[cfg(test)]
-#[path = "value_tests.rs"]
 mod tests;

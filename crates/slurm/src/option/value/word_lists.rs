@@ -1,8 +1,7 @@
 //! Values that are checked against lists of words and then passed on as they are: devices, frequencies, hints, profiles.
 
-use super::error::OptionError;
-use super::key::OptionKey;
-use super::value;
+use crate::option::error::OptionError;
+use crate::option::key::OptionKey;
 
 type Result<T> = std::result::Result<T, OptionError>;
 
@@ -122,7 +121,7 @@ pub fn acctg_freq(text: &str) -> Result<String> {
 
 /// `--propagate[=limits]`; nothing said is all of them.
 pub fn propagate(text: Option<&str>) -> Result<Vec<String>> {
-    let names = value::list(text.unwrap_or("ALL"));
+    let names = super::list(text.unwrap_or("ALL"));
     for name in &names {
         let bare = name.strip_prefix("RLIMIT_").unwrap_or(name);
         if !is_one_of(bare, RLIMITS) {
@@ -143,21 +142,21 @@ pub fn accel_bind(text: &str) -> Result<String> {
     Err(OptionError::Specification("accel-bind"))
 }
 
-/// Options that are only kept are still checked where Slurm would refuse them.
-pub fn check_kept(key: OptionKey, text: &str) -> Result<String> {
+/// Checks the text of an option that has no type of its own, where Slurm would refuse it.
+pub fn check_untyped(key: OptionKey, text: &str) -> Result<String> {
     match key {
         OptionKey::AcctgFreq => acctg_freq(text),
         OptionKey::AccelBind => accel_bind(text),
         OptionKey::CpuFreq => cpu_freq(text),
         OptionKey::GpuFreq => gpu_freq(text),
         OptionKey::SendLibs if !text.is_empty() => {
-            value::yes_or_no(text, "send-libs").map(|_| text.to_owned())
+            super::yes_or_no(text, "send-libs").map(|_| text.to_owned())
         }
         OptionKey::MsgTimeout => {
-            value::number_from(0, text, "--msg-timeout").map(|_| text.to_owned())
+            super::number_from(0, text, "--msg-timeout").map(|_| text.to_owned())
         }
         OptionKey::ResvPorts if !text.is_empty() => {
-            value::number_from(0, text, "--resv-port").map(|_| text.to_owned())
+            super::number_from(0, text, "--resv-port").map(|_| text.to_owned())
         }
         _ => Ok(text.to_owned()),
     }

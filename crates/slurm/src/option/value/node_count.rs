@@ -1,6 +1,7 @@
-//! `--nodes`: one number, a range, or a list of numbers that will do.
+//! `--nodes`: one number, a range, or a list of acceptable numbers.
 
-use super::error::OptionError;
+use crate::option::error::OptionError;
+use crate::words::refusal;
 use model::range::Range;
 
 type Result<T> = std::result::Result<T, OptionError>;
@@ -28,7 +29,7 @@ fn node_count(text: &str) -> Result<Range<u32>> {
         None => (count(text)?, count(text)?),
     };
     if min == 0 {
-        return Err(OptionError::Refused("Node count specification invalid"));
+        return Err(OptionError::Refused(refusal::INVALID_NODE_COUNT.text));
     }
     if max < min {
         let words = format!("Maximum node count {max} is less than minimum node count {min}");
@@ -37,10 +38,10 @@ fn node_count(text: &str) -> Result<Range<u32>> {
     Ok(Range::between(min, max))
 }
 
-/// Numbers of nodes that a list may name.
+/// The most numbers that a list may have.
 const NODE_COUNTS_MAX: usize = 4_096;
 
-/// `--nodes`: a range, or a list of numbers that will do: `1,2,4`, `2-8:2`. With a list come its bounds.
+/// `--nodes`: a range with an empty list, or a list such as `1,2,4` or `2-8:2` with its bounds as range.
 pub fn node_counts(text: &str) -> Result<(Range<u32>, Vec<u32>)> {
     if !text.contains([',', ':']) {
         return node_count(text).map(|range| (range, Vec::new()));

@@ -1,37 +1,38 @@
-//! The variables of tasks that one `srun` runs as steps of several components: tasks and nodes count over all of them.
+//! The variables of a heterogeneous step: one `srun` runs a step in each of several components, and its tasks and nodes are
+//! counted over all of them.
 
-use super::component::{name_job, set_components};
+use super::het_job::{set_components, set_job_id};
 use super::{Environment, compress_counts};
 use model::hostlist;
 
 /// The most nodes that a count in short form stands for; more is nonsense.
 const NODES_MAX: u32 = 1 << 16;
 
-/// One of the steps: what its job has, and where its tasks are.
+/// The step in one component: what the component's job has, and where the tasks are.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct HetStepComponent<'a> {
     /// The variables of the job's allocation.
     pub job: &'a Environment,
     pub job_nodes: &'a [String],
-    /// Its nodes in order, with the ranks of the tasks there.
+    /// The step's nodes in order, with the ranks of the tasks there.
     pub nodes: &'a [(String, Vec<u32>)],
 }
 
-impl Part<'_> {
+impl HetStepComponent<'_> {
     pub fn tasks(&self) -> u32 {
         self.nodes.iter().map(|(_, tasks)| tasks.len() as u32).sum()
     }
 }
 
-/// What is set over each step's own: `components` are all that the job has, of which some are run on. A node's number
-/// differs from node to node and is not among them.
-pub fn variables(parts: &[Part<'_>], components: &[Environment]) -> Environment {
+/// The variables that are set over those of each step. `steps` are the components that the step runs in, `job` all
+/// components of the job. The number of a node differs from node to node and is not among them.
+pub fn variables(steps: &[HetStepComponent<'_>], job: &[Environment]) -> Environment {
     let mut env = Environment::new();
-    if components.len() > 1 {
-        set_jobs(&mut env, parts, components);
+    if job.len() > 1 {
+        set_jobs(&mut env, steps, job);
     }
-    let nodes = || parts.iter().flat_map(|part| part.nodes);
-    let tasks: u32 = parts.iter().map(Part::tasks).sum();
+    let nodes = || steps.iter().flat_map(|step| step.nodes);
+    let tasks: u32 = steps.iter().map(HetStepComponent::tasks).sum();
     for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"] {
         env.set(name, tasks);
     }
@@ -49,16 +50,16 @@ pub fn variables(parts: &[Part<'_>], components: &[Environment]) -> Environment 
     env
 }
 
-/// What is told of the components' jobs; parts of a job of one kind have it as ever.
-fn set_jobs(env: &mut Environment, parts: &[Part<'_>], components: &[Environment]) {
+/// The variables of the components' jobs. A job with one component has them already.
+fn set_jobs(env: &mut Environment, steps: &[HetStepComponent<'_>], components: &[Environment]) {
     set_components(env, components);
     if let Some(first) = components.first().and_then(|first| first.get("SLURM_JOB_ID")) {
-        name_job(env, first);
+        set_job_id(env, first);
     }
-    let nodes = || parts.iter().flat_map(|part| part.job_nodes);
+    let nodes = || steps.iter().flat_map(|step| step.job_nodes);
     env.set("SLURM_JOB_NUM_NODES", nodes().count());
     env.set("SLURM_JOB_NODELIST", hostlist::compress(nodes()));
-    let cpus = parts.iter().filter_map(|part| part.job.get("SLURM_JOB_CPUS_PER_NODE"));
+    let cpus = steps.iter().filter_map(|step| step.job.get("SLURM_JOB_CPUS_PER_NODE"));
     env.set("SLURM_JOB_CPUS_PER_NODE", compress_counts(cpus.flat_map(counts)));
 }
 
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_and_nodes_count_over_all_parts_as_captured() {
+    fn tasks_and_nodes_are_counted_over_all_components() {
         let job = |id: &str, cpus: &str| -> Environment {
             [("SLURM_JOB_ID", id), ("SLURM_JOB_CPUS_PER_NODE", cpus)].into_iter().collect()
         };
@@ -88,11 +89,11 @@ mod tests {
             vec![("node1".to_owned(), vec![0, 1]), ("node2".to_owned(), vec![2])],
             vec![("node3".to_owned(), vec![0])],
         ];
-        let parts = [
-            Part { job: &components[0], job_nodes: &first, nodes: &nodes[0] },
-            Part { job: &components[1], job_nodes: &second, nodes: &nodes[1] },
+        let steps = [
+            HetStepComponent { job: &components[0], job_nodes: &first, nodes: &nodes[0] },
+            HetStepComponent { job: &components[1], job_nodes: &second, nodes: &nodes[1] },
         ];
-        let env = variables(&parts, &components);
+        let env = variables(&steps, &components);
         let table = [
             ("SLURM_JOB_ID", "768"),
             ("SLURM_HET_SIZE", "2"),

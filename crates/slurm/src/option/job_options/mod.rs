@@ -1,4 +1,7 @@
-//! What `sbatch`, `srun` and `salloc` were asked, every value checked and typed.
+//! The options of `sbatch`, `srun` and `salloc`, every value checked and typed.
+
+pub mod conflicts;
+mod from_settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +16,7 @@ use model::time::{TimeLimit, Timestamp};
 
 use super::key::OptionKey;
 
-/// Every option of a submission. `None`, `false` and empty mean that nothing was said.
+/// Every option of a submission. `None`, `false` and empty mean that the option was not given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobOptions {
     // Whose job it is, and what it is called.
@@ -36,7 +39,7 @@ pub struct JobOptions {
     pub delay_boot: Option<TimeLimit>,
     pub dependency: Option<Dependency>,
     pub hold: bool,
-    /// Seconds within which it must start, or never.
+    /// The seconds within which the job must start, or it is dropped.
     pub immediate_secs: Option<u32>,
     pub kill_on_invalid_dep: Option<bool>,
     pub nice: Option<i32>,
@@ -66,7 +69,7 @@ pub struct JobOptions {
     pub gres: Vec<GresCount>,
     pub gres_flags: Option<GresFlag>,
     pub licenses: Vec<LicenseCount>,
-    /// Memory of each node. Zero asks for all of it.
+    /// Memory on each node. Zero asks for all of it.
     pub mem: Option<Bytes>,
     pub mem_per_cpu: Option<Bytes>,
     pub mem_per_gpu: Option<Bytes>,
@@ -86,11 +89,11 @@ pub struct JobOptions {
     pub segment: Option<u32>,
     pub sockets_per_node: Option<u32>,
     pub spread_job: bool,
-    pub switches: Option<Switches>,
+    pub switches: Option<SwitchesOption>,
     pub thread_spec: Option<u32>,
     pub threads_per_core: Option<u32>,
     pub tmp: Option<Bytes>,
-    /// Of `--tres-per-task` what is not CPUs or GPUs, which have options of their own.
+    /// The part of `--tres-per-task` that is neither CPUs nor GPUs, which have fields of their own.
     pub gres_per_task: Vec<GresCount>,
     pub use_min_nodes: bool,
 
@@ -129,14 +132,22 @@ pub struct JobOptions {
 
     pub step: StepOptions,
 
-    /// Options that nothing acts upon yet, as they were given.
-    pub kept: BTreeMap<OptionKey, String>,
+    /// Options without a field of their own, as they were given. Most have no effect.
+    pub untyped: BTreeMap<OptionKey, String>,
 }
 
-/// What only `srun` knows.
+impl JobOptions {
+    /// `-m arbitrary`: the node list names the host of each task.
+    pub fn is_arbitrary(&self) -> bool {
+        self.distribution.and_then(|distribution| distribution.nodes)
+            == Some(NodeDistribution::Arbitrary)
+    }
+}
+
+/// The options that only `srun` has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StepOptions {
-    /// Where to copy the program; empty for the default place.
+    /// The path to copy the program to; empty for the default path.
     pub bcast: Option<String>,
     pub disable_status: bool,
     pub epilog: Option<String>,
@@ -159,32 +170,32 @@ pub struct StepOptions {
     pub task_prolog: Option<String>,
     pub threads: Option<u32>,
     pub unbuffered: bool,
-    /// Seconds to wait for the other tasks once the first has ended; zero for ever.
+    /// Seconds to wait for the other tasks once the first has ended; zero waits forever.
     pub wait_secs: Option<u32>,
     pub whole: bool,
-    /// `--gres=none`: none of the job's resources.
+    /// `--gres=none`: the step uses none of the job's generic resources.
     pub no_gres: bool,
-    /// Options that the environment set, and the command line did not: those of the job around a step.
+    /// Options that only the environment set. Inside a job these are the job's own values.
     pub inherited: BTreeSet<OptionKey>,
 }
 
 /// `--export`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Export {
-    /// The caller's whole environment, and these.
+    /// The caller's whole environment, and these variables.
     All(Vec<ExportVariable>),
     /// The user's login environment and Slurm's own variables.
     None,
     /// Slurm's own variables only.
     Nil,
-    /// Only these, and Slurm's own.
+    /// Only these variables, and Slurm's own.
     Only(Vec<ExportVariable>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportVariable {
     pub name: String,
-    /// The value to give it; absent to pass the caller's on.
+    /// The value to set; `None` passes the caller's on.
     pub value: Option<String>,
 }
 
@@ -194,20 +205,20 @@ pub struct SignalOption {
     pub signal: i32,
     /// How long before the end.
     pub before_secs: u32,
-    /// To the batch script, and not to the steps.
+    /// Sent to the batch script and not to the steps.
     pub batch_only: bool,
-    /// Also before a reservation takes the nodes.
+    /// Also sent before a reservation takes the nodes.
     pub for_reservation: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriorityOption {
     Value(u32),
-    /// Before all others.
+    /// Before all other jobs.
     Top,
 }
 
-/// With whom a job does not share its nodes.
+/// The jobs that a job does not share its nodes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exclusive {
     AnyJob,
@@ -234,7 +245,7 @@ pub struct LicenseCount {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Switches {
+pub struct SwitchesOption {
     pub count: u32,
     pub wait: Option<TimeLimit>,
 }
@@ -264,7 +275,7 @@ pub enum LocalDistribution {
     Fcyclic,
 }
 
-/// What mail is sent on.
+/// An event of `--mail-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MailEvent {
     InvalidDepend,
@@ -278,4 +289,37 @@ pub enum MailEvent {
     TimeLimit80,
     TimeLimit50,
     ArrayTasks,
+}
+
+impl MailEvent {
+    pub const ALL: [MailEvent; 11] = [
+        MailEvent::InvalidDepend,
+        MailEvent::Begin,
+        MailEvent::End,
+        MailEvent::Fail,
+        MailEvent::Requeue,
+        MailEvent::StageOut,
+        MailEvent::TimeLimit,
+        MailEvent::TimeLimit90,
+        MailEvent::TimeLimit80,
+        MailEvent::TimeLimit50,
+        MailEvent::ArrayTasks,
+    ];
+
+    /// The word of `--mail-type`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MailEvent::InvalidDepend => "INVALID_DEPEND",
+            MailEvent::Begin => "BEGIN",
+            MailEvent::End => "END",
+            MailEvent::Fail => "FAIL",
+            MailEvent::Requeue => "REQUEUE",
+            MailEvent::StageOut => "STAGE_OUT",
+            MailEvent::TimeLimit => "TIME_LIMIT",
+            MailEvent::TimeLimit90 => "TIME_LIMIT_90",
+            MailEvent::TimeLimit80 => "TIME_LIMIT_80",
+            MailEvent::TimeLimit50 => "TIME_LIMIT_50",
+            MailEvent::ArrayTasks => "ARRAY_TASKS",
+        }
+    }
 }

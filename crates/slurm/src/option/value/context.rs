@@ -1,15 +1,14 @@
-//! What option values depend on besides their text: the time, the user, files.
+//! Option values that depend on more than their text: on the time, the calling user, or a file.
 
 use jiff::tz::TimeZone;
 use model::time::Timestamp;
 
-use super::error::OptionError;
-use super::value;
+use crate::option::error::OptionError;
 
 type Result<T> = std::result::Result<T, OptionError>;
 
-/// What the values of some options depend on.
-pub trait Surroundings {
+/// What the calling process knows and the values of some options need.
+pub trait ValueContext {
     fn now(&self) -> Timestamp;
     fn time_zone(&self) -> &TimeZone;
     fn is_root(&self) -> bool;
@@ -21,26 +20,22 @@ pub trait Surroundings {
 }
 
 /// `--begin` and `--deadline`.
-pub fn when(
-    surroundings: &dyn Surroundings,
-    text: &str,
-    option: &'static str,
-) -> Result<Timestamp> {
-    model::time::parse_when(text, surroundings.now(), surroundings.time_zone())
+pub fn when(context: &dyn ValueContext, text: &str, option: &'static str) -> Result<Timestamp> {
+    model::time::parse_when(text, context.now(), context.time_zone())
         .map_err(|_| OptionError::Time { option, value: text.to_owned() })
 }
 
-/// A list of hosts, or the path of a file that holds one: only paths have slashes.
-pub fn hosts(surroundings: &dyn Surroundings, text: &str) -> Result<Vec<String>> {
+/// A list of hosts, or the path of a file that has one. A text with a slash is a path: host names have none.
+pub fn hosts(context: &dyn ValueContext, text: &str) -> Result<Vec<String>> {
     if text.contains('/') {
-        return node_file(surroundings, text);
+        return node_file(context, text);
     }
-    value::hosts(text)
+    super::hosts(text)
 }
 
 /// Hosts separated by commas or white space.
-pub fn node_file(surroundings: &dyn Surroundings, path: &str) -> Result<Vec<String>> {
-    let text = surroundings.read_file(path).map_err(|error| {
+pub fn node_file(context: &dyn ValueContext, path: &str) -> Result<Vec<String>> {
+    let text = context.read_file(path).map_err(|error| {
         let why = match error.kind() {
             std::io::ErrorKind::NotFound => "No such file or directory".to_owned(),
             std::io::ErrorKind::PermissionDenied => "Permission denied".to_owned(),
@@ -52,23 +47,23 @@ pub fn node_file(surroundings: &dyn Surroundings, path: &str) -> Result<Vec<Stri
         ])
     })?;
     let list: Vec<&str> = text.split_whitespace().collect();
-    value::hosts(&list.join(","))
+    super::hosts(&list.join(","))
 }
 
 /// `--uid`.
-pub fn user(surroundings: &dyn Surroundings, name: &str) -> Result<u32> {
-    root_only(surroundings, "uid")?;
-    surroundings.user_id(name).ok_or(OptionError::Specification("uid"))
+pub fn user(context: &dyn ValueContext, name: &str) -> Result<u32> {
+    root_only(context, "uid")?;
+    context.user_id(name).ok_or(OptionError::Specification("uid"))
 }
 
 /// `--gid`.
-pub fn group(surroundings: &dyn Surroundings, name: &str) -> Result<u32> {
-    root_only(surroundings, "gid")?;
-    surroundings.group_id(name).ok_or(OptionError::Specification("gid"))
+pub fn group(context: &dyn ValueContext, name: &str) -> Result<u32> {
+    root_only(context, "gid")?;
+    context.group_id(name).ok_or(OptionError::Specification("gid"))
 }
 
-fn root_only(surroundings: &dyn Surroundings, option: &str) -> Result<()> {
-    if surroundings.is_root() {
+fn root_only(context: &dyn ValueContext, option: &str) -> Result<()> {
+    if context.is_root() {
         return Ok(());
     }
     Err(OptionError::value(format!("--{option} only permitted by root user")))

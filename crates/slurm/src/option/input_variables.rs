@@ -4,7 +4,7 @@ use super::command::Command::{
     self, Sacct, Salloc, Sbatch, Scancel, Scontrol, Sinfo, Sprio, Squeue, Srun,
 };
 use super::key::OptionKey as K;
-use super::parse::{Setting, Source};
+use super::setting::{Setting, Source};
 use super::table::{self, Arg};
 
 /// Not formatted by rustfmt: a row is one line. A later row wins over an earlier one of the same key.

@@ -1,95 +1,40 @@
 //! Options that contradict each other, in Slurm's words.
 
-use super::command::Command;
-use super::error::OptionError;
-use super::job_options::JobOptions;
-use super::key::OptionKey;
-use super::parse::Source;
-use super::value::BAD_GRES;
+use super::JobOptions;
+use crate::option::command::Command;
+use crate::option::error::OptionError;
+use crate::option::merge::GPUS_PER_TASK_CONFLICT;
+use crate::words::refusal;
 use model::gres::GresCount;
-
-/// Where an option was said, whatever the line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    CommandLine,
-    Script,
-    Environment,
-}
-
-impl Origin {
-    fn of(source: Source) -> Self {
-        match source {
-            Source::CommandLine => Self::CommandLine,
-            Source::Script { .. } => Self::Script,
-            Source::Environment(_) => Self::Environment,
-        }
-    }
-}
-
-/// Which form of memory was said last, and where.
-#[derive(Debug, Default)]
-pub struct MemoryForms {
-    said: Option<(OptionKey, Origin)>,
-    twice: bool,
-}
-
-impl MemoryForms {
-    /// One form takes the place of another that was said elsewhere; in one place they contradict each other.
-    pub fn note(&mut self, key: OptionKey, source: Source, options: &mut JobOptions) {
-        let origin = Origin::of(source);
-        match self.said {
-            Some((other, before)) if other != key && before == origin => self.twice = true,
-            Some((other, _)) if other != key => {
-                (options.mem, options.mem_per_cpu, options.mem_per_gpu) = (None, None, None);
-            }
-            _ => {}
-        }
-        self.said = Some((key, origin));
-    }
-
-    pub fn check(&self) -> Result<(), OptionError> {
-        let words = "--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.";
-        if self.twice { Err(OptionError::Fatal(words.to_owned())) } else { Ok(()) }
-    }
-}
 
 const GPU: &str = "gpu";
 const SHARD: &str = "shard";
 
-/// What is wrong with the resources taken together.
+/// Refuses options whose values are each right and together contradict each other.
 pub fn check(command: Command, options: &JobOptions) -> Result<(), OptionError> {
     check_nodes(command, options)?;
     if options.ntasks_per_gpu.is_some() && !options.gpus_per_task.is_empty() {
-        let words = "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and \
-                     SLURM_NTASKS_PER_GPU";
-        return Err(OptionError::Fatal(words.into()));
+        return Err(OptionError::Fatal(GPUS_PER_TASK_CONFLICT.to_owned()));
     }
-    let lists = [
-        &options.gres,
-        &options.gpus,
-        &options.gpus_per_node,
-        &options.gpus_per_socket,
-        &options.gpus_per_task,
-    ];
-    if lists.into_iter().any(|list| is_half_typed(list)) {
+    if gres_lists(options).into_iter().any(is_half_typed) {
         let words = "Invalid GRES specification (with and without type identification)";
         return Err(OptionError::failure(words));
     }
     if let Some(words) = contradiction(options) {
-        return Err(OptionError::Failure(vec![words, BAD_GRES.to_owned()]));
+        return Err(OptionError::Failure(vec![words, refusal::INVALID_GRES.text.to_owned()]));
     }
     let asks = |name: &str| options.gres.iter().any(|gres| gres.name == name && gres.count > 0);
-    // A GPU is had whole or in shares.
+    // A job has GPUs whole or by shards, not both.
     if asks(SHARD) && (asks(GPU) || asks_for_gpus(options)) {
-        return Err(OptionError::failure(BAD_GRES));
+        return Err(OptionError::failure(refusal::INVALID_GRES.text));
     }
     Ok(())
 }
 
-/// Nodes that are named: no more than are asked for, and none that is left out.
+/// Refuses a node list that is longer than the number of nodes, or that names an excluded node.
 fn check_nodes(command: Command, options: &JobOptions) -> Result<(), OptionError> {
     if options.nodelist.iter().any(|name| options.exclude.contains(name)) {
-        return Err(OptionError::Refused("Invalid node name specified"));
+        return Err(OptionError::Refused(refusal::INVALID_NODE_NAME.text));
     }
     let in_segments = |segment: u32| options.nodes.is_none_or(|n| n.min.is_multiple_of(segment));
     if options.segment.is_some_and(|segment| !in_segments(segment)) {
@@ -104,7 +49,7 @@ fn check_nodes(command: Command, options: &JobOptions) -> Result<(), OptionError
     }
 }
 
-/// `gpu:a100:1,gpu:2`: nobody can say whether the two are among each other.
+/// `gpu:a100:1,gpu:2`: it is not clear whether the two GPUs include the typed one.
 fn is_half_typed(list: &[GresCount]) -> bool {
     list.iter().any(|typed| {
         typed.kind.is_some() && list.iter().any(|g| g.name == typed.name && g.kind.is_none())
@@ -156,14 +101,18 @@ fn contradiction(options: &JobOptions) -> Option<String> {
 }
 
 fn asks_for_gpus(options: &JobOptions) -> bool {
-    let lists = [
+    // Tasks for each GPU ask for GPUs too.
+    options.ntasks_per_gpu.is_some()
+        || gres_lists(options).into_iter().flatten().any(|gres| gres.name == GPU && gres.count > 0)
+}
+
+/// The options that ask for generic resources.
+fn gres_lists(options: &JobOptions) -> [&[GresCount]; 5] {
+    [
         &options.gres,
         &options.gpus,
         &options.gpus_per_node,
         &options.gpus_per_socket,
         &options.gpus_per_task,
-    ];
-    // Tasks for each GPU ask for GPUs too.
-    options.ntasks_per_gpu.is_some()
-        || lists.into_iter().flatten().any(|gres| gres.name == GPU && gres.count > 0)
+    ]
 }

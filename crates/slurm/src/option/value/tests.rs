@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn node_counts() {
     let listed = |text| {
-        let counts = crate::option::node_count::node_counts(text);
+        let counts = super::node_count::node_counts(text);
         counts.map(|(range, list)| (range.min, range.max, list))
     };
     let cases = [
@@ -140,7 +140,7 @@ fn numbers_names_and_words() {
     assert_eq!(exclusive(None), Ok(Exclusive::AnyJob));
     assert_eq!(limit("0", "time"), Ok(TimeLimit::Unlimited));
     assert_eq!(limit("1:30", "time"), Ok(TimeLimit::Minutes(2)));
-    let two = Switches { count: 2, wait: Some(TimeLimit::Minutes(10)) };
+    let two = SwitchesOption { count: 2, wait: Some(TimeLimit::Minutes(10)) };
     assert_eq!(switches("2@10"), Ok(two));
     let license = |name: &str, count| LicenseCount { name: name.to_owned(), count };
     assert_eq!(licenses("a:2,b"), Ok(vec![license("a", 2), license("b", 1)]));
