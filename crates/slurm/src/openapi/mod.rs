@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use std::io;
 use wire::view::{ClusterView, JobView, NodeView};
 
-/// The version whose shape this is.
+/// The version of Slurm that has these objects.
 const RELEASE: &str = "22.05.8";
 
 fn meta() -> Value {
@@ -48,7 +48,7 @@ fn time(time: Option<Timestamp>) -> i64 {
     time.map_or(0, Timestamp::secs)
 }
 
-/// The parts of an object put together.
+/// Joins objects into one.
 fn merged<const N: usize>(parts: [Value; N]) -> Value {
     let mut whole = Map::new();
     for part in parts {

@@ -20,7 +20,7 @@ pub mod text;
 use jiff::tz::TimeZone;
 use model::time::{Timestamp, format_iso};
 
-/// When and where something is printed.
+/// The time and time zone of a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
     pub now: Timestamp,
@@ -33,7 +33,7 @@ impl Moment<'_> {
         format_iso(time, self.tz)
     }
 
-    /// `Sun Nov 15 00:46:21 2026`: the line above the long listings.
+    /// `Sun Nov 15 00:46:21 2026`: the first line of long listings.
     pub fn date_line(&self) -> String {
         match jiff::Timestamp::from_second(self.now.secs()) {
             Ok(now) => self.tz.to_datetime(now).strftime("%a %b %e %H:%M:%S %Y").to_string(),

@@ -53,7 +53,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         records = history(&mut server, &question.filter)?;
     }
     let records = question.narrow(records);
-    options.steps_alone = question.steps_alone(&records);
+    options.jobs_without_line = question.jobs_without_line(&records);
     let moment = Moment { now, tz: &tz };
     let cluster = shown_cluster(&mut server, &parsed)?;
     let mut out = io::stdout().lock();
@@ -239,7 +239,7 @@ impl Question {
     }
 
     /// Of which records steps alone were named.
-    fn steps_alone(&self, records: &[JobRecord]) -> Vec<JobId> {
+    fn jobs_without_line(&self, records: &[JobRecord]) -> Vec<JobId> {
         let whole = |record: &&JobRecord| {
             self.jobs.iter().any(|named| {
                 let id = named.job.id;

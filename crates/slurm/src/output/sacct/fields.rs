@@ -47,7 +47,7 @@ const fn field(width: i16, name: &'static str, render: fn(&Row<'_>, &mut String)
     AcctField { name, width, render }
 }
 
-/// A column that Slurm has and Sluice does not measure.
+/// A column whose value Sluice does not measure; always empty.
 const fn unmeasured(width: i16, name: &'static str) -> AcctField {
     AcctField { name, width, render: |_, _| {} }
 }
@@ -166,14 +166,14 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(20, "WorkDir", |r, c| of_job(r, c, |j, c| c.push_str(&j.work_dir))),
 ];
 
-/// What is the job's alone: the lines of its steps are empty there.
+/// Writes a value that only jobs have; it is empty in the lines of steps.
 fn of_job(row: &Row<'_>, cell: &mut String, write: impl Fn(&JobRecord, &mut String)) {
     if row.step.is_none() {
         write(row.job, cell);
     }
 }
 
-/// `14_3`, `14_[16-23]`, `12`, each with its step.
+/// `14_3`, `14_[16-23]`, `12`, with the step behind it.
 fn job_id(row: &Row<'_>, cell: &mut String) {
     let job = row.job;
     match (job.array_job, job.array_task, &job.array_pending) {
@@ -195,7 +195,7 @@ fn step_suffix(row: &Row<'_>, cell: &mut String) {
 
 fn state(row: &Row<'_>, cell: &mut String) {
     match row.step {
-        // Who cancelled it is said of the job only.
+        // Only the job's line says who cancelled it.
         Some(step) => cell.push_str(state_words::long(state_words::of_record(step.state))),
         None => cell.push_str(&state_words::in_books(row.job.state)),
     }
@@ -205,7 +205,7 @@ fn time_or(row: &Row<'_>, time: Option<Timestamp>, none: &str) -> String {
     time.map_or_else(|| none.to_owned(), |time| row.moment.iso(time))
 }
 
-/// A job that ended without starting has no start; one that may still start has an unknown one.
+/// The start. `None` for a job that ended without starting, `Unknown` for one that may still start.
 fn start(row: &Row<'_>, cell: &mut String) {
     let time = match row.step {
         Some(step) => Some(step.start),
@@ -235,7 +235,7 @@ fn waited_s(row: &Row<'_>, job: &JobRecord) -> u64 {
     span_s(row, job.eligible, job.start.or(job.end))
 }
 
-/// What was granted; before that, what was asked.
+/// The CPUs that were granted; those asked for before that.
 fn cpus(row: &Row<'_>) -> u32 {
     match row.step {
         Some(step) => step.cpus,
@@ -257,7 +257,7 @@ fn node_list(row: &Row<'_>, cell: &mut String) {
     }
 }
 
-/// A step has its CPUs and nodes, and of memory and GRES what its nodes hold, where nodes hold the same.
+/// The resources of a job or step. For a step, memory and GRES are its nodes' part of the job's, if all nodes have the same.
 fn alloc_tres(row: &Row<'_>) -> Tres {
     let Some(step) = row.step else { return row.job.alloc_tres.clone() };
     let (nodes, all) = (step.nodes.len() as u64, row.job.nodes.len() as u64);
@@ -328,7 +328,7 @@ fn tasks(row: &Row<'_>, cell: &mut String, metric: M, statistic: S) {
     }
 }
 
-/// A step's own use; a job's is that of its steps together, or what was measured for it.
+/// The usage of the step, or of the job.
 fn usage<'a>(row: &Row<'a>) -> &'a Usage {
     match row.step {
         Some(step) => &step.usage,
@@ -350,7 +350,7 @@ fn cpu_time(cell: &mut String, us: u64) {
     }
 }
 
-/// Whether a step has a line: the allocation's own shell has none in Slurm's books.
+/// Whether a step has a line. As in Slurm, the shell of an allocation has none.
 pub fn is_listed(job: &JobRecord, step: &StepRecord) -> bool {
     !(job.kind == LaunchKind::Interactive && step.id == StepId::Batch)
 }

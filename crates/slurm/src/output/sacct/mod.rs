@@ -3,7 +3,7 @@
 mod fields;
 
 use crate::output::Moment;
-use crate::output::table::field_table::{self, Chosen, Layout, Table, UnknownField};
+use crate::output::table::field_table::{self, ChosenColumn, Layout, Table, UnknownField};
 use fields::{ACCT_FIELDS, AcctField, Row};
 use model::id::JobId;
 use model::record::JobRecord;
@@ -27,7 +27,7 @@ const LONG: &[&str] = &[
     "TRESUsageOutMaxTask", "TRESUsageOutAve", "TRESUsageOutTot",
 ];
 
-/// What the command line says. Which attempts are listed, the server has decided.
+/// The options that shape the listing. The server has chosen the attempts.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// `-o`
@@ -38,19 +38,19 @@ pub struct Options {
     pub long: bool,
     /// `-X`: no steps.
     pub allocations_only: bool,
-    /// Jobs of which steps were named and not the job itself: those have no line of their own.
-    pub steps_alone: Vec<JobId>,
+    /// Jobs of which only steps were named: they have no line of their own.
+    pub jobs_without_line: Vec<JobId>,
     pub no_header: bool,
     pub layout: Layout,
     pub units: Units,
 }
 
-fn columns(options: &Options) -> Result<Vec<Chosen<AcctField>>, UnknownField> {
+fn columns(options: &Options) -> Result<Vec<ChosenColumn<AcctField>>, UnknownField> {
     match &options.format {
         Some(text) => field_table::parse(ACCT_FIELDS, text),
-        None if options.brief => Ok(field_table::usual(ACCT_FIELDS, BRIEF)),
-        None if options.long => Ok(field_table::usual(ACCT_FIELDS, LONG)),
-        None => Ok(field_table::usual(ACCT_FIELDS, DEFAULT)),
+        None if options.brief => Ok(field_table::default_columns(ACCT_FIELDS, BRIEF)),
+        None if options.long => Ok(field_table::default_columns(ACCT_FIELDS, LONG)),
+        None => Ok(field_table::default_columns(ACCT_FIELDS, DEFAULT)),
     }
 }
 
@@ -78,7 +78,7 @@ pub fn render(
     }
     for job in records {
         let row = |step| Row { job, step, moment, units: options.units, cluster };
-        if options.allocations_only || !options.steps_alone.contains(&job.job) {
+        if options.allocations_only || !options.jobs_without_line.contains(&job.job) {
             let job_row = row(None);
             table.push_line(&mut text, |field, cell| (field.render)(&job_row, cell));
         }

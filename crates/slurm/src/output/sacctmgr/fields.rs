@@ -10,7 +10,7 @@ use model::tres::{Tres, TresKind};
 use std::fmt::Write;
 use wire::view::AccountsView;
 
-/// A column over things of type `T`.
+/// A column of a table whose rows are of type `T`.
 pub struct Field<T: 'static> {
     name: &'static str,
     header: &'static str,
@@ -39,8 +39,8 @@ const fn field<T>(
     Field { name, header, width, render }
 }
 
-/// A setting that Slurm has and Sluice has not: always empty.
-const fn without<T>(name: &'static str, header: &'static str, width: i16) -> Field<T> {
+/// A column of a setting that Sluice does not have; always empty.
+const fn unsupported<T>(name: &'static str, header: &'static str, width: i16) -> Field<T> {
     Field { name, header, width, render: |_, _| {} }
 }
 
@@ -108,7 +108,7 @@ pub static QOS: &[Field<Qos>] = &[
     field("MaxJobsPA", "MaxJobsPA", 9, |q, c| count(c, q.max_jobs_per_account)),
     field("MaxSubmitJobsPA", "MaxSubmitPA", 11, |q, c| count(c, q.max_submit_per_account)),
     field("MinTRES", "MinTRES", 13, |q, c| tres(c, &q.min_tres_per_job)),
-    // Other names of the same, and what the usual listing leaves out.
+    // Other names of the columns above, and columns that are not in the default listing.
     field("MaxTRESPerUser", "MaxTRESPU", 13, |q, c| tres(c, &q.max_tres_per_user)),
     field("MaxTRESPerJob", "MaxTRES", 13, |q, c| tres(c, &q.max_tres_per_job)),
     field("MaxTRESPerAccount", "MaxTRESPA", 13, |q, c| tres(c, &q.max_tres_per_account)),
@@ -131,8 +131,8 @@ pub static QOS: &[Field<Qos>] = &[
     field("Description", "Descr", 20, |q, c| c.push_str(&q.description)),
 ];
 
-/// How many of [`QOS`] the usual listing shows.
-pub const QOS_USUAL: usize = 26;
+/// How many columns of [`QOS`] the default listing has.
+pub const QOS_DEFAULT: usize = 26;
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
@@ -144,24 +144,25 @@ pub static ACCOUNT: &[Field<Account>] = &[
     field("Coordinators", "Coord Accounts", 20, |a, c| c.push_str(&a.coordinators.join(","))),
 ];
 
-pub const ACCOUNT_USUAL: usize = 3;
+/// How many columns of [`ACCOUNT`] the default listing has.
+pub const ACCOUNT_DEFAULT: usize = 3;
 
-/// An association with what its account, its user and its cluster add to it.
-pub struct Member {
+/// An association with the values of its account, user and cluster.
+pub struct AssociationRow {
     pub association: Association,
     pub cluster: String,
     pub default_account: String,
     pub admin: &'static str,
     pub qos: String,
     pub parent: String,
-    /// Of the account.
+    /// The account's description.
     pub description: String,
     pub organization: String,
-    /// The accounts that the user coordinates, where that is asked for.
+    /// The accounts that the user coordinates, if they were asked for.
     pub coordinated: String,
 }
 
-impl Member {
+impl AssociationRow {
     pub fn of(view: &AccountsView, association: &Association) -> Self {
         Self {
             cluster: view.cluster.clone(),
@@ -199,14 +200,14 @@ fn of_account(view: &AccountsView, of: &Association, get: fn(&Account) -> &Strin
     account.map(get).cloned().unwrap_or_default()
 }
 
-/// With the limits of the accounts above where it has none of its own, as Slurm shows them.
+/// The association with the limits of the accounts above it for those that it does not set, as Slurm shows them.
 fn inherited(view: &AccountsView, association: &Association) -> Association {
     let mut shown = association.clone();
     let mut at = match association.user {
         Some(_) => Some(association.account.as_str()),
         None => parent(view, &association.account),
     };
-    // An account is at most as deep as there are accounts.
+    // Bounds the walk: no account is deeper than the number of accounts.
     for _ in 0..=view.accounts.len() {
         let Some(name) = at else { break };
         let own = view.associations.iter().find(|a| a.user.is_none() && a.account == name);
@@ -255,10 +256,10 @@ fn parent<'a>(view: &'a AccountsView, account: &str) -> Option<&'a str> {
     of_name.and_then(|account| account.parent.as_deref())
 }
 
-/// Its own QOS, or those of the nearest account above that names any.
+/// The association's QOS, or those of the nearest account above that has any.
 fn qos(view: &AccountsView, association: &Association) -> String {
     let mut association = association;
-    // An account is at most as deep as there are accounts.
+    // Bounds the walk: no account is deeper than the number of accounts.
     for _ in 0..=view.accounts.len() {
         if !association.qos.is_empty() {
             return association.qos.join(",");
@@ -278,7 +279,7 @@ fn qos(view: &AccountsView, association: &Association) -> String {
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-pub static MEMBER: &[Field<Member>] = &[
+pub static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("User", "User", 10, |m, c| c.push_str(m.user())),
     field("DefaultAccount", "Def Acct", 10, |m, c| c.push_str(&m.default_account)),
     field("AdminLevel", "Admin", 9, |m, c| c.push_str(m.admin)),
@@ -319,7 +320,7 @@ pub static MEMBER: &[Field<Member>] = &[
     field("GrpCPUMins", "GrpCPUMins", 11, |m, c| if let Some(n) = m.association.limits.group_tres_minutes.get(&TresKind::Cpu) { push!(c, "{n}") }),
 ];
 
-/// What is counted, with Slurm's numbers for it.
+/// A resource that is counted, with Slurm's number for it.
 pub struct TresRow {
     pub kind: &'static str,
     pub name: String,
@@ -344,10 +345,10 @@ pub const TRES_ALWAYS: [(&str, &str); 8] = [
     ("pages", ""),
 ];
 
-/// The number of the first generic resource; the rest count on from it.
+/// The number of the first generic resource.
 pub const TRES_GRES_FIRST: u32 = 1001;
 
-/// The one cluster that there is.
+/// The row of this cluster.
 pub struct ClusterRow {
     pub name: String,
     pub host: String,
@@ -362,13 +363,13 @@ pub static CLUSTER: &[Field<ClusterRow>] = &[
     field("ControlPort", "ControlPort", 12, |r, c| push!(c, "{}", r.port)),
     field("RPC", "RPC", 5, |_, c| c.push_str("9728")),
     field("Share", "Share", 9, |_, c| c.push('1')),
-    without("GrpJobs", "GrpJobs", 7),
-    without("GrpTRES", "GrpTRES", 13),
-    without("GrpSubmitJobs", "GrpSubmit", 9),
-    without("MaxJobs", "MaxJobs", 7),
-    without("MaxTRES", "MaxTRES", 13),
-    without("MaxSubmitJobs", "MaxSubmit", 9),
-    without("MaxWall", "MaxWall", 11),
+    unsupported("GrpJobs", "GrpJobs", 7),
+    unsupported("GrpTRES", "GrpTRES", 13),
+    unsupported("GrpSubmitJobs", "GrpSubmit", 9),
+    unsupported("MaxJobs", "MaxJobs", 7),
+    unsupported("MaxTRES", "MaxTRES", 13),
+    unsupported("MaxSubmitJobs", "MaxSubmit", 9),
+    unsupported("MaxWall", "MaxWall", 11),
     field("QOS", "QOS", 20, |_, c| c.push_str(model::account::NORMAL_QOS)),
-    without("DefaultQOS", "Def QOS", 9),
+    unsupported("DefaultQOS", "Def QOS", 9),
 ];

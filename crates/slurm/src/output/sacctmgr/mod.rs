@@ -2,10 +2,10 @@
 
 mod fields;
 
-use crate::output::table::field_table::{self, Chosen, Layout, NamedColumn, Table};
+use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
 use fields::{
-    ACCOUNT, ACCOUNT_USUAL, CLUSTER, ClusterRow, Field, MEMBER, Member, QOS, QOS_USUAL, TRES,
-    TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
+    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, QOS,
+    QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
 };
 use model::account::{Account, Association, Qos};
 use model::hostlist::compare_names;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 use wire::view::AccountsView;
 
-const USER_USUAL: &[&str] = &["User", "DefaultAccount", "AdminLevel"];
+const USER_DEFAULT: &[&str] = &["User", "DefaultAccount", "AdminLevel"];
 #[rustfmt::skip]
 const USER_WITH_ASSOCIATIONS: &[&str] = &[
     "User", "DefaultAccount", "AdminLevel", "Cluster", "Account", "Partition", "Share", "Priority", "MaxJobs",
@@ -26,13 +26,13 @@ const ACCOUNT_WITH_ASSOCIATIONS: &[&str] = &[
     "MaxSubmitJobs", "MaxWall", "MaxCPUMins", "QOS", "DefaultQOS",
 ];
 #[rustfmt::skip]
-const ASSOCIATION_USUAL: &[&str] = &[
+const ASSOCIATION_DEFAULT: &[&str] = &[
     "Cluster", "Account", "User", "Partition", "Share", "Priority", "GrpJobs", "GrpTRES", "GrpSubmitJobs",
     "GrpWall", "GrpTRESMins", "MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxSubmitJobs", "MaxWall", "MaxTRESMins",
     "QOS", "DefaultQOS", "GrpTRESRunMins",
 ];
 
-/// What is shown.
+/// The kinds of things that `sacctmgr` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entity {
     Qos,
@@ -41,7 +41,7 @@ pub enum Entity {
     Association,
     Tres,
     Cluster,
-    /// Added and removed by itself, shown with accounts and users.
+    /// Added and removed on its own, and shown with accounts and users.
     Coordinator,
 }
 
@@ -58,7 +58,7 @@ const ENTITIES: &[(&str, Entity)] = &[
 ];
 
 impl Entity {
-    /// By its name, a plural, or the beginning of it (`assoc`).
+    /// Reads a name, its plural, or a beginning of at least three letters (`assoc`).
     pub fn parse(word: &str) -> Option<Self> {
         let word = word.to_ascii_lowercase();
         let of = |name: &str| {
@@ -70,7 +70,7 @@ impl Entity {
     }
 }
 
-/// What the command line says.
+/// The options that shape the table.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// `format=Name,MaxTRESPU%20`
@@ -79,13 +79,13 @@ pub struct Options {
     pub layout: Layout,
     /// `-s`: with each user, its associations.
     pub associations: bool,
-    /// With accounts and users, who coordinates what.
+    /// With accounts and users, the coordinators.
     pub coordinators: bool,
-    /// Only these; empty: all.
+    /// Show only these names; empty shows all.
     pub names: Vec<String>,
 }
 
-/// Where the server is, for `show cluster`.
+/// The address of the server, for `show cluster`.
 #[derive(Debug, Clone, Default)]
 pub struct ControlAddress {
     pub host: String,
@@ -100,7 +100,7 @@ pub enum SacctmgrError {
     Write(#[from] io::Error),
 }
 
-/// Prints the table of an entity. `gres` are the names that the cluster counts beside the usual resources.
+/// Prints the table of an entity. `gres` are the generic resources that the cluster counts.
 pub fn show(
     out: &mut impl io::Write,
     entity: Entity,
@@ -109,46 +109,53 @@ pub fn show(
     control: &ControlAddress,
     options: &Options,
 ) -> Result<(), SacctmgrError> {
-    let wanted = |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
+    let is_shown = |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
     let mut text = String::new();
     match entity {
         Entity::Qos => {
-            let rows: Vec<Qos> = view.qos.iter().filter(|q| wanted(&q.name)).cloned().collect();
-            push(&mut text, QOS, first_names(QOS, QOS_USUAL), options, &rows)?;
+            let rows: Vec<Qos> = view.qos.iter().filter(|q| is_shown(&q.name)).cloned().collect();
+            push(&mut text, QOS, first_names(QOS, QOS_DEFAULT), options, &rows)?;
         }
         Entity::Account if options.associations => {
             let mut rows = associations(view);
-            rows.retain(|m| wanted(&m.association.account));
+            rows.retain(|m| is_shown(&m.association.account));
             rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
-            push(&mut text, MEMBER, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
+            push(&mut text, ASSOCIATION, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
         }
         Entity::Account => {
             let shown = |account: &Account| Account {
-                coordinators: match options.coordinators {
-                    true => coordinators(view, account),
-                    false => Vec::new(),
+                coordinators: if options.coordinators {
+                    coordinators(view, account)
+                } else {
+                    Vec::new()
                 },
                 ..account.clone()
             };
             let mut rows: Vec<Account> =
-                view.accounts.iter().filter(|a| wanted(&a.name)).map(shown).collect();
+                view.accounts.iter().filter(|a| is_shown(&a.name)).map(shown).collect();
             rows.sort_by(|a, b| a.name.cmp(&b.name));
-            let names = with_coordinators(first_names(ACCOUNT, ACCOUNT_USUAL), options);
+            let names = with_coordinators(first_names(ACCOUNT, ACCOUNT_DEFAULT), options);
             push(&mut text, ACCOUNT, names, options, &rows)?;
         }
         Entity::User => {
-            let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_USUAL };
+            let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_DEFAULT };
             let mut rows = users(view, options.associations);
-            rows.retain(|member| wanted(member.user()));
+            rows.retain(|member| is_shown(member.user()));
             if options.coordinators {
                 rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
             }
-            push(&mut text, MEMBER, with_coordinators(names.to_vec(), options), options, &rows)?;
+            push(
+                &mut text,
+                ASSOCIATION,
+                with_coordinators(names.to_vec(), options),
+                options,
+                &rows,
+            )?;
         }
         Entity::Association => {
             let mut rows = associations(view);
-            rows.retain(|m| wanted(&m.association.account) || wanted(m.user()));
-            push(&mut text, MEMBER, ASSOCIATION_USUAL.to_vec(), options, &rows)?;
+            rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
+            push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
         }
         Entity::Coordinator => {}
         Entity::Tres => {
@@ -168,7 +175,7 @@ fn with_coordinators<'a>(mut names: Vec<&'a str>, options: &Options) -> Vec<&'a 
     names
 }
 
-/// Those of the account and of all above it.
+/// The coordinators of an account and of all accounts above it.
 fn coordinators(view: &AccountsView, account: &Account) -> Vec<String> {
     let (mut found, mut at) = (BTreeSet::new(), Some(account));
     // An account is at most as deep as there are accounts.
@@ -196,14 +203,14 @@ fn first_names<T>(fields: &'static [Field<T>], count: usize) -> Vec<&'static str
 fn push<T>(
     text: &mut String,
     fields: &'static [Field<T>],
-    usual: Vec<&str>,
+    default_names: Vec<&str>,
     options: &Options,
     rows: &[T],
 ) -> Result<(), SacctmgrError> {
-    let columns: Vec<Chosen<Field<T>>> = match &options.format {
+    let columns: Vec<ChosenColumn<Field<T>>> = match &options.format {
         Some(format) => field_table::parse(fields, format)
             .map_err(|unknown| SacctmgrError::UnknownField(unknown.0))?,
-        None => field_table::usual(fields, &usual),
+        None => field_table::default_columns(fields, &default_names),
     };
     let table = Table { columns: &columns, layout: &options.layout };
     if !options.no_header {
@@ -215,13 +222,13 @@ fn push<T>(
     Ok(())
 }
 
-/// Each user once, or once for each association.
-fn users(view: &AccountsView, each_association: bool) -> Vec<Member> {
-    let mut members: Vec<Member> = view
+/// One row for each user, or for each association of a user.
+fn users(view: &AccountsView, each_association: bool) -> Vec<AssociationRow> {
+    let mut members: Vec<AssociationRow> = view
         .associations
         .iter()
         .filter(|association| association.user.is_some())
-        .map(|association| Member::of(view, association))
+        .map(|association| AssociationRow::of(view, association))
         .collect();
     members.sort_by(|a, b| compare_names(a.user(), b.user()));
     if !each_association {
@@ -230,8 +237,8 @@ fn users(view: &AccountsView, each_association: bool) -> Vec<Member> {
     members
 }
 
-/// Every account before its users, and before the accounts below it.
-fn associations(view: &AccountsView) -> Vec<Member> {
+/// All associations, each account before its users and before the accounts below it.
+fn associations(view: &AccountsView) -> Vec<AssociationRow> {
     let mut order: Vec<&str> = Vec::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut stack: Vec<&str> = children(view, None);
@@ -243,15 +250,15 @@ fn associations(view: &AccountsView) -> Vec<Member> {
     }
     let place = |account: &str| order.iter().position(|name| *name == account);
     let mut rows: Vec<&Association> = view.associations.iter().collect();
-    // Those for a partition come before the one for all.
+    // An association for one partition comes before the one for all.
     rows.sort_by_key(|a| {
         let at = place(&a.account).unwrap_or(usize::MAX);
         (at, a.user.clone(), a.partition.is_none(), a.partition.clone())
     });
-    rows.into_iter().map(|association| Member::of(view, association)).collect()
+    rows.into_iter().map(|association| AssociationRow::of(view, association)).collect()
 }
 
-/// The accounts under `parent`, last in the alphabet first: they are taken from the end.
+/// The accounts under `parent` in reverse alphabetical order, for a stack.
 fn children<'a>(view: &'a AccountsView, parent: Option<&str>) -> Vec<&'a str> {
     let below = view.accounts.iter().filter(|a| a.parent.as_deref() == parent);
     let mut names: Vec<&str> = below.map(|a| a.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What `scontrol` prints: the records of `show`, the host list helpers, `ping`, and its words for what does not exist.
+//! What `scontrol` prints: the records of `show`, host lists, `ping`, and the lines about names that do not exist.
 
 pub mod config;
 pub mod job;
@@ -47,21 +47,21 @@ pub fn ping(hostname: &str, up: bool) -> String {
     format!("Slurmctld(primary) at {hostname} is {}\n", if up { "UP" } else { "DOWN" })
 }
 
-/// Standard output of `show node` for a name that is none; the exit code is 1.
+/// Standard output of `show node` for an unknown name; the exit code is 1.
 pub fn no_node(name: &str) -> String {
     format!("Node {name} not found\n")
 }
 
-/// Standard output of `show partition` for a name that is none; the exit code is 1.
+/// Standard output of `show partition` for an unknown name; the exit code is 1.
 pub fn no_partition(name: &str) -> String {
     format!("Partition {name} not found\n")
 }
 
-/// Standard error of `show job` for an id that is none; the exit code is 1.
+/// Standard error of `show job` for an unknown id; the exit code is 1.
 pub const NO_JOB: &str = "slurm_load_jobs error: Invalid job id specified";
-/// Standard output of `show job` where there are none at all.
+/// Standard output of `show job` without jobs.
 pub const NO_JOBS: &str = "No jobs in the system\n";
-/// Standard output of `show step` where there are none at all.
+/// Standard output of `show step` without steps.
 pub const NO_STEPS: &str = "No job steps in the system\n";
 
 #[cfg(test)]

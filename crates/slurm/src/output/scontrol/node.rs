@@ -91,7 +91,7 @@ fn push_state(record: &mut Record<'_>, node: &NodeView, moment: Moment<'_>) {
     if let Some(reason) = &node.reason {
         record.line(reason_line(reason, moment));
     }
-    // Slurm's records end above. What is only declared or not enforced is Sluice's to say.
+    // Lines that Slurm does not have follow.
     if config.declared {
         record.line("Declared=YES");
     }

@@ -1,4 +1,4 @@
-//! `sdiag`: what the server has counted.
+//! `sdiag`: the counters of the server.
 
 use crate::output::Moment;
 use crate::output::text::push;
@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 use wire::diagnostics::{DiagnosticsView, PlanCounts};
 
-/// The order of the lines about calls.
+/// The order of the lines about RPCs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
     #[default]
@@ -68,7 +68,7 @@ fn push_main(text: &mut String, view: &DiagnosticsView) {
     push!(text, "\tLast queue length: {}\n\n", plans.last_queue);
 }
 
-/// The same plans once more: every one of them backfills.
+/// The counters of the same plans under Slurm's heading for backfill: every plan backfills.
 fn push_backfill(text: &mut String, plans: &PlanCounts, date: impl Fn(Timestamp) -> String) {
     let mean = |total: u64| total.checked_div(plans.made);
     let last_at = plans.last_at.map_or_else(|| "N/A".to_owned(), date);
@@ -98,15 +98,15 @@ fn push_backfill(text: &mut String, plans: &PlanCounts, date: impl Fn(Timestamp)
     text.push('\n');
 }
 
-/// One line: a name, a number, and how often and how long.
-struct Line {
+/// The calls of one kind or one user.
+struct CallRow {
     name: String,
     number: u32,
     count: u64,
     total_us: u64,
 }
 
-impl Line {
+impl CallRow {
     fn mean(&self) -> u64 {
         self.total_us.checked_div(self.count).unwrap_or(0)
     }
@@ -115,14 +115,14 @@ impl Line {
 fn push_calls(text: &mut String, view: &DiagnosticsView, order: Order) {
     let calls = view.calls.iter().map(|call| {
         let (name, number) = rpc::name(call.kind);
-        Line { name: name.to_owned(), number, count: call.count, total_us: call.total_us }
+        CallRow { name: name.to_owned(), number, count: call.count, total_us: call.total_us }
     });
     text.push_str("Remote Procedure Call statistics by message type\n");
     for line in sorted(calls.collect(), order) {
         push!(text, "\t{:<40}({:>5}) ", line.name, line.number);
         push_figures(text, &line);
     }
-    let users = view.users.iter().map(|user| Line {
+    let users = view.users.iter().map(|user| CallRow {
         name: user.name.clone(),
         number: user.uid,
         count: user.count,
@@ -135,12 +135,12 @@ fn push_calls(text: &mut String, view: &DiagnosticsView, order: Order) {
     }
 }
 
-fn push_figures(text: &mut String, line: &Line) {
+fn push_figures(text: &mut String, line: &CallRow) {
     let (count, mean, total) = (line.count, line.mean(), line.total_us);
     push!(text, "count:{count:<6} ave_time:{mean:<6} total_time:{total}\n");
 }
 
-fn sorted(mut lines: Vec<Line>, order: Order) -> Vec<Line> {
+fn sorted(mut lines: Vec<CallRow>, order: Order) -> Vec<CallRow> {
     lines.sort_by_key(|line| {
         let by = match order {
             Order::Count => line.count,

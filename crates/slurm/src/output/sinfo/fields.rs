@@ -11,7 +11,7 @@ use model::time::format_limit;
 use std::fmt::Write;
 use wire::view::NodeView;
 
-/// One line of `sinfo`: nodes of a partition that look the same in what is shown.
+/// One line of `sinfo`: nodes of a partition that have the same text in the columns shown.
 pub struct Group<'a> {
     pub partition: &'a Partition,
     pub nodes: Vec<&'a NodeView>,
@@ -23,7 +23,7 @@ pub struct Group<'a> {
 pub enum Grouping {
     /// Nodes of one line have the same text here.
     Same,
-    /// The least value stands for all, with a `+`; with `-e` it has to be the same.
+    /// The least value stands for all, with a `+`. With `-e` the values must be the same.
     Least,
     /// A total or a list over the nodes of the line.
     Sum,
@@ -75,7 +75,7 @@ use Grouping::{Least, Same, Sum};
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 pub static NODE_FIELDS: &[NodeField] = &[
-    // Of the partition.
+    // Columns of the partition.
     field('P', "Partition", "PARTITION", Same, |g, c| c.push_str(&words::partition::starred(g.partition))),
     field('R', "PartitionName", "PARTITION", Same, |g, c| c.push_str(&g.partition.name)),
     field('a', "Available", "AVAIL", Same, |g, c| c.push_str(words::partition::available(g.partition.state))),
@@ -91,7 +91,7 @@ pub static NODE_FIELDS: &[NodeField] = &[
     field('M', "PreemptMode", "PREEMPT_MODE", Same, |g, c| c.push_str(g.partition.preempt_mode.as_deref().unwrap_or("OFF"))),
     field('S', "AllocNodes", "ALLOCNODES", Same, |_, c| c.push_str("all")),
     field('V', "Cluster", "CLUSTER", Same, |_, c| c.push_str("N/A")),
-    // Of the nodes: what they have in common.
+    // Columns in which the nodes of a line are equal.
     field('t', "StateCompact", "STATE", Same, |g, c| state(g, c, NodeState::compact)),
     field('T', "StateLong", "STATE", Same, |g, c| state(g, c, NodeState::long)),
     long("StateComplete", "STATE", Same, |g, c| state(g, c, |s| s.full().to_ascii_lowercase())),
@@ -109,7 +109,7 @@ pub static NODE_FIELDS: &[NodeField] = &[
     long("AllocMem", "ALLOCMEM", Same, |g, c| first(g, c, |n, c| push!(c, "{}", n.memory_allocated.mib()))),
     long("Comment", "COMMENT", Same, |_, c| c.push_str(words::NULL)),
     long("Port", "PORT", Same, |_, c| c.push('0')),
-    // Of the nodes: the least.
+    // Columns with the least value of the nodes.
     field('c', "CPUs", "CPUS", Least, |g, c| least(g, c, |n| u64::from(n.config.cpus))),
     field('m', "Memory", "MEMORY", Least, |g, c| least(g, c, |n| n.config.memory.mib_floor())),
     field('d', "Disk", "TMP_DISK", Least, |g, c| least(g, c, |n| n.config.tmp_disk.mib_floor())),
@@ -120,7 +120,7 @@ pub static NODE_FIELDS: &[NodeField] = &[
     field('z', "SocketCoreThread", "S:C:T", Least, socket_core_thread),
     field('e', "FreeMem", "FREE_MEM", Least, |g, c| span(g, c, |n| n.facts.free_memory.mib_floor(), |mib| mib.to_string())),
     field('O', "CPUsLoad", "CPU_LOAD", Least, |g, c| span(g, c, |n| u64::from(n.facts.cpu_load), |load| format!("{}.{:02}", load / 100, load % 100))),
-    // Of the nodes: all together.
+    // Columns with a sum or list over the nodes.
     field('N', "NodeList", "NODELIST", Sum, |g, c| c.push_str(&hostlist::compress_sorted(g.nodes.iter().map(|n| &n.config.name)))),
     field('D', "Nodes", "NODES", Sum, |g, c| push!(c, "{}", g.nodes.len())),
     field('C', "CPUsState", "CPUS(A/I/O/T)", Sum, cpu_states),
@@ -136,7 +136,7 @@ fn yes_no(set: bool) -> &'static str {
     if set { "yes" } else { "no" }
 }
 
-/// A partition's limit: what `squeue` calls UNLIMITED is infinite here.
+/// The time limit of a partition. `sinfo` prints `infinite` where `squeue` prints `UNLIMITED`.
 fn infinite(limit: model::time::TimeLimit) -> String {
     match limit.minutes() {
         Some(_) => format_limit(limit),

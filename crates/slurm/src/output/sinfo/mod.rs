@@ -22,7 +22,7 @@ const NODE_LONG_FORMAT: &str = "%9#N %.6D %.9#P %.11T %4c %.8z %.6m %.8d %.6w %.
 const REASON_FORMAT: &str = "%20E %9u %19H %N";
 const REASON_LONG_FORMAT: &str = "%20E %12U %19H %6t %N";
 
-/// What the command line says.
+/// The options that shape the listing.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// `-o`
@@ -48,11 +48,11 @@ pub struct Options {
     pub exact: bool,
     /// `-a`: hidden partitions too.
     pub all: bool,
-    /// `-t`; empty: any.
+    /// `-t`; empty takes any.
     pub states: Vec<StateFilter>,
-    /// `-n`; empty: any.
+    /// `-n`; empty takes any.
     pub nodes: Vec<String>,
-    /// `-p`; empty: any.
+    /// `-p`; empty takes any.
     pub partitions: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl Options {
     }
 }
 
-/// Prints the listing; the lines that come back are for standard error.
+/// Prints the listing. Returns the lines for standard error.
 pub fn render(
     out: &mut impl io::Write,
     options: &Options,
@@ -126,7 +126,7 @@ fn cell_width(column: &NodeField, group: &Group<'_>) -> usize {
     cell.chars().count()
 }
 
-/// Puts nodes of a partition together that have the same text in every column which asks for it.
+/// Groups the nodes of a partition that have the same text in every column of [`Grouping::Same`].
 fn group<'a>(
     options: &Options,
     format: &Format<NodeField>,
@@ -190,7 +190,7 @@ fn sort(groups: &mut [Group<'_>], options: &Options, cluster: &ClusterView) {
         cluster.partitions.iter().enumerate().map(|(at, p)| (p.name.as_str(), at)).collect();
     let place = |group: &Group<'_>| order.get(group.partition.name.as_str()).copied();
     let specification = options.sort.as_deref().unwrap_or(default);
-    // The last key first: a stable sort keeps its order within the keys before it.
+    // The last key is sorted by first: the sort is stable.
     for word in specification.split(',').rev() {
         let word = word.trim();
         let descending = word.contains('-');

@@ -5,7 +5,7 @@ use crate::output::scontrol::reservation::{duration, nodes, state};
 use std::fmt::Write;
 use wire::reservation::ReservationView;
 
-/// The narrowest that the column of names is.
+/// The least width of the column of names.
 const NAME_MIN: usize = "RESV_NAME".len();
 
 pub fn push(out: &mut String, views: &[ReservationView], moment: Moment<'_>, header: bool) {

@@ -1,6 +1,7 @@
 //! `sprio`: what the priorities of pending jobs are made of.
 
 use crate::output::table::format::{Column, Format};
+use crate::output::table::sort_keys::{self, BadSort};
 use crate::output::text::push;
 use model::priority::Weights;
 use std::cmp::Ordering;
@@ -8,10 +9,10 @@ use std::fmt::Write;
 use std::io;
 use wire::view::{PrioritiesView, PriorityView};
 
-/// The highest priority: what normalized ones are parts of.
+/// The highest priority, which a normalized priority of 1 stands for.
 const PRIORITY_MAX: f64 = u32::MAX as f64;
 
-/// What the command line says.
+/// The options that shape the table.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub format: Option<String>,
@@ -22,22 +23,17 @@ pub struct Options {
     pub normalized: bool,
     /// `-w`: the weights and no jobs.
     pub weights: bool,
-    /// Users were named: their column is shown.
+    /// Users were named, so the column of users is shown.
     pub users: bool,
 }
 
-/// A letter that no column has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Invalid sort specification: {0}")]
-pub struct BadSort(pub String);
-
-/// A column: of a job, and of the weights.
+/// A column, for jobs and for the line of weights.
 pub struct Field {
     letter: char,
     header: &'static str,
     job: fn(&PriorityView, &Weights, &mut String),
     weight: fn(&Weights, &mut String),
-    /// What lines are sorted by.
+    /// The sort key.
     key: fn(&PriorityView, &Weights) -> Key,
 }
 
@@ -78,7 +74,7 @@ fn tres_weights(weights: &Weights, cell: &mut String) {
     cell.push_str(&each.collect::<Vec<_>>().join(","));
 }
 
-/// dstack's priority has no column of its own: what it adds is the site's.
+/// The site factor, with dstack's priority in it, which has no column of its own.
 fn site(job: &PriorityView, weights: &Weights) -> f64 {
     job.factors.site as f64 + job.factors.dstack * f64::from(weights.dstack)
 }
@@ -87,7 +83,7 @@ fn normal(job: &PriorityView) -> f64 {
     if job.set { job.sum } else { job.sum / PRIORITY_MAX }
 }
 
-/// A factor by its weight.
+/// The column of a factor times its weight.
 macro_rules! weighted {
     ($letter:literal, $header:literal, $name:ident) => {
         Field {
@@ -100,7 +96,7 @@ macro_rules! weighted {
     };
 }
 
-/// A factor as it is.
+/// The column of a factor between 0 and 1.
 macro_rules! plain {
     ($letter:literal, $header:literal, $name:ident) => {
         Field {
@@ -134,8 +130,8 @@ static FIELDS: [Field; 22] = [
     Field { letter: 't', header: "TRES", job: |j, w, c| tres(j, w, 2, c), weight: nothing, key: |_, _| Key::Number(0.0) },
 ];
 
-/// The columns that are shown when none are named: of a factor without weight only the long listing has one.
-fn usual(options: &Options, weights: &Weights) -> String {
+/// The default columns. Only the long listing shows a factor that has no weight.
+fn default_format(options: &Options, weights: &Weights) -> String {
     let tres = weights.tres.iter().any(|(_, weight)| *weight > 0.0);
     let user = options.long || options.users;
     let mut format = "%.15i %9r".to_owned();
@@ -157,9 +153,10 @@ fn usual(options: &Options, weights: &Weights) -> String {
     ];
     for (letter, weight) in factors {
         if weight > 0 || options.long {
-            match options.normalized {
-                true => push!(format, " %10{}", letter.to_ascii_lowercase()),
-                false => push!(format, " %.10{letter}"),
+            if options.normalized {
+                push!(format, " %10{}", letter.to_ascii_lowercase());
+            } else {
+                push!(format, " %.10{letter}");
             }
         }
     }
@@ -172,23 +169,11 @@ fn usual(options: &Options, weights: &Weights) -> String {
     format
 }
 
-/// Letters with an optional sign before each; what is still equal stays in the order it came.
+/// Sorts by the letters of `text`. Jobs with equal keys keep their order.
 fn sort(jobs: &mut [&PriorityView], text: &str, weights: &Weights) -> Result<(), BadSort> {
-    let mut keys: Vec<(&'static Field, bool)> = Vec::new();
-    let mut descending = false;
-    for letter in text.chars().filter(|c| *c != ',' && !c.is_whitespace()) {
-        match letter {
-            '+' => descending = false,
-            '-' => descending = true,
-            letter => {
-                let field = FIELDS.iter().find(|field| field.letter == letter);
-                keys.push((field.ok_or_else(|| BadSort(letter.to_string()))?, descending));
-                descending = false;
-            }
-        }
-    }
+    let keys = sort_keys::parse(&FIELDS, text)?;
     jobs.sort_by(|a, b| {
-        let one = |(field, descending): &(&Field, bool)| {
+        let one = |(field, _, descending): &(&Field, char, bool)| {
             let order = (field.key)(a, weights).partial_cmp(&(field.key)(b, weights));
             let order = order.unwrap_or(Ordering::Equal);
             if *descending { order.reverse() } else { order }
@@ -198,7 +183,7 @@ fn sort(jobs: &mut [&PriorityView], text: &str, weights: &Weights) -> Result<(),
     Ok(())
 }
 
-/// The table, and the lines to print about what the format names in vain.
+/// Prints the table. Returns the lines for standard error about unknown columns.
 pub fn show(
     out: &mut impl io::Write,
     view: &PrioritiesView,
@@ -206,11 +191,11 @@ pub fn show(
     options: &Options,
 ) -> Result<Vec<String>, SprioError> {
     let weights = &view.weights;
-    let text = options.format.clone().unwrap_or_else(|| usual(options, weights));
+    let text = options.format.clone().unwrap_or_else(|| default_format(options, weights));
     let mut format = Format::by_letter(&FIELDS, &text, "job");
-    // Slurm leaves out what follows a letter that it does not know.
-    for piece in format.pieces.iter_mut().filter(|piece| piece.column.is_none()) {
-        piece.suffix.clear();
+    // Slurm drops the text after a letter that it does not know.
+    for cell_format in format.cells.iter_mut().filter(|cell_format| cell_format.column.is_none()) {
+        cell_format.suffix.clear();
     }
     let mut jobs = jobs.to_vec();
     sort(&mut jobs, options.sort.as_deref().unwrap_or("i"), weights)?;

@@ -23,8 +23,8 @@ pub struct JobField {
     letter: Option<char>,
     name: &'static str,
     header: &'static str,
-    /// Needs more of a job than a listing usually brings.
-    pub in_full: bool,
+    /// The column needs a job in full, and not the part that a listing has.
+    pub needs_full_job: bool,
     pub render: fn(&JobRow<'_>, &mut String),
 }
 
@@ -43,16 +43,16 @@ impl Column for JobField {
 type Render = fn(&JobRow<'_>, &mut String);
 
 const fn both(letter: char, name: &'static str, header: &'static str, render: Render) -> JobField {
-    JobField { letter: Some(letter), name, header, in_full: false, render }
+    JobField { letter: Some(letter), name, header, needs_full_job: false, render }
 }
 
 const fn long(name: &'static str, header: &'static str, render: Render) -> JobField {
-    JobField { letter: None, name, header, in_full: false, render }
+    JobField { letter: None, name, header, needs_full_job: false, render }
 }
 
 impl JobField {
-    const fn in_full(self) -> Self {
-        Self { in_full: true, ..self }
+    const fn needs_full_job(self) -> Self {
+        Self { needs_full_job: true, ..self }
     }
 }
 
@@ -87,7 +87,7 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('M', "TimeUsed", "TIME", |r, c| push_elapsed(c, r.job.elapsed_s(r.moment.now))),
     both('n', "ReqNodes", "REQ_NODES", |r, c| c.push_str(&model::hostlist::compress(&r.job.spec.request().node_list))),
     both('N', "NodeList", "NODELIST", |r, c| c.push_str(&job_text::node_list(r.job))),
-    both('o', "Command", "COMMAND", |r, c| c.push_str(&job_text::command(r.job))).in_full(),
+    both('o', "Command", "COMMAND", |r, c| c.push_str(&job_text::command(r.job))).needs_full_job(),
     both('O', "Contiguous", "CONTIGUOUS", |r, c| flag(c, r.job.spec.request().contiguous)),
     both('p', "Priority", "PRIORITY", |r, c| push!(c, "{:.14}", r.job.priority as f64 / f64::from(u32::MAX))),
     both('P', "Partition", "PARTITION", |r, c| c.push_str(&r.job.partition)),
@@ -110,10 +110,10 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('y', "Nice", "NICE", |r, c| push!(c, "{}", r.job.spec.nice)),
     both('Y', "SchedNodes", "SCHEDNODES", |r, c| c.push_str(r.job.sched_nodes.as_deref().unwrap_or(NULL))),
     both('z', "SCT", "S:C:T", |r, c| c.push_str(&job_text::sockets_cores_threads(r.job.spec.request()))),
-    both('Z', "WorkDir", "WORK_DIR", |r, c| c.push_str(&r.job.spec.launch.work_dir)).in_full(),
+    both('Z', "WorkDir", "WORK_DIR", |r, c| c.push_str(&r.job.spec.launch.work_dir)).needs_full_job(),
     long("AccrueTime", "ACCRUE_TIME", |r, c| time_or(r, c, r.job.eligible.filter(|t| *t <= r.moment.now), "N/A")),
-    long("AllocNodes", "ALLOC_NODES", |r, c| c.push_str(&r.job.spec.submit_host)).in_full(),
-    long("AllocSID", "ALLOC_SID", |r, c| push!(c, "{}", r.job.spec.submit_sid)).in_full(),
+    long("AllocNodes", "ALLOC_NODES", |r, c| c.push_str(&r.job.spec.submit_host)).needs_full_job(),
+    long("AllocSID", "ALLOC_SID", |r, c| push!(c, "{}", r.job.spec.submit_sid)).needs_full_job(),
     long("BatchFlag", "BATCH_FLAG", |r, c| flag(c, r.job.spec.launch.kind == LaunchKind::Batch)),
     long("BoardsPerNode", "BOARDS_PER_NODE", |_, c| c.push('*')),
     long("cpus-per-task", "CPUS_PER_TASK", |r, c| push!(c, "{}", r.job.spec.request().cpus_per_task.min)),
@@ -123,9 +123,9 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("DerivedEC", "DERIVED_EC", |r, c| push!(c, "{}", r.job.derived_exit)),
     long("EligibleTime", "ELIGIBLE_TIME", |r, c| time_or(r, c, r.job.eligible, "N/A")),
     long("exit_code", "EXIT_CODE", |r, c| push!(c, "{}", r.job.exit)),
-    long("HetJobID", "HET_JOB_ID", |r, c| of_components(r, c, |of| of.first.to_string())),
-    long("HetJobIDSet", "HET_JOB_ID_SET", |r, c| of_components(r, c, job_text::component_ids)),
-    long("HetJobOffset", "HET_JOB_OFFSET", |r, c| of_components(r, c, |of| of.offset.to_string())),
+    long("HetJobID", "HET_JOB_ID", |r, c| het_component(r, c, |of| of.first.to_string())),
+    long("HetJobIDSet", "HET_JOB_ID_SET", |r, c| het_component(r, c, job_text::component_ids)),
+    long("HetJobOffset", "HET_JOB_OFFSET", |r, c| het_component(r, c, |of| of.offset.to_string())),
     long("LastSchedEval", "LAST_SCHED_EVAL", |r, c| time_or(r, c, r.job.last_planned, "N/A")),
     long("MaxCPUs", "MAX_CPUS", |_, c| c.push('0')),
     long("MaxNodes", "MAX_NODES", |r, c| push!(c, "{}", r.job.nodes.max.unwrap_or(0))),
@@ -143,9 +143,9 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("ReqSwitch", "REQ_SWITCH", |r, c| push!(c, "{}", r.job.spec.request().switches.map_or(0, |s| s.count))),
     long("Requeue", "REQUEUE", |r, c| flag(c, r.job.spec.requeue)),
     long("RestartCnt", "RESTART_COUNT", |r, c| push!(c, "{}", r.job.restarts)),
-    long("StdErr", "STDERR", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stderr) }).in_full(),
-    long("StdIn", "STDIN", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdin) }).in_full(),
-    long("StdOut", "STDOUT", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdout) }).in_full(),
+    long("StdErr", "STDERR", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stderr) }).needs_full_job(),
+    long("StdIn", "STDIN", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdin) }).needs_full_job(),
+    long("StdOut", "STDOUT", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdout) }).needs_full_job(),
     long("tres-alloc", "TRES_ALLOC", |r, c| push!(c, "{}", r.job.tres)),
     long("tres-per-job", "TRES_PER_JOB", |r, c| gres(r, c, Per::Job)),
     long("tres-per-socket", "TRES_PER_SOCKET", |r, c| gres(r, c, Per::Socket)),
@@ -153,8 +153,8 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("Wait4Switch", "WAIT4SWITCH", |r, c| push!(c, "{}", r.job.spec.request().switches.and_then(|s| s.wait_s).unwrap_or(0))),
 ];
 
-/// What a component of a heterogeneous job has.
-fn of_components(row: &JobRow<'_>, cell: &mut String, text: impl Fn(Together) -> String) {
+/// A value that only components of a heterogeneous job have.
+fn het_component(row: &JobRow<'_>, cell: &mut String, text: impl Fn(Together) -> String) {
     match row.job.together {
         Some(together) => cell.push_str(&text(together)),
         None => cell.push_str("N/A"),

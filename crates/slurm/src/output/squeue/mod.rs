@@ -14,14 +14,14 @@ use steps::{STEP_FIELDS, StepField};
 use wire::client::Detail;
 use wire::view::JobView;
 
+pub use crate::output::table::sort_keys::BadSort;
 pub use page::Page;
-pub use sort::BadSort;
 
 const DEFAULT_FORMAT: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";
 const LONG_FORMAT: &str = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R";
 const START_FORMAT: &str = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R";
 
-/// What the command line says about the listing. Which jobs are in it, the server has decided.
+/// The options that shape the listing. The server has chosen the jobs.
 pub use wire::listing::ListingOptions as Options;
 
 /// A listing that is ready to be printed any number of times (`-i`).
@@ -63,7 +63,7 @@ impl Listing {
         &self.options
     }
 
-    /// Lines for standard error: columns that do not exist.
+    /// Lines for standard error about columns that do not exist.
     pub fn warnings(&self) -> &[String] {
         match &self.columns {
             Columns::Jobs(format) => &format.warnings,
@@ -71,12 +71,15 @@ impl Listing {
         }
     }
 
-    /// How much of each job the columns need.
+    /// How much of each job the columns and the sort keys need.
     pub fn detail(&self) -> Detail {
         match &self.columns {
-            _ if self.sort.iter().any(|by| by.field.in_full) => Detail::Full,
+            _ if self.sort.iter().any(|by| by.field.needs_full_job) => Detail::Full,
             Columns::Jobs(format)
-                if format.pieces.iter().any(|p| p.column.is_some_and(|field| field.in_full)) =>
+                if format
+                    .cells
+                    .iter()
+                    .any(|p| p.column.is_some_and(|field| field.needs_full_job)) =>
             {
                 Detail::Full
             }
@@ -84,26 +87,26 @@ impl Listing {
         }
     }
 
-    /// Whether it shows or sorts by when jobs are expected to start.
+    /// Whether a column or sort key needs the expected start of pending jobs.
     pub fn wants_estimates(&self) -> bool {
-        let about =
+        let is_estimate =
             |field: &JobField| ["StartTime", "EndTime", "SchedNodes"].contains(&field.name());
         let shown = match &self.columns {
             Columns::Jobs(format) => {
-                format.pieces.iter().any(|piece| piece.column.is_some_and(about))
+                format.cells.iter().any(|cell_format| cell_format.column.is_some_and(is_estimate))
             }
             Columns::Steps(_) => false,
         };
-        shown || self.sort.iter().any(|by| about(by.field))
+        shown || self.sort.iter().any(|by| is_estimate(by.field))
     }
 
-    /// Whether the time stands above the lines.
+    /// Whether the listing begins with the time.
     pub(super) fn is_dated(&self) -> bool {
         let Options { long, no_header, repeated, .. } = self.options;
         if long { !no_header } else { repeated }
     }
 
-    /// An empty page of at most so many bytes, for jobs that come one by one.
+    /// An empty page of at most `bytes_max` bytes, for jobs that come one by one.
     pub fn page<'a>(&'a self, moment: Moment<'a>, bytes_max: usize) -> Page<'a> {
         Page::new(self, moment, bytes_max)
     }

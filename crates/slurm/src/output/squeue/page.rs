@@ -7,24 +7,25 @@ use super::{Columns, Listing};
 use crate::output::Moment;
 use wire::view::JobView;
 
-/// A line of a usual listing.
+/// The expected length of a line.
 const LINE_BYTES: usize = 96;
 
-/// What a cell counts for at least: one that is cut to nothing was made all the same.
+/// The bytes that a cell counts for at least. A cell that is cut to nothing has cost time too.
 const CELL_BYTES: usize = 16;
 
+/// The text of a listing that grows job by job.
 pub struct Page<'a> {
     listing: &'a Listing,
     moment: Moment<'a>,
-    /// What is above the lines, and the lines as they came.
+    /// The header, and the lines in the order in which they came.
     text: String,
-    /// Where each line ends, where their order is not yet known.
+    /// The end of each line in `text`.
     ends: Vec<usize>,
-    /// How much is above the first line.
-    head: usize,
+    /// The length of the header in `text`.
+    header_len: usize,
     order: Order,
     cell: String,
-    cells: usize,
+    cell_count: usize,
     bytes_max: usize,
 }
 
@@ -44,26 +45,26 @@ impl<'a> Page<'a> {
         Self {
             listing,
             moment,
-            head: text.len(),
+            header_len: text.len(),
             text,
             ends: Vec::new(),
             order: Order::new(&listing.sort),
             cell: String::new(),
-            cells: 0,
+            cell_count: 0,
             bytes_max,
         }
     }
 
-    /// Makes room for so many lines of a usual length.
+    /// Reserves memory for this many lines.
     pub fn expect(&mut self, lines: usize) {
         self.text.reserve(lines.saturating_mul(LINE_BYTES).min(self.bytes_max));
         self.ends.reserve(lines);
         self.order.expect(lines);
     }
 
-    /// Whether it has become longer than it may: nothing is added any more.
+    /// Whether the page is longer than `bytes_max`. Nothing more is added then.
     pub fn is_full(&self) -> bool {
-        self.text.len() > self.bytes_max || self.cells > self.bytes_max / CELL_BYTES
+        self.text.len() > self.bytes_max || self.cell_count > self.bytes_max / CELL_BYTES
     }
 
     pub fn push(&mut self, job: &JobView) {
@@ -76,7 +77,7 @@ impl<'a> Page<'a> {
                 return;
             }
             steps::push(&mut self.text, &mut self.cell, format, job, step, self.moment);
-            self.cells += format.pieces.len();
+            self.cell_count += format.cells.len();
         }
     }
 
@@ -102,22 +103,22 @@ impl<'a> Page<'a> {
     fn push_row(&mut self, row: &JobRow<'_>) {
         let Columns::Jobs(format) = &self.listing.columns else { return };
         format.push_line(&mut self.text, &mut self.cell, |field, cell| (field.render)(row, cell));
-        self.cells += format.pieces.len();
+        self.cell_count += format.cells.len();
         self.ends.push(self.text.len());
         self.order.push(row);
     }
 
-    /// The whole text; none if it is longer than it may be.
+    /// The whole text; `None` if it is longer than `bytes_max`.
     pub fn finish(self) -> Option<String> {
         if self.is_full() {
             return None;
         }
-        let Self { text, ends, head, order, .. } = self;
+        let Self { text, ends, header_len, order, .. } = self;
         let Some(order) = order.finish() else { return Some(text) };
         let mut sorted = String::with_capacity(text.len());
-        sorted.push_str(&text[..head]);
+        sorted.push_str(&text[..header_len]);
         for line in order {
-            let begin = if line == 0 { head } else { ends[line - 1] };
+            let begin = if line == 0 { header_len } else { ends[line - 1] };
             sorted.push_str(&text[begin..ends[line]]);
         }
         Some(sorted)
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_their_order_however_they_came() {
+    fn lines_are_sorted_in_whatever_order_jobs_come() {
         let table = [
             ("j", "2a4a3b1c5d"),
             ("-j", "5d1c3b2a4a"),
@@ -163,33 +164,33 @@ mod tests {
             let mut jobs = jobs();
             for _ in 0..jobs.len() {
                 jobs.rotate_left(1);
-                let text = page(&options, &jobs, usize::MAX).expect("it has room");
+                let text = page(&options, &jobs, usize::MAX).expect("within the limit");
                 assert_eq!(text.replace('\n', ""), expected, "-S {sort}");
             }
         }
     }
 
     #[test]
-    fn a_page_is_whole_or_none() {
+    fn a_page_beyond_its_limit_gives_nothing() {
         let jobs = [jobs(), vec![sweep_pending()]].concat();
         let expanded = Options { expand_arrays: true, ..Options::default() };
-        let whole = page(&expanded, &jobs, usize::MAX).expect("it has room");
+        let whole = page(&expanded, &jobs, usize::MAX).expect("within the limit");
         let enough = whole.lines().count() * 8 * CELL_BYTES;
         assert_eq!(page(&expanded, &jobs, enough).as_deref(), Some(whole.as_str()));
         for less in [0, 100, whole.len() - 1] {
             assert_eq!(page(&expanded, &jobs, less), None, "{less}");
         }
-        // Cells that show nothing count as well.
+        // Empty cells count as well.
         let nothing = Options { format: Some("%s".repeat(500)), ..Options::default() };
         assert_eq!(page(&nothing, &jobs, usize::MAX).map(|text| text.len()), Some(jobs.len() + 1));
         assert_eq!(page(&nothing, &jobs, enough), None);
     }
 
     #[test]
-    fn the_time_stands_above_long_and_repeated_listings() {
+    fn long_and_repeated_listings_begin_with_the_time() {
         let dated = |long, repeated, no_header| {
             let options = Options { long, repeated, no_header, ..Options::default() };
-            let text = page(&options, &jobs(), usize::MAX).expect("it has room");
+            let text = page(&options, &jobs(), usize::MAX).expect("within the limit");
             text.starts_with(&moment(at(1, 0, 0)).date_line())
         };
         assert!(dated(true, false, false) && dated(false, true, true) && dated(true, true, false));

@@ -1,7 +1,7 @@
 //! The order of `squeue`'s lines: `-S P,t,-p`.
 
 use super::fields::{JOB_FIELDS, JobField, JobRow};
-use crate::output::table::format::Column;
+use crate::output::table::sort_keys::{self, BadSort};
 use crate::output::text::job_text;
 use crate::words;
 use model::time::TimeLimit;
@@ -10,17 +10,12 @@ use std::collections::BTreeMap;
 
 /// Partition, then state by its compact word, then the highest priority first.
 pub const DEFAULT: &str = "P,t,-p";
-/// `--start`: whoever starts first.
+/// `--start`: the job that starts first comes first.
 pub const BY_START: &str = "S";
 /// `--priority`: the highest first.
 pub const BY_PRIORITY: &str = "-p";
 
-/// A letter that no column has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Invalid sort specification: {0}")]
-pub struct BadSort(pub String);
-
-/// What lines are compared by.
+/// The value that lines are compared by.
 enum Key<'a> {
     Number(i64),
     Text(Cow<'a, str>),
@@ -34,35 +29,25 @@ pub struct SortBy {
     descending: bool,
 }
 
-/// Letters with an optional `+` or `-` before each; commas may stand between. One that is named again decides nothing.
+/// Reads `-S`. A letter that is named again is ignored.
 pub fn parse(text: &str) -> Result<Vec<SortBy>, BadSort> {
-    let mut keys = Vec::new();
-    let mut descending = false;
-    for letter in text.chars().filter(|c| *c != ',' && !c.is_whitespace()) {
-        match letter {
-            '+' => descending = false,
-            '-' => descending = true,
-            letter => {
-                let field = JOB_FIELDS.iter().find(|field| field.letter() == Some(letter));
-                let field = field.ok_or_else(|| BadSort(letter.to_string()))?;
-                if keys.iter().all(|by: &SortBy| by.letter != letter) {
-                    keys.push(SortBy { field, letter, descending });
-                }
-                descending = false;
-            }
+    let mut keys: Vec<SortBy> = Vec::new();
+    for (field, letter, descending) in sort_keys::parse(JOB_FIELDS, text)? {
+        if keys.iter().all(|by| by.letter != letter) {
+            keys.push(SortBy { field, letter, descending });
         }
     }
     Ok(keys)
 }
 
-/// The order of lines that come one by one: by the keys in turn; what is still equal is in the order of the ids.
+/// The order of lines that come one by one: by the keys in turn, and then by job id.
 ///
-/// All keys are numbers. A text is the place where it was first seen, until all are known and its rank can be told.
+/// All keys are numbers. A text is numbered when it is first seen. [`Order::finish`] replaces that number with its rank.
 pub struct Order {
     by: Vec<SortBy>,
-    /// Of each key that is a text, the texts.
+    /// The texts of each key, with their numbers.
     texts: Vec<BTreeMap<Box<str>, i64>>,
-    /// Those of the first line, then those of the second.
+    /// The keys of the first line, then those of the second, and so on.
     keys: Vec<i64>,
     ids: Vec<(u32, u32)>,
 }
@@ -83,11 +68,11 @@ impl Order {
             self.keys.push(match key(row, *by) {
                 Key::Number(number) => number,
                 Key::Text(text) => match texts.get(&*text) {
-                    Some(place) => *place,
+                    Some(number) => *number,
                     None => {
-                        let place = texts.len() as i64;
-                        texts.insert(text.into(), place);
-                        place
+                        let number = texts.len() as i64;
+                        texts.insert(text.into(), number);
+                        number
                     }
                 },
             });
@@ -95,13 +80,13 @@ impl Order {
         self.ids.push(id(row));
     }
 
-    /// Which line is first, second, and so on; none if they came in this order.
+    /// The lines in their order; `None` if they came in it.
     pub fn finish(mut self) -> Option<Vec<usize>> {
         let width = self.by.len();
         for (at, (by, texts)) in self.by.iter().zip(&self.texts).enumerate() {
             let mut ranks = vec![0; texts.len()];
-            for (rank, place) in texts.values().enumerate() {
-                ranks[*place as usize] = rank as i64;
+            for (rank, number) in texts.values().enumerate() {
+                ranks[*number as usize] = rank as i64;
             }
             for key in self.keys.iter_mut().skip(at).step_by(width) {
                 let ranked = if texts.is_empty() { *key } else { ranks[*key as usize] };
@@ -118,7 +103,8 @@ impl Order {
     }
 }
 
-/// An array's tasks are beside each other; what still waits as one stands after what has its own record.
+/// The sort key of last resort. It keeps the tasks of an array together, with the pending tasks after those that have their
+/// own record.
 fn id(row: &JobRow<'_>) -> (u32, u32) {
     let Some(array) = &row.job.array else { return (row.job.id.0, 0) };
     (array.array.0, row.task.or(array.index).unwrap_or(u32::MAX))
@@ -127,7 +113,7 @@ fn id(row: &JobRow<'_>) -> (u32, u32) {
 fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
     let job = row.job;
     let request = job.spec.request();
-    // A time that is not known is after all that are.
+    // An unknown time sorts after all known ones.
     let time = |t: Option<model::time::Timestamp>| t.map_or(i64::MAX, |t| t.millis());
     let limit = match job.time_limit {
         TimeLimit::Minutes(minutes) => i64::from(minutes) * 60,

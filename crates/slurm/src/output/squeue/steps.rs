@@ -66,7 +66,7 @@ fn elapsed_s(row: &StepRow<'_>) -> u64 {
     row.moment.now.since(row.step.start).as_secs()
 }
 
-/// One step of the job.
+/// Writes the line of one step.
 pub fn push(
     out: &mut String,
     cell: &mut String,

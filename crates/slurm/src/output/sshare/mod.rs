@@ -1,14 +1,14 @@
-//! `sshare`: what each association was promised and has used.
+//! `sshare`: the shares and the usage of each association.
 
-use crate::output::table::field_table::{self, Chosen, Layout, NamedColumn, Table};
+use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
 use crate::output::text::push;
 use model::account::Shares;
-use model::tres::{Tres, TresKind};
+use model::tres::TresKind;
 use std::fmt::Write;
 use std::io;
 use wire::view::{ShareView, SharesView};
 
-/// What the command line says.
+/// The options that shape the table.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub format: Option<String>,
@@ -19,9 +19,9 @@ pub struct Options {
     pub partition: bool,
     /// `-U`: users and no accounts.
     pub users_only: bool,
-    /// None: all.
+    /// `None` shows all users.
     pub users: Option<Vec<String>>,
-    /// Empty: all.
+    /// Empty shows all accounts.
     pub accounts: Vec<String>,
 }
 
@@ -78,11 +78,11 @@ static FIELDS: &[Field] = &[
     field("Partition", 12, |r, c| c.push_str(r.share.association.partition.as_deref().unwrap_or(""))),
     field("RawShares", 10, |r, c| if r.share.depth > 0 { push!(c, "{}", r.share.association.shares) }),
     field("RawUsage", 11, |r, c| push!(c, "{}", r.share.spent.billing_s() as u64)),
-    field("TRESRunMins", 30, |r, c| every_tres(c, r.view, |kind| run_minutes(&r.share.run_minutes, kind))),
+    field("TRESRunMins", 30, |r, c| every_tres(c, r.view, |kind| r.share.run_minutes.amount(kind))),
     field("User", 10, |r, c| c.push_str(r.share.association.user.as_deref().unwrap_or(""))),
 ];
 
-const USUAL: &[&str] =
+const DEFAULT: &[&str] =
     &["Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare"];
 #[rustfmt::skip]
 const LONG: &[&str] = &[
@@ -96,12 +96,12 @@ fn number(cell: &mut String, value: Option<f64>) {
     }
 }
 
-/// One that has its parent's shares has no level, and neither has the root.
+/// LevelFS. The root, and an association with its parent's shares, have none.
 fn level(row: &Row<'_>, cell: &mut String) {
     let inherits = matches!(row.share.association.shares, Shares::Parent(_));
     match row.share.level {
         _ if inherits => {}
-        // Under `priority/basic` nobody has one, and Slurm prints none of it.
+        // Under `priority/basic` Slurm prints zero for all.
         _ if row.view.basic => cell.push_str("0.000000"),
         _ if row.share.depth == 0 => {}
         Some(level) => push!(cell, "{level:.6}"),
@@ -109,11 +109,7 @@ fn level(row: &Row<'_>, cell: &mut String) {
     }
 }
 
-fn run_minutes(tres: &Tres, kind: &TresKind) -> u64 {
-    tres.amount(kind)
-}
-
-/// All that the cluster counts, also what there is nothing of.
+/// All resources that the cluster counts, with zeros.
 fn every_tres(cell: &mut String, view: &SharesView, amount: impl Fn(&TresKind) -> u64) {
     let always = [
         TresKind::Cpu,
@@ -163,16 +159,16 @@ pub fn show(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-fn columns(options: &Options) -> Result<Vec<Chosen<Field>>, SshareError> {
+fn columns(options: &Options) -> Result<Vec<ChosenColumn<Field>>, SshareError> {
     if let Some(format) = &options.format {
         return field_table::parse(FIELDS, format)
             .map_err(|unknown| SshareError::UnknownField(unknown.0));
     }
-    let mut names = if options.long { LONG.to_vec() } else { USUAL.to_vec() };
+    let mut names = if options.long { LONG.to_vec() } else { DEFAULT.to_vec() };
     if options.partition {
         names.insert(2, "Partition");
     }
-    Ok(field_table::usual(FIELDS, &names))
+    Ok(field_table::default_columns(FIELDS, &names))
 }
 
 fn is_shown(share: &ShareView, options: &Options) -> bool {
@@ -185,7 +181,7 @@ fn is_shown(share: &ShareView, options: &Options) -> bool {
     account && user
 }
 
-/// How far an account is below the root; of accounts that were named only the users are below.
+/// The indent of a row: its depth below the root. If accounts were named, only their users are indented.
 fn indent(share: &ShareView, options: &Options) -> usize {
     match (options.users_only, options.accounts.is_empty()) {
         (true, _) => 0,

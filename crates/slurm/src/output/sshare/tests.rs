@@ -3,6 +3,7 @@
 use super::*;
 use model::account::Association;
 use model::spent::Spent;
+use model::tres::Tres;
 
 fn row(depth: u32, association: Association, numbers: (f64, f64, f64)) -> ShareView {
     let (shares, usage, billed) = numbers;

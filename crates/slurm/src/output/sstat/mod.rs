@@ -1,6 +1,8 @@
 //! `sstat`: what running steps use now.
 
-use crate::output::table::field_table::{self, Chosen, Layout, NamedColumn, Table, UnknownField};
+use crate::output::table::field_table::{
+    self, ChosenColumn, Layout, NamedColumn, Table, UnknownField,
+};
 use crate::output::text::push;
 use crate::output::text::usage_text::{
     Metric as M, Statistic as S, Units, UsageRow, push_statistic, push_tres_in, push_tres_out,
@@ -147,18 +149,18 @@ fn pids(row: &Row<'_>, cell: &mut String) {
 }
 
 /// The columns that the options choose.
-pub fn columns(options: &Options) -> Result<Vec<Chosen<StatField>>, UnknownField> {
+pub fn columns(options: &Options) -> Result<Vec<ChosenColumn<StatField>>, UnknownField> {
     match &options.format {
         Some(format) => field_table::parse(FIELDS, format),
-        None if options.pids => Ok(field_table::usual(FIELDS, PIDS)),
-        None => Ok(field_table::usual(FIELDS, DEFAULT)),
+        None if options.pids => Ok(field_table::default_columns(FIELDS, PIDS)),
+        None => Ok(field_table::default_columns(FIELDS, DEFAULT)),
     }
 }
 
 pub fn render(
     out: &mut impl io::Write,
     options: &Options,
-    columns: &[Chosen<StatField>],
+    columns: &[ChosenColumn<StatField>],
     rows: &[Row<'_>],
 ) -> io::Result<()> {
     let table = Table { columns, layout: &options.layout };

@@ -7,16 +7,16 @@ pub enum Align {
     Right,
 }
 
-/// What shows that a text was cut.
+/// How a text that does not fit is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Nothing: the rest is left out (`squeue`, `sinfo`).
+    /// The rest is left out (`squeue`, `sinfo`).
     Silent,
-    /// A `+` as the last character (`sacct`, `sacctmgr`).
+    /// The last character is a `+` (`sacct`, `sacctmgr`).
     Plus,
 }
 
-/// Writes `text` into a column of `width` characters; zero is as wide as the text.
+/// Writes `text` into a column of `width` characters; width zero fits the text.
 pub fn push(out: &mut String, text: &str, width: usize, align: Align, cut: Cut) {
     if width == 0 {
         out.push_str(text);

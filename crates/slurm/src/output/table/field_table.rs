@@ -1,8 +1,8 @@
-//! The tables of `sacct` and `sacctmgr`: a header, a line of dashes, and cells that a `+` marks as cut.
+//! The tables of `sacct`, `sacctmgr`, `sshare` and `sstat`: a header, a line of dashes, and a `+` in cells that were cut.
 
 use super::cell::{self, Align, Cut};
 
-/// One column: its name for `format=`, its header, and its usual width (negative: text on the left).
+/// One column: its name for `format=`, its header, and its default width (negative: text on the left).
 pub trait NamedColumn: 'static {
     fn name(&self) -> &'static str;
     fn header(&self) -> &'static str;
@@ -25,55 +25,61 @@ impl Layout {
     pub const SEPARATOR: &str = "|";
 }
 
-/// A column as it was asked for.
+/// A column with the width that was asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Chosen<C: 'static> {
+pub struct ChosenColumn<C: 'static> {
     pub column: &'static C,
     /// Negative: text on the left.
     pub width: i16,
 }
 
-/// A name that is no column.
+/// A name that no column has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid field requested: \"{0}\"")]
 pub struct UnknownField(pub String);
 
-/// `JobID,State%20,…`: names in any case and by their beginning, each with an optional width.
+/// `JobID,State%20,…`: names in any case, or their beginnings, each with an optional width.
 pub fn parse<C: NamedColumn>(
     columns: &'static [C],
     text: &str,
-) -> Result<Vec<Chosen<C>>, UnknownField> {
+) -> Result<Vec<ChosenColumn<C>>, UnknownField> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| parse_one(columns, part)).collect()
 }
 
-fn parse_one<C: NamedColumn>(columns: &'static [C], part: &str) -> Result<Chosen<C>, UnknownField> {
+fn parse_one<C: NamedColumn>(
+    columns: &'static [C],
+    part: &str,
+) -> Result<ChosenColumn<C>, UnknownField> {
     let (name, width) = match part.split_once('%') {
         Some((name, width)) => (name, width.parse::<i16>().ok()),
         None => (part, None),
     };
     let exact = columns.iter().find(|column| column.name().eq_ignore_ascii_case(name));
-    let begun = || {
+    let by_prefix = || {
         let begins = |column: &&C| {
             column.name().get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
         };
         columns.iter().find(begins).filter(|_| !name.is_empty())
     };
-    let column = exact.or_else(begun).ok_or_else(|| UnknownField(name.to_owned()))?;
+    let column = exact.or_else(by_prefix).ok_or_else(|| UnknownField(name.to_owned()))?;
     let width = width.filter(|width| *width != 0).unwrap_or_else(|| column.width());
-    Ok(Chosen { column, width })
+    Ok(ChosenColumn { column, width })
 }
 
-/// The columns of these names, at their usual widths.
-pub fn usual<C: NamedColumn>(columns: &'static [C], names: &[&str]) -> Vec<Chosen<C>> {
+/// The columns of these names, at their default widths.
+pub fn default_columns<C: NamedColumn>(
+    columns: &'static [C],
+    names: &[&str],
+) -> Vec<ChosenColumn<C>> {
     let find = |name: &&str| columns.iter().find(|column| column.name() == *name);
     let chosen = names.iter().filter_map(find);
-    chosen.map(|column| Chosen { column, width: column.width() }).collect()
+    chosen.map(|column| ChosenColumn { column, width: column.width() }).collect()
 }
 
 /// A table being written.
 pub struct Table<'a, C: 'static> {
-    pub columns: &'a [Chosen<C>],
+    pub columns: &'a [ChosenColumn<C>],
     pub layout: &'a Layout,
 }
 

@@ -1,27 +1,27 @@
-//! The formats of `squeue` and `sinfo`: `-o "%.18i %9P|%t"` by letter, `-O JobID:10,State` by name.
+//! The formats of `squeue`, `sinfo` and `sprio`: `-o "%.18i %9P|%t"` by letter, `-O JobID:10,State` by name.
 
 use super::cell::{self, Align, Cut};
 
 /// A column that a format may name.
 pub trait Column: 'static {
-    /// Its letter after `%`; none for a column that only `-O` has.
+    /// The letter after `%`; `None` for a column that only `-O` has.
     fn letter(&self) -> Option<char>;
-    /// Its name for `-O`.
+    /// The name for `-O`.
     fn name(&self) -> &'static str;
     fn header(&self) -> &'static str;
 }
 
-/// The width of a column of `-O` that says none.
+/// The default width of a column of `-O`.
 const LONG_WIDTH: usize = 20;
 
-/// No format has more columns than this, and no column is wider.
+/// Bounds on the number of columns and on the width of one.
 const COLUMNS_MAX: usize = 1_000;
 const WIDTH_MAX: usize = 4_096;
 
-/// One column as a format asks for it, with the text that follows.
+/// One column of a format, with the text that follows it.
 #[derive(Debug)]
-pub struct Piece<C: 'static> {
-    /// None where the format names no column that there is: only the text is printed.
+pub struct FormatCell<C: 'static> {
+    /// `None` for an unknown column: only the suffix is printed.
     pub column: Option<&'static C>,
     pub width: Width,
     pub align: Align,
@@ -33,15 +33,15 @@ pub enum Width {
     /// As wide as the text.
     Text,
     Chars(usize),
-    /// `%9#N`: as wide as the widest text of the column, but at least this.
+    /// `%9#N`: as wide as the widest text of the column, and at least this wide.
     Widest(usize),
 }
 
-/// A format that was read, and the lines to print about what it names in vain.
+/// A parsed format, with the warnings about unknown columns.
 #[derive(Debug)]
 pub struct Format<C: 'static> {
     pub prefix: String,
-    pub pieces: Vec<Piece<C>>,
+    pub cells: Vec<FormatCell<C>>,
     pub warnings: Vec<String>,
 }
 
@@ -51,8 +51,8 @@ impl<C: Column> Format<C> {
     pub fn by_letter(columns: &'static [C], text: &str, what: &str) -> Self {
         let mut parts = text.split('%');
         let prefix = parts.next().unwrap_or_default().to_owned();
-        let mut format = Self { prefix, pieces: Vec::new(), warnings: Vec::new() };
-        // A `%` with nothing after it is nothing.
+        let mut format = Self { prefix, cells: Vec::new(), warnings: Vec::new() };
+        // A `%` with nothing after it is dropped.
         for part in parts.filter(|part| !part.is_empty()).take(COLUMNS_MAX) {
             let (align, rest) = match part.as_bytes().first() {
                 Some(b'.') => (Align::Right, &part[1..]),
@@ -79,15 +79,15 @@ impl<C: Column> Format<C> {
                 0 => Width::Text,
                 width => Width::Chars(width),
             };
-            format.pieces.push(Piece { column, width, align, suffix });
+            format.cells.push(FormatCell { column, width, align, suffix });
         }
         format
     }
 
-    /// `-O`: `name[:[.][width][suffix]]`, commas between; 20 characters without the colon, and after a colon without
-    /// a width as many as there are.
+    /// `-O`: `name[:[.][width][suffix]]` with commas between. Without a colon the width is 20; with a colon and no width
+    /// the column is as wide as its text.
     pub fn by_name(columns: &'static [C], text: &str) -> Self {
-        let mut format = Self { prefix: String::new(), pieces: Vec::new(), warnings: Vec::new() };
+        let mut format = Self { prefix: String::new(), cells: Vec::new(), warnings: Vec::new() };
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         for part in parts.take(COLUMNS_MAX) {
             let (name, rest) = match part.split_once(':') {
@@ -107,7 +107,7 @@ impl<C: Column> Format<C> {
                 Some((0, suffix)) => (Width::Text, suffix),
                 Some((width, suffix)) => (Width::Chars(width), suffix),
             };
-            format.pieces.push(Piece {
+            format.cells.push(FormatCell {
                 column: Some(column),
                 width,
                 align,
@@ -118,14 +118,14 @@ impl<C: Column> Format<C> {
     }
 
     pub fn columns(&self) -> impl Iterator<Item = &'static C> + '_ {
-        self.pieces.iter().filter_map(|piece| piece.column)
+        self.cells.iter().filter_map(|cell_format| cell_format.column)
     }
 
-    /// Gives each column that grows the width that `widest` finds for it.
+    /// Widens the columns of [`Width::Widest`] to what `widest` returns for them.
     pub fn fit(&mut self, widest: impl Fn(&'static C) -> usize) {
-        for piece in &mut self.pieces {
-            if let (Some(column), Width::Widest(least)) = (piece.column, piece.width) {
-                piece.width = Width::Widest(least.max(widest(column)).min(WIDTH_MAX));
+        for cell_format in &mut self.cells {
+            if let (Some(column), Width::Widest(least)) = (cell_format.column, cell_format.width) {
+                cell_format.width = Width::Widest(least.max(widest(column)).min(WIDTH_MAX));
             }
         }
     }
@@ -142,23 +142,23 @@ impl<C: Column> Format<C> {
         write: impl Fn(&'static C, &mut String),
     ) {
         out.push_str(&self.prefix);
-        for piece in &self.pieces {
-            if let Some(column) = piece.column {
+        for cell_format in &self.cells {
+            if let Some(column) = cell_format.column {
                 cell.clear();
                 write(column, cell);
-                let width = match piece.width {
+                let width = match cell_format.width {
                     Width::Text => 0,
                     Width::Chars(width) | Width::Widest(width) => width,
                 };
-                cell::push(out, cell, width, piece.align, Cut::Silent);
+                cell::push(out, cell, width, cell_format.align, Cut::Silent);
             }
-            out.push_str(&piece.suffix);
+            out.push_str(&cell_format.suffix);
         }
         out.push('\n');
     }
 }
 
-/// The number at the front, zero for none, and what follows it.
+/// The number at the front, or zero, and the rest of the text.
 fn leading_number(text: &str) -> (usize, &str) {
     let digits_len = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, rest) = text.split_at(digits_len);
@@ -170,9 +170,9 @@ fn leading_number(text: &str) -> (usize, &str) {
 mod tests {
     use super::*;
 
-    struct Fruit(Option<char>, &'static str, &'static str);
+    struct TestColumn(Option<char>, &'static str, &'static str);
 
-    impl Column for Fruit {
+    impl Column for TestColumn {
         fn letter(&self) -> Option<char> {
             self.0
         }
@@ -184,16 +184,17 @@ mod tests {
         }
     }
 
-    static FRUITS: [Fruit; 2] = [Fruit(Some('a'), "Apple", "APPLE"), Fruit(None, "Pear", "PEAR")];
+    static TEST_COLUMNS: [TestColumn; 2] =
+        [TestColumn(Some('a'), "Apple", "APPLE"), TestColumn(None, "Pear", "PEAR")];
 
-    fn header(format: &Format<Fruit>) -> String {
+    fn header(format: &Format<TestColumn>) -> String {
         let mut out = String::new();
         format.push_header(&mut out);
         out
     }
 
     #[test]
-    fn letters_take_a_side_a_width_and_text_around() {
+    fn a_letter_may_have_an_alignment_a_width_and_text_around_it() {
         let table = [
             ("%a", "APPLE\n"),
             ("%.7a|", "  APPLE|\n"),
@@ -205,25 +206,25 @@ mod tests {
             ("", "\n"),
         ];
         for (text, expected) in table {
-            let format = Format::by_letter(&FRUITS, text, "job");
+            let format = Format::by_letter(&TEST_COLUMNS, text, "job");
             assert_eq!(header(&format), expected);
             assert!(format.warnings.is_empty());
         }
     }
 
     #[test]
-    fn an_unknown_letter_is_printed_as_it_is_and_named() {
-        let format = Format::by_letter(&FRUITS, "%a|%.3i|", "node");
+    fn an_unknown_letter_is_printed_unchanged_with_a_warning() {
+        let format = Format::by_letter(&TEST_COLUMNS, "%a|%.3i|", "node");
         assert_eq!(header(&format), "APPLE|%.3i|\n");
         assert_eq!(format.warnings, ["Invalid node format specification: i"]);
     }
 
     #[test]
     fn names_have_twenty_characters_or_their_own_width() {
-        let format = Format::by_name(&FRUITS, "apple,PEAR:.6,bogus");
+        let format = Format::by_name(&TEST_COLUMNS, "apple,PEAR:.6,bogus");
         assert_eq!(header(&format), "APPLE                 PEAR\n");
         assert_eq!(format.warnings, ["Invalid job format specification: bogus"]);
-        let format = Format::by_name(&FRUITS, "apple:|,pear:.,apple:0x,pear:6.");
+        let format = Format::by_name(&TEST_COLUMNS, "apple:|,pear:.,apple:0x,pear:6.");
         assert_eq!(header(&format), "APPLE|PEARAPPLExPEAR  .\n");
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of a job that more than one command shows, in Slurm's notation.
+//! The parts of a job that more than one command prints, in Slurm's notation.
 
 use super::push;
 use crate::words::NULL;
@@ -36,7 +36,7 @@ pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {
     }
 }
 
-/// `3`, `16-23%2`; `N/A` for a job that is no array.
+/// `3`, `16-23%2`; `N/A` for a job outside an array.
 pub fn array_task(job: &JobView, task: Option<u32>) -> String {
     let Some(array) = &job.array else { return "N/A".to_owned() };
     match (task.or(array.index), &array.pending) {
@@ -52,7 +52,7 @@ pub fn component_ids(together: Together) -> String {
     format!("{first}-{}", first.0 + together.size.saturating_sub(1))
 }
 
-/// `node[1-2]`; nothing before the job has nodes.
+/// `node[1-2]`; empty before the job has nodes.
 pub fn node_list(job: &JobView) -> String {
     job.allocation.as_deref().map(allocated_nodes).unwrap_or_default()
 }
@@ -67,7 +67,7 @@ pub fn allocated_nodes(allocation: &Allocation) -> String {
 pub fn node_count(job: &JobView) -> u32 {
     match (&job.allocation, &job.sched_nodes) {
         (Some(allocation), _) => allocation.nodes.len() as u32,
-        // One name is the most common by far, and needs no list.
+        // A single name, the common case, needs no expansion.
         (None, Some(nodes)) if nodes.contains(['[', ',']) => {
             let expected = hostlist::expand(nodes).map_or(0, |names| names.len() as u32);
             job.nodes.min.max(expected)
@@ -76,7 +76,7 @@ pub fn node_count(job: &JobView) -> u32 {
     }
 }
 
-/// Whether NODELIST(REASON) shows the reason: while the job waits, and after an end that has one.
+/// Whether NODELIST(REASON) shows the reason: of a waiting job, and of one that ended for a reason.
 pub fn shows_reason(state: JobState) -> bool {
     matches!(
         state,
@@ -101,7 +101,7 @@ pub fn min_cpus_per_node(request: &Request) -> u32 {
     request.cpus_per_node.unwrap_or(0).max(by_tasks)
 }
 
-/// The memory asked for, or the default that stands for it.
+/// The memory that the job asked for, or the default.
 pub fn memory(job: &JobView) -> DefaultMemory {
     match &job.spec.request().memory {
         Memory::PerNode(range) => DefaultMemory::PerNode(range.min),
@@ -120,7 +120,7 @@ pub fn memory_text(memory: DefaultMemory) -> String {
     }
 }
 
-/// `gres:gpu:2`: what is asked for per node, job, task or socket; nothing where nothing is.
+/// `gres:gpu:2`: what the job asked for per node, job, task or socket; `None` if nothing.
 pub fn gres_request(request: &Request, per: Per) -> Option<String> {
     let of = |gres: &&GresRequest| gres.per == per;
     let counts: Vec<GresCount> = request.gres.iter().filter(of).map(gres_count).collect();
@@ -155,12 +155,12 @@ pub fn over_subscribe(sharing: Sharing) -> &'static str {
     }
 }
 
-/// A count, or `*` where any will do.
+/// A count, or `*` for any.
 pub fn star(count: Option<u32>) -> String {
     count.map_or_else(|| "*".to_owned(), |count| count.to_string())
 }
 
-/// `*:*:*`: sockets, cores and threads that were asked for.
+/// `*:*:*`: the sockets, cores and threads that the job asked for.
 pub fn sockets_cores_threads(request: &Request) -> String {
     let parts = [request.sockets_per_node, request.cores_per_socket, request.threads_per_core];
     parts.map(star).join(":")
@@ -175,7 +175,7 @@ pub fn licenses(request: &Request) -> String {
     }
 }
 
-/// The script with its arguments, or `(null)` for what came by `--wrap` or standard input.
+/// The script with its arguments; `(null)` for a script from `--wrap` or standard input.
 pub fn command(job: &JobView) -> String {
     let launch = &job.spec.launch;
     let Some(command) = &launch.command else { return NULL.to_owned() };
@@ -186,7 +186,7 @@ pub fn command(job: &JobView) -> String {
     text
 }
 
-/// Where the job's streams go: input, output, error. Only a batch job has them.
+/// The files of a batch job's standard input, output and error.
 pub struct Streams {
     pub stdin: String,
     pub stdout: String,
@@ -217,9 +217,10 @@ pub fn streams(job: &JobView) -> Option<Streams> {
     };
     let path = |pattern: &str| {
         let name = filename::expand(pattern, &context);
-        match name.starts_with('/') {
-            true => name,
-            false => format!("{}/{name}", launch.work_dir.trim_end_matches('/')),
+        if name.starts_with('/') {
+            name
+        } else {
+            format!("{}/{name}", launch.work_dir.trim_end_matches('/'))
         }
     };
     Some(Streams {

@@ -1,4 +1,4 @@
-//! The parts of a node that more than one command shows, in Slurm's notation.
+//! The parts of a node that more than one command prints, in Slurm's notation.
 
 use super::job_text;
 use model::allocation::GresShare;
@@ -18,7 +18,7 @@ pub fn gres(config: &NodeConfig) -> String {
     or_null(kinds(config).iter().map(one).collect())
 }
 
-/// The lines of the node's GRES, those of one name and kind together.
+/// The GRES lines of a node, with lines of the same name and kind added up.
 fn kinds(config: &NodeConfig) -> Vec<NodeGres> {
     let mut kinds: Vec<NodeGres> = Vec::new();
     for line in &config.gres {
@@ -36,7 +36,7 @@ fn kinds(config: &NodeConfig) -> Vec<NodeGres> {
     kinds
 }
 
-/// The sockets that a line of GRES hangs on, where its cores were said and are not all there are.
+/// The sockets that a GRES line belongs to; `None` if its cores are not known.
 fn sockets(config: &NodeConfig, gres: &NodeGres) -> Option<IndexSet> {
     let cores = gres.cores.as_ref()?;
     let per_socket = (config.cores_per_socket * config.threads_per_core).max(1);
@@ -44,7 +44,7 @@ fn sockets(config: &NodeConfig, gres: &NodeGres) -> Option<IndexSet> {
     (!sockets.is_empty()).then_some(sockets)
 }
 
-/// `gpu:h100:2(IDX:0-1)`: one entry for each kind of the node's GRES, also for what is free.
+/// `gpu:h100:2(IDX:0-1)`: one entry for each kind of the node's GRES, used or not.
 pub fn gres_used(node: &NodeView) -> String {
     let one = |gres: &NodeGres| {
         let none = GresShare {
@@ -63,7 +63,7 @@ fn or_null(parts: Vec<String>) -> String {
     if parts.is_empty() { crate::words::NULL.to_owned() } else { parts.join(",") }
 }
 
-/// What the node has: `cpu=32,mem=125G,billing=32,gres/gpu=8`.
+/// The resources of a node: `cpu=32,mem=125G,billing=32,gres/gpu=8`.
 pub fn configured_tres(config: &NodeConfig) -> Tres {
     let mut tres = Tres::new();
     tres.set(TresKind::Cpu, u64::from(config.cpus));
@@ -75,7 +75,7 @@ pub fn configured_tres(config: &NodeConfig) -> Tres {
     tres
 }
 
-/// What of it is granted: `cpu=4,mem=8G,gres/gpu=2`; empty for an idle node.
+/// The resources of a node that jobs hold: `cpu=4,mem=8G,gres/gpu=2`; empty for an idle node.
 pub fn allocated_tres(node: &NodeView) -> Tres {
     let mut tres = Tres::new();
     if node.cpus_allocated == 0 {
@@ -91,29 +91,29 @@ pub fn allocated_tres(node: &NodeView) -> Tres {
     tres
 }
 
-/// Load average with two decimals.
+/// The load average with two decimals.
 pub fn cpu_load(node: &NodeView) -> String {
     format!("{}.{:02}", node.facts.cpu_load / 100, node.facts.cpu_load % 100)
 }
 
 pub fn address(node: &NodeView) -> &str {
-    first_said([&node.config.address, &node.facts.address, &node.config.name])
+    first_nonempty([&node.config.address, &node.facts.address, &node.config.name])
 }
 
 pub fn hostname(node: &NodeView) -> &str {
-    first_said([&node.config.hostname, &node.facts.hostname, &node.config.name])
+    first_nonempty([&node.config.hostname, &node.facts.hostname, &node.config.name])
 }
 
-fn first_said<const N: usize>(candidates: [&str; N]) -> &str {
+fn first_nonempty<const N: usize>(candidates: [&str; N]) -> &str {
     candidates.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
-/// Features with commas; `(null)` for none.
+/// The features with commas between them; `(null)` for none.
 pub fn features(config: &NodeConfig) -> String {
     or_null(config.features.clone())
 }
 
-/// Whose CPUs: allocated, idle, other, total. What is free on a node that takes no jobs is `other`.
+/// The CPUs that are allocated, idle, other, and all. Free CPUs of a node that takes no jobs are `other`.
 pub fn cpu_counts(node: &NodeView) -> [u32; 4] {
     let total = node.config.usable_cpus().len();
     let allocated = node.cpus_allocated.min(total);
