@@ -1,7 +1,7 @@
 //! A node that says hello: what it must do to agree with the state, and what was lost on the way to it.
 
 use super::{DispatchThread, SERVER_UID, end_order};
-use crate::launch;
+use crate::dispatch::launch;
 use crate::shared::Shared;
 use cluster::command::PartReport;
 use cluster::{Command, Job};
