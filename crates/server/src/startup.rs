@@ -1,35 +1,38 @@
-//! Starting up and going down.
+//! Starting the server and stopping it.
 
-use crate::agents::listen::{self, Agents};
-use crate::shared::commit_watch::Changes;
-use crate::http::body_limits::Bodies;
-use crate::shared::books_queue::BooksHandle;
-use crate::clock;
-use crate::dispatch::Dispatch;
-use crate::http::connection_limits::{self, DoorLimits, Rooms};
-use crate::error::ServerError;
-use crate::plan::forecast::Foresight;
-use crate::http;
+use crate::agents::{join, listen};
 use crate::auth::identity::{self, Identity};
-use crate::plan::planner::Planner;
-use crate::shared::writer_queue::{Writer, server_principal};
-use crate::writer::recover;
-use crate::shared::{Setup, Shared, Volatile};
-use crate::writer::tick;
+use crate::auth::principal::server_principal;
 use crate::auth::token;
+use crate::clock;
+use crate::configure::Machine;
+use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
+use crate::dispatch::DispatchThread;
+use crate::error::ServerError;
+use crate::http;
+use crate::http::body_limits::BodyLimits;
+use crate::http::serve::{serve_port, serve_socket};
+use crate::plan::forecast::ForecastThread;
+use crate::plan::planner;
+use crate::shared::dispatch_queue::DispatchQueue;
+use crate::shared::forecast_queue::ForecastQueue;
+use crate::shared::state_lock::StateLock;
+use crate::shared::writer_queue::WriterQueue;
+use crate::shared::{Setup, Shared};
 use crate::writer::thread::WriterThread;
+use crate::writer::{books, recover, tick};
 use cluster::event::UserToken;
 use cluster::{ClusterConfig, Command};
 use model::principal::Role;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use store::{Blobs, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long `up` waits for this machine's agent before it says that it is up.
-const NODES_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
+const LOCAL_NODES_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
 pub struct ServerOptions {
     /// The server's own part of the state folder.
@@ -37,10 +40,10 @@ pub struct ServerOptions {
     /// The whole state folder, for jobs that call back through its socket.
     pub state_dir: PathBuf,
     /// Set when every node is on this machine.
-    pub machine: Option<crate::configure::Machine>,
+    pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub config: ClusterConfig,
-    /// Whom the administrator's token stands for: who started the server.
+    /// The user whom the administrator's token stands for: the one who started the server.
     pub admin_user: String,
     /// The administrator's token; only its hash is kept here.
     pub admin_token: String,
@@ -51,11 +54,11 @@ pub struct ServerOptions {
     pub hostname: String,
     /// A snapshot is due after this many events.
     pub snapshot_events: u64,
-    pub door_limits: DoorLimits,
+    pub connection_limits: ConnectionLimits,
 }
 
-/// The sockets, bound before root is given up.
-pub struct Doors {
+/// The listening sockets, bound before root is given up.
+pub struct Listeners {
     pub socket: UnixListener,
     pub port: TcpListener,
     pub agents: TcpListener,
@@ -64,7 +67,7 @@ pub struct Doors {
 /// Runs the server until it is told to stop. `ready` is called once it answers.
 pub fn run(
     options: ServerOptions,
-    doors: Doors,
+    listeners: Listeners,
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), ServerError> {
     let dir = options.server_dir.clone();
@@ -73,27 +76,27 @@ pub fn run(
     let blobs_dir = dir.join("blobs");
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
-    let books = BooksHandle::start(&dir.join("books.sqlite"))?;
+    let books = books::start(&dir.join("books.sqlite"))?;
     for (seq, record) in records {
         books.add(seq, vec![record]);
     }
-    let (writer, work) = Writer::new();
-    let (foresight, foresight_thread) = Foresight::new();
-    let (dispatch, dispatch_thread) = Dispatch::new(thread.term());
+    let (writer, work) = WriterQueue::new();
+    let (forecasts, questions) = ForecastQueue::new();
+    let (dispatch, dispatch_work) = DispatchQueue::new();
     let term = thread.term();
-    let listen = doors.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
+    let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let shared = Arc::new(Shared {
-        state: Arc::new(RwLock::new(state)),
-        blobs: Arc::new(Mutex::new(blobs)),
+        state: StateLock::new(state),
+        blobs: Mutex::new(blobs),
         writer,
-        planner: Planner::default(),
-        foresight,
+        planner: Default::default(),
+        forecasts,
         dispatch,
         books,
-        agents: Agents::default(),
+        agents: Default::default(),
         identity: Identity::load_or_make(&dir.join("keys"))?,
-        changes: Changes::default(),
-        volatile: Volatile::default(),
+        commits: Default::default(),
+        volatile: Default::default(),
         setup: Setup {
             server_dir: dir.clone(),
             machine: options.machine.clone(),
@@ -123,56 +126,59 @@ pub fn run(
         }),
     )?;
     let for_dispatch = shared.clone();
-    start("dispatch", Box::new(move || dispatch_thread.run(&for_dispatch)))?;
+    start(
+        "dispatch",
+        Box::new(move || DispatchThread::new(dispatch_work, term).run(&for_dispatch)),
+    )?;
     let for_planner = shared.clone();
-    start("planner", Box::new(move || for_planner.planner.run(&for_planner)))?;
-    let for_foresight = shared.clone();
-    start("foresight", Box::new(move || foresight_thread.run(&for_foresight)))?;
+    start("planner", Box::new(move || planner::run(&for_planner)))?;
+    let for_forecasts = shared.clone();
+    start("forecast", Box::new(move || ForecastThread::new(questions).run(&for_forecasts)))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
-    runtime.block_on(serve(shared, options, doors, term, ready))
+    runtime.block_on(serve(shared, options, listeners, term, ready))
 }
 
 async fn serve(
     shared: Arc<Shared>,
     options: ServerOptions,
-    sockets: Doors,
+    listeners: Listeners,
     term: u64,
     ready: impl FnOnce(),
 ) -> Result<(), ServerError> {
     prepare(&shared, &options, term).await?;
     let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
     // Before anybody can know that there is a server to stop.
-    let mut stop = Stop::listen().map_err(|e| ServerError::Other(e.to_string()))?;
-    sockets.socket.set_nonblocking(true).map_err(listening)?;
-    sockets.port.set_nonblocking(true).map_err(listening)?;
-    sockets.agents.set_nonblocking(true).map_err(listening)?;
-    connection_limits::deepen(&sockets.socket);
-    connection_limits::deepen(&sockets.port);
-    connection_limits::deepen(&sockets.agents);
-    let socket = tokio::net::UnixListener::from_std(sockets.socket).map_err(listening)?;
-    let port = tokio::net::TcpListener::from_std(sockets.port).map_err(listening)?;
-    let agents_port = tokio::net::TcpListener::from_std(sockets.agents).map_err(listening)?;
-    let limits = &options.door_limits;
-    let rooms = Rooms::new(connection_limits::raise_descriptors(), limits);
-    let router = http::router(shared.clone(), Bodies::new(limits));
-    tokio::spawn(connection_limits::serve_socket(router.clone(), socket, rooms.socket, limits.clone()));
-    tokio::spawn(connection_limits::serve_port(router, port, rooms.port, limits.clone()));
-    tokio::spawn(listen::listen(shared.clone(), agents_port, rooms.agents));
+    let mut stop = StopSignals::listen().map_err(|e| ServerError::Other(e.to_string()))?;
+    listeners.socket.set_nonblocking(true).map_err(listening)?;
+    listeners.port.set_nonblocking(true).map_err(listening)?;
+    listeners.agents.set_nonblocking(true).map_err(listening)?;
+    connection_limits::set_backlog(&listeners.socket);
+    connection_limits::set_backlog(&listeners.port);
+    connection_limits::set_backlog(&listeners.agents);
+    let socket = tokio::net::UnixListener::from_std(listeners.socket).map_err(listening)?;
+    let port = tokio::net::TcpListener::from_std(listeners.port).map_err(listening)?;
+    let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
+    let limits = &options.connection_limits;
+    let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
+    let router = http::router(shared.clone(), BodyLimits::new(limits));
+    tokio::spawn(serve_socket(router.clone(), socket, slots.socket, limits.clone()));
+    tokio::spawn(serve_port(router, port, slots.port, limits.clone()));
+    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents));
     tokio::spawn(tick::run(shared.clone()));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();
             shared.planner.wake();
-            stop.wanted().await;
+            stop.received().await;
         }
-        () = stop.wanted() => {}
+        () = stop.received() => {}
     }
     tracing::info!("the server stops; jobs go on");
-    shared.agents.say_goodbye().await;
+    shared.agents.shut_down().await;
     Ok(())
 }
 
@@ -201,32 +207,26 @@ async fn prepare(
     }
     let nodes = options.local_nodes.clone();
     if !nodes.is_empty() && !has_join_file(shared, options) {
-        let text = token::generate();
-        let expires = model::time::Timestamp(clock::now().0 + 24 * 3600 * 1000);
-        let hash = token::hash(&text);
-        let command = Command::IssueToken { hash, nodes: nodes.clone(), expires };
-        shared.writer.run(command, me()).await.map_err(refused)?;
-        let servers = shared.setup.agents_addresses.clone();
-        let file = listen::join_file(&shared.identity, servers, text, nodes);
+        let file = join::issue_join_file(shared, me(), nodes).await.map_err(refused)?;
         let json = serde_json::to_string(&file).map_err(|e| ServerError::Other(e.to_string()))?;
         identity::write_private(&options.server_dir, "local.join", &json)?;
     }
     Ok(())
 }
 
-/// The signals that end a server in due form.
-struct Stop {
+/// The signals that stop the server in due form.
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Stop {
-    fn listen() -> std::io::Result<Stop> {
+impl StopSignals {
+    fn listen() -> std::io::Result<Self> {
         let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-        Ok(Stop { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
     }
 
-    async fn wanted(&mut self) {
+    async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -234,32 +234,32 @@ impl Stop {
     }
 }
 
-/// Up means that work can start: the nodes of this machine answer. Bounded; what is missing is said.
+/// Waits until the nodes of this machine answer, so that work can start. Bounded; missing nodes are logged.
 async fn await_nodes(shared: &Shared, nodes: &[String]) {
-    let deadline = tokio::time::Instant::now() + NODES_PATIENCE;
-    let mut changes = shared.changes.subscribe();
+    let deadline = tokio::time::Instant::now() + LOCAL_NODES_TIMEOUT;
+    let mut commits = shared.commits.subscribe();
     loop {
         let missing = nodes.iter().filter(|n| !shared.agents.is_connected(n)).count();
         if missing == 0 {
             return;
         }
-        if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+        if tokio::time::timeout_at(deadline, commits.changed()).await.is_err() {
             tracing::warn!("{missing} of {} nodes do not answer yet", nodes.len());
             return;
         }
     }
 }
 
-/// Whether the join file that lies there still works, or has already done its work.
+/// Whether there is a join file that is still good, or that all its nodes have already joined by.
 fn has_join_file(shared: &Shared, options: &ServerOptions) -> bool {
     let read = std::fs::read(options.server_dir.join("local.join")).ok();
     let file = read.and_then(|b| serde_json::from_slice::<wire::link::JoinFile>(&b).ok());
     let Some(file) = file else { return false };
     let state = shared.read();
     let joined = file.nodes.iter().all(|n| state.agents.contains_key(n));
-    let open = state.tokens.get(&token::hash(&file.token));
-    let open = open.is_some_and(|t| t.expires > clock::now());
+    let usable = state.tokens.get(&token::hash(&file.token));
+    let usable = usable.is_some_and(|t| t.expires > clock::now());
     file.nodes == options.local_nodes
         && file.authority == shared.identity.authority_pem()
-        && (joined || open)
+        && (joined || usable)
 }

@@ -5,15 +5,11 @@ use cluster::{ClusterConfig, Node};
 use model::node::NodeGres;
 use slurm::environment::gpu::{DeviceNumbering, GpuView, Variables};
 use std::collections::HashMap;
-use std::sync::RwLock;
 
 const GPU: &str = "gpu";
 /// How a node's line begins that says why devices are not restricted there.
 const NOT_RESTRICTED: &str = "devices:";
 const NO_GROUPS: &str = "disabled";
-
-/// The GPUs that agents found on their machines, by node.
-pub type Detected = RwLock<HashMap<String, Vec<NodeGres>>>;
 
 /// A node's generic resources. GPUs that are declared without files are those that were found, where that fits.
 pub fn of_node(volatile: &Volatile, node: &Node) -> Vec<NodeGres> {

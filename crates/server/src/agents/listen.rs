@@ -1,147 +1,54 @@
-//! Agents' connections: they dial in over TLS, join once with a token, and then speak for their
-//! nodes by certificate.
+//! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
+use crate::agents::join::admit;
+use crate::agents::policies::policies;
+use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
+use crate::auth::identity;
+use crate::auth::principal::server_principal;
 use crate::clock;
-use crate::agents::receive::{Conversation, REPORTS_MAX, acknowledge};
-use crate::agents::devices;
-use crate::http::connection_limits::Room;
-use crate::shared::link_shutdown::Goodbye;
-use crate::auth::identity::{self, Identity};
+use crate::connection_limits::ConnectionSlots;
 use crate::shared::Shared;
-use crate::shared::agent_streams::{DATA_MAX, Data, Stream};
-use crate::auth::token;
-use cluster::{Command, Reply};
-use model::limits::{DeviceLine, Policy};
-use model::usage::LiveStep;
-use std::collections::{BTreeMap, HashMap};
+use crate::shared::agent_links::Link;
+use crate::shared::agent_streams::{DATA_MAX, Data};
+use crate::shared::link_shutdown::LinkShutdown;
+use cluster::Command;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, Join, Joined, NodePolicy, ToAgent, ToServer, Welcome};
-use wire::order::SignedOrder;
+use wire::link::{self, Hello, ToAgent, ToServer, Welcome};
 
 /// Messages under way to one agent; an agent that does not read is cut off beyond it.
 const OUTBOX: usize = 16_384;
 
-/// A connection must say who it is within this time.
-const GREETING_TIME: Duration = Duration::from_secs(10);
+/// A connection must send its first message within this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first message of a stranger: a token and a certificate request.
-const STRANGERS_BYTES_MAX: usize = 64 << 10;
+/// The first message of a peer without a certificate: a token and a certificate request.
+const JOIN_BYTES_MAX: usize = 64 << 10;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-#[derive(Default)]
-pub struct Agents {
-    /// Node to its link. A newer link of the same node takes over.
-    pub(crate) links: Mutex<HashMap<String, Link>>,
-    next_link: AtomicU64,
-    pub(crate) next_stream: AtomicU32,
-    pub(crate) streams: Mutex<HashMap<u32, Stream>>,
-    pub(crate) next_ask: AtomicU64,
-    /// Questions that agents have not answered yet.
-    pub(crate) asks: Mutex<HashMap<u64, oneshot::Sender<Vec<LiveStep>>>>,
-}
-
-#[derive(Clone)]
-pub(crate) struct Link {
-    pub(crate) number: u64,
-    pub(crate) outbox: mpsc::Sender<ToAgent>,
-    /// Bytes of streams, which wait for what is in the outbox.
-    pub(crate) data: mpsc::Sender<Data>,
-    /// Ends the connection.
-    cut: Arc<Notify>,
-    pub(crate) goodbye: Arc<Goodbye>,
-}
-
-impl Agents {
-    /// Sends an order if the node's agent is there; says on which link it went.
-    pub fn order(&self, node: &str, order: SignedOrder) -> Option<u64> {
-        let link = self.links.lock().expect("no panic with the links held").get(node).cloned()?;
-        if link.outbox.try_send(ToAgent::Order(order)).is_err() {
-            tracing::error!("the agent of {node} does not take its orders; it is cut off");
-            link.cut.notify_one();
-            return None;
-        }
-        Some(link.number)
-    }
-
-    pub(crate) fn outbox_of(&self, node: &str) -> Option<mpsc::Sender<ToAgent>> {
-        let links = self.links.lock().expect("no panic with the links held");
-        links.get(node).map(|link| link.outbox.clone())
-    }
-
-    /// The number of the link that the node has now.
-    pub fn link_of(&self, node: &str) -> Option<u64> {
-        let links = self.links.lock().expect("no panic with the links held");
-        links.get(node).map(|link| link.number)
-    }
-
-    /// How many agents are connected, and how much waits to be sent to them.
-    pub fn queued(&self) -> (u64, u64) {
-        let links = self.links.lock().expect("no panic with the links held");
-        let mut counted = std::collections::HashSet::new();
-        let agents = links.values().filter(|link| counted.insert(link.number));
-        agents.fold((0, 0), |(agents, waiting), link| {
-            let queued = link.outbox.max_capacity() - link.outbox.capacity();
-            (agents + 1, waiting + queued as u64)
-        })
-    }
-
-    pub fn is_connected(&self, node: &str) -> bool {
-        self.links.lock().expect("no panic with the links held").contains_key(node)
-    }
-
-    /// Tells every agent the policies anew, after a change of configuration.
-    pub fn tell_policies(&self, policies: &BTreeMap<String, NodePolicy>) {
-        let links = self.links.lock().expect("no panic with the links held");
-        let mut told = std::collections::HashSet::new();
-        for link in links.values().filter(|l| told.insert(l.number)) {
-            let _ = link.outbox.try_send(ToAgent::Policies(policies.clone()));
-        }
-    }
-
-    fn drop_link(&self, number: u64, nodes: &[String]) -> Vec<String> {
-        self.streams
-            .lock()
-            .expect("no panic with the streams held")
-            .retain(|_, s| s.link != number);
-        let mut links = self.links.lock().expect("no panic with the links held");
-        let mut lost = Vec::new();
-        for node in nodes {
-            if links.get(node).is_some_and(|l| l.number == number) {
-                links.remove(node);
-                lost.push(node.clone());
-            } else if !links.contains_key(node) {
-                lost.push(node.clone());
-            }
-        }
-        lost
-    }
-}
-
-/// The agents' door.
-pub async fn listen(shared: Arc<Shared>, listener: TcpListener, room: Arc<Room>) {
+/// Takes agents' connections in until the server stops.
+pub async fn listen(shared: Arc<Shared>, listener: TcpListener, slots: Arc<ConnectionSlots>) {
     let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
     loop {
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) => {
-                room.rest(&error).await;
+                slots.pause_after(&error).await;
                 continue;
             }
         };
-        let Some(place) = room.enter() else { continue };
+        let Some(slot) = slots.take() else { continue };
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
         tokio::spawn(async move {
-            let _place = place;
+            let _slot = slot;
             if let Err(error) = connection(&shared, acceptor, socket).await {
                 tracing::debug!("an agent's connection ended: {error}");
             }
@@ -162,7 +69,7 @@ async fn connection(
         let first = next_message(&mut stream, &mut decoder).await?;
         Ok::<_, io::Error>((stream, decoder, first))
     };
-    let greeted = tokio::time::timeout(GREETING_TIME, greeting).await.map_err(|_| late())??;
+    let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;
     let (mut stream, decoder, first) = greeted;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
     let fingerprint = certificate.map(|c| identity::fingerprint(c));
@@ -181,33 +88,12 @@ async fn connection(
     }
 }
 
-/// A token is good for one certificate.
-async fn admit(shared: &Shared, join: &Join) -> ToAgent {
-    let refused = |why: String| ToAgent::Refused { why };
-    if !wire::version::compatible(join.version) {
-        return refused(format!("protocol {} is not spoken here", join.version));
-    }
-    let (certificate, fingerprint) = match shared.identity.certify(&join.certificate_request) {
-        Ok(signed) => signed,
-        Err(error) => return refused(format!("the certificate request cannot be used: {error}")),
-    };
-    let command = Command::UseToken { hash: token::hash(&join.token), fingerprint };
-    match shared.writer.run(command, crate::shared::writer_queue::server_principal()).await {
-        Ok(Reply::TokenNodes(nodes)) => {
-            tracing::info!("an agent joined for {}", nodes.join(","));
-            let order_key = shared.identity.order_public_key();
-            ToAgent::Joined(Joined { certificate, order_key, nodes })
-        }
-        Ok(_) => refused("the token was not taken".into()),
-        Err(why) => {
-            tracing::warn!("an agent was turned away: {why}");
-            refused(why.to_string())
-        }
-    }
-}
-
 /// The nodes of a hello that this certificate may speak for; why not, if there is none.
-fn rightful(shared: &Shared, hello: &Hello, fingerprint: &str) -> Result<Vec<String>, String> {
+fn authorised_nodes(
+    shared: &Shared,
+    hello: &Hello,
+    fingerprint: &str,
+) -> Result<Vec<String>, String> {
     if !wire::version::compatible(hello.version) {
         return Err(format!("protocol {} is not spoken here", hello.version));
     }
@@ -232,22 +118,42 @@ fn rightful(shared: &Shared, hello: &Hello, fingerprint: &str) -> Result<Vec<Str
     Ok(nodes)
 }
 
-/// What the configuration says of the enforcement on each node.
-pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
-    let state = shared.read();
-    let config = &state.config;
-    let of = |node: &cluster::Node| {
-        let limits = Policy {
-            declared: node.config.declared,
-            node_memory: node.config.memory,
-            devices: DeviceLine::of_node(&devices::of_node(&shared.volatile, node)),
-            ..config.limits.clone()
+/// Keeps what the agent found on its machine; needed before the policies are made.
+fn note_devices(shared: &Shared, hello: &Hello, nodes: &[String]) {
+    let mut detected =
+        shared.volatile.detected.write().expect("no panic while writing what was found");
+    let known = hello.nodes.iter().filter(|node| nodes.contains(&node.name));
+    detected.extend(known.map(|node| (node.name.clone(), node.detected.gres.clone())));
+}
+
+fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
+    let mut policies = policies(shared);
+    policies.retain(|name, _| nodes.contains(name));
+    ToAgent::Welcome(Welcome {
+        version: wire::version::PROTOCOL,
+        term: shared.read().term,
+        now: clock::now(),
+        beat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
+        policies,
+    })
+}
+
+/// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
+async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String]) {
+    for node in hello.nodes.into_iter().filter(|n| nodes.contains(&n.name)) {
+        let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
+        let command = Command::NodeHello {
+            node: node.name.clone(),
+            facts: Box::new(node.facts.clone()),
+            held: held.clone(),
         };
-        let cgroup_plugin = config.cgroup_plugin.clone();
-        let (cpus, site) = (node.config.cpus, config.site.on(&node.config.name));
-        NodePolicy { limits, cgroup_plugin, cpus, site }
-    };
-    state.nodes.iter().map(|(name, node)| (name.clone(), of(node))).collect()
+        if shared.writer.run(command, server_principal()).await.is_ok() {
+            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+            facts.insert(node.name.clone(), node.facts);
+            drop(facts);
+            shared.dispatch.reconcile(node.name, held);
+        }
+    }
 }
 
 async fn serve(
@@ -257,71 +163,40 @@ async fn serve(
     hello: Hello,
     fingerprint: &str,
 ) -> io::Result<()> {
-    let nodes = match rightful(shared, &hello, fingerprint) {
+    let nodes = match authorised_nodes(shared, &hello, fingerprint) {
         Ok(nodes) => nodes,
         Err(why) => {
             tracing::warn!("an agent's hello is refused: {why}");
             return send(&mut stream, &ToAgent::Refused { why }).await;
         }
     };
-    let number = shared.agents.next_link.fetch_add(1, Ordering::Relaxed);
-    {
-        let detected = &shared.volatile.detected;
-        let mut detected = detected.write().expect("no panic while writing what was found");
-        let known = hello.nodes.iter().filter(|node| nodes.contains(&node.name));
-        detected.extend(known.map(|node| (node.name.clone(), node.detected.gres.clone())));
-    }
-    let mut policies = policies(shared);
-    policies.retain(|name, _| nodes.contains(name));
-    let term = shared.read().term;
-    let welcome = Welcome {
-        version: wire::version::PROTOCOL,
-        term,
-        now: clock::now(),
-        beat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
-        policies,
-    };
-    send(&mut stream, &ToAgent::Welcome(welcome)).await?;
+    let number = shared.agents.next_number();
+    note_devices(shared, &hello, &nodes);
+    send(&mut stream, &welcome(shared, &nodes)).await?;
     let (outbox, inbox) = mpsc::channel(OUTBOX);
     let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
-    let goodbye = Arc::new(Goodbye::default());
+    let shutdown = Arc::new(LinkShutdown::default());
     let link =
-        Link { number, outbox: outbox.clone(), data, cut: cut.clone(), goodbye: goodbye.clone() };
-    {
-        let mut links = shared.agents.links.lock().expect("no panic with the links held");
-        links.extend(nodes.iter().map(|node| (node.clone(), link.clone())));
-    }
-    for node in hello.nodes.into_iter().filter(|n| nodes.contains(&n.name)) {
-        let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
-        let command = Command::NodeHello {
-            node: node.name.clone(),
-            facts: Box::new(node.facts.clone()),
-            held: held.clone(),
-        };
-        if shared.writer.run(command, crate::shared::writer_queue::server_principal()).await.is_ok() {
-            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-            facts.insert(node.name.clone(), node.facts);
-            drop(facts);
-            shared.dispatch.reconcile(node.name, held);
-        }
-    }
+        Link { number, outbox: outbox.clone(), data, cut: cut.clone(), shutdown: shutdown.clone() };
+    shared.agents.add(&nodes, &link);
+    reconcile(shared, hello, &nodes).await;
     let (reader, writer) = tokio::io::split(stream);
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
-    let end = Conversation { shared, nodes: &nodes, link: number, settled };
+    let receiver = LinkReceiver { shared, nodes: &nodes, link: number, settled };
     let ended = tokio::select! {
-        read = end.receive(reader, decoder) => read,
-        written = deliver(writer, inbox, data_in, &goodbye) => written,
+        read = receiver.receive(reader, decoder) => read,
+        written = deliver(writer, inbox, data_in, &shutdown) => written,
         settled = acknowledge(shared, settling, &outbox) => settled,
         () = cut.notified() => Err(io::Error::other("it does not take its orders")),
     };
-    if goodbye.is_answered() {
+    if shutdown.finish() {
         return ended;
     }
-    for node in shared.agents.drop_link(number, &nodes) {
-        // Not to be lost: a node that nobody calls lost would keep its jobs for ever.
+    for node in shared.agents.remove(number, &nodes) {
+        // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
         let lost = Command::NodeLost { node };
-        let _ = shared.writer.run(lost, crate::shared::writer_queue::server_principal()).await;
+        let _ = shared.writer.run(lost, server_principal()).await;
     }
     ended
 }
@@ -330,20 +205,20 @@ async fn deliver(
     mut writer: impl AsyncWriteExt + Unpin,
     mut inbox: mpsc::Receiver<ToAgent>,
     mut data: mpsc::Receiver<Data>,
-    goodbye: &Goodbye,
+    shutdown: &LinkShutdown,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        // Orders before bytes: a stream never holds them up by more than one piece.
+        // Orders before bytes: a stream never holds them up by more than one chunk.
         tokio::select! {
             biased;
             message = inbox.recv() => match message {
                 Some(message) => encode(&message, &mut bytes),
                 None => return Ok(()),
             },
-            Some((stream, piece)) = data.recv() => encode_data(stream, &piece, &mut bytes),
-            () = goodbye.wanted() => return goodbye.say(writer).await,
+            Some((stream, chunk)) = data.recv() => encode_data(stream, &chunk, &mut bytes),
+            () = shutdown.requested() => return shutdown.close(writer).await,
         }
         while bytes.len() < 256 << 10
             && let Ok(more) = inbox.try_recv()
@@ -355,14 +230,14 @@ async fn deliver(
     }
 }
 
-fn encode_data(stream: u32, piece: &[u8], bytes: &mut Vec<u8>) {
-    let payload = [&stream.to_le_bytes(), piece].concat();
+fn encode_data(stream: u32, chunk: &[u8], bytes: &mut Vec<u8>) {
+    let payload = [&stream.to_le_bytes(), chunk].concat();
     if let Err(error) = frame::encode(link::CHANNEL_STREAM, &payload, bytes) {
         tracing::error!("a piece for an agent is not sent: {error}");
     }
 }
 
-/// A message beyond the bound is left out and said; it must not take the link with it.
+/// A message beyond the bound is left out and logged; it must not end the link.
 fn encode(message: &ToAgent, bytes: &mut Vec<u8>) {
     if let Err(error) = frame::encode_message(link::CHANNEL_CONTROL, message, bytes) {
         tracing::error!("a message for an agent is not sent: {error}");
@@ -380,8 +255,8 @@ async fn next_message(
     stream: &mut TlsStream<TcpStream>,
     decoder: &mut Decoder,
 ) -> io::Result<ToServer> {
-    let stranger = stream.get_ref().1.peer_certificates().is_none();
-    let mut left = if stranger { STRANGERS_BYTES_MAX } else { usize::MAX };
+    let unknown_peer = stream.get_ref().1.peer_certificates().is_none();
+    let mut left = if unknown_peer { JOIN_BYTES_MAX } else { usize::MAX };
     let mut buffer = vec![0; 16 << 10];
     loop {
         if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
@@ -395,21 +270,5 @@ async fn next_message(
                 decoder.push(&buffer[..n]);
             }
         }
-    }
-}
-
-/// A join file for these nodes; the token in it is good once.
-pub fn join_file(
-    identity: &Identity,
-    servers: Vec<String>,
-    token: String,
-    nodes: Vec<String>,
-) -> wire::link::JoinFile {
-    wire::link::JoinFile {
-        version: wire::version::PROTOCOL,
-        servers,
-        authority: identity.authority_pem().to_string(),
-        token,
-        nodes,
     }
 }

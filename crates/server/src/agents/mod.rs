@@ -1,5 +1,7 @@
-//! The agents' side: their connections, what they report, and what they found on their machines.
+//! The agents' side: their port and links, how they join, what they report, and what each node is told.
 
 pub mod devices;
+pub mod join;
 pub mod listen;
+pub mod policies;
 pub mod receive;

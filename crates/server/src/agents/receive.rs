@@ -1,7 +1,9 @@
-//! What an agent says on its link, taken in in the order in which it was said.
+//! The receiving side of an agent's link: messages are handled in the order in which they were sent.
 
+use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
+use crate::shared::writer_queue;
 use cluster::Command;
 use cluster::command::PartReport;
 use model::id::AttemptId;
@@ -14,25 +16,25 @@ use wire::frame::{self, Decoder};
 use wire::link::{self, RefusedOrder, ToAgent, ToServer};
 use wire::report::{Report, ReportEvent};
 
-/// A link that says nothing for this long is dead.
-const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// A link without a message for this long is dead.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reports of one agent on their way to the disk.
 pub const REPORTS_MAX: usize = 4096;
 
 /// A report on its way to the disk: what the writer answers, and what to tell the agent then.
-pub struct Settling {
-    answer: oneshot::Receiver<crate::shared::writer_queue::Answer>,
+pub struct PendingReport {
+    answer: oneshot::Receiver<writer_queue::Answer>,
     serial: Option<u64>,
-    /// An end that nobody waited for.
+    /// Set for an end that nobody waited for: the node is told to forget the attempt.
     forget: Option<(String, AttemptId)>,
 }
 
 /// Acknowledges reports in the order in which they came, each once it is on disk. One that could
-/// not be kept ends the link: the agent says it again on the next.
+/// not be kept ends the link: the agent sends it again on the next.
 pub async fn acknowledge(
     shared: &Arc<Shared>,
-    mut settling: mpsc::Receiver<Settling>,
+    mut settling: mpsc::Receiver<PendingReport>,
     outbox: &mpsc::Sender<ToAgent>,
 ) -> io::Result<()> {
     while let Some(one) = settling.recv().await {
@@ -50,15 +52,15 @@ pub async fn acknowledge(
     Ok(())
 }
 
-/// One agent's side of a link.
-pub struct Conversation<'a> {
+/// Reads what one agent sends.
+pub struct LinkReceiver<'a> {
     pub shared: &'a Arc<Shared>,
     pub nodes: &'a [String],
     pub link: u64,
-    pub settled: mpsc::Sender<Settling>,
+    pub settled: mpsc::Sender<PendingReport>,
 }
 
-impl Conversation<'_> {
+impl LinkReceiver<'_> {
     pub async fn receive(
         &self,
         mut reader: impl AsyncReadExt + Unpin,
@@ -69,16 +71,16 @@ impl Conversation<'_> {
             while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
                 match frame.channel {
                     link::CHANNEL_STREAM => {
-                        self.shared.agents.stream_data(self.link, &frame.payload)
+                        self.shared.agents.streams.received(self.link, &frame.payload)
                     }
                     _ => {
                         let message =
                             frame::decode_message(&frame.payload).map_err(io::Error::other)?;
-                        self.hear(message).await?;
+                        self.handle(message).await?;
                     }
                 }
             }
-            let read = tokio::time::timeout(SILENCE_MAX, reader.read(&mut buffer)).await;
+            let read = tokio::time::timeout(SILENCE_TIMEOUT, reader.read(&mut buffer)).await;
             let silent = || io::Error::new(io::ErrorKind::TimedOut, "the agent is silent");
             match read.map_err(|_| silent())?? {
                 0 => return Ok(()),
@@ -87,7 +89,7 @@ impl Conversation<'_> {
         }
     }
 
-    async fn hear(&self, message: ToServer) -> io::Result<()> {
+    async fn handle(&self, message: ToServer) -> io::Result<()> {
         match message {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
@@ -112,38 +114,39 @@ impl Conversation<'_> {
                     RefusedOrder::Other => return Ok(()),
                 };
                 let command = Command::Report { node, attempt, at: clock::now(), what };
-                self.settle(command, None, None).await
+                self.enqueue(command, None, None).await
             }
             ToServer::StreamEnd { stream, error } => {
-                self.shared.agents.stream_end(self.link, stream, error);
+                self.shared.agents.streams.end(self.link, stream, error);
                 Ok(())
             }
             ToServer::Credit { stream, bytes } => {
-                self.shared.agents.stream_credit(self.link, stream, bytes);
+                self.shared.agents.streams.credit(self.link, stream, bytes);
                 Ok(())
             }
             ToServer::Measured { ask, steps } => {
-                self.shared.agents.measured(ask, steps);
+                self.shared.agents.usage.answered(ask, steps);
                 Ok(())
             }
             ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
-                self.shared.volatile.steps.taken(self.shared, attempt.job, step, &node);
+                let launches = &self.shared.volatile.step_launches;
+                launches.delivered(&self.shared.state, attempt.job, step, &node);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    /// Hands a command to the writer in the order in which the agent spoke.
-    async fn settle(
+    /// Hands a command to the writer, in the order in which the agent sent its messages.
+    async fn enqueue(
         &self,
         command: Command,
         serial: Option<u64>,
         forget: Option<(String, AttemptId)>,
     ) -> io::Result<()> {
-        let answer = self.shared.writer.enqueue(command, crate::shared::writer_queue::server_principal()).await;
+        let answer = self.shared.writer.enqueue(command, server_principal()).await;
         let gone = || io::Error::other("the server is stopping");
-        let settling = Settling { answer: answer.ok_or_else(gone)?, serial, forget };
+        let settling = PendingReport { answer: answer.ok_or_else(gone)?, serial, forget };
         self.settled.send(settling).await.map_err(|_| gone())
     }
 
@@ -151,10 +154,10 @@ impl Conversation<'_> {
     async fn report(&self, report: Report) -> io::Result<()> {
         let Report { serial, node, attempt, at, event } = report;
         let what = match event {
-            // Told by the start itself; the tick that carries the answer keeps the order.
+            // The start itself said so. The command only keeps acknowledgements in order.
             ReportEvent::Started => {
                 let nothing = Command::Report { node, attempt, at, what: PartReport::Started };
-                return self.settle(nothing, Some(serial), None).await;
+                return self.enqueue(nothing, Some(serial), None).await;
             }
             ReportEvent::LaunchFailed { what, unfit, hold } => {
                 match &unfit {
@@ -189,10 +192,10 @@ impl Conversation<'_> {
             let node = state.nodes.get(&node);
             node.is_some_and(|n| n.holders.contains(&attempt) || n.stale.contains(&attempt))
         };
-        // Said before, or given up long ago: the spool may let go of it.
+        // Reported before, or given up long ago: the agent's spool may forget it.
         let forget = (over && !known).then(|| (node.clone(), attempt));
         // An agent's clock may be off: an end does not lie in the future.
         let at = at.min(clock::now());
-        self.settle(Command::Report { node, attempt, at, what }, Some(serial), forget).await
+        self.enqueue(Command::Report { node, attempt, at, what }, Some(serial), forget).await
     }
 }

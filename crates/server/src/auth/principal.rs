@@ -1,14 +1,12 @@
-//! Who is asking: by the kernel's word on the socket, by a token's over HTTP.
+//! The principal behind a request: by the kernel's peer credentials on the socket, by a token over HTTP.
 
-use crate::shared::Shared;
-use crate::auth::token;
-use crate::shared::writer_queue::server_principal;
+use cluster::event::UserToken;
 use model::principal::{Principal, Role};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use std::ffi::CString;
 
-/// The user with this uid, as the machine's user database knows it. Who runs the server as
-/// themselves is its administrator; a server that gave up root runs as nobody who could ask.
+/// The user with this uid, as the machine's user database knows it. A user who runs the server as
+/// themselves is its administrator; a server that gave up root runs under a uid that no client has.
 pub fn of_uid(uid: u32, gid: u32) -> Principal {
     let mut principal = look_up(uid, gid);
     if nix::unistd::geteuid().as_raw() == uid {
@@ -58,14 +56,24 @@ fn group_name(gid: u32) -> String {
     }
 }
 
-/// Who a token stands for; none if nobody knows it.
-pub fn of_token(shared: &Shared, presented: &str) -> Option<Principal> {
-    let hash = token::hash(presented);
-    let known = shared.read().user_tokens.get(&hash).cloned()?;
-    let mut principal = match known.unix_user.as_deref().unwrap_or(&known.name) {
+/// Whom a token stands for; `None` if there is no such user.
+pub fn of_token(token: &UserToken) -> Option<Principal> {
+    let mut principal = match token.unix_user.as_deref().unwrap_or(&token.name) {
         "root" => server_principal(),
         name => of_name(name)?,
     };
-    principal.role = principal.role.max(known.role);
+    principal.role = principal.role.max(token.role);
     Some(principal)
+}
+
+/// The server's own commands run under this principal.
+pub fn server_principal() -> Principal {
+    Principal {
+        name: "root".into(),
+        uid: 0,
+        gid: 0,
+        group: "root".into(),
+        groups: Vec::new(),
+        role: Role::Admin,
+    }
 }

@@ -1,10 +1,11 @@
 //! From the files of a configuration folder to what the state machine knows.
 
 mod preempt_requeue;
+mod process;
 mod site;
 
 use crate::error::ServerError;
-use crate::dispatch::launch::process_policy;
+
 use cluster::{ClusterConfig, Parameters};
 use model::limits::Policy;
 use model::node::NodeConfig;
@@ -136,7 +137,8 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
     }
     let partitions: Vec<Partition> =
         slurm.partitions.iter().map(|p| with_group_ids(p.partition.clone())).collect();
-    let partitions = preempt_requeue::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
+    let partitions =
+        preempt_requeue::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
     let mut parameters = parameters(conf, &nodes);
     parameters.licenses = licenses(slurm.globals.licenses.as_deref())?;
     let mut shown = shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
@@ -218,8 +220,8 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
             .unwrap_or(SWITCH_WAIT_S),
         over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(u32::MAX),
         unkillable_step_timeout_s: globals.times.unkillable_step_timeout_s,
-        bind: process_policy::binding(conf),
-        rlimits: process_policy::rlimits(conf),
+        bind: process::binding(conf),
+        rlimits: process::rlimits(conf),
         nice: globals.launch.propagate_nice,
         job_file_append: globals.launch.job_file_append,
         gres_types,

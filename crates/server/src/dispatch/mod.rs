@@ -1,139 +1,83 @@
-//! From events to orders: what a commit asks of the agents goes out, in order, after it.
+//! The dispatcher's thread: from events to orders. What a commit asks of the agents goes out after it, in order.
 //!
-//! An order that finds no agent is dropped: when the node says hello, everything that it should
-//! know is sent anew from the state (`reconcile`).
+//! An order whose node has no link is dropped: when the node says hello, everything that it should
+//! know is sent anew from the state (`reconcile`). `prolog_epilog` runs the controller's programs, `launch` makes what an
+//! order says.
 
 pub mod launch;
 mod prolog_epilog;
 mod reconcile;
 
 use crate::shared::Shared;
+use crate::shared::dispatch_queue::DispatchWork;
 use cluster::command::{PartReport, SignalJob};
 use cluster::{Command, Event, Job};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::{LaunchKind, Outcome};
-use prolog_epilog::Preparing;
+use prolog_epilog::PrologRuns;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::order::{Action, EndOrder, Order, SignalOrder};
 
-/// How long the dispatcher sleeps with nothing to do, and with something to say again.
-const LONG: Duration = Duration::from_secs(3600);
-const SHORT: Duration = Duration::from_millis(5);
+/// How long the dispatcher sleeps with nothing to do, and with commands to try again.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
+const RETRY_WAIT: Duration = Duration::from_millis(5);
 
-/// How long an order may be taken after it was signed.
+/// How long an order is valid after it was signed.
 const ORDER_LIFE_S: i64 = 120;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
-/// Clearing away is the server's own business, whoever the attempt was for: agents take an end or
-/// a forgetting under this number for any attempt.
+/// The uid of orders that clear an attempt away, whoever it ran for: agents accept `End` and `Forget` under it for any
+/// attempt.
 const SERVER_UID: u32 = 0;
 
-/// Commits that may wait for their orders to be written; the writer waits beyond it.
-const QUEUE: usize = 1024;
-
-/// Work for the dispatcher.
-enum Effects {
-    Committed {
-        events: Vec<Event>,
-        signals: Vec<SignalJob>,
-    },
-    Reconcile {
-        node: String,
-        held: Vec<(AttemptId, bool)>,
-    },
-    /// A step's launch is said anew.
-    Step {
-        job: JobId,
-        step: StepId,
-    },
-    /// The node says an end that nobody waits for: its spool may let go of it.
-    Forget {
-        node: String,
-        attempt: AttemptId,
-    },
-    /// The site's program before the attempt has ended, well or not.
-    Prepared {
-        attempt: AttemptId,
-        good: bool,
-    },
-}
-
-#[derive(Clone)]
-pub struct Dispatch {
-    sender: SyncSender<Effects>,
-}
-
 pub struct DispatchThread {
-    receiver: Receiver<Effects>,
+    work: Receiver<DispatchWork>,
     serial: u64,
     term: u64,
-    /// Per node, the link and the attempts whose launch went out on it: a hello that was said
-    /// before them does not mean that they are missing.
+    /// Per node, the link and the attempts whose launch was sent on it: a hello that was sent before them does not mean
+    /// that they are missing.
     launched: HashMap<String, (u64, HashSet<AttemptId>)>,
-    /// When each node that said hello is asked about steps whose orders nobody has any more.
+    /// When each node that said hello is told to end steps whose orders nobody has any more.
     disown_at: HashMap<String, Instant>,
-    /// Commands for a writer that had no room: the writer may be waiting for this very thread.
-    unsaid: VecDeque<Command>,
-    preparing: Preparing,
+    /// Commands that found the writer's queue full.
+    unsent_commands: VecDeque<Command>,
+    prologs: PrologRuns,
 }
 
-impl Dispatch {
-    pub fn new(term: u64) -> (Self, DispatchThread) {
-        let (sender, receiver) = sync_channel(QUEUE);
-        let thread = DispatchThread {
-            receiver,
+impl DispatchThread {
+    pub fn new(work: Receiver<DispatchWork>, term: u64) -> Self {
+        Self {
+            work,
             serial: 0,
             term,
             launched: HashMap::new(),
             disown_at: HashMap::new(),
-            unsaid: VecDeque::new(),
-            preparing: Preparing::default(),
-        };
-        (Self { sender }, thread)
-    }
-
-    pub fn take(&self, events: Vec<Event>, signals: Vec<SignalJob>) {
-        if !events.is_empty() || !signals.is_empty() {
-            let _ = self.sender.send(Effects::Committed { events, signals });
+            unsent_commands: VecDeque::new(),
+            prologs: PrologRuns::default(),
         }
     }
 
-    pub fn forget(&self, node: String, attempt: AttemptId) {
-        let _ = self.sender.send(Effects::Forget { node, attempt });
-    }
-
-    pub fn step(&self, job: JobId, step: StepId) {
-        let _ = self.sender.send(Effects::Step { job, step });
-    }
-
-    /// A node said hello with these attempts in its spool.
-    pub fn reconcile(&self, node: String, held: Vec<(AttemptId, bool)>) {
-        let _ = self.sender.send(Effects::Reconcile { node, held });
-    }
-}
-
-impl DispatchThread {
     pub fn run(mut self, shared: &Shared) {
         loop {
-            let patience = if self.unsaid.is_empty() { LONG } else { SHORT };
-            let patience = self.disown_overdue(shared).map_or(patience, |due| due.min(patience));
-            let effects = match self.receiver.recv_timeout(patience) {
-                Ok(effects) => effects,
+            let timeout = if self.unsent_commands.is_empty() { IDLE_WAIT } else { RETRY_WAIT };
+            let timeout = self.disown_overdue(shared).map_or(timeout, |due| due.min(timeout));
+            let work = match self.work.recv_timeout(timeout) {
+                Ok(work) => work,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.say_unsaid(shared);
+                    self.flush_commands(shared);
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            self.say_unsaid(shared);
-            match effects {
-                Effects::Committed { events, signals } => {
+            self.flush_commands(shared);
+            match work {
+                DispatchWork::Committed { events, signals } => {
                     for event in &events {
                         self.event(shared, event);
                     }
@@ -141,39 +85,42 @@ impl DispatchThread {
                         self.signal(shared, &signal);
                     }
                 }
-                Effects::Reconcile { node, held } => self.reconcile(shared, &node, &held),
-                Effects::Step { job, step } => self.step(shared, job, step),
-                Effects::Prepared { attempt, good } => self.on_prepared(shared, attempt, good),
-                Effects::Forget { node, attempt } => {
+                DispatchWork::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+                DispatchWork::Step { job, step } => self.step(shared, job, step),
+                DispatchWork::PrologEnded { attempt, success } => {
+                    self.on_prolog_ended(shared, attempt, success);
+                }
+                DispatchWork::Forget { node, attempt } => {
                     self.send(shared, &node, attempt, SERVER_UID, Action::Forget);
                 }
             }
         }
     }
 
-    fn tell(&mut self, shared: &Shared, command: Command) {
-        self.unsaid.push_back(command);
-        self.say_unsaid(shared);
+    /// Hands a command to the writer. It never waits: the writer may be waiting for this very thread.
+    fn send_command(&mut self, shared: &Shared, command: Command) {
+        self.unsent_commands.push_back(command);
+        self.flush_commands(shared);
     }
 
-    fn say_unsaid(&mut self, shared: &Shared) {
-        while let Some(command) = self.unsaid.pop_front() {
-            if let Err(back) = shared.writer.try_tell(command) {
-                self.unsaid.push_front(back);
+    fn flush_commands(&mut self, shared: &Shared) {
+        while let Some(command) = self.unsent_commands.pop_front() {
+            if let Err(back) = shared.writer.try_enqueue(command) {
+                self.unsent_commands.push_front(back);
                 return;
             }
         }
     }
 
     fn event(&mut self, shared: &Shared, event: &Event) {
-        if let Some(job) = frees_steps(event) {
-            shared.volatile.step_queue.stir(shared, job);
+        if let Some(job) = job_with_freed_steps(event) {
+            shared.volatile.step_queue.wake_next(&shared.state, job);
         }
         match event {
             Event::Started(started) => {
                 for node in started.allocation.node_names() {
                     // A hello that was answered meanwhile may have brought it there already.
-                    if !self.went_out(shared, node, started.attempt) {
+                    if !self.launch_sent(shared, node, started.attempt) {
                         self.launch(shared, started.attempt, node);
                     }
                 }
@@ -197,11 +144,11 @@ impl DispatchThread {
                 }
             }
             Event::StepPartEnded { job, step, node, .. } => {
-                shared.volatile.steps.taken(shared, *job, *step, node);
+                shared.volatile.step_launches.delivered(&shared.state, *job, *step, node);
             }
             Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
-                shared.volatile.steps.forget(attempt.job);
-                self.forget_prepared(*attempt);
+                shared.volatile.step_launches.forget(attempt.job);
+                self.prologs.forget(*attempt);
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
             Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
@@ -211,9 +158,9 @@ impl DispatchThread {
                 }
             }
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
-                self.run_epilog(shared, *job, ended);
+                prolog_epilog::run_epilog(shared, *job, ended);
             }
-            Event::Leaving { job, .. } => self.tell_to_leave(shared, *job),
+            Event::Leaving { job, .. } => self.signal_preempted(shared, *job),
             Event::Suspended { job, .. } | Event::TurnOver { job, .. } => {
                 self.send_all(shared, *job, &Action::Suspend)
             }
@@ -230,8 +177,8 @@ impl DispatchThread {
     }
 
     /// Whether the attempt's launch was sent on the link that the node has now.
-    fn went_out(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
-        let now = shared.agents.link_of(node);
+    fn launch_sent(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
+        let now = shared.agents.number_of(node);
         let sent = self.launched.get(node);
         sent.is_some_and(|(link, attempts)| Some(*link) == now && attempts.contains(&attempt))
     }
@@ -242,7 +189,7 @@ impl DispatchThread {
     }
 
     fn launch(&mut self, shared: &Shared, attempt: AttemptId, node: &str) {
-        if !self.is_prepared(shared, attempt) {
+        if !self.prolog_done(shared, attempt) {
             return;
         }
         match launch::job_launch(shared, attempt, node) {
@@ -258,7 +205,7 @@ impl DispatchThread {
                     at: crate::clock::now(),
                     what: PartReport::Missing,
                 };
-                self.tell(shared, missing);
+                self.send_command(shared, missing);
             }
             Err(error) => {
                 tracing::error!("attempt {attempt} cannot be launched on {node}: {error}");
@@ -272,15 +219,31 @@ impl DispatchThread {
                         hold: false,
                     },
                 };
-                self.tell(shared, failed);
+                self.send_command(shared, failed);
             }
         }
     }
 
+    /// Starts a deferred script once the prologs of all its job's nodes have ended.
+    fn begin_deferred(&mut self, shared: &Shared, attempt: AttemptId) {
+        let ready = {
+            let state = shared.read();
+            let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
+            job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
+                let active = job.attempt().filter(|a| a.preparing.is_empty() && !a.is_going())?;
+                let first = active.allocation.node_names().next()?.to_owned();
+                Some((first, job.spec.owner.uid))
+            })
+        };
+        if let Some((node, uid)) = ready {
+            self.send(shared, &node, attempt, uid, Action::Begin);
+        }
+    }
+
     fn step(&mut self, shared: &Shared, job: JobId, step: StepId) {
-        let Some(launch) = shared.volatile.steps.launch(job, step) else { return };
+        let Some(launch) = shared.volatile.step_launches.launch(job, step) else { return };
         for (node, attempt, uid, order) in launch::step_orders(shared, job, step, &launch) {
-            if self.is_unheard_of(attempt) {
+            if self.prologs.is_unfinished(attempt) {
                 return;
             }
             self.send(shared, &node, attempt, uid, Action::Step(Box::new(order)));
@@ -306,8 +269,8 @@ impl DispatchThread {
         }
     }
 
-    /// A job must make room soon: its tasks hear it at once, and its script when the time is over.
-    fn tell_to_leave(&mut self, shared: &Shared, job: JobId) {
+    /// A preempted job in its grace time: its tasks are signalled at once, its script when the time is over.
+    fn signal_preempted(&mut self, shared: &Shared, job: JobId) {
         let steps_only = shared.read().job(job).map(|j| j.spec.launch.kind != LaunchKind::Task);
         let Some(steps_only) = steps_only else { return };
         for signal in [SIGCONT, SIGTERM] {
@@ -324,7 +287,7 @@ impl DispatchThread {
             })
         };
         let Some((attempt, nodes, uid)) = target else { return };
-        if self.is_unheard_of(attempt) {
+        if self.prologs.is_unfinished(attempt) {
             return;
         }
         for node in nodes {
@@ -365,8 +328,8 @@ impl DispatchThread {
     }
 }
 
-/// The job in which a step that waits may have come to its turn.
-fn frees_steps(event: &Event) -> Option<JobId> {
+/// The job in which the event may let a waiting step start.
+fn job_with_freed_steps(event: &Event) -> Option<JobId> {
     match event {
         Event::StepPartEnded { job, .. } | Event::Ending { job, .. } => Some(*job),
         Event::Ended { job, .. } | Event::Requeued { job, .. } => Some(*job),

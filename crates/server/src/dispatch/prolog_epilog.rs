@@ -1,7 +1,8 @@
-//! The site's programs on the server's own machine: one before a job's nodes are told of it, one after its end. They run
-//! as the server's user, beside the dispatcher; a job whose program has not ended is not on any node yet.
+//! The controller's prolog and epilog: a site's programs on the server's own machine, one before a job's nodes are told of
+//! it, one after its end. They run as the server's user, beside the dispatcher. No node knows a job whose prolog has not
+//! ended.
 
-use super::{Dispatch, DispatchThread, Effects};
+use super::DispatchThread;
 use crate::shared::Shared;
 use cluster::command::CancelJobs;
 use cluster::{Command, Job, State};
@@ -17,38 +18,77 @@ use std::collections::{HashMap, VecDeque};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Stdio};
 use std::time::{Duration, Instant};
-use wire::order::Action;
 
-/// Programs at once; the jobs of the others wait.
+/// Prologs that run at once; the others wait, and their jobs with them.
 const RUNNING_MAX: usize = 64;
-/// A job that has been started so often is held when its program fails again: it would only go round.
+
+/// A job that has been started so often is held when its prolog fails again: it would only be requeued for ever.
 const RESTARTS_MAX: u32 = 5;
-/// Between two looks at a program that has a time limit.
-const LOOK: Duration = Duration::from_millis(20);
+
+/// The interval at which a program with a time limit is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum PrologStage {
     Waiting,
     Running,
     Done,
 }
 
-/// The attempts that a program comes before.
+/// The attempts that have a prolog, from their start until they are forgotten.
 #[derive(Default)]
-pub(super) struct Preparing {
-    stages: HashMap<AttemptId, Stage>,
+pub(super) struct PrologRuns {
+    stages: HashMap<AttemptId, PrologStage>,
     queue: VecDeque<AttemptId>,
 }
 
+impl PrologRuns {
+    /// Whether the attempt's prolog has ended; one that is not known is queued.
+    fn is_done_or_queued(&mut self, attempt: AttemptId) -> bool {
+        match self.stages.get(&attempt) {
+            Some(stage) => *stage == PrologStage::Done,
+            None => {
+                self.stages.insert(attempt, PrologStage::Waiting);
+                self.queue.push_back(attempt);
+                false
+            }
+        }
+    }
+
+    /// The next attempt whose prolog may run now.
+    fn start_next(&mut self) -> Option<AttemptId> {
+        let running = self.stages.values().filter(|stage| **stage == PrologStage::Running);
+        if running.count() >= RUNNING_MAX {
+            return None;
+        }
+        let attempt = self.queue.pop_front()?;
+        self.stages.insert(attempt, PrologStage::Running);
+        Some(attempt)
+    }
+
+    fn ended(&mut self, attempt: AttemptId) {
+        self.stages.insert(attempt, PrologStage::Done);
+    }
+
+    /// Whether the attempt has a prolog that has not ended: no node knows of the attempt yet.
+    pub(super) fn is_unfinished(&self, attempt: AttemptId) -> bool {
+        self.stages.get(&attempt).is_some_and(|stage| *stage != PrologStage::Done)
+    }
+
+    pub(super) fn forget(&mut self, attempt: AttemptId) {
+        self.stages.remove(&attempt);
+    }
+}
+
 /// A program with all that it needs.
-struct Task {
+struct ControllerProgram {
     program: String,
     environment: Vec<(String, String)>,
     limit: Option<Duration>,
 }
 
-impl Task {
-    /// Whether it ended well and in time.
+impl ControllerProgram {
+    /// Runs the program; an error if it failed or took too long.
     fn run(self) -> Result<(), String> {
         let mut command = process::Command::new(&self.program);
         command.env_clear().envs(self.environment).current_dir("/").process_group(0);
@@ -69,78 +109,55 @@ impl Task {
                     let _ = child.wait();
                     return Err(failed("took longer than PrologEpilogTimeout".into()));
                 }
-                None => std::thread::sleep(LOOK),
+                None => std::thread::sleep(POLL_INTERVAL),
             }
         }
-    }
-}
-
-impl Dispatch {
-    fn prepared(&self, attempt: AttemptId, good: bool) {
-        let _ = self.sender.send(Effects::Prepared { attempt, good });
     }
 }
 
 impl DispatchThread {
-    /// Whether nodes may be told of the attempt; if not, its program is begun.
-    pub(super) fn is_prepared(&mut self, shared: &Shared, attempt: AttemptId) -> bool {
+    /// Whether nodes may be told of the attempt. If not, its prolog is started.
+    pub(super) fn prolog_done(&mut self, shared: &Shared, attempt: AttemptId) -> bool {
         if shared.read().config.site.controller_prolog.is_none() {
             return true;
         }
-        match self.preparing.stages.get(&attempt) {
-            Some(stage) => *stage == Stage::Done,
-            None => {
-                self.preparing.stages.insert(attempt, Stage::Waiting);
-                self.preparing.queue.push_back(attempt);
-                self.prepare_more(shared);
-                false
-            }
+        let done = self.prologs.is_done_or_queued(attempt);
+        if !done {
+            self.start_prologs(shared);
         }
+        done
     }
 
-    /// Whether no node has heard of the attempt yet.
-    pub(super) fn is_unheard_of(&self, attempt: AttemptId) -> bool {
-        self.preparing.stages.get(&attempt).is_some_and(|stage| *stage != Stage::Done)
-    }
-
-    pub(super) fn forget_prepared(&mut self, attempt: AttemptId) {
-        self.preparing.stages.remove(&attempt);
-    }
-
-    fn prepare_more(&mut self, shared: &Shared) {
-        let running = |(_, stage): &(&AttemptId, &Stage)| **stage == Stage::Running;
-        while self.preparing.stages.iter().filter(running).count() < RUNNING_MAX
-            && let Some(attempt) = self.preparing.queue.pop_front()
-        {
-            let task = prolog_of(&shared.read(), attempt);
-            self.preparing.stages.insert(attempt, Stage::Running);
+    fn start_prologs(&mut self, shared: &Shared) {
+        while let Some(attempt) = self.prologs.start_next() {
+            let program = prolog_of(&shared.read(), attempt);
             let dispatch = shared.dispatch.clone();
             std::thread::spawn(move || {
-                let result = task.map_or(Ok(()), Task::run);
+                let result = program.map_or(Ok(()), ControllerProgram::run);
                 if let Err(why) = &result {
                     tracing::error!("before attempt {attempt}: {why}");
                 }
-                dispatch.prepared(attempt, result.is_ok());
+                dispatch.prolog_ended(attempt, result.is_ok());
             });
         }
     }
 
-    /// A program before a job has ended: its nodes are told, or the job waits anew.
-    pub(super) fn on_prepared(&mut self, shared: &Shared, attempt: AttemptId, good: bool) {
-        self.preparing.stages.insert(attempt, Stage::Done);
+    /// Tells the nodes of the attempt, or requeues the job when its prolog failed.
+    pub(super) fn on_prolog_ended(&mut self, shared: &Shared, attempt: AttemptId, success: bool) {
+        self.prologs.ended(attempt);
         let found = {
             let state = shared.read();
             let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
             job.and_then(|job| {
                 let active = job.attempt().filter(|a| a.ending.is_none())?;
                 let steps: Vec<_> = active.steps.iter().map(|step| step.id).collect();
-                let may = job.spec.requeue && job.spec.launch.kind == LaunchKind::Batch;
-                let again = may.then(|| job.restarts() >= RESTARTS_MAX);
-                Some((active.held_nodes.clone(), steps, again))
+                let may_requeue = job.spec.requeue && job.spec.launch.kind == LaunchKind::Batch;
+                let requeue_held = may_requeue.then(|| job.restarts() >= RESTARTS_MAX);
+                Some((active.held_nodes.clone(), steps, requeue_held))
             })
         };
         match found {
-            Some((nodes, steps, _)) if good => {
+            Some((nodes, steps, _)) if success => {
                 for node in nodes {
                     self.launch(shared, attempt, &node);
                 }
@@ -148,50 +165,36 @@ impl DispatchThread {
                     self.step(shared, attempt.job, step);
                 }
             }
-            Some((_, _, again)) => self.tell(shared, give_up(attempt.job, again)),
-            // It was cancelled meanwhile, and its nodes have said that they know nothing of it.
-            None => self.forget_prepared(attempt),
-        }
-        self.prepare_more(shared);
-    }
-
-    /// A script that was deferred starts once all nodes of its job are ready.
-    pub(super) fn begin_deferred(&mut self, shared: &Shared, attempt: AttemptId) {
-        let ready = {
-            let state = shared.read();
-            let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
-            job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
-                let active = job.attempt().filter(|a| a.preparing.is_empty() && !a.is_going())?;
-                let first = active.allocation.node_names().next()?.to_owned();
-                Some((first, job.spec.owner.uid))
-            })
-        };
-        if let Some((node, uid)) = ready {
-            self.send(shared, &node, attempt, uid, Action::Begin);
-        }
-    }
-
-    /// The program after a job; how it ends is only said.
-    pub(super) fn run_epilog(&self, shared: &Shared, id: JobId, ended: &cluster::job::Ended) {
-        let state = shared.read();
-        let Some(program) = state.config.site.controller_epilog.clone() else { return };
-        let (Some(job), Some(allocation)) = (state.jobs.get(&id), &ended.allocation) else {
-            return;
-        };
-        let exits = Some((ended.exit, ended.derived_exit));
-        let task = task_of(&state, job, allocation, program, exits);
-        drop(state);
-        std::thread::spawn(move || {
-            if let Err(why) = task.run() {
-                tracing::error!("after job {id}: {why}");
+            Some((_, _, requeue_held)) => {
+                self.send_command(shared, requeue_or_cancel(attempt.job, requeue_held))
             }
-        });
+            // It was cancelled meanwhile, and its nodes have said that they know nothing of it.
+            None => self.prologs.forget(attempt),
+        }
+        self.start_prologs(shared);
     }
 }
 
-/// The job waits anew, held or not; or it is over.
-fn give_up(job: JobId, again: Option<bool>) -> Command {
-    if let Some(hold) = again {
+/// Runs the epilog after a job, beside the dispatcher; a failure is only logged.
+pub(super) fn run_epilog(shared: &Shared, id: JobId, ended: &cluster::job::Ended) {
+    let state = shared.read();
+    let Some(program) = state.config.site.controller_epilog.clone() else { return };
+    let (Some(job), Some(allocation)) = (state.jobs.get(&id), &ended.allocation) else {
+        return;
+    };
+    let exits = Some((ended.exit, ended.derived_exit));
+    let program = program_of(&state, job, allocation, program, exits);
+    drop(state);
+    std::thread::spawn(move || {
+        if let Err(why) = program.run() {
+            tracing::error!("after job {id}: {why}");
+        }
+    });
+}
+
+/// The command after a failed prolog. `requeue_held` is `None` for a job that may not be requeued: it is cancelled.
+fn requeue_or_cancel(job: JobId, requeue_held: Option<bool>) -> Command {
+    if let Some(hold) = requeue_held {
         let change = JobChange::Requeue(if hold { Requeue::HELD } else { Requeue::PLAIN });
         return Command::ChangeJob { job: JobRef::whole(job), change };
     }
@@ -200,20 +203,20 @@ fn give_up(job: JobId, again: Option<bool>) -> Command {
     Command::Cancel(Box::new(CancelJobs { filter, step, signal, batch_only: false, full: false }))
 }
 
-fn prolog_of(state: &State, attempt: AttemptId) -> Option<Task> {
+fn prolog_of(state: &State, attempt: AttemptId) -> Option<ControllerProgram> {
     let program = state.config.site.controller_prolog.clone()?;
     let job = state.jobs.get(&attempt.job)?;
     let active = job.attempt().filter(|a| a.number == attempt.number && a.ending.is_none())?;
-    Some(task_of(state, job, &active.allocation, program, None))
+    Some(program_of(state, job, &active.allocation, program, None))
 }
 
-fn task_of(
+fn program_of(
     state: &State,
     job: &Job,
     allocation: &Allocation,
     program: String,
     exits: Option<(ExitStatus, ExitStatus)>,
-) -> Task {
+) -> ControllerProgram {
     let facts = JobFacts {
         cluster: &state.config.name,
         job: job.id,
@@ -233,5 +236,5 @@ fn task_of(
     let environment = around::of_controller(&facts, exits);
     let pairs = environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let limit = state.config.site.timeout_s.map(|s| Duration::from_secs(u64::from(s)));
-    Task { program, environment: pairs.collect(), limit }
+    ControllerProgram { program, environment: pairs.collect(), limit }
 }

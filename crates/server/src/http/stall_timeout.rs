@@ -1,4 +1,4 @@
-//! A connection that fails when its other side says nothing at first, or stops reading.
+//! A connection that fails when its peer sends nothing at first, or stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How long a connection's writes may stand still, in milliseconds.
+/// How long a connection's writes may make no progress, in milliseconds. It may be changed while the connection lives.
 #[derive(Clone)]
-pub struct Patience(Arc<AtomicU64>);
+pub struct StallTimeout(Arc<AtomicU64>);
 
-impl Patience {
+impl StallTimeout {
     pub fn new(time: Duration) -> Self {
-        let patience = Self(Arc::default());
-        patience.set(time);
-        patience
+        let timeout = Self(Arc::default());
+        timeout.set(time);
+        timeout
     }
 
     pub fn set(&self, time: Duration) {
@@ -29,65 +29,65 @@ impl Patience {
     }
 }
 
-/// A stream that fails when nothing comes at first, or when the other side takes nothing for too long.
-pub struct Impatient<S> {
+/// A stream that fails with `TimedOut` when nothing comes at first, or when the peer reads nothing for too long.
+pub struct TimedStream<S> {
     inner: S,
-    patience: Patience,
+    stall_timeout: StallTimeout,
     /// Runs until the first byte has come.
-    silent: Option<Pin<Box<Sleep>>>,
-    /// Runs while a write stands still.
-    waiting: Option<Pin<Box<Sleep>>>,
+    first_byte: Option<Pin<Box<Sleep>>>,
+    /// Runs while a write makes no progress.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Impatient<S> {
-    pub fn new(inner: S, silence: Duration, patience: Patience) -> Self {
-        let silent = Some(Box::pin(tokio::time::sleep(silence)));
-        Self { inner, patience, silent, waiting: None }
+impl<S> TimedStream<S> {
+    pub fn new(inner: S, silence: Duration, stall_timeout: StallTimeout) -> Self {
+        let first_byte = Some(Box::pin(tokio::time::sleep(silence)));
+        Self { inner, stall_timeout, first_byte, stalled: None }
     }
 
-    fn judge(
+    fn check_stall(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.waiting = None;
+            self.stalled = None;
             return written;
         }
-        let time = self.patience.get();
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
-        ready!(waiting.as_mut().poll(cx));
+        let timeout = self.stall_timeout.get();
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(stalled.as_mut().poll(cx));
         let why = "the client does not read";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
-        let Some(silent) = &mut self.silent else { return read };
+        let Some(first_byte) = &mut self.first_byte else { return read };
         if read.is_ready() {
-            self.silent = None;
+            self.first_byte = None;
             return read;
         }
-        ready!(silent.as_mut().poll(cx));
+        ready!(first_byte.as_mut().poll(cx));
         let why = "the client says nothing";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.judge(cx, written)
+        self.check_stall(cx, written)
     }
 
     fn poll_write_vectored(
@@ -96,7 +96,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
-        self.judge(cx, written)
+        self.check_stall(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -118,10 +118,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn a_write_that_stands_still_fails_and_one_that_goes_on_does_not() {
+    async fn stalled_write_times_out_and_a_slow_one_does_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
-        let patience = Patience::new(Duration::from_secs(1));
-        let mut ours = Impatient::new(ours, Duration::from_secs(60), patience);
+        let timeout = StallTimeout::new(Duration::from_secs(1));
+        let mut ours = TimedStream::new(ours, Duration::from_secs(60), timeout);
         let reader = tokio::spawn(async move {
             let mut buffer = [0; 64];
             theirs.read_exact(&mut buffer).await.unwrap();
@@ -134,16 +134,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_is_borne_for_a_while_and_only_before_the_first_byte() {
+    async fn silence_times_out_only_before_the_first_byte() {
         let (ours, mut theirs) = tokio::io::duplex(16);
         let silence = Duration::from_millis(50);
-        let mut ours = Impatient::new(ours, silence, Patience::new(silence));
+        let mut ours = TimedStream::new(ours, silence, StallTimeout::new(silence));
         theirs.write_all(b"x").await.expect("room");
         assert_eq!(ours.read_u8().await.expect("a byte"), b'x');
         let later = tokio::time::timeout(silence * 4, ours.read_u8()).await;
         assert!(later.is_err(), "after the first byte it waits");
         let (ours, _theirs) = tokio::io::duplex(16);
-        let mut ours = Impatient::new(ours, silence, Patience::new(silence));
+        let mut ours = TimedStream::new(ours, silence, StallTimeout::new(silence));
         assert_eq!(ours.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,9 +1,8 @@
 //! The clients' end of a step's stream: an HTTP connection that becomes the step's frames, both ways.
 
-use crate::agents::listen::Agents;
-use crate::http::answer_json;
+use crate::http::answer::answer_json;
 use crate::shared::Shared;
-use crate::shared::agent_streams::{Reading, Writing};
+use crate::shared::agent_streams::{StreamReader, StreamWriter};
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -21,8 +20,8 @@ use wire::frame;
 use wire::step::{StepMessage, channel};
 use wire::stream::{PROTOCOL_NAME, StepRole, StreamKind};
 
-/// The largest piece that is read from a client at once.
-const PIECE_BYTES: usize = 32 << 10;
+/// The most bytes that are read from a client at once.
+const CHUNK_BYTES: usize = 32 << 10;
 
 #[derive(Deserialize)]
 pub struct StepQuery {
@@ -42,8 +41,8 @@ pub async fn open(
     Query(query): Query<StepQuery>,
     mut request: Request,
 ) -> Response {
-    let (attempt, step) = match place(&shared, &by, &query) {
-        Ok(place) => place,
+    let (attempt, step) = match find_step(&shared, &by, &query) {
+        Ok(found) => found,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
     let Some(upgrade) = request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>() else {
@@ -55,14 +54,14 @@ pub async fn open(
         None => StepRole::Attached,
     };
     let kind = StreamKind::Step { step, role };
-    let Some((reading, writing)) = Agents::open_stream(&shared, &query.node, attempt, kind) else {
+    let Some((reader, writer)) = shared.agents.open_stream(&query.node, attempt, kind) else {
         let why = Refusal::Other(format!("node {} does not answer", query.node));
         return answer_json(&Answer::Refused(why));
     };
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(client) => relay(TokioIo::new(client), reading, writing).await,
-            Err(_) => reading.client_gone(),
+            Ok(client) => relay(TokioIo::new(client), reader, writer).await,
+            Err(_) => reader.client_gone(),
         }
     });
     let mut response = Response::new(Body::empty());
@@ -73,8 +72,8 @@ pub async fn open(
     response
 }
 
-/// Which attempt's step it is, if this principal may have it.
-fn place(
+/// The attempt and the step that are asked for, if this principal may have them.
+fn find_step(
     shared: &Shared,
     by: &Principal,
     query: &StepQuery,
@@ -102,26 +101,30 @@ fn place(
     Ok((AttemptId { job: id, number: attempt.number }, step))
 }
 
-async fn relay(client: impl AsyncRead + AsyncWrite, mut reading: Reading, writing: Writing) {
+async fn relay(
+    client: impl AsyncRead + AsyncWrite,
+    mut reader: StreamReader,
+    writer: StreamWriter,
+) {
     let (mut from, mut to) = tokio::io::split(client);
     let down = async {
-        while let Some(chunk) = reading.next().await {
+        while let Some(chunk) = reader.next().await {
             let bytes = chunk.unwrap_or_else(refusal);
             if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() {
                 return true;
             }
         }
-        // A client that still has something to say is not cut off in the middle of reading.
+        // A client that still has something to say is not cut off in the middle of reader.
         let _ = to.shutdown().await;
         false
     };
     let up = async {
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut buffer = vec![0; CHUNK_BYTES];
         loop {
-            let room = writing.room().await.min(PIECE_BYTES);
-            match from.read(&mut buffer[..room]).await {
+            let credit = writer.wait_for_credit().await.min(CHUNK_BYTES);
+            match from.read(&mut buffer[..credit]).await {
                 Ok(length @ 1..) => {
-                    if !writing.send(&buffer[..length]).await {
+                    if !writer.send(&buffer[..length]).await {
                         return false;
                     }
                 }
@@ -134,7 +137,7 @@ async fn relay(client: impl AsyncRead + AsyncWrite, mut reading: Reading, writin
         gone = up => gone,
     };
     if client_gone {
-        reading.client_gone();
+        reader.client_gone();
     }
 }
 

@@ -1,54 +1,30 @@
-//! The planner: beside the writer, on a view of its own. It runs on a signal and on a timer.
+//! The planner's thread: beside the writer, on a view of its own. It runs on a signal and on a timer.
 //!
 //! Its decisions go back as commands and are checked again when they are applied, so a long plan
 //! never holds up a submit, and a plan that has been overtaken does no harm.
 
 use crate::clock;
-use crate::shared::counters::PlanMade;
-use crate::shared::{Outlook, Shared};
+use crate::shared::counters::PlanFigures;
+use crate::shared::{LastPlan, Shared};
 use cluster::Command;
 use cluster::command::{Preempt, start_commands};
 use cluster::viewer::Viewer;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// A plan is made at least this often while anything waits: for begin times and throttles.
 const PERIOD: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Default)]
-pub struct Planner {
-    signal: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Planner {
-    /// Something happened that may let a job start.
-    pub fn wake(&self) {
-        let (wanted, changed) = &*self.signal;
-        *wanted.lock().expect("nobody panics with the signal held") = true;
-        changed.notify_one();
-    }
-
-    fn wait(&self) {
-        let (wanted, changed) = &*self.signal;
-        let guard = wanted.lock().expect("nobody panics with the signal held");
-        let (mut guard, _) = changed
-            .wait_timeout_while(guard, PERIOD, |wanted| !*wanted)
-            .expect("nobody panics with the signal held");
-        *guard = false;
-    }
-
-    /// The planner's thread; it ends with the process.
-    pub fn run(&self, shared: &Shared) -> ! {
-        let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
-        loop {
-            self.wait();
-            let begun = Instant::now();
-            let started = plan_once(shared, &mut viewer, &mut memo);
-            // With a long queue and nothing free, each submit would otherwise cost a whole plan:
-            // half of one processor is the most that planning in vain may take.
-            if !started {
-                std::thread::sleep(begun.elapsed().min(PERIOD));
-            }
+/// Plans until the process ends.
+pub fn run(shared: &Shared) -> ! {
+    let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
+    loop {
+        shared.planner.wait(PERIOD);
+        let begun = Instant::now();
+        let started = plan_once(shared, &mut viewer, &mut memo);
+        // With a long queue and nothing free, each submit would otherwise cost a whole plan:
+        // half of one processor is the most that planning in vain may take.
+        if !started {
+            std::thread::sleep(begun.elapsed().min(PERIOD));
         }
     }
 }
@@ -62,15 +38,13 @@ fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bo
     }
     let begun = Instant::now();
     let plan = sched::plan(&view, now, memo);
-    let made = PlanMade::of(begun.elapsed(), view.queue.len(), &plan);
-    shared.volatile.counters.take_plan(&made);
-    let outlook = Outlook {
+    let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
+    shared.volatile.counters.add_plan(&figures);
+    shared.volatile.set_last_plan(LastPlan {
         planned: Some(now),
         reasons: plan.reasons.into_iter().collect(),
         estimates: plan.estimates.iter().map(|e| (e.job, e.start)).collect(),
-    };
-    *shared.volatile.outlook.write().expect("no panic while writing what a plan found") =
-        Arc::new(outlook);
+    });
     let preempt = |preemption| Command::Preempt(Preempt { preemption, planned: now });
     let resumes = plan.resumes.into_iter().map(|job| Command::Resume { job });
     let starts = start_commands(plan.starts);

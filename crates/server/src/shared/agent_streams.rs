@@ -1,75 +1,87 @@
-//! Byte streams over agents' links: logs, and steps whose `srun` or onlooker the nodes cannot reach.
+//! Byte streams over agents' links: logs, and steps whose `srun` or `sattach` the nodes cannot reach.
 //!
-//! Nothing here holds more than a stream's window: who does not read is not sent to, and nobody else notices.
+//! Nothing here holds more than a stream's window: a client that does not read is not sent to, and stalls no other.
 
-use crate::agents::listen::Agents;
-use crate::shared::Shared;
 use model::id::AttemptId;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use wire::link::ToAgent;
 use wire::stream::{Credit, STREAMS_MAX, StreamKind, Window};
 
-/// Pieces of all streams on their way to one agent; a stream waits for its turn beyond it.
-pub(crate) const DATA_MAX: usize = 32;
+/// Chunks of all streams on their way to one agent; beyond it a stream waits.
+pub const DATA_MAX: usize = 32;
 
-/// A piece for an agent, with its stream's number.
-pub(crate) type Data = (u32, Vec<u8>);
+/// A chunk for an agent, with its stream's number.
+pub type Data = (u32, Vec<u8>);
 
-pub(crate) struct Stream {
-    pub(crate) link: u64,
+/// Every open stream of every link, by its number.
+#[derive(Default)]
+pub struct StreamTable {
+    next: AtomicU32,
+    streams: Mutex<HashMap<u32, Stream>>,
+}
+
+/// How a stream reaches the agent of its node.
+pub struct LinkSender {
+    pub number: u64,
+    pub outbox: mpsc::Sender<ToAgent>,
+    pub data: mpsc::Sender<Data>,
+}
+
+struct Stream {
+    link: u64,
     /// Bounded by the window: a sender that goes beyond its credit loses the stream.
     chunks: mpsc::UnboundedSender<Result<Vec<u8>, String>>,
     window: Window,
     outbox: mpsc::Sender<ToAgent>,
-    sending: Arc<Sending>,
+    send_window: Arc<SendWindow>,
 }
 
-/// What may be sent to the agent now.
+/// How many bytes may be sent to the agent now.
 #[derive(Default)]
-struct Sending {
+struct SendWindow {
     credit: Mutex<Credit>,
     more: Notify,
 }
 
-/// The reading side of a stream; dropping it lets go of the stream.
-pub struct Reading {
-    shared: Arc<Shared>,
+/// The reading side of a stream; dropping it closes the stream.
+pub struct StreamReader {
+    table: Arc<StreamTable>,
     stream: u32,
     chunks: mpsc::UnboundedReceiver<Result<Vec<u8>, String>>,
     outbox: mpsc::Sender<ToAgent>,
-    /// Whether letting go means that the client is gone. A server that stops is no such thing.
+    /// Whether dropping it means that the client is gone. It does not when the server stops.
     ends: bool,
 }
 
-/// The writing side.
-pub struct Writing {
+/// The writing side of a stream.
+pub struct StreamWriter {
     stream: u32,
     data: mpsc::Sender<Data>,
-    sending: Arc<Sending>,
+    send_window: Arc<SendWindow>,
 }
 
-impl Reading {
-    /// The next piece; the sender is credited for it only now that it is taken.
+impl StreamReader {
+    /// The next chunk; the sender is credited for it only now that it is consumed.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>, String>> {
         let chunk = self.chunks.recv().await?;
         if let Ok(data) = &chunk {
-            self.shared.agents.consumed(self.stream, data.len());
+            self.table.consumed(self.stream, data.len());
         }
         Some(chunk)
     }
 
-    /// The client has gone, and does not come back.
+    /// The client is gone and does not come back: the agent is told that the stream ends.
     pub fn client_gone(mut self) {
         self.ends = true;
     }
 }
 
-impl Drop for Reading {
+impl Drop for StreamReader {
     fn drop(&mut self) {
-        let mut streams =
-            self.shared.agents.streams.lock().expect("no panic with the streams held");
+        let mut streams = self.table.streams();
         let known = streams.remove(&self.stream).is_some();
         if known && self.ends {
             let end = ToAgent::StreamEnd { stream: self.stream, error: None };
@@ -78,12 +90,13 @@ impl Drop for Reading {
     }
 }
 
-impl Writing {
-    /// How many bytes may be sent, once it is any.
-    pub async fn room(&self) -> usize {
+impl StreamWriter {
+    /// Waits until some bytes may be sent; returns how many.
+    pub async fn wait_for_credit(&self) -> usize {
         loop {
-            let more = self.sending.more.notified();
-            let left = self.sending.credit.lock().expect("no panic with the credit held").left();
+            let more = self.send_window.more.notified();
+            let left =
+                self.send_window.credit.lock().expect("no panic with the credit held").left();
             if left > 0 {
                 return left;
             }
@@ -91,51 +104,60 @@ impl Writing {
         }
     }
 
-    /// Sends what there was room for; false when the link is gone.
+    /// Sends bytes that there was credit for; false when the link is gone.
     pub async fn send(&self, bytes: &[u8]) -> bool {
-        self.sending.credit.lock().expect("no panic with the credit held").take(bytes.len());
+        self.send_window.credit.lock().expect("no panic with the credit held").take(bytes.len());
         self.data.send((self.stream, bytes.to_vec())).await.is_ok()
     }
 }
 
-impl Agents {
-    /// Opens a stream to the attempt's part on a node; none if the node's agent is not there.
-    /// Whoever calls this has asked `authorise`.
-    pub fn open_stream(
-        shared: &Arc<Shared>,
+impl StreamTable {
+    fn streams(&self) -> MutexGuard<'_, HashMap<u32, Stream>> {
+        self.streams.lock().expect("no panic with the streams held")
+    }
+
+    /// Opens a stream on a link; `None` if the link has as many as it may have, or is gone.
+    pub fn open(
+        table: &Arc<Self>,
+        link: LinkSender,
         node: &str,
         attempt: AttemptId,
         kind: StreamKind,
-    ) -> Option<(Reading, Writing)> {
-        let agents = &shared.agents;
-        let link = agents.links.lock().expect("no panic with the links held").get(node).cloned()?;
-        let stream = agents.next_stream.fetch_add(1, Ordering::Relaxed);
+    ) -> Option<(StreamReader, StreamWriter)> {
+        let stream = table.next.fetch_add(1, Ordering::Relaxed);
         let (sender, chunks) = mpsc::unbounded_channel();
-        let (outbox, sending) = (link.outbox.clone(), Arc::<Sending>::default());
-        let mut streams = agents.streams.lock().expect("no panic with the streams held");
-        if streams.values().filter(|s| s.link == link.number).count() >= STREAMS_MAX {
+        let LinkSender { number, outbox, data } = link;
+        let send_window = Arc::<SendWindow>::default();
+        let mut streams = table.streams();
+        if streams.values().filter(|s| s.link == number).count() >= STREAMS_MAX {
             return None;
         }
         let one = Stream {
-            link: link.number,
+            link: number,
             chunks: sender,
             window: Window::default(),
             outbox: outbox.clone(),
-            sending: sending.clone(),
+            send_window: send_window.clone(),
         };
         streams.insert(stream, one);
         drop(streams);
         let ends = matches!(kind, StreamKind::Log { .. });
-        let reading = Reading { shared: shared.clone(), stream, chunks, outbox, ends };
         let order = ToAgent::Open { stream, node: node.into(), attempt, kind };
-        link.outbox.try_send(order).ok()?;
-        Some((reading, Writing { stream, data: link.data, sending }))
+        let reader =
+            StreamReader { table: table.clone(), stream, chunks, outbox: outbox.clone(), ends };
+        outbox.try_send(order).ok()?;
+        Some((reader, StreamWriter { stream, data, send_window }))
     }
 
-    pub(crate) fn stream_data(&self, link: u64, payload: &[u8]) {
+    /// A link has ended, and its streams with it.
+    pub fn drop_link(&self, link: u64) {
+        self.streams().retain(|_, s| s.link != link);
+    }
+
+    pub fn received(&self, link: u64, payload: &[u8]) {
         let Some((id, data)) = payload.split_first_chunk::<4>() else { return };
         let id = u32::from_le_bytes(*id);
-        let mut streams = self.streams.lock().expect("no panic with the streams held");
+        let mut streams = self.streams();
         let Some(stream) = streams.get_mut(&id).filter(|s| s.link == link) else { return };
         if stream.window.received(data.len()).is_err() {
             streams.remove(&id);
@@ -145,23 +167,23 @@ impl Agents {
         }
     }
 
-    pub(crate) fn stream_credit(&self, link: u64, id: u32, bytes: u32) {
-        let streams = self.streams.lock().expect("no panic with the streams held");
+    pub fn credit(&self, link: u64, id: u32, bytes: u32) {
+        let streams = self.streams();
         let Some(stream) = streams.get(&id).filter(|s| s.link == link) else { return };
-        stream.sending.credit.lock().expect("no panic with the credit held").grant(bytes);
-        stream.sending.more.notify_one();
+        stream.send_window.credit.lock().expect("no panic with the credit held").grant(bytes);
+        stream.send_window.more.notify_one();
     }
 
     fn consumed(&self, id: u32, bytes: usize) {
-        let mut streams = self.streams.lock().expect("no panic with the streams held");
+        let mut streams = self.streams();
         let Some(stream) = streams.get_mut(&id) else { return };
         if let Some(bytes) = stream.window.consumed(bytes) {
             let _ = stream.outbox.try_send(ToAgent::Credit { stream: id, bytes });
         }
     }
 
-    pub(crate) fn stream_end(&self, link: u64, id: u32, error: Option<String>) {
-        let mut streams = self.streams.lock().expect("no panic with the streams held");
+    pub fn end(&self, link: u64, id: u32, error: Option<String>) {
+        let mut streams = self.streams();
         if streams.get(&id).is_none_or(|s| s.link != link) {
             return;
         }

@@ -1,49 +1,45 @@
-//! The books' thread: takes in ended attempts in batches, behind the writer.
+//! The queue of ended attempts to the books' thread, and the reading side of the books.
 
-use crate::error::ServerError;
 use model::record::JobRecord;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use store::{BookReader, Books};
+use store::BookReader;
 
 /// Batches under way to the books; the writer waits when there are more.
 const QUEUE: usize = 1024;
 
-/// Records taken into one transaction.
-const BATCH: usize = 4096;
-
+/// Attempts that ended with the journal's event `seq`, or before it.
 pub struct Batch {
     pub seq: u64,
     pub records: Vec<JobRecord>,
 }
 
-pub struct BooksHandle {
+pub struct BooksQueue {
     sender: SyncSender<Batch>,
     written: Arc<AtomicU64>,
     queued: AtomicU64,
     pub reader: Mutex<BookReader>,
 }
 
-impl BooksHandle {
-    /// Opens the books and starts their thread. `written` begins at what they already have.
-    pub fn start(path: &Path) -> Result<Self, ServerError> {
-        let books = Books::open(path)?;
-        let reader = Mutex::new(BookReader::open(path)?);
-        let written = Arc::new(AtomicU64::new(books.applied_seq()));
-        let queued = AtomicU64::new(books.applied_seq());
-        let (sender, receiver) = sync_channel(QUEUE);
-        let progress = written.clone();
-        std::thread::Builder::new()
-            .name("books".into())
-            .spawn(move || run(books, &receiver, &progress))
-            .map_err(|e| ServerError::Other(format!("cannot start the books' thread: {e}")))?;
-        Ok(Self { sender, written, queued, reader })
+/// The thread's end of the queue.
+pub struct BooksWork {
+    pub batches: Receiver<Batch>,
+    /// The seq up to which the books are on disk; the thread moves it on.
+    pub written: Arc<AtomicU64>,
+}
+
+impl BooksQueue {
+    /// `applied_seq` is how far the books had come when they were opened.
+    pub fn new(applied_seq: u64, reader: BookReader) -> (Self, BooksWork) {
+        let (sender, batches) = sync_channel(QUEUE);
+        let written = Arc::new(AtomicU64::new(applied_seq));
+        let work = BooksWork { batches, written: written.clone() };
+        let queued = AtomicU64::new(applied_seq);
+        (Self { sender, written, queued, reader: Mutex::new(reader) }, work)
     }
 
-    /// Hands ended attempts over; they are in the books a moment later.
+    /// Hands ended attempts over; they are in the books a moment later. What the books already have is left out.
     pub fn add(&self, seq: u64, records: Vec<JobRecord>) {
         if records.is_empty() || seq <= self.queued.load(Ordering::Acquire) {
             return;
@@ -56,24 +52,5 @@ impl BooksHandle {
     /// Whether everything handed over is on disk.
     pub fn is_settled(&self) -> bool {
         self.written.load(Ordering::Acquire) >= self.queued.load(Ordering::Acquire)
-    }
-}
-
-fn run(mut books: Books, batches: &Receiver<Batch>, written: &AtomicU64) {
-    while let Ok(first) = batches.recv() {
-        let mut seq = first.seq;
-        let mut records = first.records;
-        while records.len() < BATCH
-            && let Ok(more) = batches.try_recv()
-        {
-            seq = more.seq;
-            records.extend(more.records);
-        }
-        // A full disk passes; until then nothing is forgotten, since nothing is settled.
-        while let Err(error) = books.apply(seq, &records) {
-            tracing::error!("the books: {error}; trying again");
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        written.store(seq, Ordering::Release);
     }
 }

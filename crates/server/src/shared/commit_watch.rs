@@ -1,20 +1,20 @@
-//! Lets those who wait for a job know that something was committed.
+//! Tells callers who wait for a job that something was committed.
 
 use tokio::sync::watch;
 
 /// A counter of commits; a waiter looks at the state again whenever it moves.
 #[derive(Clone)]
-pub struct Changes {
+pub struct CommitWatch {
     commits: watch::Sender<u64>,
 }
 
-impl Default for Changes {
+impl Default for CommitWatch {
     fn default() -> Self {
         Self { commits: watch::channel(0).0 }
     }
 }
 
-impl Changes {
+impl CommitWatch {
     pub fn committed(&self) {
         self.commits.send_modify(|n| *n += 1);
     }

@@ -1,7 +1,6 @@
-//! What is counted for `sdiag`.
+//! The counters behind `sdiag`: calls, jobs and plans.
 
 use crate::clock;
-use crate::shared::Shared;
 use cluster::Event;
 use model::id::JobId;
 use model::principal::Principal;
@@ -12,12 +11,12 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use wire::diagnostics::{CallCount, CallKind, DiagnosticsView, JobCounts, PlanCounts, UserCount};
+use wire::diagnostics::{CallCount, CallKind, JobCounts, PlanCounts, UserCount};
 
 /// Users that are counted apart; more are counted by kind of call only.
 const USERS_MAX: usize = 65_536;
 
-/// As many as `sdiag` says that it measures.
+/// How often the clock is read to measure it: `sdiag` names this number.
 const CLOCK_READINGS: u32 = 1_000;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -29,7 +28,7 @@ pub struct Counters {
     completed: AtomicU64,
     cancelled: AtomicU64,
     failed: AtomicU64,
-    open: AtomicU64,
+    open_calls: AtomicU64,
     plans: Mutex<PlanCounts>,
     calls: Mutex<Calls>,
     clock_us: u64,
@@ -37,17 +36,17 @@ pub struct Counters {
 
 #[derive(Default)]
 struct Calls {
-    by_kind: HashMap<CallKind, Spent>,
-    by_user: HashMap<u32, (String, Spent)>,
+    by_kind: HashMap<CallKind, CallTime>,
+    by_user: HashMap<u32, (String, CallTime)>,
 }
 
 #[derive(Default, Clone, Copy)]
-struct Spent {
+struct CallTime {
     count: u64,
     total_us: u64,
 }
 
-impl Spent {
+impl CallTime {
     fn add(&mut self, micros: u64) {
         self.count += 1;
         self.total_us += micros;
@@ -68,7 +67,7 @@ impl Default for Counters {
             completed: zero(),
             cancelled: zero(),
             failed: zero(),
-            open: zero(),
+            open_calls: zero(),
             plans: Mutex::default(),
             calls: Mutex::default(),
             clock_us: micros(begun.elapsed()),
@@ -80,8 +79,8 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a plan came to.
-pub struct PlanMade {
+/// What one plan took and came to.
+pub struct PlanFigures {
     pub took: Duration,
     pub queue: u64,
     pub tried: u64,
@@ -89,7 +88,7 @@ pub struct PlanMade {
     pub backfilled: u64,
 }
 
-impl PlanMade {
+impl PlanFigures {
     pub fn of(took: Duration, queue: usize, plan: &sched::Plan) -> Self {
         let may_start =
             |(_, reason): &&(JobId, Reason)| matches!(reason, Reason::Resources | Reason::Priority);
@@ -104,8 +103,19 @@ impl PlanMade {
     }
 }
 
-/// A call that is being answered.
-pub struct Open<'a> {
+/// The values of all counters at one moment.
+pub struct CounterSnapshot {
+    pub since: Timestamp,
+    pub calls_open: u64,
+    pub jobs: JobCounts,
+    pub plans: PlanCounts,
+    pub clock_us: u64,
+    pub calls: Vec<CallCount>,
+    pub users: Vec<UserCount>,
+}
+
+/// A call that is being answered; dropping it counts the call.
+pub struct CallTimer<'a> {
     counters: &'a Counters,
     kind: CallKind,
     by: Principal,
@@ -113,12 +123,12 @@ pub struct Open<'a> {
 }
 
 impl Counters {
-    pub fn open(&self, kind: CallKind, by: &Principal) -> Open<'_> {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Open { counters: self, kind, by: by.clone(), begun: Instant::now() }
+    pub fn begin_call(&self, kind: CallKind, by: &Principal) -> CallTimer<'_> {
+        self.open_calls.fetch_add(1, Ordering::Relaxed);
+        CallTimer { counters: self, kind, by: by.clone(), begun: Instant::now() }
     }
 
-    pub fn take_event(&self, event: &Event) {
+    pub fn add_event(&self, event: &Event) {
         let add = |counter: &AtomicU64, more: u64| {
             counter.fetch_add(more, Ordering::Relaxed);
         };
@@ -138,7 +148,7 @@ impl Counters {
         }
     }
 
-    pub fn take_plan(&self, plan: &PlanMade) {
+    pub fn add_plan(&self, plan: &PlanFigures) {
         let mut plans = self.plans.lock().expect("no panic with the counters held");
         let took = micros(plan.took);
         plans.made += 1;
@@ -156,21 +166,21 @@ impl Counters {
         plans.backfilled_ever += plan.backfilled;
     }
 
-    /// As in Slurm, each day of UTC begins from nothing; what was asked is counted on.
+    /// As in Slurm, counters begin at zero with each day of UTC; those of calls go on.
     pub fn new_day(&self, now: Timestamp) {
         let day = |millis: i64| millis.div_euclid(DAY_MS);
         if day(now.millis()) > day(self.since.load(Ordering::Relaxed)) {
-            self.begin_again(now);
+            self.restart(now);
         }
     }
 
-    /// Everything is counted from nothing again, but for what is said to be since the start.
+    /// Sets every counter back to zero, but for those that count since the start.
     pub fn reset(&self) {
-        self.begin_again(clock::now());
+        self.restart(clock::now());
         *self.calls.lock().expect("no panic with the counters held") = Calls::default();
     }
 
-    fn begin_again(&self, now: Timestamp) {
+    fn restart(&self, now: Timestamp) {
         self.since.store(now.millis(), Ordering::Relaxed);
         let counts =
             [&self.submitted, &self.started, &self.completed, &self.cancelled, &self.failed];
@@ -179,91 +189,77 @@ impl Counters {
         *plans = PlanCounts { backfilled_ever: plans.backfilled_ever, ..PlanCounts::default() };
     }
 
-    fn close(&self, open: &Open<'_>) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-        let took = micros(open.begun.elapsed());
+    pub fn snapshot(&self) -> CounterSnapshot {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let calls = self.calls.lock().expect("no panic with the counters held");
+        let by_kind = calls.by_kind.iter().map(|(kind, time)| CallCount {
+            kind: *kind,
+            count: time.count,
+            total_us: time.total_us,
+        });
+        let by_user = calls.by_user.iter().map(|(uid, (name, time))| UserCount {
+            uid: *uid,
+            name: name.clone(),
+            count: time.count,
+            total_us: time.total_us,
+        });
+        CounterSnapshot {
+            since: Timestamp(self.since.load(Ordering::Relaxed)),
+            calls_open: count(&self.open_calls),
+            jobs: JobCounts {
+                submitted: count(&self.submitted),
+                started: count(&self.started),
+                completed: count(&self.completed),
+                cancelled: count(&self.cancelled),
+                failed: count(&self.failed),
+            },
+            plans: *self.plans.lock().expect("no panic with the counters held"),
+            clock_us: self.clock_us,
+            calls: by_kind.collect(),
+            users: by_user.collect(),
+        }
+    }
+
+    fn close(&self, call: &CallTimer<'_>) {
+        self.open_calls.fetch_sub(1, Ordering::Relaxed);
+        let took = micros(call.begun.elapsed());
         let mut calls = self.calls.lock().expect("no panic with the counters held");
-        calls.by_kind.entry(open.kind).or_default().add(took);
-        if calls.by_user.len() < USERS_MAX || calls.by_user.contains_key(&open.by.uid) {
-            let of_user = calls.by_user.entry(open.by.uid);
-            of_user.or_insert_with(|| (open.by.name.clone(), Spent::default())).1.add(took);
+        calls.by_kind.entry(call.kind).or_default().add(took);
+        if calls.by_user.len() < USERS_MAX || calls.by_user.contains_key(&call.by.uid) {
+            let of_user = calls.by_user.entry(call.by.uid);
+            of_user.or_insert_with(|| (call.by.name.clone(), CallTime::default())).1.add(took);
         }
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
         self.counters.close(self);
-    }
-}
-
-pub fn view(shared: &Shared) -> DiagnosticsView {
-    let counters = &shared.volatile.counters;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (pending, running) = {
-        let state = shared.read();
-        // An array is one that waits, as in Slurm.
-        let pending = state.jobs.values().filter(|job| job.is_waiting()).count();
-        (pending as u64, state.active.len() as u64)
-    };
-    let calls = counters.calls.lock().expect("no panic with the counters held");
-    let (agents, orders_queued) = shared.agents.queued();
-    let by_kind = calls.by_kind.iter().map(|(kind, spent)| CallCount {
-        kind: *kind,
-        count: spent.count,
-        total_us: spent.total_us,
-    });
-    let by_user = calls.by_user.iter().map(|(uid, (name, spent))| UserCount {
-        uid: *uid,
-        name: name.clone(),
-        count: spent.count,
-        total_us: spent.total_us,
-    });
-    DiagnosticsView {
-        now: clock::now(),
-        since: Timestamp(counters.since.load(Ordering::Relaxed)),
-        calls_open: count(&counters.open),
-        orders_queued,
-        agents,
-        books_queued: u64::from(!shared.books.is_settled()),
-        jobs: JobCounts {
-            submitted: count(&counters.submitted),
-            started: count(&counters.started),
-            completed: count(&counters.completed),
-            cancelled: count(&counters.cancelled),
-            failed: count(&counters.failed),
-        },
-        pending,
-        running,
-        plans: *counters.plans.lock().expect("no panic with the counters held"),
-        clock_us: counters.clock_us,
-        calls: by_kind.collect(),
-        users: by_user.collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::writer_queue::server_principal;
+    use crate::auth::principal::server_principal;
 
     #[test]
     fn calls_are_counted_by_kind_and_user_until_the_counters_are_set_back() {
         let counters = Counters::default();
         let who = server_principal();
-        drop(counters.open(CallKind::Jobs, &who));
-        let under_way = counters.open(CallKind::Ping, &who);
-        assert_eq!(counters.open.load(Ordering::Relaxed), 1);
+        drop(counters.begin_call(CallKind::Jobs, &who));
+        let under_way = counters.begin_call(CallKind::Ping, &who);
+        assert_eq!(counters.open_calls.load(Ordering::Relaxed), 1);
         drop(under_way);
-        let plan = |backfilled| PlanMade {
+        let plan = |backfilled| PlanFigures {
             took: Duration::from_micros(40),
             queue: 3,
             tried: 2,
             kept: 1,
             backfilled,
         };
-        counters.take_plan(&plan(2));
-        counters.take_plan(&plan(0));
+        counters.add_plan(&plan(2));
+        counters.add_plan(&plan(0));
         {
             let calls = counters.calls.lock().unwrap();
             assert_eq!(calls.by_kind[&CallKind::Jobs].count, 1);
@@ -281,7 +277,7 @@ mod tests {
     #[test]
     fn a_new_day_begins_from_nothing_but_for_the_calls() {
         let counters = Counters::default();
-        drop(counters.open(CallKind::Jobs, &server_principal()));
+        drop(counters.begin_call(CallKind::Jobs, &server_principal()));
         counters.started.store(7, Ordering::Relaxed);
         let since = Timestamp(counters.since.load(Ordering::Relaxed));
         counters.new_day(since);

@@ -1,45 +1,57 @@
-//! What the server's threads share.
+//! The handles that the server's threads and handlers share: the sending ends of queues, locks, caches.
+//!
+//! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
+//! `error` and its own files, so that everything else may import it.
 
+pub mod agent_links;
 pub mod agent_streams;
 pub mod books_queue;
 pub mod commit_watch;
 pub mod counters;
+pub mod dispatch_queue;
+pub mod forecast_queue;
 pub mod link_shutdown;
+pub mod planner_signal;
+pub mod state_lock;
 pub mod step_launches;
 pub mod step_queue;
+pub mod usage_queries;
 pub mod writer_queue;
 
-use crate::agents::listen::Agents;
-use crate::shared::commit_watch::Changes;
-use crate::shared::books_queue::BooksHandle;
-use crate::shared::counters::Counters;
-use crate::dispatch::Dispatch;
-use crate::plan::forecast::Foresight;
 use crate::auth::identity::Identity;
-use crate::plan::planner::Planner;
-use crate::shared::writer_queue::Writer;
-use crate::shared::step_queue::StepQueue;
-use crate::shared::step_launches::Steps;
+use crate::configure::Machine;
+use crate::error::ServerError;
+use agent_links::AgentLinks;
+use books_queue::BooksQueue;
 use cluster::State;
-use model::id::JobId;
-use model::node::NodeFacts;
+use commit_watch::CommitWatch;
+use counters::Counters;
+use dispatch_queue::DispatchQueue;
+use forecast_queue::ForecastQueue;
+use model::id::{BlobRef, JobId};
+use model::node::{NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
+use planner_signal::PlannerSignal;
+use state_lock::StateLock;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use step_launches::StepLaunches;
+use step_queue::StepQueue;
+use writer_queue::WriterQueue;
 
 pub struct Shared {
-    pub state: Arc<RwLock<State>>,
-    pub blobs: Arc<Mutex<store::Blobs>>,
-    pub writer: Writer,
-    pub planner: Planner,
-    pub foresight: Foresight,
-    pub dispatch: Dispatch,
-    pub books: BooksHandle,
-    pub agents: Agents,
+    pub state: StateLock,
+    pub blobs: Mutex<store::Blobs>,
+    pub writer: WriterQueue,
+    pub planner: PlannerSignal,
+    pub forecasts: ForecastQueue,
+    pub dispatch: DispatchQueue,
+    pub books: BooksQueue,
+    pub agents: AgentLinks,
     pub identity: Identity,
-    pub changes: Changes,
+    pub commits: CommitWatch,
     pub volatile: Volatile,
     pub setup: Setup,
 }
@@ -47,13 +59,14 @@ pub struct Shared {
 /// What is lost with the process, and found again without harm.
 #[derive(Default)]
 pub struct Volatile {
-    /// What the last plan found; replaced whole, so that who reads it holds nobody up.
-    pub outlook: RwLock<Arc<Outlook>>,
+    /// Replaced whole, so that a reader never holds up the planner.
+    last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.
     pub facts: RwLock<HashMap<String, NodeFacts>>,
-    pub detected: crate::agents::devices::Detected,
+    /// The GPUs that agents found on their machines, by node.
+    pub detected: RwLock<HashMap<String, Vec<NodeGres>>>,
     /// Launches of steps whose orders may not have arrived.
-    pub steps: Steps,
+    pub step_launches: StepLaunches,
     /// Steps that wait for others of their job.
     pub step_queue: StepQueue,
     /// For `sdiag`.
@@ -62,19 +75,23 @@ pub struct Volatile {
     pub holders: Mutex<HashMap<JobId, u32>>,
 }
 
-/// What a plan says of those that wait.
+/// What the last plan says of the jobs that wait.
 #[derive(Default)]
-pub struct Outlook {
+pub struct LastPlan {
     pub planned: Option<Timestamp>,
     /// Why each waits.
     pub reasons: HashMap<JobId, Reason>,
-    /// When those with a reservation are expected to start.
+    /// When jobs with a backfill reservation are expected to start.
     pub estimates: HashMap<JobId, Timestamp>,
 }
 
 impl Volatile {
-    pub fn outlook(&self) -> Arc<Outlook> {
-        self.outlook.read().expect("no panic while writing what a plan found").clone()
+    pub fn last_plan(&self) -> Arc<LastPlan> {
+        self.last_plan.read().expect("no panic while a plan is stored").clone()
+    }
+
+    pub fn set_last_plan(&self, plan: LastPlan) {
+        *self.last_plan.write().expect("no panic while a plan is stored") = Arc::new(plan);
     }
 }
 
@@ -82,7 +99,7 @@ impl Volatile {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub server_dir: PathBuf,
-    pub machine: Option<crate::configure::Machine>,
+    pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub agents_addresses: Vec<String>,
     pub listen: String,
@@ -95,8 +112,16 @@ pub struct Setup {
 }
 
 impl Shared {
-    pub fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
-        // A poisoned lock means that applying an event broke an invariant: nothing may go on.
-        self.state.read().expect("the state's invariants hold")
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    /// A blob's text. It was checked to be text when it was stored.
+    pub fn blob_text(&self, blob: &BlobRef) -> Result<String, ServerError> {
+        let missing = || ServerError::Other(format!("blob {blob} is missing"));
+        let id = blob.into();
+        let blobs = self.blobs.lock().expect("no panic with the blobs held");
+        let bytes = blobs.get(&id)?.ok_or_else(missing)?;
+        String::from_utf8(bytes).map_err(|_| missing())
     }
 }

@@ -1,9 +1,10 @@
 //! The writer's queue: what it may be asked, and how an answer comes back.
 
+use crate::auth::principal::server_principal;
 use cluster::command::StepPlaced;
 use cluster::{Command, Reply};
 use model::id::JobId;
-use model::principal::{Principal, Role};
+use model::principal::Principal;
 use model::reason::Refusal;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use store::BlobId;
@@ -14,18 +15,18 @@ use wire::step::StepLaunch;
 /// Commands that may wait for the writer; more make their senders wait.
 const QUEUE: usize = 4096;
 
-/// How long an asker pauses when the queue is full.
+/// How long a caller pauses when the queue is full.
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 pub type Answer = Result<Reply, Refusal>;
 
 pub struct Work {
-    pub(crate) what: What,
-    pub(crate) by: Principal,
-    pub(crate) reply: Option<oneshot::Sender<Answer>>,
+    pub request: WriterRequest,
+    pub by: Principal,
+    pub reply: Option<oneshot::Sender<Answer>>,
 }
 
-pub(crate) enum What {
+pub enum WriterRequest {
     Command(Command),
     Submit(Box<NamedSubmission>),
     Step {
@@ -33,20 +34,20 @@ pub(crate) enum What {
         job: JobId,
         launch: Box<StepLaunch>,
     },
-    /// Several of the server's own, answered once.
+    /// Several commands of the server's own, answered once.
     Batch(Vec<Command>),
 }
 
 /// A new job whose texts were named by their contents before it came into the queue: the writer,
-/// for whom everybody waits, does no hashing.
-pub(crate) struct NamedSubmission {
+/// for which everybody waits, does no hashing.
+pub struct NamedSubmission {
     pub submission: Submission,
     pub script: Option<Text>,
     pub environment: Option<Text>,
     pub first_step: Option<Text>,
 }
 
-pub(crate) struct Text {
+pub struct Text {
     pub name: BlobId,
     pub content: String,
 }
@@ -68,23 +69,12 @@ impl NamedSubmission {
 }
 
 #[derive(Clone)]
-pub struct Writer {
+pub struct WriterQueue {
     sender: SyncSender<Work>,
 }
 
-/// The server acting of itself.
-pub fn server_principal() -> Principal {
-    Principal {
-        name: "root".into(),
-        uid: 0,
-        gid: 0,
-        group: "root".into(),
-        groups: Vec::new(),
-        role: Role::Admin,
-    }
-}
-
-impl Writer {
+impl WriterQueue {
+    /// The queue, and the end from which the writer's thread takes its work.
     pub fn new() -> (Self, Receiver<Work>) {
         let (sender, receiver) = sync_channel(QUEUE);
         (Self { sender }, receiver)
@@ -92,15 +82,15 @@ impl Writer {
 
     /// Runs a command; answered when it is on disk.
     pub async fn run(&self, command: Command, by: Principal) -> Answer {
-        self.ask(What::Command(command), by).await
+        self.ask(WriterRequest::Command(command), by).await
     }
 
     pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
         let named = NamedSubmission::new(*submission)?;
-        self.ask(What::Submit(Box::new(named)), by).await
+        self.ask(WriterRequest::Submit(Box::new(named)), by).await
     }
 
-    /// Creates a step; its launch is there before the order that needs it is made.
+    /// Creates a step. The writer stores its launch before the order that needs it is made.
     pub async fn run_step(
         &self,
         command: Command,
@@ -108,31 +98,35 @@ impl Writer {
         job: JobId,
         launch: StepLaunch,
     ) -> Result<StepPlaced, Refusal> {
-        match self.ask(What::Step { command, job, launch: Box::new(launch) }, by).await? {
+        match self.ask(WriterRequest::Step { command, job, launch: Box::new(launch) }, by).await? {
             Reply::Step(placed) => Ok(placed),
             other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),
         }
     }
 
-    async fn ask(&self, what: What, by: Principal) -> Answer {
+    async fn ask(&self, request: WriterRequest, by: Principal) -> Answer {
         let stopping = || Refusal::Other("the server is stopping".into());
-        let answer = self.send(what, by).await.ok_or_else(stopping)?;
+        let answer = self.send(request, by).await.ok_or_else(stopping)?;
         answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 
-    /// Puts a command into the queue, behind all that were put there before; none at the end.
+    /// Puts a command into the queue, behind all that were put there before; `None` when the server stops.
     pub async fn enqueue(
         &self,
         command: Command,
         by: Principal,
     ) -> Option<oneshot::Receiver<Answer>> {
-        self.send(What::Command(command), by).await
+        self.send(WriterRequest::Command(command), by).await
     }
 
-    async fn send(&self, what: What, by: Principal) -> Option<oneshot::Receiver<Answer>> {
+    async fn send(
+        &self,
+        request: WriterRequest,
+        by: Principal,
+    ) -> Option<oneshot::Receiver<Answer>> {
         let (reply, answer) = oneshot::channel();
-        let mut work = Work { what, by, reply: Some(reply) };
-        // The queue's bound makes the asker wait, not the runtime.
+        let mut work = Work { request, by, reply: Some(reply) };
+        // The queue's bound makes the caller wait, not the runtime's thread.
         loop {
             match self.sender.try_send(work) {
                 Ok(()) => return Some(answer),
@@ -145,18 +139,22 @@ impl Writer {
         }
     }
 
-    /// Hands over a command of the server's own, unless the queue is full: then it comes back.
-    pub fn try_tell(&self, command: Command) -> Result<(), Command> {
-        let work = Work { what: What::Command(command), by: server_principal(), reply: None };
+    /// Hands over a command of the server's own; returns it when the queue is full.
+    pub fn try_enqueue(&self, command: Command) -> Result<(), Command> {
+        let work =
+            Work { request: WriterRequest::Command(command), by: server_principal(), reply: None };
         match self.sender.try_send(work) {
-            Err(TrySendError::Full(Work { what: What::Command(command), .. })) => Err(command),
+            Err(TrySendError::Full(Work { request: WriterRequest::Command(command), .. })) => {
+                Err(command)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Drops the command when the writer has more than enough to do: for what comes again anyway.
-    pub fn tell_later(&self, command: Command) {
-        let work = Work { what: What::Command(command), by: server_principal(), reply: None };
+    /// Hands over a command of the server's own, and drops it when the queue is full: for what comes again anyway.
+    pub fn enqueue_or_drop(&self, command: Command) {
+        let work =
+            Work { request: WriterRequest::Command(command), by: server_principal(), reply: None };
         let _ = self.sender.try_send(work);
     }
 
@@ -166,8 +164,8 @@ impl Writer {
             return;
         }
         let (reply, answer) = oneshot::channel();
-        let what = What::Batch(commands);
-        if self.sender.send(Work { what, by: server_principal(), reply: Some(reply) }).is_ok() {
+        let request = WriterRequest::Batch(commands);
+        if self.sender.send(Work { request, by: server_principal(), reply: Some(reply) }).is_ok() {
             let _ = answer.blocking_recv();
         }
     }

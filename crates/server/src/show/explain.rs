@@ -1,10 +1,9 @@
-//! What `sluice explain` is answered: the scheduler's explanation, with names for its numbers and what the state knows
-//! besides.
+//! `sluice explain`: the scheduler's explanation, with names for its indices, and what else the state knows of the job.
 
 use crate::clock;
-use crate::plan::forecast::Explained;
 use crate::shared::Shared;
-use crate::show::job_view::Lens;
+use crate::shared::forecast_queue::ExplainedView;
+use crate::show::job_view::JobViews;
 use cluster::job::Job;
 use cluster::{State, dependency, select};
 use model::change::{JobFilter, JobRef};
@@ -29,16 +28,13 @@ pub async fn explain(shared: &Arc<Shared>, wanted: &ExplainWanted) -> Result<Ans
     let mut explained = Vec::new();
     for id in chosen(shared, wanted)? {
         let waits = shared.read().job(id).is_some_and(Job::is_waiting);
-        let plan = match waits {
-            true => shared.foresight.explain(id).await,
-            false => None,
-        };
+        let plan = if waits { shared.forecasts.explain(id).await } else { None };
         explained.extend(one(shared, id, plan.as_deref()));
     }
     Ok(Answer::Explained(explained))
 }
 
-/// The jobs that are meant, each once. Of runs by name those that have not ended, else the last of them.
+/// The ids of the jobs to explain, each once. A name stands for its runs that have not ended, else for the last one.
 fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal> {
     let state = shared.read();
     let mut ids = Vec::new();
@@ -63,7 +59,7 @@ fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal
     }
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(*id));
-    // Those that wait are what is asked about; of a long array's others the first are enough.
+    // Waiting jobs come first: the answer is cut at `EXPLAINED_MAX`.
     ids.sort_by_key(|id| !state.job(*id).is_some_and(Job::is_waiting));
     ids.truncate(EXPLAINED_MAX);
     Ok(ids)
@@ -76,14 +72,14 @@ fn shown_ref(job: &JobRef) -> String {
     }
 }
 
-fn one(shared: &Shared, id: JobId, plan: Option<&Explained>) -> Option<ExplainedJob> {
+fn one(shared: &Shared, id: JobId, plan: Option<&ExplainedView>) -> Option<ExplainedJob> {
     let now = clock::now();
     let state = shared.read();
     let job = state.job(id)?;
-    let shapes = RefCell::default();
-    let mut view = Lens::new(shared, &state, now, Detail::Full, &shapes).job(job, None);
+    let cache = RefCell::default();
+    let mut view = JobViews::new(shared, &state, now, Detail::Full, &cache).job(job, None);
     let wait = job.is_waiting().then(|| {
-        let wait = Waits { state: &state, job, now }.explained(&view.reason, plan);
+        let wait = WaitExplainer { state: &state, job, now }.explain(&view.reason, plan);
         view.reason = wait.reason.clone().unwrap_or_default();
         view.start = wait.expected.as_ref().map(|e| e.start);
         Box::new(wait)
@@ -91,14 +87,15 @@ fn one(shared: &Shared, id: JobId, plan: Option<&Explained>) -> Option<Explained
     Some(ExplainedJob { shown: job.shown_id(), job: view, wait })
 }
 
-struct Waits<'a> {
+/// Explains why one job waits.
+struct WaitExplainer<'a> {
     state: &'a State,
     job: &'a Job,
     now: Timestamp,
 }
 
-impl Waits<'_> {
-    fn explained(&self, reason: &Reason, plan: Option<&Explained>) -> WaitView {
+impl WaitExplainer<'_> {
+    fn explain(&self, reason: &Reason, plan: Option<&ExplainedView>) -> WaitView {
         let request = self.job.spec.request();
         let mut wait = WaitView {
             reason: Some(reason.clone()),
@@ -107,7 +104,7 @@ impl Waits<'_> {
             reservation: request.reservation.as_ref().map(|name| self.reservation(name)),
             ..WaitView::default()
         };
-        let Some(Explained { explanation, view }) = plan else { return wait };
+        let Some(ExplainedView { explanation, view }) = plan else { return wait };
         let Explanation { reason, before, first, limit, kept, expected, classes, .. } = explanation;
         let place = |estimate: &Estimate| Expected {
             start: estimate.start,
@@ -136,7 +133,7 @@ impl Waits<'_> {
         }
     }
 
-    /// The first few by name, and the rest by number and amount.
+    /// The first few holders by name; the rest as a count and a sum.
     fn holders(&self, all: &[(JobId, u64)]) -> (Vec<Holder>, u32, u64) {
         let (first, others) = all.split_at(all.len().min(NAMED_MAX));
         let named = first.iter().map(|(id, amount)| {

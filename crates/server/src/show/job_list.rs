@@ -1,9 +1,9 @@
-//! The list of jobs that `squeue` asks for, written as it is gathered.
+//! `squeue`: the list of jobs, encoded while it is gathered.
 
-use crate::plan::forecast::Estimates;
-use crate::show::view_cache::Shapes;
 use crate::shared::Shared;
-use crate::show::job_view::Lens;
+use crate::shared::forecast_queue::Estimates;
+use crate::show::job_view::JobViews;
+use crate::show::view_cache::ViewCache;
 use cluster::job::Job;
 use cluster::select;
 use jiff::fmt::temporal::DateTimeParser;
@@ -23,16 +23,17 @@ use wire::view::ArrayView;
 /// The most rows that one answer expands pending array tasks into.
 const EXPANDED_MAX: usize = 1_000_000;
 
-/// Jobs that are written before the writer is let in again.
-const AT_ONCE: usize = 1024;
+/// Jobs that are encoded under one read lock, before the writer may go on.
+const CHUNK: usize = 1024;
 
-/// The longest listing that is made here; whoever wants more gets the views and makes it.
+/// The longest listing that is made here; beyond it the client gets the views and makes the listing itself.
 const LINES_BYTES_MAX: usize = 64 << 20;
 
-/// An answer as bytes. The jobs are those of one instant; the state is not held while all are written.
-pub enum Written {
-    /// An `Answer`.
+/// An answer as bytes. The jobs are those of one instant; the state is not locked while all of them are encoded.
+pub enum EncodedAnswer {
+    /// An `Answer` as JSON.
     Json(Vec<u8>),
+    /// The lines that `squeue` prints.
     Lines(Vec<u8>),
 }
 
@@ -41,14 +42,14 @@ pub fn jobs(
     wanted: &JobsWanted,
     estimates: Option<&Estimates>,
     now: Timestamp,
-) -> Result<Written, Refusal> {
+) -> Result<EncodedAnswer, Refusal> {
     let list = List { shared, wanted, estimates, now, chosen: choose(shared, wanted)? };
     let lines = wanted.lines.as_ref().and_then(|lines| list.lines(lines));
     if let Some(lines) = lines {
-        return Ok(Written::Lines(lines.into_bytes()));
+        return Ok(EncodedAnswer::Lines(lines.into_bytes()));
     }
     let failed = |e: serde_json::Error| Refusal::Other(format!("the jobs cannot be written: {e}"));
-    list.views().map(Written::Json).map_err(failed)
+    list.views().map(EncodedAnswer::Json).map_err(failed)
 }
 
 struct List<'a> {
@@ -60,21 +61,21 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// As `squeue` prints them; none where that cannot be told here: its time zone is not known on this
-    /// machine, or there would be too much of it.
+    /// The lines as `squeue` prints them. `None` where they cannot be made here: the client's time zone is not known on
+    /// this machine, or the listing would be too long.
     fn lines(&self, wanted: &LinesWanted) -> Option<String> {
         let zone = DateTimeParser::new().parse_time_zone(&wanted.zone).ok()?;
         let listing = Listing::new(wanted.options.clone()).ok()?;
         let mut page = listing.page(Moment { now: self.now, tz: &zone }, LINES_BYTES_MAX);
         page.expect(self.chosen.len());
-        let shapes = RefCell::new(Shapes::default());
-        let mut views = Vec::with_capacity(AT_ONCE.min(self.chosen.len()));
-        for some in self.chosen.chunks(AT_ONCE) {
+        let cache = RefCell::new(ViewCache::default());
+        let mut views = Vec::with_capacity(CHUNK.min(self.chosen.len()));
+        for some in self.chosen.chunks(CHUNK) {
             let state = self.shared.read();
-            let lens = Lens::new(self.shared, &state, self.now, Detail::Full, &shapes);
-            let lens = lens.with_estimates(self.estimates);
-            views.extend(some.iter().map(|(job, tasks)| lens.job(job, tasks.as_ref())));
-            drop(lens);
+            let jobs = JobViews::new(self.shared, &state, self.now, Detail::Full, &cache);
+            let jobs = jobs.with_estimates(self.estimates);
+            views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
+            drop(jobs);
             drop(state);
             views.iter().for_each(|view| page.push(view));
             views.clear();
@@ -86,29 +87,29 @@ impl List<'_> {
     }
 
     fn views(&self) -> serde_json::Result<Vec<u8>> {
-        let shapes = RefCell::new(Shapes::default());
+        let cache = RefCell::new(ViewCache::default());
         let mut list = ListWriter::default();
-        let mut room = EXPANDED_MAX;
-        for some in self.chosen.chunks(AT_ONCE) {
+        let mut rows_left = EXPANDED_MAX;
+        for some in self.chosen.chunks(CHUNK) {
             let state = self.shared.read();
-            let lens = Lens::new(self.shared, &state, self.now, self.wanted.detail, &shapes);
-            let lens = lens.with_estimates(self.estimates);
+            let jobs = JobViews::new(self.shared, &state, self.now, self.wanted.detail, &cache);
+            let jobs = jobs.with_estimates(self.estimates);
             for (job, tasks) in some {
-                let apart = match (&job.pending, self.wanted.expand_arrays) {
+                let expanded = match (&job.pending, self.wanted.expand_arrays) {
                     (Some(pending), true) => Some(tasks.as_ref().unwrap_or(&pending.indices)),
                     _ => None,
                 };
-                let Some(indices) = apart else {
-                    list.push(&lens.job(job, tasks.as_ref()))?;
+                let Some(indices) = expanded else {
+                    list.push(&jobs.job(job, tasks.as_ref()))?;
                     continue;
                 };
-                let mut view = lens.job(job, None);
-                for index in indices.iter().take(room) {
+                let mut view = jobs.job(job, None);
+                for index in indices.iter().take(rows_left) {
                     let index = Some(index);
                     let one = ArrayView { array: job.id, index, pending: None, throttle: None };
                     view.array = Some(Box::new(one));
                     list.push(&view)?;
-                    room -= 1;
+                    rows_left -= 1;
                 }
             }
         }

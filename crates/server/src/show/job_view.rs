@@ -1,48 +1,47 @@
-//! The state as clients see it.
+//! A job as clients see it.
 
-use crate::plan::forecast::Estimates;
-use crate::show::view_cache::{self, Asked, Shapes};
-use crate::shared::{Outlook, Shared};
+use crate::shared::forecast_queue::Estimates;
+use crate::shared::{LastPlan, Shared};
+use crate::show::view_cache::{self, RequestSummary, ViewCache};
 use cluster::books;
 use cluster::job::Job;
 use cluster::priority::Ranking;
 use cluster::spending::bill;
 use cluster::{State, dependency};
-use model::allocation::{Allocation, GresShare};
+use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::stood_s;
 use model::reason::Reason;
-use model::run::{Hold, JobState, Outcome};
+use model::run::{Hold, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::client::Detail;
-use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobFurther, JobView, NodeView};
+use wire::view::{ArrayView, JobFurther, JobView};
 
-/// What the views need beside the state, taken once for an answer.
-pub struct Lens<'a> {
+/// Makes the views of jobs for one answer; what they need beside the state is taken once.
+pub struct JobViews<'a> {
     state: &'a State,
-    outlook: Arc<Outlook>,
+    last_plan: Arc<LastPlan>,
     ranking: Ranking<'a>,
     now: Timestamp,
     detail: Detail,
-    shapes: &'a RefCell<Shapes>,
-    /// When jobs are expected to start, for who asks.
+    cache: &'a RefCell<ViewCache>,
+    /// When jobs are expected to start; only for a client that asks for it.
     estimates: Option<&'a Estimates>,
 }
 
-impl<'a> Lens<'a> {
+impl<'a> JobViews<'a> {
     pub fn new(
         shared: &Shared,
         state: &'a State,
         now: Timestamp,
         detail: Detail,
-        shapes: &'a RefCell<Shapes>,
+        cache: &'a RefCell<ViewCache>,
     ) -> Self {
-        let (outlook, ranking) = (shared.volatile.outlook(), Ranking::new(state, now));
-        Self { state, outlook, ranking, now, detail, shapes, estimates: None }
+        let (last_plan, ranking) = (shared.volatile.last_plan(), Ranking::new(state, now));
+        Self { state, last_plan, ranking, now, detail, cache, estimates: None }
     }
 
     pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
@@ -68,14 +67,14 @@ impl<'a> Lens<'a> {
             }
             None => {}
         }
-        fixed.or_else(|| self.outlook.reasons.get(&job.id)).cloned().unwrap_or_default()
+        fixed.or_else(|| self.last_plan.reasons.get(&job.id)).cloned().unwrap_or_default()
     }
 
-    /// As [`Shapes::asked`], of a job that has or had an allocation.
-    fn granted(&self, job: &Job, allocation: &Allocation) -> Asked {
+    /// As [`ViewCache::request_summary`], of a job that has or had an allocation.
+    fn granted(&self, job: &Job, allocation: &Allocation) -> RequestSummary {
         let mut tres = allocation.tres();
         tres.set(TresKind::Billing, bill(self.state, &allocation.partition, &tres));
-        Asked {
+        RequestSummary {
             partition: allocation.partition.as_str().into(),
             limit: books::effective_limit(self.state, job),
             tres: Arc::new(tres),
@@ -91,12 +90,12 @@ impl<'a> Lens<'a> {
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
         let expected = self.estimates.filter(|_| job.is_waiting()).and_then(|e| e.of(job.id));
-        let planned = || self.outlook.estimates.get(&job.id).copied();
+        let planned = || self.last_plan.estimates.get(&job.id).copied();
         let estimate = expected.map(|e| e.start).or_else(planned);
         let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
-        let Asked { partition, limit, tres, default_memory } = match allocation {
+        let RequestSummary { partition, limit, tres, default_memory } = match allocation {
             Some(allocation) => self.granted(job, allocation),
-            None => self.shapes.borrow_mut().asked(state, job),
+            None => self.cache.borrow_mut().request_summary(state, job),
         };
         JobView {
             id: job.id,
@@ -106,7 +105,7 @@ impl<'a> Lens<'a> {
             together: job.together,
             spec: match self.detail {
                 Detail::Full => job.spec.clone(),
-                Detail::Listing => self.shapes.borrow_mut().listed(&job.spec),
+                Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
             },
             state: job.state(),
             reason: self.reason(job),
@@ -136,7 +135,7 @@ impl<'a> Lens<'a> {
             usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
             suspended_s: suspended_s(job, self.now),
             dependency: dependency::shown(state, job, self.now),
-            last_planned: self.outlook.planned,
+            last_planned: self.last_plan.planned,
             default_memory,
             further: further(job),
             sched_nodes: expected.map(|e| e.nodes.clone()),
@@ -210,86 +209,5 @@ fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Times
             None => attempt.end_limit,
         },
         (None, None) => Some(start? + limit.duration()?),
-    }
-}
-
-pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
-    let state = shared.read();
-    let facts = shared.volatile.facts.read().expect("no panic while writing facts");
-    let mut partitions_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for partition in &state.partitions {
-        for node in &partition.nodes {
-            partitions_of.entry(node).or_default().push(partition.name.clone());
-        }
-    }
-    let kept = crate::show::reservations::kept(&state, now);
-    let nodes = state.nodes.iter().map(|(name, node)| {
-        let completing = node
-            .holders
-            .iter()
-            .any(|a| state.jobs.get(&a.job).is_some_and(|j| j.state() == JobState::Completing));
-        NodeView {
-            config: (*node.config).clone(),
-            slot: node.slot,
-            admin: node.admin,
-            reason: node.reason.clone(),
-            facts: facts.get(name).cloned().unwrap_or_else(|| node.facts.clone()),
-            cpus_allocated: node.used.cpus.len(),
-            memory_allocated: node.used.memory,
-            gres_used: gres_used(node),
-            job_count: node.used.jobs,
-            completing: completing || !node.stale.is_empty(),
-            partitions: partitions_of.get(name.as_str()).cloned().unwrap_or_default(),
-            last_busy: node.last_busy,
-            kept_for: kept.get(name.as_str()).copied(),
-        }
-    });
-    ClusterView {
-        name: state.config.name.clone(),
-        now,
-        nodes: nodes.collect(),
-        partitions: state.partitions.iter().map(|p| (**p).clone()).collect(),
-        topology: state.config.topology.clone(),
-    }
-}
-
-/// What jobs have of each resource of the node, by name and kind.
-fn gres_used(node: &cluster::node::Node) -> Vec<GresShare> {
-    let mut used: Vec<GresShare> = Vec::new();
-    for share in &node.used.gres {
-        match used.iter_mut().find(|u| u.name == share.name && u.kind == share.kind) {
-            Some(known) => {
-                known.count += share.count;
-                known.indices.extend(&share.indices);
-            }
-            None => used.push(share.clone()),
-        }
-    }
-    for share in &mut used {
-        share.indices.sort_unstable();
-        share.indices.dedup();
-    }
-    used
-}
-
-pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
-    let state = shared.read();
-    let mut values = state.config.shown.clone();
-    values.insert("ClusterName".into(), state.config.name.clone());
-    values.insert("NEXT_JOB_ID".into(), state.next_job.to_string());
-    let zone = jiff::tz::TimeZone::system();
-    let started = model::time::format_iso(shared.setup.started, &zone);
-    values.insert("BOOT_TIME".into(), started);
-    ConfigView { now, values }
-}
-
-pub fn accounts(shared: &Shared) -> AccountsView {
-    let state = shared.read();
-    AccountsView {
-        cluster: state.config.name.clone(),
-        accounts: state.accounts.values().cloned().collect(),
-        associations: state.associations.clone(),
-        qos: state.qos.values().map(|q| (**q).clone()).collect(),
-        roles: state.roles.clone(),
     }
 }

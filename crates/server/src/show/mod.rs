@@ -1,6 +1,10 @@
-//! What clients are shown: one file for each kind of answer.
+//! What clients are shown: one file for each kind of answer. They read the state and never change it, but for
+//! `reservations`, which also takes the calls that create and change them.
 
+pub mod cluster_view;
+pub mod diagnostics;
 pub mod explain;
+pub mod history;
 pub mod job_list;
 pub mod job_view;
 pub mod reservations;

@@ -1,4 +1,4 @@
-//! Reservations and licences: names checked against the machine's users and groups, and what is shown of them.
+//! Reservations and licenses: names are checked against the machine's users and groups, and what is shown of them.
 
 use crate::clock;
 use crate::shared::Shared;
@@ -100,14 +100,15 @@ fn licenses(shared: &Shared) -> Vec<LicenseView> {
     standings.map(view).collect()
 }
 
-/// The nodes that are kept at the moment, and for what.
-pub fn kept(state: &State, now: Timestamp) -> BTreeMap<&str, KeptFor> {
+/// The nodes that active reservations hold now, and for what.
+pub fn reserved_nodes(state: &State, now: Timestamp) -> BTreeMap<&str, KeptFor> {
     let mut kept = BTreeMap::new();
     let active = state.reservations.values().filter(|r| r.has_nodes() && r.is_active(now));
     for reservation in active {
-        let what = match reservation.has(ReservationFlag::Maint) {
-            true => KeptFor::Maintenance,
-            false => KeptFor::Somebody,
+        let what = if reservation.has(ReservationFlag::Maint) {
+            KeptFor::Maintenance
+        } else {
+            KeptFor::Somebody
         };
         for node in &reservation.nodes {
             let known = kept.entry(node.as_str()).or_insert(what);

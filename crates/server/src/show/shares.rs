@@ -1,4 +1,4 @@
-//! What `sshare` and `sprio` show: the associations with what they used, and what priorities are made of.
+//! `sshare` and `sprio`: the associations with what they used, and the factors of priorities.
 
 use crate::shared::Shared;
 use crate::show::job_view::array_view;

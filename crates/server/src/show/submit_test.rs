@@ -1,7 +1,8 @@
-//! What would become of a job that is not submitted: `--test-only`, and dstack's plan.
+//! What would become of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
 
-use crate::http::calls::{context, settle_owner};
+use crate::clock;
 use crate::shared::Shared;
+use crate::writer::submission::settle_owner;
 use cluster::Context;
 use cluster::command::Submit;
 use model::id::JobId;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Offer, Submission, Tested};
 
-/// The view with the job, or with all that start together, and their ids.
+/// The view with the job, or with all components of a het job, and their ids.
 type Probed = (sched::View, Vec<JobId>);
 
 /// Checks the job as a submit would, and puts it into a view of its own.
@@ -25,7 +26,7 @@ fn probe(
     settle_owner(&mut submission, by)?;
     let Submission { spec, with, array, hold, priority, .. } = submission;
     let submit = Submit { spec, array, hold, priority, with, test_only: true };
-    let context = context(by);
+    let context = clock::context(by.clone());
     let state = shared.read();
     state.check_submit(&submit, &context)?;
     let partitions = cluster::view::partition_indices(&state, &submit.spec.request().partitions)
@@ -45,7 +46,7 @@ pub async fn test_submit(
     let (asked, most) = (u64::from(submit.spec.request().nodes.min), most.max().unwrap_or(0));
     let names: Vec<String> = view.partitions.iter().map(|p| p.partition.name.clone()).collect();
     let never = |why: NeverFits| Err(Refusal::NodeConfiguration(why.into()));
-    let expected = match shared.foresight.expect(Box::new(view), context.now, jobs).await {
+    let expected = match shared.forecasts.expect(Box::new(view), context.now, jobs).await {
         Some(Ok(expected)) => expected,
         Some(Err(_)) if asked > most => return never(NeverFits::Nodes { asked, most }),
         Some(Err(why)) => return never(NeverFits::Waits(Box::new(why))),

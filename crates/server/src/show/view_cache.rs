@@ -1,4 +1,4 @@
-//! What jobs in one answer have in common, worked out once and shared.
+//! What the views of jobs in one answer have in common, worked out once and shared.
 
 use cluster::job::Job;
 use cluster::spending::bill;
@@ -12,28 +12,28 @@ use model::tres::{Tres, TresKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What follows from a request alone while its job waits.
+/// The columns of a job that follow from its request alone while it waits.
 #[derive(Clone)]
-pub struct Asked {
+pub struct RequestSummary {
     pub partition: Arc<str>,
     pub limit: TimeLimit,
     pub tres: Arc<Tres>,
     pub default_memory: Option<DefaultMemory>,
 }
 
-/// By address: requests and owners are shared by the jobs that have equal ones.
+/// Keyed by address: jobs with equal requests and owners share them.
 #[derive(Default)]
-pub struct Shapes {
-    asked: HashMap<*const Request, Asked, RandomState>,
+pub struct ViewCache {
+    summaries: HashMap<*const Request, RequestSummary, RandomState>,
     listed: HashMap<ListedKey, Arc<JobSpec>, RandomState>,
 }
 
 type ListedKey = (usize, *const Request, LaunchKind, bool, i32);
 
-impl Shapes {
-    pub fn asked(&mut self, state: &State, job: &Job) -> Asked {
+impl ViewCache {
+    pub fn request_summary(&mut self, state: &State, job: &Job) -> RequestSummary {
         let request = Arc::as_ptr(&job.spec.components[0].request);
-        self.asked.entry(request).or_insert_with(|| asked(state, job)).clone()
+        self.summaries.entry(request).or_insert_with(|| summarise(state, job)).clone()
     }
 
     /// The specification as far as a listing shows it.
@@ -54,12 +54,12 @@ impl Shapes {
     }
 }
 
-fn asked(state: &State, job: &Job) -> Asked {
+fn summarise(state: &State, job: &Job) -> RequestSummary {
     let mut tres = books::requested_tres(state, job);
     let partition = books::shown_partition(state, job);
     let first = partition.split(',').next().unwrap_or_default();
     tres.set(TresKind::Billing, bill(state, first, &tres));
-    Asked {
+    RequestSummary {
         partition: partition.into(),
         limit: books::effective_limit(state, job),
         tres: Arc::new(tres),
@@ -67,10 +67,10 @@ fn asked(state: &State, job: &Job) -> Asked {
     }
 }
 
-/// The default that stands for a memory which was not asked for.
+/// The default memory of a job that asked for none.
 pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
-    let unsaid = job.spec.request().memory == Memory::Default;
-    unsaid.then(|| books::default_memory(state, job)).flatten()
+    let not_given = job.spec.request().memory == Memory::Default;
+    not_given.then(|| books::default_memory(state, job)).flatten()
 }
 
 fn without_launch(spec: &JobSpec) -> JobSpec {

@@ -6,10 +6,11 @@
 
 use crate::clock;
 use crate::error::ServerError;
-use crate::shared::writer_queue::{Answer, NamedSubmission, Text, What, Work};
-use crate::writer::recover::{self, Recovered};
 use crate::shared::Shared;
-use cluster::command::{StepAsk, Submit};
+use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
+use crate::step::ask::step_ask;
+use crate::writer::recover::{self, Recovered};
+use cluster::command::Submit;
 use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
 use model::reason::Refusal;
@@ -31,17 +32,17 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Ids are leased from the high-water mark in blocks of this many.
 const ID_BLOCK: u64 = 1000;
 
-/// New jobs are refused below this much certain room: ends must still fit.
-const ROOM_FOR_SUBMITS: u64 = 6 << 20;
+/// New jobs are refused when less than this is left in the journal: ends of jobs must still fit.
+const RESERVED_FOR_ENDS: u64 = 6 << 20;
 
-/// The writer's own side: the journal and what it takes to fill it.
+/// The thread's own side: the journal, the snapshots and the lease of ids.
 pub struct WriterThread {
     shared: OnceLock<Arc<Shared>>,
     journal: LogFile,
     snapshots: Arc<std::sync::Mutex<Snapshots>>,
     term: u64,
     leased: u64,
-    /// No id below this is given: after a loss, those may have been given before.
+    /// No id below this is given out: after a loss, those may have been given out before.
     id_floor: u32,
     snapshot_seq: u64,
     snapshot_done: Arc<std::sync::atomic::AtomicU64>,
@@ -49,7 +50,7 @@ pub struct WriterThread {
 
 /// What one batch has gathered before it is committed.
 #[derive(Default)]
-struct Pending {
+struct PendingCommit {
     events: Vec<Event>,
     bytes: Vec<Vec<u8>>,
     size: usize,
@@ -88,7 +89,7 @@ impl WriterThread {
         self.term
     }
 
-    /// The writer's thread: until every sender is gone.
+    /// Works until every sender is gone.
     pub fn run(mut self, shared: Arc<Shared>, work: &Receiver<Work>) -> Result<(), ServerError> {
         let _ = self.shared.set(shared);
         while let Ok(first) = work.recv() {
@@ -104,13 +105,13 @@ impl WriterThread {
 
     fn batch(&mut self, first: Work, work: &Receiver<Work>) -> Result<(), ServerError> {
         let shared = self.shared();
-        let mut pending = Pending::default();
+        let mut pending = PendingCommit::default();
         // Held until the commit is on disk: nobody is shown what could still be lost.
-        let mut state = shared.state.write().expect("the state's invariants hold");
+        let mut state = shared.state.write();
         let mut next = Some(first);
         let mut taken = 0;
         while let Some(one) = next.take() {
-            self.take(&mut state, one, &mut pending, &shared);
+            self.add_work(&mut state, one, &mut pending, &shared);
             taken += 1;
             if taken < BATCH && pending.size < BATCH_BYTES {
                 next = work.try_recv().ok();
@@ -126,28 +127,34 @@ impl WriterThread {
         }
     }
 
-    fn take(&mut self, state: &mut State, work: Work, pending: &mut Pending, shared: &Shared) {
-        let context = Context { now: clock::now(), random: clock::random_u128(), by: work.by };
-        match work.what {
-            What::Command(command) => {
+    fn add_work(
+        &mut self,
+        state: &mut State,
+        work: Work,
+        pending: &mut PendingCommit,
+        shared: &Shared,
+    ) {
+        let context = clock::context(work.by);
+        match work.request {
+            WriterRequest::Command(command) => {
                 let answer = self.execute(state, &command, &context, pending, shared);
                 pending.answers.push((work.reply, answer));
             }
-            What::Batch(commands) => {
+            WriterRequest::Batch(commands) => {
                 for command in commands {
                     // A start that has been overtaken is no error: the next plan sees why.
                     let _ = self.execute(state, &command, &context, pending, shared);
                 }
                 pending.answers.push((work.reply, Ok(Reply::Done)));
             }
-            What::Step { command, job, launch } => {
+            WriterRequest::Step { command, job, launch } => {
                 let answer = self.execute(state, &command, &context, pending, shared);
                 if let Ok(Reply::Step(placed)) = &answer {
-                    shared.volatile.steps.put(job, placed.step, *launch);
+                    shared.volatile.step_launches.put(job, placed.step, *launch);
                 }
                 pending.answers.push((work.reply, answer));
             }
-            What::Submit(submission) => {
+            WriterRequest::Submit(submission) => {
                 let answer = self.submit(state, *submission, &context, pending, shared);
                 pending.answers.push((work.reply, answer));
             }
@@ -159,10 +166,10 @@ impl WriterThread {
         state: &mut State,
         named: NamedSubmission,
         context: &Context,
-        pending: &mut Pending,
+        pending: &mut PendingCommit,
         shared: &Shared,
     ) -> Answer {
-        if self.journal.room() < ROOM_FOR_SUBMITS + pending.size as u64 {
+        if self.journal.room() < RESERVED_FOR_ENDS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;
@@ -192,18 +199,18 @@ impl WriterThread {
         state: &mut State,
         command: &Command,
         context: &Context,
-        pending: &mut Pending,
+        pending: &mut PendingCommit,
         shared: &Shared,
     ) -> Answer {
         let Decision { events, reply } = state.decide(command, context)?;
         self.lease(
-            u64::from(state.next_job) + events.iter().filter(|e| takes_id(e)).count() as u64,
+            u64::from(state.next_job) + events.iter().filter(|e| uses_job_id(e)).count() as u64,
         )?;
         for event in events {
-            self.take_event(state, event, pending)?;
+            self.add_event(state, event, pending)?;
         }
         if let Command::Start(_) = command {
-            self.first_step(state, context, pending, shared)?;
+            self.create_first_step(state, context, pending, shared)?;
         }
         if let Reply::Signals { signals, .. } = &reply {
             pending.signals.extend(signals.iter().cloned());
@@ -211,11 +218,11 @@ impl WriterThread {
         Ok(reply)
     }
 
-    fn take_event(
+    fn add_event(
         &self,
         state: &mut State,
         event: Event,
-        pending: &mut Pending,
+        pending: &mut PendingCommit,
     ) -> Result<(), Refusal> {
         let bytes = serde_json::to_vec(&event)
             .map_err(|e| Refusal::Other(format!("an event cannot be written: {e}")))?;
@@ -227,11 +234,11 @@ impl WriterThread {
     }
 
     /// `srun` outside an allocation: its step starts in the same commit as its job.
-    fn first_step(
+    fn create_first_step(
         &self,
         state: &mut State,
         context: &Context,
-        pending: &mut Pending,
+        pending: &mut PendingCommit,
         shared: &Shared,
     ) -> Result<(), Refusal> {
         let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
@@ -241,15 +248,15 @@ impl WriterThread {
         };
         let unread =
             |e: String| Refusal::Other(format!("the step of job {job} cannot be read: {e}"));
-        let text = crate::dispatch::launch::blob_text(shared, &blob).map_err(|e| unread(e.to_string()))?;
+        let text = shared.blob_text(&blob).map_err(|e| unread(e.to_string()))?;
         let launch: StepLaunch = serde_json::from_str(&text).map_err(|e| unread(e.to_string()))?;
         let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
         let Decision { events, reply } = state.decide(&command, context)?;
         for event in events {
-            self.take_event(state, event, pending)?;
+            self.add_event(state, event, pending)?;
         }
         if let Reply::Step(placed) = reply {
-            shared.volatile.steps.put(job, placed.step, launch);
+            shared.volatile.step_launches.put(job, placed.step, launch);
         }
         Ok(())
     }
@@ -265,7 +272,7 @@ impl WriterThread {
         Ok(())
     }
 
-    fn commit(&mut self, pending: &Pending, shared: &Shared) -> Result<(), ServerError> {
+    fn commit(&mut self, pending: &PendingCommit, shared: &Shared) -> Result<(), ServerError> {
         if pending.events.is_empty() {
             shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
             return Ok(());
@@ -277,21 +284,21 @@ impl WriterThread {
         Ok(())
     }
 
-    fn publish(&mut self, pending: Pending, shared: &Arc<Shared>) {
-        let wake = pending.events.iter().any(lets_jobs_start);
+    fn publish(&mut self, pending: PendingCommit, shared: &Arc<Shared>) {
+        let wake = pending.events.iter().any(may_start_jobs);
         if !pending.events.is_empty() {
-            shared.foresight.moved();
+            shared.forecasts.state_changed();
         }
-        pending.events.iter().for_each(|event| shared.volatile.counters.take_event(event));
+        pending.events.iter().for_each(|event| shared.volatile.counters.add_event(event));
         shared.books.add(self.journal.last_seq(), pending.records);
-        shared.dispatch.take(pending.events, pending.signals);
+        shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
             if let Some(reply) = reply {
                 // A client that is gone does not hear it; what was done stays done.
                 let _ = reply.send(answer);
             }
         }
-        shared.changes.committed();
+        shared.commits.committed();
         if wake {
             shared.planner.wake();
         }
@@ -301,7 +308,7 @@ impl WriterThread {
     /// what the disk has.
     fn roll_back(
         &mut self,
-        pending: Pending,
+        pending: PendingCommit,
         error: ServerError,
         state: &mut State,
         shared: &Arc<Shared>,
@@ -372,22 +379,8 @@ impl WriterThread {
     }
 }
 
-pub fn step_ask(launch: &StepLaunch) -> StepAsk {
-    StepAsk {
-        name: launch.name.clone(),
-        tasks: launch.tasks,
-        nodes: launch.nodes,
-        tasks_per_node: launch.tasks_per_node,
-        cpus_per_task: launch.cpus_per_task,
-        node_list: launch.node_list.clone(),
-        overcommit: launch.overcommit,
-        submit_line: launch.submit_line.clone(),
-        shape: launch.shape.clone(),
-    }
-}
-
 /// Whether an event gives a job id out.
-fn takes_id(event: &Event) -> bool {
+fn uses_job_id(event: &Event) -> bool {
     match event {
         Event::Submitted(_) | Event::TaskSplit { .. } => true,
         Event::Started(started) => started.task.is_some(),
@@ -396,7 +389,7 @@ fn takes_id(event: &Event) -> bool {
 }
 
 /// Whether a plan made now could differ from the last.
-fn lets_jobs_start(event: &Event) -> bool {
+fn may_start_jobs(event: &Event) -> bool {
     if let Event::Submitted(submitted) = event {
         return submitted.hold.is_none();
     }

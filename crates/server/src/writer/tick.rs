@@ -1,5 +1,6 @@
-//! What time brings: a tick to the writer each second, and allocations that nobody holds.
+//! The timer: a tick to the writer each second, and the end of allocations whose client is gone.
 
+use crate::clock;
 use crate::shared::Shared;
 use cluster::Command;
 use model::id::JobId;
@@ -19,26 +20,26 @@ const HOLDER_GRACE: Duration = Duration::from_secs(30);
 const FINISHED_GRACE: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
-    let mut unheld = Unheld::default();
+    let mut unheld = UnheldAllocations::default();
     let mut timer = tokio::time::interval(PERIOD);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
-        shared.volatile.counters.new_day(crate::clock::now());
-        shared.writer.tell_later(Command::Tick { booked: shared.books.is_settled() });
-        let allocations = interactive(&shared);
+        shared.volatile.counters.new_day(clock::now());
+        shared.writer.enqueue_or_drop(Command::Tick { booked: shared.books.is_settled() });
+        let allocations = attended_allocations(&shared);
         let held = {
             let holders = shared.volatile.holders.lock().expect("no panic with it held");
             holders.keys().copied().collect()
         };
-        for job in unheld.forsaken(&allocations, &held, Instant::now()) {
-            shared.writer.tell_later(Command::HolderLost { job });
+        for job in unheld.expired(&allocations, &held, Instant::now()) {
+            shared.writer.enqueue_or_drop(Command::HolderLost { job });
         }
     }
 }
 
-/// The allocations that a client should hold, and whether all that their `srun` wanted of them is done.
-fn interactive(shared: &Shared) -> Vec<(JobId, bool)> {
+/// The allocations that a client should hold, and whether their `srun`'s step is over.
+fn attended_allocations(shared: &Shared) -> Vec<(JobId, bool)> {
     let state = shared.read();
     let alive = state.jobs.values().filter(|job| !job.has_ended());
     let attended = alive.filter(|job| {
@@ -49,20 +50,20 @@ fn interactive(shared: &Shared) -> Vec<(JobId, bool)> {
 
 /// Since when each allocation has had no client.
 #[derive(Default)]
-struct Unheld(HashMap<JobId, Instant>);
+struct UnheldAllocations(HashMap<JobId, Instant>);
 
-impl Unheld {
-    /// Those that have waited long enough for one.
-    fn forsaken(
+impl UnheldAllocations {
+    /// The allocations that have been without a client for longer than their grace.
+    fn expired(
         &mut self,
         allocations: &[(JobId, bool)],
         held: &HashSet<JobId>,
         now: Instant,
     ) -> Vec<JobId> {
-        let alone: Vec<_> = allocations.iter().filter(|(job, _)| !held.contains(job)).collect();
-        let jobs: HashSet<JobId> = alone.iter().map(|(job, _)| *job).collect();
+        let unheld: Vec<_> = allocations.iter().filter(|(job, _)| !held.contains(job)).collect();
+        let jobs: HashSet<JobId> = unheld.iter().map(|(job, _)| *job).collect();
         self.0.retain(|job, _| jobs.contains(job));
-        let over = alone.into_iter().filter(|(job, finished)| {
+        let over = unheld.into_iter().filter(|(job, finished)| {
             let since = *self.0.entry(*job).or_insert(now);
             let grace = if *finished { FINISHED_GRACE } else { HOLDER_GRACE };
             now.duration_since(since) > grace
@@ -76,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_holds_is_given_back_after_its_grace_and_not_before() {
+    fn unheld_allocation_expires_after_its_grace_and_not_before() {
         let (running, finished, held) = (JobId(1), JobId(2), JobId(3));
         let all = [(running, false), (finished, true), (held, true)];
         let holders = HashSet::from([held]);
-        let (mut unheld, start) = (Unheld::default(), Instant::now());
+        let (mut unheld, start) = (UnheldAllocations::default(), Instant::now());
         let mut at = |after: Duration, holders: &HashSet<JobId>| {
-            unheld.forsaken(&all, holders, start + after)
+            unheld.expired(&all, holders, start + after)
         };
         let moment = Duration::from_millis(1);
         assert_eq!(at(Duration::ZERO, &holders), []);

@@ -1,7 +1,7 @@
 //! What a node is told to start: the environment ready in the job's dialect, the script's text,
 //! the output's place.
 
-pub mod process_policy;
+mod process_policy;
 mod step;
 
 use crate::agents::devices;
@@ -12,7 +12,7 @@ use model::allocation::NodeShare;
 use model::array::IndexSet;
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
-use model::id::{AttemptId, BlobRef};
+use model::id::AttemptId;
 use model::partition::DefaultMemory;
 use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
@@ -30,15 +30,6 @@ use wire::step::SrunPrograms;
 pub fn srun_programs(state: &State) -> SrunPrograms {
     let site = &state.config.site;
     SrunPrograms { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
-}
-
-/// A blob's text. It was checked to be text when it was taken in.
-pub fn blob_text(shared: &Shared, blob: &BlobRef) -> Result<String, ServerError> {
-    let missing = || ServerError::Other(format!("blob {blob} is missing"));
-    let id = blob.into();
-    let blobs = shared.blobs.lock().expect("no panic with the blobs held");
-    let bytes = blobs.get(&id)?.ok_or_else(missing)?;
-    String::from_utf8(bytes).map_err(|_| missing())
 }
 
 /// What a launch needs of the state, copied out so that nothing is held while blobs are read.
@@ -152,11 +143,11 @@ pub fn job_launch(
         LaunchKind::Interactive => false,
     };
     let script = match (&launch.script, runs_here) {
-        (Some(blob), true) => Some(blob_text(shared, blob)?),
+        (Some(blob), true) => Some(shared.blob_text(blob)?),
         _ => None,
     };
     let base = match &launch.environment {
-        Some(blob) => blob_text(shared, blob)?,
+        Some(blob) => shared.blob_text(blob)?,
         None => String::new(),
     };
     let environment = match launch.kind {
@@ -305,7 +296,7 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
         environment::component::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);
-    process_policy::tell_niceness(facts.nice, Environment::from_block(base), &mut environment);
+    process_policy::export_niceness(facts.nice, Environment::from_block(base), &mut environment);
     gpu::call_by_name(&mut environment, &facts.gpu_names);
     environment.to_entries()
 }

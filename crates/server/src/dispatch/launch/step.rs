@@ -1,8 +1,8 @@
 //! What the nodes of a step are told: its tasks there, their environment, their part of the job's share.
 
+use super::process_policy;
 use super::{Facts, facts, job_facts, way_back};
 use crate::agents::devices;
-use crate::dispatch::launch::process_policy;
 use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
@@ -79,7 +79,7 @@ pub fn step_orders(
         let mut own = environment::step::launch_on(launch, share);
         let mut exported = Environment::from_block(&own.environment);
         let nice = process_policy::niceness(facts.nice, &exported);
-        process_policy::tell_niceness(facts.nice, exported.clone(), &mut variables);
+        process_policy::export_niceness(facts.nice, exported.clone(), &mut variables);
         if nice.is_some() {
             exported.remove(PRIO_PROCESS);
             own.environment = exported.to_block();
