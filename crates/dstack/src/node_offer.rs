@@ -1,4 +1,4 @@
-//! A share of one of the cluster's nodes as dstack's offer: what a run was granted, or would be.
+//! A share of one of the cluster's nodes as an offer of dstack: what a run was granted, or would be.
 
 use crate::offer::{Availability, Offer, OfferGpu, OfferResources};
 use model::allocation::NodeShare;

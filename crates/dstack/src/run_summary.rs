@@ -1,7 +1,7 @@
-//! Where any job of the cluster stands, in dstack's words: its status, how it ended, its line of `ps`.
+//! Any job of the cluster as a run of dstack: its status, how it ended, its line of `ps`.
 
+use crate::node_offer;
 use crate::offer::Offer;
-use crate::share;
 use crate::status::{self, JobEnd, JobStatus, RunStatus};
 use crate::table::PsRow;
 use model::amount::Bytes;
@@ -21,10 +21,10 @@ pub type Nodes = BTreeMap<String, NodeConfig>;
 const SIGNAL_BASE: i32 = 128;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct RunSummary {
     pub status: RunStatus,
     pub end: Option<JobEnd>,
-    /// Of the commands, where they ended by themselves.
+    /// The exit code of the commands, where they ended by themselves.
     pub exit: Option<i32>,
     /// The STATUS column.
     pub message: String,
@@ -32,18 +32,18 @@ pub struct Standing {
     pub error: String,
 }
 
-/// What a standing is told from.
-struct Facts<'a> {
+/// What a summary is made from.
+struct JobFacts<'a> {
     state: JobState,
     reason: &'a Reason,
     restarts: u32,
     exit: ExitStatus,
 }
 
-impl Standing {
+impl RunSummary {
     pub fn of_job(job: &JobView) -> Self {
         let (state, reason) = (job.state, &job.reason);
-        Self::of(&Facts { state, reason, restarts: job.restarts, exit: job.exit })
+        Self::of(&JobFacts { state, reason, restarts: job.restarts, exit: job.exit })
     }
 
     pub fn of_record(record: &JobRecord) -> Self {
@@ -55,18 +55,18 @@ impl Standing {
             RecordState::Ended(Outcome::LaunchFailed) => (JobState::Failed, Reason::LaunchFailed),
             RecordState::Ended(outcome) => (outcome.state(), Reason::None),
         };
-        Self::of(&Facts { state, reason: &reason, restarts: record.restarts, exit: record.exit })
+        Self::of(&JobFacts { state, reason: &reason, restarts: record.restarts, exit: record.exit })
     }
 
     /// A run that was refused because nothing is free for it.
     pub fn without_capacity() -> Self {
         let (state, reason) = (JobState::Failed, &Reason::NoCapacity);
-        Self::of(&Facts { state, reason, restarts: 0, exit: ExitStatus::default() })
+        Self::of(&JobFacts { state, reason, restarts: 0, exit: ExitStatus::default() })
     }
 
-    fn of(facts: &Facts<'_>) -> Self {
+    fn of(facts: &JobFacts<'_>) -> Self {
         let (job, end) = job_status(facts);
-        let exit = end.filter(|end| by_itself(*end)).map(|_| exit_code(facts.exit));
+        let exit = end.filter(|end| ended_by_itself(*end)).map(|_| exit_code(facts.exit));
         let said = status::job_message(job, end, exit);
         let run = run_status(facts, job);
         let error = match facts.state {
@@ -82,7 +82,7 @@ impl Standing {
     }
 }
 
-fn by_itself(end: JobEnd) -> bool {
+fn ended_by_itself(end: JobEnd) -> bool {
     matches!(end, JobEnd::DoneByRunner | JobEnd::ContainerExitedWithError)
 }
 
@@ -90,7 +90,7 @@ fn exit_code(exit: ExitStatus) -> i32 {
     if exit.signal == 0 { exit.code } else { SIGNAL_BASE + exit.signal }
 }
 
-fn job_status(facts: &Facts<'_>) -> (JobStatus, Option<JobEnd>) {
+fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
     let end = match (facts.state, facts.reason) {
         (
             JobState::Pending
@@ -115,7 +115,7 @@ fn job_status(facts: &Facts<'_>) -> (JobStatus, Option<JobEnd>) {
     (end.status(), Some(end))
 }
 
-fn run_status(facts: &Facts<'_>, job: JobStatus) -> RunStatus {
+fn run_status(facts: &JobFacts<'_>, job: JobStatus) -> RunStatus {
     let just_in = matches!(facts.reason, Reason::None | Reason::NotPlanned) && facts.restarts == 0;
     match job {
         JobStatus::Submitted if just_in => RunStatus::Submitted,
@@ -131,17 +131,17 @@ fn run_status(facts: &Facts<'_>, job: JobStatus) -> RunStatus {
 
 /// The lines of one job: one, and one more for each node of a gang.
 pub fn rows(job: &JobView, nodes: &Nodes, submitted: &str) -> Vec<PsRow> {
-    let standing = Standing::of_job(job);
+    let summary = RunSummary::of_job(job);
     let run = PsRow {
         name: shown_name(job),
-        status: standing.message,
+        status: summary.message,
         submitted: submitted.to_owned(),
-        error: standing.error,
+        error: summary.error,
         ..PsRow::default()
     };
     let shares = job.allocation.as_ref().map_or(&[][..], |allocation| &allocation.nodes);
     let offers: Vec<Offer> =
-        shares.iter().map(|share| share::granted(share, nodes.get(&share.node))).collect();
+        shares.iter().map(|share| node_offer::granted(share, nodes.get(&share.node))).collect();
     match &offers[..] {
         [] => vec![run],
         [only] => vec![with_offer(run, only)],
@@ -179,9 +179,9 @@ fn shown_name(job: &JobView) -> String {
     }
 }
 
-/// The line of a job that only the books still know.
+/// The line of a job that is only in the books.
 pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
-    let standing = Standing::of_record(record);
+    let summary = RunSummary::of_record(record);
     let tres = &record.alloc_tres;
     let started = record.start.is_some();
     let gpus = tres.amount(&TresKind::gpu());
@@ -191,14 +191,14 @@ pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
     let task = record.array_task.map(|task| format!(" task={task}")).unwrap_or_default();
     PsRow {
         name: format!("{}{task}", record.name),
-        backend: text(share::BACKEND.to_owned()),
+        backend: text(node_offer::BACKEND.to_owned()),
         resources: text(format!("cpu={} mem={memory} {gpu}", record.cpus).trim_end().to_owned()),
         gpu,
         instance_type: text(model::hostlist::compress(&record.nodes)),
         price: text(crate::offer::price(0.0)),
-        status: standing.message,
+        status: summary.message,
         submitted: submitted.to_owned(),
-        error: standing.error,
+        error: summary.error,
     }
 }
 
@@ -206,9 +206,9 @@ pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
 mod tests {
     use super::*;
 
-    fn standing(state: JobState, reason: Reason, restarts: u32, exit: (i32, i32)) -> Standing {
+    fn summary(state: JobState, reason: Reason, restarts: u32, exit: (i32, i32)) -> RunSummary {
         let exit = ExitStatus { code: exit.0, signal: exit.1 };
-        Standing::of(&Facts { state, reason: &reason, restarts, exit })
+        RunSummary::of(&JobFacts { state, reason: &reason, restarts, exit })
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
             (JobState::Preempted, Reason::None, 0, ok, Failed, "interrupted", ""),
         ];
         for (state, reason, restarts, exit, status, message, error) in table {
-            let found = standing(state, reason, restarts, exit);
+            let found = summary(state, reason, restarts, exit);
             assert_eq!(found.status, status, "{state:?}");
             assert_eq!(found.message, message, "{state:?}");
             assert_eq!(found.error, error, "{state:?}");
