@@ -66,7 +66,9 @@ fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
 
 fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
     let known = state.nodes.get(node);
-    known.map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known))).unwrap_or_default()
+    known
+        .map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known)))
+        .unwrap_or_default()
 }
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -192,7 +194,10 @@ pub fn job_launch(
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         around: match facts.has_programs {
-            true => environment::prolog_epilog::node_programs(&job_facts(&facts), facts.node_index as usize),
+            true => environment::prolog_epilog::node_programs(
+                &job_facts(&facts),
+                facts.node_index as usize,
+            ),
             false => Around::default(),
         },
     }))

@@ -116,7 +116,8 @@ fn share_nodes(parts: &mut [Part], nodes: Vec<String>) -> Result<(), OptionError
 
 /// A part as it reads in the surroundings of its component.
 fn of_component(args: &[String], here: &Here, at: u32, part: usize) -> Result<Part, OptionError> {
-    let variable = |name: &str| het_job::component_variable(|name| std::env::var(name).ok(), name, at);
+    let variable =
+        |name: &str| het_job::component_variable(|name| std::env::var(name).ok(), name, at);
     let caller = Caller { variable: &variable, ..caller::caller(here) };
     match invocation::launch(COMMAND, args, &caller)? {
         Invocation::Submission(mut launch) if part < launch.components.len() => {

@@ -1,11 +1,11 @@
 //! `sinfo`: the partitions and their nodes.
 
 use super::ask::{self, Server, ShowError};
+use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::Moment;
 use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
 use ::slurm::output::sinfo::{self, Options};
-use ::slurm::openapi;
-use ::slurm::output::Moment;
 use ::slurm::words::node;
 use model::hostlist;
 use std::io;

@@ -3,10 +3,10 @@
 use super::ask::{self, Server, ShowError};
 use super::job_list::{self, NamedJob};
 use crate::connect::Told;
-use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
-use ::slurm::output::squeue::{Listing, Options};
 use ::slurm::openapi;
+use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
+use ::slurm::output::squeue::{Listing, Options};
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;

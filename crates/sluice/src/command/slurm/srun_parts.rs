@@ -71,7 +71,8 @@ pub fn go(calls: &[Invoked<'_>]) -> Result<ExitCode, RunError> {
     let variable = |name: &str| std::env::var(name).ok();
     let whole = het_job::component_variable(variable, "SLURM_JOB_ID", 0);
     let whole = whole.and_then(|id| id.parse().ok()).map_or(jobs[0], JobId);
-    let outturn = in_allocation(&mut client, calls, &jobs, whole, StepAllocation::Existing, &signals)?;
+    let outturn =
+        in_allocation(&mut client, calls, &jobs, whole, StepAllocation::Existing, &signals)?;
     Ok(ExitCode::from(outturn.code))
 }
 

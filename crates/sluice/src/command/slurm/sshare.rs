@@ -2,8 +2,8 @@
 
 use super::ask::{self, Server, ShowError};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
-use ::slurm::output::table::field_table::Layout;
 use ::slurm::output::sshare::{self as output, Options, SshareError};
+use ::slurm::output::table::field_table::Layout;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};

@@ -3,9 +3,9 @@
 use super::ask::{self, Server, ShowError};
 use super::job_list::{self, NamedJob};
 use ::slurm::option::{Command, OptionKey as K, Parsed};
-use ::slurm::output::table::field_table::Layout;
 use ::slurm::output::sacct::Units;
 use ::slurm::output::sstat::{self, Options, Row};
+use ::slurm::output::table::field_table::Layout;
 use model::id::StepId;
 use std::io;
 use std::process::ExitCode;
