@@ -17,7 +17,7 @@ use model::partition::DefaultMemory;
 use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
-use slurm::environment::gpu::{self, GpuView, Names};
+use slurm::environment::gpu::{self, GpuView, DeviceNames};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
@@ -46,7 +46,7 @@ struct Facts {
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     gpus: GpuView,
-    gpu_names: Names,
+    gpu_names: DeviceNames,
     bind: BindPolicy,
     rlimits: RlimitPolicy,
     nice: NicePolicy,
@@ -64,7 +64,7 @@ fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
     devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
 }
 
-fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
+fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
     let known = state.nodes.get(node);
     known
         .map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known)))

@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::Step;
-use slurm::environment::gpu::{self, GpuView, Names};
+use slurm::environment::gpu::{self, GpuView, DeviceNames};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
 use wire::order::StepOrder;
@@ -17,7 +17,7 @@ use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
 struct NodeGpus {
     node: String,
     view: GpuView,
-    names: Names,
+    names: DeviceNames,
     /// Those near to the CPUs that the step has there.
     near: Vec<u32>,
 }
