@@ -1,4 +1,4 @@
-//! What an option is about, whatever the spelling or the command it came with.
+//! The meaning of an option, independent of its spelling and its command.
 
 /// One meaning per option. Commands that mean the same thing share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
