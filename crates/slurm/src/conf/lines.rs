@@ -58,7 +58,7 @@ struct Reader<'a> {
     /// The file being read, after the files that include it.
     open: Vec<PathBuf>,
     lines_read: usize,
-    /// What `%c` stands for.
+    /// The value of `%c`.
     cluster_name: Option<String>,
     lines: Vec<Line>,
     findings: &'a mut Findings,
@@ -142,7 +142,7 @@ impl Reader<'_> {
 struct LogicalLine {
     file: Arc<str>,
     text: String,
-    /// Where in `text` each physical line begins, and its number.
+    /// The offset in `text` of each physical line, and its number.
     starts: Vec<(usize, u32)>,
 }
 

@@ -54,7 +54,7 @@ impl NodeConf {
 #[derive(Debug)]
 pub struct NodeLines {
     defaults: Record,
-    /// Where each name was declared first.
+    /// The place of the first declaration of each name.
     places: BTreeMap<String, Place>,
     pub nodes: Vec<NodeConf>,
 }

@@ -8,7 +8,7 @@ use super::keys::{
     BOUNDED, KeyTable, Kind, U16, U32, U64, accepted, one_of, retired, used, words_of,
 };
 
-/// What tasks are bound to by default.
+/// The default binding of tasks.
 const CPU_BIND: Kind = Kind::OneOf(&["none", "socket", "ldom", "core", "thread"]);
 
 /// The states that a DownNodes line may set.

@@ -47,7 +47,7 @@ pub enum OptionError {
     /// Options that contradict each other.
     #[error("{0}")]
     Fatal(String),
-    /// What Slurm's controller would answer to the submission.
+    /// A refusal in the words of Slurm's controller.
     #[error("{0}")]
     Refused(&'static str),
     /// A refusal of a value from the script or the environment, with its place.

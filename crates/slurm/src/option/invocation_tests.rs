@@ -315,7 +315,7 @@ fn settings_of_a_batch_component_are_inherited_by_later_components() {
             &["-n2", "-t9", "-pdebug", "parts.sh"],
             "a - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true",
         ),
-        // Of several, the last is for those that are left; the amounts of the first are its own.
+        // The last command line is for the remaining components; the amounts of the first are its own.
         (
             &[],
             &["-n2", "-t9", "-pdebug", ":", "-n3", "parts.sh"],
