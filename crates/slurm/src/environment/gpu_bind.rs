@@ -98,7 +98,7 @@ fn repeated<T: Clone>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Ve
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TaskGpus {
     pub environment: Vec<String>,
-    /// What the task prints before its program runs.
+    /// Lines that the task prints before its program runs.
     pub lines: Vec<String>,
 }
 

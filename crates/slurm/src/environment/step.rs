@@ -136,7 +136,7 @@ fn set_layout(env: &mut Environment, layout: &StepLayout) {
     }
 }
 
-/// Where the `srun` that waits for the step listens.
+/// The address on which the `srun` of the step listens.
 fn set_launcher(env: &mut Environment, launch: &StepLaunch) {
     let Some((host, port)) = launch.listen.first().and_then(|address| address.rsplit_once(':'))
     else {

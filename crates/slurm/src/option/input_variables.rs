@@ -7,7 +7,7 @@ use super::key::OptionKey as K;
 use super::setting::{Setting, Source};
 use super::table::{self, Arg};
 
-/// Not formatted by rustfmt: a row is one line. A later row wins over an earlier one of the same key.
+/// Not formatted by rustfmt: a row is one line. A later row overrides an earlier one of the same key.
 #[rustfmt::skip]
 const VARIABLES: &[(Command, &str, K)] = &[
     (Sbatch, "SBATCH_ACCOUNT", K::Account),
@@ -264,7 +264,7 @@ pub fn settings(command: Command, variable: impl Fn(&str) -> Option<String>) -> 
         .collect()
 }
 
-/// The setting's value; `None` where the variable says that its flag is off.
+/// The value of the setting; `None` if the variable turns its flag off.
 fn setting_value(command: Command, key: K, text: String) -> Option<Option<String>> {
     if key == K::Verbose {
         return Some(Some(text));
@@ -277,7 +277,7 @@ fn setting_value(command: Command, key: K, text: String) -> Option<Option<String
     }
 }
 
-/// A flag's variable turns it on by being empty, `yes`, or a number other than zero; anything else leaves it off.
+/// Whether the variable of a flag turns it on: it is empty, `yes`, or a number other than zero.
 fn turns_on(text: &str) -> bool {
     text.is_empty()
         || text.eq_ignore_ascii_case("yes")

@@ -80,7 +80,7 @@ pub enum Invocation<T> {
 /// An `sbatch` that can be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// One, or several for a heterogeneous job.
+    /// The options of each component; several for a heterogeneous job.
     pub components: Vec<JobOptions>,
     pub script: Vec<u8>,
     /// The script's file; absent for `--wrap` and standard input.

@@ -1,4 +1,4 @@
-//! Whole command lines, and what they come to.
+//! Whole command lines, and the options that they give.
 
 use std::io;
 
@@ -41,7 +41,7 @@ impl ValueContext for TestContext {
 
 const HDR: &str = "#!/bin/sh\n#SBATCH -J hdr -t 9 --mem=100\n#SBATCH --ntasks=2\ntrue\n";
 
-const PARTS: &str = "#!/bin/sh\n#SBATCH -t 7 --mem=100M -J a --nice=5\n#SBATCH hetjob\n#SBATCH -t 8 -J b\n\
+const COMPONENTS: &str = "#!/bin/sh\n#SBATCH -t 7 --mem=100M -J a --nice=5\n#SBATCH hetjob\n#SBATCH -t 8 -J b\n\
                      #SBATCH hetjob\n#SBATCH -n1\ntrue\n";
 
 fn with_caller<T>(
@@ -55,7 +55,7 @@ fn with_caller<T>(
     };
     let load = |name: Option<&str>| match name {
         Some("hdr.sh") => Ok(HDR.as_bytes().to_vec()),
-        Some("parts.sh") => Ok(PARTS.as_bytes().to_vec()),
+        Some("parts.sh") => Ok(COMPONENTS.as_bytes().to_vec()),
         Some("badline.sh") => Ok(b"#!/bin/sh\n\n#SBATCH -n x\n".to_vec()),
         Some(name) => script::load(name),
         None => Ok(b"#!/bin/sh\necho stdin\n".to_vec()),
@@ -85,7 +85,7 @@ fn options(environment: &[(&str, &str)], args: &[&str]) -> JobOptions {
 mod refusals;
 
 #[test]
-fn command_line_before_environment_before_script() {
+fn command_line_overrides_environment_and_environment_overrides_script() {
     let environment = [("SBATCH_TIMELIMIT", "7"), ("SBATCH_PARTITION", "debug")];
     let found = options(&environment, &["-n5", "hdr.sh"]);
     assert_eq!(found.ntasks, Some(5));
@@ -259,7 +259,7 @@ fn components_of_srun_have_options_and_commands_of_their_own() {
 }
 
 #[test]
-fn a_part_without_a_command_runs_the_next_ones_and_output_is_said_for_those_after_it() {
+fn a_component_without_a_command_runs_the_next_one_and_output_is_inherited() {
     let read = |args: &[&str]| {
         let found = with_caller(false, &[], |caller| launch(Command::Srun, args, caller));
         let Invocation::Submission(Launch { components }) = found? else { panic!("no question") };
@@ -283,7 +283,7 @@ fn a_part_without_a_command_runs_the_next_ones_and_output_is_said_for_those_afte
 }
 
 #[test]
-fn what_a_component_of_a_batch_job_says_holds_for_those_after_it() {
+fn settings_of_a_batch_component_are_inherited_by_later_components() {
     let read = |environment: &[(&str, &str)], args: &[&str]| {
         let batch = try_batch(true, environment, args)?;
         let part = |options: &JobOptions| {
@@ -315,7 +315,7 @@ fn what_a_component_of_a_batch_job_says_holds_for_those_after_it() {
             &["-n2", "-t9", "-pdebug", "parts.sh"],
             "a - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true",
         ),
-        // Of several, the last is for those that are left; the amounts of the first are its own.
+        // The last command line is for the remaining components; the amounts of the first are its own.
         (
             &[],
             &["-n2", "-t9", "-pdebug", ":", "-n3", "parts.sh"],

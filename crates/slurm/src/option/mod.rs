@@ -1,9 +1,9 @@
 //! The command lines of Slurm's commands, and the `#SBATCH` lines of a batch script.
 //!
-//! The road of a submission: [`parse`] reads a command line by the rows of [`table`], [`script`] reads the batch script,
-//! [`environment`] the input variables; [`merge`] puts the three in order of precedence; [`submission`] gives each value its
-//! type, or refuses it in Slurm's words. [`invocation`] walks the whole road. What the options mean for the scheduler is
-//! decided elsewhere.
+//! A submission goes through these steps: [`parse`] reads a command line by the rows of [`table`], [`script`] the batch script,
+//! [`input_variables`] the environment; [`merge`] puts the three in order of precedence; [`job_options`] gives each value its type
+//! with the help of [`value`], or refuses it in Slurm's words. [`invocation`] does all of it. What the options ask the
+//! server for is in the module `request`.
 
 pub mod command;
 pub mod error;

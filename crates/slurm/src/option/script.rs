@@ -1,4 +1,4 @@
-//! The batch script: what makes it one, and its `#SBATCH` lines.
+//! The batch script: whether a file is one, and its `#SBATCH` lines.
 
 use std::io::{self, Read};
 
@@ -21,11 +21,11 @@ pub struct Script {
     pub bytes: Vec<u8>,
     /// What its `#SBATCH` lines set; one entry, or several for a heterogeneous job.
     pub components: Vec<Vec<Setting>>,
-    /// Remarks for the user; `--ignore-pbs` asks for silence.
+    /// Lines for the user, which `--ignore-pbs` suppresses.
     pub notes: Vec<String>,
 }
 
-/// The script that `--wrap` stands for.
+/// The script of `--wrap`.
 pub fn wrap(command: &str) -> Vec<u8> {
     format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n").into_bytes()
 }

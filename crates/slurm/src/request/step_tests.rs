@@ -8,7 +8,7 @@ use model::time::TimeLimit;
 use wire::step::{StartWhen, StepInput};
 
 #[test]
-fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
+fn a_step_asks_for_nodes_only_in_an_existing_allocation() {
     let options = JobOptions {
         ntasks: Some(1),
         nodes: Some(model::range::Range::exactly(2)),
@@ -33,7 +33,7 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
 }
 
 #[test]
-fn tasks_wait_for_what_srun_runs_itself() {
+fn tasks_wait_for_the_prolog_of_srun() {
     let starts = |args: &[&str]| given(args, &[]).0.starts;
     assert_eq!(starts(&[]), StartWhen::AsSite);
     assert_eq!(starts(&["--prolog=./before"]), StartWhen::OnGo);
@@ -63,7 +63,7 @@ fn given(args: &[&str], variables: &[(&str, &str)]) -> (wire::step::StepLaunch, 
 
 /// Lines and numbers of a real Slurm 22.05, in a job `-N4 --ntasks-per-node=4`.
 #[test]
-fn a_step_takes_its_jobs_numbers_and_says_what_it_bends() {
+fn a_step_takes_the_numbers_of_its_job_and_notes_what_it_changes() {
     let job =
         [("SLURM_JOB_NUM_NODES", "4"), ("SLURM_NTASKS", "16"), ("SLURM_NTASKS_PER_NODE", "4")];
     let fewer = |tasks: u32| {
@@ -97,7 +97,7 @@ fn a_step_takes_its_jobs_numbers_and_says_what_it_bends() {
 }
 
 #[test]
-fn a_step_shares_as_its_options_say() {
+fn step_options_choose_how_the_allocation_is_shared() {
     let exact = |args: &[&str]| given(args, &[]).0.shape.exact;
     assert!(exact(&["--exact"]) && exact(&["-c2"]) && exact(&["--exclusive"]) && !exact(&["-n1"]));
     let gres = |args: &[&str], job: &[(&str, &str)]| given(args, job).0.shape.gres.map(|g| g.len());

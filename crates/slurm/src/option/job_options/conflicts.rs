@@ -1,4 +1,4 @@
-//! Options that contradict each other, in Slurm's words.
+//! Refusals of options that contradict each other, in Slurm's words.
 
 use super::JobOptions;
 use crate::option::command::Command;

@@ -1,5 +1,4 @@
-//! `--cpu-bind` and `--mem-bind`: words separated by commas, the last kind of which counts, and lists with commas of
-//! their own.
+//! `--cpu-bind` and `--mem-bind`: words separated by commas, some with a list that has commas too. The last kind counts.
 
 use crate::option::error::OptionError;
 use model::binding::text::parse_mask;
@@ -8,7 +7,7 @@ use model::cpuset::CPU_MAX;
 
 type Result<T> = std::result::Result<T, OptionError>;
 
-/// Beyond any step on one node; a list that repeats itself further is refused.
+/// A bound on repeated lists: no step has more tasks on a node.
 const LIST_MAX: usize = 65_536;
 
 pub fn cpu_bind(text: &str) -> Result<CpuBinding> {
@@ -24,7 +23,7 @@ pub fn cpu_bind(text: &str) -> Result<CpuBinding> {
                 binding.verbose = true;
                 continue;
             }
-            // Refusals of a binding name it with this; it is no kind.
+            // A flag beside the kind. Slurm's refusals of a binding print it.
             ("one_thread", None) => {
                 binding.one_thread = true;
                 continue;
@@ -88,7 +87,7 @@ pub fn mem_bind(text: &str) -> Result<MemBinding> {
     Ok(binding)
 }
 
-/// Slurm's lines for a `--cpu-bind` that cannot be read.
+/// Slurm's lines for an unreadable `--cpu-bind`.
 fn unreadable(line: String) -> OptionError {
     OptionError::Failure(vec![line, "Failed to parse --cpu-bind= values.".to_owned()])
 }
@@ -109,11 +108,11 @@ fn cpu_list<T: Clone>(
 struct Item<'a> {
     whole: &'a str,
     word: &'a str,
-    /// What came after a colon, up to the next word.
+    /// The list after a colon, up to the next word.
     list: Option<Vec<&'a str>>,
 }
 
-/// Cuts at commas; a part that could be an item of the list before it belongs to that.
+/// Splits at commas. A part that could be an entry of the list before it belongs to that list.
 fn items(text: &str) -> Vec<Item<'_>> {
     let mut items: Vec<Item<'_>> = Vec::new();
     for part in text.split(',') {
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slurm_refuses_is_refused_in_its_words() {
+    fn unreadable_bindings_are_refused_in_the_words_of_slurm() {
         for (text, line) in [
             ("boards", "unrecognized --cpu-bind argument \"boards\""),
             ("cores,foo", "unrecognized --cpu-bind argument \"foo\""),
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_flags_beside_its_kind() {
+    fn mem_bind_has_flags_beside_its_kind() {
         let binding = mem_bind("v,local,prefer,sort").expect("words that it knows");
         assert!(binding.verbose && binding.prefer && binding.sort);
         assert_eq!(binding.kind, Some(MemBind::Local));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn node_counts() {
+fn node_counts_are_ranges_or_lists() {
     let listed = |text| {
         let counts = super::node_count::node_counts(text);
         counts.map(|(range, list)| (range.min, range.max, list))
@@ -34,7 +34,7 @@ fn node_counts() {
 }
 
 #[test]
-fn signals_before_the_end() {
+fn signal_options_have_flags_a_signal_and_a_time() {
     let option = |signal, before_secs, batch_only, for_reservation| {
         Ok(SignalOption { signal, before_secs, batch_only, for_reservation })
     };
@@ -56,7 +56,7 @@ fn signals_before_the_end() {
 }
 
 #[test]
-fn exports() {
+fn export_is_all_none_nil_or_a_list() {
     let variable = |name: &str, value: Option<&str>| ExportVariable {
         name: name.to_owned(),
         value: value.map(str::to_owned),
@@ -81,7 +81,7 @@ fn exports() {
 }
 
 #[test]
-fn mail_events() {
+fn mail_types_are_sorted_events() {
     use MailEvent::*;
     let cases: &[(&str, &[MailEvent])] = &[
         ("ALL", &[InvalidDepend, Begin, End, Fail, Requeue, StageOut]),
@@ -96,7 +96,7 @@ fn mail_events() {
 }
 
 #[test]
-fn distributions() {
+fn distributions_have_three_levels() {
     use NodeDistribution::{Block, Cyclic, Plane};
     let cases = [
         ("block", Distribution { nodes: Some(Block), ..Default::default() }),
@@ -127,7 +127,7 @@ fn distributions() {
 }
 
 #[test]
-fn numbers_names_and_words() {
+fn numbers_names_and_words_are_checked() {
     assert_eq!(number_from(1, "+4", "--ntasks"), Ok(4));
     assert_eq!(number_from(1, " 4", "--ntasks"), Ok(4));
     assert_eq!(nice(None), Ok(100));

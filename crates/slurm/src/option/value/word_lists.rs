@@ -1,4 +1,4 @@
-//! Values that are checked against lists of words and then passed on as they are: devices, frequencies, hints, profiles.
+//! Values that are only checked against the words that Slurm knows: GPU binding, frequencies, hints, profiles.
 
 use crate::option::error::OptionError;
 use crate::option::key::OptionKey;
@@ -119,7 +119,7 @@ pub fn acctg_freq(text: &str) -> Result<String> {
     Err(OptionError::value(format!("Invalid --acctg-freq specification: {text}")))
 }
 
-/// `--propagate[=limits]`; nothing said is all of them.
+/// `--propagate[=limits]`; without a value all limits.
 pub fn propagate(text: Option<&str>) -> Result<Vec<String>> {
     let names = super::list(text.unwrap_or("ALL"));
     for name in &names {
@@ -134,7 +134,7 @@ pub fn propagate(text: Option<&str>) -> Result<Vec<String>> {
     Ok(names.iter().map(|name| name.to_ascii_uppercase()).collect())
 }
 
-/// `--accel-bind`: letters for GPUs, NICs, cards and talking about it.
+/// `--accel-bind`: a letter each for GPUs, MICs, NICs and verbose.
 pub fn accel_bind(text: &str) -> Result<String> {
     if !text.is_empty() && text.chars().all(|c| "gmnv".contains(c)) {
         return Ok(text.to_owned());
@@ -169,7 +169,7 @@ mod tests {
     type Check = fn(&str) -> Result<String>;
 
     #[test]
-    fn words_that_slurm_knows_are_kept_as_they_are() {
+    fn words_that_slurm_knows_are_kept_unchanged() {
         let cases: &[(Check, &[&str])] = &[
             (gpu_bind, &["closest", "single:2", "map_gpu:0,1", "verbose,none"]),
             (gpu_freq, &["medium", "memory=high", "450,memory=low,verbose"]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_bound_by_one_kind_and_verbose_stands_before_it() {
+    fn gpu_bind_takes_one_kind_with_verbose_before_it() {
         for text in ["verbose", "v,single:1", "single:1,verbose", "verbose,verbose,none"] {
             let line = format!("Invalid --gpu-bind argument: gpu:{text}");
             assert_eq!(gpu_bind(text), Err(OptionError::value(line)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_to_propagate_are_all_by_default() {
+    fn propagate_without_a_value_means_all_limits() {
         assert_eq!(propagate(None).expect("a default"), ["ALL"]);
         assert_eq!(propagate(Some("STACK,core")).expect("known names"), ["STACK", "CORE"]);
         assert_eq!(propagate(Some("RLIMIT_CPU")).expect("a known name"), ["RLIMIT_CPU"]);

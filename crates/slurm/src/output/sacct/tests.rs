@@ -82,11 +82,10 @@ const COMPLETED: RecordState = RecordState::Ended(Outcome::Completed);
 
 /// The job of `s1-*`, as it runs and as it was cancelled.
 fn train(cancelled: bool) -> JobRecord {
-    let (state, exit) = match cancelled {
-        true => {
-            (RecordState::Ended(Outcome::Cancelled { by: 0 }), ExitStatus { code: 0, signal: 15 })
-        }
-        false => (RecordState::Running, ExitStatus::default()),
+    let (state, exit) = if cancelled {
+        (RecordState::Ended(Outcome::Cancelled { by: 0 }), ExitStatus { code: 0, signal: 15 })
+    } else {
+        (RecordState::Running, ExitStatus::default())
     };
     let mut job = record(3, "train", state);
     job.cpus = 4;
@@ -133,7 +132,7 @@ fn format(text: &str) -> Options {
 }
 
 #[test]
-fn the_default_columns_are_slurms() {
+fn the_default_columns_are_those_of_slurm() {
     let now = at(0, 46, 21);
     assert_eq!(
         shown(&Options::default(), &[train(false)], now),
@@ -180,7 +179,7 @@ fn brief_has_three_columns() {
 }
 
 #[test]
-fn named_columns_have_their_widths_and_steps_leave_the_jobs_own_empty() {
+fn chosen_columns_have_widths_and_are_empty_in_steps_if_only_jobs_have_them() {
     let fields = "JobID,JobName%30,User,Account,Partition,QOS,State,ExitCode,Elapsed,Timelimit,Submit,Start,End,NNodes,NCPUS,NTasks,ReqTRES%50,AllocTRES%50,ReqMem,MaxRSS,AveCPU,TotalCPU,CPUTime,NodeList,WorkDir%30";
     assert_eq!(
         shown(&format(fields), &[two_nodes()], at(0, 50, 0)),
@@ -216,7 +215,7 @@ fn units_can_be_chosen() {
 }
 
 #[test]
-fn arrays_are_named_by_task_and_what_never_started_has_no_start() {
+fn array_tasks_have_their_index_and_a_job_that_never_started_has_no_start() {
     let cancelled = RecordState::Ended(Outcome::Cancelled { by: 1001 });
     let mut task = record(18, "sweep", cancelled);
     (task.array_job, task.array_task) = (Some(JobId(14)), Some(3));
@@ -242,7 +241,7 @@ fn arrays_are_named_by_task_and_what_never_started_has_no_start() {
 }
 
 #[test]
-fn separators_stand_between_or_after_the_cells() {
+fn separators_are_between_or_after_the_cells() {
     let now = at(0, 46, 21);
     let with = |layout| Options { layout, ..Options::default() };
     let header = "JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n";
@@ -261,7 +260,7 @@ fn separators_stand_between_or_after_the_cells() {
 }
 
 #[test]
-fn a_wider_number_is_right_and_a_negative_one_left() {
+fn a_negative_width_aligns_left() {
     let options = Options { allocations_only: true, ..format("jobid%15,user,state%20") };
     let expected = concat!(
         "          JobID      User                State \n",
@@ -272,7 +271,7 @@ fn a_wider_number_is_right_and_a_negative_one_left() {
 }
 
 #[test]
-fn the_long_listing_has_slurms_columns() {
+fn the_long_listing_has_the_columns_of_slurm() {
     let options =
         Options { long: true, layout: Layout::Separated("|".into()), ..Options::default() };
     let text = shown(&options, &[two_nodes()], at(0, 50, 0));
@@ -285,7 +284,7 @@ fn the_long_listing_has_slurms_columns() {
 }
 
 #[test]
-fn all_fields_are_listed_and_others_are_refused() {
+fn helpformat_lists_all_fields_and_others_are_refused() {
     assert_eq!(
         help_format(),
         concat!(
@@ -326,7 +325,7 @@ fn all_fields_are_listed_and_others_are_refused() {
 }
 
 #[test]
-fn processor_time_has_milliseconds_below_an_hour() {
+fn cpu_time_below_an_hour_has_milliseconds() {
     let mut job = record(1, "long", COMPLETED);
     job.usage = Usage { cpu_user_us: 3_599_999_000, cpu_system_us: 1_000, ..Usage::default() };
     let options = Options { no_header: true, ..format("usercpu,systemcpu,totalcpu") };

@@ -51,7 +51,7 @@ fn shown(entity: Entity, view: &AccountsView, options: &Options) -> String {
 }
 
 #[test]
-fn the_usual_tables_are_slurms() {
+fn the_default_tables_are_those_of_slurm() {
     let usual = Options::default();
     let with_associations = Options { associations: true, ..Options::default() };
     let table = [
@@ -121,7 +121,7 @@ fn the_usual_tables_are_slurms() {
 }
 
 #[test]
-fn limits_are_shown_by_any_of_their_names() {
+fn limits_are_shown_under_each_of_their_names() {
     let mut view = lab();
     let mut capped = Qos::named("capped");
     capped.max_tres_per_user = Tres::parse("gres/gpu=4").expect("a good list");
@@ -139,7 +139,7 @@ fn limits_are_shown_by_any_of_their_names() {
 }
 
 #[test]
-fn associations_stand_under_their_account() {
+fn associations_are_listed_under_their_account() {
     let options = Options {
         format: Some("account,user,share".into()),
         layout: Layout::Ended("|".into()),
@@ -150,9 +150,9 @@ fn associations_stand_under_their_account() {
     assert_eq!(shown(Entity::Association, &lab(), &options), expected);
 }
 
-/// Of a real Slurm: what an account says of jobs and users is shown with those below it, what it says of all together is not.
+/// As captured: limits per job and user of an account are shown with the associations below it, its group limits are not.
 #[test]
-fn limits_are_shown_where_they_hold() {
+fn limits_of_an_account_are_shown_with_its_users_except_group_limits() {
     use model::account::Shares;
     let mut view = lab();
     let physics = &mut view.associations[2];
@@ -195,7 +195,7 @@ fn limits_are_shown_where_they_hold() {
 }
 
 #[test]
-fn a_field_that_does_not_exist_is_refused() {
+fn an_unknown_field_is_refused() {
     let options = Options { format: Some("bogus".into()), ..Options::default() };
     let mut out = Vec::new();
     let control = ControlAddress::default();
@@ -204,7 +204,7 @@ fn a_field_that_does_not_exist_is_refused() {
 }
 
 #[test]
-fn entities_go_by_their_beginning_and_plural() {
+fn entities_are_named_by_beginning_or_plural() {
     let table = [
         ("qos", Some(Entity::Qos)),
         ("accounts", Some(Entity::Account)),

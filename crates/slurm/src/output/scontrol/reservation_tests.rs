@@ -60,7 +60,7 @@ ReservationName=maint StartTime=2026-11-15T01:48:39 EndTime=2026-11-15T02:48:39 
 }
 
 #[test]
-fn sinfo_makes_room_for_the_longest_name() {
+fn sinfo_widens_the_column_to_the_longest_name() {
     let moment = Moment { now: Timestamp::from_secs(0), tz: &TimeZone::UTC };
     let listing = |views: &[ReservationView], header| {
         let mut text = String::new();

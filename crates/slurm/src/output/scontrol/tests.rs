@@ -17,7 +17,7 @@ fn node_text(view: &NodeView, options: Options) -> String {
 }
 
 #[test]
-fn nodes_have_slurms_record() {
+fn nodes_have_the_record_of_slurm() {
     let both = |options| {
         let texts = ["node1", "node2"].map(|name| node_text(&idle_node(name), options));
         texts.concat()
@@ -98,7 +98,7 @@ fn nodes_have_slurms_record() {
 }
 
 #[test]
-fn a_drained_node_says_why_and_by_whom() {
+fn a_drained_node_shows_its_reason_and_who_set_it() {
     let mut view = idle_node("node1");
     view.admin = Some(AdminState::Drain);
     view.last_busy = Some(at(0, 48, 31));
@@ -131,7 +131,7 @@ fn a_drained_node_says_why_and_by_whom() {
 }
 
 #[test]
-fn a_partition_s_own_ways_are_shown() {
+fn settings_of_one_partition_are_shown() {
     use model::partition::DefaultMemory;
     use model::select::{PartitionSelect, Unit};
     let mut view = cluster(vec![crate::output::samples::node("node1")]);
@@ -151,7 +151,7 @@ fn a_partition_s_own_ways_are_shown() {
 }
 
 #[test]
-fn partitions_have_slurms_record() {
+fn partitions_have_the_record_of_slurm() {
     let view = cluster(vec![idle_node("node1"), idle_node("node2")]);
     let mut out = String::new();
     view.partitions.iter().for_each(|one| partition::push(&mut out, one, &view, PLAIN));
@@ -189,7 +189,7 @@ fn partitions_have_slurms_record() {
 }
 
 #[test]
-fn steps_have_slurms_record() {
+fn steps_have_the_record_of_slurm() {
     let mut out = String::new();
     step::push(&mut out, &train(), None, moment(at(0, 46, 21)), PLAIN);
     assert_eq!(
@@ -208,7 +208,7 @@ fn steps_have_slurms_record() {
 }
 
 #[test]
-fn settings_are_aligned_and_those_of_cgroups_apart() {
+fn settings_are_aligned_and_cgroup_settings_have_a_section() {
     let values = [
         ("SlurmctldPort", "16817"),
         ("AccountingStorageBackupHost", "(null)"),
@@ -248,7 +248,7 @@ fn host_lists_are_expanded_and_compressed() {
 }
 
 #[test]
-fn what_does_not_exist_is_said_in_slurms_words() {
+fn unknown_names_are_reported_in_the_words_of_slurm() {
     assert_eq!(no_node("nosuch"), "Node nosuch not found\n");
     assert_eq!(no_partition("nosuch"), "Partition nosuch not found\n");
     assert_eq!(NO_STEPS, "No job steps in the system\n");

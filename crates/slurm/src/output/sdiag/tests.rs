@@ -50,7 +50,7 @@ fn text(view: &DiagnosticsView, order: Order) -> String {
 }
 
 #[test]
-fn the_layout_is_slurms() {
+fn the_layout_is_that_of_slurm() {
     let expected = "\
 *******************************************************
 sdiag output at Sun Nov 15 00:51:49 2026 (1794703909)
@@ -117,7 +117,7 @@ Pending RPC statistics
 }
 
 #[test]
-fn with_nothing_planned_the_means_are_left_out() {
+fn without_plans_the_means_are_left_out() {
     let view = DiagnosticsView { plans: PlanCounts::default(), ..captured() };
     let view = DiagnosticsView { since: view.now, ..view };
     let text = text(&view, Order::Count);
@@ -128,7 +128,7 @@ fn with_nothing_planned_the_means_are_left_out() {
 }
 
 #[test]
-fn calls_are_sorted_as_asked() {
+fn calls_are_sorted_by_the_chosen_order() {
     let numbers = |order| {
         let text = text(&captured(), order);
         let inside =

@@ -183,7 +183,7 @@ fn long_names_have_their_widths() {
 }
 
 #[test]
-fn no_column_at_all_is_an_empty_line() {
+fn a_format_without_columns_prints_an_empty_line() {
     let options = Options { long_format: Some("bogus".into()), ..Options::default() };
     assert_eq!(shown(&options, &idle()), "\n\n");
 }
@@ -246,7 +246,7 @@ fn a_drained_node_is_shown_with_its_reason() {
 }
 
 #[test]
-fn silent_and_downed_nodes_and_partitions_are_marked() {
+fn silent_nodes_and_down_nodes_and_partitions_are_marked() {
     let mut silent = node("node1");
     silent.slot = SlotState::Silent;
     assert_eq!(
@@ -282,7 +282,7 @@ fn silent_and_downed_nodes_and_partitions_are_marked() {
 }
 
 #[test]
-fn different_nodes_share_a_line_by_the_least_unless_exact() {
+fn different_nodes_share_a_line_with_the_least_value_unless_exact() {
     let mut view = idle();
     view.nodes[1].config.memory = model::amount::Bytes::from_mib(64_000);
     let format = Some("%N %m %e".to_owned());

@@ -76,7 +76,7 @@ fn shown(options: &Options) -> String {
 }
 
 #[test]
-fn the_listings_are_slurms() {
+fn the_listings_are_those_of_slurm() {
     let usual = "          JOBID PARTITION   PRIORITY       SITE        AGE      ASSOC  FAIRSHARE    JOBSIZE  PARTITION        QOS                 TRES
             162 gpu             7308          0        361        500       6250        281         10          0                cpu=6
             163 bill            2995          0        361          0       1250        258       1000          0   cpu=2,gres/gpu=125
@@ -102,7 +102,7 @@ fn the_listings_are_slurms() {
 }
 
 #[test]
-fn lines_are_sorted_by_letters_and_columns_chosen_by_them() {
+fn letters_choose_the_order_and_the_columns() {
     let options = Options {
         format: Some("%i %u %Y|%y".into()),
         sort: Some("-y,u".into()),

@@ -55,7 +55,7 @@ fn sweep() -> Vec<JobView> {
 }
 
 #[test]
-fn the_default_listing_is_slurms() {
+fn the_default_listing_is_that_of_slurm() {
     assert_eq!(
         shown(Options::default(), &[train()], at(0, 46, 21)),
         concat!(
@@ -70,7 +70,7 @@ fn the_default_listing_is_slurms() {
 }
 
 #[test]
-fn pending_jobs_stand_before_running_ones_by_priority() {
+fn pending_jobs_come_before_running_ones_by_priority() {
     assert_eq!(
         shown(Options::default(), &capped(), at(0, 46, 27)),
         concat!(
@@ -102,7 +102,7 @@ fn the_long_listing_has_its_date_and_cut_headers() {
 }
 
 #[test]
-fn start_times_are_of_pending_jobs_only() {
+fn start_lists_pending_jobs_only() {
     let options = Options { start: true, ..Options::default() };
     assert_eq!(
         shown(options, &capped(), at(0, 46, 27)),
@@ -117,7 +117,7 @@ fn start_times_are_of_pending_jobs_only() {
 
 /// A real Slurm says 2 of `-n64` on nodes of 32 CPUs before it has started.
 #[test]
-fn a_job_that_waits_for_several_nodes_says_how_many() {
+fn a_pending_job_shows_its_number_of_nodes() {
     let mut jobs = capped();
     jobs.iter_mut().for_each(|job| job.sched_nodes = Some("node[1-2]".into()));
     let options = Options { format: Some("%i %D".into()), no_header: true, ..Options::default() };
@@ -285,7 +285,7 @@ fn long_names_have_twenty_columns() {
 }
 
 #[test]
-fn steps_are_listed_by_their_job() {
+fn steps_are_listed_with_the_id_of_their_job() {
     let options = Options { steps: true, ..Options::default() };
     assert_eq!(
         shown(options, &[train()], at(0, 46, 21)),
@@ -297,7 +297,7 @@ fn steps_are_listed_by_their_job() {
 }
 
 #[test]
-fn ended_jobs_show_their_reason_only_where_it_explains_the_end() {
+fn ended_jobs_show_their_reason_only_if_it_explains_the_end() {
     let ended = |id, name, owner, state, priority| {
         let mut job = pending(id, name, owner, Reason::None);
         (job.state, job.priority) = (state, priority);
@@ -324,7 +324,7 @@ fn ended_jobs_show_their_reason_only_where_it_explains_the_end() {
 }
 
 #[test]
-fn the_order_can_be_chosen() {
+fn sort_letters_choose_the_order() {
     let ids = |sort: &str| {
         let options = Options { sort: Some(sort.into()), no_header: true, ..format("%i,") };
         shown(options, &capped(), at(0, 46, 27)).replace('\n', "")
@@ -341,7 +341,7 @@ fn the_order_can_be_chosen() {
 }
 
 #[test]
-fn limits_without_an_end_are_said() {
+fn unlimited_time_limits_are_shown() {
     let mut job = running(5, "long", alice(), "node1", at(0, 0, 0));
     (job.time_limit, job.end) = (TimeLimit::Unlimited, None);
     let text = shown(format("%l %L %e %M"), &[job], at(25, 1, 2));
@@ -349,7 +349,7 @@ fn limits_without_an_end_are_said() {
 }
 
 #[test]
-fn a_column_that_does_not_exist_is_named_and_the_rest_is_shown() {
+fn an_unknown_column_gives_a_warning_and_the_rest_is_shown() {
     let listing =
         Listing::new(Options { long_format: Some("JobID:6,bogus".into()), ..Options::default() })
             .expect("a good sort");

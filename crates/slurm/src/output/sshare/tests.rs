@@ -51,7 +51,7 @@ fn shown(options: &Options) -> String {
 }
 
 #[test]
-fn the_usual_listing_is_slurms() {
+fn the_default_listing_is_that_of_slurm() {
     let expected = "\
 Account                    User  RawShares  NormShares    RawUsage  EffectvUsage  FairShare 
 -------------------- ---------- ---------- ----------- ----------- ------------- ---------- 
@@ -93,7 +93,7 @@ fn the_long_listing_has_levels_and_every_resource() {
 }
 
 #[test]
-fn accounts_and_users_narrow_and_move_to_the_left() {
+fn accounts_and_users_filter_rows_and_lower_the_indent() {
     let options = Options { accounts: vec!["p1".into()], ..Options::default() };
     let names = |text: String| -> Vec<String> {
         text.lines().skip(2).map(|line| line[..32].trim_end().to_owned()).collect()
@@ -108,7 +108,7 @@ fn accounts_and_users_narrow_and_move_to_the_left() {
 }
 
 #[test]
-fn a_field_that_there_is_not_is_named() {
+fn an_unknown_field_is_refused_by_name() {
     let options = Options { format: Some("Account%10,bogus".into()), ..Options::default() };
     let error = show(&mut Vec::new(), &lab(), &options).expect_err("unknown");
     assert_eq!(error.to_string(), "Invalid field requested: \"bogus\"");
@@ -118,7 +118,7 @@ fn a_field_that_there_is_not_is_named() {
 }
 
 #[test]
-fn without_multifactor_priorities_only_the_usage_is_there() {
+fn without_multifactor_priority_only_usage_is_shown() {
     let view = SharesView { basic: true, ..lab() };
     let mut out = Vec::new();
     let options = Options {

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_and_padded() {
+    fn texts_are_cut_and_padded_to_the_width() {
         let table = [
             ("abc", 0, Align::Left, Cut::Silent, "abc"),
             ("abc", 5, Align::Left, Cut::Silent, "abc  "),

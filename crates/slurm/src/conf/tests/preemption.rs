@@ -1,11 +1,11 @@
-//! Preemption, requeue and backfill, as slurm.conf says them.
+//! The keys of preemption, requeue and backfill in slurm.conf.
 
 use super::{accepted, refused};
 use crate::conf::NoticeKind;
 use crate::conf::backfill::Backfill;
 
 #[test]
-fn parameters_of_the_backfill_are_read_and_the_others_said_to_do_nothing() {
+fn backfill_parameters_are_read_and_others_are_noticed_as_without_effect() {
     let conf = accepted(&[(
         "slurm.conf",
         "SchedulerParameters=bf_window=2880,bf_max_job_test=500,bf_max_job_part=200,bf_max_job_user=0,\
@@ -22,13 +22,13 @@ fn parameters_of_the_backfill_are_read_and_the_others_said_to_do_nothing() {
         starts_max: Some(50),
     };
     assert_eq!(conf.slurm.globals.scheduling.backfill, expected);
-    let said = conf.notices.iter().filter(|n| n.why == NoticeKind::NoEffect);
-    let said: Vec<&str> = said.map(|n| n.key.as_str()).collect();
-    assert_eq!(said, ["SchedulerParameters=bf_interval", "SchedulerParameters=nonesuch"]);
+    let noticed = conf.notices.iter().filter(|n| n.why == NoticeKind::NoEffect);
+    let noticed: Vec<&str> = noticed.map(|n| n.key.as_str()).collect();
+    assert_eq!(noticed, ["SchedulerParameters=bf_interval", "SchedulerParameters=nonesuch"]);
 }
 
 #[test]
-fn exits_and_the_pause_are_read() {
+fn requeue_exits_and_requeue_delay_are_read() {
     let conf = accepted(&[(
         "slurm.conf",
         "RequeueExit=1-9,18\nRequeueExitHold=20\nAuthInfo=socket=/run/x,cred_expire=30",
@@ -40,7 +40,7 @@ fn exits_and_the_pause_are_read() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused_in_one_line() {
+fn contradictions_are_refused_in_one_line() {
     let table = [
         (
             "PreemptType=preempt/qos",
