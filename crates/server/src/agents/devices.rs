@@ -3,7 +3,7 @@
 use crate::shared::Volatile;
 use cluster::{ClusterConfig, Node};
 use model::node::NodeGres;
-use slurm::environment::gpu::{DeviceNumbering, GpuView, GpuVariables};
+use slurm::environment::gpu::{DeviceNumbering, GpuVariables, GpuView};
 use std::collections::HashMap;
 
 const GPU: &str = "gpu";

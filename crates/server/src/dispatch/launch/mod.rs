@@ -17,7 +17,7 @@ use model::partition::DefaultMemory;
 use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
-use slurm::environment::gpu::{self, GpuView, DeviceNames};
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};

@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::Step;
-use slurm::environment::gpu::{self, GpuView, DeviceNames};
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
 use wire::order::StepOrder;

@@ -2,7 +2,7 @@
 
 use crate::connect::{Client, ClientError, Told};
 use ::slurm::option::parse::{Parsed, Question};
-use ::slurm::option::{Command, OptionError, environment, help, parse};
+use ::slurm::option::{Command, OptionError, help, input_variables, parse};
 use ::slurm::words::refusal;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
@@ -76,7 +76,7 @@ pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, Show
         print(&text)?;
         return Ok(None);
     }
-    let mut values = environment::settings(command, |name| std::env::var(name).ok());
+    let mut values = input_variables::settings(command, |name| std::env::var(name).ok());
     values.append(&mut parsed.values);
     Ok(Some(Parsed { values, ..parsed }))
 }

@@ -252,7 +252,7 @@ impl Invoked<'_> {
         let door = Door::open()?;
         let endpoint = door.endpoint()?;
         let (launch, notes) =
-            launch(self.options, self.argv, self.submitter, within, endpoint, wanted);
+            launch(self.options, self.argv, self.submitter, allocation, endpoint, wanted);
         self.note(&notes);
         let mut launch = launch;
         launch.window = terminal::size().filter(|_| options.step.pty);

@@ -87,7 +87,7 @@ fn in_allocation(
 ) -> Result<Outturn, RunError> {
     let mut created: Vec<Created> = Vec::with_capacity(calls.len());
     for (call, job) in calls.iter().zip(jobs) {
-        match create(client, call, *job, within, signals) {
+        match create(client, call, *job, allocation, signals) {
             Ok(one) => created.push(one),
             Err(error) => {
                 call_off(client, created.iter().map(|one| (one.job, one.step)));
@@ -124,7 +124,7 @@ fn create(
     allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<Created, RunError> {
-    let (door, input, mut launch) = call.launch(within)?;
+    let (door, input, mut launch) = call.launch(allocation)?;
     launch.starts = StartWhen::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
