@@ -1,5 +1,9 @@
 //! A cluster of the built program in a folder of its own, driven as a user would drive it.
+// Each test program uses its own part of it.
 #![allow(dead_code)]
+
+pub mod interactive;
+pub mod processes;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
