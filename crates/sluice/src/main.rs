@@ -1,7 +1,7 @@
 //! The program: `sluice`, and every Slurm command by link.
 
+mod client;
 mod command;
-mod connect;
 
 use std::process::ExitCode;
 

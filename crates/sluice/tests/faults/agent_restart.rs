@@ -1,7 +1,6 @@
 //! An agent that dies while its server lives: it is started again, and whatever it was about goes on as if nothing had been.
 
 use crate::harness::{Cluster, is_alive, signal, until};
-use std::os::unix::fs::PermissionsExt;
 
 const ONE_NODE: &str = "\
 ClusterName=test
@@ -15,14 +14,6 @@ PartitionName=main Nodes=node1 Default=YES State=UP
 /// Leaves a mark in the work folder, and waits there to be let go.
 const WAITS: &str =
     "cd $(dirname $0)/../work; echo NAME >> NAME.runs; until [ -e NAME.go ]; do sleep 0.05; done";
-
-fn program(cluster: &Cluster, name: &str) -> String {
-    let path = cluster.path("bin").join(name);
-    let text = WAITS.replace("NAME", name);
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a program");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
-    path.display().to_string()
-}
 
 /// kill -9 of the agent alone, and the next one's pid.
 fn next_agent(cluster: &Cluster) -> i32 {
@@ -114,7 +105,10 @@ fn up_a_clean_stop_leaves_no_complaint_in_the_logs() {
 #[test]
 fn root_up_an_agent_killed_during_a_prolog_or_an_epilog_runs_nothing_twice() {
     let cluster = Cluster::folder("");
-    let (before, after) = (program(&cluster, "prolog"), program(&cluster, "epilog"));
+    let (before, after) = (
+        cluster.write_program("prolog", &WAITS.replace("NAME", "prolog")),
+        cluster.write_program("epilog", &WAITS.replace("NAME", "epilog")),
+    );
     cluster.write_conf("slurm.conf", &format!("{ONE_NODE}Prolog={before}\nEpilog={after}\n"));
     cluster.start();
     let job = cluster.submit(&["--wrap", "echo run >> runs; exit 3"]);

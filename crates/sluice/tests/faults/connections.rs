@@ -85,7 +85,7 @@ fn up_ten_thousand_silent_connections_keep_nobody_out_and_are_let_go() {
     works(&cluster);
     let nodes = cluster.sluice(&["sinfo", "-h", "-p", "gpu", "-o", "%t"]).ok();
     assert_eq!(nodes.trim(), "idle", "the agent keeps its place");
-    within(2 * crate::harness::PATIENCE, "each is let go", || {
+    within(2 * crate::harness::TIMEOUT, "each is let go", || {
         (descriptors(&cluster) <= before + 8).then_some(())
     });
     for socket in &mut sockets {
@@ -104,7 +104,7 @@ fn up_beyond_its_places_a_door_refuses_says_so_once_and_the_others_work() {
     let inside: Vec<UnixStream> = (0..20).map(|_| knock(&cluster)).collect();
     for _ in 0..50 {
         let mut refused = knock(&cluster);
-        refused.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
+        refused.set_read_timeout(Some(crate::harness::TIMEOUT)).unwrap();
         assert!(is_closed(&mut refused), "there is no place for it");
     }
     let lines = cluster.log("server").matches("the local socket refuses connections").count();

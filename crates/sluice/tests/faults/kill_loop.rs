@@ -198,9 +198,9 @@ impl Fire {
     /// Waits until nothing is in the queue; what was suspended is let go on, also where it was requeued since and held for that.
     fn burn_out(&mut self) {
         // The allocation of an srun that died is given back after half a minute.
-        let patience = 2 * crate::harness::PATIENCE;
-        let deadline = Instant::now() + patience;
-        within(2 * patience, "the queue is empty", || {
+        let timeout = 2 * crate::harness::TIMEOUT;
+        let deadline = Instant::now() + timeout;
+        within(2 * timeout, "the queue is empty", || {
             let text = self.cluster.sluice(&["squeue", "-h", "-r", "-o", "%A %r %j %N %t"]).ok();
             assert!(Instant::now() < deadline, "these do not end:\n{text}");
             for line in text.lines() {

@@ -1,7 +1,7 @@
 //! Devices: what was granted can be opened and nothing else, and the variables agree. Device nodes with the numbers of
 //! drivers that every kernel has play the GPUs.
 
-use crate::harness::{Cluster, until};
+use crate::harness::{Cluster, sorted_lines, until};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -55,38 +55,20 @@ fn cluster(cgroup_conf: Option<&str>) -> Cluster {
     cluster
 }
 
-/// The output of a script that has ended well.
-fn output(cluster: &Cluster, options: &[&str], script: &str) -> String {
-    cluster.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
-    let mut args = options.to_vec();
-    args.extend(["-o", "job.out", "job.sh"]);
-    let id = cluster.submit(&args);
-    let end = cluster.await_end(id);
-    let text = cluster.read("job.out");
-    assert_eq!(end, "COMPLETED|0:0", "{text}");
-    text
-}
-
-fn lines(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    lines
-}
-
 #[test]
 fn root_a_job_opens_its_own_devices_and_no_other() {
     for plugin in ["autodetect", "cgroup/v1"] {
         let conf = format!("CgroupPlugin={plugin}\nConstrainDevices=yes\n");
         let cluster = cluster(Some(&conf));
-        assert_eq!(output(&cluster, &[], "./look"), "|  | \n", "{plugin}: none of them");
-        assert_eq!(output(&cluster, &["--gres=gpu:1"], "./look"), "gpu0 | 0 | 0\n", "{plugin}");
-        let all = output(&cluster, &["--gres=gpu:3,fpga:1"], "./look");
+        assert_eq!(cluster.run_script(&[], "./look"), "|  | \n", "{plugin}: none of them");
+        assert_eq!(cluster.run_script(&["--gres=gpu:1"], "./look"), "gpu0 | 0 | 0\n", "{plugin}");
+        let all = cluster.run_script(&["--gres=gpu:3,fpga:1"], "./look");
         assert_eq!(all, "gpu0 gpu1 gpu2 fpga | 0,1,2 | 0,1,2\n", "{plugin}");
         // Beside a job that has the first, another has the second, and counts it from zero.
         cluster.write("first.sh", "#!/bin/bash\nsleep 600\n");
         let first = cluster.submit(&["--gres=gpu:1", "first.sh"]);
         cluster.await_state(first, "RUNNING");
-        assert_eq!(output(&cluster, &["--gres=gpu:1"], "./look"), "gpu1 | 0 | 1\n", "{plugin}");
+        assert_eq!(cluster.run_script(&["--gres=gpu:1"], "./look"), "gpu1 | 0 | 1\n", "{plugin}");
         cluster.sluice(&["scancel", &first.to_string()]).ok();
     }
 }
@@ -95,9 +77,9 @@ fn root_a_job_opens_its_own_devices_and_no_other() {
 fn root_a_device_by_another_name_is_no_way_around() {
     let cluster = cluster(None);
     let script = "mknod alias c 1 7 && echo made; (exec 3< alias) && echo opened; echo done";
-    let text = output(&cluster, &["--gres=gpu:1"], script);
+    let text = cluster.run_script(&["--gres=gpu:1"], script);
     assert!(text.ends_with("done\n") && !text.contains("opened"), "{text}");
-    let text = output(&cluster, &["--gres=gpu:2"], script);
+    let text = cluster.run_script(&["--gres=gpu:2"], script);
     assert!(text.contains("made\n") && text.contains("opened\n"), "its own it may: {text}");
 }
 
@@ -112,8 +94,8 @@ fn root_a_step_opens_its_part_of_its_jobs_devices() {
     };
     let script =
         format!("./look; {} {} wait\nsrun --gres=none --mem=40 -n1 ./look", step(1), step(2));
-    let text = output(&cluster, &["-n3", "--gres=gpu:3"], &script);
-    let found = lines(&text);
+    let text = cluster.run_script(&["-n3", "--gres=gpu:3"], &script);
+    let found = sorted_lines(&text);
     assert_eq!(found.len(), 4, "{text}");
     assert!(found.contains(&"gpu0 gpu1 gpu2 | 0,1,2 | 0,1,2"), "the script has all: {text}");
     assert!(found.contains(&"|  | 0,1,2"), "a step without any has none: {text}");
@@ -142,17 +124,17 @@ fn root_tasks_are_told_which_gpus_are_theirs() {
         ("--gres=gpu:3 --gpu-bind=closest", ["0: 0,1,2", "1: 0,1,2", "2: 0,1,2"]),
     ] {
         let said = cluster.shell(&format!("srun -n3 {options} {show}")).ok();
-        assert_eq!(lines(&said), expected, "{options}");
+        assert_eq!(sorted_lines(&said), expected, "{options}");
     }
 }
 
 #[test]
 fn root_a_shard_is_the_gpu_that_holds_it() {
     let cluster = cluster(None);
-    let text = output(&cluster, &["--gres=shard:1"], "./look");
+    let text = cluster.run_script(&["--gres=shard:1"], "./look");
     assert!(text.starts_with("gpu0 |"), "{text}");
     // Shares of one GPU are what one job may have: two each here.
-    let text = output(&cluster, &["--gres=shard:2"], "./look");
+    let text = cluster.run_script(&["--gres=shard:2"], "./look");
     assert!(text.starts_with("gpu0 |"), "{text}");
     let refused = cluster.shell("sbatch --gres=shard:3 --wrap true");
     assert!(
@@ -167,9 +149,9 @@ fn root_without_the_constraint_every_device_is_seen_by_its_own_number() {
     cluster.write("first.sh", "#!/bin/bash\nsleep 600\n");
     let first = cluster.submit(&["--gres=gpu:1", "first.sh"]);
     cluster.await_state(first, "RUNNING");
-    let text = output(&cluster, &["--gres=gpu:1"], "./look");
+    let text = cluster.run_script(&["--gres=gpu:1"], "./look");
     assert_eq!(text, "gpu0 gpu1 gpu2 fpga | 1 | 1\n");
-    assert_eq!(output(&cluster, &[], "./look"), "gpu0 gpu1 gpu2 fpga |  | \n");
+    assert_eq!(cluster.run_script(&[], "./look"), "gpu0 gpu1 gpu2 fpga |  | \n");
     cluster.sluice(&["scancel", &first.to_string()]).ok();
 }
 
@@ -200,10 +182,10 @@ fn root_a_file_that_is_no_device_drains_the_node_with_its_name() {
 fn root_a_site_may_let_every_job_open_more() {
     let look = "(exec 3< /dev/kmsg) 2> /dev/null && echo opened; exit 0";
     let strict = cluster(Some("ConstrainDevices=yes\n"));
-    assert_eq!(output(&strict, &[], look), "", "nobody granted it");
+    assert_eq!(strict.run_script(&[], look), "", "nobody granted it");
     let loose = cluster(Some("ConstrainDevices=yes\nAllowedDevices=/dev/kvm,/dev/kms*\n"));
-    assert_eq!(output(&loose, &[], look), "opened\n");
-    assert_eq!(output(&loose, &[], "./look"), "|  | \n", "but no GPU");
+    assert_eq!(loose.run_script(&[], look), "opened\n");
+    assert_eq!(loose.run_script(&[], "./look"), "|  | \n", "but no GPU");
 }
 
 #[test]
@@ -226,13 +208,13 @@ fn root_up_tasks_say_which_gpus_they_are_bound_to() {
                 1 << local
             )
         };
-        assert_eq!(lines(&said.stderr), [line(0), line(1)], "{conf}");
-        assert_eq!(lines(&said.ok()), local.map(|n| n.to_string()), "{conf}");
+        assert_eq!(sorted_lines(&said.stderr), [line(0), line(1)], "{conf}");
+        assert_eq!(sorted_lines(&said.ok()), local.map(|n| n.to_string()), "{conf}");
         let said = cluster
             .shell("srun -n2 --gres=gpu:2 --gpu-bind=map_gpu:7 sh -c 'echo $SLURM_STEP_GPUS'");
         let first = "slurmstepd: error: Bind request gpu:map_gpu:7 does not specify any devices within the allocation \
                      for task 0. Binding to the first device in the allocation instead.";
-        assert_eq!(lines(&said.stderr)[0], first);
+        assert_eq!(sorted_lines(&said.stderr)[0], first);
         assert_eq!(said.ok(), "1\n1\n", "{conf}");
         let quiet = cluster.shell("srun -n1 --gres=gpu:2 --gpu-bind=verbose,closest true");
         assert_eq!(quiet.stderr, "", "one task is not bound");

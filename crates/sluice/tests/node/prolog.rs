@@ -20,7 +20,7 @@ fn up_with(programs: &[(&str, &str, &str)], more: &str) -> Cluster {
     let cluster = Cluster::folder("");
     let mut conf = format!("{ONE_NODE}{more}");
     for (key, name, text) in programs {
-        let path = program(&cluster, name, text);
+        let path = cluster.write_program(name, text);
         conf.push_str(&format!("{key}={path}\n"));
     }
     cluster.write_conf("slurm.conf", &conf);
@@ -28,21 +28,10 @@ fn up_with(programs: &[(&str, &str, &str)], more: &str) -> Cluster {
     cluster
 }
 
-fn program(cluster: &Cluster, name: &str, text: &str) -> String {
-    let path = cluster.path("bin").join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a program");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
-    path.display().to_string()
-}
-
 fn wrap(cluster: &Cluster, options: &[&str], command: &str) -> u32 {
     let mut args = options.to_vec();
     args.extend(["-o", "out", "--wrap", command]);
     cluster.submit(&args)
-}
-
-fn node_state(cluster: &Cluster) -> String {
-    cluster.sluice(&["sinfo", "-h", "-N", "-o", "%T|%E"]).ok().trim().to_owned()
 }
 
 #[test]
@@ -94,7 +83,7 @@ fn root_up_a_folder_of_prologs_runs_in_the_order_of_names() {
     std::fs::create_dir(&folder).unwrap();
     for name in ["20-second", "10-first", "90-last.off"] {
         let text = format!("echo {name} >> {}", cluster.path("work").join("order").display());
-        let path = program(&cluster, name, &text);
+        let path = cluster.write_program(name, &text);
         std::fs::rename(path, folder.join(name)).unwrap();
     }
     cluster.write_conf(
@@ -118,10 +107,10 @@ fn root_up_a_failing_prolog_drains_the_node_and_the_job_waits_held() {
     let cluster = up_with(&[("Prolog", "prolog", "exit 1")], "");
     let job = wrap(&cluster, &[], "touch ran");
     cluster.await_state(job, "PENDING|launch failed requeued held");
-    assert_eq!(node_state(&cluster), "drained|Prolog error");
+    assert_eq!(cluster.node_states(), "drained|Prolog error");
     assert_eq!(cluster.read("ran"), "");
     // Mended: the node comes back, and the job, released, runs.
-    program(&cluster, "prolog", "exit 0");
+    cluster.write_program("prolog", "exit 0");
     cluster.shell("scontrol update node=node1 state=resume").ok();
     cluster.shell(&format!("scontrol release {job}")).ok();
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
@@ -135,7 +124,7 @@ fn root_up_a_prolog_that_others_may_write_is_not_run() {
     std::fs::set_permissions(cluster.path("bin").join("prolog"), open).unwrap();
     let job = wrap(&cluster, &["--no-requeue"], "touch ran");
     assert_eq!(cluster.await_end(job), "FAILED|0:53");
-    assert_eq!(node_state(&cluster), "drained|Prolog error");
+    assert_eq!(cluster.node_states(), "drained|Prolog error");
     until("the server's log says why", || {
         cluster.log("server").contains("it may be written by others").then_some(())
     });
@@ -147,7 +136,9 @@ fn root_up_what_takes_too_long_is_killed_with_its_children_and_drains() {
     let cluster = up_with(&[("Epilog", "epilog", slow)], "PrologEpilogTimeout=1\n");
     let job = wrap(&cluster, &[], "true");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
-    until("the node is drained", || (node_state(&cluster) == "drained|Epilog error").then_some(()));
+    until("the node is drained", || {
+        (cluster.node_states() == "drained|Epilog error").then_some(())
+    });
     let daemon = cluster.await_file("daemon", |text| text.ends_with('\n'));
     let daemon: i32 = daemon.trim().parse().expect("a pid");
     until("its child is dead", || (!crate::harness::is_alive(daemon)).then_some(()));
@@ -172,7 +163,7 @@ fn root_up_a_prolog_is_not_held_by_the_limits_of_its_job() {
         cluster.write_conf("gres.conf", &gres);
         let conf = format!("CgroupPlugin={plugin}\nConstrainDevices=yes\nConstrainRAMSpace=yes\n");
         cluster.write_conf("cgroup.conf", &conf);
-        let path = program(&cluster, "program", uses);
+        let path = cluster.write_program("program", uses);
         cluster.write_conf("slurm.conf", &format!("{ONE_NODE}Prolog={path}\nEpilog={path}\n"));
         cluster.start();
         let look = "(exec 3< ../gpu0) 2> /dev/null && echo opened; echo done";
@@ -182,7 +173,7 @@ fn root_up_a_prolog_is_not_held_by_the_limits_of_its_job() {
         let both = "104857600\n104857600\n";
         cluster.await_file("used", |text| text == both);
         until("no group is left", || cluster.groups().is_empty().then_some(()));
-        assert_eq!(node_state(&cluster), "idle|none", "{plugin}");
+        assert_eq!(cluster.node_states(), "idle|none", "{plugin}");
     }
 }
 
@@ -210,7 +201,7 @@ fn root_up_what_a_prolog_leaves_running_is_gone_at_the_end_of_the_job() {
         until("the daemon is dead", || (!crate::harness::is_alive(daemon)).then_some(()));
         until("no group is left", || cluster.groups().is_empty().then_some(()));
         assert_eq!(cluster.path("work").join("seen").exists(), seen, "the epilog still met it");
-        assert_eq!(node_state(&cluster), "idle|none");
+        assert_eq!(cluster.node_states(), "idle|none");
     }
 }
 
@@ -223,7 +214,7 @@ fn root_up_a_job_that_is_cancelled_takes_its_prolog_along_and_the_node_is_not_to
     assert!(cluster.await_end(job).starts_with("CANCELLED"));
     until("the daemon is dead", || (!crate::harness::is_alive(daemon)).then_some(()));
     until("no group is left", || cluster.groups().is_empty().then_some(()));
-    assert_eq!(node_state(&cluster), "idle|none");
+    assert_eq!(cluster.node_states(), "idle|none");
     assert!(!cluster.path("work").join("ran").exists());
 }
 
@@ -245,7 +236,7 @@ fn root_up_a_prolog_whose_turn_has_not_come_is_given_up_with_its_job() {
     assert_eq!(cluster.await_end(first), "COMPLETED|0:0");
     assert!(!cluster.path("work").join(second.to_string()).exists(), "it never ran");
     until("no group is left", || cluster.groups().is_empty().then_some(()));
-    assert_eq!(node_state(&cluster), "idle|none");
+    assert_eq!(cluster.node_states(), "idle|none");
 }
 
 #[test]
@@ -306,8 +297,9 @@ fn root_up_task_prologs_change_the_task_and_epilogs_follow_it() {
         ],
         "",
     );
-    let own = program(&cluster, "own", "echo export BOTH=own$SITE; test -n \"$SLURM_TASK_PID\"");
-    let after = program(&cluster, "own_after", "echo own >> $(dirname $0)/../work/after");
+    let own =
+        cluster.write_program("own", "echo export BOTH=own$SITE; test -n \"$SLURM_TASK_PID\"");
+    let after = cluster.write_program("own_after", "echo own >> $(dirname $0)/../work/after");
     let said = cluster.shell(&format!(
         "GONE=1 srun -n2 -l --task-prolog={own} --task-epilog={after} sh -c 'echo $SITE $BOTH ${{GONE-unset}}'"
     ));
@@ -340,7 +332,7 @@ fn root_up_srun_runs_its_own_programs_where_it_is() {
         ],
         "",
     );
-    let own = program(&cluster, "own", &slow("own"));
+    let own = cluster.write_program("own", &slow("own"));
     let task = "sh -c \"echo task >> order\"";
     for (line, order) in [
         (format!("srun {task}"), "site before\ntask\nsite after\n"),
@@ -399,7 +391,7 @@ fn root_up_a_failing_task_prolog_is_the_tasks_own_end() {
     let job = wrap(&cluster, &[], "touch ran");
     assert_eq!(cluster.await_end(job), "FAILED|3:0");
     assert!(!cluster.path("work").join("ran").exists());
-    assert_eq!(node_state(&cluster), "idle|none", "the node is not to blame");
+    assert_eq!(cluster.node_states(), "idle|none", "the node is not to blame");
 }
 
 /// Programs of the server's are run as its user, who may write in the work folder, where everybody may.
@@ -448,5 +440,5 @@ fn root_up_a_job_whose_servers_program_fails_waits_anew_and_one_that_cannot_is_c
     std::fs::remove_file(cluster.path("work").join("seen")).unwrap();
     let job = wrap(&cluster, &["--no-requeue"], "true");
     assert!(cluster.await_end(job).starts_with("CANCELLED"));
-    assert_eq!(node_state(&cluster), "idle|none", "the node is not to blame");
+    assert_eq!(cluster.node_states(), "idle|none", "the node is not to blame");
 }

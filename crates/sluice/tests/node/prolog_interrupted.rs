@@ -33,10 +33,6 @@ fn pid_of(cluster: &Cluster, name: &str) -> i32 {
     text.trim().parse().expect("one pid")
 }
 
-fn node_state(cluster: &Cluster) -> String {
-    cluster.sluice(&["sinfo", "-h", "-N", "-o", "%T|%E"]).ok().trim().to_owned()
-}
-
 #[test]
 fn root_up_a_job_suspended_during_its_prolog_starts_when_it_is_resumed() {
     let cluster = up(&["Prolog"]);
@@ -56,7 +52,7 @@ fn root_up_a_job_suspended_during_its_prolog_starts_when_it_is_resumed() {
     assert_eq!(cluster.await_end(job), "FAILED|3:0");
     assert_eq!(cluster.read("order"), "Prolog\nProlog\nscript\n");
     until("nothing is left", || cluster.groups().is_empty().then_some(()));
-    assert_eq!(node_state(&cluster), "idle|none");
+    assert_eq!(cluster.node_states(), "idle|none");
 }
 
 #[test]
@@ -72,7 +68,7 @@ fn root_up_one_that_is_suspended_and_cancelled_during_its_prolog_ends() {
     until("its prolog is dead", || (!crate::harness::is_alive(prolog)).then_some(()));
     until("nothing is left", || cluster.groups().is_empty().then_some(()));
     assert_eq!(cluster.read("order"), "Epilog\n", "what the prolog has begun, the epilog ends");
-    assert_eq!(node_state(&cluster), "idle|none");
+    assert_eq!(cluster.node_states(), "idle|none");
 }
 
 #[test]
@@ -92,7 +88,7 @@ fn root_up_a_cancel_during_the_epilog_changes_neither_the_end_nor_the_epilog() {
     assert_eq!(cluster.read("order"), "script\nEpilog\n");
     assert!(!cluster.read("out").contains("CANCELLED"), "{}", cluster.read("out"));
     until("nothing is left", || cluster.groups().is_empty().then_some(()));
-    assert_eq!(node_state(&cluster), "idle|none");
+    assert_eq!(cluster.node_states(), "idle|none");
 }
 
 #[test]

@@ -139,11 +139,6 @@ impl Drop for Sshd {
     }
 }
 
-fn submit_as(cluster: &Cluster, user: &str, args: &str) -> u32 {
-    let said = cluster.shell_as(user, &format!("sbatch --parsable {args}"));
-    said.ok().trim().parse().expect("a job id")
-}
-
 /// The groups of a process that are of our jobs, over all trees.
 fn job_groups(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| Some(line.split_once("/job_")?.1)).collect()
@@ -154,9 +149,8 @@ fn root_a_login_comes_into_the_newest_job_and_ends_with_it() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "");
-    let older = submit_as(&cluster, USER, "--mem=100 -o none --wrap 'sleep 600'");
-    let job =
-        submit_as(&cluster, USER, "--mem=100 -o own --wrap 'cat /proc/self/cgroup; sleep 600'");
+    let older = cluster.submit_as(USER, "--mem=100 -o none --wrap 'sleep 600'");
+    let job = cluster.submit_as(USER, "--mem=100 -o own --wrap 'cat /proc/self/cgroup; sleep 600'");
     cluster.await_state(older, "RUNNING");
     let own = cluster.await_file("own", |text| text.contains("/job_") && text.ends_with('\n'));
     let inside = format!("{job}_1");
@@ -191,7 +185,7 @@ fn root_a_login_is_held_to_the_memory_of_its_job() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "");
-    let job = submit_as(&cluster, USER, "--mem=60 -o none --wrap 'sleep 600'");
+    let job = cluster.submit_as(USER, "--mem=60 -o none --wrap 'sleep 600'");
     cluster.await_state(job, "RUNNING");
     assert_eq!(sshd.ssh(USER, "head -c 3000000 /dev/zero | wc -c").ok(), "3000000\n");
     let said = sshd.ssh(USER, "head -c 300000000 /dev/zero | tail -n 1 | wc -c");
@@ -216,7 +210,7 @@ fn root_without_a_job_nobody_but_root_comes_in() {
     let said = refused(STRANGER);
     assert!(said.contains(&words), "{said}");
     // Another's job opens no door.
-    let job = submit_as(&cluster, USER, "-o none --wrap 'sleep 600'");
+    let job = cluster.submit_as(USER, "-o none --wrap 'sleep 600'");
     cluster.await_state(job, "RUNNING");
     refused(STRANGER);
     assert_eq!(sshd.ssh(USER, "echo in").ok(), "in\n");
@@ -242,7 +236,7 @@ fn root_a_login_that_pam_asked_questions_comes_into_its_job_too() {
     let sshd = Sshd::start_with(&cluster, &parts, "", Proof::Questions);
     let said = sshd.ssh(USER, "echo in");
     assert_eq!((said.code, said.stdout.as_str()), (255, ""), "{}", said.stderr);
-    let job = submit_as(&cluster, USER, "-o none --wrap 'sleep 600'");
+    let job = cluster.submit_as(USER, "-o none --wrap 'sleep 600'");
     cluster.await_state(job, "RUNNING");
     let seen = sshd.ssh(USER, "cat /proc/self/cgroup").ok();
     let (groups, inside) = (job_groups(&seen), format!("{job}_1"));
@@ -254,7 +248,7 @@ fn root_a_suspended_job_takes_no_login_in() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "");
-    let job = submit_as(&cluster, USER, "-o none --wrap 'sleep 600'");
+    let job = cluster.submit_as(USER, "-o none --wrap 'sleep 600'");
     cluster.await_state(job, "RUNNING");
     cluster.sluice(&["scontrol", "suspend", &job.to_string()]).ok();
     cluster.await_state(job, "SUSPENDED");
@@ -282,7 +276,7 @@ fn root_a_login_sees_the_private_folders_of_its_job() {
     let sshd = Sshd::start(&cluster, &parts, "");
     let (dir, memory) = (shown.display(), "/dev/shm/sluice-login-test");
     let body = format!("echo own > {dir}/file; echo memory > {memory}; touch ready; sleep 600");
-    let job = submit_as(&cluster, USER, &format!("-o none --wrap '{body}'"));
+    let job = cluster.submit_as(USER, &format!("-o none --wrap '{body}'"));
     cluster.await_file("ready", |_| true);
     let line = format!("cat {dir}/file {memory}; ls {dir}; echo back > {dir}/visitor");
     assert_eq!(sshd.ssh(USER, &line).ok(), "own\nmemory\nfile\n");

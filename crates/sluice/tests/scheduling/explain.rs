@@ -1,15 +1,6 @@
 //! `sluice explain`, and the line after a refusal, through the real commands.
 
-use crate::harness::{Cluster, TWO_NODES, until};
-
-fn me() -> String {
-    nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name
-}
-
-fn sleeper(cluster: &Cluster, args: &str) -> u32 {
-    let line = format!("sbatch --parsable -J sleeper {args} --wrap 'sleep 600'");
-    cluster.shell(&line).ok().trim().parse().expect("a job id")
-}
+use crate::harness::{Cluster, TWO_NODES, until, user_name};
 
 fn explained(cluster: &Cluster, what: &str) -> String {
     cluster.sluice(&["explain", what]).ok()
@@ -17,7 +8,7 @@ fn explained(cluster: &Cluster, what: &str) -> String {
 
 /// Times as they come, and the caller's name, made the same in every run.
 fn plain(text: &str) -> String {
-    let words = text.replace(&me(), "me");
+    let words = text.replace(&user_name(), "me");
     let mut out = String::new();
     for word in words.split_inclusive([' ', '\n']) {
         let time = word.len() > 18 && word.as_bytes()[4] == b'-' && word.as_bytes()[10] == b'T';
@@ -32,12 +23,12 @@ fn plain(text: &str) -> String {
 #[test]
 fn up_a_job_that_waits_for_resources_is_explained_node_by_node() {
     let cluster = Cluster::up(TWO_NODES);
-    let first = sleeper(&cluster, "-t 60 -w node1 --gres=gpu:6");
-    let second = sleeper(&cluster, "-t 30 -w node2 --gres=gpu:8");
+    let first = cluster.submit_sleeper("-t 60 -w node1 --gres=gpu:6");
+    let second = cluster.submit_sleeper("-t 30 -w node2 --gres=gpu:8");
     cluster.await_state(first, "RUNNING");
     cluster.await_state(second, "RUNNING");
-    let third = sleeper(&cluster, "-t 10 --gres=gpu:4");
-    let fourth = sleeper(&cluster, "-t 10 --gres=gpu:3");
+    let third = cluster.submit_sleeper("-t 10 --gres=gpu:4");
+    let fourth = cluster.submit_sleeper("-t 10 --gres=gpu:3");
     cluster.await_state(fourth, "PENDING|Priority");
     assert_eq!(
         plain(&explained(&cluster, &third.to_string())),
@@ -75,15 +66,15 @@ fn up_limits_dependencies_holds_and_times_are_explained() {
     let cluster = Cluster::up(TWO_NODES);
     for line in [
         "add account physics",
-        &format!("add user {} account=physics", me()),
+        &format!("add user {} account=physics", user_name()),
         "add qos capped MaxTRESPerUser=gres/gpu=4",
-        &format!("modify user {} set qos+=capped", me()),
+        &format!("modify user {} set qos+=capped", user_name()),
     ] {
         cluster.shell(&format!("sacctmgr -i {line}")).ok();
     }
-    let first = sleeper(&cluster, "--qos=capped -t 60 --gres=gpu:3");
+    let first = cluster.submit_sleeper("--qos=capped -t 60 --gres=gpu:3");
     cluster.await_state(first, "RUNNING");
-    let limited = sleeper(&cluster, "--qos=capped -t 60 --gres=gpu:2");
+    let limited = cluster.submit_sleeper("--qos=capped -t 60 --gres=gpu:2");
     cluster.await_state(limited, "PENDING|QOSMaxGRESPerUser");
     assert_eq!(
         plain(&explained(&cluster, &limited.to_string())),
@@ -94,16 +85,16 @@ Job 2 (sleeper, me, partition gpu) waits: QOSMaxGRESPerUser
   Expected start: TIME on node1 (partition gpu).
 "
     );
-    let after = sleeper(&cluster, &format!("-d afterok:{first}"));
+    let after = cluster.submit_sleeper(&format!("-d afterok:{first}"));
     let text = explained(&cluster, &after.to_string());
     assert!(text.contains("waits: Dependency\n"), "{text}");
     assert!(text.contains("  afterok:1: job 1 is RUNNING, until 20"), "{text}");
     assert!(text.contains("Expected start: 20"), "{text}");
-    let held = sleeper(&cluster, "-H");
+    let held = cluster.submit_sleeper("-H");
     let text = explained(&cluster, &held.to_string());
     assert!(text.contains("waits: JobHeldUser\n  Its owner holds it;"), "{text}");
     assert!(text.contains("Expected start: not known."), "{text}");
-    let later = sleeper(&cluster, "--begin=now+1hour");
+    let later = cluster.submit_sleeper("--begin=now+1hour");
     let text = explained(&cluster, &later.to_string());
     assert!(text.contains("waits: BeginTime\n  It is not to start before 20"), "{text}");
     assert!(text.contains("Expected start: 20"), "{text}");
@@ -113,7 +104,7 @@ Job 2 (sleeper, me, partition gpu) waits: QOSMaxGRESPerUser
 fn up_arrays_names_and_data_and_what_is_not_there() {
     let conf = TWO_NODES.replace("RealMemory=4000", "RealMemory=4000 TmpDisk=200000");
     let cluster = Cluster::up(&conf);
-    let array = sleeper(&cluster, "--array=0-5%2 -t 60");
+    let array = cluster.submit_sleeper("--array=0-5%2 -t 60");
     cluster.await_state(format!("{array}_1"), "RUNNING");
     let text = explained(&cluster, &format!("{array}_3"));
     assert!(text.starts_with("Job 1_[2-5%2] (sleeper"), "{text}");
@@ -127,7 +118,7 @@ fn up_arrays_names_and_data_and_what_is_not_there() {
         "later.dstack.yml",
         "type: task\nname: later\nretry: true\ncommands: [sleep 600]\nresources: {cpu: 32, memory: 64MB..}\n",
     );
-    sleeper(&cluster, "-N 2 -n 62 -t 60");
+    cluster.submit_sleeper("-N 2 -n 62 -t 60");
     cluster.sluice(&["apply", "-y", "-d", "-f", "later.dstack.yml"]).ok();
     let run = until("the run waits for room", || {
         let text = explained(&cluster, "later");
@@ -241,7 +232,7 @@ fn up_a_refusal_names_the_constraint_that_no_node_meets() {
 #[test]
 fn up_every_job_that_waits_has_a_reason() {
     let cluster = Cluster::up(TWO_NODES);
-    let first = sleeper(&cluster, "-t 60 -N 2 --exclusive");
+    let first = cluster.submit_sleeper("-t 60 -N 2 --exclusive");
     cluster.await_state(first, "RUNNING");
     let kinds = [
         "-N 2",
@@ -257,7 +248,7 @@ fn up_every_job_that_waits_has_a_reason() {
         "--gres=gpu:8",
         "-d singleton",
     ];
-    let jobs: Vec<u32> = kinds.iter().map(|args| sleeper(&cluster, args)).collect();
+    let jobs: Vec<u32> = kinds.iter().map(|args| cluster.submit_sleeper(args)).collect();
     until("each of them has its reason", || {
         let reasons = cluster.shell("squeue -h -t pending -o %r").ok();
         assert_eq!(reasons.lines().count(), kinds.len(), "{reasons}");

@@ -6,11 +6,6 @@ fn cluster() -> Cluster {
     Cluster::up(&format!("{TWO_NODES}Licenses=matlab:4,ansys\n"))
 }
 
-fn sleeper(cluster: &Cluster, args: &str) -> u32 {
-    let line = format!("sbatch --parsable -o /dev/null {args} --wrap 'sleep 600'");
-    cluster.shell(&line).ok().trim().parse().expect("a job id")
-}
-
 #[test]
 fn up_licences_are_counted_and_jobs_wait_for_them() {
     let cluster = cluster();
@@ -20,13 +15,13 @@ fn up_licences_are_counted_and_jobs_wait_for_them() {
         "LicenseName=ansys\n    Total=1 Used=0 Free=1 Reserved=0 Remote=no\n\
          LicenseName=matlab\n    Total=4 Used=0 Free=4 Reserved=0 Remote=no\n"
     );
-    let runs = sleeper(&cluster, "-L matlab:3,ansys");
+    let runs = cluster.submit_sleeper("-L matlab:3,ansys");
     cluster.await_state(runs, "RUNNING");
-    let waits = sleeper(&cluster, "-L 'matlab:2;ansys:0'");
+    let waits = cluster.submit_sleeper("-L 'matlab:2;ansys:0'");
     until("it waits for licences", || {
         (cluster.state_of(waits) == "PENDING|Licenses").then_some(())
     });
-    let small = sleeper(&cluster, "-L matlab");
+    let small = cluster.submit_sleeper("-L matlab");
     cluster.await_state(small, "RUNNING");
     assert_eq!(
         shown("-o show licenses matlab"),
@@ -80,9 +75,9 @@ fn up_licences_are_reserved() {
     assert!(record.contains("Nodes=(null) NodeCnt=0 CoreCnt=0 "), "{record}");
     assert!(record.contains("Flags=ANY_NODES TRES=(null) "), "{record}");
     assert!(record.contains("Licenses=matlab:3 State=ACTIVE "), "{record}");
-    let outside = sleeper(&cluster, "-L matlab:2");
+    let outside = cluster.submit_sleeper("-L matlab:2");
     until("they are kept", || (cluster.state_of(outside) == "PENDING|Licenses").then_some(()));
-    let inside = sleeper(&cluster, &format!("--reservation={name} -L matlab:4"));
+    let inside = cluster.submit_sleeper(&format!("--reservation={name} -L matlab:4"));
     cluster.await_state(inside, "RUNNING");
 }
 
@@ -99,9 +94,9 @@ fn up_limits_of_licences_hold() {
     ] {
         cluster.shell(&format!("sacctmgr -i {line}")).ok();
     }
-    let runs = sleeper(&cluster, "-L matlab:2");
+    let runs = cluster.submit_sleeper("-L matlab:2");
     cluster.await_state(runs, "RUNNING");
-    let waits = sleeper(&cluster, "-L matlab:1");
+    let waits = cluster.submit_sleeper("-L matlab:1");
     until("the limit holds it", || {
         (cluster.state_of(waits) == "PENDING|QOSMaxLicensePerUser").then_some(())
     });

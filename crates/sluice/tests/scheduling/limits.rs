@@ -1,6 +1,6 @@
 //! Accounts, limits, priorities and fair share, through the real commands.
 
-use crate::harness::{Cluster, Said, TWO_NODES, until};
+use crate::harness::{Cluster, Said, TWO_NODES, until, user_name};
 
 /// The lab's weights; limits and QOS are enforced.
 const ACCOUNTED: &str = "\
@@ -15,15 +15,11 @@ PartitionName=bill Nodes=node[1-2] PriorityJobFactor=10 TRESBillingWeights=CPU=1
 PartitionName=acc Nodes=node[1-2] AllowAccounts=chem
 ";
 
-fn me() -> String {
-    nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name
-}
-
 /// A cluster with the accounts physics (10) and chem (5), the tests' user in both, and the QOS `t`.
 fn accounted() -> Cluster {
     let cluster = Cluster::folder(&format!("{TWO_NODES}{ACCOUNTED}"));
     cluster.start();
-    let me = me();
+    let me = user_name();
     for line in [
         "add account physics fairshare=10",
         "add account chem fairshare=5",
@@ -42,14 +38,8 @@ fn manage(cluster: &Cluster, line: &str) -> Said {
     cluster.shell(&format!("sacctmgr -i {line}"))
 }
 
-/// `sbatch ARGS --wrap 'sleep 600'`: the job's number.
-fn sleeper(cluster: &Cluster, args: &str) -> u32 {
-    let line = format!("sbatch --parsable {args} --wrap 'sleep 600'");
-    cluster.shell(&line).ok().trim().parse().expect("a job id")
-}
-
 fn cancel_all(cluster: &Cluster) {
-    cluster.shell(&format!("scancel -u {}", me())).ok();
+    cluster.shell(&format!("scancel -u {}", user_name())).ok();
     until("nothing is left", || cluster.shell("squeue -h").ok().trim().is_empty().then_some(()));
 }
 
@@ -63,7 +53,7 @@ fn holds_and_lets_go(
     reason: &str,
 ) {
     manage(cluster, &format!("modify {of} set {set}")).ok();
-    let ids: Vec<u32> = jobs.iter().map(|args| sleeper(cluster, args)).collect();
+    let ids: Vec<u32> = jobs.iter().map(|args| cluster.submit_sleeper(args)).collect();
     let (last, first) = ids.split_last().expect("a job");
     first.iter().for_each(|id| cluster.await_state(id, "RUNNING"));
     let wanted = format!("PENDING|{reason}");
@@ -127,7 +117,7 @@ fn up_each_limit_of_a_qos_holds_with_its_reason_and_lets_go() {
 #[test]
 fn up_each_limit_of_an_association_holds_with_its_reason_and_lets_go() {
     let cluster = accounted();
-    let user = format!("user {} where account=physics", me());
+    let user = format!("user {} where account=physics", user_name());
     let table: [(&str, &str, &str, &[&str], &str); 10] = [
         (&user, "GrpTRES=cpu=2", "GrpTRES=cpu=-1", &["-n2", "-n1"], "AssocGrpCpuLimit"),
         (
@@ -168,7 +158,7 @@ fn up_what_submit_refuses_has_slurms_words_and_leaves_no_job() {
     let cluster = accounted();
     let policy = "Batch job submission failed: Job violates accounting/QOS policy \
                   (job submit limit, user's size and/or time limits)";
-    let user = format!("user {}", me());
+    let user = format!("user {}", user_name());
     let submits: [(&str, &str, &str); 5] = [
         ("qos t", "GrpSubmitJobs", "QOSGrpSubmitJobsLimit"),
         ("qos t", "MaxSubmitJobsPerUser", "QOSMaxSubmitJobPerUserLimit"),
@@ -178,7 +168,7 @@ fn up_what_submit_refuses_has_slurms_words_and_leaves_no_job() {
     ];
     for (of, key, word) in submits {
         manage(&cluster, &format!("modify {of} set {key}=1")).ok();
-        sleeper(&cluster, "-H --qos=t");
+        cluster.submit_sleeper("-H --qos=t");
         let said = cluster.shell("sbatch -H --qos=t --wrap true");
         let expected = format!("sbatch: error: {word}\nsbatch: error: {policy}\n");
         assert_eq!((said.code, said.stderr), (1, expected), "{of} {key}");
@@ -220,27 +210,27 @@ fn up_what_submit_refuses_has_slurms_words_and_leaves_no_job() {
 #[test]
 fn up_a_partition_closed_to_the_account_waits_with_slurms_sentence() {
     let cluster = accounted();
-    let id = sleeper(&cluster, "-p acc -A physics");
+    let id = cluster.submit_sleeper("-p acc -A physics");
     let wanted =
         "PENDING|Job's account not permitted to use this partition (acc allows chem not physics)";
     until("the job waits", || (cluster.state_of(id) == wanted).then_some(()));
     // Of several partitions those that are open are used.
-    let id = sleeper(&cluster, "-p acc,gpu -A physics");
+    let id = cluster.submit_sleeper("-p acc,gpu -A physics");
     cluster.await_state(id, "RUNNING");
     assert_eq!(cluster.shell(&format!("squeue -h -j {id} -o %P")).ok().trim(), "gpu");
-    let id = sleeper(&cluster, "-p acc -A chem");
+    let id = cluster.submit_sleeper("-p acc -A chem");
     cluster.await_state(id, "RUNNING");
 }
 
 #[test]
 fn up_sprio_shows_what_slurm_would_and_the_queue_follows_it() {
     let cluster = accounted();
-    let hog = sleeper(&cluster, "-N2 --exclusive");
+    let hog = cluster.submit_sleeper("-N2 --exclusive");
     cluster.await_state(hog, "RUNNING");
-    let plain = sleeper(&cluster, "-A physics -n1");
-    let gpus = sleeper(&cluster, "-A physics -n1 --gres=gpu:2 --nice=50");
-    let high = sleeper(&cluster, "-A physics -n1 --qos=high");
-    let both = sleeper(&cluster, "-A physics -p gpu,bill -n1");
+    let plain = cluster.submit_sleeper("-A physics -n1");
+    let gpus = cluster.submit_sleeper("-A physics -n1 --gres=gpu:2 --nice=50");
+    let high = cluster.submit_sleeper("-A physics -n1 --qos=high");
+    let both = cluster.submit_sleeper("-A physics -p gpu,bill -n1");
     // Nobody has used anything when priorities were worked out: all are first in fair share. One node of two and one CPU
     // of 64 are (1/2 + 1/64)/2 = 0.2578; the factor of gpu is 1 of 10.
     let text = cluster.shell("sprio -o '%i %r %Y %F %J %P %Q %N %T'").ok();
@@ -278,7 +268,7 @@ fn up_sprio_shows_what_slurm_would_and_the_queue_follows_it() {
 #[test]
 fn up_sshare_counts_what_jobs_used_by_the_partitions_weights() {
     let cluster = accounted();
-    let me = me();
+    let me = user_name();
     // 3 CPUs, 4 GiB at a quarter each, 2 GPUs at 2.5: 3 + 0.75 (of 3 GiB) + 5, cut to 8.
     let id = cluster.submit(&[
         "-p",
@@ -346,7 +336,7 @@ fn up_bad_accounts_and_limits_change_nothing() {
     }
     assert_eq!(cluster.shell("sacctmgr -P show assoc; sacctmgr -P show qos").ok(), before);
     // An account with a job stays.
-    let id = sleeper(&cluster, "-H -A physics");
+    let id = cluster.submit_sleeper("-H -A physics");
     let said = manage(&cluster, "delete account physics");
     assert_eq!(said.code, 1);
     let first = " Error with request: Job(s) active, cancel job(s) before remove\n  JobID = ";

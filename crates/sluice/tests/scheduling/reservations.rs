@@ -1,10 +1,6 @@
 //! Reservations through the real commands; words and exit codes are those of a real Slurm 22.05.
 
-use crate::harness::{Cluster, Said, TWO_NODES, until};
-
-fn me() -> String {
-    nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name
-}
+use crate::harness::{Cluster, Said, TWO_NODES, until, user_name};
 
 fn scontrol(cluster: &Cluster, line: &str) -> Said {
     cluster.shell(&format!("scontrol {line}"))
@@ -12,15 +8,9 @@ fn scontrol(cluster: &Cluster, line: &str) -> Said {
 
 /// `scontrol create reservation … users=ME`, which must be taken.
 fn reserve(cluster: &Cluster, line: &str) -> String {
-    let said = scontrol(cluster, &format!("create reservation {line} users={}", me())).ok();
+    let said = scontrol(cluster, &format!("create reservation {line} users={}", user_name())).ok();
     let name = said.trim().strip_prefix("Reservation created: ");
     name.unwrap_or_else(|| panic!("{said}")).to_owned()
-}
-
-/// `sbatch ARGS --wrap 'sleep 600'`: the job's number.
-fn sleeper(cluster: &Cluster, args: &str) -> u32 {
-    let line = format!("sbatch --parsable -o /dev/null {args} --wrap 'sleep 600'");
-    cluster.shell(&line).ok().trim().parse().expect("a job id")
 }
 
 /// The value of a key in `scontrol -o show reservation NAME`.
@@ -41,7 +31,7 @@ fn refused(said: Said, stderr: &str) {
 #[test]
 fn up_a_reservation_is_made_shown_changed_and_removed() {
     let cluster = Cluster::up(TWO_NODES);
-    let me = me();
+    let me = user_name();
     assert_eq!(scontrol(&cluster, "show reservation").ok(), "No reservations in the system\n");
     assert_eq!(cluster.shell("sinfo -T").ok(), "No reservations in the system\n");
     let name =
@@ -112,8 +102,8 @@ fn up_kinds_of_resources_are_found_for_it() {
     }
     let gpus = reserve(&cluster, "starttime=now duration=10 tres=gres/gpu=6");
     assert_eq!(shown(&cluster, &gpus, "TRES"), "gres/gpu=6");
-    let outside = sleeper(&cluster, "-w node1 --gpus=3");
-    let inside = sleeper(&cluster, &format!("--reservation={gpus} --gpus=6"));
+    let outside = cluster.submit_sleeper("-w node1 --gpus=3");
+    let inside = cluster.submit_sleeper(&format!("--reservation={gpus} --gpus=6"));
     cluster.await_state(inside, "RUNNING");
     until("its devices are kept", || {
         cluster.state_of(outside).starts_with("PENDING|Re").then_some(())
@@ -123,7 +113,7 @@ fn up_kinds_of_resources_are_found_for_it() {
 #[test]
 fn up_bad_reservations_are_refused_in_slurms_words() {
     let cluster = Cluster::up(TWO_NODES);
-    let good = format!("starttime=now+1hour duration=60 users={} nodes=node1", me());
+    let good = format!("starttime=now+1hour duration=60 users={} nodes=node1", user_name());
     let no_start = "scontrol: error: A start time must be given.  No reservation created.";
     let no_end = "scontrol: error: An end time or duration must be given.  No reservation created.";
     let nothing = "scontrol: error: CoreCnt, Nodes, NodeCnt, BurstBuffer, Licenses or Watts must be specified.  No reservation created.";
@@ -224,10 +214,10 @@ fn up_jobs_run_inside_their_reservation_and_others_outside() {
     let runs: u32 = cluster.shell(&line).ok().trim().parse().expect("a job id");
     cluster.await_state(runs, "RUNNING");
     cluster.await_file("env.txt", |text| text.contains(&format!("SLURM_JOB_RESERVATION={name}\n")));
-    let elsewhere = sleeper(&cluster, "-N2 -t 5");
+    let elsewhere = cluster.submit_sleeper("-N2 -t 5");
     let reason = "PENDING|ReqNodeNotAvail, May be reserved for other job";
     until("its nodes are reserved", || (cluster.state_of(elsewhere) == reason).then_some(()));
-    let beside = sleeper(&cluster, "-t 5");
+    let beside = cluster.submit_sleeper("-t 5");
     cluster.await_state(beside, "RUNNING");
     let where_it_is = cluster.shell(&format!("squeue -h -j {beside} -o %N")).ok();
     assert_eq!(where_it_is.trim(), "node2");
@@ -267,11 +257,11 @@ fn up_a_magnetic_one_draws_jobs_in_and_of_a_list_any_will_do() {
     cluster.await_state(drawn, "RUNNING");
     let variable = format!("SLURM_JOB_RESERVATION={magnet}\n");
     cluster.await_file("env.txt", |text| text.contains(&variable));
-    let listed = sleeper(&cluster, &format!("--exclusive --reservation={magnet},{other}"));
+    let listed = cluster.submit_sleeper(&format!("--exclusive --reservation={magnet},{other}"));
     cluster.await_state(listed, "RUNNING");
     let seen = cluster.shell("squeue -h -S i -o '%i %N %v'").ok();
     assert_eq!(seen, format!("{drawn} node1 {magnet}\n{listed} node2 {magnet},{other}\n"));
-    let waits = sleeper(&cluster, "--hold");
+    let waits = cluster.submit_sleeper("--hold");
     let update = |line: &str| scontrol(&cluster, &format!("update jobid={waits} {line}"));
     update(&format!("reservationname={other}")).ok();
     let asked = || cluster.shell(&format!("squeue -h -j {waits} -o %v")).ok().trim().to_owned();
@@ -288,9 +278,9 @@ fn up_a_magnetic_one_draws_jobs_in_and_of_a_list_any_will_do() {
 fn up_a_job_whose_reservation_is_over_is_held_and_says_so() {
     let cluster = Cluster::up(TWO_NODES);
     let name = reserve(&cluster, "starttime=now duration=1 nodes=node1");
-    let waits = sleeper(&cluster, &format!("--reservation={name} --begin=now+1hour"));
+    let waits = cluster.submit_sleeper(&format!("--reservation={name} --begin=now+1hour"));
     // Not even a minute's wait: it is over at once.
-    let other = sleeper(&cluster, &format!("--reservation={name} --exclusive"));
+    let other = cluster.submit_sleeper(&format!("--reservation={name} --exclusive"));
     cluster.await_state(other, "RUNNING");
     let update = |line: &str| scontrol(&cluster, &format!("update reservationname={name} {line}"));
     update("endtime=now+2").ok();

@@ -2,11 +2,6 @@
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
-fn sleeper(cluster: &Cluster, args: &str) -> u32 {
-    let line = format!("sbatch --parsable -J sleeper {args} --wrap 'sleep 600'");
-    cluster.shell(&line).ok().trim().parse().expect("a job id")
-}
-
 /// The end of a running job by its limit, as `squeue` prints it.
 fn end_of(cluster: &Cluster, job: u32) -> String {
     cluster.shell(&format!("squeue -h -j {job} -o %e")).ok().trim().to_owned()
@@ -21,15 +16,15 @@ fn add_minutes(time: &str, minutes: i64) -> String {
 #[test]
 fn up_every_job_that_can_ever_start_has_an_estimate() {
     let cluster = Cluster::up(TWO_NODES);
-    let first = sleeper(&cluster, "-t 60 -w node1 --exclusive");
-    let second = sleeper(&cluster, "-t 120 -w node2 --exclusive");
+    let first = cluster.submit_sleeper("-t 60 -w node1 --exclusive");
+    let second = cluster.submit_sleeper("-t 120 -w node2 --exclusive");
     cluster.await_state(first, "RUNNING");
     cluster.await_state(second, "RUNNING");
-    let third = sleeper(&cluster, "-t 30 -n 32");
-    let fourth = sleeper(&cluster, "-t 30 -N 2 -n 64");
-    let fifth = sleeper(&cluster, &format!("-t 30 -d afterany:{fourth}"));
-    let held = sleeper(&cluster, "-H");
-    let array = sleeper(&cluster, "-t 10 --array=1-3 -n 32");
+    let third = cluster.submit_sleeper("-t 30 -n 32");
+    let fourth = cluster.submit_sleeper("-t 30 -N 2 -n 64");
+    let fifth = cluster.submit_sleeper(&format!("-t 30 -d afterany:{fourth}"));
+    let held = cluster.submit_sleeper("-H");
+    let array = cluster.submit_sleeper("-t 10 --array=1-3 -n 32");
     let (one, two) = (end_of(&cluster, first), end_of(&cluster, second));
     let text = cluster.shell("squeue --start -o '%i|%S|%Y'").ok();
     let expected = format!(
@@ -63,11 +58,11 @@ fn up_what_is_only_tested_is_told_when_it_would_start_behind_all_others() {
     let line = said.stderr.trim();
     assert!(line.starts_with("sbatch: Job 1 to start at 20"), "{line}");
     assert!(line.ends_with("using 4 processors on nodes node1 in partition gpu"), "{line}");
-    let first = sleeper(&cluster, "-t 60 -w node1 --exclusive");
-    let second = sleeper(&cluster, "-t 120 -w node2 --exclusive");
+    let first = cluster.submit_sleeper("-t 60 -w node1 --exclusive");
+    let second = cluster.submit_sleeper("-t 120 -w node2 --exclusive");
     cluster.await_state(first, "RUNNING");
     cluster.await_state(second, "RUNNING");
-    let third = sleeper(&cluster, "-t 600 -n 32");
+    let third = cluster.submit_sleeper("-t 600 -n 32");
     cluster.await_state(third, "PENDING|Resources");
     let two = end_of(&cluster, second);
     for command in ["sbatch --test-only -n 32 --wrap true", "srun --test-only -n 32 true"] {
@@ -107,13 +102,13 @@ fn up_limits_and_licences_are_expected_back_from_those_who_hold_them() {
     ] {
         cluster.shell(&format!("sacctmgr -i {line}")).ok();
     }
-    let first = sleeper(&cluster, "--qos=one -t 60");
-    let licensed = sleeper(&cluster, "-L matlab -t 45");
+    let first = cluster.submit_sleeper("--qos=one -t 60");
+    let licensed = cluster.submit_sleeper("-L matlab -t 45");
     cluster.await_state(first, "RUNNING");
     cluster.await_state(licensed, "RUNNING");
-    let second = sleeper(&cluster, "--qos=one -t 30");
-    let third = sleeper(&cluster, "--qos=one -t 30");
-    let another = sleeper(&cluster, "-L matlab -t 10");
+    let second = cluster.submit_sleeper("--qos=one -t 30");
+    let third = cluster.submit_sleeper("--qos=one -t 30");
+    let another = cluster.submit_sleeper("-L matlab -t 10");
     let (one, two) = (end_of(&cluster, first), end_of(&cluster, licensed));
     let expected = format!("{another}|{two}\n{second}|{one}\n{third}|{}\n", add_minutes(&one, 30));
     assert_eq!(cluster.shell("squeue -h --start -o '%i|%S'").ok(), expected);

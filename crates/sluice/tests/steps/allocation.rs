@@ -1,6 +1,6 @@
 //! Steps of a job through the built program: what each takes, where its tasks sit, and which waits for which.
 
-use crate::harness::{Cluster, TWO_NODES, signal, until};
+use crate::harness::{Cluster, TWO_NODES, signal, sorted_lines, until};
 
 /// A script's job: its number, once it runs.
 fn running(cluster: &Cluster, options: &[&str], script: &str) -> u32 {
@@ -12,30 +12,12 @@ fn running(cluster: &Cluster, options: &[&str], script: &str) -> u32 {
     id
 }
 
-/// The output of a script that has ended well.
-fn output(cluster: &Cluster, options: &[&str], script: &str) -> String {
-    cluster.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
-    let mut args = options.to_vec();
-    args.extend(["-o", "job.out", "job.sh"]);
-    let id = cluster.submit(&args);
-    let end = cluster.await_end(id);
-    let text = cluster.read("job.out");
-    assert_eq!(end, "COMPLETED|0:0", "{text}");
-    text
-}
-
 /// What a step does that stays until the file `go` is there.
 const STAY: &str = "sh -c 'echo $SLURM_STEP_ID.$SLURM_PROCID $SLURM_CPUS_ON_NODE >> began; \
                     until [ -e go ]; do sleep 0.05; done'";
 
 /// A script that is there until it is told to end.
 const IDLE: &str = "until [ -e stop ]; do sleep 0.05; done";
-
-fn lines(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    lines
-}
 
 #[test]
 fn up_two_exact_steps_run_at_once_and_the_third_waits_its_turn() {
@@ -51,7 +33,7 @@ fn up_two_exact_steps_run_at_once_and_the_third_waits_its_turn() {
     );
     cluster.await_file("third.err", |text| text.ends_with('\n'));
     assert_eq!(cluster.read("third.err"), waits);
-    assert_eq!(lines(&cluster.read("began")), ["0.0 2", "0.1 2", "1.0 2", "1.1 2"]);
+    assert_eq!(sorted_lines(&cluster.read("began")), ["0.0 2", "0.1 2", "1.0 2", "1.1 2"]);
     cluster.write("go", "");
     assert_eq!(cluster.await_end(id), "COMPLETED|0:0");
     assert!(cluster.read("began").ends_with("third\n"));
@@ -212,7 +194,7 @@ fn up_tasks_sit_as_the_distribution_says() {
         assert_eq!(map(&cluster.shell(&format!("srun {options} {MAP}")).ok()), places, "{options}");
     }
     let line = "srun -m arbitrary -w node2,node1,node2 sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME'";
-    assert_eq!(lines(&cluster.shell(line).ok()), ["0 node2", "1 node1", "2 node2"]);
+    assert_eq!(sorted_lines(&cluster.shell(line).ok()), ["0 node2", "1 node1", "2 node2"]);
     cluster.write("stop", "");
     cluster.await_end(id);
 }
@@ -297,11 +279,11 @@ fn up_each_rank_runs_the_program_that_the_file_names() {
     );
     let said = cluster.shell("srun -n4 -l --multi-prog prog more").ok();
     assert_eq!(
-        lines(&said),
+        sorted_lines(&said),
         ["0: zero more", "1: t1 o0 q %t more", "2: t2 o1 q %t more", "3: rest X more"]
     );
-    let text = output(&cluster, &["-N2", "-n4"], "srun -l --multi-prog prog");
-    assert_eq!(lines(&text), ["0: zero", "1: t1 o0 q %t", "2: t2 o1 q %t", "3: rest X"]);
+    let text = cluster.run_script(&["-N2", "-n4"], "srun -l --multi-prog prog");
+    assert_eq!(sorted_lines(&text), ["0: zero", "1: t1 o0 q %t", "2: t2 o1 q %t", "3: rest X"]);
     cluster.write("bad", "0-1 echo a\n1 echo b\n");
     let said = cluster.shell("srun -n2 --multi-prog bad");
     let words = "srun: error: Duplicate record for task 1\n\

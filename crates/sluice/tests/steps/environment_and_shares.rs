@@ -1,25 +1,7 @@
 //! What a step's tasks are told and held to: their variables, their devices, their memory.
 
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, sorted_lines};
 use std::collections::BTreeSet;
-
-/// The output of a script that has ended well.
-fn output(cluster: &Cluster, options: &[&str], script: &str) -> String {
-    cluster.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
-    let mut args = options.to_vec();
-    args.extend(["-o", "job.out", "job.sh"]);
-    let id = cluster.submit(&args);
-    let end = cluster.await_end(id);
-    let text = cluster.read("job.out");
-    assert_eq!(end, "COMPLETED|0:0", "{text}");
-    text
-}
-
-fn lines(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    lines
-}
 
 /// Of a real Slurm 22.05, `srun -n4 -N2` in a batch job `-N2 --ntasks-per-node=2 --gres=gpu:1`; without `SLURM_CONF`
 /// and the address of its controller.
@@ -62,7 +44,7 @@ fn up_a_task_has_the_captured_variables() {
                   srun -c2 -n2 -N2 sh -c 'env > wide.$SLURM_PROCID'\n\
                   srun -n4 -m plane=2 sh -c 'env > plane.$SLURM_PROCID'\n\
                   srun --gres=none -n2 sh -c 'env > none.$SLURM_PROCID'";
-    output(&cluster, &options, script);
+    cluster.run_script(&options, script);
     cluster.shell("srun -n4 -N2 -m cyclic sh -c 'env > outside.$SLURM_PROCID'").ok();
     let names = |file: &str| -> String {
         let found = variables(&cluster.read(file)).into_iter().map(|(name, _)| name);
@@ -111,9 +93,9 @@ fn up_steps_have_gpus_of_their_own() {
         "{step} & {step} & wait\n\
          srun --exact -n2 --gpus-per-task=1 --mem=8 sh -c 'echo $SLURM_PROCID $SLURM_STEP_GPUS'"
     );
-    let text = output(&cluster, &["-n4", "--gres=gpu:2"], &script);
-    assert_eq!(lines(&cluster.read("gpus")), ["0 0 0,1", "1 1 0,1"]);
-    assert_eq!(lines(&text), ["0 0", "1 1"]);
+    let text = cluster.run_script(&["-n4", "--gres=gpu:2"], &script);
+    assert_eq!(sorted_lines(&cluster.read("gpus")), ["0 0 0,1", "1 1 0,1"]);
+    assert_eq!(sorted_lines(&text), ["0 0", "1 1"]);
 }
 
 #[test]

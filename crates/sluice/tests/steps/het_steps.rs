@@ -1,7 +1,7 @@
 //! One `srun` over several components of a heterogeneous job, in the words of captures from a real Slurm 22.05.
 
 use crate::harness::interactive::Running;
-use crate::harness::{Cluster, Said, TWO_NODES, until};
+use crate::harness::{Cluster, Said, TWO_NODES, sorted_lines, until};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -9,12 +9,6 @@ use std::process::Command;
 fn within(cluster: &Cluster, lines: &str) -> Said {
     cluster.write("lines.sh", lines);
     cluster.shell("salloc -Q -n2 -w node1 : -n1 -w node2 sh lines.sh")
-}
-
-fn sorted(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort();
-    lines
 }
 
 #[test]
@@ -51,7 +45,7 @@ fn up_parts_run_as_one_with_ranks_and_nodes_that_count_over_all() {
     let said = within(&cluster, &lines);
     assert_eq!((said.code, &*said.stderr), (0, ""));
     for (at, (args, wanted)) in table.iter().enumerate() {
-        assert_eq!(sorted(&cluster.read(&format!("out.{at}"))), *wanted, "{args}");
+        assert_eq!(sorted_lines(&cluster.read(&format!("out.{at}"))), *wanted, "{args}");
     }
     until("each component has its steps in the books", || {
         let line = "sacct -n -P -j 1 -o JobID,NTasks,State | grep -F .0";
@@ -167,8 +161,10 @@ fn up_ends_signals_and_waits_are_those_of_all_parts() {
     within(&cluster, &lines).ok();
     for (at, (args, code, wanted)) in table.iter().enumerate() {
         let said = cluster.read(&format!("err.{at}"));
-        let said: Vec<&str> =
-            sorted(&said).into_iter().filter(|line| !line.starts_with("slurmstepd")).collect();
+        let said: Vec<&str> = sorted_lines(&said)
+            .into_iter()
+            .filter(|line| !line.starts_with("slurmstepd"))
+            .collect();
         assert_eq!(said, *wanted, "{args}");
         assert_eq!(cluster.read(&format!("code.{at}")), format!("{code}\n"), "{args}");
     }
@@ -224,10 +220,10 @@ fn up_input_goes_to_every_task_and_output_to_files_by_the_rank_among_all() {
     let said = within(&cluster, lines);
     assert_eq!((said.code, &*said.stderr), (0, ""));
     let all = ["0: one", "0: two", "1: one", "1: two", "2: one", "2: two"];
-    assert_eq!(sorted(&cluster.read("read")), all);
+    assert_eq!(sorted_lines(&cluster.read("read")), all);
     assert_eq!(cluster.read("files"), "1: one\n");
     assert_eq!([0, 1, 2].map(|rank| cluster.read(&format!("o.{rank}"))), ["a\n", "a\n", "b\n"]);
-    assert_eq!(sorted(&cluster.read("both")), ["a", "a", "a", "a", "b"]);
+    assert_eq!(sorted_lines(&cluster.read("both")), ["a", "a", "a", "a", "b"]);
 }
 
 #[test]
@@ -237,7 +233,7 @@ fn up_outside_of_a_job_it_makes_a_heterogeneous_one_and_ends_it() {
     let line = format!("srun -l -n1 sh -c '{say}' : -n2 -c3 sh -c '{say}'; echo $?");
     let said = cluster.shell(&line);
     let wanted = ["0", "0: 0/3 1 2 1", "1: 1/3 1 2 6", "2: 2/3 1 2 6"];
-    assert_eq!(sorted(&said.stdout), wanted, "{}", said.stderr);
+    assert_eq!(sorted_lines(&said.stdout), wanted, "{}", said.stderr);
     let failing = cluster.shell("srun --het-group=0,1 -n1 sh -c 'exit $((3 + SLURM_PROCID))'");
     assert_eq!(failing.code, 4, "{}", failing.stderr);
     until("all is in the books", || {
@@ -272,10 +268,10 @@ fn up_parts_in_a_job_of_one_kind_have_nodes_of_their_own() {
         "1: 1/3 1 node1 node[1-2] 2 2,1 0 [] node[1-2]",
         "2: 2/3 1 node2 node[1-2] 2 2,1 1 [] node[1-2]",
     ];
-    assert_eq!(sorted(&cluster.read("first")), first, "{}", said.stderr);
+    assert_eq!(sorted_lines(&cluster.read("first")), first, "{}", said.stderr);
     let named = cluster.read("named");
     let nodes: Vec<&str> =
-        sorted(&named).iter().filter_map(|line| line.split(' ').nth(3)).collect();
+        sorted_lines(&named).iter().filter_map(|line| line.split(' ').nth(3)).collect();
     assert_eq!(nodes, ["node2", "node1"]);
     assert_eq!(cluster.read("code"), "5\n1\n", "{}", said.stderr);
     let words = "srun: error: Allocation failure of 2 nodes: job size of 2, \
@@ -298,7 +294,7 @@ fn root_parts_that_no_node_reaches_run_as_one_after_what_srun_runs_first() {
     cluster.dress(&mut command);
     let said = Said::from(command.output().expect("it runs"));
     let wanted = ["0: 0/2", "0: in", "0: ran", "1: 1/2", "1: in", "1: ran"];
-    assert_eq!((said.code, sorted(&said.stdout)), (5, wanted.to_vec()), "{}", said.stderr);
+    assert_eq!((said.code, sorted_lines(&said.stdout)), (5, wanted.to_vec()), "{}", said.stderr);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `sluice agent`: this machine's nodes.
 
 use super::state_dir::StateDir;
-use super::{Done, VerbError, keeper, server};
+use super::{keeper, server};
+use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, node_config_line};
 use ::agent::{AgentConfig, Launcher};
 use clap::Args;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long the join file of a server that is just starting is waited for.
-const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+const JOIN_FILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct AgentArgs {
@@ -36,18 +37,20 @@ pub struct AgentArgs {
     keep: bool,
 }
 
-pub fn run(args: AgentArgs) -> Done {
+pub fn run(args: AgentArgs) -> VerbResult {
     if args.print_config {
-        let machine = Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
+        let machine = Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
         println!("{}", node_config_line(&machine));
         return Ok(ExitCode::SUCCESS);
     }
     server::log_to_stderr();
-    let path = args.state.unwrap_or_else(crate::connect::default_state_dir);
+    let path = args.state.unwrap_or_else(crate::client::default_state_dir);
     let state = StateDir::prepare(&path)?;
-    if let Some(pid) = state.living("agent").filter(|p| p.as_raw() != std::process::id() as i32) {
+    if let Some(pid) =
+        state.running_pid("agent").filter(|p| p.as_raw() != std::process::id() as i32)
+    {
         let text = format!("an agent runs in {} already, as process {pid}", path.display());
-        return Err(VerbError::Said(text));
+        return Err(VerbError::Message(text));
     }
     if args.keep {
         keeper::keep(&state)?;
@@ -64,7 +67,7 @@ pub fn run(args: AgentArgs) -> Done {
         servers: args.server.iter().map(|s| address_of(s)).collect(),
         nodes: args.node.into_iter().collect(),
     };
-    ::agent::run(config, launcher).map_err(|e| VerbError::Said(e.to_string()))?;
+    ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
     let _ = std::fs::remove_file(state.pid_file("agent"));
     Ok(ExitCode::SUCCESS)
 }
@@ -76,7 +79,7 @@ fn address_of(server: &str) -> String {
 
 /// `sluice up` starts the agent before the server has written the join file.
 fn await_file(path: &Path) -> Result<(), VerbError> {
-    let deadline = Instant::now() + JOIN_PATIENCE;
+    let deadline = Instant::now() + JOIN_FILE_TIMEOUT;
     while !path.exists() {
         if Instant::now() > deadline {
             let missing = std::io::ErrorKind::NotFound.into();

@@ -2,8 +2,8 @@
 
 use super::keeper::KEEPER;
 use super::state_dir::{self, StateDir};
-use super::{Done, VerbError};
-use crate::connect::{Client, Place};
+use crate::client::{Client, ServerLocation};
+use crate::command::verb::{VerbError, VerbResult};
 use clap::Args;
 use model::change::JobFilter;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use wire::job_list::JobList;
 const PROCESSES: [&str; 3] = ["server", KEEPER, "agent"];
 
 /// How long a process may take to stop.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long jobs may take to end: their grace, and a little more.
-const JOBS_PATIENCE: Duration = Duration::from_secs(90);
+const JOBS_END_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Args)]
 pub struct DownArgs {
@@ -31,25 +31,25 @@ pub struct DownArgs {
     jobs: bool,
 }
 
-pub fn run(args: &DownArgs) -> Done {
-    let path = args.state.clone().unwrap_or_else(crate::connect::default_state_dir);
+pub fn run(args: &DownArgs) -> VerbResult {
+    let path = args.state.clone().unwrap_or_else(crate::client::default_state_dir);
     let state = StateDir::open(&path);
     for of in PROCESSES {
-        if let Some(pid) = state.living(of).filter(|pid| !state_dir::may_end(*pid)) {
+        if let Some(pid) = state.running_pid(of).filter(|pid| !state_dir::may_signal(*pid)) {
             let text =
                 format!("the {of}, process {pid}, is another user's: expected root or its user");
-            return Err(VerbError::Said(text));
+            return Err(VerbError::Message(text));
         }
     }
-    if args.jobs && state.living("server").is_some() {
+    if args.jobs && state.running_pid("server").is_some() {
         end_jobs(&state)?;
     }
     let mut found = false;
     for of in PROCESSES {
-        let Some(pid) = state.living(of) else { continue };
+        let Some(pid) = state.running_pid(of) else { continue };
         found = true;
-        if !state_dir::end(pid, PATIENCE) {
-            return Err(VerbError::Said(format!("the {of}, process {pid}, does not stop")));
+        if !state_dir::terminate(pid, STOP_TIMEOUT) {
+            return Err(VerbError::Message(format!("the {of}, process {pid}, does not stop")));
         }
         let _ = std::fs::remove_file(state.pid_file(of));
     }
@@ -61,7 +61,7 @@ pub fn run(args: &DownArgs) -> Done {
 }
 
 fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
-    let mut client = Client::at(Place::in_state(&state.path))?;
+    let mut client = Client::at(ServerLocation::in_state(&state.path));
     let all = Cancel {
         filter: JobFilter::default(),
         step: None,
@@ -70,14 +70,14 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
         full: false,
     };
     client.call(Call::Cancel(all))?;
-    let deadline = Instant::now() + JOBS_PATIENCE;
+    let deadline = Instant::now() + JOBS_END_TIMEOUT;
     loop {
         let answer = client.call(Call::Jobs(JobsWanted::default()))?;
         let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(()) };
         let Some(job) = jobs.first().map(|j| j.id) else { return Ok(()) };
         if Instant::now() > deadline {
             let text = format!("{} jobs have not ended; the first is {job}", jobs.len());
-            return Err(VerbError::Said(text));
+            return Err(VerbError::Message(text));
         }
         client.call(Call::AwaitEnd { job, timeout_ms: 5_000 })?;
     }

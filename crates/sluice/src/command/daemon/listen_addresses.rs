@@ -1,7 +1,7 @@
-//! The doors' addresses: as asked, as last time, or the usual ones.
+//! The doors' addresses: as asked, as last time, or the default ones.
 
-use super::VerbError;
 use super::state_dir::StateDir;
+use crate::command::verb::VerbError;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -10,69 +10,70 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 /// How long a port that the server had before is waited for.
-const BIND_PATIENCE: Duration = Duration::from_secs(10);
+const BIND_TIMEOUT: Duration = Duration::from_secs(10);
 
-const USUAL_LISTEN: &str = "127.0.0.1:6820";
-const USUAL_AGENTS: &str = "127.0.0.1:6821";
+const DEFAULT_LISTEN: &str = "127.0.0.1:6820";
+const DEFAULT_AGENTS: &str = "127.0.0.1:6821";
 
-/// Kept in the state folder, so that agents find a restarted server where it was.
+/// SavedAddresses in the state folder, so that agents find a restarted server where it was.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Kept {
+struct SavedAddresses {
     listen: Option<SocketAddr>,
     agents: Option<SocketAddr>,
 }
 
-pub struct Bound {
+pub struct BoundListeners {
     pub doors: ::server::Doors,
     pub listen: SocketAddr,
     pub agents: SocketAddr,
 }
 
-/// Binds the three doors. An address that was asked for must be free; a usual one may give way.
+/// Binds the three doors. An address that was asked for must be free; a default one may give way.
 pub fn bind(
     state: &StateDir,
     listen: Option<SocketAddr>,
     agents: Option<SocketAddr>,
-) -> Result<Bound, VerbError> {
+) -> Result<BoundListeners, VerbError> {
     let file = state.path.join("ports.json");
-    let kept: Kept = std::fs::read(&file)
+    let saved: SavedAddresses = std::fs::read(&file)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .unwrap_or_default();
-    let port = bind_one(listen, kept.listen, USUAL_LISTEN)?;
-    let agents = bind_one(agents, kept.agents, USUAL_AGENTS)?;
+    let port = bind_one(listen, saved.listen, DEFAULT_LISTEN)?;
+    let agents = bind_one(agents, saved.agents, DEFAULT_AGENTS)?;
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
-    let kept = Kept { listen: Some(listen_at), agents: Some(agents_at) };
-    let text = serde_json::to_string(&kept).map_err(|e| VerbError::Said(e.to_string()))?;
+    let saved = SavedAddresses { listen: Some(listen_at), agents: Some(agents_at) };
+    let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
     std::fs::write(&file, text).map_err(VerbError::file(&file))?;
     let socket = bind_socket(state)?;
     let doors = ::server::Doors { socket, port, agents };
-    Ok(Bound { doors, listen: listen_at, agents: agents_at })
+    Ok(BoundListeners { doors, listen: listen_at, agents: agents_at })
 }
 
 fn bind_one(
     asked: Option<SocketAddr>,
-    kept: Option<SocketAddr>,
-    usual: &str,
+    saved: Option<SocketAddr>,
+    default: &str,
 ) -> Result<TcpListener, VerbError> {
-    let fails =
-        |address: SocketAddr| move |e| VerbError::Said(format!("cannot listen at {address}: {e}"));
+    let fails = |address: SocketAddr| {
+        move |e| VerbError::Message(format!("cannot listen at {address}: {e}"))
+    };
     if let Some(address) = asked {
         return TcpListener::bind(address).map_err(fails(address));
     }
-    if let Some(address) = kept {
+    if let Some(address) = saved {
         return bind_again(address).map_err(fails(address));
     }
-    let usual: SocketAddr = usual.parse().map_err(|_| VerbError::Said(usual.into()))?;
-    let any = SocketAddr::new(usual.ip(), 0);
-    TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
+    let default: SocketAddr = default.parse().map_err(|_| VerbError::Message(default.into()))?;
+    let any = SocketAddr::new(default.ip(), 0);
+    TcpListener::bind(default).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
 }
 
 /// Where the server was before. Somebody may have the port for a moment, as the near end of a
 /// connection of theirs.
 fn bind_again(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let deadline = Instant::now() + BIND_PATIENCE;
+    let deadline = Instant::now() + BIND_TIMEOUT;
     loop {
         match TcpListener::bind(address) {
             Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {

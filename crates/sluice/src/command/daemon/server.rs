@@ -1,7 +1,8 @@
 //! `sluice server`: a server alone. Agents of other machines dial in.
 
 use super::state_dir::{self, StateDir};
-use super::{Done, VerbError, ports, reach};
+use super::{listen_addresses, state_mount};
+use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{DoorLimits, ServerOptions};
 use clap::Args;
@@ -36,11 +37,11 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     pub fn state_path(&self) -> PathBuf {
-        self.state.clone().unwrap_or_else(crate::connect::default_state_dir)
+        self.state.clone().unwrap_or_else(crate::client::default_state_dir)
     }
 }
 
-pub fn run(args: ServerArgs) -> Done {
+pub fn run(args: ServerArgs) -> VerbResult {
     log_to_stderr();
     let state = StateDir::prepare(&args.state_path())?;
     start(&args, state, None, |_| Ok(()))?;
@@ -48,7 +49,7 @@ pub fn run(args: ServerArgs) -> Done {
 }
 
 /// This machine's own nodes, and where its agent finds the server.
-pub struct Local {
+pub struct LocalNodes {
     pub nodes: Vec<String>,
     pub servers: Vec<String>,
 }
@@ -65,17 +66,19 @@ pub fn log_to_stderr() {
 }
 
 /// Runs the server in this process until it is told to stop. With `machine`, every node of the
-/// configuration is on this machine; `beside` is called while this is still root, with what the
+/// configuration is on this machine; `before_root_is_given_up` is called while this is still root, with what the
 /// join file of this machine must say.
 pub fn start(
     args: &ServerArgs,
     state: StateDir,
     machine: Option<Machine>,
-    beside: impl FnOnce(&Local) -> Result<(), VerbError>,
+    before_root_is_given_up: impl FnOnce(&LocalNodes) -> Result<(), VerbError>,
 ) -> Result<(), VerbError> {
-    if let Some(pid) = state.living("server") {
+    if let Some(pid) = state.running_pid("server") {
         let path = state.path.display();
-        return Err(VerbError::Said(format!("a server runs in {path} already, as process {pid}")));
+        return Err(VerbError::Message(format!(
+            "a server runs in {path} already, as process {pid}"
+        )));
     }
     let config_dir = match &args.config {
         Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
@@ -92,14 +95,14 @@ pub fn start(
         .flatten()
         .map_or_else(|| "root".to_string(), |user| user.name);
     abort_on_panic();
-    let bound = ports::bind(&state, args.listen, args.agents)?;
+    let bound = listen_addresses::bind(&state, args.listen, args.agents)?;
     state.write_pid("server")?;
-    let local = Local { nodes, servers: vec![bound.agents.to_string()] };
-    beside(&local)?;
+    let local = LocalNodes { nodes, servers: vec![bound.agents.to_string()] };
+    before_root_is_given_up(&local)?;
     if let Some(user) = state_dir::server_user()? {
         state.give_server_dir(user)?;
         let needed: Vec<&Path> = config_dir.iter().map(|d| d.as_path()).collect();
-        enter(&reach::reachable(&state.server_dir(), user, &needed)?)?;
+        enter(&state_mount::reachable(&state.server_dir(), user, &needed)?)?;
         state_dir::give_up_root(user)?;
     } else {
         enter(&state.server_dir())?;
@@ -128,7 +131,7 @@ pub fn start(
 }
 
 /// The threads without which the server would only look alive.
-const VITAL: [&str; 4] = ["writer", "planner", "dispatch", "books"];
+const VITAL_THREADS: [&str; 4] = ["writer", "planner", "dispatch", "books"];
 
 /// A broken invariant ends the server: it must not go on half alive, and the disk has the truth.
 /// One client's request that fails does not.
@@ -136,7 +139,7 @@ fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        if std::thread::current().name().is_some_and(|name| VITAL.contains(&name)) {
+        if std::thread::current().name().is_some_and(|name| VITAL_THREADS.contains(&name)) {
             std::process::abort();
         }
     }));

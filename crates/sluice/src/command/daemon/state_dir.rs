@@ -1,6 +1,6 @@
 //! The state folder: who owns what in it, and the processes that live there.
 
-use super::VerbError;
+use crate::command::verb::VerbError;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Group, Pid, Uid, User, chown};
@@ -14,7 +14,7 @@ const SERVER_ACCOUNT: &str = "sluice";
 
 /// Else it becomes a user id of its own from here. Never `nobody`: what others run as that user
 /// could read the keys that sign orders.
-const OWN_IDS: RangeInclusive<u32> = 61_184..=65_519;
+const SERVER_IDS: RangeInclusive<u32> = 61_184..=65_519;
 
 pub struct StateDir {
     pub path: PathBuf,
@@ -60,7 +60,7 @@ impl StateDir {
     }
 
     /// The process that a pid file names, if it lives and is one of ours.
-    pub fn living(&self, of: &str) -> Option<Pid> {
+    pub fn running_pid(&self, of: &str) -> Option<Pid> {
         let text = std::fs::read_to_string(self.pid_file(of)).ok()?;
         let pid: i32 = text.trim().parse().ok()?;
         // A pid may have gone to another program since.
@@ -128,10 +128,10 @@ pub fn server_user() -> Result<Option<ServerUser>, VerbError> {
     }
     let account = User::from_name(SERVER_ACCOUNT).ok().flatten();
     let account = account.map(|user| ServerUser { uid: user.uid, gid: user.gid });
-    let found = account.or_else(|| OWN_IDS.into_iter().find_map(own_id));
+    let found = account.or_else(|| SERVER_IDS.into_iter().find_map(free_id));
     let nobody_left = || {
-        let (first, last) = OWN_IDS.into_inner();
-        VerbError::Said(format!(
+        let (first, last) = SERVER_IDS.into_inner();
+        VerbError::Message(format!(
             "no user to give up root for: make an account {SERVER_ACCOUNT}, \
              or leave a user id from {first} to {last} free"
         ))
@@ -140,7 +140,7 @@ pub fn server_user() -> Result<Option<ServerUser>, VerbError> {
 }
 
 /// An id that is no account's and no group's.
-fn own_id(id: u32) -> Option<ServerUser> {
+fn free_id(id: u32) -> Option<ServerUser> {
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
     let free = matches!(User::from_uid(uid), Ok(None)) && matches!(Group::from_gid(gid), Ok(None));
     free.then_some(ServerUser { uid, gid })
@@ -148,27 +148,27 @@ fn own_id(id: u32) -> Option<ServerUser> {
 
 /// From here on this process is not root, and cannot become it again.
 pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
-    let failed = |e: nix::Error| VerbError::Said(format!("root cannot be given up: {e}"));
+    let failed = |e: nix::Error| VerbError::Message(format!("root cannot be given up: {e}"));
     nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
     nix::unistd::setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
     nix::unistd::setresuid(user.uid, user.uid, user.uid).map_err(failed)?;
     match nix::unistd::setuid(Uid::from_raw(0)) {
-        Ok(()) => Err(VerbError::Said("root could be taken back after it was given up".into())),
+        Ok(()) => Err(VerbError::Message("root could be taken back after it was given up".into())),
         Err(_) => Ok(()),
     }
 }
 
 /// Whether this user may stop the process.
-pub fn may_end(pid: Pid) -> bool {
+pub fn may_signal(pid: Pid) -> bool {
     kill(pid, None) != Err(Errno::EPERM)
 }
 
 /// Sends SIGTERM and waits until the process is gone.
-pub fn end(pid: Pid, patience: Duration) -> bool {
+pub fn terminate(pid: Pid, timeout: Duration) -> bool {
     if let Err(error) = kill(pid, Signal::SIGTERM) {
         return error == Errno::ESRCH;
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     while Instant::now() < deadline {
         if !is_alive(pid) {
             return true;

@@ -1,18 +1,18 @@
 //! Lets the server's user reach its folder when the folders above it are closed to others.
 //!
 //! The server works from within its own folder. SQLite insists on whole paths, though, so where the
-//! way down from `/` is closed, the folder is shown at a second place that only the server's own
+//! way down from `/` is closed, the folder is shown at a second mount_point that only the server's own
 //! mount namespace has.
 
-use super::VerbError;
 use super::state_dir::ServerUser;
+use crate::command::verb::VerbError;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Folders that every system has and that the server has no use for.
-const SECOND_PLACES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
+const MOUNT_POINTS: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
 /// A path of `dir` that `user` can walk. Called while this process is still root.
 pub fn reachable(
@@ -23,29 +23,29 @@ pub fn reachable(
     let Some(closed) = dir.ancestors().skip(1).find(|above| !is_open(above, user)) else {
         return Ok(dir.to_path_buf());
     };
-    let free = |place: &&&str| {
-        let place = Path::new(place);
-        place.is_dir()
-            && !dir.starts_with(place)
-            && !also_needed.iter().any(|n| n.starts_with(place))
+    let free = |mount_point: &&&str| {
+        let mount_point = Path::new(mount_point);
+        mount_point.is_dir()
+            && !dir.starts_with(mount_point)
+            && !also_needed.iter().any(|n| n.starts_with(mount_point))
     };
     let failed = |why: String| {
-        VerbError::Said(format!(
+        VerbError::Message(format!(
             "the server's user cannot pass {}: {why}; open it (chmod o+x), or choose another --state",
             closed.display()
         ))
     };
-    let Some(place) = SECOND_PLACES.iter().find(free).map(Path::new) else {
+    let Some(mount_point) = MOUNT_POINTS.iter().find(free).map(Path::new) else {
         return Err(failed("and there is no place to show the state folder at".into()));
     };
     let show = || -> nix::Result<()> {
         unshare(CloneFlags::CLONE_NEWNS)?;
         let none: Option<&str> = None;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-        mount(Some(dir), place, none, MsFlags::MS_BIND, none)
+        mount(Some(dir), mount_point, none, MsFlags::MS_BIND, none)
     };
     show().map_err(|e| failed(e.to_string()))?;
-    Ok(place.to_path_buf())
+    Ok(mount_point.to_path_buf())
 }
 
 /// Whether `user` may pass through this folder.

@@ -2,9 +2,9 @@
 //! agent is started beside it and stays root.
 
 use super::keeper::KEEPER;
-use super::server::{self, Local, ServerArgs};
+use super::server::{self, LocalNodes, ServerArgs};
 use super::state_dir::{self, StateDir};
-use super::{Done, VerbError};
+use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::Machine;
 use clap::Args;
 use std::io::{BufRead, BufReader};
@@ -21,26 +21,28 @@ pub struct UpArgs {
     detach: bool,
 }
 
-pub fn run(args: UpArgs) -> Done {
+pub fn run(args: UpArgs) -> VerbResult {
     let state = StateDir::prepare(&args.server.state_path())?;
     if args.detach {
         return detached(&args, &state);
     }
     server::log_to_stderr();
     let detected =
-        ::agent::detect::Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
+        ::agent::detect::Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
     let machine = Machine { node: super::agent::node_config(&detected) };
     let own = StateDir::open(&state.path);
-    let beside = move |local: &Local| start_agent(&own, local);
-    server::start(&args.server, state, Some(machine), beside)?;
+    let start = move |local: &LocalNodes| start_agent(&own, local);
+    server::start(&args.server, state, Some(machine), start)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Starts the same command in a session of its own and waits for its line.
-fn detached(args: &UpArgs, state: &StateDir) -> Done {
-    if let Some(pid) = state.living("server") {
+fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
+    if let Some(pid) = state.running_pid("server") {
         let path = state.path.display();
-        return Err(VerbError::Said(format!("a server runs in {path} already, as process {pid}")));
+        return Err(VerbError::Message(format!(
+            "a server runs in {path} already, as process {pid}"
+        )));
     }
     let log_path = state.path.join("server.log");
     let mut options = std::fs::OpenOptions::new();
@@ -77,11 +79,11 @@ fn detached(args: &UpArgs, state: &StateDir) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let _ = child.wait();
-    Err(VerbError::Said(what_was_logged(&log_path, before)))
+    Err(VerbError::Message(logged_errors(&log_path, before)))
 }
 
 /// What the failed start wrote, without the marks that `run` adds again.
-fn what_was_logged(path: &std::path::Path, from: u64) -> String {
+fn logged_errors(path: &std::path::Path, from: u64) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
     let errors: Vec<&str> =
@@ -93,20 +95,20 @@ fn what_was_logged(path: &std::path::Path, from: u64) -> String {
 }
 
 /// How long an agent may take to stop.
-const AGENT_PATIENCE: Duration = Duration::from_secs(10);
+const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts the agent unless a fitting one lives: jobs and agent outlive a server. An agent for other
 /// nodes, or with another server, makes way for one that joins anew.
-fn start_agent(state: &StateDir, local: &Local) -> Result<(), VerbError> {
+fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
     let join = state.server_dir().join("local.join");
     let fits = std::fs::read(&join)
         .ok()
         .and_then(|bytes| serde_json::from_slice::<wire::link::JoinFile>(&bytes).ok())
         .is_some_and(|file| file.nodes == local.nodes && file.servers == local.servers);
     for of in [KEEPER, "agent"] {
-        match state.living(of) {
+        match state.running_pid(of) {
             Some(_) if fits => return Ok(()),
-            Some(pid) => drop(state_dir::end(pid, AGENT_PATIENCE)),
+            Some(pid) => drop(state_dir::terminate(pid, AGENT_STOP_TIMEOUT)),
             None => {}
         }
     }

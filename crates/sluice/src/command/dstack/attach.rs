@@ -1,12 +1,13 @@
 //! Staying with a run: until it has started, and through its output to its end.
 
 use super::{ask, unexpected, write_out};
-use crate::command::VerbError;
-use crate::connect::{Client, ClientError};
+use crate::client::{Client, ClientError};
+use crate::command::verb::VerbError;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::JobState;
+use nix::sys::signal::{SigSet, Signal};
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
@@ -22,12 +23,13 @@ const INTERRUPTED: i32 = 130;
 /// Ctrl-C lets go of the run, which goes on; from here until the program ends.
 pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
     let name = name.to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| VerbError::Said(format!("cannot wait for Ctrl-C: {e}")))?;
+    let interrupt = SigSet::from(Signal::SIGINT);
+    // Blocked in every thread, so that the one that waits for it gets it.
+    interrupt
+        .thread_block()
+        .map_err(|e| VerbError::Message(format!("cannot wait for Ctrl-C: {e}")))?;
     std::thread::spawn(move || {
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+        if interrupt.wait().is_ok() {
             eprintln!(
                 "\nDetached; run {name} goes on. `sluice logs -f {name}` shows it, `sluice stop {name}` ends it."
             );
@@ -37,14 +39,14 @@ pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// The run once it has left the queue; `waiting` hears of it, once, if that takes longer than `patience_ms`.
+/// The run once it has left the queue; `waiting` hears of it, once, if that takes longer than `waiting_after_ms`.
 pub fn await_start(
     client: &mut Client,
     job: JobId,
-    patience_ms: u64,
+    waiting_after_ms: u64,
     mut waiting: impl FnMut(&JobView),
 ) -> Result<JobView, VerbError> {
-    let mut timeout_ms = patience_ms;
+    let mut timeout_ms = waiting_after_ms;
     let mut told = false;
     loop {
         let view = match ask(client, Call::AwaitStart { job, timeout_ms, ready: false })? {

@@ -1,8 +1,8 @@
 //! `sluice logs`: what a run has written, from its node; of a batch job, from the file it writes to.
 
 use super::{ask, attach, find_run, unexpected, write_out};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::slurm::output::job_text;
 use clap::Args;
 use model::run::LaunchKind;
@@ -15,12 +15,12 @@ use wire::view::JobView;
 /// How long one question for the end of a job waits; a file that is followed is read in between.
 const FOLLOW_PAUSE_MS: u64 = 200;
 
-const PIECE_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 #[derive(Args)]
 pub struct LogsArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// The run's name, or a job's number
     run: String,
     /// Go on until the run has ended
@@ -34,12 +34,12 @@ pub struct LogsArgs {
     replica: usize,
 }
 
-pub fn run(args: LogsArgs) -> Done {
+pub fn run(args: LogsArgs) -> VerbResult {
     if args.replica != 0 {
         let text = format!("--replica {}: a task has one replica: expected 0", args.replica);
-        return Err(VerbError::Said(text));
+        return Err(VerbError::Message(text));
     }
-    let mut client = args.whither.client()?;
+    let mut client = args.server.client()?;
     let job = find_run(&mut client, &args.run)?;
     if let Some(count) = job.allocation.as_ref().map(|allocation| allocation.nodes.len())
         && args.job >= count
@@ -49,7 +49,7 @@ pub fn run(args: LogsArgs) -> Done {
             "--job {}: run {} has {count} node(s): expected 0 to {last}",
             args.job, args.run
         );
-        return Err(VerbError::Said(text));
+        return Err(VerbError::Message(text));
     }
     match job.spec.launch.kind {
         LaunchKind::Task if args.follow => {
@@ -62,7 +62,7 @@ pub fn run(args: LogsArgs) -> Done {
                 "job {} writes to the terminal of its srun or salloc: no log is kept",
                 job.id
             );
-            return Err(VerbError::Said(text));
+            return Err(VerbError::Message(text));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -112,7 +112,7 @@ fn file(client: &mut Client, job: &JobView, follow: bool) -> Result<(), VerbErro
 }
 
 fn copy(file: &mut File) -> std::io::Result<()> {
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; READ_BYTES];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok(()),

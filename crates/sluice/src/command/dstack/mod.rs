@@ -6,8 +6,8 @@ pub mod logs;
 pub mod ps;
 pub mod stop;
 
-use super::VerbError;
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::VerbError;
 use ::dstack::standing::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -26,7 +26,7 @@ fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
 
 fn unexpected(answer: &Answer) -> VerbError {
     let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Said(format!("the server answered something else than was asked: {text}"))
+    VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }
 
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
@@ -62,7 +62,7 @@ fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
         Answer::Refused(why) => return Err(why.into()),
         other => return Err(unexpected(&other)),
     };
-    newest(found).ok_or_else(|| VerbError::Said(format!("Run {word} not found")))
+    newest(found).ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
 }
 
 fn newest(jobs: Vec<JobView>) -> Option<JobView> {
@@ -79,7 +79,7 @@ fn confirm(question: &str) -> Result<bool, VerbError> {
             println!();
             let text =
                 "standard input has ended without an answer: say -y to go on without a question";
-            return Err(VerbError::Said(text.into()));
+            return Err(VerbError::Message(text.into()));
         }
         match line.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => return Ok(true),

@@ -1,8 +1,8 @@
 //! `sluice ps`: the runs of the cluster, and every other job of it, as dstack lists them.
 
 use super::{ask, cluster, nodes_of, print, unexpected};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::standing::{self, Standing};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
@@ -31,7 +31,7 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 #[derive(Args)]
 pub struct PsArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// Show all runs; without it only those that have not finished, or the last that has
     #[arg(short, long)]
     all: bool,
@@ -49,8 +49,8 @@ pub struct PsArgs {
     json: bool,
 }
 
-pub fn run(args: PsArgs) -> Done {
-    let mut client = args.whither.client()?;
+pub fn run(args: PsArgs) -> VerbResult {
+    let mut client = args.server.client()?;
     loop {
         let listing = Listing::ask(&mut client, &args)?;
         let text = match args.json {

@@ -1,8 +1,8 @@
 //! `sluice stop`: ends runs; the same as `scancel`.
 
 use super::{ask, confirm, find_run, print, unexpected};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::Args;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -15,7 +15,7 @@ use wire::view::JobView;
 #[derive(Args)]
 pub struct StopArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// The runs' names, or jobs' numbers
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
@@ -27,8 +27,8 @@ pub struct StopArgs {
     yes: bool,
 }
 
-pub fn run(args: StopArgs) -> Done {
-    let mut client = args.whither.client()?;
+pub fn run(args: StopArgs) -> VerbResult {
+    let mut client = args.server.client()?;
     let word = if args.abort { "Abort" } else { "Stop" };
     // All are looked for before the first is stopped: a slip in the last name changes nothing.
     let found: Result<Vec<JobView>, VerbError> =

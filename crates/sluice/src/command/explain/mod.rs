@@ -2,8 +2,8 @@
 
 mod text;
 
-use super::slurm::job_list;
-use super::{Done, VerbError, Whither};
+use super::slurm::query::job_names;
+use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::slurm::output::Moment;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -15,7 +15,7 @@ use wire::explain::ExplainWanted;
 #[derive(Args)]
 pub struct ExplainArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// Jobs by number (12, 12_3, 12_[4-7]), or runs by name
     #[arg(required = true)]
     jobs: Vec<String>,
@@ -24,24 +24,24 @@ pub struct ExplainArgs {
     json: bool,
 }
 
-pub fn run(args: ExplainArgs) -> Done {
-    let mut client = args.whither.client()?;
+pub fn run(args: ExplainArgs) -> VerbResult {
+    let mut client = args.server.client()?;
     let explained = match client.call(Call::Explain(wanted(&args.jobs)?))? {
         Answer::Explained(explained) => explained,
         Answer::Refused(why) => return Err(why.into()),
         other => {
             let text: String = format!("{other:?}").chars().take(80).collect();
-            return Err(VerbError::Said(format!("the server answered something else: {text}")));
+            return Err(VerbError::Message(format!("the server answered something else: {text}")));
         }
     };
     let text = match args.json {
         true => {
             let json = serde_json::to_string_pretty(&explained);
-            json.map_err(|e| VerbError::Said(e.to_string()))? + "\n"
+            json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
         }
         false => {
             let tz = TimeZone::system();
-            let moment = Moment { now: super::slurm::now(), tz: &tz };
+            let moment = Moment { now: ::server::clock::now(), tz: &tz };
             let each = explained.iter().map(|job| text::explained(job, moment));
             each.collect::<Vec<_>>().join("\n")
         }
@@ -64,11 +64,11 @@ fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
             wanted.names.push(word.clone());
             continue;
         }
-        match job_list::parse_job(word) {
+        match job_names::parse_job(word) {
             Some(named) if named.step.is_none() => wanted.jobs.push(named.job),
             _ => {
                 let right = "right is 12, 12_3, 12_[4-7] or a run's name";
-                return Err(VerbError::Said(format!("{word:?} names no job: {right}")));
+                return Err(VerbError::Message(format!("{word:?} names no job: {right}")));
             }
         }
     }

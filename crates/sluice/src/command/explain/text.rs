@@ -152,10 +152,10 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
     if let Some(kept) = &wait.kept {
-        lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
+        lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
     }
     lines.push(match &wait.expected {
-        Some(expected) => format!("Expected start: {}.", place(expected, moment)),
+        Some(expected) => format!("Expected start: {}.", start_text(expected, moment)),
         None => "Expected start: not known.".to_owned(),
     });
     lines
@@ -176,7 +176,7 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn place(expected: &Expected, moment: Moment<'_>) -> String {
+fn start_text(expected: &Expected, moment: Moment<'_>) -> String {
     let Expected { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))

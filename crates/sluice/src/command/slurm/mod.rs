@@ -1,10 +1,7 @@
 //! Slurm's commands: options in, one call to the server, Slurm's words out.
 
-mod ask;
-mod caller;
-mod components;
-mod het_group;
-pub mod job_list;
+mod pollable_channel;
+pub mod query;
 mod sacct;
 mod sacctmgr;
 mod salloc;
@@ -17,18 +14,10 @@ mod sinfo;
 mod sprio;
 mod squeue;
 mod srun;
-mod srun_input;
-mod srun_options;
-mod srun_parts;
-mod srun_programs;
 mod sshare;
 mod sstat;
 mod step;
-mod step_create;
-mod step_files;
-mod watch;
-
-pub use caller::now;
+mod submit;
 
 use ::slurm::option::Command;
 use std::process::ExitCode;

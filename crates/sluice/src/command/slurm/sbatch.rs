@@ -1,20 +1,16 @@
 //! `sbatch`: a script to the server, and the number it got.
 
-use super::caller::{
-    self, FAILURE, Here, complain, failure, note_refused, refused, say, unexpected, unreachable,
-};
-use crate::connect::{Client, ClientError};
+use super::submit::caller::{self, ProcessSurroundings};
+use super::submit::messages::{self, FAILURE, failure, refused, say, unexpected, unreachable};
+use super::submit::test_only::{check_clusters, tested};
+use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::{self, Batch, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Draft};
-use ::slurm::words::refusal;
-use jiff::tz::TimeZone;
-use model::hostlist;
 use model::id::JobId;
-use model::reason::Refusal;
 use model::run::{ExitStatus, Outcome};
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Tested};
+use wire::client::{Answer, Call};
 
 const COMMAND: Command = Command::Sbatch;
 
@@ -22,17 +18,17 @@ const COMMAND: Command = Command::Sbatch;
 const AWAIT_MS: u64 = 60_000;
 
 pub fn run(args: &[String]) -> ExitCode {
-    let here = Here::default();
+    let here = ProcessSurroundings::default();
     let batch = match invocation::batch(args, &caller::caller(&here)) {
-        Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
+        Ok(Invocation::Question(question)) => return messages::answer(COMMAND, question),
         Ok(Invocation::Submission(batch)) => batch,
-        Err(error) => return caller::refuse_option(COMMAND, &error),
+        Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     let Some(options) = batch.components.first() else { return failure() };
     let submitter = caller::submitter(COMMAND, args, options);
     let draft = match request::batch(&batch, &submitter) {
         Ok(draft) => draft,
-        Err(error) => return caller::refuse_option(COMMAND, &error),
+        Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     if !options.quiet {
         batch.notes.iter().chain(&draft.notes).for_each(|line| say(COMMAND, line));
@@ -76,72 +72,6 @@ fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
         (false, Some(cluster)) => Some(format!("Submitted batch job {job} on cluster {cluster}")),
         (false, None) => Some(format!("Submitted batch job {job}")),
     }
-}
-
-/// `-M` may name this cluster only.
-pub(super) fn check_clusters(
-    command: Command,
-    client: &mut Client,
-    options: &JobOptions,
-) -> Result<Option<ExitCode>, ClientError> {
-    if options.clusters.is_empty() {
-        return Ok(None);
-    }
-    let name = match client.call(Call::Cluster)? {
-        Answer::Cluster(cluster) => cluster.name,
-        other => return Ok(Some(unexpected(command, &other))),
-    };
-    let Some(unknown) = options.clusters.iter().find(|asked| **asked != name) else {
-        return Ok(None);
-    };
-    complain(command, &format!("No cluster '{unknown}' known by database."));
-    complain(
-        command,
-        &format!(
-            "'{unknown}' can't be reached now, or it is an invalid entry for --cluster.  \
-             Use 'sacctmgr list clusters' to see available clusters."
-        ),
-    );
-    Ok(Some(failure()))
-}
-
-/// `--test-only`: when and where it would start, or why it never will.
-pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
-    match answer {
-        Answer::Tested(parts) => {
-            tested_lines(command, &parts).iter().for_each(|line| say(command, line));
-            ExitCode::SUCCESS
-        }
-        Answer::Refused(refusal @ Refusal::UnknownGres(_)) => refused(command, &refusal),
-        Answer::Refused(refusal) => {
-            if let Some(hint) = refusal::hint(&refusal) {
-                complain(command, &hint);
-            }
-            eprintln!("allocation failure: {}", refusal::text(&refusal));
-            note_refused(command, &refusal);
-            failure()
-        }
-        other => unexpected(command, &other),
-    }
-}
-
-/// A line for each component; `sbatch` has one for all of them, without their partitions.
-fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
-    let begin = |part: &Tested, cpus: u32| {
-        let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
-        let start = model::time::format_iso(part.start, &TimeZone::system());
-        format!("Job {job} to start at {start} using {cpus} processors on")
-    };
-    if let ([first, _, ..], Command::Sbatch) = (parts, command) {
-        let cpus = parts.iter().map(|part| part.cpus).sum();
-        let nodes = hostlist::compress_sorted(parts.iter().flat_map(|part| &part.nodes));
-        return vec![format!("{} {nodes}", begin(first, cpus))];
-    }
-    let line = |part: &Tested| {
-        let nodes = hostlist::compress(&part.nodes);
-        format!("{} nodes {nodes} in partition {}", begin(part, part.cpus), part.partition)
-    };
-    parts.iter().map(line).collect()
 }
 
 /// `--wait`: ends with the job, and as it did.

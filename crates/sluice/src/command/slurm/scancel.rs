@@ -1,8 +1,8 @@
 //! `scancel`: which jobs, and whether to end or only to signal them.
 
-use super::ask::{self, ShowError};
-use super::job_list::{self, NamedJob};
-use crate::connect::Client;
+use super::query::job_names::{self, NamedJob};
+use super::query::{self, CommandError};
+use crate::client::Client;
 use ::slurm::option::key::OptionKey as K;
 use ::slurm::option::parse::Parsed;
 use ::slurm::option::{Command, signal, value};
@@ -20,18 +20,18 @@ use wire::job_list::JobList;
 const COMMAND: Command = Command::Scancel;
 
 /// What Slurm calls the request when the server cannot be reached.
-const DOING: &str = "scancel: error: slurm_kill_job";
+const REQUEST: &str = "scancel: error: slurm_kill_job";
 
 /// The states that `-t` may name.
 const STATES: [JobState; 3] = [JobState::Pending, JobState::Running, JobState::Suspended];
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(COMMAND, cancel(args))
+    query::finish(COMMAND, cancel(args))
 }
 
-fn cancel(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
-    let order = Order::read(&parsed)?;
+fn cancel(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
+    let order = CancelRequest::read(&parsed)?;
     let mut client = Client::find().map_err(unreachable)?;
     let mut code = 0;
     for cancel in order.calls() {
@@ -45,18 +45,20 @@ fn cancel(args: &[String]) -> Result<ExitCode, ShowError> {
         let asked = order.words.first().filter(|_| named && order.words.len() == 1);
         match client.call(Call::Cancel(cancel)).map_err(unreachable)? {
             Answer::Cancelled(results) => {
-                let told = order.tell(&results, asked.map(String::as_str), step);
+                let told = order.report(&results, asked.map(String::as_str), step);
                 code = code.max(told);
             }
-            Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
-            other => return Err(ShowError::unexpected(&other)),
+            Answer::Refused(why) => {
+                return Err(CommandError::message(error_line(&refusal::text(&why))));
+            }
+            other => return Err(CommandError::unexpected(&other)),
         }
     }
     Ok(ExitCode::from(code))
 }
 
-fn unreachable(source: crate::connect::ClientError) -> ShowError {
-    ShowError::Unreachable { doing: DOING, source }
+fn unreachable(source: crate::client::ClientError) -> CommandError {
+    CommandError::Unreachable { request: REQUEST, source }
 }
 
 fn error_line(text: &str) -> String {
@@ -65,7 +67,7 @@ fn error_line(text: &str) -> String {
 
 /// What was asked, checked.
 #[derive(Debug)]
-struct Order {
+struct CancelRequest {
     /// The jobs as they were written.
     words: Vec<String>,
     jobs: Vec<NamedJob>,
@@ -78,21 +80,23 @@ struct Order {
     quiet: bool,
 }
 
-impl Order {
-    fn read(parsed: &Parsed) -> Result<Self, ShowError> {
+impl CancelRequest {
+    fn read(parsed: &Parsed) -> Result<Self, CommandError> {
         let words: Vec<String> = parsed.rest.clone();
         let mut jobs = Vec::new();
         for word in &words {
-            let named = job_list::parse_jobs(word)
-                .map_err(|bad| ShowError::said(error_line(&format!("Invalid job id {bad}"))))?;
+            let named = job_names::parse_jobs(word).map_err(|bad| {
+                CommandError::message(error_line(&format!("Invalid job id {bad}")))
+            })?;
             jobs.extend(named);
         }
         let filter = filter(parsed)?;
         if jobs.is_empty() && filter == JobFilter::default() {
-            return Err(ShowError::said(error_line("No job identification provided")));
+            return Err(CommandError::message(error_line("No job identification provided")));
         }
         let signal = parsed.text(K::Signal).map(|text| {
-            let unknown = || ShowError::said(error_line(&format!("Unknown job signal: {text}")));
+            let unknown =
+                || CommandError::message(error_line(&format!("Unknown job signal: {text}")));
             signal::number(text).ok_or_else(unknown)
         });
         Ok(Self {
@@ -131,7 +135,7 @@ impl Order {
     }
 
     /// Says what there is to say about the results, and gives the exit code.
-    fn tell(&self, results: &[CancelResult], asked: Option<&str>, step: Option<StepId>) -> u8 {
+    fn report(&self, results: &[CancelResult], asked: Option<&str>, step: Option<StepId>) -> u8 {
         let mut code = 0;
         let mut said: Vec<String> = Vec::new();
         for result in results {
@@ -149,7 +153,7 @@ impl Order {
                 });
             }
             if let Some(why) = &result.refusal {
-                let (shown, weight) = self.judged(why, step);
+                let (shown, weight) = self.severity(why, step);
                 code = code.max(weight);
                 if shown && !self.quiet {
                     let text = refusal::text(why);
@@ -166,7 +170,7 @@ impl Order {
 
     /// Whether a refusal is shown, and the exit code it makes. To end what has ended already, or a job that never was,
     /// is no failure; to signal it is, and so is a step.
-    fn judged(&self, why: &Refusal, step: Option<StepId>) -> (bool, u8) {
+    fn severity(&self, why: &Refusal, step: Option<StepId>) -> (bool, u8) {
         let exactly = self.batch_only || self.signal.is_some() || step.is_some();
         let code = refusal::scancel_code(why) as u8;
         match why {
@@ -190,21 +194,21 @@ impl Order {
     }
 }
 
-fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
+fn filter(parsed: &Parsed) -> Result<JobFilter, CommandError> {
     let list = |key| parsed.text(key).map(value::list).unwrap_or_default();
     let mut users = parsed
         .text(K::Users)
-        .map(|text| job_list::parse_users(text, ask::user_name))
+        .map(|text| job_names::parse_users(text, query::user_name))
         .unwrap_or_default();
     if parsed.has(K::Me) {
-        users.push(ask::me());
+        users.push(query::own_user_name());
     }
     let nodes = parsed.text(K::Nodelist).unwrap_or_default();
-    let nodes =
-        hostlist::expand(nodes).map_err(|error| ShowError::said(error_line(&error.to_string())))?;
+    let nodes = hostlist::expand(nodes)
+        .map_err(|error| CommandError::message(error_line(&error.to_string())))?;
     if parsed.has(K::Wckey) {
         let text = "--wckey is not supported yet: name the jobs, or filter otherwise";
-        return Err(ShowError::said(error_line(text)));
+        return Err(CommandError::message(error_line(text)));
     }
     Ok(JobFilter {
         jobs: Vec::new(),
@@ -220,14 +224,14 @@ fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
     })
 }
 
-fn states(text: &str) -> Result<Vec<JobState>, ShowError> {
+fn states(text: &str) -> Result<Vec<JobState>, CommandError> {
     let refused = |word: &str| {
-        ShowError::said(format!(
+        CommandError::message(format!(
             "Invalid job state specified: {word}\n\
              Valid job states are PENDING, RUNNING, and SUSPENDED"
         ))
     };
-    let states = job_list::parse_states(text).map_err(|word| refused(&word))?;
+    let states = job_names::parse_states(text).map_err(|word| refused(&word))?;
     let states = states.unwrap_or(STATES.to_vec());
     match states.iter().all(|state| STATES.contains(state)) {
         true => Ok(states),
@@ -236,13 +240,15 @@ fn states(text: &str) -> Result<Vec<JobState>, ShowError> {
 }
 
 /// `-i`: asks about each job, and gives back those that were agreed to.
-fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, ShowError> {
+fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, CommandError> {
     let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
     let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(Refusal::UnknownJob(_)) => Vec::new(),
-        Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
-        other => return Err(ShowError::unexpected(&other)),
+        Answer::Refused(why) => {
+            return Err(CommandError::message(error_line(&refusal::text(&why))));
+        }
+        other => return Err(CommandError::unexpected(&other)),
     };
     let mut agreed = Vec::new();
     for job in jobs {
@@ -250,7 +256,7 @@ fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, Show
         let step = cancel.step.map(|step| format!(".{step}")).unwrap_or_default();
         let (id, name, partition) = (job.id, &job.spec.name, &job.partition);
         eprint!("Cancel job_id={id}{step} name={name} partition={partition} [y/n]? ");
-        if agreed_to(&mut std::io::stdin().lock())? {
+        if is_yes(&mut std::io::stdin().lock())? {
             agreed.push(model::change::JobRef { id, tasks, component_of: None });
         }
     }
@@ -262,7 +268,7 @@ fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, Show
 }
 
 /// A line that begins with `y`; the end of the input is no.
-fn agreed_to(input: &mut impl BufRead) -> Result<bool, ShowError> {
+fn is_yes(input: &mut impl BufRead) -> Result<bool, CommandError> {
     std::io::stderr().flush()?;
     let mut line = String::new();
     input.read_line(&mut line)?;
@@ -274,9 +280,9 @@ mod tests {
     use super::*;
     use model::id::JobId;
 
-    fn order(args: &[&str]) -> Result<Order, ShowError> {
+    fn order(args: &[&str]) -> Result<CancelRequest, CommandError> {
         let parsed = ::slurm::option::parse::parse(COMMAND, args).expect("options of scancel");
-        Order::read(&parsed)
+        CancelRequest::read(&parsed)
     }
 
     #[test]
@@ -329,10 +335,10 @@ mod tests {
             (&["14"], Refusal::AccessDenied, (true, 210)),
             (&["-u", "alice"], Refusal::AccessDenied, (true, 210)),
         ];
-        for (args, refusal, judged) in table {
+        for (args, refusal, severity) in table {
             let order = order(args).expect("well formed");
             let step = order.jobs.first().and_then(|named| named.step);
-            assert_eq!(order.judged(&refusal, step), judged, "{args:?}");
+            assert_eq!(order.severity(&refusal, step), severity, "{args:?}");
         }
     }
 
@@ -347,7 +353,7 @@ mod tests {
     #[test]
     fn only_a_yes_is_one() {
         for (line, yes) in [("y\n", true), ("Yes\n", true), ("n\n", false), ("", false)] {
-            assert_eq!(agreed_to(&mut line.as_bytes()).expect("readable"), yes, "{line:?}");
+            assert_eq!(is_yes(&mut line.as_bytes()).expect("readable"), yes, "{line:?}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What the showing commands have in common: options read, the server asked, text printed.
 
-use crate::connect::{Client, ClientError, Told};
+pub mod job_names;
+
+use crate::client::{Client, ClientError, ListingReply};
 use ::slurm::option::parse::{Parsed, Question};
 use ::slurm::option::{Command, OptionError, environment, help, parse};
 use ::slurm::words::refusal;
@@ -14,25 +16,25 @@ use wire::client::{Answer, Call};
 
 /// Why a showing command prints no more.
 #[derive(Debug, thiserror::Error)]
-pub enum ShowError {
+pub enum CommandError {
     /// The command line is wrong.
     #[error(transparent)]
     Option(#[from] OptionError),
-    #[error("{doing}: Unable to contact slurm controller (connect failure): {source}")]
-    Unreachable { doing: &'static str, source: ClientError },
+    #[error("{request}: Unable to contact slurm controller (connect failure): {source}")]
+    Unreachable { request: &'static str, source: ClientError },
     /// Whole lines in Slurm's words, for standard error.
     #[error("{text}")]
-    Said { text: String, code: u8 },
+    Message { text: String, code: u8 },
     #[error("the server answered something else than was asked: {0}")]
     Unexpected(String),
     #[error("cannot print: {0}")]
     Output(#[from] io::Error),
 }
 
-impl ShowError {
+impl CommandError {
     /// Lines for standard error, and exit code 1.
-    pub fn said(text: impl Into<String>) -> Self {
-        Self::Said { text: text.into(), code: 1 }
+    pub fn message(text: impl Into<String>) -> Self {
+        Self::Message { text: text.into(), code: 1 }
     }
 
     pub fn unexpected(answer: &Answer) -> Self {
@@ -43,20 +45,20 @@ impl ShowError {
 }
 
 /// The end of a command: its last words, and its exit code.
-pub fn finish(command: Command, result: Result<ExitCode, ShowError>) -> ExitCode {
+pub fn finish(command: Command, result: Result<ExitCode, CommandError>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
         // The reader has gone (`squeue | head`): there is nobody to tell.
-        Err(ShowError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }
         Err(error) => error,
     };
     let (text, code) = match error {
-        ShowError::Option(error) => (error.render(command), error.exit_code(command) as u8),
-        ShowError::Said { text, code } if text.is_empty() => (text, code),
-        ShowError::Said { text, code } => (format!("{text}\n"), code),
-        ShowError::Unreachable { .. } => (format!("{error}\n"), 1),
+        CommandError::Option(error) => (error.render(command), error.exit_code(command) as u8),
+        CommandError::Message { text, code } if text.is_empty() => (text, code),
+        CommandError::Message { text, code } => (format!("{text}\n"), code),
+        CommandError::Unreachable { .. } => (format!("{error}\n"), 1),
         other => (format!("{}: error: {other}\n", command.name()), 1),
     };
     // When standard error is gone as well, the exit code is all that is left to say.
@@ -65,7 +67,7 @@ pub fn finish(command: Command, result: Result<ExitCode, ShowError>) -> ExitCode
 }
 
 /// The options of a command line over those of the environment; `None` if only help or version was asked, and answered.
-pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, ShowError> {
+pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, CommandError> {
     let mut parsed = parse::parse(command, args)?;
     if let Some(question) = parsed.question() {
         let text = match question {
@@ -81,62 +83,63 @@ pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, Show
     Ok(Some(Parsed { values, ..parsed }))
 }
 
-pub fn print(text: &str) -> Result<(), ShowError> {
+pub fn print(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// The server, asked in turn. `doing` is how Slurm's own clients name the request when it fails.
+/// The server, asked in turn. `request` is how Slurm's own clients name the request when it fails.
 pub struct Server {
     client: Client,
-    doing: &'static str,
+    request: &'static str,
 }
 
 impl Server {
-    pub fn find(doing: &'static str) -> Result<Self, ShowError> {
-        let client = Client::find().map_err(|source| ShowError::Unreachable { doing, source })?;
-        Ok(Self { client, doing })
+    pub fn find(request: &'static str) -> Result<Self, CommandError> {
+        let client =
+            Client::find().map_err(|source| CommandError::Unreachable { request, source })?;
+        Ok(Self { client, request })
     }
 
     /// The answer, where a refusal is the end of the command.
-    pub fn ask(&mut self, call: Call) -> Result<Answer, ShowError> {
-        self.try_ask(call)?.map_err(|why| refused(self.doing, &why))
+    pub fn ask(&mut self, call: Call) -> Result<Answer, CommandError> {
+        self.try_ask(call)?.map_err(|why| refused(self.request, &why))
     }
 
     /// As `ask`, for what may be answered with lines of text.
-    pub fn ask_for_lines(&mut self, call: Call) -> Result<Told, ShowError> {
-        let doing = self.doing;
-        let told = self.client.call_for_lines(call);
-        match told.map_err(|source| ShowError::Unreachable { doing, source })? {
-            Told::Answer(answer) => match *answer {
-                Answer::Refused(why) => Err(refused(doing, &why)),
-                other => Ok(Told::Answer(Box::new(other))),
+    pub fn ask_for_lines(&mut self, call: Call) -> Result<ListingReply, CommandError> {
+        let request = self.request;
+        let reply = self.client.call_for_lines(call);
+        match reply.map_err(|source| CommandError::Unreachable { request, source })? {
+            ListingReply::Answer(answer) => match *answer {
+                Answer::Refused(why) => Err(refused(request, &why)),
+                other => Ok(ListingReply::Answer(Box::new(other))),
             },
             lines => Ok(lines),
         }
     }
 
     /// The answer, where the command has words of its own for a refusal.
-    pub fn try_ask(&mut self, call: Call) -> Result<Result<Answer, Refusal>, ShowError> {
-        let doing = self.doing;
+    pub fn try_ask(&mut self, call: Call) -> Result<Result<Answer, Refusal>, CommandError> {
+        let request = self.request;
         match self.client.call(call) {
             Ok(Answer::Refused(why)) => Ok(Err(why)),
             Ok(answer) => Ok(Ok(answer)),
-            Err(source) => Err(ShowError::Unreachable { doing, source }),
+            Err(source) => Err(CommandError::Unreachable { request, source }),
         }
     }
 }
 
-fn refused(doing: &str, why: &Refusal) -> ShowError {
-    ShowError::said(format!("{doing}: {}", refusal::text(why)))
+fn refused(request: &str, why: &Refusal) -> CommandError {
+    CommandError::message(format!("{request}: {}", refusal::text(why)))
 }
 
 /// What the cluster is called.
-pub fn cluster_name(server: &mut Server) -> Result<String, ShowError> {
+pub fn cluster_name(server: &mut Server) -> Result<String, CommandError> {
     match server.ask(Call::Config)? {
         Answer::Config(config) => Ok(config.values.get("ClusterName").cloned().unwrap_or_default()),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
@@ -156,7 +159,7 @@ pub fn user_name(uid: u32) -> Option<String> {
 }
 
 /// The caller; the number where it has no name.
-pub fn me() -> String {
+pub fn own_user_name() -> String {
     let uid = getuid().as_raw();
     user_name(uid).unwrap_or_else(|| uid.to_string())
 }

@@ -1,7 +1,7 @@
 //! `sacct`: what the books say of jobs, ended and alive.
 
-use super::ask::{self, Server, ShowError};
-use super::job_list::{self, NamedJob};
+use super::query::job_names::{self, NamedJob};
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
 use ::slurm::output::field_table::Layout;
@@ -18,32 +18,32 @@ use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, HistoryFilter};
 
-const DOING: &str = "sacct: error: slurm_get_jobs";
+const REQUEST: &str = "sacct: error: slurm_get_jobs";
 
 /// Options that Slurm has and the books cannot answer.
 const UNSUPPORTED: [K; 7] =
     [K::Associations, K::Completion, K::File, K::Flags, K::EnvVars, K::Json, K::Yaml];
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sacct, list(args))
+    query::finish(Command::Sacct, list(args))
 }
 
-fn list(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sacct, args)? else { return Ok(ExitCode::SUCCESS) };
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sacct, args)? else { return Ok(ExitCode::SUCCESS) };
     if parsed.has(K::HelpFormat) {
-        ask::print(&sacct::help_format())?;
+        query::print(&sacct::help_format())?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(key) = UNSUPPORTED.into_iter().find(|key| parsed.has(*key)) {
         let name = ::slurm::option::table::long_name(Command::Sacct, key);
-        return Err(ShowError::said(format!("sacct: error: --{name} is not supported")));
+        return Err(CommandError::message(format!("sacct: error: --{name} is not supported")));
     }
-    let tz = ask::time_zone();
-    let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-    let me = if ask::is_root() { None } else { Some(ask::me()) };
-    let mut question = Question::new(&parsed, now, &tz, me)?;
-    let mut options = shown(&parsed)?;
-    let mut server = Server::find(DOING)?;
+    let tz = query::time_zone();
+    let now = ::server::clock::now();
+    let me = if query::is_root() { None } else { Some(query::own_user_name()) };
+    let mut question = HistoryQuery::new(&parsed, now, &tz, me)?;
+    let mut options = output_options(&parsed)?;
+    let mut server = Server::find(REQUEST)?;
     if parsed.has(K::BatchScript) {
         return batch_script(&mut server, &question);
     }
@@ -60,39 +60,39 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     match sacct::render(&mut out, &options, &cluster, &records, moment) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(SacctError::UnknownField(error)) => {
-            Err(ShowError::said(format!("sacct: error: {error}")))
+            Err(CommandError::message(format!("sacct: error: {error}")))
         }
         Err(SacctError::Write(error)) => Err(error.into()),
     }
 }
 
 /// Asked for only where it is shown.
-fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, ShowError> {
+fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, CommandError> {
     let named = parsed.text(K::Format).is_some_and(|f| f.to_ascii_lowercase().contains("cluster"));
     if !named {
         return Ok(String::new());
     }
-    ask::cluster_name(server)
+    query::cluster_name(server)
 }
 
 /// `-B`: the script of each job that is named.
-fn batch_script(server: &mut Server, question: &Question) -> Result<ExitCode, ShowError> {
+fn batch_script(server: &mut Server, question: &HistoryQuery) -> Result<ExitCode, CommandError> {
     if question.filter.jobs.is_empty() {
-        return Err(ShowError::said("sacct: fatal: -B requires --jobs=ID"));
+        return Err(CommandError::message("sacct: fatal: -B requires --jobs=ID"));
     }
     for job in &question.filter.jobs {
         match server.ask(Call::Script { job: job.id })? {
             Answer::Script { text } => {
                 let line = "-".repeat(80);
-                ask::print(&format!("Batch Script for {}\n{line}\n{text}\n", job.id))?;
+                query::print(&format!("Batch Script for {}\n{line}\n{text}\n", job.id))?;
             }
-            other => return Err(ShowError::unexpected(&other)),
+            other => return Err(CommandError::unexpected(&other)),
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
+fn output_options(parsed: &Parsed) -> Result<Options, CommandError> {
     let separator = parsed.text(K::Delimiter).unwrap_or(Layout::SEPARATOR).to_owned();
     let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));
     let layout = match kind.map(|setting| setting.key) {
@@ -105,7 +105,7 @@ fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
             Some(unit) => Units::In(unit),
             None => {
                 let text = format!("sacct: fatal: Invalid option --units: {letter}");
-                return Err(ShowError::said(text));
+                return Err(CommandError::message(text));
             }
         },
         None if parsed.has(K::Noconvert) => Units::Own,
@@ -123,16 +123,16 @@ fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
     })
 }
 
-fn history(server: &mut Server, filter: &HistoryFilter) -> Result<Vec<JobRecord>, ShowError> {
+fn history(server: &mut Server, filter: &HistoryFilter) -> Result<Vec<JobRecord>, CommandError> {
     match server.ask(Call::History(filter.clone()))? {
         Answer::History(records) => Ok(records),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
 /// What the server is asked for, and what of its answer is kept.
 #[derive(Debug)]
-struct Question {
+struct HistoryQuery {
     filter: HistoryFilter,
     jobs: Vec<NamedJob>,
     cpus: Option<RangeInclusive<u32>>,
@@ -147,33 +147,33 @@ struct Question {
     components_apart: bool,
 }
 
-impl Question {
+impl HistoryQuery {
     /// `me`: whose jobs are meant where nothing else is said; none for everybody's.
     fn new(
         parsed: &Parsed,
         now: Timestamp,
         tz: &TimeZone,
         me: Option<String>,
-    ) -> Result<Self, ShowError> {
+    ) -> Result<Self, CommandError> {
         let list = |key| value::list(parsed.text(key).unwrap_or_default());
         let jobs =
-            job_list::parse_jobs(parsed.text(K::Jobs).unwrap_or_default()).map_err(|word| {
-                ShowError::said(format!("sacct: fatal: Bad job/step specified: {word}"))
+            job_names::parse_jobs(parsed.text(K::Jobs).unwrap_or_default()).map_err(|word| {
+                CommandError::message(format!("sacct: fatal: Bad job/step specified: {word}"))
             })?;
-        let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_list::parse_states);
+        let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_names::parse_states);
         let states = states.map_err(|word| {
-            ShowError::said(format!("sacct: fatal: unrecognized job state value '{word}'"))
+            CommandError::message(format!("sacct: fatal: unrecognized job state value '{word}'"))
         })?;
         let users = match parsed.text(K::Users) {
             _ if parsed.has(K::AllUsers) => Vec::new(),
-            Some(text) => job_list::parse_users(text, ask::user_name),
+            Some(text) => job_names::parse_users(text, query::user_name),
             None if jobs.is_empty() => me.into_iter().collect(),
             None => Vec::new(),
         };
         let (from, until) = window(parsed, now, tz)?;
         let nodes = match parsed.text(K::Nodelist) {
             Some(text) => hostlist::expand(text)
-                .map_err(|error| ShowError::said(format!("sacct: error: {error}")))?,
+                .map_err(|error| CommandError::message(format!("sacct: error: {error}")))?,
             None => Vec::new(),
         };
         let filter = HistoryFilter {
@@ -227,7 +227,7 @@ impl Question {
             if self.jobs.iter().any(|named| named.step.is_some()) {
                 record.steps = std::mem::take(&mut record.steps)
                     .into_iter()
-                    .filter(|step| self.names_step(record.job, of_many(record), step.id))
+                    .filter(|step| self.names_step(record.job, group_leader(record), step.id))
                     .collect();
             }
             if self.truncate {
@@ -243,7 +243,7 @@ impl Question {
         let whole = |record: &&JobRecord| {
             self.jobs.iter().any(|named| {
                 let id = named.job.id;
-                named.step.is_none() && (id == record.job || Some(id) == of_many(record))
+                named.step.is_none() && (id == record.job || Some(id) == group_leader(record))
             })
         };
         let named = records.iter().filter(|_| !self.jobs.is_empty());
@@ -280,7 +280,7 @@ impl Question {
 }
 
 /// The array of a task, and the first component of a heterogeneous job: who names it means all of them.
-fn of_many(record: &JobRecord) -> Option<JobId> {
+fn group_leader(record: &JobRecord) -> Option<JobId> {
     record.array_job.or(record.together.map(|of| of.first))
 }
 
@@ -290,7 +290,7 @@ fn window(
     parsed: &Parsed,
     now: Timestamp,
     tz: &TimeZone,
-) -> Result<(Option<Timestamp>, Option<Timestamp>), ShowError> {
+) -> Result<(Option<Timestamp>, Option<Timestamp>), CommandError> {
     let read = |key, option: &'static str| {
         let wrong = |text: &str| OptionError::Time { option, value: text.to_owned() };
         let time = |text| parse_when_past(text, now, tz).map_err(|_| wrong(text));
@@ -339,5 +339,4 @@ fn minutes_range(parsed: &Parsed) -> Result<Option<RangeInclusive<u32>>, OptionE
 }
 
 #[cfg(test)]
-#[path = "sacct_tests.rs"]
 mod tests;

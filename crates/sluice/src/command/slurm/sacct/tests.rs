@@ -8,9 +8,9 @@ use model::run::JobState;
 const NOON: Timestamp = Timestamp::from_secs(1_794_744_000);
 const MIDNIGHT: Timestamp = Timestamp::from_secs(1_794_700_800);
 
-fn question(args: &[&str]) -> Result<Question, ShowError> {
+fn question(args: &[&str]) -> Result<HistoryQuery, CommandError> {
     let parsed = parse(Command::Sacct, args).expect("a right line");
-    Question::new(&parsed, NOON, &TimeZone::UTC, Some("alice".to_owned()))
+    HistoryQuery::new(&parsed, NOON, &TimeZone::UTC, Some("alice".to_owned()))
 }
 
 #[test]
@@ -81,8 +81,9 @@ fn bad_values_are_refused_in_slurms_words() {
 
 #[test]
 fn the_layout_follows_the_last_of_the_two_options() {
-    let layout =
-        |args: &[&str]| shown(&parse(Command::Sacct, args).expect("right")).map(|o| o.layout);
+    let layout = |args: &[&str]| {
+        output_options(&parse(Command::Sacct, args).expect("right")).map(|o| o.layout)
+    };
     assert_eq!(layout(&["-p"]).expect("right"), Layout::Ended("|".into()));
     assert_eq!(layout(&["-pP", "--delimiter=,"]).expect("right"), Layout::Separated(",".into()));
     assert_eq!(layout(&[]).expect("right"), Layout::Aligned);

@@ -2,7 +2,7 @@
 
 use super::line::{Operator, Term};
 use super::value::{self, Fault};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::account::{Association, NORMAL_QOS, Shares};
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::{Tres, TresKind};
@@ -58,7 +58,7 @@ pub fn apply(
     association: &mut Association,
     term: &Term,
     view: &AccountsView,
-) -> Result<(), ShowError> {
+) -> Result<(), CommandError> {
     let row = KEYS.iter().find(|(names, _)| term.is(names));
     let (_, set) = row.ok_or_else(|| super::line::unknown_option(&term.typed))?;
     check_qos(term, view)?;
@@ -70,15 +70,15 @@ pub fn apply(
     set(association, term).map_err(|fault| refused(term, &fault.lines(term, &term.key)))
 }
 
-fn refused(term: &Term, lines: &str) -> ShowError {
-    ShowError::said(format!("{lines}\n{}", super::line::unknown_option(&term.typed)))
+fn refused(term: &Term, lines: &str) -> CommandError {
+    CommandError::message(format!("{lines}\n{}", super::line::unknown_option(&term.typed)))
 }
 
 /// QOS that are named must be there.
-fn check_qos(term: &Term, view: &AccountsView) -> Result<(), ShowError> {
+fn check_qos(term: &Term, view: &AccountsView) -> Result<(), CommandError> {
     let known = |name: &str| name == "-1" || view.qos.iter().any(|qos| qos.name == name);
     if term.is(&["DefaultQOS"]) && !term.value.is_empty() && !known(&term.value) {
-        return Err(ShowError::said(format!(
+        return Err(CommandError::message(format!(
             "You gave a bad default qos '{}'.  Use 'list qos' to get complete list.",
             term.value
         )));

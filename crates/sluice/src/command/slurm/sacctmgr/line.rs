@@ -1,6 +1,6 @@
 //! The grammar of `sacctmgr`'s words: `VERB ENTITY [NAMES] [KEY=VALUE…] [where …] [set …]`.
 
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use ::slurm::output::sacctmgr::Entity;
 
@@ -92,14 +92,14 @@ const FLAGS: [&str; 10] = [
 const NAME_KEYS: [&str; 2] = ["name", "names"];
 
 impl Line {
-    pub fn parse(words: &[String]) -> Result<Self, ShowError> {
+    pub fn parse(words: &[String]) -> Result<Self, CommandError> {
         let Some((verb_word, rest)) = words.split_first() else {
             let text = "sacctmgr: error: no keyword given, as in: sacctmgr show qos";
-            return Err(ShowError::said(text));
+            return Err(CommandError::message(text));
         };
         let verb = VERBS.iter().find(|(name, _)| name.eq_ignore_ascii_case(verb_word));
         let Some((_, verb)) = verb else {
-            return Err(ShowError::said(format!("invalid keyword: {verb_word}")));
+            return Err(CommandError::message(format!("invalid keyword: {verb_word}")));
         };
         let entity = |word: &str| {
             let found = Entity::parse(word)?;
@@ -109,7 +109,7 @@ impl Line {
         let Some((entity, rest)) =
             rest.split_first().and_then(|(word, rest)| Some((entity(word)?, rest)))
         else {
-            return Err(ShowError::said(format!(
+            return Err(CommandError::message(format!(
                 "No valid entity in {verb_word} command\n\
                  Input line must include \"Account\", \"Association\", \"Cluster\", \"QOS\", \"TRES\" or \"User\""
             )));
@@ -127,7 +127,7 @@ impl Line {
         Ok(line)
     }
 
-    fn take_words(&mut self, words: &[String]) -> Result<(), ShowError> {
+    fn take_words(&mut self, words: &[String]) -> Result<(), CommandError> {
         let mut setting = false;
         for word in words {
             match word.to_ascii_lowercase().as_str() {
@@ -156,15 +156,17 @@ impl Line {
     }
 }
 
-pub fn unknown_option(word: &str) -> ShowError {
-    ShowError::said(format!(" Unknown option: {word}\n Use keyword 'where' to modify condition"))
+pub fn unknown_option(word: &str) -> CommandError {
+    CommandError::message(format!(
+        " Unknown option: {word}\n Use keyword 'where' to modify condition"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Line, ShowError> {
+    fn read(text: &str) -> Result<Line, CommandError> {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
         Line::parse(&words)
     }

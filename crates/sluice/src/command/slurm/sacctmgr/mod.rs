@@ -9,7 +9,7 @@ mod show;
 mod user;
 mod value;
 
-use super::ask::{self, Server, ShowError};
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, help};
 use ::slurm::output::sacctmgr::Entity;
 use ::slurm::words::refusal;
@@ -26,17 +26,17 @@ use wire::view::AccountsView;
 const DECIDE_SECS: u16 = 30;
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sacctmgr, act(args))
+    query::finish(Command::Sacctmgr, act(args))
 }
 
-fn act(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sacctmgr, args)? else {
+fn act(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sacctmgr, args)? else {
         return Ok(ExitCode::SUCCESS);
     };
     if let [word] = parsed.rest.as_slice()
         && word.eq_ignore_ascii_case("version")
     {
-        ask::print(&help::version())?;
+        query::print(&help::version())?;
         return Ok(ExitCode::SUCCESS);
     }
     let line = Line::parse(&parsed.rest)?;
@@ -44,7 +44,7 @@ fn act(args: &[String]) -> Result<ExitCode, ShowError> {
         return show::run(&line, &parsed);
     }
     if parsed.has(K::ReadOnly) {
-        return Err(ShowError::said("Can't run this command in readonly mode."));
+        return Err(CommandError::message("Can't run this command in readonly mode."));
     }
     let mut books = Books::open(&parsed)?;
     match (line.entity, line.verb) {
@@ -61,7 +61,7 @@ fn act(args: &[String]) -> Result<ExitCode, ShowError> {
         (Entity::User, Verb::Delete) => user::delete(&mut books, &line),
         // The cluster and what it counts are the configuration's; an association is changed through its user or account.
         (Entity::Association | Entity::Tres | Entity::Cluster | Entity::Coordinator, _)
-        | (_, Verb::Show) => Err(ShowError::said(format!(
+        | (_, Verb::Show) => Err(CommandError::message(format!(
             "sacctmgr: error: {} of this entity is not supported",
             line.verb_word
         ))),
@@ -78,19 +78,19 @@ struct Books {
 }
 
 impl Books {
-    fn open(parsed: &Parsed) -> Result<Self, ShowError> {
+    fn open(parsed: &Parsed) -> Result<Self, CommandError> {
         let mut server = Server::find("sacctmgr: error")?;
         let view = load(&mut server)?;
         let (immediate, quiet) = (parsed.has(K::Immediate), parsed.has(K::Quiet));
         Ok(Self { server, view, immediate, quiet })
     }
 
-    fn say(&self, text: &str) -> Result<(), ShowError> {
-        if self.quiet { Ok(()) } else { ask::print(text) }
+    fn say(&self, text: &str) -> Result<(), CommandError> {
+        if self.quiet { Ok(()) } else { query::print(text) }
     }
 
     /// Says what would change, asks, and sends the calls.
-    fn commit(&mut self, said: &str, calls: Vec<Call>) -> Result<ExitCode, ShowError> {
+    fn commit(&mut self, said: &str, calls: Vec<Call>) -> Result<ExitCode, CommandError> {
         self.say(said)?;
         if !self.immediate && !agreed()? {
             self.say(" Changes Discarded\n")?;
@@ -105,20 +105,20 @@ impl Books {
     }
 
     /// Nothing fits: said on standard output, with exit code 1.
-    fn nothing(&self, text: &str) -> Result<ExitCode, ShowError> {
+    fn nothing(&self, text: &str) -> Result<ExitCode, CommandError> {
         self.say(text)?;
         Ok(ExitCode::FAILURE)
     }
 }
 
-fn load(server: &mut Server) -> Result<AccountsView, ShowError> {
+fn load(server: &mut Server) -> Result<AccountsView, CommandError> {
     match server.ask(Call::Accounts)? {
         Answer::Accounts(view) => Ok(view),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
-fn refused(why: &Refusal) -> ShowError {
+fn refused(why: &Refusal) -> CommandError {
     let text = match why {
         Refusal::AccessDenied => format!(
             "sacctmgr: error: Your user doesn't have privilege to perform this action\n \
@@ -128,12 +128,12 @@ fn refused(why: &Refusal) -> ShowError {
         Refusal::JobsActive(_) => format!(" Error with request: {}", refusal::text(why)),
         why => format!("sacctmgr: error: {}", refusal::text(why)),
     };
-    ShowError::said(text)
+    CommandError::message(text)
 }
 
 /// Asks the person at standard input; silence, as anything but yes, is no.
-fn agreed() -> Result<bool, ShowError> {
-    ask::print(&format!(
+fn agreed() -> Result<bool, CommandError> {
+    query::print(&format!(
         "Would you like to commit changes? (You have {DECIDE_SECS} seconds to decide)\n(N/y): "
     ))?;
     let input = io::stdin();
@@ -144,6 +144,6 @@ fn agreed() -> Result<bool, ShowError> {
     if ready > 0 {
         input.lock().read_line(&mut answer)?;
     }
-    ask::print("\n")?;
+    query::print("\n")?;
     Ok(matches!(answer.trim().chars().next(), Some('y' | 'Y')))
 }

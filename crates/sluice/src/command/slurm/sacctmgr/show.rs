@@ -2,7 +2,7 @@
 
 use super::line::{Line, unknown_option};
 use super::load;
-use crate::command::slurm::ask::{Server, ShowError};
+use crate::command::slurm::query::{CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
 use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
@@ -17,7 +17,7 @@ const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
 const USER_KEYS: [&str; 2] = ["User", "Users"];
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
-pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
+pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let format = Line::take(&mut terms, &["Format"]);
     let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
@@ -48,7 +48,9 @@ pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
     let mut out = io::stdout().lock();
     match output::show(&mut out, line.entity, &view, &gres, &control, &options) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error @ SacctmgrError::UnknownField(_)) => Err(ShowError::said(error.to_string())),
+        Err(error @ SacctmgrError::UnknownField(_)) => {
+            Err(CommandError::message(error.to_string()))
+        }
         Err(SacctmgrError::Write(error)) => Err(error.into()),
     }
 }
@@ -91,22 +93,22 @@ fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
 }
 
 /// The generic resources that some node has.
-fn gres_names(server: &mut Server) -> Result<Vec<String>, ShowError> {
+fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
     match server.ask(Call::Cluster)? {
         Answer::Cluster(cluster) => {
             let gres = cluster.nodes.iter().flat_map(|node| &node.config.gres);
             let names: BTreeSet<String> = gres.map(|gres| gres.name.clone()).collect();
             Ok(names.into_iter().collect())
         }
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
 /// The server has no port of Slurm's own to name.
-fn control_address(server: &mut Server) -> Result<ControlAddress, ShowError> {
+fn control_address(server: &mut Server) -> Result<ControlAddress, CommandError> {
     match server.ask(Call::Ping)? {
         Answer::Pong { hostname, .. } => Ok(ControlAddress { host: hostname, port: 0 }),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! How the values of `sacctmgr` are put into a thing: counts, limits, lists.
 
 use super::line::{Operator, Term};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use model::account::{QosFlag, Shares};
 use model::qos::Factor;
@@ -21,7 +21,7 @@ pub enum Fault {
     /// A line about the value itself.
     Line(String),
     /// Lines for standard output.
-    Said(String),
+    Listing(String),
 }
 
 impl Fault {
@@ -30,7 +30,7 @@ impl Fault {
         match self {
             Fault::Number => format!("sacctmgr: error: Invalid value for {name} ({})", term.value),
             Fault::Time => format!(" Bad {name} time format: {}", term.typed),
-            Fault::Line(line) | Fault::Said(line) => line.clone(),
+            Fault::Line(line) | Fault::Listing(line) => line.clone(),
         }
     }
 }
@@ -75,7 +75,7 @@ pub fn one_tres(limits: &mut Tres, kind: TresKind, term: &Term) -> Result<(), Fa
 }
 
 fn unknown_flag(text: &str) -> Fault {
-    Fault::Said(format!(
+    Fault::Listing(format!(
         " Unknown QOS flag used in:\n  '{text}'\n Valid QOS flags are\n  '{}'\n",
         "DenyOnLimit,EnforceUsageThreshold,NoReserve,PartitionMaxNodes,PartitionMinNodes,\
          OverPartQOS,PartitionTimeLimit,RequiresReservation,NoDecay,UsageFactorSafe"
@@ -100,11 +100,11 @@ pub fn flags(flags: &mut Vec<QosFlag>, term: &Term) -> Result<(), Fault> {
 }
 
 /// Takes `RawUsage=0` out, the only value there is for it; whether it was there.
-pub fn take_raw_usage(terms: &mut Vec<Term>) -> Result<bool, ShowError> {
+pub fn take_raw_usage(terms: &mut Vec<Term>) -> Result<bool, CommandError> {
     let Some(at) = terms.iter().position(|term| term.is(&["RawUsage"])) else { return Ok(false) };
     let term = terms.remove(at);
     if term.value != "0" {
-        return Err(ShowError::said(format!(
+        return Err(CommandError::message(format!(
             " Unknown option: {}\n RawUsage can be set to 0 and to nothing else",
             term.typed
         )));

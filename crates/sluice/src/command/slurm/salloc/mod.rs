@@ -1,14 +1,15 @@
 //! `salloc`: an allocation, held while a command or a shell runs beside it.
 
-mod ready;
+mod prolog_wait;
 
-use super::caller::{
-    self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
+use super::submit::caller::{self, ProcessSurroundings};
+use super::submit::het_components;
+use super::submit::job_watch::{self, JobEvent, Watch};
+use super::submit::messages::{
+    self, FAILURE, complain, failure, refused, say, unexpected, unreachable,
 };
-use super::components;
-use super::sbatch::{check_clusters, tested};
-use super::watch::{self, Notice, Watch};
-use crate::connect::{Client, ClientError, Place};
+use super::submit::test_only::{check_clusters, tested};
+use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::environment::Environment;
 use ::slurm::environment::component::set_components;
 use ::slurm::option::invocation::{self, Invocation};
@@ -34,7 +35,7 @@ const COMMAND: Command = Command::Salloc;
 const NAME: &str = "interactive";
 
 /// How often an interrupt is looked for while the allocation is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Whoever waited longer than this may be looking elsewhere.
 const BELL_AFTER: Duration = Duration::from_secs(10);
 
@@ -42,18 +43,18 @@ const BELL_AFTER: Duration = Duration::from_secs(10);
 static SIGNALLED: AtomicI32 = AtomicI32::new(0);
 
 pub fn run(args: &[String]) -> ExitCode {
-    let here = Here::default();
+    let here = ProcessSurroundings::default();
     let read = match invocation::launch(COMMAND, args, &caller::caller(&here)) {
-        Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
+        Ok(Invocation::Question(question)) => return messages::answer(COMMAND, question),
         Ok(Invocation::Submission(read)) => read,
-        Err(error) => return caller::refuse_option(COMMAND, &error),
+        Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     // What runs beside the allocation stands after the last component.
     let [(options, argv), others @ ..] = read.components.as_slice() else { return failure() };
     let argv = others.last().map_or(argv, |(_, argv)| argv);
     let submitter = caller::submitter(COMMAND, args, options);
-    let call = Invoked { options, others, argv, submitter: &submitter };
-    match call.go() {
+    let call = AllocationRequest { options, others, argv, submitter: &submitter };
+    match call.run() {
         Ok(code) => code,
         Err(AllocError::Client(error)) => unreachable(COMMAND, &error),
         Err(AllocError::Io(error)) => {
@@ -71,7 +72,7 @@ enum AllocError {
     Io(#[from] io::Error),
 }
 
-struct Invoked<'a> {
+struct AllocationRequest<'a> {
     options: &'a JobOptions,
     /// Further components of a heterogeneous job.
     others: &'a [(JobOptions, Vec<String>)],
@@ -79,8 +80,8 @@ struct Invoked<'a> {
     submitter: &'a Submitter,
 }
 
-impl Invoked<'_> {
-    fn go(&self) -> Result<ExitCode, AllocError> {
+impl AllocationRequest<'_> {
+    fn run(&self) -> Result<ExitCode, AllocError> {
         let mut client = Client::find()?;
         if let Some(code) = check_clusters(COMMAND, &mut client, self.options)? {
             return Ok(code);
@@ -93,7 +94,7 @@ impl Invoked<'_> {
         });
         let draft = match drafted {
             Ok(draft) => draft,
-            Err(error) => return Ok(caller::refuse_option(COMMAND, &error)),
+            Err(error) => return Ok(messages::refuse_option(COMMAND, &error)),
         };
         draft.notes.iter().for_each(|line| self.tell(line));
         let submission = Box::new(draft.submission);
@@ -108,25 +109,27 @@ impl Invoked<'_> {
             other => return Ok(unexpected(COMMAND, &other)),
         };
         if !self.options.no_shell {
-            watch::hold(client.place().clone(), job)?;
+            job_watch::hold(client.location().clone(), job)?;
         }
-        let mut watch = Watch::begin(client.place().clone(), job, true)?;
-        let Some(view) = self.granted(&mut client, job, &mut watch)? else {
+        let mut watch = Watch::begin(client.location().clone(), job, true)?;
+        let Some(view) = self.await_grant(&mut client, job, &mut watch)? else {
             return Ok(failure());
         };
         self.tell(&format!("Granted job allocation {job}"));
-        self.ring(asked.elapsed());
+        self.ring_bell(asked.elapsed());
         if self.options.no_shell {
             return Ok(ExitCode::SUCCESS);
         }
-        if view.reason == Reason::Prolog && !self.made_ready(&mut client, job, &view, &mut watch)? {
+        if view.reason == Reason::Prolog
+            && !self.await_prolog(&mut client, job, &view, &mut watch)?
+        {
             return Ok(failure());
         }
         self.run_command(&mut client, job, &view, watch)
     }
 
     /// The terminal's bell: where it was asked for, or after a long wait.
-    fn ring(&self, waited: Duration) {
+    fn ring_bell(&self, waited: Duration) {
         let wanted = self.options.bell.unwrap_or(waited > BELL_AFTER);
         if wanted && io::stdout().is_terminal() {
             print!("\x07");
@@ -142,7 +145,7 @@ impl Invoked<'_> {
     }
 
     /// Waits for the start; none if there will be none, which has then been said.
-    fn granted(
+    fn await_grant(
         &self,
         client: &mut Client,
         job: JobId,
@@ -151,41 +154,41 @@ impl Invoked<'_> {
         let mut queued = false;
         loop {
             if SIGNALLED.load(Ordering::Relaxed) != 0 {
-                give_up(client, job)?;
+                cancel_job(client, job)?;
                 self.tell(&format!("Job allocation {job} has been revoked."));
                 self.tell("Job aborted due to signal");
                 return Ok(None);
             }
-            match watch.wait_for(LOOK_EVERY) {
-                None | Some(Notice::Ready) => {}
-                Some(Notice::Queued) => {
+            match watch.wait_for(SIGNAL_CHECK_INTERVAL) {
+                None | Some(JobEvent::Ready) => {}
+                Some(JobEvent::Queued) => {
                     queued = true;
                     self.tell(&format!("Pending job allocation {job}"));
                     self.tell(&format!("job {job} queued and waiting for resources"));
                 }
-                Some(Notice::Started(view)) => {
+                Some(JobEvent::Started(view)) => {
                     if queued {
                         self.tell(&format!("job {job} has been allocated resources"));
                     }
                     return Ok(Some(view));
                 }
-                Some(Notice::Ended { outcome: Some(Outcome::NoCapacity), .. }) => {
+                Some(JobEvent::Ended { outcome: Some(Outcome::NoCapacity), .. }) => {
                     let text = "Requested nodes are busy";
                     complain(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
                     return Ok(None);
                 }
-                Some(Notice::Ended { .. }) => {
+                Some(JobEvent::Ended { .. }) => {
                     self.tell("Job has been cancelled");
                     self.tell(&format!("Job allocation {job} has been revoked."));
                     let text = "Job/step already completing or completed";
                     complain(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
                     return Ok(None);
                 }
-                Some(Notice::Refused(why)) => {
+                Some(JobEvent::Refused(why)) => {
                     complain(COMMAND, &refusal::text(&why));
                     return Ok(None);
                 }
-                Some(Notice::Unreachable(error)) => return Err(error),
+                Some(JobEvent::Unreachable(error)) => return Err(error),
             }
         }
     }
@@ -206,7 +209,7 @@ impl Invoked<'_> {
             .current_dir(&*view.spec.launch.work_dir)
             .spawn();
         let (status, revoked) = match child {
-            Ok(child) => self.wait(client.place().clone(), child, job, watch)?,
+            Ok(child) => self.wait(client.location().clone(), child, job, watch)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("_fork_command: Unable to find command \"{}\"", argv[0]);
                 complain(COMMAND, &text);
@@ -226,13 +229,13 @@ impl Invoked<'_> {
             // Were it refused, the job is at its end by itself; were it lost, so is the hold.
             let _ = client.call(Call::Relinquish { job, exit: status });
         }
-        Ok(ExitCode::from(code(status)))
+        Ok(ExitCode::from(exit_code(status)))
     }
 
     /// Waits for the command; gives also whether its allocation ended before it.
     fn wait(
         &self,
-        place: Place,
+        location: ServerLocation,
         mut child: Child,
         job: JobId,
         watch: Watch,
@@ -240,13 +243,13 @@ impl Invoked<'_> {
         let quiet = self.options.quiet;
         std::thread::Builder::new()
             .name("signals".into())
-            .spawn(move || heed_signals(place, job, quiet))?;
+            .spawn(move || handle_signals(location, job, quiet))?;
         let revoked = Arc::new(AtomicBool::new(false));
         let pid = Pid::from_raw(child.id() as i32);
         let (seen, signal) = (Arc::clone(&revoked), self.options.kill_command);
         std::thread::Builder::new()
             .name("revoked".into())
-            .spawn(move || tell_revoked(watch, job, &seen, pid, signal))?;
+            .spawn(move || report_revocation(watch, job, &seen, pid, signal))?;
         let status = child.wait()?;
         let exit =
             ExitStatus { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) };
@@ -264,9 +267,9 @@ impl Invoked<'_> {
             Answer::Cluster(cluster) => cluster.name,
             _ => String::new(),
         };
-        let mut env = components::variables(&cluster, view, &self.submitter.work_dir);
+        let mut env = het_components::variables(&cluster, view, &self.submitter.work_dir);
         if view.together.is_some() {
-            let of_each = components::ask(client, job, &self.submitter.work_dir)?;
+            let of_each = het_components::ask(client, job, &self.submitter.work_dir)?;
             let of_each = of_each.into_iter().map(|component| component.variables);
             set_components(&mut env, &of_each.collect::<Vec<_>>());
         }
@@ -285,10 +288,10 @@ fn login_shell() -> String {
 
 /// While the command runs: a signal to this process lets go of the allocation, and not of the command. When the
 /// terminal hangs up there is nobody left to wait for either.
-fn heed_signals(place: Place, job: JobId, quiet: bool) {
-    let Ok(mut client) = Client::at(place) else { return };
+fn handle_signals(location: ServerLocation, job: JobId, quiet: bool) {
+    let mut client = Client::at(location);
     loop {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(SIGNAL_CHECK_INTERVAL);
         match SIGNALLED.swap(0, Ordering::Relaxed) {
             0 => {}
             libc::SIGHUP => {
@@ -303,21 +306,21 @@ fn heed_signals(place: Place, job: JobId, quiet: bool) {
             // A terminal's keys go to the command as well, and it is the command that they are for.
             libc::SIGINT | libc::SIGQUIT if io::stdin().is_terminal() => {}
             // That it has ended is then said by the watch.
-            _ => drop(give_up(&mut client, job)),
+            _ => drop(cancel_job(&mut client, job)),
         }
     }
 }
 
 /// Says when the allocation ends before the command, and tells the command if that was asked for.
-fn tell_revoked(
+fn report_revocation(
     mut watch: Watch,
     job: JobId,
     seen: &AtomicBool,
     command: Pid,
     signal: Option<i32>,
 ) {
-    while let Some(notice) = watch.wait() {
-        if let Notice::Ended { .. } = notice {
+    while let Some(event) = watch.wait() {
+        if let JobEvent::Ended { .. } = event {
             if seen.swap(true, Ordering::AcqRel) {
                 return;
             }
@@ -330,7 +333,7 @@ fn tell_revoked(
     }
 }
 
-fn give_up(client: &mut Client, job: JobId) -> Result<(), ClientError> {
+fn cancel_job(client: &mut Client, job: JobId) -> Result<(), ClientError> {
     let filter = model::change::JobFilter {
         jobs: vec![model::change::JobRef::whole(job)],
         ..Default::default()
@@ -346,7 +349,7 @@ fn catch_signals() -> io::Result<()> {
         SIGNALLED.store(signal, Ordering::Relaxed);
     }
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
-    let heeded = [
+    let handled = [
         Signal::SIGINT,
         Signal::SIGQUIT,
         Signal::SIGTERM,
@@ -354,7 +357,7 @@ fn catch_signals() -> io::Result<()> {
         Signal::SIGUSR1,
         Signal::SIGUSR2,
     ];
-    for signal in heeded {
+    for signal in handled {
         // SAFETY: the handler only stores to an atomic, which is allowed at any moment.
         unsafe { sigaction(signal, &action) }?;
     }
@@ -363,7 +366,7 @@ fn catch_signals() -> io::Result<()> {
 
 /// The command's own code; as a shell would say it for a signal. Slurm 22.05 ends with 0 where the command was
 /// killed: nothing can depend on a failure that does not show, so that is not followed.
-fn code(status: ExitStatus) -> u8 {
+fn exit_code(status: ExitStatus) -> u8 {
     match status.signal {
         0 => status.code as u8,
         signal => 128_u8.saturating_add(signal as u8),
@@ -377,7 +380,7 @@ mod tests {
     #[test]
     fn the_code_is_the_commands() {
         for (code_, signal, expected) in [(0, 0, 0), (4, 0, 4), (0, 9, 137)] {
-            assert_eq!(code(ExitStatus { code: code_, signal }), expected);
+            assert_eq!(exit_code(ExitStatus { code: code_, signal }), expected);
         }
     }
 }

@@ -1,17 +1,17 @@
 //! An allocation whose nodes are not ready yet: the site's programs before the job run there.
 
-use super::{COMMAND, Invoked, LOOK_EVERY, SIGNALLED, complain, give_up};
-use crate::command::slurm::watch::{Notice, Watch};
-use crate::connect::{Client, ClientError};
+use super::{AllocationRequest, COMMAND, SIGNAL_CHECK_INTERVAL, SIGNALLED, cancel_job, complain};
+use crate::client::{Client, ClientError};
+use crate::command::slurm::submit::job_watch::{JobEvent, Watch};
 use ::slurm::words::refusal;
 use model::hostlist;
 use model::id::JobId;
 use std::sync::atomic::Ordering;
 use wire::view::JobView;
 
-impl Invoked<'_> {
+impl AllocationRequest<'_> {
     /// Waits for the site's programs before the job on all its nodes; false if it ended meanwhile, which has been said.
-    pub(super) fn made_ready(
+    pub(super) fn await_prolog(
         &self,
         client: &mut Client,
         job: JobId,
@@ -21,28 +21,28 @@ impl Invoked<'_> {
         self.tell("Waiting for resource configuration");
         loop {
             if SIGNALLED.load(Ordering::Relaxed) != 0 {
-                give_up(client, job)?;
+                cancel_job(client, job)?;
                 self.tell(&format!("Job allocation {job} has been revoked."));
                 return Ok(false);
             }
-            match watch.wait_for(LOOK_EVERY) {
-                Some(Notice::Ready) => {
+            match watch.wait_for(SIGNAL_CHECK_INTERVAL) {
+                Some(JobEvent::Ready) => {
                     let nodes = view.allocation.iter().flat_map(|granted| granted.node_names());
                     let nodes = hostlist::compress(nodes);
                     self.tell(&format!("Nodes {nodes} are ready for job"));
                     return Ok(true);
                 }
-                Some(Notice::Ended { .. }) => {
+                Some(JobEvent::Ended { .. }) => {
                     self.tell(&format!("Job allocation {job} has been revoked."));
                     complain(COMMAND, "Allocation was revoked before the nodes were ready");
                     return Ok(false);
                 }
-                Some(Notice::Refused(why)) => {
+                Some(JobEvent::Refused(why)) => {
                     complain(COMMAND, &refusal::text(&why));
                     return Ok(false);
                 }
-                Some(Notice::Unreachable(error)) => return Err(error),
-                Some(Notice::Queued | Notice::Started(_)) | None => {}
+                Some(JobEvent::Unreachable(error)) => return Err(error),
+                Some(JobEvent::Queued | JobEvent::Started(_)) | None => {}
             }
         }
     }

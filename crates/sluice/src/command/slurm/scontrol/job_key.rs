@@ -1,10 +1,9 @@
 //! The keys of `scontrol update JobId=…`: each with the grammar of its value.
 
-use super::lookup;
 use super::update::{Pair, invalid, unsupported};
-use crate::command::slurm::ask::ShowError;
+use super::{TimeContext, lookup};
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
-use jiff::tz::TimeZone;
 use model::amount::Bytes;
 use model::change::JobField;
 use model::constraint::Constraint;
@@ -14,13 +13,6 @@ use model::range::{Range, parse_node_count};
 use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
-
-/// What values depend on besides their text.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    pub now: Timestamp,
-    pub tz: &'a TimeZone,
-}
 
 /// One thing to change.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +25,7 @@ pub enum Update {
 }
 
 /// Reads a value, or says what would be right.
-type Grammar = fn(&str, Surroundings<'_>) -> Result<Update, String>;
+type Grammar = fn(&str, TimeContext<'_>) -> Result<Update, String>;
 
 /// Nice without a value; as `--nice`.
 const NICE_DEFAULT: i32 = 100;
@@ -109,12 +101,12 @@ const KEYS: &[(&str, Grammar)] = &[
 ];
 
 /// What a pair changes. Any beginning of a key is enough that no other key has.
-pub fn parse(pair: &Pair, surroundings: Surroundings<'_>) -> Result<Update, ShowError> {
+pub fn parse(pair: &Pair, context: TimeContext<'_>) -> Result<Update, CommandError> {
     let rows = KEYS.iter().map(|(name, _)| (*name, *name)).collect::<Vec<_>>();
     let found = lookup(&rows, &pair.key).map(|(name, _)| *name);
     let row = KEYS.iter().find(|(name, _)| Some(*name) == found);
     let (_, grammar) = row.ok_or_else(|| unsupported(pair))?;
-    grammar(&pair.value, surroundings).map_err(|expected| invalid(pair, expected))
+    grammar(&pair.value, context).map_err(|expected| invalid(pair, expected))
 }
 
 fn text(value: &str, field: fn(String) -> JobField) -> Result<Update, String> {
@@ -191,8 +183,8 @@ fn hosts(value: &str) -> Result<Vec<String>, String> {
     hostlist::expand(value).map_err(|error| error.to_string())
 }
 
-fn when(value: &str, surroundings: Surroundings<'_>) -> Result<Timestamp, String> {
-    parse_when(value, surroundings.now, surroundings.tz).map_err(|error| error.to_string())
+fn when(value: &str, context: TimeContext<'_>) -> Result<Timestamp, String> {
+    parse_when(value, context.now, context.tz).map_err(|error| error.to_string())
 }
 
 fn size(value: &str) -> Result<Bytes, String> {
@@ -258,11 +250,12 @@ fn time_limit(value: &str) -> Result<Update, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::tz::TimeZone;
 
-    fn read(key: &str, value: &str) -> Result<Update, ShowError> {
+    fn read(key: &str, value: &str) -> Result<Update, CommandError> {
         let typed = format!("{key}={value}");
         let pair = Pair { key: key.to_owned(), value: value.to_owned(), typed };
-        parse(&pair, Surroundings { now: Timestamp::from_secs(1_000), tz: &TimeZone::UTC })
+        parse(&pair, TimeContext { now: Timestamp::from_secs(1_000), tz: &TimeZone::UTC })
     }
 
     #[test]

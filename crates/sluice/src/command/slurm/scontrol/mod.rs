@@ -9,13 +9,15 @@ mod reservation_key;
 mod show;
 mod update;
 
-use super::ask::{self, Server, ShowError};
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, help};
 use ::slurm::output::scontrol as output;
 use ::slurm::words::refusal;
+use jiff::tz::TimeZone;
 use model::change::{JobChange, Requeue};
 use model::reason::Refusal;
 use model::run::Hold;
+use model::time::Timestamp;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -109,6 +111,13 @@ const KEYWORDS: &[(&str, Verb)] = &[
     ("wait_job",      Verb::Unsupported),
 ];
 
+/// What times on the command line depend on besides their text.
+#[derive(Clone, Copy)]
+struct TimeContext<'a> {
+    now: Timestamp,
+    tz: &'a TimeZone,
+}
+
 /// The row of a word in any case: by its name, or by a beginning that only rows of one meaning have.
 fn lookup<'a, T: PartialEq>(
     rows: &'a [(&'static str, T)],
@@ -124,18 +133,20 @@ fn lookup<'a, T: PartialEq>(
 }
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Scontrol, act(args))
+    query::finish(Command::Scontrol, act(args))
 }
 
-fn act(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Scontrol, args)? else {
+fn act(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Scontrol, args)? else {
         return Ok(ExitCode::SUCCESS);
     };
     let Some((keyword, words)) = parsed.rest.split_first() else {
-        return Err(ShowError::said("scontrol: error: no keyword given, as in: scontrol show job"));
+        return Err(CommandError::message(
+            "scontrol: error: no keyword given, as in: scontrol show job",
+        ));
     };
     let Some((name, verb)) = lookup(KEYWORDS, keyword) else {
-        return Err(ShowError::said(format!("invalid keyword: {keyword}")));
+        return Err(CommandError::message(format!("invalid keyword: {keyword}")));
     };
     match verb {
         Verb::Show => show::run(words, shown(&parsed)),
@@ -146,10 +157,10 @@ fn act(args: &[String]) -> Result<ExitCode, ShowError> {
         Verb::Write => job_action::write(words),
         Verb::Ping => ping(),
         Verb::Reconfigure => reconfigure(),
-        Verb::Version => ask::print(&help::version()).map(|()| ExitCode::SUCCESS),
-        Verb::Help => ask::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
+        Verb::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
+        Verb::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
         Verb::Unsupported => {
-            Err(ShowError::said(format!("scontrol: error: {name} is not supported")))
+            Err(CommandError::message(format!("scontrol: error: {name} is not supported")))
         }
     }
 }
@@ -158,30 +169,30 @@ fn shown(parsed: &Parsed) -> output::Options {
     output::Options { details: parsed.has(K::Details), oneliner: parsed.has(K::Oneliner) }
 }
 
-fn too_few(keyword: &str) -> ShowError {
-    ShowError::said(format!("too few arguments for keyword:{keyword}"))
+fn too_few(keyword: &str) -> CommandError {
+    CommandError::message(format!("too few arguments for keyword:{keyword}"))
 }
 
 /// A server that does not answer is an answer too.
-fn ping() -> Result<ExitCode, ShowError> {
+fn ping() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_ping error")?;
     match server.try_ask(Call::Ping) {
         Ok(Ok(Answer::Pong { hostname, .. })) => {
-            ask::print(&output::ping(&hostname, true))?;
+            query::print(&output::ping(&hostname, true))?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(ShowError::Unreachable { .. }) => {
+        Err(CommandError::Unreachable { .. }) => {
             let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-            ask::print(&output::ping(host.as_deref().unwrap_or("localhost"), false))?;
+            query::print(&output::ping(host.as_deref().unwrap_or("localhost"), false))?;
             Ok(ExitCode::FAILURE)
         }
-        Ok(Ok(other)) => Err(ShowError::unexpected(&other)),
-        Ok(Err(why)) => Err(ShowError::said(refusal::text(&why))),
+        Ok(Ok(other)) => Err(CommandError::unexpected(&other)),
+        Ok(Err(why)) => Err(CommandError::message(refusal::text(&why))),
         Err(error) => Err(error),
     }
 }
 
-fn reconfigure() -> Result<ExitCode, ShowError> {
+fn reconfigure() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_reconfigure error")?;
     let mut answer = server.try_ask(Call::Reconfigure { files: None })?;
     if let Err(Refusal::ConfigurationUnreadable(dir)) = &answer {
@@ -191,7 +202,9 @@ fn reconfigure() -> Result<ExitCode, ShowError> {
     }
     match answer {
         Ok(_) => Ok(ExitCode::SUCCESS),
-        Err(why) => Err(ShowError::said(format!("slurm_reconfigure error: {}", update_text(&why)))),
+        Err(why) => {
+            Err(CommandError::message(format!("slurm_reconfigure error: {}", update_text(&why))))
+        }
     }
 }
 

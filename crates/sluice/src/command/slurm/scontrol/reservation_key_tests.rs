@@ -1,12 +1,13 @@
 use super::*;
+use jiff::tz::TimeZone;
 use std::collections::BTreeSet;
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
-fn ask(words: &[&str]) -> Result<ReservationAsk, Wrong> {
+fn ask(words: &[&str]) -> Result<ReservationAsk, KeyError> {
     let mut ask = ReservationAsk::default();
-    let surroundings = Surroundings { now: NOW, tz: &TimeZone::UTC };
-    words.iter().try_for_each(|word| read(&mut ask, word, surroundings))?;
+    let context = TimeContext { now: NOW, tz: &TimeZone::UTC };
+    words.iter().try_for_each(|word| read(&mut ask, word, context))?;
     Ok(ask)
 }
 
@@ -73,9 +74,9 @@ fn tres_stand_for_the_other_keys() {
 
 #[test]
 fn what_is_wrong_is_said_in_slurms_words() {
-    let sentence = |text: &str| Wrong::Sentence(text.to_owned());
-    let whole = |text: &str| Wrong::Whole(text.to_owned());
-    let after = |line: &str, text: &str| Wrong::After(line.to_owned(), text.to_owned());
+    let sentence = |text: &str| KeyError::Sentence(text.to_owned());
+    let whole = |text: &str| KeyError::Whole(text.to_owned());
+    let after = |line: &str, text: &str| KeyError::After(line.to_owned(), text.to_owned());
     let no_time = "Invalid time specification (pos=0): bogus";
     let table = [
         ("bogus=1", sentence("Unknown parameter bogus=1")),

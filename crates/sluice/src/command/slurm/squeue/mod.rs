@@ -1,8 +1,8 @@
 //! `squeue`: the jobs that wait and run.
 
-use super::ask::{self, Server, ShowError};
-use super::job_list::{self, NamedJob};
-use crate::connect::Told;
+use super::query::job_names::{self, NamedJob};
+use super::query::{self, CommandError, Server};
+use crate::client::ListingReply;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::squeue::{Listing, Options};
 use ::slurm::output::{Moment, json};
@@ -20,21 +20,21 @@ use wire::view::JobView;
 /// How long a listing may wait for when jobs are expected to start.
 const ESTIMATES_MS: u64 = 10_000;
 
-const DOING: &str = "slurm_load_jobs error";
+const REQUEST: &str = "slurm_load_jobs error";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Squeue, list(args))
+    query::finish(Command::Squeue, list(args))
 }
 
-fn list(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
-    let mut question = Question::new(&parsed, &ask::me(), ask::user_name)?;
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
+    let mut question = JobsQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
     let every = iterate(&parsed)?;
     if parsed.has(K::Yaml) {
-        return Err(ShowError::said("squeue: error: --yaml is not supported; --json is"));
+        return Err(CommandError::message("squeue: error: --yaml is not supported; --json is"));
     }
-    let listing = Listing::new(shown(&parsed))
-        .map_err(|error| ShowError::said(format!("squeue: error: {error}")))?;
+    let listing = Listing::new(output_options(&parsed))
+        .map_err(|error| CommandError::message(format!("squeue: error: {error}")))?;
     for warning in listing.warnings() {
         eprintln!("squeue: error: {warning}");
     }
@@ -44,23 +44,23 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     if parsed.has(K::Json) || listing.wants_estimates() {
         question.wanted.estimates_ms = ESTIMATES_MS;
     }
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     if !parsed.has(K::Json) && !question.narrows() {
         let lines = |zone| Box::new(LinesWanted { options: listing.options().clone(), zone });
-        question.wanted.lines = ask::zone_name(&tz).map(lines);
+        question.wanted.lines = query::zone_name(&tz).map(lines);
     }
-    let mut server = Server::find(DOING)?;
+    let mut server = Server::find(REQUEST)?;
     loop {
         let mut out = io::stdout().lock();
         match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
-            Told::Lines(text) => out.write_all(&text)?,
-            Told::Answer(answer) => {
+            ListingReply::Lines(text) => out.write_all(&text)?,
+            ListingReply::Answer(answer) => {
                 let Answer::Jobs { now, jobs: JobList(mut jobs) } = *answer else {
-                    return Err(ShowError::unexpected(&answer));
+                    return Err(CommandError::unexpected(&answer));
                 };
                 question.narrow(&mut jobs);
                 if parsed.has(K::Json) {
-                    json::jobs(&mut out, &ask::cluster_name(&mut server)?, &jobs)?;
+                    json::jobs(&mut out, &query::cluster_name(&mut server)?, &jobs)?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 listing.render(&mut out, &jobs, Moment { now, tz: &tz })?;
@@ -74,14 +74,14 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
 }
 
 /// `-i`: how long to wait between two listings.
-fn iterate(parsed: &Parsed) -> Result<Option<Duration>, ShowError> {
+fn iterate(parsed: &Parsed) -> Result<Option<Duration>, CommandError> {
     let Some(text) = parsed.text(K::Iterate) else { return Ok(None) };
     let seconds = value::number_from(1, text, "--iterate")?;
     Ok(Some(Duration::from_secs(u64::from(seconds))))
 }
 
 /// How the lines look. Of two formats, one by letters and one by names, the later counts.
-fn shown(parsed: &Parsed) -> Options {
+fn output_options(parsed: &Parsed) -> Options {
     let format = parsed.values.iter().rev().find(|s| matches!(s.key, K::Format | K::LongFormat));
     let of = |key| format.filter(|s| s.key == key).map(|s| s.text().to_owned());
     Options {
@@ -100,18 +100,18 @@ fn shown(parsed: &Parsed) -> Options {
 
 /// What the server is asked for, and what of its answer is kept.
 #[derive(Debug, Default, PartialEq)]
-struct Question {
+struct JobsQuery {
     wanted: JobsWanted,
     steps: Vec<NamedJob>,
     licenses: Vec<String>,
 }
 
-impl Question {
+impl JobsQuery {
     fn new(
         parsed: &Parsed,
         me: &str,
         name_of: impl Fn(u32) -> Option<String>,
-    ) -> Result<Self, ShowError> {
+    ) -> Result<Self, CommandError> {
         let list = |key| value::list(parsed.text(key).unwrap_or_default());
         let jobs = named(parsed, K::Jobs)?;
         let steps = named(parsed, K::Steps)?;
@@ -119,10 +119,10 @@ impl Question {
         let who = parsed.values.iter().rev().find(|s| matches!(s.key, K::Users | K::Me));
         let users = match who {
             Some(setting) if setting.key == K::Me => vec![me.to_owned()],
-            Some(setting) => job_list::parse_users(setting.text(), name_of),
+            Some(setting) => job_names::parse_users(setting.text(), name_of),
             None => Vec::new(),
         };
-        let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_list::parse_states);
+        let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_names::parse_states);
         let states = states.map_err(|word| bad_state(&word))?;
         let filter = JobFilter {
             reservations: list(K::Reservation),
@@ -175,20 +175,20 @@ impl Question {
     }
 }
 
-fn named(parsed: &Parsed, key: K) -> Result<Vec<NamedJob>, ShowError> {
-    job_list::parse_jobs(parsed.text(key).unwrap_or_default())
-        .map_err(|word| ShowError::said(format!("squeue: error: Invalid job id: {word}")))
+fn named(parsed: &Parsed, key: K) -> Result<Vec<NamedJob>, CommandError> {
+    job_names::parse_jobs(parsed.text(key).unwrap_or_default())
+        .map_err(|word| CommandError::message(format!("squeue: error: Invalid job id: {word}")))
 }
 
-fn hosts(text: Option<&str>) -> Result<Vec<String>, ShowError> {
+fn hosts(text: Option<&str>) -> Result<Vec<String>, CommandError> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let refused = |error| OptionError::Value(vec![format!("{error}")]);
     Ok(hostlist::expand(text).map_err(refused)?)
 }
 
-fn bad_state(word: &str) -> ShowError {
+fn bad_state(word: &str) -> CommandError {
     let valid: Vec<&str> = words::job::all_long().collect();
-    ShowError::said(format!(
+    CommandError::message(format!(
         "squeue: error: Invalid job state specified: {word}\n\
          squeue: error: Valid job states include: {}",
         valid.join(",")
@@ -196,5 +196,4 @@ fn bad_state(word: &str) -> ShowError {
 }
 
 #[cfg(test)]
-#[path = "squeue_tests.rs"]
 mod tests;

@@ -6,9 +6,9 @@ use model::change::JobRef;
 use model::id::JobId;
 use model::run::JobState;
 
-fn question(args: &[&str]) -> Result<Question, ShowError> {
+fn question(args: &[&str]) -> Result<JobsQuery, CommandError> {
     let parsed = parse(Command::Squeue, args).expect("a right line");
-    Question::new(&parsed, "alice", |uid| (uid == 1002).then(|| "bob".to_owned()))
+    JobsQuery::new(&parsed, "alice", |uid| (uid == 1002).then(|| "bob".to_owned()))
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn bad_filters_are_one_clear_message() {
 
 #[test]
 fn of_two_formats_the_later_counts() {
-    let shown = |args: &[&str]| shown(&parse(Command::Squeue, args).expect("right"));
+    let shown = |args: &[&str]| output_options(&parse(Command::Squeue, args).expect("right"));
     let options = shown(&["-O", "JobID", "-o", "%i"]);
     assert_eq!((options.format.as_deref(), options.long_format), (Some("%i"), None));
     let options = shown(&["-o", "%i", "-O", "JobID"]);

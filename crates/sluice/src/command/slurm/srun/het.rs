@@ -1,19 +1,17 @@
 //! One `srun` over several components of a heterogeneous job: a step in each, run as one.
 
-use super::caller::{FAILURE, complain, failure, refused, say, unexpected};
-use super::components::{self, Component};
-use super::sbatch::{check_clusters, tested};
-use super::srun::{Invoked, RunError, run_epilog, take_signals};
-use super::srun_input::is_own_input;
-use super::srun_programs;
-use super::step::crowd::{Crowd, Part};
-use super::step::door::Door;
-use super::step::output::Files;
-use super::step::stream::Streams;
-use super::step::{Among, Outturn, Step};
-use super::step_create;
-use super::watch::{self, Notice, Watch};
-use crate::connect::Client;
+use super::input::is_own_input;
+use super::{RunError, StepRequest, relinquish, run_epilog, step_create, take_signals};
+use crate::client::Client;
+use crate::command::slurm::step::het::{HetStep, HetStepRunner};
+use crate::command::slurm::step::listener::StepListener;
+use crate::command::slurm::step::output::Files;
+use crate::command::slurm::step::server_stream::ServerStreams;
+use crate::command::slurm::step::{HetPlacement, Step, StepOutcome, prolog_epilog};
+use crate::command::slurm::submit::het_components::{self, Component};
+use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch};
+use crate::command::slurm::submit::messages::{self, complain, failure, refused, say, unexpected};
+use crate::command::slurm::submit::test_only::{check_clusters, tested};
 use ::slurm::environment::component;
 use ::slurm::environment::parts::{self, Part as Placed};
 use ::slurm::option::Command;
@@ -22,7 +20,7 @@ use ::slurm::request::step::Within;
 use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef};
 use model::id::{JobId, StepId};
-use model::run::{ExitStatus, Outcome};
+use model::run::Outcome;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
@@ -36,24 +34,24 @@ use wire::step::{SrunPrograms, StartWhen, StepLaunch};
 const COMMAND: Command = Command::Srun;
 
 /// A step that its job has given, and whose tasks wait for the others.
-struct Created {
+struct CreatedStep {
     job: JobId,
     step: StepId,
     nodes: Vec<(String, Vec<u32>)>,
-    door: Door,
+    listener: StepListener,
     input: Option<File>,
     launch: StepLaunch,
     programs: SrunPrograms,
 }
 
-impl Created {
+impl CreatedStep {
     fn tasks(&self) -> u32 {
         self.nodes.iter().map(|(_, tasks)| tasks.len() as u32).sum()
     }
 }
 
 /// The parts are in the order of their components.
-pub fn go(calls: &[Invoked<'_>]) -> Result<ExitCode, RunError> {
+pub fn run(calls: &[StepRequest<'_>]) -> Result<ExitCode, RunError> {
     let Some(first) = calls.first() else { return Ok(failure()) };
     let mut client = Client::find()?;
     if let Some(code) = check_clusters(COMMAND, &mut client, first.options)? {
@@ -69,48 +67,48 @@ pub fn go(calls: &[Invoked<'_>]) -> Result<ExitCode, RunError> {
         return Err(unable("SLURM_JOB_ID_HET_GROUP_* does not name every component"));
     };
     let variable = |name: &str| std::env::var(name).ok();
-    let whole = component::of_component(variable, "SLURM_JOB_ID", 0);
-    let whole = whole.and_then(|id| id.parse().ok()).map_or(jobs[0], JobId);
-    let outturn = in_allocation(&mut client, calls, &jobs, whole, Within::Given, &signals)?;
-    Ok(ExitCode::from(outturn.code))
+    let leader = component::of_component(variable, "SLURM_JOB_ID", 0);
+    let leader = leader.and_then(|id| id.parse().ok()).map_or(jobs[0], JobId);
+    let outcome = in_allocation(&mut client, calls, &jobs, leader, Within::Given, &signals)?;
+    Ok(ExitCode::from(outcome.code))
 }
 
-/// A step in each of the jobs, which have their nodes; `whole` stands for all components.
+/// A step in each of the jobs, which have their nodes; `leader` stands for all components.
 fn in_allocation(
     client: &mut Client,
-    calls: &[Invoked<'_>],
+    calls: &[StepRequest<'_>],
     jobs: &[JobId],
-    whole: JobId,
+    leader: JobId,
     within: Within,
     signals: &SignalFd,
-) -> Result<Outturn, RunError> {
-    let mut created: Vec<Created> = Vec::with_capacity(calls.len());
+) -> Result<StepOutcome, RunError> {
+    let mut created: Vec<CreatedStep> = Vec::with_capacity(calls.len());
     for (call, job) in calls.iter().zip(jobs) {
         match create(client, call, *job, within, signals) {
             Ok(one) => created.push(one),
             Err(error) => {
-                call_off(client, created.iter().map(|one| (one.job, one.step)));
+                cancel_unstarted(client, created.iter().map(|one| (one.job, one.step)));
                 return Err(error);
             }
         }
     }
     let steps: Vec<(JobId, StepId)> = created.iter().map(|one| (one.job, one.step)).collect();
     let programs = match (calls.first(), created.first()) {
-        (Some(call), Some(one)) => srun_programs::chosen(call.options, &one.programs),
+        (Some(call), Some(one)) => prolog_epilog::chosen(call.options, &one.programs),
         _ => SrunPrograms::default(),
     };
-    let ran = run(client, calls, created, whole, &programs, signals);
+    let ran = run_created(client, calls, created, leader, &programs, signals);
     match ran {
-        Ok(Some(outturn)) => {
+        Ok(Some(outcome)) => {
             steps.first().iter().for_each(|(job, step)| run_epilog(&programs, *job, *step));
-            Ok(outturn)
+            Ok(outcome)
         }
         Ok(None) => {
-            call_off(client, steps.into_iter());
-            Err(RunError::Said(failure()))
+            cancel_unstarted(client, steps.into_iter());
+            Err(RunError::Reported(failure()))
         }
         Err(error) => {
-            call_off(client, steps.into_iter());
+            cancel_unstarted(client, steps.into_iter());
             Err(error)
         }
     }
@@ -118,21 +116,21 @@ fn in_allocation(
 
 fn create(
     client: &mut Client,
-    call: &Invoked<'_>,
+    call: &StepRequest<'_>,
     job: JobId,
     within: Within,
     signals: &SignalFd,
-) -> Result<Created, RunError> {
-    let (door, input, mut launch) = call.launch(within)?;
+) -> Result<CreatedStep, RunError> {
+    let (listener, input, mut launch) = call.launch(within)?;
     launch.starts = StartWhen::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
     let (step, programs) = (layout.step, layout.programs);
-    Ok(Created { job, step, nodes, door, input, launch, programs })
+    Ok(CreatedStep { job, step, nodes, listener, input, launch, programs })
 }
 
 /// Ends steps whose tasks never started.
-fn call_off(client: &mut Client, steps: impl Iterator<Item = (JobId, StepId)>) {
+fn cancel_unstarted(client: &mut Client, steps: impl Iterator<Item = (JobId, StepId)>) {
     for (job, step) in steps {
         let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
         let cancel =
@@ -143,50 +141,50 @@ fn call_off(client: &mut Client, steps: impl Iterator<Item = (JobId, StepId)>) {
 }
 
 /// Runs them as one; none if they were called off before they started.
-fn run(
+fn run_created(
     client: &mut Client,
-    calls: &[Invoked<'_>],
-    created: Vec<Created>,
-    whole: JobId,
+    calls: &[StepRequest<'_>],
+    created: Vec<CreatedStep>,
+    leader: JobId,
     programs: &SrunPrograms,
     signals: &SignalFd,
-) -> Result<Option<Outturn>, RunError> {
+) -> Result<Option<StepOutcome>, RunError> {
     let dir = calls.first().map_or("", |call| call.submitter.work_dir.as_str());
-    let components = components::ask(client, whole, dir)?;
+    let components = het_components::ask(client, leader, dir)?;
     let environment = environment(&components, &created);
-    let mut among = Among {
+    let mut among = HetPlacement {
         first_rank: 0,
         first_node: 0,
-        tasks: created.iter().map(Created::tasks).sum(),
+        tasks: created.iter().map(CreatedStep::tasks).sum(),
         environment,
     };
     let (files, mut input) = (Files::default(), None);
     let mut steps = Vec::with_capacity(created.len());
     for (call, one) in calls.iter().zip(created) {
-        let place = client.place().clone();
+        let location = client.location().clone();
         let none = SrunPrograms::default();
         let first = if steps.is_empty() { programs } else { &none };
         let mut plan = call.plan(one.job, one.step, Some(one.tasks()), first);
-        plan.among = Some(among.clone());
+        plan.het = Some(among.clone());
         among.first_rank += one.tasks();
         among.first_node += one.nodes.len() as u32;
         let outputs = call.outputs(&plan, files.clone())?;
         let key = one.launch.key.clone();
-        let streams = Streams::new(place.clone(), one.job, one.step, Some(key))?;
+        let streams = ServerStreams::new(location.clone(), one.job, one.step, Some(key))?;
         let own = is_own_input(call.options.input.as_deref(), call.options.ntasks);
         let shares_input = own && one.input.is_some();
         let (shared, file) = if shares_input { (one.input, None) } else { (None, one.input) };
         input = input.or(shared);
-        let watch = Watch::begin(place, one.job, false)?;
-        let step = Step::new(plan, one.door, streams, outputs, file);
+        let watch = Watch::begin(location, one.job, false)?;
+        let step = Step::new(plan, one.listener, streams, outputs, file);
         let step = step.placed(&one.nodes, one.launch);
-        steps.push(Part { step, watch, shares_input });
+        steps.push(HetStep { step, watch, shares_input });
     }
-    Ok(Crowd::new(steps, input).run(signals)?)
+    Ok(HetStepRunner::new(steps, input).run(signals)?)
 }
 
 /// What the tasks are told of all of it.
-fn environment(components: &[Component], created: &[Created]) -> Vec<String> {
+fn environment(components: &[Component], created: &[CreatedStep]) -> Vec<String> {
     let placed = created.iter().filter_map(|one| {
         let of = components.iter().find(|component| component.job == one.job)?;
         Some(Placed { job: &of.variables, job_nodes: &of.nodes, nodes: &one.nodes })
@@ -198,8 +196,8 @@ fn environment(components: &[Component], created: &[Created]) -> Vec<String> {
 /// A heterogeneous allocation of its own, with the steps in it.
 fn with_own(
     client: &mut Client,
-    calls: &[Invoked<'_>],
-    first: &Invoked<'_>,
+    calls: &[StepRequest<'_>],
+    first: &StepRequest<'_>,
     signals: &SignalFd,
 ) -> Result<ExitCode, RunError> {
     let drafted = request::allocation(first.options, first.argv, first.submitter);
@@ -209,7 +207,7 @@ fn with_own(
         Ok(draft)
     });
     let draft =
-        drafted.map_err(|error| RunError::Said(super::caller::refuse_option(COMMAND, &error)))?;
+        drafted.map_err(|error| RunError::Reported(messages::refuse_option(COMMAND, &error)))?;
     first.note(&draft.notes);
     let submission = Box::new(draft.submission);
     if first.options.test_only {
@@ -220,23 +218,15 @@ fn with_own(
         Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
         other => return Ok(unexpected(COMMAND, &other)),
     };
-    watch::hold(client.place().clone(), job)?;
-    let mut watch = Watch::begin(client.place().clone(), job, true)?;
+    job_watch::hold(client.location().clone(), job)?;
+    let mut watch = Watch::begin(client.location().clone(), job, true)?;
     let granted = await_grant(job, &mut watch, first, signals);
-    let outturn = granted.and_then(|()| {
+    let outcome = granted.and_then(|()| {
         let jobs: Vec<JobId> = (job.0..).map(JobId).take(calls.len()).collect();
         in_allocation(client, calls, &jobs, job, Within::Own, signals)
     });
-    let exit = match &outturn {
-        Ok(outturn) if outturn.job_ended => None,
-        Ok(outturn) => Some(outturn.exit),
-        Err(_) => Some(ExitStatus { code: i32::from(FAILURE), signal: 0 }),
-    };
-    if let Some(exit) = exit {
-        // Were it refused, the job is at its end by itself; were it lost, so is the hold.
-        let _ = client.call(Call::Relinquish { job, exit });
-    }
-    Ok(ExitCode::from(outturn?.code))
+    relinquish(client, job, &outcome);
+    Ok(ExitCode::from(outcome?.code))
 }
 
 /// What a component is called that says nothing: as its program.
@@ -248,26 +238,26 @@ fn name(argv: &[String]) -> &str {
 fn await_grant(
     job: JobId,
     watch: &mut Watch,
-    first: &Invoked<'_>,
+    first: &StepRequest<'_>,
     signals: &SignalFd,
 ) -> Result<(), RunError> {
     let mut queued = false;
     loop {
-        while let Some(notice) = watch.take() {
-            match notice {
-                Notice::Queued => {
+        while let Some(event) = watch.take() {
+            match event {
+                JobEvent::Queued => {
                     queued = true;
                     first.note(&[format!("job {job} queued and waiting for resources")]);
                 }
-                Notice::Started(_) => {
+                JobEvent::Started(_) => {
                     let line = format!("job {job} has been allocated resources");
                     first.note(if queued { std::slice::from_ref(&line) } else { &[] });
                     return Ok(());
                 }
-                Notice::Ended { outcome, .. } => return Err(not_granted(outcome)),
-                Notice::Refused(why) => return Err(unable(&refusal::text(&why))),
-                Notice::Unreachable(error) => return Err(error.into()),
-                Notice::Ready => {}
+                JobEvent::Ended { outcome, .. } => return Err(not_granted(outcome)),
+                JobEvent::Refused(why) => return Err(unable(&refusal::text(&why))),
+                JobEvent::Unreachable(error) => return Err(error.into()),
+                JobEvent::Ready => {}
             }
         }
         let mut fds = [
@@ -279,12 +269,12 @@ fn await_grant(
             Err(errno) => return Err(io::Error::from(errno).into()),
         }
         while let Ok(Some(signal)) = signals.read_signal() {
-            if step_create::ENDING.contains(&(signal.ssi_signo as i32)) {
+            if step_create::ENDING_SIGNALS.contains(&(signal.ssi_signo as i32)) {
                 first.note(&[
                     format!("Job allocation {job} has been revoked"),
                     format!("Force Terminated JobId={job}"),
                 ]);
-                return Err(RunError::Said(failure()));
+                return Err(RunError::Reported(failure()));
             }
         }
     }
@@ -300,5 +290,5 @@ fn not_granted(outcome: Option<Outcome>) -> RunError {
 
 fn unable(why: &str) -> RunError {
     complain(COMMAND, &format!("{}: {why}", COMMAND.refusal_prefix()));
-    RunError::Said(failure())
+    RunError::Reported(failure())
 }

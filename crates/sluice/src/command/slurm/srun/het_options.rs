@@ -1,6 +1,6 @@
 //! `srun a : b` and `--het-group`: which component of a heterogeneous job each part of an `srun` runs on.
 
-use super::caller::{self, Here};
+use crate::command::slurm::submit::caller::{self, ProcessSurroundings};
 use ::slurm::environment::component;
 use ::slurm::option::invocation::{self, Caller, Invocation, Launch};
 use ::slurm::option::key::OptionKey;
@@ -12,18 +12,21 @@ use model::range::Range;
 const COMMAND: Command = Command::Srun;
 
 /// One component's part of the command line.
-pub type Part = (JobOptions, Vec<String>);
+pub type ComponentOptions = (JobOptions, Vec<String>);
 
 /// Reads the command line: a part for each component that is run on, in their order. What a step takes over from its job
 /// it has of its component. Where there is no job yet the parts are what one is to be made of.
-pub fn read(args: &[String], here: &Here) -> Result<Invocation<Vec<Part>>, OptionError> {
+pub fn read(
+    args: &[String],
+    here: &ProcessSurroundings,
+) -> Result<Invocation<Vec<ComponentOptions>>, OptionError> {
     let plain = match invocation::launch(COMMAND, args, &caller::caller(here))? {
         Invocation::Submission(Launch { components }) => components,
         Invocation::Question(question) => return Ok(Invocation::Question(question)),
     };
     let named =
         plain.len() > 1 || plain.iter().any(|(options, _)| options.step.het_group.is_some());
-    let placed = if named { places(&plain)? } else { Vec::new() };
+    let placed = if named { components_by_offset(&plain)? } else { Vec::new() };
     let inside = plain.iter().any(|(options, _)| options.step.job_id.is_some());
     let parts = match (named, inside) {
         (false, _) => plain,
@@ -33,7 +36,7 @@ pub fn read(args: &[String], here: &Here) -> Result<Invocation<Vec<Part>>, Optio
             of_each.collect::<Result<_, _>>()?
         }
         (true, true) => {
-            let mut parts: Vec<Part> =
+            let mut parts: Vec<ComponentOptions> =
                 placed.into_iter().map(|(_, part)| plain[part].clone()).collect();
             let list = std::env::var("SLURM_JOB_NODELIST").unwrap_or_default();
             share_nodes(&mut parts, hostlist::expand(&list).unwrap_or_default())?;
@@ -43,8 +46,8 @@ pub fn read(args: &[String], here: &Here) -> Result<Invocation<Vec<Part>>, Optio
     Ok(Invocation::Submission(parts))
 }
 
-/// Which component each part is for, in the components' order: the one of its own place, or those that it names.
-fn places(parts: &[Part]) -> Result<Vec<(u32, usize)>, OptionError> {
+/// Which component each part is for, in the components' order: the one of its own position, or those that it names.
+fn components_by_offset(parts: &[ComponentOptions]) -> Result<Vec<(u32, usize)>, OptionError> {
     let mut list: Vec<(u32, usize)> = Vec::new();
     for (part, (options, _)) in parts.iter().enumerate() {
         let own = || [part as u32].into_iter().collect::<IndexSet>();
@@ -61,7 +64,10 @@ fn places(parts: &[Part]) -> Result<Vec<(u32, usize)>, OptionError> {
 
 /// Whether the job has these components; false where it has none and its nodes are to be shared out. In Slurm's words
 /// where neither can be.
-fn has_components(parts: &[Part], placed: &[(u32, usize)]) -> Result<bool, OptionError> {
+fn has_components(
+    parts: &[ComponentOptions],
+    placed: &[(u32, usize)],
+) -> Result<bool, OptionError> {
     let own = |name: &str| std::env::var(name).ok();
     let here = own("SLURM_JOB_ID").and_then(|id| id.parse().ok());
     let of_here = parts.iter().all(|(options, _)| options.step.job_id == here);
@@ -89,7 +95,7 @@ fn has_components(parts: &[Part], placed: &[(u32, usize)]) -> Result<bool, Optio
 
 /// Parts in a job of one kind have nodes of their own: those that they name, or the next ones, and one if they say no
 /// number.
-fn share_nodes(parts: &mut [Part], nodes: Vec<String>) -> Result<(), OptionError> {
+fn share_nodes(parts: &mut [ComponentOptions], nodes: Vec<String>) -> Result<(), OptionError> {
     let mut left = nodes.clone();
     for (options, _) in parts {
         let inherited = options.step.inherited.contains(&OptionKey::Nodes);
@@ -115,7 +121,12 @@ fn share_nodes(parts: &mut [Part], nodes: Vec<String>) -> Result<(), OptionError
 }
 
 /// A part as it reads in the surroundings of its component.
-fn of_component(args: &[String], here: &Here, at: u32, part: usize) -> Result<Part, OptionError> {
+fn of_component(
+    args: &[String],
+    here: &ProcessSurroundings,
+    at: u32,
+    part: usize,
+) -> Result<ComponentOptions, OptionError> {
     let variable = |name: &str| component::of_component(|name| std::env::var(name).ok(), name, at);
     let caller = Caller { variable: &variable, ..caller::caller(here) };
     match invocation::launch(COMMAND, args, &caller)? {
@@ -143,7 +154,7 @@ mod tests {
                 vec![],
             )
         };
-        let shared = |mut parts: Vec<Part>| {
+        let shared = |mut parts: Vec<ComponentOptions>| {
             let nodes = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
             share_nodes(&mut parts, nodes).map_err(|error| error.to_string())?;
             Ok::<_, String>(parts.iter().map(|(o, _)| o.nodelist.join(" ")).collect::<Vec<_>>())

@@ -1,6 +1,6 @@
 //! What the tasks of an `srun` read: `-i`.
 
-use super::step::output;
+use crate::command::slurm::step::output;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;

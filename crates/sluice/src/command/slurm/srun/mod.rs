@@ -1,24 +1,27 @@
 //! `srun`: a step in an allocation that is there, or in one of its own.
 
-use super::ask;
-use super::caller::{
-    self, FAILURE, Here, complain, failure, refused, say, unexpected, unreachable,
-};
-use super::het_group;
-use super::sbatch::{check_clusters, tested};
-use super::srun_input::input;
-use super::srun_options;
-use super::srun_parts;
-use super::srun_programs::{self, Program};
-use super::step::door::Door;
-use super::step::output::{Files, Names, Outputs, Target};
-use super::step::stream::Streams;
-use super::step::{Outturn, Plan, Step, terminal};
-use super::step_create::{self, NoStep};
-use super::step_files;
-use super::watch::{self, Watch};
+mod het;
+mod het_options;
+mod input;
+mod step_create;
+mod task_files;
+mod unsupported;
 
-use crate::connect::{Client, ClientError};
+use self::input::input;
+use self::step_create::StepCreateError;
+use super::query;
+use super::step::listener::StepListener;
+use super::step::output::{FilenameFields, Files, Outputs, Target};
+use super::step::prolog_epilog::Program;
+use super::step::server_stream::ServerStreams;
+use super::step::{Plan, Step, StepOutcome, prolog_epilog, terminal};
+use super::submit::caller::{self, ProcessSurroundings};
+use super::submit::job_watch::{self, Watch};
+use super::submit::messages::{
+    self, FAILURE, complain, failure, refused, say, unexpected, unreachable,
+};
+use super::submit::test_only::{check_clusters, tested};
+use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
 use ::slurm::option::{Command, JobOptions};
@@ -57,16 +60,16 @@ pub(super) enum RunError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it was said")]
-    Said(ExitCode),
+    Reported(ExitCode),
 }
 
-impl From<NoStep> for RunError {
-    fn from(why: NoStep) -> Self {
+impl From<StepCreateError> for RunError {
+    fn from(why: StepCreateError) -> Self {
         match why {
-            NoStep::Client(error) => Self::Client(error),
-            NoStep::Io(error) => Self::Io(error),
-            NoStep::Said => Self::Said(failure()),
-            NoStep::Unexpected(answer) => Self::Said(unexpected(COMMAND, &answer)),
+            StepCreateError::Client(error) => Self::Client(error),
+            StepCreateError::Io(error) => Self::Io(error),
+            StepCreateError::Reported => Self::Reported(failure()),
+            StepCreateError::Unexpected(answer) => Self::Reported(unexpected(COMMAND, &answer)),
         }
     }
 }
@@ -78,26 +81,26 @@ impl From<nix::Error> for RunError {
 }
 
 pub fn run(args: &[String]) -> ExitCode {
-    let here = Here::default();
-    let read = match het_group::read(args, &here) {
-        Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
+    let here = ProcessSurroundings::default();
+    let read = match het_options::read(args, &here) {
+        Ok(Invocation::Question(question)) => return messages::answer(COMMAND, question),
         Ok(Invocation::Submission(read)) => read,
-        Err(error) => return caller::refuse_option(COMMAND, &error),
+        Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     let mut parts = Vec::with_capacity(read.len());
     for (options, argv) in read {
-        match Part::new(options, argv, args, &here) {
+        match SrunComponent::new(options, argv, args, &here) {
             Ok(part) => parts.push(part),
             Err(code) => return code,
         }
     }
-    let calls: Vec<Invoked<'_>> = parts.iter().map(Part::invoked).collect();
+    let calls: Vec<StepRequest<'_>> = parts.iter().map(SrunComponent::request).collect();
     let ran = match calls.as_slice() {
-        [one] => one.go(),
-        several => srun_parts::go(several),
+        [one] => one.run(),
+        several => het::run(several),
     };
     match ran {
-        Ok(code) | Err(RunError::Said(code)) => code,
+        Ok(code) | Err(RunError::Reported(code)) => code,
         Err(RunError::Client(error)) => unreachable(COMMAND, &error),
         Err(error @ RunError::Io(_)) => {
             complain(COMMAND, &error.to_string());
@@ -107,34 +110,34 @@ pub fn run(args: &[String]) -> ExitCode {
 }
 
 /// What stands on the command line, or between two `:` of it.
-struct Part {
+struct SrunComponent {
     options: JobOptions,
     argv: Vec<String>,
     submitter: Submitter,
 }
 
-impl Part {
+impl SrunComponent {
     /// Looks through the options; the code of one that ends here, after it was said why.
     fn new(
         mut options: JobOptions,
         argv: Vec<String>,
         args: &[String],
-        here: &Here,
+        here: &ProcessSurroundings,
     ) -> Result<Self, ExitCode> {
-        if srun_options::wants_mpi_list(&options) {
-            println!("{}", srun_options::MPI_LIST);
+        if unsupported::wants_mpi_list(&options) {
+            println!("{}", unsupported::MPI_LIST);
             return Err(ExitCode::SUCCESS);
         }
-        if let Some(line) = srun_options::refused(&options) {
+        if let Some(line) = unsupported::refused(&options) {
             complain(COMMAND, &line);
             return Err(failure());
         }
-        srun_options::ignored(&options).iter().for_each(|line| complain(COMMAND, line));
-        if let Err(lines) = step_files::take_host_file(&mut options, here) {
+        unsupported::ignored(&options).iter().for_each(|line| complain(COMMAND, line));
+        if let Err(lines) = task_files::take_host_file(&mut options, here) {
             lines.iter().for_each(|line| complain(COMMAND, line));
             return Err(failure());
         }
-        step_files::count_programs(&mut options, &argv);
+        task_files::count_programs(&mut options, &argv);
         if let Err(line) = step_create::check_relative(&options, options.step.job_id.is_some()) {
             say(COMMAND, &line);
             return Err(failure());
@@ -143,23 +146,23 @@ impl Part {
         Ok(Self { options, argv, submitter })
     }
 
-    fn invoked(&self) -> Invoked<'_> {
-        Invoked { options: &self.options, argv: &self.argv, submitter: &self.submitter }
+    fn request(&self) -> StepRequest<'_> {
+        StepRequest { options: &self.options, argv: &self.argv, submitter: &self.submitter }
     }
 }
 
 /// One step of this `srun`, as it was asked for.
-pub(super) struct Invoked<'a> {
+pub(super) struct StepRequest<'a> {
     pub options: &'a JobOptions,
     pub argv: &'a [String],
     pub submitter: &'a Submitter,
 }
 
-impl Invoked<'_> {
-    fn go(&self) -> Result<ExitCode, RunError> {
+impl StepRequest<'_> {
+    fn run(&self) -> Result<ExitCode, RunError> {
         let mut client = Client::find()?;
         if let Some(code) = check_clusters(COMMAND, &mut client, self.options)? {
-            return Err(RunError::Said(code));
+            return Err(RunError::Reported(code));
         }
         let signals = take_signals()?;
         match self.options.step.job_id {
@@ -175,51 +178,43 @@ impl Invoked<'_> {
         job: JobId,
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
-        let (door, input, launch) = self.launch(Within::Given)?;
+        let (listener, input, launch) = self.launch(Within::Given)?;
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
-        let programs = srun_programs::chosen(self.options, &layout.programs);
+        let programs = prolog_epilog::chosen(self.options, &layout.programs);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
-        let mut watch = Watch::begin(client.place().clone(), job, false)?;
+        let mut watch = Watch::begin(client.location().clone(), job, false)?;
         let key = launch.key.clone();
-        let streams = Streams::new(client.place().clone(), job, number, Some(key))?;
-        let step = self.step(plan, door, streams, input)?;
+        let streams = ServerStreams::new(client.location().clone(), job, number, Some(key))?;
+        let step = self.step(plan, listener, streams, input)?;
         let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
-        let outturn = step.placed(&nodes, launch).run(&mut watch, signals)?;
+        let outcome = step.placed(&nodes, launch).run(&mut watch, signals)?;
         run_epilog(&programs, job, number);
-        Ok(ExitCode::from(outturn.code))
+        Ok(ExitCode::from(outcome.code))
     }
 
     /// An allocation of its own, with the step in it.
     fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
         let draft = request::allocation(self.options, self.argv, self.submitter)
-            .map_err(|error| RunError::Said(caller::refuse_option(COMMAND, &error)))?;
+            .map_err(|error| RunError::Reported(messages::refuse_option(COMMAND, &error)))?;
         self.note(&draft.notes);
         let mut submission = draft.submission;
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
-        let (door, input, launch) = self.launch(Within::Own)?;
+        let (listener, input, launch) = self.launch(Within::Own)?;
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
             Answer::Submitted { job, programs, .. } => (job, programs),
-            Answer::Refused(why) => return Err(RunError::Said(refused(COMMAND, &why))),
-            other => return Err(RunError::Said(unexpected(COMMAND, &other))),
+            Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
+            other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
-        let programs = srun_programs::chosen(self.options, &site);
-        let outturn = self.first_step(&client, job, key, (door, input), signals, &programs);
-        let exit = match &outturn {
-            Ok(outturn) if outturn.job_ended => None,
-            Ok(outturn) => Some(outturn.exit),
-            Err(_) => Some(ExitStatus { code: i32::from(FAILURE), signal: 0 }),
-        };
-        if let Some(exit) = exit {
-            // Were it refused, the job is at its end by itself; were it lost, so is the hold.
-            let _ = client.call(Call::Relinquish { job, exit });
-        }
-        Ok(ExitCode::from(outturn?.code))
+        let programs = prolog_epilog::chosen(self.options, &site);
+        let outcome = self.first_step(&client, job, key, (listener, input), signals, &programs);
+        relinquish(&mut client, job, &outcome);
+        Ok(ExitCode::from(outcome?.code))
     }
 
     /// The step that starts with its job, from the waiting in the queue on.
@@ -228,40 +223,40 @@ impl Invoked<'_> {
         client: &Client,
         job: JobId,
         key: String,
-        (door, input): (Door, Option<File>),
+        (listener, input): (StepListener, Option<File>),
         signals: &SignalFd,
         programs: &SrunPrograms,
-    ) -> Result<Outturn, RunError> {
-        let (place, first) = (client.place().clone(), StepId::Number(0));
-        watch::hold(place.clone(), job)?;
-        let mut watch = Watch::begin(place.clone(), job, true)?;
+    ) -> Result<StepOutcome, RunError> {
+        let (location, first) = (client.location().clone(), StepId::Number(0));
+        job_watch::hold(location.clone(), job)?;
+        let mut watch = Watch::begin(location.clone(), job, true)?;
         let plan = self.plan(job, first, self.options.ntasks, programs);
-        let streams = Streams::new(place, job, first, Some(key))?;
-        let step = self.step(plan, door, streams, input)?;
-        let outturn = step.run(&mut watch, signals)?;
+        let streams = ServerStreams::new(location, job, first, Some(key))?;
+        let step = self.step(plan, listener, streams, input)?;
+        let outcome = step.run(&mut watch, signals)?;
         run_epilog(programs, job, first);
-        Ok(outturn)
+        Ok(outcome)
     }
 
     pub(super) fn launch(
         &self,
         within: Within,
-    ) -> Result<(Door, Option<File>, StepLaunch), RunError> {
+    ) -> Result<(StepListener, Option<File>, StepLaunch), RunError> {
         let options = self.options;
         let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;
-        let door = Door::open()?;
-        let endpoint = door.endpoint()?;
+        let listener = StepListener::open()?;
+        let endpoint = listener.endpoint()?;
         let (launch, notes) =
             launch(self.options, self.argv, self.submitter, within, endpoint, wanted);
         self.note(&notes);
         let mut launch = launch;
         launch.window = terminal::size().filter(|_| options.step.pty);
         if self.options.step.multi_prog
-            && let Err(lines) = step_files::set_programs(&mut launch, self.options, self.argv)
+            && let Err(lines) = task_files::set_programs(&mut launch, self.options, self.argv)
         {
-            return Err(said(&lines));
+            return Err(report(&lines));
         }
-        Ok((door, input, launch))
+        Ok((listener, input, launch))
     }
 
     pub(super) fn note(&self, notes: &[String]) {
@@ -291,28 +286,28 @@ impl Invoked<'_> {
             input_task: None,
             wait: options.wait_secs.map(|secs| Duration::from_secs(secs.into())),
             prolog: Program::new(programs.prolog.as_deref(), "prolog_srun", job, step),
-            among: None,
+            het: None,
         }
     }
 
     fn step(
         &self,
         plan: Plan,
-        door: Door,
-        streams: Streams,
+        listener: StepListener,
+        streams: ServerStreams,
         input: Option<File>,
     ) -> Result<Step, RunError> {
         let outputs = self.outputs(&plan, Files::default())?;
-        Ok(Step::new(plan, door, streams, outputs, input))
+        Ok(Step::new(plan, listener, streams, outputs, input))
     }
 
     pub(super) fn outputs(&self, plan: &Plan, files: Files) -> io::Result<Outputs> {
         let options = self.options;
-        let names = Names {
+        let names = FilenameFields {
             job_id: plan.job.0,
             array: array_of_environment(),
             step: plan.name.rsplit('.').next().unwrap_or_default().to_owned(),
-            user: std::env::var("USER").unwrap_or_else(|_| ask::me()),
+            user: std::env::var("USER").unwrap_or_else(|_| query::own_user_name()),
             job_name: options.job_name.clone().unwrap_or_else(|| self.argv[0].clone()),
             work_dir: self.submitter.work_dir.clone(),
         };
@@ -321,11 +316,22 @@ impl Invoked<'_> {
         let error = options.error.as_deref().map(target);
         let append = options.open_mode == Some(OpenMode::Append);
         let mut outputs = Outputs::new(output, error, append, names)?;
-        outputs.join(files, plan.among.as_ref().map_or(0, |among| among.first_rank));
+        outputs.join(files, plan.het.as_ref().map_or(0, |among| among.first_rank));
         outputs.open_common()?;
         let at_once = options.step.unbuffered || options.step.pty;
         Ok(if at_once { outputs.unbuffered() } else { outputs })
     }
+}
+
+/// Gives the allocation back, unless its job has ended.
+pub(super) fn relinquish(client: &mut Client, job: JobId, result: &Result<StepOutcome, RunError>) {
+    let exit = match result {
+        Ok(outcome) if outcome.job_ended => return,
+        Ok(outcome) => outcome.exit,
+        Err(_) => ExitStatus { code: i32::from(FAILURE), signal: 0 },
+    };
+    // If it is refused, the job has ended by itself. If it is lost, the hold on the job is lost too, which ends it.
+    let _ = client.call(Call::Relinquish { job, exit });
 }
 
 pub(super) fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
@@ -350,7 +356,7 @@ pub(super) fn take_signals() -> nix::Result<SignalFd> {
 }
 
 /// Lines of error, and the end of it.
-fn said(lines: &[String]) -> RunError {
+fn report(lines: &[String]) -> RunError {
     lines.iter().for_each(|line| complain(COMMAND, line));
-    RunError::Said(failure())
+    RunError::Reported(failure())
 }

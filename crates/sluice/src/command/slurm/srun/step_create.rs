@@ -1,7 +1,8 @@
 //! A step of a job that is there: asked for, waited for while other steps of the job have what it needs, or given up.
 
-use super::caller::say;
-use crate::connect::{Client, ClientError, Place};
+use crate::client::{Client, ClientError, ServerLocation};
+use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
+use crate::command::slurm::submit::messages::say;
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::words::step::{self as words, Asked};
@@ -12,10 +13,9 @@ use model::step::StepRefusal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, CreateStep, Detail, JobsWanted};
 use wire::step::{StepLaunch, StepLayout};
@@ -23,25 +23,25 @@ use wire::step::{StepLaunch, StepLayout};
 const COMMAND: Command = Command::Srun;
 
 /// How long one question stays open; the server answers sooner.
-const ASK_FOR: Duration = Duration::from_secs(60);
+const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The end of a step that its `srun` has seen may still be on its way to the server: so long nobody is said to wait.
 const AT_ONCE: Duration = Duration::from_millis(500);
 /// `--immediate` up to this means at once.
 const AT_ONCE_SECS: u32 = 1;
 
 /// These end a wait; others are for the tasks, of which there are none yet.
-pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+pub const ENDING_SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Why there is no step.
 #[derive(Debug, thiserror::Error)]
-pub enum NoStep {
+pub enum StepCreateError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It was said on standard error.
     #[error("it was said")]
-    Said,
+    Reported,
     #[error("the server answered something else than was asked")]
     Unexpected(Box<Answer>),
 }
@@ -52,7 +52,7 @@ pub fn create(
     launch: &StepLaunch,
     options: &JobOptions,
     signals: &SignalFd,
-) -> Result<StepLayout, NoStep> {
+) -> Result<StepLayout, StepCreateError> {
     let nodes = options.nodes.map(|nodes| nodes.min);
     let inherited = options.step.inherited.contains(&OptionKey::Nodes) && launch.nodes == nodes;
     let asked = Asked { waited: false, nodes_inherited: inherited };
@@ -73,21 +73,21 @@ pub fn create(
     }
     let quiet = options.quiet || wait.is_some();
     tell(quiet, &words::busy(job, false));
-    let mut turn = Turn::await_it(client.place().clone(), job, launch.clone(), wait)?;
+    let mut queued = QueuedStep::ask(client.location().clone(), job, launch.clone(), wait)?;
     let layout = loop {
-        match turn.next(signals)? {
-            Told::Answer(Ok(layout)) => break layout,
-            Told::Answer(Err(why)) if is_busy(&why) && !turn.is_over() => {
+        match queued.wait(signals)? {
+            WaitEvent::Reply(Ok(layout)) => break layout,
+            WaitEvent::Reply(Err(why)) if is_busy(&why) && !queued.is_over() => {
                 tell(quiet, &words::busy(job, true));
             }
-            Told::Answer(Err(why)) => {
+            WaitEvent::Reply(Err(why)) => {
                 return Err(refused(job, &why, Asked { waited: true, ..asked }));
             }
-            Told::Signal(signal) => {
+            WaitEvent::Signal(signal) => {
                 // The server forgets it by itself, if this does not reach it.
                 let _ = client.call(Call::LeaveStep { job, ticket: launch.shape.ticket });
                 words::given_up(job, signal).iter().for_each(|line| say(COMMAND, line));
-                return Err(NoStep::Said);
+                return Err(StepCreateError::Reported);
             }
         }
     };
@@ -96,7 +96,7 @@ pub fn create(
 }
 
 /// Whose the job is; none for one that is not there, of which the server has its own words.
-fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, NoStep> {
+fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, StepCreateError> {
     let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
     let wanted = JobsWanted { filter, detail: Detail::Listing, ..JobsWanted::default() };
     match client.call(Call::Jobs(wanted))? {
@@ -104,7 +104,7 @@ fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, NoStep> {
             Ok(jobs.0.iter().find(|one| one.id == job).map(|one| one.spec.owner.uid))
         }
         Answer::Refused(_) => Ok(None),
-        other => Err(NoStep::Unexpected(Box::new(other))),
+        other => Err(StepCreateError::Unexpected(Box::new(other))),
     }
 }
 
@@ -114,9 +114,9 @@ fn tell(quiet: bool, line: &str) {
     }
 }
 
-fn refused(job: JobId, why: &Refusal, asked: Asked) -> NoStep {
+fn refused(job: JobId, why: &Refusal, asked: Asked) -> StepCreateError {
     words::refused(job, why, asked).iter().for_each(|line| say(COMMAND, line));
-    NoStep::Said
+    StepCreateError::Reported
 }
 
 fn is_busy(why: &Refusal) -> bool {
@@ -128,62 +128,61 @@ fn ask(
     job: JobId,
     launch: &StepLaunch,
     wait: Duration,
-) -> Result<Result<StepLayout, Refusal>, NoStep> {
+) -> Result<Result<StepLayout, Refusal>, StepCreateError> {
     let wait_ms = wait.as_millis() as u64;
     let create = CreateStep { job, launch: launch.clone(), wait_ms };
     // The ticket makes asking twice safe.
     match client.call_again(Call::CreateStep(Box::new(create)))? {
         Answer::Step(layout) => Ok(Ok(layout)),
         Answer::Refused(why) => Ok(Err(why)),
-        other => Err(NoStep::Unexpected(Box::new(other))),
+        other => Err(StepCreateError::Unexpected(Box::new(other))),
     }
 }
 
-enum Told {
-    Answer(Result<StepLayout, Refusal>),
+type CreateReply = Result<Result<StepLayout, Refusal>, StepCreateError>;
+
+/// What ends one wait for the step.
+enum WaitEvent {
+    Reply(Result<StepLayout, Refusal>),
     Signal(i32),
 }
 
-type Heard = Result<Result<StepLayout, Refusal>, NoStep>;
-
-/// The questions of one that waits, on a connection of its own, so that signals are heard meanwhile.
-struct Turn {
-    answers: Receiver<Heard>,
-    bell: UnixStream,
+/// A step that waits in the server's queue. It is asked for on a connection of its own, so that signals are heard
+/// meanwhile.
+struct QueuedStep {
+    replies: PollableReceiver<CreateReply>,
     deadline: Option<Instant>,
 }
 
-impl Turn {
-    fn await_it(
-        place: Place,
+impl QueuedStep {
+    fn ask(
+        location: ServerLocation,
         job: JobId,
         launch: StepLaunch,
         wait: Option<Duration>,
     ) -> io::Result<Self> {
-        let (sender, answers) = channel();
-        let (bell, rope) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
+        let (sender, replies) = pollable_channel()?;
         let deadline = wait.map(|wait| Instant::now() + wait);
-        let asking = move || ask_until_told(place, job, &launch, deadline, &sender, &rope);
-        std::thread::Builder::new().name("step".into()).spawn(asking)?;
-        Ok(Self { answers, bell, deadline })
+        let ask = move || ask_until_created(location, job, &launch, deadline, &sender);
+        std::thread::Builder::new().name("step".into()).spawn(ask)?;
+        Ok(Self { replies, deadline })
     }
 
     fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn next(&mut self, signals: &SignalFd) -> Result<Told, NoStep> {
+    fn wait(&mut self, signals: &SignalFd) -> Result<WaitEvent, StepCreateError> {
         loop {
-            match self.answers.try_recv() {
-                Ok(heard) => return heard.map(Told::Answer),
+            match self.replies.try_recv() {
+                Ok(reply) => return reply.map(WaitEvent::Reply),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
                     return Err(io::Error::other("nobody asks for the step any more").into());
                 }
             }
             let mut fds = [
-                PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.replies.as_fd(), PollFlags::POLLIN),
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             ];
             match poll(&mut fds, PollTimeout::NONE) {
@@ -191,39 +190,30 @@ impl Turn {
                 Err(errno) => return Err(io::Error::from(errno).into()),
             }
             while let Ok(Some(signal)) = signals.read_signal() {
-                if ENDING.contains(&(signal.ssi_signo as i32)) {
-                    return Ok(Told::Signal(signal.ssi_signo as i32));
+                if ENDING_SIGNALS.contains(&(signal.ssi_signo as i32)) {
+                    return Ok(WaitEvent::Signal(signal.ssi_signo as i32));
                 }
             }
-            // Only empties the bell; that it was empty already is no matter.
-            let _ = self.bell.read(&mut [0; 16]);
         }
     }
 }
 
-/// Asks until it is answered otherwise than that others are in the way, or the time is over.
-fn ask_until_told(
-    place: Place,
+/// Asks until the reply is another than that other steps hold what it needs, or the deadline has passed.
+fn ask_until_created(
+    location: ServerLocation,
     job: JobId,
     launch: &StepLaunch,
     deadline: Option<Instant>,
-    sender: &Sender<Heard>,
-    mut rope: &UnixStream,
+    sender: &PollableSender<CreateReply>,
 ) {
-    let mut client = match Client::at(place) {
-        Ok(client) => client,
-        Err(error) => {
-            let _ = sender.send(Err(error.into()));
-            return;
-        }
-    };
+    let mut client = Client::at(location);
     loop {
-        let left = deadline.map_or(ASK_FOR, |at| at.saturating_duration_since(Instant::now()));
-        let heard = ask(&mut client, job, launch, left.min(ASK_FOR).max(Duration::from_millis(1)));
-        let again = matches!(&heard, Ok(Err(why)) if is_busy(why))
+        let left = deadline.map_or(ASK_TIMEOUT, |at| at.saturating_duration_since(Instant::now()));
+        let wait = left.min(ASK_TIMEOUT).max(Duration::from_millis(1));
+        let reply = ask(&mut client, job, launch, wait);
+        let again = matches!(&reply, Ok(Err(why)) if is_busy(why))
             && deadline.is_none_or(|at| Instant::now() < at);
-        // When nobody listens any more, the process is about to end.
-        if sender.send(heard).is_err() || rope.write_all(b"!").is_err() || !again {
+        if !sender.send(reply) || !again {
             return;
         }
     }

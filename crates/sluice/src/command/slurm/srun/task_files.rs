@@ -1,6 +1,6 @@
 //! The files that tell an `srun` about its tasks: `--multi-prog`'s programs and `SLURM_HOSTFILE`'s hosts.
 
-use super::caller::Here;
+use crate::command::slurm::submit::caller::ProcessSurroundings;
 use ::slurm::option::job_options::{Distribution, NodeDistribution};
 use ::slurm::option::surroundings::node_file;
 use ::slurm::option::{JobOptions, OptionError};
@@ -43,7 +43,10 @@ pub fn count_programs(options: &mut JobOptions, argv: &[String]) {
 }
 
 /// `SLURM_HOSTFILE` says the host of each rank, over any other distribution.
-pub fn take_host_file(options: &mut JobOptions, here: &Here) -> Result<(), Vec<String>> {
+pub fn take_host_file(
+    options: &mut JobOptions,
+    here: &ProcessSurroundings,
+) -> Result<(), Vec<String>> {
     let Ok(path) = std::env::var("SLURM_HOSTFILE") else { return Ok(()) };
     if !options.nodelist.is_empty() {
         return Ok(());

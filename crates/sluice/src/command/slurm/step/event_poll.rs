@@ -16,8 +16,8 @@ const TICK_MS: u16 = 500;
 pub(super) enum Source {
     Watch,
     Streams,
-    Door,
-    Gate,
+    Listener,
+    StartGate,
     Input,
     Link(usize),
 }
@@ -27,10 +27,10 @@ pub(super) enum Source {
 pub(super) struct Ready {
     pub watch: bool,
     pub streams: bool,
-    pub door: bool,
+    pub listener: bool,
     pub gate: bool,
     pub input: bool,
-    /// Which links, and whether there is something to read.
+    /// The links and whether there is something to read.
     pub links: Vec<(usize, bool)>,
 }
 
@@ -41,8 +41,8 @@ impl Ready {
             match source {
                 Source::Watch => ready.watch = true,
                 Source::Streams => ready.streams = true,
-                Source::Door => ready.door = true,
-                Source::Gate => ready.gate = true,
+                Source::Listener => ready.listener = true,
+                Source::StartGate => ready.gate = true,
                 Source::Input => ready.input = true,
                 Source::Link(index) => {
                     let readable = fd.revents().is_some_and(|r| r != PollFlags::POLLOUT);
@@ -60,7 +60,7 @@ impl Step {
         let (sources, own): (Vec<_>, Vec<_>) = self.sources(watch).into_iter().unzip();
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(own);
-        match poll(&mut fds, self.patience()) {
+        match poll(&mut fds, self.poll_timeout()) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok((false, Ready::default())),
             Err(errno) => return Err(errno.into()),
@@ -75,8 +75,10 @@ impl Step {
             (Source::Watch, readable(watch.as_fd())),
             (Source::Streams, readable(self.streams.as_fd())),
         ];
-        list.extend(self.door.as_ref().map(|door| (Source::Door, readable(door.as_fd()))));
-        list.extend(self.gate.fd().map(|fd| (Source::Gate, readable(fd))));
+        list.extend(
+            self.listener.as_ref().map(|listener| (Source::Listener, readable(listener.as_fd()))),
+        );
+        list.extend(self.gate.fd().map(|fd| (Source::StartGate, readable(fd))));
         let input = self.input.as_ref().filter(|_| self.reads_input());
         list.extend(input.map(|input| (Source::Input, readable(input.as_fd()))));
         for (index, (link, _)) in self.links.iter().enumerate() {
@@ -92,7 +94,7 @@ impl Step {
     }
 
     /// How long to wait at most.
-    pub(super) fn patience(&self) -> PollTimeout {
+    pub(super) fn poll_timeout(&self) -> PollTimeout {
         // Nothing tells of it when a terminal becomes ours: it is looked at again and again.
         let waits = self.input.is_some() && self.takes_input() && !self.reads_input();
         if waits { earlier(self.timeout(), tick()) } else { self.timeout() }
@@ -104,7 +106,7 @@ impl Step {
             return PollTimeout::from(u16::try_from(left).unwrap_or(TICK_MS) + 1);
         }
         let deadlines = [self.give_up_at, self.terminate_at];
-        let due = self.strangers() > 0 || self.expects() || self.wait_asked.is_some();
+        let due = self.unauthenticated() > 0 || self.expects() || self.wait_asked.is_some();
         match due || deadlines.iter().any(Option::is_some) {
             true => tick(),
             false => PollTimeout::NONE,

@@ -1,11 +1,11 @@
 //! What a step's nodes say: output, and how its tasks begin and end.
 
-use super::ends::TaskEnd;
 use super::link::Peer;
-use super::output::Which;
+use super::output::OutputStream;
 use super::signals::Abort;
+use super::task_ends::TaskEnd;
 use super::{IndexSet, Step, terminal};
-use crate::command::slurm::caller::complain;
+use crate::command::slurm::submit::messages::complain;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Frame};
@@ -19,7 +19,7 @@ impl Step {
         let (link, _) = &mut self.links[index];
         link.flush();
         let known = link.peer.is_some() && link.is_open();
-        let frames = if readable { link.read(self.door.as_ref()) } else { Vec::new() };
+        let frames = if readable { link.read(self.listener.as_ref()) } else { Vec::new() };
         let Some(peer) = link.peer.clone() else {
             return if link.is_open() { Ok(()) } else { self.on_stream_closed(index) };
         };
@@ -27,7 +27,7 @@ impl Step {
             self.mark_linked(&peer);
         }
         if !known {
-            self.say_go(index);
+            self.send_go(index);
         }
         for frame in &frames {
             self.on_frame(index, &peer, frame)?;
@@ -37,7 +37,7 @@ impl Step {
             self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
         }
         let (link, tasks) = &self.links[index];
-        if !link.is_open() && link.may_go_on() {
+        if !link.is_open() && link.may_resume() {
             self.on_stream_closed(index)?;
         } else if !link.is_open() && !link.gone {
             // Those that had not begun are lost with the others.
@@ -63,8 +63,8 @@ impl Step {
 
     fn on_frame(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
         let which = match frame.channel {
-            channel::STDOUT => Which::Stdout,
-            channel::STDERR => Which::Stderr,
+            channel::STDOUT => OutputStream::Stdout,
+            channel::STDERR => OutputStream::Stderr,
             channel::CONTROL => return self.on_message(index, peer, frame),
             _ => return Ok(()),
         };
@@ -96,7 +96,7 @@ impl Step {
                 link.gone = true;
                 link.acknowledge(true);
             }
-            StepMessage::Ending { wait_s } if self.door.is_some() => self.on_ending(wait_s),
+            StepMessage::Ending { wait_s } if self.listener.is_some() => self.on_ending(wait_s),
             StepMessage::InputCredit { bytes } => self.links[index].0.credit(bytes),
             StepMessage::Received { bytes } => self.links[index].0.acknowledged(bytes),
             StepMessage::Skipped { bytes } => {

@@ -1,10 +1,10 @@
 //! Several steps that one `srun` runs as one, each in a job of its own: none starts before all can, and what is asked of
 //! one of them is asked of all.
 
-use super::ends::worse;
-use super::input::Passed;
-use super::wait::{Ready, Source, earlier, tick};
-use super::{Outturn, Step, Watch};
+use super::event_poll::{Ready, Source, earlier, tick};
+use super::input::InputChunk;
+use super::task_ends::worse;
+use super::{Step, StepOutcome, Watch};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
@@ -15,15 +15,15 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// One of the steps.
-pub struct Part {
+pub struct HetStep {
     pub step: Step,
     pub watch: Watch,
     /// It reads what `srun` itself is given to read.
     pub shares_input: bool,
 }
 
-pub struct Crowd {
-    parts: Vec<Part>,
+pub struct HetStepRunner {
+    parts: Vec<HetStep>,
     input: Option<File>,
     /// The tasks were told to start, or never will be.
     gone: bool,
@@ -36,9 +36,9 @@ pub struct Crowd {
     first_end: Option<Instant>,
 }
 
-impl Crowd {
+impl HetStepRunner {
     /// `input`: what those parts read that share it.
-    pub fn new(mut parts: Vec<Part>, input: Option<File>) -> Self {
+    pub fn new(mut parts: Vec<HetStep>, input: Option<File>) -> Self {
         let first = parts.first().map(|part| &part.step.plan);
         let kill_on_bad_exit = first.and_then(|plan| plan.kill_on_bad_exit);
         let wait = first.and_then(|plan| plan.wait);
@@ -61,7 +61,7 @@ impl Crowd {
     }
 
     /// Carries bytes until all are over; none if they were called off because one of them could not start.
-    pub fn run(mut self, signals: &SignalFd) -> io::Result<Option<Outturn>> {
+    pub fn run(mut self, signals: &SignalFd) -> io::Result<Option<StepOutcome>> {
         self.steps().try_for_each(Step::begin)?;
         while !self.called_off && self.parts.iter().any(|part| !part.step.is_over()) {
             self.share_input();
@@ -73,24 +73,24 @@ impl Crowd {
             }
             for (part, ready) in self.parts.iter_mut().zip(ready) {
                 if !part.step.is_over() {
-                    part.step.turn(ready, &mut part.watch)?;
+                    part.step.handle(ready, &mut part.watch)?;
                 }
             }
             self.pass_input();
-            self.let_go()?;
+            self.start_tasks()?;
             self.on_failure();
             self.on_first_end()?;
         }
         if self.called_off {
             return Ok(None);
         }
-        let mut whole = Outturn { code: 0, exit: Default::default(), job_ended: false };
+        let mut whole = StepOutcome { code: 0, exit: Default::default(), job_ended: false };
         for (at, part) in self.parts.into_iter().enumerate() {
-            let outturn = part.step.finish()?;
-            whole.code = whole.code.max(outturn.code);
-            whole.exit = worse(whole.exit, outturn.exit);
+            let outcome = part.step.finish()?;
+            whole.code = whole.code.max(outcome.code);
+            whole.exit = worse(whole.exit, outcome.exit);
             // With the first job the others end.
-            whole.job_ended |= at == 0 && outturn.job_ended;
+            whole.job_ended |= at == 0 && outcome.job_ended;
         }
         Ok(Some(whole))
     }
@@ -102,7 +102,7 @@ impl Crowd {
     fn await_any(&self, signals: &SignalFd) -> io::Result<(bool, Vec<Ready>)> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let mut sources: Vec<Vec<Source>> = Vec::with_capacity(self.parts.len());
-        let mut patience = match self.wait_asked.is_some() || self.terminate_at().is_some() {
+        let mut timeout = match self.wait_asked.is_some() || self.terminate_at().is_some() {
             true => tick(),
             false => PollTimeout::NONE,
         };
@@ -112,10 +112,10 @@ impl Crowd {
             let (own, descriptors): (Vec<_>, Vec<_>) = list.into_iter().unzip();
             sources.push(own);
             fds.extend(descriptors);
-            patience = if over { patience } else { earlier(patience, part.step.patience()) };
+            timeout = if over { timeout } else { earlier(timeout, part.step.poll_timeout()) };
         }
         let nothing = || self.parts.iter().map(|_| Ready::default()).collect();
-        match poll(&mut fds, patience) {
+        match poll(&mut fds, timeout) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok((false, nothing())),
             Err(errno) => return Err(errno.into()),
@@ -127,15 +127,16 @@ impl Crowd {
 
     /// One part reads for all that share, and no more than each of them takes.
     fn share_input(&mut self) {
-        let shares = |part: &Part| part.shares_input && !part.step.is_over();
+        let shares = |part: &HetStep| part.shares_input && !part.step.is_over();
         // One that is over reads for nobody any more.
         for part in self.parts.iter_mut().filter(|part| part.shares_input && part.step.is_over()) {
             self.input = self.input.take().or_else(|| part.step.input.take());
         }
-        let reads = |part: &Part| shares(part) && part.step.input.is_some();
+        let reads = |part: &HetStep| shares(part) && part.step.input.is_some();
         let reader = self.parts.iter().position(reads);
         let Some(reader) = reader.or_else(|| self.parts.iter().position(shares)) else { return };
-        let room = |part: &Part| if part.step.takes_input() { part.step.input_room() } else { 0 };
+        let room =
+            |part: &HetStep| if part.step.takes_input() { part.step.input_room() } else { 0 };
         let others = self.parts.iter().enumerate().filter(|(at, _)| *at != reader);
         let rooms = others.filter(|(_, part)| shares(part)).map(|(_, part)| room(part));
         let bound = rooms.min().unwrap_or(usize::MAX);
@@ -145,7 +146,7 @@ impl Crowd {
     }
 
     fn pass_input(&mut self) {
-        let read: Vec<(usize, Vec<Passed>)> =
+        let read: Vec<(usize, Vec<InputChunk>)> =
             self.steps().map(|step| std::mem::take(&mut step.input_passed)).enumerate().collect();
         for (from, pieces) in read {
             let others = self.parts.iter_mut().enumerate().filter(|(at, _)| *at != from);
@@ -156,7 +157,7 @@ impl Crowd {
     }
 
     /// All start, once each could; or none, if one cannot.
-    fn let_go(&mut self) -> io::Result<()> {
+    fn start_tasks(&mut self) -> io::Result<()> {
         if self.gone {
             return Ok(());
         }
@@ -165,7 +166,7 @@ impl Crowd {
         } else if self.parts.iter().all(|part| part.step.can_begin()) {
             self.gone = true;
             self.steps().for_each(|step| step.held = false);
-            self.steps().try_for_each(Step::let_go)?;
+            self.steps().try_for_each(Step::start_tasks)?;
         }
         Ok(())
     }
@@ -181,7 +182,7 @@ impl Crowd {
             return;
         }
         self.failed = true;
-        let asked = |part: &Part| part.step.streams.kill_on_bad_exit();
+        let asked = |part: &HetStep| part.step.streams.kill_on_bad_exit();
         let kills = self.kill_on_bad_exit.or_else(|| self.parts.first().map(asked));
         if kills == Some(true) {
             self.steps().for_each(Step::say_ends);

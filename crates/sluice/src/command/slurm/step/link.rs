@@ -1,6 +1,7 @@
 //! One supervisor's connection to the client: framed both ways, never blocking, bounded.
 
-use super::door::Door;
+use super::listener::StepListener;
+use crate::client::UpgradedStream;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +13,7 @@ use wire::step::{StepMessage, channel};
 use wire::stream::Credit;
 
 /// How long one that knocks may take to say who it is, and how many bytes that may take.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Input is not read while this much waits to be sent.
 const OUT_BYTES_MAX: usize = 256 << 10;
@@ -25,9 +26,9 @@ pub struct Peer {
     pub node_index: u32,
 }
 
-/// Which way a link goes.
+/// How the bytes of a link travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Transport {
     /// The supervisor dialled, and must show the key.
     Direct,
     /// Through the server and the agent, who know who asks.
@@ -35,17 +36,19 @@ enum Way {
 }
 
 pub struct Link {
-    way: Way,
+    way: Transport,
     stream: Option<File>,
+    /// Arrived before the stream was ours to read.
+    early: Vec<u8>,
     decoder: Decoder,
     out: Outgoing,
     incoming: Incoming,
     /// How much input the tasks may be sent.
     input: Credit,
-    strange_bytes: usize,
+    hello_bytes: usize,
     since: Instant,
     /// The other end has said who it is, and on a stream what it has had.
-    greeted: bool,
+    handshake_done: bool,
     /// None until it has shown the key.
     pub peer: Option<Peer>,
     /// Its tasks start when it is told so.
@@ -59,27 +62,29 @@ pub struct Link {
 }
 
 impl Link {
-    /// One that knocked at the door.
+    /// One that knocked at the listener.
     pub fn new(stream: TcpStream) -> Self {
-        Self::over(Way::Direct, File::from(OwnedFd::from(stream)))
+        Self::over(Transport::Direct, File::from(OwnedFd::from(stream)))
     }
 
     /// A stream that was asked for under this node's name.
-    pub fn by_stream(stream: File, node: &str) -> Self {
-        Self { asked_for: Some(node.to_owned()), ..Self::over(Way::Stream, stream) }
+    pub fn by_stream(opened: UpgradedStream, node: &str) -> Self {
+        let UpgradedStream { stream, early } = opened;
+        Self { asked_for: Some(node.to_owned()), early, ..Self::over(Transport::Stream, stream) }
     }
 
-    fn over(way: Way, stream: File) -> Self {
+    fn over(way: Transport, stream: File) -> Self {
         Self {
             way,
             stream: Some(stream),
+            early: Vec::new(),
             decoder: Decoder::default(),
             out: Outgoing::default(),
             incoming: Incoming::default(),
             input: Credit::default(),
-            strange_bytes: 0,
+            hello_bytes: 0,
             since: Instant::now(),
-            greeted: false,
+            handshake_done: false,
             peer: None,
             waits: false,
             gone: false,
@@ -89,10 +94,11 @@ impl Link {
     }
 
     /// The stream broke, and this is the next one: it goes on where the last one stopped.
-    pub fn go_on(&mut self, stream: File) {
-        self.stream = Some(stream);
+    pub fn resume(&mut self, opened: UpgradedStream) {
+        self.stream = Some(opened.stream);
+        self.early = opened.early;
         self.decoder = Decoder::default();
-        self.greeted = false;
+        self.handshake_done = false;
         self.refused = None;
     }
 
@@ -102,8 +108,8 @@ impl Link {
     }
 
     /// Whether another stream may take the place of one that broke.
-    pub fn may_go_on(&self) -> bool {
-        self.way == Way::Stream && !self.gone
+    pub fn may_resume(&self) -> bool {
+        self.way == Transport::Stream && !self.gone
     }
 
     pub fn is_open(&self) -> bool {
@@ -120,7 +126,7 @@ impl Link {
 
     /// On a stream what is to be said depends on what the other end has had.
     fn may_write(&self) -> bool {
-        self.is_open() && self.greeted
+        self.is_open() && self.handshake_done
     }
 
     /// How much input may be sent to it now.
@@ -130,46 +136,48 @@ impl Link {
 
     /// One that has not said who it is in time is sent away.
     pub fn is_overdue(&self) -> bool {
-        self.way == Way::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_PATIENCE
+        self.way == Transport::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_TIMEOUT
     }
 
     /// The whole frames that have come; the connection closes itself at its end or on nonsense.
-    pub fn read(&mut self, door: Option<&Door>) -> Vec<Frame> {
+    pub fn read(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
         let Some(stream) = &mut self.stream else { return Vec::new() };
-        let mut buffer = vec![0; READ_BYTES];
-        match stream.read(&mut buffer) {
-            Ok(length) if length > 0 => {
-                self.strange_bytes += if self.peer.is_none() { length } else { 0 };
-                self.decoder.push(&buffer[..length]);
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Vec::new();
-            }
-            Ok(_) | Err(_) => {
-                self.close();
-                return Vec::new();
+        let mut bytes = std::mem::take(&mut self.early);
+        if bytes.is_empty() {
+            bytes.resize(READ_BYTES, 0);
+            match stream.read(&mut bytes) {
+                Ok(length) if length > 0 => bytes.truncate(length),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Vec::new();
+                }
+                Ok(_) | Err(_) => {
+                    self.close();
+                    return Vec::new();
+                }
             }
         }
-        let frames = self.frames(door);
+        self.hello_bytes += if self.peer.is_none() { bytes.len() } else { 0 };
+        self.decoder.push(&bytes);
+        let frames = self.frames(listener);
         self.acknowledge(false);
         frames
     }
 
-    fn frames(&mut self, door: Option<&Door>) -> Vec<Frame> {
+    fn frames(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
         let mut frames = Vec::new();
         loop {
             match self.decoder.next_frame() {
-                Ok(Some(frame)) if self.greeted => {
+                Ok(Some(frame)) if self.handshake_done => {
                     self.incoming.count(&frame);
                     frames.push(frame);
                 }
                 Ok(Some(frame)) => {
-                    if !self.greet(&frame, door) {
+                    if !self.handshake(&frame, listener) {
                         self.close();
                         return frames;
                     }
                 }
-                Ok(None) if self.peer.is_none() && self.strange_bytes > HELLO_BYTES_MAX => {
+                Ok(None) if self.peer.is_none() && self.hello_bytes > HELLO_BYTES_MAX => {
                     self.close();
                     return frames;
                 }
@@ -183,28 +191,29 @@ impl Link {
     }
 
     /// What comes before the step's own frames; false if it is not what it should be.
-    fn greet(&mut self, frame: &Frame, door: Option<&Door>) -> bool {
+    fn handshake(&mut self, frame: &Frame, listener: Option<&StepListener>) -> bool {
         let message = match frame::decode_message(&frame.payload) {
             Ok(message) if frame.channel == channel::CONTROL => message,
             _ => return false,
         };
         match (message, self.way) {
             (StepMessage::Hello { key, node, node_index, waits }, way) => {
-                let admitted = way == Way::Stream || door.is_some_and(|door| door.admits(&key));
+                let admitted = way == Transport::Stream
+                    || listener.is_some_and(|listener| listener.admits(&key));
                 if admitted {
                     self.peer = Some(Peer { node, node_index });
                     // Who looks on starts nothing, and is never asked what it has had.
-                    self.waits = waits && door.is_some();
-                    self.greeted = way == Way::Direct || door.is_none();
+                    self.waits = waits && listener.is_some();
+                    self.handshake_done = way == Transport::Direct || listener.is_none();
                 }
                 admitted
             }
-            (StepMessage::Received { bytes }, Way::Stream) if self.peer.is_some() => {
-                self.greeted = self.out.resume(bytes).is_ok();
+            (StepMessage::Received { bytes }, Transport::Stream) if self.peer.is_some() => {
+                self.handshake_done = self.out.resume(bytes).is_ok();
                 self.flush();
-                self.greeted
+                self.handshake_done
             }
-            (StepMessage::Refused { why, again }, Way::Stream) => {
+            (StepMessage::Refused { why, again }, Transport::Stream) => {
                 self.refused = Some((why, again));
                 false
             }
@@ -214,7 +223,7 @@ impl Link {
 
     /// Tells the other end what has come, so that it need not keep it; `all` when nothing more will.
     pub fn acknowledge(&mut self, all: bool) {
-        if self.way == Way::Stream
+        if self.way == Transport::Stream
             && let Some(bytes) = self.incoming.due(all)
         {
             self.send(&StepMessage::Received { bytes });
@@ -250,7 +259,7 @@ impl Link {
     }
 
     fn push(&mut self, channel: u8, payload: &[u8]) {
-        let kept = self.is_open() || self.may_go_on();
+        let kept = self.is_open() || self.may_resume();
         if !kept || self.peer.is_none() {
             return;
         }
@@ -274,7 +283,7 @@ impl Link {
 
     pub fn close(&mut self) {
         self.stream = None;
-        if self.way == Way::Direct {
+        if self.way == Transport::Direct {
             self.out.clear();
         }
     }
@@ -285,12 +294,12 @@ mod tests {
     use super::*;
 
     /// A supervisor's end and ours.
-    fn knock(door: &Door) -> (TcpStream, Link) {
-        let endpoint = door.endpoint().expect("addresses");
+    fn knock(listener: &StepListener) -> (TcpStream, Link) {
+        let endpoint = listener.endpoint().expect("addresses");
         let theirs = TcpStream::connect(endpoint.listen.last().expect("loopback").as_str());
-        let theirs = theirs.expect("the door is open");
-        wait_for(door.as_fd());
-        (theirs, Link::new(door.accept().expect("one knocks")))
+        let theirs = theirs.expect("the listener is open");
+        wait_for(listener.as_fd());
+        (theirs, Link::new(listener.accept().expect("one knocks")))
     }
 
     fn wait_for(fd: BorrowedFd<'_>) {
@@ -306,28 +315,28 @@ mod tests {
         bytes
     }
 
-    fn read(link: &mut Link, door: &Door) -> Vec<Frame> {
+    fn read(link: &mut Link, listener: &StepListener) -> Vec<Frame> {
         wait_for(link.fd().expect("open"));
-        link.read(Some(door))
+        link.read(Some(listener))
     }
 
     #[test]
     fn only_who_shows_the_key_is_heard() {
-        let door = Door::open().expect("a port");
-        let key = door.endpoint().expect("addresses").key;
-        let (mut theirs, mut link) = knock(&door);
+        let listener = StepListener::open().expect("a port");
+        let key = listener.endpoint().expect("addresses").key;
+        let (mut theirs, mut link) = knock(&listener);
         let mut bytes = hello(&key);
         frame::encode(channel::STDOUT, b"\0\0\0\0hi", &mut bytes).expect("small");
         theirs.write_all(&bytes).expect("sent");
-        let frames = read(&mut link, &door);
+        let frames = read(&mut link, &listener);
         assert_eq!(frames.len(), 1, "what follows the hello");
         assert_eq!(link.peer.as_ref().map(|peer| peer.node.as_str()), Some("n1"));
 
         for wrong in [hello("wrong"), b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 8192]] {
-            let (mut theirs, mut link) = knock(&door);
+            let (mut theirs, mut link) = knock(&listener);
             theirs.write_all(&wrong).expect("sent");
             while link.is_open() {
-                assert!(read(&mut link, &door).is_empty());
+                assert!(read(&mut link, &listener).is_empty());
                 assert!(link.peer.is_none());
             }
         }
@@ -335,10 +344,10 @@ mod tests {
 
     #[test]
     fn the_other_end_going_closes_the_link() {
-        let door = Door::open().expect("a port");
-        let (theirs, mut link) = knock(&door);
+        let listener = StepListener::open().expect("a port");
+        let (theirs, mut link) = knock(&listener);
         drop(theirs);
-        assert!(read(&mut link, &door).is_empty());
+        assert!(read(&mut link, &listener).is_empty());
         assert!(!link.is_open());
     }
 }

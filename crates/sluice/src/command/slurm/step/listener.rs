@@ -12,12 +12,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 const ADDRESSES_MAX: usize = 8;
 const KEY_BYTES: usize = 32;
 
-pub struct Door {
+pub struct StepListener {
     listener: TcpListener,
     key: String,
 }
 
-impl Door {
+impl StepListener {
     /// Opens on a port that the kernel chooses, on every address of this machine: the nodes may be anywhere.
     pub fn open() -> io::Result<Self> {
         let any = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
@@ -62,7 +62,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for StepListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -94,19 +94,19 @@ mod tests {
 
     #[test]
     fn the_door_is_found_and_opens_to_its_key_only() {
-        let door = Door::open().expect("a port");
-        let endpoint = door.endpoint().expect("its addresses");
+        let listener = StepListener::open().expect("a port");
+        let endpoint = listener.endpoint().expect("its addresses");
         let last = endpoint.listen.last().expect("loopback at least");
         assert!(last.starts_with("127.0.0.1:"), "{last}");
         let knocking = TcpStream::connect(last.as_str());
         assert!(knocking.is_ok());
 
         assert_eq!(endpoint.key.len(), 2 * KEY_BYTES);
-        assert!(door.admits(&endpoint.key));
+        assert!(listener.admits(&endpoint.key));
         let mut wrong = endpoint.key.clone();
         wrong.replace_range(..1, "x");
         for key in [wrong.as_str(), "", &endpoint.key[1..], &format!("{}0", endpoint.key)] {
-            assert!(!door.admits(key), "{key}");
+            assert!(!listener.admits(key), "{key}");
         }
     }
 }

@@ -1,35 +1,36 @@
 //! A running step seen from its `srun`: tasks' output in, input and signals out, until nothing of it is left.
 //!
-//! One thread and one `poll` over the door, the supervisors' connections, standard input, signals and the job's own fate.
+//! One thread and one `poll` over the listener, the supervisors' connections, standard input, signals and the job's own fate.
 
-pub mod crowd;
-pub mod door;
-mod ends;
-mod fate;
+mod event_poll;
 mod frames;
-mod gate;
+pub mod het;
 mod input;
 mod link;
+pub mod listener;
+mod node_links;
+mod outcome;
 pub mod output;
-mod reach;
+pub mod prolog_epilog;
+pub mod server_stream;
 mod signals;
-pub mod stream;
+mod start_gate;
+mod task_ends;
 pub mod terminal;
-mod wait;
 
-use self::door::Door;
-use self::ends::Ends;
-use self::gate::Gate;
-use self::input::Passed;
+use self::event_poll::Ready;
+use self::input::InputChunk;
 use self::link::Link;
+use self::listener::StepListener;
+use self::node_links::StepNode;
 use self::output::Outputs;
-use self::reach::Node;
+use self::prolog_epilog::Program;
+use self::server_stream::ServerStreams;
 use self::signals::Abort;
-use self::stream::Streams;
-use self::wait::Ready;
-use super::caller::{complain, say};
-use super::srun_programs::Program;
-use super::watch::Watch;
+use self::start_gate::StartGate;
+use self::task_ends::TaskEnds;
+use super::submit::job_watch::Watch;
+use super::submit::messages::{complain, say};
 use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
@@ -42,7 +43,7 @@ use std::time::{Duration, Instant};
 use wire::step::{StepLaunch, StepMessage};
 
 /// How long the last bytes may take once the job has ended.
-const DRAIN_FOR: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the step is to this `srun`.
 pub struct Plan {
@@ -67,12 +68,12 @@ pub struct Plan {
     /// What is run here before the tasks start.
     pub prolog: Option<Program>,
     /// What it is among several steps that this `srun` runs as one; none for one that is all of it.
-    pub among: Option<Among>,
+    pub het: Option<HetPlacement>,
 }
 
 /// One of several steps, of as many jobs: ranks and nodes count over all of them.
 #[derive(Debug, Clone)]
-pub struct Among {
+pub struct HetPlacement {
     pub first_rank: u32,
     pub first_node: u32,
     /// Of all of them.
@@ -83,7 +84,7 @@ pub struct Among {
 
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outturn {
+pub struct StepOutcome {
     pub code: u8,
     pub exit: ExitStatus,
     /// The allocation is gone already.
@@ -92,26 +93,26 @@ pub struct Outturn {
 
 pub struct Step {
     plan: Plan,
-    gate: Gate,
+    gate: StartGate,
     /// The tasks do not start before those of the other parts can.
     held: bool,
     /// The terminal, once it is the tasks'.
-    raw: Option<terminal::Raw>,
+    raw: Option<terminal::RawTerminal>,
     /// Whose words are used.
     command: Command,
     /// None for one that only looks on.
-    door: Option<Door>,
-    streams: Streams,
+    listener: Option<StepListener>,
+    streams: ServerStreams,
     /// What is started, to be said again if the server forgets it.
     launch: Option<StepLaunch>,
-    nodes: Vec<Node>,
+    nodes: Vec<StepNode>,
     outputs: Outputs,
     input: Option<File>,
     /// So much input others take with whom it is shared, who are passed what is read.
     input_bound: Option<usize>,
-    input_passed: Vec<Passed>,
+    input_passed: Vec<InputChunk>,
     links: Vec<(Link, IndexSet)>,
-    ends: Ends,
+    ends: TaskEnds,
     started: u64,
     interrupted: Option<Instant>,
     abort: Abort,
@@ -133,31 +134,31 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step of an `srun`, whose nodes dial its door.
+    /// The step of an `srun`, whose nodes dial its listener.
     pub fn new(
         plan: Plan,
-        door: Door,
-        streams: Streams,
+        listener: StepListener,
+        streams: ServerStreams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
-        Self::of(plan, Some(door), streams, outputs, input)
+        Self::of(plan, Some(listener), streams, outputs, input)
     }
 
     fn of(
         mut plan: Plan,
-        door: Option<Door>,
-        streams: Streams,
+        listener: Option<StepListener>,
+        streams: ServerStreams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
         Self {
-            gate: Gate::new(plan.prolog.take()),
-            held: plan.among.is_some(),
+            gate: StartGate::new(plan.prolog.take()),
+            held: plan.het.is_some(),
             raw: None,
             plan,
             command: Command::Srun,
-            door,
+            listener,
             streams,
             launch: None,
             nodes: Vec::new(),
@@ -166,7 +167,7 @@ impl Step {
             input_bound: None,
             input_passed: Vec::new(),
             links: Vec::new(),
-            ends: Ends::default(),
+            ends: TaskEnds::default(),
             started: 0,
             interrupted: None,
             abort: Abort::No,
@@ -195,7 +196,7 @@ impl Step {
     pub fn attached(
         plan: Plan,
         layout: &[(String, Vec<u32>)],
-        streams: Streams,
+        streams: ServerStreams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
@@ -207,7 +208,7 @@ impl Step {
     }
 
     /// Carries bytes until the step is over.
-    pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<Outturn> {
+    pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<StepOutcome> {
         self.begin()?;
         while !self.is_over() {
             let (signalled, ready) = self.wait(watch, signals)?;
@@ -216,7 +217,7 @@ impl Step {
                     self.on_signal(signal.ssi_signo as i32);
                 }
             }
-            self.turn(ready, watch)?;
+            self.handle(ready, watch)?;
         }
         self.finish()
     }
@@ -232,17 +233,17 @@ impl Step {
     }
 
     /// Takes what has come.
-    fn turn(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
+    fn handle(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
         if ready.watch {
-            while let Some(notice) = watch.take() {
-                self.on_notice(notice)?;
+            while let Some(event) = watch.take() {
+                self.on_job_event(event)?;
             }
         }
         if ready.gate {
-            self.on_gate()?;
+            self.on_prolog_end()?;
         }
-        if ready.door {
-            self.on_door();
+        if ready.listener {
+            self.on_listener();
         }
         if ready.streams {
             self.on_streams()?;
@@ -259,25 +260,26 @@ impl Step {
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<Outturn> {
+    fn finish(mut self) -> io::Result<StepOutcome> {
         self.outputs.settle()?;
         self.say_ends();
-        Ok(self.outturn())
+        Ok(self.outcome())
     }
 
     /// Whether it says what is said once for all parts.
-    fn leads(&self) -> bool {
-        self.plan.among.as_ref().is_none_or(|among| among.first_rank == 0)
+    fn is_leader(&self) -> bool {
+        self.plan.het.as_ref().is_none_or(|among| among.first_rank == 0)
     }
 
     /// Whether tasks of it may be running.
     fn has_begun(&self) -> bool {
-        self.started > 0 || self.plan.among.is_some() && !self.held
+        self.started > 0 || self.plan.het.is_some() && !self.held
     }
 
     fn is_over(&self) -> bool {
-        let silent =
-            |link: &Link| link.gone || link.peer.is_none() || !(link.is_open() || link.may_go_on());
+        let silent = |link: &Link| {
+            link.gone || link.peer.is_none() || !(link.is_open() || link.may_resume())
+        };
         let quiet = self.links.iter().all(|(link, _)| silent(link));
         self.over || (self.all_ended() || self.job_ended.is_some()) && quiet
     }
@@ -288,7 +290,7 @@ impl Step {
 
     /// Asked for, or what `KillOnBadExit` says: looked up when a task fails beside others, and not before.
     fn kills_on_bad_exit(&mut self) -> bool {
-        if self.door.is_none() {
+        if self.listener.is_none() {
             return false;
         }
         *self.plan.kill_on_bad_exit.get_or_insert_with(|| self.streams.kill_on_bad_exit())
@@ -296,7 +298,7 @@ impl Step {
 
     fn expect(&mut self, tasks: u32) -> io::Result<()> {
         self.plan.tasks = Some(tasks);
-        let of_all = self.plan.among.as_ref().map_or(tasks, |among| among.tasks);
+        let of_all = self.plan.het.as_ref().map_or(tasks, |among| among.tasks);
         if self.plan.label { self.outputs.label(of_all) } else { Ok(()) }
     }
 

@@ -1,13 +1,13 @@
 //! How the nodes of a step are reached: they dial, and where they cannot, the bytes go through the server.
 
-use super::door::Door;
-use super::ends::TaskEnd;
 use super::link::{Link, Peer};
-use super::stream::Opened;
+use super::listener::StepListener;
+use super::server_stream::StreamReply;
+use super::task_ends::TaskEnd;
 use super::{IndexSet, Step, complain};
+use crate::client::UpgradedStream;
 use ::slurm::words::refusal;
 use model::reason::Refusal;
-use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,12 @@ const STREAM_AFTER: Duration = Duration::from_secs(1);
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 const REFUSALS_MAX: u32 = 3;
 /// How long a stream that broke is taken up again: a server or agent that restarts needs less.
-const GO_ON_FOR: Duration = Duration::from_secs(60);
+const RESUME_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that have not shown the key yet; more are turned away.
-const STRANGERS_MAX: usize = 1_024;
+const UNAUTHENTICATED_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum NodeLink {
     /// It should dial.
     Expected(Instant),
     /// A stream to it was asked for.
@@ -32,10 +32,10 @@ enum Reach {
 }
 
 /// One node of the step.
-pub(super) struct Node {
+pub(super) struct StepNode {
     name: String,
     tasks: Vec<u32>,
-    reach: Reach,
+    link: NodeLink,
     refusals: u32,
     /// Since when its stream is broken.
     broken: Option<Instant>,
@@ -48,35 +48,35 @@ impl Step {
             return;
         }
         let now = Instant::now();
-        let since = if self.door.is_some() { now } else { now - STREAM_AFTER };
-        let node = |(name, tasks): &(String, Vec<u32>)| Node {
+        let since = if self.listener.is_some() { now } else { now - STREAM_AFTER };
+        let node = |(name, tasks): &(String, Vec<u32>)| StepNode {
             name: name.clone(),
             tasks: tasks.clone(),
-            reach: Reach::Expected(since),
+            link: NodeLink::Expected(since),
             refusals: 0,
             broken: None,
         };
         self.nodes = layout.iter().map(node).collect();
     }
 
-    pub(super) fn on_door(&mut self) {
-        let mut strangers = self.strangers();
+    pub(super) fn on_listener(&mut self) {
+        let mut unauthenticated = self.unauthenticated();
         // Each is a connection that the kernel has made, so there are only so many.
-        while let Some(stream) = self.door.as_ref().and_then(Door::accept) {
-            if strangers < STRANGERS_MAX {
+        while let Some(stream) = self.listener.as_ref().and_then(StepListener::accept) {
+            if unauthenticated < UNAUTHENTICATED_MAX {
                 self.links.push((Link::new(stream), IndexSet::new()));
-                strangers += 1;
+                unauthenticated += 1;
             }
         }
     }
 
-    pub(super) fn strangers(&self) -> usize {
+    pub(super) fn unauthenticated(&self) -> usize {
         self.links.iter().filter(|(link, _)| link.is_open() && link.peer.is_none()).count()
     }
 
     /// Whether a node is waited for that has not been asked yet.
     pub(super) fn expects(&self) -> bool {
-        self.nodes.iter().any(|node| matches!(node.reach, Reach::Expected(_)))
+        self.nodes.iter().any(|node| matches!(node.link, NodeLink::Expected(_)))
     }
 
     /// The tasks that a node has of the step, as far as is known.
@@ -86,13 +86,13 @@ impl Step {
     }
 
     pub(super) fn all_linked(&self) -> bool {
-        let linked = |node: &Node| node.reach == Reach::Linked;
+        let linked = |node: &StepNode| node.link == NodeLink::Linked;
         !self.nodes.is_empty() && self.nodes.iter().all(linked)
     }
 
     pub(super) fn mark_linked(&mut self, peer: &Peer) {
         if let Some(node) = self.nodes.iter_mut().find(|node| node.name == peer.node) {
-            node.reach = Reach::Linked;
+            node.link = NodeLink::Linked;
             node.broken = None;
             node.refusals = 0;
         }
@@ -100,10 +100,10 @@ impl Step {
 
     pub(super) fn ask_for_streams(&mut self) -> io::Result<()> {
         for node in &mut self.nodes {
-            if let Reach::Expected(since) = node.reach
+            if let NodeLink::Expected(since) = node.link
                 && since.elapsed() >= STREAM_AFTER
             {
-                node.reach = Reach::Asked;
+                node.link = NodeLink::Asked;
                 self.streams.open(&node.name, 0, Duration::ZERO)?;
             }
         }
@@ -113,27 +113,35 @@ impl Step {
     pub(super) fn on_streams(&mut self) -> io::Result<()> {
         while let Some((node, opened)) = self.streams.take() {
             match opened {
-                Opened::Connected(file) => self.on_stream(&node, file),
+                StreamReply::Connected(opened) => self.on_stream(&node, opened)?,
                 // The node's agent is away for the moment.
-                Opened::Refused(Refusal::Other(_)) | Opened::Unreachable => {
+                StreamReply::Refused(Refusal::Other(_)) | StreamReply::Unreachable => {
                     self.ask_again(&node)?;
                 }
-                Opened::Refused(why) => self.lose(&node, &refusal::text(&why))?,
+                StreamReply::Refused(why) => self.give_up_node(&node, &refusal::text(&why))?,
             }
         }
         Ok(())
     }
 
-    fn on_stream(&mut self, node: &str, file: File) {
+    fn on_stream(&mut self, node: &str, opened: UpgradedStream) -> io::Result<()> {
         let known = |peer: &Peer| peer.node == node;
         let heard = |link: &Link| link.peer.as_ref().is_some_and(known);
         let of_node = self.links.iter().position(|(link, _)| heard(link));
-        match of_node.map(|index| &mut self.links[index].0) {
-            Some(link) if link.may_go_on() => link.go_on(file),
+        let index = match of_node {
+            Some(index) if self.links[index].0.may_resume() => {
+                self.links[index].0.resume(opened);
+                index
+            }
             // It dialled in the meantime.
-            Some(_) => {}
-            None => self.links.push((Link::by_stream(file, node), Default::default())),
-        }
+            Some(_) => return Ok(()),
+            None => {
+                self.links.push((Link::by_stream(opened, node), IndexSet::new()));
+                self.links.len() - 1
+            }
+        };
+        // `poll` does not tell of what arrived with the stream's opening.
+        self.on_link(index, true)
     }
 
     /// A stream that has closed before its step was over: asked for again while that makes sense.
@@ -144,13 +152,13 @@ impl Step {
         let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
             return Ok(());
         };
-        if node.reach == Reach::Linked && node.broken.is_none() {
+        if node.link == NodeLink::Linked && node.broken.is_none() {
             return Ok(());
         }
         node.refusals += 1;
         let refusals = node.refusals;
         if refusals > REFUSALS_MAX && !again {
-            return self.lose(&name, &why);
+            return self.give_up_node(&name, &why);
         }
         if refusals == REFUSALS_MAX
             && let Some(launch) = &self.launch
@@ -164,25 +172,25 @@ impl Step {
     fn ask_again(&mut self, name: &str) -> io::Result<()> {
         let received = self.links.iter().find_map(|(link, _)| {
             let heard = link.peer.as_ref().is_some_and(|peer| peer.node == name);
-            (heard && link.may_go_on()).then(|| link.received())
+            (heard && link.may_resume()).then(|| link.received())
         });
         let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
             return Ok(());
         };
         let broken = *node.broken.get_or_insert_with(Instant::now);
         // Before its tasks have begun the server says when there is nothing more to wait for.
-        if received.is_some() && broken.elapsed() > GO_ON_FOR {
-            return self.lose(name, "the way to the node is lost");
+        if received.is_some() && broken.elapsed() > RESUME_TIMEOUT {
+            return self.give_up_node(name, "the way to the node is lost");
         }
         self.streams.open(name, received.unwrap_or(0), ASK_PAUSE)
     }
 
     /// Nothing more is heard of a node: its tasks that have not ended are lost.
-    fn lose(&mut self, name: &str, why: &str) -> io::Result<()> {
+    fn give_up_node(&mut self, name: &str, why: &str) -> io::Result<()> {
         let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
             return Ok(());
         };
-        node.reach = Reach::Lost;
+        node.link = NodeLink::Lost;
         let tasks: Vec<u32> = node.tasks.iter().copied().filter(|t| !self.ends.has(*t)).collect();
         let peer = Peer { node: name.to_owned(), node_index: 0 };
         let mine = |link: &Link| link.asked_for.as_deref() == Some(name);

@@ -1,8 +1,8 @@
 //! What becomes of the job that a step is in, and what `srun` makes of it in the end.
 
-use super::{DRAIN_FOR, Outturn, Step};
-use crate::command::slurm::caller::{complain, contact};
-use crate::command::slurm::watch::Notice;
+use super::{DRAIN_TIMEOUT, Step, StepOutcome};
+use crate::command::slurm::submit::job_watch::JobEvent;
+use crate::command::slurm::submit::messages::{complain, contact};
 use ::slurm::words::refusal;
 use model::run::{ExitStatus, Outcome};
 use std::io;
@@ -10,14 +10,14 @@ use std::time::Instant;
 use wire::view::JobView;
 
 impl Step {
-    pub(super) fn on_notice(&mut self, notice: Notice) -> io::Result<()> {
+    pub(super) fn on_job_event(&mut self, event: JobEvent) -> io::Result<()> {
         let job = self.plan.job;
-        match notice {
-            Notice::Queued => {
+        match event {
+            JobEvent::Queued => {
                 self.queued = true;
                 self.tell(&format!("job {job} queued and waiting for resources"));
             }
-            Notice::Started(view) => {
+            JobEvent::Started(view) => {
                 if self.queued {
                     self.tell(&format!("job {job} has been allocated resources"));
                 }
@@ -29,14 +29,14 @@ impl Step {
                     self.expect_nodes(&step.layout);
                 }
             }
-            Notice::Ended { exit, outcome } => {
+            JobEvent::Ended { exit, outcome } => {
                 self.job_ended = Some((exit, outcome));
-                self.give_up_at = Some(Instant::now() + DRAIN_FOR);
+                self.give_up_at = Some(Instant::now() + DRAIN_TIMEOUT);
             }
             // While tasks run, their supervisors are who this is about; without them there is nothing to wait for.
-            Notice::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
-            Notice::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
-            Notice::Ready | Notice::Refused(_) | Notice::Unreachable(_) => {}
+            JobEvent::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
+            JobEvent::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
+            JobEvent::Ready | JobEvent::Refused(_) | JobEvent::Unreachable(_) => {}
         }
         Ok(())
     }
@@ -46,21 +46,21 @@ impl Step {
         self.over = true;
     }
 
-    pub(super) fn outturn(&self) -> Outturn {
+    pub(super) fn outcome(&self) -> StepOutcome {
         let job_ended = self.job_ended.is_some();
-        if self.door.is_none() {
+        if self.listener.is_none() {
             let code = self.ends.exit_code();
-            return Outturn { code, exit: self.ends.worst(), job_ended };
+            return StepOutcome { code, exit: self.ends.worst(), job_ended };
         }
         if self.all_ended() {
             self.say_terminated();
-            return Outturn { code: self.ends.code(), exit: self.ends.worst(), job_ended };
+            return StepOutcome { code: self.ends.code(), exit: self.ends.worst(), job_ended };
         }
         if let Some((_, outcome)) = self.job_ended {
             self.say_ended(outcome);
         }
         let code = self.ends.code().max(1);
-        Outturn { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
+        StepOutcome { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
     }
 
     /// The job ended before the step had.

@@ -58,7 +58,7 @@ pub fn unopened(what: &str, path: &str, error: &io::Error) -> io::Error {
 
 /// What of a file's name is the same for the whole step.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct FilenameFields {
     pub job_id: u32,
     /// The array and the task of it that this runs in.
     pub array: Option<(u32, u32)>,
@@ -69,7 +69,7 @@ pub struct Names {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Which {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
@@ -78,7 +78,7 @@ pub enum Which {
 enum Label {
     Nothing,
     /// A rank, as wide as the widest: not known yet, and so long the lines are held back.
-    Awaited(Vec<(Which, Peer, u32, Vec<u8>)>),
+    Awaited(Vec<(OutputStream, Peer, u32, Vec<u8>)>),
     Width(usize),
 }
 
@@ -106,11 +106,17 @@ impl Sink {
 pub struct Files(Rc<RefCell<HashMap<String, Sink>>>);
 
 impl Files {
-    fn open(&self, path: String, append: bool, which: Which) -> io::Result<()> {
+    fn open(&self, path: String, append: bool, which: OutputStream) -> io::Result<()> {
         open_sink(&mut self.0.borrow_mut(), path, append, which).map(drop)
     }
 
-    fn write(&self, path: String, append: bool, which: Which, bytes: &[u8]) -> io::Result<bool> {
+    fn write(
+        &self,
+        path: String,
+        append: bool,
+        which: OutputStream,
+        bytes: &[u8],
+    ) -> io::Result<bool> {
         open_sink(&mut self.0.borrow_mut(), path, append, which)?.write(bytes)
     }
 }
@@ -126,11 +132,11 @@ pub struct Outputs {
     label: Label,
     /// The rank that the first task is called by.
     first_rank: u32,
-    names: Names,
+    names: FilenameFields,
     own: [Sink; 2],
     files: Files,
     /// Begun lines, held back until they are whole.
-    begun: HashMap<(Which, u32), Vec<u8>>,
+    begun: HashMap<(OutputStream, u32), Vec<u8>>,
     /// A reader has gone, and the tasks were not told.
     broken: bool,
 }
@@ -141,7 +147,7 @@ impl Outputs {
         output: Target,
         error: Option<Target>,
         append: bool,
-        names: Names,
+        names: FilenameFields,
     ) -> io::Result<Self> {
         let together = error.is_none() && output != Target::Own;
         let error = error.unwrap_or_else(|| output.clone());
@@ -209,7 +215,9 @@ impl Outputs {
     pub fn open_common(&mut self) -> io::Result<()> {
         const PER_TASK: [char; 4] = ['t', 'n', 'N', 'h'];
         let nobody = Peer { node: String::new(), node_index: 0 };
-        for (target, which) in [(&self.stdout, Which::Stdout), (&self.stderr, Which::Stderr)] {
+        for (target, which) in
+            [(&self.stdout, OutputStream::Stdout), (&self.stderr, OutputStream::Stderr)]
+        {
             let Target::File(pattern) = target else { continue };
             // A digit or a letter after the sign: a width, or the field itself.
             let fields = pattern
@@ -225,7 +233,13 @@ impl Outputs {
         Ok(())
     }
 
-    pub fn write(&mut self, which: Which, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
+    pub fn write(
+        &mut self,
+        which: OutputStream,
+        peer: &Peer,
+        task: u32,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         if !self.by_lines {
             return self.put_labelled(which, peer, task, bytes);
         }
@@ -245,7 +259,7 @@ impl Outputs {
 
     fn put_labelled(
         &mut self,
-        which: Which,
+        which: OutputStream,
         peer: &Peer,
         task: u32,
         bytes: &[u8],
@@ -268,7 +282,7 @@ impl Outputs {
 
     /// A task that has ended finishes no more lines.
     pub fn end(&mut self, peer: &Peer, task: u32) -> io::Result<()> {
-        for which in [Which::Stdout, Which::Stderr] {
+        for which in [OutputStream::Stdout, OutputStream::Stderr] {
             if let Some(rest) = self.begun.remove(&(which, task)) {
                 self.put_labelled(which, peer, task, &rest)?;
             }
@@ -276,19 +290,19 @@ impl Outputs {
         Ok(())
     }
 
-    fn put(&mut self, which: Which, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, which: OutputStream, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         let target = match which {
-            Which::Stdout => &self.stdout,
-            Which::Stderr => &self.stderr,
+            OutputStream::Stdout => &self.stdout,
+            OutputStream::Stderr => &self.stderr,
         };
         let read = match target {
             Target::Nowhere => true,
             Target::OnlyTask(rank) if *rank != task => true,
             Target::Own | Target::OnlyTask(_) => {
-                let own = if self.together { Which::Stdout } else { which };
+                let own = if self.together { OutputStream::Stdout } else { which };
                 self.own[own as usize].write(bytes)?
             }
             Target::File(pattern) => {
@@ -333,7 +347,7 @@ fn open_sink(
     files: &mut HashMap<String, Sink>,
     path: String,
     append: bool,
-    which: Which,
+    which: OutputStream,
 ) -> io::Result<&mut Sink> {
     use std::collections::hash_map::Entry;
     match files.entry(path) {
@@ -342,8 +356,8 @@ fn open_sink(
             let mut how = OpenOptions::new();
             how.create(true).write(true).append(append).truncate(!append);
             let what = match which {
-                Which::Stdout => "stdout",
-                Which::Stderr => "stderr",
+                OutputStream::Stdout => "stdout",
+                OutputStream::Stderr => "stderr",
             };
             let file = how.open(new.key()).map_err(|error| unopened(what, new.key(), &error))?;
             Ok(new.insert(Sink { file: Some(file) }))

@@ -1,6 +1,6 @@
 //! Programs that `srun` runs around its step, where it is and as its user: its own options', else the site's.
 
-use super::caller::complain;
+use crate::command::slurm::submit::messages::complain;
 use ::slurm::option::Command;
 use ::slurm::option::JobOptions;
 use model::id::{JobId, StepId};

@@ -1,7 +1,7 @@
 //! What signals and deadlines do to a step: interrupts, ends that are asked for, and ends that are enforced.
 
 use super::{Step, terminal};
-use crate::command::slurm::caller::{complain, say};
+use crate::command::slurm::submit::messages::{complain, say};
 use model::array::IndexSet;
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -11,7 +11,7 @@ use wire::step::StepMessage;
 /// A second interrupt within this time ends the step.
 const INTERRUPT_WITHIN: Duration = Duration::from_secs(1);
 /// How long an end may take that no node has confirmed yet.
-const END_PATIENCE: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How far the end of a step before its own has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +107,7 @@ impl Step {
     fn kill(&mut self) {
         self.send(&StepMessage::End { at_once: true });
         self.abort = self.abort.max(Abort::Forced);
-        self.give_up_at = self.give_up_at.or(Some(Instant::now() + END_PATIENCE));
+        self.give_up_at = self.give_up_at.or(Some(Instant::now() + END_TIMEOUT));
     }
 
     /// A task failed, and `-K` ends the others.
@@ -180,7 +180,7 @@ impl Step {
 
     /// What is said once for all parts.
     fn tell_once(&self, line: &str) {
-        if self.leads() {
+        if self.is_leader() {
             self.tell(line);
         }
     }

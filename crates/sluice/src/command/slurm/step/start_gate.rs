@@ -1,20 +1,20 @@
 //! What `srun` runs itself before its tasks start: they are told to go when it is done.
 
-use super::{Among, Step, terminal};
-use crate::command::slurm::srun_programs::{Program, Running};
+use super::prolog_epilog::{Program, Running};
+use super::{HetPlacement, Step, terminal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use wire::step::StepMessage;
 
 /// Whether the tasks may start.
-pub(super) enum Gate {
+pub(super) enum StartGate {
     /// Not before this program has run, which waits for the allocation.
     Shut(Box<Program>),
     Running(Running),
     Open,
 }
 
-impl Gate {
+impl StartGate {
     pub fn new(prolog: Option<Program>) -> Self {
         prolog.map_or(Self::Open, |program| Self::Shut(Box::new(program)))
     }
@@ -32,10 +32,10 @@ impl Step {
     /// The allocation is there: now is the program's time.
     pub(super) fn on_granted(&mut self) -> io::Result<()> {
         self.granted = true;
-        match std::mem::replace(&mut self.gate, Gate::Open) {
-            Gate::Shut(program) => match program.start() {
-                Some(running) => self.gate = Gate::Running(running),
-                None => self.let_go()?,
+        match std::mem::replace(&mut self.gate, StartGate::Open) {
+            StartGate::Shut(program) => match program.start() {
+                Some(running) => self.gate = StartGate::Running(running),
+                None => self.start_tasks()?,
             },
             begun => self.gate = begun,
         }
@@ -43,33 +43,33 @@ impl Step {
     }
 
     /// The program has ended; that it failed is no reason for the step not to run, as in Slurm.
-    pub(super) fn on_gate(&mut self) -> io::Result<()> {
-        if let Gate::Running(program) = std::mem::replace(&mut self.gate, Gate::Open) {
+    pub(super) fn on_prolog_end(&mut self) -> io::Result<()> {
+        if let StartGate::Running(program) = std::mem::replace(&mut self.gate, StartGate::Open) {
             program.finish();
-            self.let_go()?;
+            self.start_tasks()?;
         }
         Ok(())
     }
 
-    pub(super) fn let_go(&mut self) -> io::Result<()> {
+    pub(super) fn start_tasks(&mut self) -> io::Result<()> {
         self.take_terminal()?;
-        (0..self.links.len()).for_each(|index| self.say_go(index));
+        (0..self.links.len()).for_each(|index| self.send_go(index));
         Ok(())
     }
 
     /// Tells a node that waits for it, if it is time. It may wait where nothing is run here: the site may have got its
     /// program since this `srun` asked.
-    pub(super) fn say_go(&mut self, index: usize) {
+    pub(super) fn send_go(&mut self, index: usize) {
         let (link, _) = &mut self.links[index];
-        if !self.held && matches!(self.gate, Gate::Open) && std::mem::take(&mut link.waits) {
+        if !self.held && matches!(self.gate, StartGate::Open) && std::mem::take(&mut link.waits) {
             let node = link.peer.as_ref().map_or(0, |peer| peer.node_index);
-            link.send(&go(self.plan.among.as_ref(), node));
+            link.send(&go(self.plan.het.as_ref(), node));
         }
     }
 
     /// Whether its tasks could start now, on every node.
     pub(super) fn can_begin(&self) -> bool {
-        matches!(self.gate, Gate::Open) && self.all_linked()
+        matches!(self.gate, StartGate::Open) && self.all_linked()
     }
 
     /// Whether a node of it was lost or it ended before any task started.
@@ -79,16 +79,16 @@ impl Step {
 
     /// The terminal is the tasks' from the moment that they may start.
     pub(super) fn take_terminal(&mut self) -> io::Result<()> {
-        if self.plan.terminal && self.raw.is_none() && matches!(self.gate, Gate::Open) {
-            self.raw = terminal::Raw::enter()?;
+        if self.plan.terminal && self.raw.is_none() && matches!(self.gate, StartGate::Open) {
+            self.raw = terminal::RawTerminal::enter()?;
         }
         Ok(())
     }
 }
 
 /// The word that lets the tasks of a node start.
-fn go(among: Option<&Among>, node_index: u32) -> StepMessage {
-    let Some(Among { first_rank, first_node, environment, .. }) = among else {
+fn go(het: Option<&HetPlacement>, node_index: u32) -> StepMessage {
+    let Some(HetPlacement { first_rank, first_node, environment, .. }) = het else {
         return StepMessage::Go;
     };
     let mut environment = environment.clone();

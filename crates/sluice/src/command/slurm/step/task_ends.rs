@@ -71,17 +71,17 @@ pub fn worse(one: ExitStatus, other: ExitStatus) -> ExitStatus {
 
 /// The ends so far.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub struct TaskEnds {
     ended: IndexSet,
     code: u8,
     exit_code: u8,
     /// The end that is recorded for the whole.
     worst: ExitStatus,
-    /// Ends of one moment on one node, not said yet.
+    /// Ends on one node within a short time, not reported yet.
     unsaid: Vec<(String, TaskEnd, IndexSet)>,
 }
 
-impl Ends {
+impl TaskEnds {
     pub fn count(&self) -> u64 {
         self.ended.len()
     }
@@ -179,7 +179,7 @@ mod tests {
         ];
         let peer = Peer { node: "node1".into(), node_index: 0 };
         for (end, line, code) in table {
-            let mut ends = Ends::default();
+            let mut ends = TaskEnds::default();
             ends.add(&peer, 0, end.clone());
             assert_eq!(ends.take_lines(Command::Srun).first().map(String::as_str), line, "{end:?}");
             assert_eq!(ends.code(), code, "{end:?}");
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn tasks_that_end_alike_share_a_line_and_the_worst_is_the_steps() {
         let peer = Peer { node: "node1".into(), node_index: 0 };
-        let mut ends = Ends::default();
+        let mut ends = TaskEnds::default();
         for (task, code) in [(0, 0), (1, 1), (2, 2), (3, 1), (4, 1)] {
             ends.add(&peer, task, exited(code, 0));
         }

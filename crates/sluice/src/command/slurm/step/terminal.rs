@@ -5,12 +5,12 @@ use nix::unistd::{getpgrp, tcgetpgrp};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 
-/// Raw until it is dropped.
-pub struct Raw {
+/// RawTerminal until it is dropped.
+pub struct RawTerminal {
     before: Termios,
 }
 
-impl Raw {
+impl RawTerminal {
     /// None where standard input is no terminal.
     pub fn enter() -> nix::Result<Option<Self>> {
         let stdin = io::stdin();
@@ -25,7 +25,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         // A terminal that is gone needs no mending.
         let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);

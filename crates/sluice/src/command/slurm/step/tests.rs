@@ -1,8 +1,8 @@
 //! A step with supervisors made by the test: what they send is what `srun` sees of a cluster.
 
-use super::output::{Names, Target};
+use super::output::{FilenameFields, Target};
 use super::*;
-use crate::connect::Place;
+use crate::client::ServerLocation;
 use model::id::StepId;
 use nix::sys::signal::SigSet;
 use std::io::{Read, Write};
@@ -24,9 +24,9 @@ struct Stage {
 impl Stage {
     fn new(tasks: u32, input: Option<&str>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let door = Door::open().expect("a port");
-        let endpoint = door.endpoint().expect("addresses");
-        let names = Names {
+        let listener = StepListener::open().expect("a port");
+        let endpoint = listener.endpoint().expect("addresses");
+        let names = FilenameFields {
             job_id: 5,
             array: None,
             step: "0".into(),
@@ -53,12 +53,12 @@ impl Stage {
             input_task: None,
             wait: Some(Duration::ZERO),
             prolog: None,
-            among: None,
+            het: None,
         };
         let address = endpoint.listen.last().expect("loopback").clone();
-        let nowhere = Place::Socket(dir.path().join("no.sock"));
-        let streams = Streams::new(nowhere, JobId(5), StepId::Number(0), None).expect("made");
-        let step = Step::new(plan, door, streams, outputs, input);
+        let nowhere = ServerLocation::Socket(dir.path().join("no.sock"));
+        let streams = ServerStreams::new(nowhere, JobId(5), StepId::Number(0), None).expect("made");
+        let step = Step::new(plan, listener, streams, outputs, input);
         Self { dir, step, address, key: endpoint.key }
     }
 
@@ -67,26 +67,26 @@ impl Stage {
     }
 
     fn supervisor_that(&self, node: &str, waits: bool) -> Supervisor {
-        let stream = TcpStream::connect(&self.address).expect("the door is open");
+        let stream = TcpStream::connect(&self.address).expect("the listener is open");
         let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
         let (key, node) = (self.key.clone(), node.to_owned());
         supervisor.say(&StepMessage::Hello { key, node, node_index: 0, waits });
         supervisor
     }
 
-    /// The outturn, and what was written, beside a server that has nothing to say.
-    fn run(self) -> (Outturn, String) {
+    /// The outcome, and what was written, beside a server that has nothing to say.
+    fn run(self) -> (StepOutcome, String) {
         let path = self.dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
         self.run_beside(path)
     }
 
-    fn run_beside(self, server: PathBuf) -> (Outturn, String) {
+    fn run_beside(self, server: PathBuf) -> (StepOutcome, String) {
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
-        let place = Place::Socket(server);
-        let mut watch = Watch::begin(place, JobId(5), false).expect("a thread");
-        let outturn = self.step.run(&mut watch, &signals).expect("carried");
-        (outturn, read(&self.dir.path().join("out")))
+        let location = ServerLocation::Socket(server);
+        let mut watch = Watch::begin(location, JobId(5), false).expect("a thread");
+        let outcome = self.step.run(&mut watch, &signals).expect("carried");
+        (outcome, read(&self.dir.path().join("out")))
     }
 }
 
@@ -151,9 +151,9 @@ fn output_is_passed_on_and_the_highest_code_is_the_steps() {
         two.output(channel::STDERR, 1, "one\n");
         two.say(&StepMessage::Gone);
     });
-    let (outturn, text) = stage.run();
+    let (outcome, text) = stage.run();
     tasks.join().expect("no panic");
-    assert_eq!((outturn.code, outturn.exit.code, outturn.job_ended), (3, 3, false));
+    assert_eq!((outcome.code, outcome.exit.code, outcome.job_ended), (3, 3, false));
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort();
     assert_eq!(lines, ["one", "zero"]);
@@ -174,9 +174,9 @@ fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
             supervisor.say(&StepMessage::Gone);
         }
     });
-    let (outturn, _) = stage.run();
+    let (outcome, _) = stage.run();
     tasks.join().expect("no panic");
-    assert_eq!(outturn.code, 0);
+    assert_eq!(outcome.code, 0);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn tasks_are_told_to_go_once_the_program_before_them_has_run() {
     std::fs::write(&path, format!("#!/bin/sh\nsleep 0.2; echo > {}\n", done.display())).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = Program::new(path.to_str(), "prolog_srun", JobId(5), StepId::Number(0));
-    stage.step.gate = Gate::new(program);
+    stage.step.gate = StartGate::new(program);
     stage.step.granted = true;
     let mut one = stage.supervisor_that("n1", true);
     let tasks = std::thread::spawn(move || {
@@ -206,25 +206,25 @@ fn a_node_that_vanishes_takes_its_tasks_along_as_failures() {
     let mut one = stage.supervisor("n1");
     one.say(&StepMessage::Started { task: 0, pid: 1 });
     drop(one);
-    let (outturn, _) = stage.run();
-    assert_eq!(outturn.code, 1);
+    let (outcome, _) = stage.run();
+    assert_eq!(outcome.code, 1);
 }
 
 #[test]
 fn without_a_server_and_without_tasks_there_is_nothing_to_wait_for() {
     let stage = Stage::new(1, None);
     let nobody = stage.dir.path().join("no.sock");
-    let (outturn, text) = stage.run_beside(nobody);
-    assert_eq!((outturn.code, text.as_str()), (1, ""));
+    let (outcome, text) = stage.run_beside(nobody);
+    assert_eq!((outcome.code, text.as_str()), (1, ""));
 }
 
 /// Two steps of a task each, run as one by a thread: where their supervisors dial, and what comes of it.
-fn crowd() -> ([Stage; 2], impl FnOnce([Stage; 2]) -> Option<Outturn>) {
+fn crowd() -> ([Stage; 2], impl FnOnce([Stage; 2]) -> Option<StepOutcome>) {
     let stage = |at: u32| {
         let mut stage = Stage::new(1, None);
         let environment = vec!["A=b".to_owned()];
         let (first_rank, first_node, tasks) = (at, at, 2);
-        stage.step.plan.among = Some(Among { first_rank, first_node, tasks, environment });
+        stage.step.plan.het = Some(HetPlacement { first_rank, first_node, tasks, environment });
         stage.step.held = true;
         stage.step.expect_nodes(&[(format!("n{at}"), vec![0])]);
         stage
@@ -234,13 +234,13 @@ fn crowd() -> ([Stage; 2], impl FnOnce([Stage; 2]) -> Option<Outturn>) {
         let path = dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
         let part = |stage: Stage| {
-            let watch = Watch::begin(Place::Socket(path.clone()), JobId(5), false);
+            let watch = Watch::begin(ServerLocation::Socket(path.clone()), JobId(5), false);
             let watch = watch.expect("a thread");
-            crowd::Part { step: stage.step, watch, shares_input: false }
+            het::HetStep { step: stage.step, watch, shares_input: false }
         };
         let parts = stages.into_iter().map(part).collect();
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
-        crowd::Crowd::new(parts, None).run(&signals).expect("carried")
+        het::HetStepRunner::new(parts, None).run(&signals).expect("carried")
     };
     ([stage(0), stage(1)], run)
 }
@@ -261,9 +261,9 @@ fn parts_are_told_to_go_once_all_can_and_the_highest_code_is_that_of_all() {
         two.exited(0, 3);
         two.say(&StepMessage::Gone);
     });
-    let outturn = run(stages).expect("all could start");
+    let outcome = run(stages).expect("all could start");
     tasks.join().expect("no panic");
-    assert_eq!((outturn.code, outturn.exit.code), (5, 5));
+    assert_eq!((outcome.code, outcome.exit.code), (5, 5));
 }
 
 #[test]

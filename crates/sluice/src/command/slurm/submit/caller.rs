@@ -1,30 +1,15 @@
-//! The caller of a submitting command: what its process has around it, and what it is told when something goes wrong.
+//! The process that calls a submitting command: its user, environment, limits and working directory.
 
-use crate::connect::ClientError;
-use ::slurm::option::help;
 use ::slurm::option::invocation::Caller;
-use ::slurm::option::parse::Question;
 use ::slurm::option::{Command, JobOptions, OptionError, Surroundings, script};
 use ::slurm::request::{LoginUser, Submitter, wants_login};
-use ::slurm::words::{note, refusal};
 use jiff::tz::TimeZone;
 use model::principal::{Principal, Role};
-use model::reason::Refusal;
 use model::time::Timestamp;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Group, Uid, User};
 use std::cell::OnceCell;
-use std::process::ExitCode;
-
-/// The code of a command that the server refused or could not be asked.
-pub const FAILURE: u8 = 1;
-
-/// That code, or the one that `SLURM_EXIT_ERROR` asks for.
-pub fn failure() -> ExitCode {
-    let asked = std::env::var("SLURM_EXIT_ERROR").ok().and_then(|text| text.parse::<i32>().ok());
-    ExitCode::from(asked.map_or(FAILURE, |code| code as u8))
-}
 
 /// The soft limits that Slurm carries over, by Slurm's names.
 const RLIMITS: [(&str, Resource); 10] = [
@@ -42,13 +27,13 @@ const RLIMITS: [(&str, Resource); 10] = [
 
 /// This process's own surroundings. The time zone is looked up only where an option needs it.
 #[derive(Default)]
-pub struct Here {
+pub struct ProcessSurroundings {
     zone: OnceCell<TimeZone>,
 }
 
-impl Surroundings for Here {
+impl Surroundings for ProcessSurroundings {
     fn now(&self) -> Timestamp {
-        now()
+        ::server::clock::now()
     }
 
     fn time_zone(&self) -> &TimeZone {
@@ -78,13 +63,8 @@ impl Surroundings for Here {
     }
 }
 
-pub fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Timestamp::from_millis(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
-}
-
 /// What the option readers need of this process.
-pub fn caller(here: &Here) -> Caller<'_> {
+pub fn caller(here: &ProcessSurroundings) -> Caller<'_> {
     Caller {
         variable: &|name| std::env::var(name).ok(),
         surroundings: here,
@@ -118,7 +98,7 @@ pub fn submitter(command: Command, args: &[String], options: &JobOptions) -> Sub
             .collect(),
         variables: variables(),
         login,
-        now: now(),
+        now: ::server::clock::now(),
     }
 }
 
@@ -178,74 +158,4 @@ fn login() -> LoginUser {
     let Ok(Some(user)) = User::from_uid(Uid::effective()) else { return LoginUser::default() };
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     LoginUser { name: user.name, home: text(user.dir), shell: text(user.shell) }
-}
-
-/// A line on standard error under the command's name.
-pub fn say(command: Command, line: &str) {
-    eprintln!("{}: {line}", command.name());
-}
-
-pub fn complain(command: Command, line: &str) {
-    eprintln!("{}: error: {line}", command.name());
-}
-
-/// An option that is refused: Slurm's words, Slurm's code.
-pub fn refuse_option(command: Command, error: &OptionError) -> ExitCode {
-    eprint!("{}", error.render(command));
-    ExitCode::from(error.exit_code(command) as u8)
-}
-
-/// `--help` and its like.
-pub fn answer(command: Command, question: Question) -> ExitCode {
-    let text = match question {
-        Question::Help => help::help(command),
-        Question::Usage => help::usage(command),
-        Question::Version => help::version(),
-    };
-    print!("{text}");
-    ExitCode::SUCCESS
-}
-
-/// A submission that the server refused.
-pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
-    if let Some(hint) = refusal::hint(refusal) {
-        complain(command, &hint);
-    }
-    let text = refusal::text(refusal);
-    match refusal {
-        // Slurm's client knows the names itself and does not get as far as submitting.
-        Refusal::UnknownGres(_) => complain(command, &text),
-        _ => complain(command, &format!("{}: {text}", command.refusal_prefix())),
-    }
-    note_refused(command, refusal);
-    failure()
-}
-
-/// One line more than Slurm's: the constraint that was not met.
-pub fn note_refused(command: Command, refusal: &Refusal) {
-    if let Some(line) = note::text(refusal) {
-        say(command, &format!("note: {line}"));
-    }
-}
-
-/// A server that could not be asked.
-pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
-    complain(command, &format!("{}: {}", command.refusal_prefix(), contact(error)));
-    failure()
-}
-
-/// Slurm's sentence, which scripts look for, and what is behind it.
-pub fn contact(error: &ClientError) -> String {
-    match error {
-        ClientError::Unreachable { .. } => {
-            format!("Unable to contact slurm controller (connect failure): {error}")
-        }
-        ClientError::Protocol(_) => error.to_string(),
-    }
-}
-
-/// An answer to another question than was asked: a server of another kind.
-pub fn unexpected(command: Command, answer: &wire::client::Answer) -> ExitCode {
-    complain(command, &format!("the server's answer was not expected: {answer:?}"));
-    failure()
 }

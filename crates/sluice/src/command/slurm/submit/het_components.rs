@@ -1,6 +1,6 @@
 //! The components of a heterogeneous job that has its allocation, as the server knows them.
 
-use crate::connect::{Client, ClientError};
+use crate::client::{Client, ClientError};
 use ::slurm::environment::Environment;
 use ::slurm::environment::gpu::GpuView;
 use ::slurm::environment::job::{JobFacts, allocation};

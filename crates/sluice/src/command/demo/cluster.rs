@@ -1,12 +1,12 @@
 //! The scratch cluster of the demo, and the commands run on it.
 
-use super::super::VerbError;
+use crate::command::verb::VerbError;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long a scene waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(15);
+const STEP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Two nodes of eight GPUs: no `File=`, so the GPUs are counts.
 const SLURM_CONF: &str = "\
@@ -21,14 +21,14 @@ NodeName=gpu[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemor
 PartitionName=gpu Nodes=gpu[1-2] Default=YES MaxTime=1-00:00:00 DefaultTime=01:00:00 State=UP
 ";
 
-pub struct Stage {
+pub struct DemoCluster {
     pub out: PathBuf,
     state: PathBuf,
     program: PathBuf,
 }
 
-impl Stage {
-    pub fn set(out: Option<PathBuf>) -> Result<Self, VerbError> {
+impl DemoCluster {
+    pub fn start(out: Option<PathBuf>) -> Result<Self, VerbError> {
         use std::os::unix::fs::PermissionsExt;
         let base = std::env::temp_dir().join(format!("sluice-demo-{}", std::process::id()));
         let out = out.unwrap_or_else(|| base.join("evidence"));
@@ -41,23 +41,23 @@ impl Stage {
         let file = conf.join("slurm.conf");
         std::fs::write(&file, SLURM_CONF).map_err(VerbError::file(file))?;
         let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
-        let stage = Self { out, state: base.join("state"), program };
+        let cluster = Self { out, state: base.join("state"), program };
         println!("A scratch cluster: gpu1 and gpu2, eight GPUs each. They are only declared:");
         println!("nothing here has a GPU, and everything else is real.");
-        let up = Command::new(&stage.program)
+        let up = Command::new(&cluster.program)
             .args(["up", "--detach", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"])
             .arg("--config")
             .arg(&conf)
             .arg("--state")
-            .arg(&stage.state)
+            .arg(&cluster.state)
             .output()
             .map_err(VerbError::file("sluice up"))?;
         if !up.status.success() {
             let text = String::from_utf8_lossy(&up.stderr).trim().to_string();
-            return Err(VerbError::Said(format!("the demo's cluster did not come up: {text}")));
+            return Err(VerbError::Message(format!("the demo's cluster did not come up: {text}")));
         }
         print!("{}", String::from_utf8_lossy(&up.stdout));
-        Ok(stage)
+        Ok(cluster)
     }
 
     fn output(&self, line: &[&str]) -> Result<Output, String> {
@@ -114,7 +114,7 @@ impl Stage {
         line: &[&str],
         good: impl Fn(&str) -> bool,
     ) -> Result<String, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STEP_TIMEOUT;
         loop {
             let text = self.quietly(line)?;
             if good(&text) {
@@ -138,7 +138,7 @@ impl Stage {
     }
 
     /// Takes the cluster down and its state away; the evidence stays.
-    pub fn strike(&self) -> Result<(), VerbError> {
+    pub fn stop(&self) -> Result<(), VerbError> {
         let down = Command::new(&self.program)
             .args(["down", "--jobs", "--state"])
             .arg(&self.state)
@@ -146,7 +146,7 @@ impl Stage {
             .map_err(VerbError::file("sluice down"))?;
         if !down.status.success() {
             let text = String::from_utf8_lossy(&down.stderr).trim().to_string();
-            return Err(VerbError::Said(format!("the demo's cluster does not go down: {text}")));
+            return Err(VerbError::Message(format!("the demo's cluster does not go down: {text}")));
         }
         std::fs::remove_dir_all(&self.state).map_err(VerbError::file(&self.state))
     }

@@ -1,20 +1,20 @@
 //! The scenes of the demo, in order.
 
-use super::stage::Stage;
+use super::cluster::DemoCluster;
 
-type Played = Result<(), String>;
+type StepResult = Result<(), String>;
 
-pub fn play(stage: &Stage) -> Played {
+pub fn run(cluster: &DemoCluster) -> StepResult {
     title("One GPU: it runs");
-    one_gpu(stage)?;
+    one_gpu(cluster)?;
     title("Sixteen GPUs on one node: it can never run, and is refused at once");
-    too_large(stage)?;
+    too_large(cluster)?;
     title("A QOS that caps each user at four GPUs: the job waits, and says why");
-    capped(stage)?;
+    capped(cluster)?;
     title("An array of 24 one-GPU tasks: it fills both nodes, the rest waits");
-    array(stage)?;
+    array(cluster)?;
     title("The drain drill: work routes around a drained node, and comes back");
-    drain(stage)
+    drain(cluster)
 }
 
 fn title(text: &str) {
@@ -22,8 +22,8 @@ fn title(text: &str) {
 }
 
 /// The one number in `sbatch --parsable`'s answer.
-fn submit(stage: &Stage, line: &[&str]) -> Result<String, String> {
-    let text = stage.run(line)?;
+fn submit(cluster: &DemoCluster, line: &[&str]) -> Result<String, String> {
+    let text = cluster.run(line)?;
     let id = text.trim().split(';').next().unwrap_or_default().to_string();
     match id.parse::<u32>() {
         Ok(_) => Ok(id),
@@ -35,42 +35,43 @@ fn state_of(id: &str) -> [&str; 6] {
     ["squeue", "-h", "-j", id, "-o", "%T|%r"]
 }
 
-fn one_gpu(stage: &Stage) -> Played {
+fn one_gpu(cluster: &DemoCluster) -> StepResult {
     let id = submit(
-        stage,
+        cluster,
         &["sbatch", "--parsable", "-J", "small", "--gres=gpu:1", "--wrap", "sleep 300"],
     )?;
-    stage.until("the job runs", &state_of(&id), |t| t.trim() == "RUNNING|None")?;
-    stage.run(&["squeue"])?;
-    stage.quietly(&["scancel", &id])?;
+    cluster.until("the job runs", &state_of(&id), |t| t.trim() == "RUNNING|None")?;
+    cluster.run(&["squeue"])?;
+    cluster.quietly(&["scancel", &id])?;
     Ok(())
 }
 
-fn too_large(stage: &Stage) -> Played {
-    let said = stage.refused(&["sbatch", "--gres=gpu:16", "--wrap", "sleep 300"])?;
+fn too_large(cluster: &DemoCluster) -> StepResult {
+    let said = cluster.refused(&["sbatch", "--gres=gpu:16", "--wrap", "sleep 300"])?;
     match said.contains("Requested node configuration is not available") {
         true => Ok(()),
         false => Err(format!("a job of 16 GPUs was refused with {said:?}")),
     }
 }
 
-fn capped(stage: &Stage) -> Played {
-    stage.run(&["sacctmgr", "-i", "add", "qos", "capped", "set", "MaxTRESPerUser=gres/gpu=4"])?;
+fn capped(cluster: &DemoCluster) -> StepResult {
+    cluster.run(&["sacctmgr", "-i", "add", "qos", "capped", "set", "MaxTRESPerUser=gres/gpu=4"])?;
     let line = |name| {
         ["sbatch", "--parsable", "-J", name, "-q", "capped", "--gres=gpu:4", "--wrap", "sleep 300"]
     };
-    let first = submit(stage, &line("within"))?;
-    stage.until("the first job runs", &state_of(&first), |t| t.trim() == "RUNNING|None")?;
-    let second = submit(stage, &line("beyond"))?;
+    let first = submit(cluster, &line("within"))?;
+    cluster.until("the first job runs", &state_of(&first), |t| t.trim() == "RUNNING|None")?;
+    let second = submit(cluster, &line("beyond"))?;
     let wanted = "PENDING|QOSMaxGRESPerUser";
-    stage.until("the second job waits for the cap", &state_of(&second), |t| t.trim() == wanted)?;
-    stage.run(&["squeue"])?;
-    stage.keep(
+    cluster
+        .until("the second job waits for the cap", &state_of(&second), |t| t.trim() == wanted)?;
+    cluster.run(&["squeue"])?;
+    cluster.keep(
         "qos.txt",
         "a job beyond the QOS's cap of four GPUs a user waits",
         &[&["sacctmgr", "-n", "-P", "show", "qos", "format=name,maxtresperuser"], &["squeue"]],
     )?;
-    stage.quietly(&["scancel", &first, &second])?;
+    cluster.quietly(&["scancel", &first, &second])?;
     Ok(())
 }
 
@@ -80,10 +81,10 @@ fn count(text: &str, what: &str) -> usize {
     text.lines().filter(|line| line.starts_with(what)).count()
 }
 
-fn array(stage: &Stage) -> Played {
-    stage.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
+fn array(cluster: &DemoCluster) -> StepResult {
+    cluster.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
     submit(
-        stage,
+        cluster,
         &[
             "sbatch",
             "--parsable",
@@ -95,17 +96,17 @@ fn array(stage: &Stage) -> Played {
             "sleep 300",
         ],
     )?;
-    stage.until("16 run and 8 wait", &COUNT_BY_STATE, |t| {
+    cluster.until("16 run and 8 wait", &COUNT_BY_STATE, |t| {
         count(t, "RUNNING") == 16 && count(t, "PENDING|Resources") == 8
     })?;
-    stage.run(&["squeue"])?;
-    stage.run(&["sinfo"])?;
-    stage.keep(
+    cluster.run(&["squeue"])?;
+    cluster.run(&["sinfo"])?;
+    cluster.keep(
         "squeue.txt",
         "an array of 24 tasks on 16 GPUs",
         &[&["squeue"], &["squeue", "-r", "-o", "%i %T %r %N %b"]],
     )?;
-    stage.keep(
+    cluster.keep(
         "sinfo.txt",
         "both nodes are full of GPUs",
         &[
@@ -116,37 +117,37 @@ fn array(stage: &Stage) -> Played {
     )
 }
 
-fn drain(stage: &Stage) -> Played {
-    stage.run(&["scontrol", "update", "NodeName=gpu1", "State=DRAIN", "Reason=drill"])?;
-    stage.until("gpu1 drains", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
+fn drain(cluster: &DemoCluster) -> StepResult {
+    cluster.run(&["scontrol", "update", "NodeName=gpu1", "State=DRAIN", "Reason=drill"])?;
+    cluster.until("gpu1 drains", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
         t.trim() == "draining"
     })?;
-    stage.run(&["sinfo", "-R"])?;
+    cluster.run(&["sinfo", "-R"])?;
     // What runs on gpu1 ends; what waits goes to gpu2 alone.
-    stage.quietly(&["scancel", "-w", "gpu1", "-t", "RUNNING"])?;
-    stage.until("gpu1 is drained", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
+    cluster.quietly(&["scancel", "-w", "gpu1", "-t", "RUNNING"])?;
+    cluster.until("gpu1 is drained", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
         t.trim() == "drained"
     })?;
-    stage.quietly(&["scancel", "-w", "gpu2", "-t", "RUNNING"])?;
-    stage.until("the rest runs on gpu2", &COUNT_BY_STATE, |t| {
+    cluster.quietly(&["scancel", "-w", "gpu2", "-t", "RUNNING"])?;
+    cluster.until("the rest runs on gpu2", &COUNT_BY_STATE, |t| {
         t.lines().filter(|l| l.starts_with("RUNNING") && l.ends_with("|gpu2")).count() == 8
             && !t.contains("|gpu1")
     })?;
-    stage.run(&["squeue"])?;
-    stage.run(&["scontrol", "update", "NodeName=gpu1", "State=RESUME"])?;
+    cluster.run(&["squeue"])?;
+    cluster.run(&["scontrol", "update", "NodeName=gpu1", "State=RESUME"])?;
     let id = submit(
-        stage,
+        cluster,
         &["sbatch", "--parsable", "-J", "back", "-w", "gpu1", "--gres=gpu:1", "--wrap", "true"],
     )?;
-    stage.until(
+    cluster.until(
         "a job runs on gpu1 again",
         &["sacct", "-n", "-X", "-P", "-j", &id, "-o", "State,NodeList"],
         |t| t.trim() == "COMPLETED|gpu1",
     )?;
-    stage.quietly(&["scancel", "--me"])?;
-    stage.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
-    stage.run(&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,AllocTRES%50"])?;
-    stage.keep(
+    cluster.quietly(&["scancel", "--me"])?;
+    cluster.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
+    cluster.run(&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,AllocTRES%50"])?;
+    cluster.keep(
         "sacct.txt",
         "the books after the tour",
         &[&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,NodeList,AllocTRES%50"]],
