@@ -167,7 +167,7 @@ fn a_server_that_refuses_connections_while_it_restarts_is_waited_for() {
 }
 
 #[test]
-fn a_streamed_body_is_handed_on_until_its_end_or_until_told_to_stop() {
+fn a_streamed_body_is_passed_on_until_its_end_or_until_the_caller_stops() {
     let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     let pieces = |rest: &[&[u8]]| {
         let rest = rest.iter().map(|piece| piece.to_vec());

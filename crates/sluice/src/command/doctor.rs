@@ -1,4 +1,4 @@
-//! `sluice doctor`: what this machine and this set-up can and cannot enforce, and how to mend it.
+//! `sluice doctor`: what this machine can and cannot enforce, and how to fix it.
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::agent::cgroup::{Hierarchy, Plugin};
@@ -46,7 +46,7 @@ fn enforcement() {
         Ok(hierarchy) => hierarchy,
         Err(error) => return println!("groups:       none can be used: {error}"),
     };
-    // Looking leaves nothing behind.
+    // The check leaves no group behind.
     let _ = hierarchy.remove_root();
     let can = hierarchy.capabilities();
     println!("groups:       {:?}", can.layout);

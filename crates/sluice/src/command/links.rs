@@ -1,4 +1,4 @@
-//! `sluice links DIR`: every Slurm command as a link to this program.
+//! `sluice links DIR`: makes a link to this program for every Slurm command.
 
 use super::verb::{VerbError, VerbResult};
 use clap::Args;

@@ -1,4 +1,10 @@
-//! Which command was meant: by the program's name, or by its first word.
+//! The commands of the program. The name it is called by, or its first word, says which one.
+//!
+//! - `slurm/`: Slurm's commands
+//! - `dstack/`: `apply`, `ps`, `logs`, `stop`
+//! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
+//! - `explain/`, `demo/`, `doctor`, `links`, `token`: one verb each
+//! - `verb`: what the verbs of `sluice` share
 
 mod daemon;
 mod demo;
@@ -59,7 +65,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if let Some(command) = SlurmCommand::from_name(name) {
         return slurm::run(command, &args);
     }
-    // `sluice squeue …` is `squeue …`, for who has made no links.
+    // `sluice squeue …` is `squeue …`, for users without links.
     if let Some(command) = args.first().and_then(|word| SlurmCommand::from_name(word)) {
         return slurm::run(command, &args[1..]);
     }
@@ -93,9 +99,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     }
 }
 
-/// A verb that only prints ends quietly when nobody reads any more, as in `sluice doctor | head -n 1`.
+/// Makes a verb that only prints end quietly when its reader has gone, as in `sluice doctor | head -n 1`.
 fn end_on_broken_pipe() {
     use nix::sys::signal::{SigHandler, Signal, signal};
-    // SAFETY: the default disposition runs no code of ours. If it is not set, a panic says what happened.
+    // SAFETY: the default disposition runs no code of ours. If this fails, a panic reports the broken pipe.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }

@@ -26,7 +26,7 @@ impl ServerLocationArgs {
     }
 }
 
-/// What a verb of ours may fail with: a line or more for the user.
+/// Why a verb failed: one or more lines for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbError {
     #[error("{0}")]

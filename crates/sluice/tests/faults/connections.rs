@@ -61,7 +61,7 @@ fn works(cluster: &Cluster) {
 }
 
 #[test]
-fn up_ten_thousand_silent_connections_keep_nobody_out_and_are_let_go() {
+fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -99,7 +99,7 @@ fn up_ten_thousand_silent_connections_keep_nobody_out_and_are_let_go() {
 }
 
 #[test]
-fn up_beyond_its_places_a_door_refuses_says_so_once_and_the_others_work() {
+fn up_connections_beyond_the_limit_are_refused_and_logged_once() {
     let cluster = up("places=20");
     let inside: Vec<UnixStream> = (0..20).map(|_| knock(&cluster)).collect();
     for _ in 0..50 {
@@ -124,7 +124,7 @@ fn up_beyond_its_places_a_door_refuses_says_so_once_and_the_others_work() {
 }
 
 #[test]
-fn up_who_speaks_too_slowly_or_too_much_is_cut_off() {
+fn up_slow_or_oversized_requests_are_cut_off() {
     let cluster = up("silence_ms=1500,body_ms=1500");
     let body = "POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
     for (what, head) in [("head", ""), ("body", body)] {
@@ -164,7 +164,7 @@ fn up_who_speaks_too_slowly_or_too_much_is_cut_off() {
 }
 
 #[test]
-fn up_clients_that_do_not_read_hold_nothing_up_and_are_dropped() {
+fn up_clients_that_do_not_read_block_nobody_and_are_dropped() {
     let cluster = up("silence_ms=600000,stall_ms=2000,stream_stall_ms=2000");
     // Each its own: equal parts are sent once.
     for number in 0..30 {

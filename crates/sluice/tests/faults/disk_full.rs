@@ -31,7 +31,7 @@ impl Drop for Filler {
 }
 
 #[test]
-fn root_a_full_disk_refuses_submits_and_the_server_goes_on() {
+fn root_a_full_disk_refuses_submits_and_the_server_keeps_running() {
     let mut cluster = Cluster::folder(TWO_NODES);
     cluster.mount(&cluster.state(), 120);
     cluster.start();
@@ -74,7 +74,7 @@ fn root_a_full_disk_refuses_submits_and_the_server_goes_on() {
 }
 
 #[test]
-fn root_a_disk_that_fills_under_running_jobs_costs_none_of_them() {
+fn root_no_job_is_lost_when_the_disk_fills_under_running_jobs() {
     let mut cluster = Cluster::folder(TWO_NODES);
     cluster.mount(&cluster.state(), 140);
     cluster.mount(&cluster.path("work").join("small"), 1);
@@ -135,7 +135,7 @@ fn small_spool(megabytes: u32) -> Cluster {
 }
 
 #[test]
-fn root_a_node_whose_spool_is_full_is_drained_and_its_jobs_run_elsewhere() {
+fn root_a_node_with_a_full_spool_is_drained_and_its_jobs_run_elsewhere() {
     let cluster = small_spool(1);
     let filler = Filler::fill(&cluster.state().join("nodes/node1"));
     // Each is put on the first node by itself; as many as would have been swallowed.
@@ -159,7 +159,7 @@ fn root_a_node_whose_spool_is_full_is_drained_and_its_jobs_run_elsewhere() {
 }
 
 #[test]
-fn root_an_end_that_no_agent_sees_is_written_on_a_full_disk_too() {
+fn root_a_job_end_without_an_agent_is_written_on_a_full_disk() {
     let cluster = small_spool(1);
     cluster.shell("mkfifo gate").ok();
     let body = "echo run >> marks; read line < gate; exit 4";

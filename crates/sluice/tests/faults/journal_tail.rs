@@ -55,7 +55,7 @@ fn read_back(dir: &Path, segment_bytes: u64) -> (Vec<Vec<u8>>, Recovery) {
 }
 
 #[test]
-fn up_the_journal_cut_at_every_byte_of_its_end_is_a_prefix_and_says_what_was_cut() {
+fn up_a_journal_cut_at_any_byte_of_its_tail_restores_a_prefix_and_reports_the_cut() {
     let cluster = lived();
     let path = segment(&cluster);
     let whole = std::fs::read(&path).unwrap();
@@ -107,7 +107,7 @@ fn up_the_journal_cut_at_every_byte_of_its_end_is_a_prefix_and_says_what_was_cut
 }
 
 #[test]
-fn up_a_server_starts_from_a_journal_that_was_cut_and_goes_on() {
+fn up_a_server_starts_from_a_cut_journal_and_takes_new_jobs() {
     let cluster = lived();
     let path = segment(&cluster);
     let whole = std::fs::read(&path).unwrap();

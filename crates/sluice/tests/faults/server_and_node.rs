@@ -21,7 +21,7 @@ fn up_no_acknowledged_job_is_lost_and_no_id_given_twice_by_kill_9() {
 }
 
 #[test]
-fn up_kill_9_in_the_midst_of_submits_loses_none_that_was_answered() {
+fn up_kill_9_during_submits_loses_no_answered_submit() {
     let cluster = Cluster::up(TWO_NODES);
     let mut known = BTreeSet::new();
     for round in 0..5u64 {
@@ -55,7 +55,7 @@ fn marks(cluster: &Cluster, id: u32) -> usize {
 }
 
 #[test]
-fn up_a_job_goes_on_under_a_dead_server_and_its_end_is_recorded_once() {
+fn up_a_job_outlives_its_server_and_its_end_is_recorded_once() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&["--wrap", MARKS]);
     cluster.await_file(&format!("slurm-{id}.out"), |t| t.contains("before"));
@@ -71,7 +71,7 @@ fn up_a_job_goes_on_under_a_dead_server_and_its_end_is_recorded_once() {
 }
 
 #[test]
-fn up_a_job_goes_on_under_a_dead_agent_and_is_found_again() {
+fn up_a_job_outlives_its_agent_and_is_found_again() {
     let cluster = Cluster::up(TWO_NODES);
     let running = cluster.submit(&["--wrap", MARKS]);
     let ended = cluster.submit(&[
@@ -92,7 +92,7 @@ fn up_a_job_goes_on_under_a_dead_agent_and_is_found_again() {
 }
 
 #[test]
-fn up_a_killed_supervisor_takes_its_job_with_it_and_the_job_is_requeued() {
+fn up_a_job_ends_with_its_killed_supervisor_and_is_requeued() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&["--wrap", "echo $$ >> pids; sleep 600"]);
     let first: i32 = cluster.await_file("pids", |t| t.ends_with('\n')).trim().parse().unwrap();
@@ -110,7 +110,7 @@ fn up_a_killed_supervisor_takes_its_job_with_it_and_the_job_is_requeued() {
 }
 
 #[test]
-fn up_what_a_job_leaves_behind_ends_with_it() {
+fn up_processes_that_a_job_leaves_behind_end_with_it() {
     let cluster = Cluster::up(TWO_NODES);
     let daemon = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > daemon; while :; do sleep 1; done' </dev/null >/dev/null 2>&1 &";
     let wait = "while [ ! -s daemon ]; do sleep 0.02; done";
@@ -126,7 +126,7 @@ fn up_what_a_job_leaves_behind_ends_with_it() {
 }
 
 #[test]
-fn up_many_kills_with_jobs_in_every_state_leave_the_books_balanced() {
+fn up_repeated_kills_leave_one_record_for_each_attempt() {
     let cluster = Cluster::up(TWO_NODES);
     let mut jobs = Vec::new();
     for round in 0..4 {
@@ -163,7 +163,7 @@ fn up_many_kills_with_jobs_in_every_state_leave_the_books_balanced() {
 }
 
 #[test]
-fn up_a_torn_tail_is_cut_and_said_and_damage_in_the_middle_refused() {
+fn up_a_torn_journal_tail_is_cut_and_reported_and_damage_elsewhere_is_refused() {
     let cluster = Cluster::up(TWO_NODES);
     for _ in 0..5 {
         cluster.submit(&["-H", "--wrap", "true"]);
@@ -188,7 +188,7 @@ fn up_a_torn_tail_is_cut_and_said_and_damage_in_the_middle_refused() {
 }
 
 #[test]
-fn up_a_silent_node_goes_down_and_what_it_brings_back_is_killed_first() {
+fn up_a_silent_node_goes_down_and_its_stale_jobs_are_killed_when_it_returns() {
     let conf = TWO_NODES.replace("KillWait=1", "KillWait=1\nSlurmdTimeout=2\nReturnToService=1");
     let cluster = Cluster::up(&conf);
     let requeued = cluster.submit(&["-w", "node1", "--wrap", "echo $$ >> pids; sleep 600"]);
@@ -216,7 +216,7 @@ fn up_a_silent_node_goes_down_and_what_it_brings_back_is_killed_first() {
 }
 
 #[test]
-fn up_a_client_that_goes_away_in_mid_request_harms_nothing() {
+fn up_a_client_that_disconnects_during_a_request_harms_nothing() {
     use std::io::Write;
     let cluster = Cluster::up(TWO_NODES);
     for cut in [1, 20, 90] {
@@ -231,7 +231,7 @@ fn up_a_client_that_goes_away_in_mid_request_harms_nothing() {
 }
 
 #[test]
-fn up_a_cancel_right_after_the_start_leaves_nothing_completing() {
+fn up_a_job_cancelled_right_after_its_start_does_not_stay_completing() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "for i in $(seq 40); do id=$(sbatch --parsable -o /dev/null --wrap 'sleep 600'); scancel $id; done";
     cluster.shell(line).ok();
@@ -241,7 +241,7 @@ fn up_a_cancel_right_after_the_start_leaves_nothing_completing() {
 }
 
 #[test]
-fn up_a_set_down_node_ends_what_it_runs_and_works_again_when_resumed() {
+fn up_a_node_set_down_ends_its_jobs_and_works_after_resume() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&["-N2", "--no-requeue", "--wrap", "echo $$ > pid; sleep 600"]);
     let pid: i32 = cluster.await_file("pid", |t| t.ends_with('\n')).trim().parse().unwrap();
@@ -278,7 +278,7 @@ fn up_a_waiting_srun_outlives_its_server() {
 }
 
 #[test]
-fn up_snapshots_and_the_journal_after_them_make_the_same_state() {
+fn up_snapshot_and_journal_restore_the_same_state() {
     let cluster = Cluster::folder(TWO_NODES);
     // The variable reaches the server through the command that starts it.
     let start = |cluster: &Cluster| {

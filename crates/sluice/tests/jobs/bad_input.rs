@@ -270,14 +270,14 @@ fn assert_rows(cluster: &Cluster, rows: &[Row]) {
 }
 
 #[test]
-fn up_a_refused_submit_has_the_captured_words_and_uses_no_id() {
+fn up_a_bad_submit_is_refused_in_slurms_words_and_uses_no_id() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write("good.sh", "#!/bin/sh\ntrue\n");
     assert_rows(&cluster, SUBMITS);
 }
 
 #[test]
-fn up_what_the_server_refuses_uses_no_id_and_leaves_no_record() {
+fn up_a_submit_that_the_server_refuses_uses_no_id_and_leaves_no_record() {
     let cluster = Cluster::up(TWO_NODES);
     let before = seen(&cluster);
     for (options, sentence) in REFUSED {
@@ -292,7 +292,7 @@ fn up_what_the_server_refuses_uses_no_id_and_leaves_no_record() {
 }
 
 #[test]
-fn up_a_question_that_makes_no_sense_has_the_captured_words() {
+fn up_bad_queries_are_refused_in_slurms_words() {
     let cluster = Cluster::up(TWO_NODES);
     assert_rows(&cluster, QUESTIONS);
     let said = cluster.shell("sinfo -t bogus");
@@ -310,7 +310,7 @@ fn up_a_question_that_makes_no_sense_has_the_captured_words() {
 }
 
 #[test]
-fn up_what_is_no_script_is_refused_by_file_and_by_standard_input() {
+fn up_a_file_that_is_no_script_is_refused() {
     let cluster = Cluster::up(TWO_NODES);
     let before = seen(&cluster);
     for (bytes, code, stderr) in SCRIPTS {
@@ -341,7 +341,7 @@ fn up_what_is_no_script_is_refused_by_file_and_by_standard_input() {
 }
 
 #[test]
-fn up_what_can_never_fit_is_refused_at_once() {
+fn up_a_job_that_can_never_fit_is_refused_at_submit() {
     let cluster = Cluster::up(TWO_NODES);
     let before = seen(&cluster);
     for (line, words) in NEVER {
@@ -356,7 +356,7 @@ fn up_what_can_never_fit_is_refused_at_once() {
 }
 
 #[test]
-fn up_an_account_is_asked_for_where_associations_are_enforced() {
+fn up_enforced_associations_require_an_account() {
     let conf = TWO_NODES.to_string() + "AccountingStorageEnforce=associations\n";
     let cluster = Cluster::up(&conf);
     let words = "sbatch: error: Batch job submission failed: \

@@ -13,7 +13,7 @@ fn limited(plugin: &str) -> Cluster {
 }
 
 #[test]
-fn root_up_a_job_that_has_used_its_cpu_time_is_ended_and_told() {
+fn root_up_a_job_is_ended_at_its_cpu_time_limit_and_told_why() {
     for plugin in ["autodetect", "disabled"] {
         let cluster = limited(plugin);
         // What it starts counts as its own, and so does what has ended.
@@ -34,7 +34,7 @@ fn root_up_a_job_that_has_used_its_cpu_time_is_ended_and_told() {
 }
 
 #[test]
-fn root_up_a_handler_hears_of_its_cpu_time_before_the_end() {
+fn root_up_a_signal_warns_before_the_cpu_time_limit() {
     let cluster = limited("autodetect");
     let script = "#!/bin/bash\ntrap 'echo cpu' XCPU; trap 'echo term; over=1' TERM\necho ready\n\
                   until [ \"$over\" ]; do :; done\n";
@@ -49,7 +49,7 @@ fn root_up_a_handler_hears_of_its_cpu_time_before_the_end() {
 }
 
 #[test]
-fn root_up_one_nodes_cpu_time_ends_the_whole_job() {
+fn root_up_the_cpu_time_limit_on_one_node_ends_the_whole_job() {
     let cluster = limited("autodetect");
     let busy = format!("[ $SLURM_PROCID = 0 ] && sleep 600; {BUSY}");
     cluster.write("job.sh", &format!("#!/bin/bash\nsrun -n2 bash -c '{busy}'\n"));
@@ -62,7 +62,7 @@ fn root_up_one_nodes_cpu_time_ends_the_whole_job() {
 }
 
 #[test]
-fn up_a_process_brings_its_own_limit_of_cpu_time_along() {
+fn up_the_submitters_cpu_time_limit_is_inherited() {
     let cluster = Cluster::up(TWO_NODES);
     // Of each process alone, by the kernel: SIGXCPU.
     let said = cluster.shell(&format!("ulimit -St 1; srun --propagate=CPU sh -c '{BUSY}'"));
@@ -85,7 +85,7 @@ fn nice_values(cluster: &Cluster, with: &str) -> [String; 3] {
 }
 
 #[test]
-fn root_up_nice_values_go_along_as_the_configuration_says() {
+fn root_up_nice_values_are_inherited_as_configured() {
     // The daemon's own is that of whoever runs this test.
     let own: i32 = nix_nice();
     let above = (own + 7).to_string();
@@ -103,7 +103,7 @@ fn root_up_nice_values_go_along_as_the_configuration_says() {
 }
 
 #[test]
-fn root_up_only_root_brings_a_higher_priority_along() {
+fn root_up_only_root_inherits_a_negative_nice_value() {
     let own = nix_nice();
     let higher = own - 5;
     let cluster = Cluster::up(&format!("{TWO_NODES}PropagatePrioProcess=1\n"));

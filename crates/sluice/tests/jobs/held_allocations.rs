@@ -5,7 +5,7 @@ use crate::harness::{Cluster, TWO_NODES, is_alive, until, within};
 use std::time::Duration;
 
 #[test]
-fn up_a_killed_srun_takes_its_step_along() {
+fn up_a_step_ends_with_its_killed_srun() {
     let cluster = Cluster::up(TWO_NODES);
     let job = cluster.submit(&["--wrap", "sleep 600"]);
     cluster.await_state(job, "RUNNING");
@@ -29,7 +29,7 @@ fn up_a_killed_srun_takes_its_step_along() {
 }
 
 #[test]
-fn up_salloc_ends_as_its_command_and_lets_go_when_told() {
+fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     let cluster = Cluster::up(TWO_NODES);
     let salloc = |args: &[&str]| cluster.sluice(&[&["salloc", "-n1"], args].concat());
     let said = salloc(&["sh", "-c", "exit 4"]);
@@ -91,7 +91,7 @@ fn up_salloc_ends_as_its_command_and_lets_go_when_told() {
 }
 
 #[test]
-fn up_one_who_waits_in_the_queue_can_be_called_off() {
+fn up_a_waiting_srun_or_salloc_can_be_interrupted() {
     let cluster = Cluster::up(TWO_NODES);
     let waiting = |command: &'static str, job: u32| {
         let mut one = Running::start(&cluster, &[command, "-n1", "--begin=now+1hour", "true"]);
@@ -147,7 +147,7 @@ fn up_one_who_waits_in_the_queue_can_be_called_off() {
 }
 
 #[test]
-fn up_a_submitter_that_waits_ends_as_the_job_did() {
+fn up_sbatch_wait_exits_as_the_job_did() {
     let cluster = Cluster::up(TWO_NODES);
     let code = |args: &[&str]| {
         cluster.sluice(&[&["sbatch", "-Q", "-o", "/dev/null", "-W"], args].concat()).code
@@ -158,7 +158,7 @@ fn up_a_submitter_that_waits_ends_as_the_job_did() {
 }
 
 #[test]
-fn up_an_srun_that_ended_under_a_dead_server_gives_its_exit_and_its_allocation_back() {
+fn up_an_srun_that_ended_without_a_server_is_recorded_when_it_returns() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.shell("mkfifo gate").ok();
     let mut srun =
@@ -172,7 +172,7 @@ fn up_an_srun_that_ended_under_a_dead_server_gives_its_exit_and_its_allocation_b
 }
 
 #[test]
-fn up_after_the_grace_what_nobody_is_left_for_ends_and_nothing_else() {
+fn up_only_allocations_without_a_client_end_after_the_grace() {
     let cluster = Cluster::up(TWO_NODES);
     let job = cluster.submit(&["--wrap", "srun -n1 --overlap sleep 600"]);
     let steps = || {

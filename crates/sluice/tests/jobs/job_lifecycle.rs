@@ -3,7 +3,7 @@
 use crate::harness::{Cluster, TWO_NODES, until};
 
 #[test]
-fn up_a_script_runs_with_its_directory_environment_umask_and_exit_code() {
+fn up_a_batch_script_has_its_directory_environment_umask_and_exit_code() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "#!/bin/sh\n#SBATCH -J named --ntasks=1\n#SBATCH -o out-%x-%j.txt\n\
                   pwd; umask; echo \"$COLOUR $SLURM_JOB_NAME $1\"; exit 7\n";
@@ -17,7 +17,7 @@ fn up_a_script_runs_with_its_directory_environment_umask_and_exit_code() {
 }
 
 #[test]
-fn up_output_goes_to_the_names_that_patterns_make() {
+fn up_output_files_are_named_by_patterns() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&[
         "-J",
@@ -41,7 +41,7 @@ fn up_output_goes_to_the_names_that_patterns_make() {
 }
 
 #[test]
-fn up_the_script_may_come_by_standard_input_and_options_from_three_places() {
+fn up_a_script_from_standard_input_and_options_from_three_sources_are_read() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "printf '#!/bin/sh\\n#SBATCH -J script -n 2 -c 3\\ntrue\\n' | \
                 SBATCH_JOB_NAME=environment sbatch --parsable -H -c 4";
@@ -51,7 +51,7 @@ fn up_the_script_may_come_by_standard_input_and_options_from_three_places() {
 }
 
 #[test]
-fn up_dependencies_hold_and_let_go() {
+fn up_dependencies_hold_and_release_jobs() {
     let cluster = Cluster::up(TWO_NODES);
     let first = cluster.submit(&["-H", "--wrap", "exit 1"]);
     let ok = cluster.submit(&["-d", &format!("afterok:{first}"), "--wrap", "true"]);
@@ -65,7 +65,7 @@ fn up_dependencies_hold_and_let_go() {
 }
 
 #[test]
-fn up_scancel_takes_tasks_of_an_array_and_leaves_the_others() {
+fn up_scancel_of_array_tasks_leaves_the_others() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&["--array=1-100%2", "--wrap", "sleep 600"]);
     until("two tasks run", || {
@@ -84,7 +84,7 @@ fn up_scancel_takes_tasks_of_an_array_and_leaves_the_others() {
 }
 
 #[test]
-fn up_a_million_tasks_cost_what_runs_of_them() {
+fn up_an_array_of_a_million_tasks_costs_only_its_running_tasks() {
     let conf = TWO_NODES.to_string() + "MaxArraySize=1000001\n";
     let cluster = Cluster::up(&conf);
     let memory = || {
@@ -103,7 +103,7 @@ fn up_a_million_tasks_cost_what_runs_of_them() {
 }
 
 #[test]
-fn up_hold_release_update_and_requeue_do_what_they_say() {
+fn up_hold_release_update_and_requeue_work() {
     let cluster = Cluster::up(TWO_NODES);
     let id =
         cluster.submit(&["-J", "one", "-t", "10", "--wrap", "echo run; sleep 600"]).to_string();
@@ -125,7 +125,7 @@ fn up_hold_release_update_and_requeue_do_what_they_say() {
 }
 
 #[test]
-fn up_a_reconfigure_disturbs_no_job_and_says_what_is_wrong() {
+fn up_a_reconfigure_disturbs_no_job_and_reports_errors() {
     let cluster = Cluster::up(TWO_NODES);
     let id = cluster.submit(&["--wrap", "sleep 600"]);
     cluster.await_state(id, "RUNNING");
@@ -187,7 +187,7 @@ fn up_srun_and_salloc_run_commands_in_an_allocation() {
 }
 
 #[test]
-fn up_an_allocation_ends_with_the_client_that_held_it() {
+fn up_an_allocation_ends_with_its_client() {
     let cluster = Cluster::up(TWO_NODES);
     let mut client = cluster.spawn(&["srun", "sleep", "600"]);
     let id = until("the step runs", || {
@@ -201,7 +201,7 @@ fn up_an_allocation_ends_with_the_client_that_held_it() {
 }
 
 #[test]
-fn up_a_yaml_run_is_on_the_same_queue_within_what_it_was_offered() {
+fn up_a_yaml_run_is_queued_with_other_jobs_and_stays_within_its_offer() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write(
         "task.dstack.yml",

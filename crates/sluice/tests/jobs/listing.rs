@@ -56,7 +56,7 @@ fn queue() -> Cluster {
 }
 
 #[test]
-fn up_the_server_and_the_client_make_the_same_lines() {
+fn up_server_and_client_render_the_same_squeue_lines() {
     let cluster = queue();
     let file = zone_file(&cluster);
     let letters: Vec<String> =
@@ -92,7 +92,7 @@ fn up_the_server_and_the_client_make_the_same_lines() {
 }
 
 #[test]
-fn up_the_server_makes_lines_where_it_can_and_gives_views_where_not() {
+fn up_the_server_sends_lines_if_it_can_and_views_otherwise() {
     let cluster = queue();
     let options = ListingOptions { format: Some("%i %j".into()), ..Default::default() };
     let (head, text) = ask(&cluster, options.clone(), RULE);
@@ -117,7 +117,7 @@ fn up_the_server_makes_lines_where_it_can_and_gives_views_where_not() {
 }
 
 #[test]
-fn up_a_listing_too_long_for_the_server_is_made_by_the_client() {
+fn up_a_listing_too_long_for_the_server_is_rendered_by_the_client() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.submit(&["-H", "-a", "0-599", "--wrap", "true"]);
     let wide = format!("%i{}", "-".repeat(120_000));
@@ -128,7 +128,7 @@ fn up_a_listing_too_long_for_the_server_is_made_by_the_client() {
 }
 
 #[test]
-fn up_a_task_that_an_array_does_not_have_is_an_empty_listing_and_no_error() {
+fn up_squeue_of_an_unknown_array_task_is_empty() {
     let cluster = Cluster::up(TWO_NODES);
     let array = cluster.submit(&["-H", "-a", "0-3", "--wrap", "true"]);
     let plain = cluster.submit(&["-H", "--wrap", "true"]);

@@ -12,7 +12,7 @@ fn shown(cluster: &Cluster, job: u32, format: &str) -> String {
 }
 
 #[test]
-fn up_exits_that_the_site_names_run_again_or_wait_for_a_look() {
+fn up_requeue_exit_and_requeue_exit_hold_requeue_jobs() {
     let cluster = cluster("RequeueExit=5-6\nRequeueExitHold=7");
     let script = "echo run ${SLURM_RESTART_COUNT:-0} >> again; [ $SLURM_RESTART_COUNT ] || exit 5";
     // Slurm does so whatever the job says of requeuing.
@@ -31,7 +31,7 @@ fn up_exits_that_the_site_names_run_again_or_wait_for_a_look() {
 }
 
 #[test]
-fn up_forms_of_requeue_hold_and_say_what_slurm_says() {
+fn up_scontrol_requeue_forms_behave_as_in_slurm() {
     let cluster = cluster("");
     let job = cluster.submit(&["-o", "/dev/null", "--wrap", "sleep 600"]);
     cluster.await_state(job, "RUNNING");
@@ -81,7 +81,7 @@ fn up_forms_of_requeue_hold_and_say_what_slurm_says() {
 }
 
 #[test]
-fn up_where_the_site_says_so_no_job_is_requeued_unasked_and_a_pause_is_kept() {
+fn up_job_requeue_0_and_the_requeue_delay_are_obeyed() {
     let conf = TWO_NODES.replace("cred_expire=0", "cred_expire=3600");
     let cluster = Cluster::up(&format!("{conf}JobRequeue=0\n"));
     let plain = cluster.submit(&["-o", "/dev/null", "--wrap", "sleep 600"]);
@@ -98,7 +98,7 @@ fn up_where_the_site_says_so_no_job_is_requeued_unasked_and_a_pause_is_kept() {
 
 /// A dependency that can never be met, one on an array of which a task was cancelled, and a circle.
 #[test]
-fn up_dependencies_that_cannot_be_met_say_so() {
+fn up_unsatisfiable_dependencies_are_reported() {
     let cluster = cluster("");
     let scontrol = |line: &str| cluster.shell(&format!("scontrol {line}"));
     let array = cluster.submit(&["-H", "-a", "1-3", "-o", "/dev/null", "--wrap", "true"]);

@@ -10,7 +10,7 @@ fn words(cluster: &Cluster, line: &str) -> Vec<String> {
 }
 
 #[test]
-fn up_limits_go_along_as_options_and_configuration_say() {
+fn up_resource_limits_are_inherited_as_configured() {
     let cluster = Cluster::up(TWO_NODES);
     let ask = "sh -c 'ulimit -Sn; ulimit -Sc'";
     let hard = words(&cluster, "ulimit -Hn")[0].clone();
@@ -37,7 +37,7 @@ fn up_limits_go_along_as_options_and_configuration_say() {
 }
 
 #[test]
-fn root_a_limit_that_the_node_does_not_have_is_said_where_it_was_asked_for() {
+fn root_a_resource_limit_above_the_nodes_is_reported() {
     let cluster = Cluster::up(TWO_NODES);
     let own: u64 = words(&cluster, "ulimit -Sn")[0].parse().expect("a number of files");
     let launcher = until("the launcher runs", || {

@@ -52,7 +52,7 @@ impl Job {
 }
 
 #[test]
-fn up_a_stop_reaches_steps_the_script_or_all_as_it_is_told_and_the_job_runs_on() {
+fn up_scancel_stop_reaches_steps_script_or_all_as_asked_and_the_job_runs_on() {
     let job = Job::start();
     for (options, whom) in [
         ("", &["step"][..]),
@@ -82,7 +82,7 @@ fn up_a_stop_reaches_steps_the_script_or_all_as_it_is_told_and_the_job_runs_on()
 }
 
 #[test]
-fn up_a_signal_that_is_caught_is_heard_by_those_whom_it_was_for() {
+fn up_a_caught_signal_reaches_only_its_targets() {
     let job = Job::start();
     let heard =
         || ["script", "step"].map(|n| job.cluster.read(&format!("{n}.heard")).lines().count());

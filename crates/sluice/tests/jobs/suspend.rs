@@ -12,7 +12,7 @@ fn booked(cluster: &Cluster, job: u32) -> (u64, u64) {
 }
 
 #[test]
-fn up_time_that_a_job_stood_still_is_told_apart_from_the_time_it_ran() {
+fn up_suspended_time_is_not_counted_as_run_time() {
     let cluster = Cluster::up(TWO_NODES);
     let job = cluster.submit(&["-t", "10", "-o", "/dev/null", "--wrap", "sleep 600"]);
     cluster.await_state(job, "RUNNING");
@@ -55,7 +55,7 @@ fn up_time_that_a_job_stood_still_is_told_apart_from_the_time_it_ran() {
 }
 
 #[test]
-fn up_a_job_that_stands_still_leaves_its_cores_to_others_and_gets_them_back() {
+fn up_a_suspended_job_releases_its_cores_and_gets_them_back() {
     let cluster = Cluster::up(TWO_NODES);
     let whole = ["-w", "node1", "-n32", "-o", "/dev/null", "--wrap"];
     let first = cluster.submit(&[&whole[..], &["sleep 600"]].concat());

@@ -10,7 +10,7 @@ PartitionName=as_the_site Nodes=node[1-2] State=UP
 ";
 
 #[test]
-fn up_a_minute_ends_what_has_no_more_and_nothing_that_the_site_lets_go_on_or_that_stood_still() {
+fn up_time_limits_end_jobs_except_with_over_time_limit_or_while_suspended() {
     let cluster = Cluster::up(&format!("OverTimeLimit=1\n{TWO_NODES}{CONF}"));
     let submit = |partition: &str| {
         let line = ["-p", partition, "-t", "1", "-o", "%x", "-J", partition, "--wrap", "sleep 600"];

@@ -117,7 +117,7 @@ fn up_every_key_of_a_job_is_set_or_refused_in_slurms_words() {
 }
 
 #[test]
-fn up_top_puts_jobs_before_their_likes() {
+fn up_scontrol_top_moves_jobs_to_the_front() {
     let cluster = Cluster::up(TWO_NODES);
     let full = cluster.submit(&["-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600"]);
     cluster.await_state(full, "RUNNING");

@@ -34,7 +34,7 @@ fn fields(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn up_sstat_tells_the_tasks_of_a_running_step_apart_and_sacct_remembers_them() {
+fn up_sstat_shows_each_task_of_a_running_step_and_sacct_records_them() {
     let cluster = Cluster::up(CONF);
     let script = "#!/bin/bash\nsrun -N2 -n2 --ntasks-per-node=1 bash -c '\
          dd if=/dev/zero of=/dev/null bs=1M count=$((8 * (1 + SLURM_PROCID))) 2> /dev/null; \
@@ -86,7 +86,7 @@ fn up_sstat_tells_the_tasks_of_a_running_step_apart_and_sacct_remembers_them() {
 }
 
 #[test]
-fn up_a_script_and_its_children_are_counted_as_the_batch_step() {
+fn up_usage_of_a_script_and_its_children_is_the_batch_steps() {
     let cluster = Cluster::up(CONF);
     cluster.write("hold.sh", &format!("{HOLD} 50\n"));
     cluster.write("job.sh", "#!/bin/bash\nbash hold.sh\ncat /etc/passwd > /dev/null\n");
@@ -108,7 +108,7 @@ fn up_a_script_and_its_children_are_counted_as_the_batch_step() {
 }
 
 #[test]
-fn up_samples_find_a_peak_that_no_process_had_alone() {
+fn up_samples_find_a_memory_peak_over_all_processes() {
     let cluster = Cluster::up(CONF);
     cluster.write("hold.sh", &format!("{HOLD} 40\n"));
     // Nobody asks meanwhile: only the samples, one a second, can have seen all three together.
@@ -125,7 +125,7 @@ fn up_samples_find_a_peak_that_no_process_had_alone() {
 }
 
 #[test]
-fn up_sstat_says_what_is_wrong_in_slurms_words() {
+fn up_bad_sstat_arguments_are_refused_in_slurms_words() {
     let cluster = Cluster::up(CONF);
     let job = cluster.submit(&["-o", "out", "--wrap", "until [ -e go ]; do sleep 0.05; done"]);
     cluster.await_state(job, "RUNNING");
@@ -147,7 +147,7 @@ fn up_sstat_says_what_is_wrong_in_slurms_words() {
 }
 
 #[test]
-fn root_up_one_users_job_is_not_anothers_to_look_at() {
+fn root_up_sstat_of_another_users_job_is_refused() {
     let cluster = Cluster::up(CONF);
     let submit = "sbatch --parsable -o out --wrap 'until [ -e go ]; do sleep 0.05; done'";
     let job = cluster.shell_as("daemon", submit).ok().trim().to_owned();

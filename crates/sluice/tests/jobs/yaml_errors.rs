@@ -62,7 +62,7 @@ const CONFIGURATIONS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn up_a_bad_yaml_configuration_is_told_by_line_and_column() {
+fn up_a_bad_yaml_configuration_is_reported_by_line_and_column() {
     let cluster = Cluster::up(TWO_NODES);
     for (text, words) in CONFIGURATIONS {
         cluster.write("t.dstack.yml", text);

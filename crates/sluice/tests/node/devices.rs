@@ -74,7 +74,7 @@ fn root_a_job_opens_its_own_devices_and_no_other() {
 }
 
 #[test]
-fn root_a_device_by_another_name_is_no_way_around() {
+fn root_a_device_node_made_by_mknod_cannot_be_opened() {
     let cluster = cluster(None);
     let script = "mknod alias c 1 7 && echo made; (exec 3< alias) && echo opened; echo done";
     let text = cluster.run_script(&["--gres=gpu:1"], script);
@@ -84,7 +84,7 @@ fn root_a_device_by_another_name_is_no_way_around() {
 }
 
 #[test]
-fn root_a_step_opens_its_part_of_its_jobs_devices() {
+fn root_a_step_opens_only_its_own_part_of_the_jobs_devices() {
     let cluster = cluster(None);
     let meet = "until [ $(ls met.* | wc -l) -eq 2 ]; do sleep 0.05; done";
     let step = |gpus: u32| {
@@ -110,7 +110,7 @@ fn root_a_step_opens_its_part_of_its_jobs_devices() {
 }
 
 #[test]
-fn root_tasks_are_told_which_gpus_are_theirs() {
+fn root_tasks_have_the_variables_of_their_gpus() {
     let cluster = cluster(None);
     let show = "sh -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'";
     for (options, expected) in [
@@ -129,7 +129,7 @@ fn root_tasks_are_told_which_gpus_are_theirs() {
 }
 
 #[test]
-fn root_a_shard_is_the_gpu_that_holds_it() {
+fn root_a_job_with_a_shard_opens_the_gpu_of_the_shard() {
     let cluster = cluster(None);
     let text = cluster.run_script(&["--gres=shard:1"], "./look");
     assert!(text.starts_with("gpu0 |"), "{text}");
@@ -144,7 +144,7 @@ fn root_a_shard_is_the_gpu_that_holds_it() {
 }
 
 #[test]
-fn root_without_the_constraint_every_device_is_seen_by_its_own_number() {
+fn root_without_constrain_devices_gpus_keep_their_own_indices() {
     let cluster = cluster(Some("ConstrainRAMSpace=yes\n"));
     cluster.write("first.sh", "#!/bin/bash\nsleep 600\n");
     let first = cluster.submit(&["--gres=gpu:1", "first.sh"]);
@@ -156,7 +156,7 @@ fn root_without_the_constraint_every_device_is_seen_by_its_own_number() {
 }
 
 #[test]
-fn root_a_file_that_is_no_device_drains_the_node_with_its_name() {
+fn root_a_gres_file_that_is_no_device_drains_the_node() {
     let cluster = Cluster::folder(ONE_NODE);
     let plain = cluster.write("plain", "");
     let gres = format!("Name=gpu File={}\nName=gpu Count=2\n", plain.display());
@@ -179,7 +179,7 @@ fn root_a_file_that_is_no_device_drains_the_node_with_its_name() {
 }
 
 #[test]
-fn root_a_site_may_let_every_job_open_more() {
+fn root_allowed_devices_are_open_to_every_job() {
     let look = "(exec 3< /dev/kmsg) 2> /dev/null && echo opened; exit 0";
     let strict = cluster(Some("ConstrainDevices=yes\n"));
     assert_eq!(strict.run_script(&[], look), "", "nobody granted it");
@@ -189,7 +189,7 @@ fn root_a_site_may_let_every_job_open_more() {
 }
 
 #[test]
-fn root_up_tasks_say_which_gpus_they_are_bound_to() {
+fn root_up_gpu_bind_verbose_reports_the_bound_gpus() {
     for (conf, local, inx) in
         [("ConstrainDevices=yes\n", [0, 1], 2), ("ConstrainDevices=no\n", [1, 2], 0)]
     {

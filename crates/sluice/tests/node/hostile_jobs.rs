@@ -50,7 +50,7 @@ fn nothing_is_left(cluster: &Cluster) {
 }
 
 #[test]
-fn root_a_users_job_changes_nothing_of_what_holds_it() {
+fn root_a_users_job_cannot_change_its_limits() {
     let cluster = up();
     let job = submit(
         &cluster,
@@ -78,7 +78,7 @@ fn root_a_users_job_changes_nothing_of_what_holds_it() {
 }
 
 #[test]
-fn root_what_a_job_makes_of_its_scratch_is_removed_and_what_it_points_to_stays() {
+fn root_a_manipulated_scratch_folder_is_removed_and_link_targets_stay() {
     let cluster = up();
     let precious = cluster.path("work").join("precious");
     std::fs::create_dir(&precious).unwrap();
@@ -131,7 +131,7 @@ fn root_what_a_job_makes_of_its_scratch_is_removed_and_what_it_points_to_stays()
 }
 
 #[test]
-fn root_a_root_job_that_leaves_all_its_groups_ends_all_the_same() {
+fn root_a_root_job_that_leaves_its_cgroups_is_still_ended() {
     let cluster = up();
     // Out of every group, of the session, of its parent's hands, and deaf.
     let script = "for procs in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do echo $$ > $procs; done 2> /dev/null\n\
@@ -149,7 +149,7 @@ fn root_a_root_job_that_leaves_all_its_groups_ends_all_the_same() {
 }
 
 #[test]
-fn root_a_root_job_that_stops_its_supervisor_is_ended_by_a_cancel() {
+fn root_a_root_job_that_stops_its_supervisor_can_be_cancelled() {
     let cluster = up();
     let job = submit(&cluster, "root", "kill -STOP $PPID; echo $$ > pid; sleep 600");
     let pid = cluster.await_file("pid", |text| text.ends_with('\n')).trim().parse().unwrap();
@@ -160,7 +160,7 @@ fn root_a_root_job_that_stops_its_supervisor_is_ended_by_a_cancel() {
 }
 
 #[test]
-fn root_a_root_job_that_freezes_its_own_group_is_ended_by_a_cancel() {
+fn root_a_root_job_that_freezes_its_cgroup_can_be_cancelled() {
     let cluster = up();
     let script = "touch frozen; while IFS=: read -r _ names path; do\n\
          for top in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/freezer; do\n\
@@ -175,7 +175,7 @@ fn root_a_root_job_that_freezes_its_own_group_is_ended_by_a_cancel() {
 }
 
 #[test]
-fn root_a_job_whose_folder_is_gone_runs_elsewhere_and_says_so() {
+fn root_a_job_without_its_work_folder_runs_in_tmp_and_reports_it() {
     let cluster = up();
     std::fs::create_dir(cluster.path("work/gone")).unwrap();
     let out = cluster.path("work/out");
@@ -193,7 +193,7 @@ fn root_a_job_whose_folder_is_gone_runs_elsewhere_and_says_so() {
 }
 
 #[test]
-fn root_amounts_at_the_edge_are_held_to_or_refused() {
+fn root_extreme_amounts_are_enforced_or_refused() {
     let cluster = up();
     let held = |mem: &str| {
         let script = "path=$(grep -E 'memory|^0::' /proc/self/cgroup | head -n 1 | cut -d: -f3); path=${path%/step_batch}\n\
@@ -225,7 +225,7 @@ fn root_amounts_at_the_edge_are_held_to_or_refused() {
 }
 
 #[test]
-fn root_memory_in_shared_files_counts_for_the_job_that_fills_them() {
+fn root_shared_memory_files_count_for_the_job_that_fills_them() {
     let cluster = up();
     let file = format!("/dev/shm/sluice-test-{}", std::process::id());
     let script = format!("dd if=/dev/zero of={file} bs=1M count=300");

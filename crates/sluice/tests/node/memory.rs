@@ -10,7 +10,7 @@ fn states(cluster: &Cluster, id: u32) -> String {
 }
 
 #[test]
-fn root_a_job_over_its_memory_ends_so_and_its_neighbour_does_not_notice() {
+fn root_a_job_over_its_memory_ends_as_out_of_memory_and_other_jobs_run_on() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write("calm.sh", "#!/bin/bash\nuntil [ -e over ]; do sleep 0.05; done\necho calm\n");
     let calm = cluster.submit(&["-w", "node1", "--mem=64", "-o", "calm.out", "calm.sh"]);
@@ -27,7 +27,7 @@ fn root_a_job_over_its_memory_ends_so_and_its_neighbour_does_not_notice() {
 }
 
 #[test]
-fn root_a_step_is_not_blamed_for_the_memory_of_its_sibling() {
+fn root_a_step_is_not_marked_out_of_memory_for_its_sibling() {
     let cluster = Cluster::up(TWO_NODES);
     // Both steps have all of their job's memory. The second dies of its own hand after the first was killed.
     let script = format!(
@@ -49,7 +49,7 @@ fn root_a_step_is_not_blamed_for_the_memory_of_its_sibling() {
 }
 
 #[test]
-fn root_side_by_side_only_the_hungry_step_is_killed() {
+fn root_of_two_steps_only_the_one_over_its_memory_is_killed() {
     let cluster = Cluster::up(TWO_NODES);
     let calm = "sh -c 'until [ -e over ]; do sleep 0.05; done; kill -KILL $$'";
     let script = format!(
@@ -65,7 +65,7 @@ fn root_side_by_side_only_the_hungry_step_is_killed() {
 }
 
 #[test]
-fn root_a_limit_below_what_a_shell_needs_is_raised_to_the_floor() {
+fn root_a_memory_limit_is_at_least_min_ram_space() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write("job.sh", "#!/bin/bash\ncat /proc/self/cgroup > groups\necho ran\n");
     let id = cluster.submit(&["--mem=1", "-o", "job.out", "job.sh"]);
@@ -74,7 +74,7 @@ fn root_a_limit_below_what_a_shell_needs_is_raised_to_the_floor() {
 }
 
 #[test]
-fn root_a_job_cannot_leave_its_groups_or_change_them() {
+fn root_a_job_cannot_leave_or_change_its_cgroups() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "#!/bin/bash\n\
         while IFS=: read -r _ controllers path; do \
@@ -93,7 +93,7 @@ fn root_a_job_cannot_leave_its_groups_or_change_them() {
 }
 
 #[test]
-fn root_a_job_that_forks_without_end_stops_nobody_else() {
+fn root_a_fork_bomb_does_not_stop_other_jobs() {
     let cluster = Cluster::folder(TWO_NODES);
     cluster.write_conf("cgroup.conf", "ConstrainRAMSpace=yes\nMaxPids=30\n");
     cluster.start();
@@ -108,7 +108,7 @@ fn root_a_job_that_forks_without_end_stops_nobody_else() {
 }
 
 #[test]
-fn root_a_job_that_stops_itself_can_be_ended() {
+fn root_a_job_that_stops_itself_can_be_cancelled() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write("job.sh", "#!/bin/bash\ntouch stopped\nkill -STOP $$\n");
     let id = cluster.submit(&["job.sh"]);
@@ -119,7 +119,7 @@ fn root_a_job_that_stops_itself_can_be_ended() {
 }
 
 #[test]
-fn root_a_node_whose_groups_cannot_be_made_is_drained_and_the_job_waits() {
+fn root_a_node_without_usable_cgroups_is_drained_and_the_job_is_requeued() {
     let cluster = Cluster::folder(TWO_NODES);
     // The tree that this machine has not, or that limits no memory here.
     let pure = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
@@ -151,7 +151,7 @@ look 'pids|^0::' pids.max
 ";
 
 #[test]
-fn root_cgroup_conf_says_how_much_of_the_allocation_a_job_may_use() {
+fn root_cgroup_conf_sets_the_share_of_the_allocated_memory() {
     let cluster = Cluster::folder(TWO_NODES);
     let conf = "ConstrainRAMSpace=yes\nConstrainSwapSpace=yes\nAllowedRAMSpace=150\nMaxRAMPercent=50\n\
                 MemorySwappiness=10\nMaxPids=77\n";

@@ -22,7 +22,7 @@ fn up_where(change: &str) -> Cluster {
 }
 
 #[test]
-fn root_up_where_no_group_can_be_made_jobs_run_and_the_node_says_what_it_cannot_do() {
+fn root_up_without_cgroups_jobs_run_and_the_node_reports_what_it_cannot_enforce() {
     let table = [
         ("mount -o remount,bind,ro \"$at\"", "Read-only file system"),
         ("umount -l \"$at\"", "is in no hierarchy"),
@@ -54,7 +54,7 @@ fn root_up_where_no_group_can_be_made_jobs_run_and_the_node_says_what_it_cannot_
 }
 
 #[test]
-fn root_up_groups_that_a_killed_agent_left_are_emptied_and_removed() {
+fn root_up_cgroups_left_by_a_killed_agent_are_emptied_and_removed() {
     let cluster = Cluster::up(TWO_NODES);
     let job = cluster.submit(&[
         "-w",

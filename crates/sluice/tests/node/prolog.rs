@@ -35,7 +35,7 @@ fn wrap(cluster: &Cluster, options: &[&str], command: &str) -> u32 {
 }
 
 #[test]
-fn root_up_prolog_and_epilog_run_by_root_around_the_job_with_its_facts_alone() {
+fn root_up_prolog_and_epilog_run_as_root_with_only_the_jobs_variables() {
     let tell = "env | sort > $(dirname $0)/../work/NAME.env; id -u >> $(dirname $0)/../work/order";
     let cluster = up_with(
         &[
@@ -77,7 +77,7 @@ fn root_up_prolog_and_epilog_run_by_root_around_the_job_with_its_facts_alone() {
 }
 
 #[test]
-fn root_up_a_folder_of_prologs_runs_in_the_order_of_names() {
+fn root_up_a_folder_of_prologs_runs_in_name_order() {
     let cluster = Cluster::folder("");
     let folder = cluster.path("conf").join("prolog.d");
     std::fs::create_dir(&folder).unwrap();
@@ -103,7 +103,7 @@ fn root_up_a_folder_of_prologs_runs_in_the_order_of_names() {
 }
 
 #[test]
-fn root_up_a_failing_prolog_drains_the_node_and_the_job_waits_held() {
+fn root_up_a_failing_prolog_drains_the_node_and_holds_the_job() {
     let cluster = up_with(&[("Prolog", "prolog", "exit 1")], "");
     let job = wrap(&cluster, &[], "touch ran");
     cluster.await_state(job, "PENDING|launch failed requeued held");
@@ -118,7 +118,7 @@ fn root_up_a_failing_prolog_drains_the_node_and_the_job_waits_held() {
 }
 
 #[test]
-fn root_up_a_prolog_that_others_may_write_is_not_run() {
+fn root_up_a_world_writable_prolog_is_not_run() {
     let cluster = up_with(&[("Prolog", "prolog", "touch /tmp/never")], "");
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(cluster.path("bin").join("prolog"), open).unwrap();
@@ -131,7 +131,7 @@ fn root_up_a_prolog_that_others_may_write_is_not_run() {
 }
 
 #[test]
-fn root_up_what_takes_too_long_is_killed_with_its_children_and_drains() {
+fn root_up_a_prolog_over_its_timeout_is_killed_with_its_children_and_drains() {
     let slow = "setsid sleep 1000 & echo $! > $(dirname $0)/../work/daemon; sleep 1000";
     let cluster = up_with(&[("Epilog", "epilog", slow)], "PrologEpilogTimeout=1\n");
     let job = wrap(&cluster, &[], "true");
@@ -147,7 +147,7 @@ fn root_up_what_takes_too_long_is_killed_with_its_children_and_drains() {
 
 /// Zeros play the GPUs that a job without any may not open; and it may use less memory than its prolog does.
 #[test]
-fn root_up_a_prolog_is_not_held_by_the_limits_of_its_job() {
+fn root_up_a_prolog_is_outside_of_the_jobs_limits() {
     let uses = "exec 3< $(dirname $0)/../gpu0 || exit 1; \
                 head -c 100m /dev/zero | tail -c 100m | wc -c >> $(dirname $0)/../work/used";
     for plugin in ["autodetect", "cgroup/v1"] {
@@ -185,7 +185,7 @@ fn daemon_of(cluster: &Cluster) -> i32 {
 const DAEMON: &str = "setsid sleep 1000 & echo $! > $(dirname $0)/../work/new; cd $(dirname $0)/../work; mv new daemon";
 
 #[test]
-fn root_up_what_a_prolog_leaves_running_is_gone_at_the_end_of_the_job() {
+fn root_up_processes_left_by_a_prolog_end_with_the_job() {
     let alive = "kill -0 $(cat $(dirname $0)/../work/daemon) && touch $(dirname $0)/../work/seen";
     let with_epilog: &[_] = &[("Prolog", "prolog", DAEMON), ("Epilog", "epilog", alive)];
     for (programs, seen) in [(&with_epilog[..1], false), (with_epilog, true)] {
@@ -206,7 +206,7 @@ fn root_up_what_a_prolog_leaves_running_is_gone_at_the_end_of_the_job() {
 }
 
 #[test]
-fn root_up_a_job_that_is_cancelled_takes_its_prolog_along_and_the_node_is_not_to_blame() {
+fn root_up_cancelling_a_job_ends_its_prolog_and_does_not_drain_the_node() {
     let cluster = up_with(&[("Prolog", "prolog", &format!("{DAEMON}; sleep 1000"))], "");
     let job = wrap(&cluster, &[], "touch ran");
     let daemon = daemon_of(&cluster);
@@ -219,7 +219,7 @@ fn root_up_a_job_that_is_cancelled_takes_its_prolog_along_and_the_node_is_not_to
 }
 
 #[test]
-fn root_up_a_prolog_whose_turn_has_not_come_is_given_up_with_its_job() {
+fn root_up_a_waiting_serial_prolog_is_dropped_with_its_job() {
     let text =
         "cd $(dirname $0)/../work; touch $SLURM_JOB_ID; until [ -e go ]; do sleep 0.05; done";
     let cluster = up_with(&[("Prolog", "prolog", text)], "PrologFlags=Serial\n");
@@ -240,7 +240,7 @@ fn root_up_a_prolog_whose_turn_has_not_come_is_given_up_with_its_job() {
 }
 
 #[test]
-fn root_up_a_prolog_ends_with_its_supervisor_whether_an_agent_lives_or_not() {
+fn root_up_a_prolog_ends_with_its_killed_supervisor_with_and_without_an_agent() {
     let text = format!("echo $PPID > $(dirname $0)/../work/supervisor; {DAEMON}; sleep 1000");
     for agent_lives in [true, false] {
         let cluster = up_with(&[("Prolog", "prolog", &text)], "");
@@ -267,7 +267,7 @@ fn root_up_a_prolog_ends_with_its_supervisor_whether_an_agent_lives_or_not() {
 }
 
 #[test]
-fn root_up_without_alloc_the_prolog_waits_for_the_first_step_and_the_step_for_it() {
+fn root_up_without_prolog_flags_alloc_the_prolog_runs_before_the_first_step() {
     let text = "echo prolog >> $(dirname $0)/../work/order";
     for (flags, order) in [("", "shell\nprolog\nstep\n"), ("PrologFlags=Alloc\n", "prolog\n")] {
         let cluster = up_with(&[("Prolog", "prolog", text)], flags);
@@ -283,7 +283,7 @@ fn root_up_without_alloc_the_prolog_waits_for_the_first_step_and_the_step_for_it
 }
 
 #[test]
-fn root_up_task_prologs_change_the_task_and_epilogs_follow_it() {
+fn root_up_a_task_prolog_changes_the_task_and_the_task_epilog_follows() {
     let site =
         "echo export SITE=1; echo export BOTH=site; echo unset GONE; echo print from the site";
     let cluster = up_with(
@@ -322,7 +322,7 @@ fn root_up_task_prologs_change_the_task_and_epilogs_follow_it() {
 }
 
 #[test]
-fn root_up_srun_runs_its_own_programs_where_it_is() {
+fn root_up_srun_prolog_and_epilog_run_on_the_sruns_host() {
     // They take their time, and the tasks wait for them.
     let slow = |word: &str| format!("sleep 0.3; echo {word} >> $(dirname $0)/../work/order");
     let cluster = up_with(
@@ -348,7 +348,7 @@ fn root_up_srun_runs_its_own_programs_where_it_is() {
 }
 
 #[test]
-fn root_up_a_step_that_waits_for_its_sruns_program_can_be_ended() {
+fn root_up_a_step_that_waits_for_the_srun_prolog_can_be_cancelled() {
     let waits = "echo $$ > $(dirname $0)/../work/waits; exec sleep 1000";
     let cluster = up_with(&[("SrunProlog", "srun_prolog", waits)], "");
     let await_program = || {
@@ -383,7 +383,7 @@ fn root_up_a_step_that_waits_for_its_sruns_program_can_be_ended() {
 }
 
 #[test]
-fn root_up_a_failing_task_prolog_is_the_tasks_own_end() {
+fn root_up_a_failing_task_prolog_ends_its_task() {
     let cluster = up_with(&[("TaskProlog", "task_prolog", "echo print said; exit 3")], "");
     let said = cluster.shell("srun touch ran");
     assert_eq!((said.code, said.stdout.as_str()), (3, "said\n"), "{}", said.stderr);
@@ -403,7 +403,7 @@ fn telling(name: &str) -> String {
 }
 
 #[test]
-fn root_up_the_servers_own_programs_run_before_the_job_and_after_it() {
+fn root_up_prolog_slurmctld_and_epilog_slurmctld_run_around_the_job() {
     let before = format!(
         "{}; until [ -e $(dirname $0)/../work/go ]; do sleep 0.05; done",
         telling("before")
@@ -430,7 +430,7 @@ fn root_up_the_servers_own_programs_run_before_the_job_and_after_it() {
 }
 
 #[test]
-fn root_up_a_job_whose_servers_program_fails_waits_anew_and_one_that_cannot_is_cancelled() {
+fn root_up_a_failing_prolog_slurmctld_requeues_or_cancels_the_job() {
     let fails =
         format!("{}; cd $(dirname $0)/../work; test -e seen || ! touch seen", telling("before"));
     let cluster = up_with(&[("PrologSlurmctld", "before", &fails)], "");

@@ -28,7 +28,7 @@ fn await_prolog(cluster: &Cluster) {
 }
 
 #[test]
-fn root_up_who_holds_an_allocation_waits_for_the_prolog_on_all_its_nodes() {
+fn root_up_salloc_waits_for_the_prolog_on_all_nodes() {
     let cluster = up_with("Alloc");
     let line = "salloc -N2 sh -c 'ls done.*; squeue -h -o \"%t %r\"' > said 2> words";
     let mut salloc = cluster.spawn_shell(line);
@@ -48,7 +48,7 @@ fn root_up_who_holds_an_allocation_waits_for_the_prolog_on_all_its_nodes() {
 }
 
 #[test]
-fn root_up_with_no_hold_the_shell_comes_at_once_and_the_step_waits() {
+fn root_up_with_nohold_salloc_starts_at_once_and_steps_wait() {
     let cluster = up_with("Alloc,NoHold");
     // The prolog of the second node waits for what only this shell makes.
     let inner = "touch go; srun -N2 sh -c \"ls done.\\$SLURMD_NODENAME\"";
@@ -58,7 +58,7 @@ fn root_up_with_no_hold_the_shell_comes_at_once_and_the_step_waits() {
 }
 
 #[test]
-fn root_up_a_script_waits_for_other_nodes_with_defer_batch_alone() {
+fn root_up_a_batch_script_waits_for_all_prologs_only_with_deferbatch() {
     let cluster = up_with("Alloc");
     let script = "#!/bin/sh\ntouch go\n";
     cluster.write("job.sh", script);
@@ -85,7 +85,7 @@ fn root_up_a_script_waits_for_other_nodes_with_defer_batch_alone() {
 }
 
 #[test]
-fn root_up_a_script_that_is_held_back_can_be_cancelled() {
+fn root_up_a_deferred_batch_script_can_be_cancelled() {
     let cluster = up_with("Alloc,DeferBatch");
     cluster.write("job.sh", "#!/bin/sh\ntouch ran\n");
     let id = cluster.submit(&["-N2", "job.sh"]);

@@ -56,7 +56,7 @@ fn root_up_a_job_suspended_during_its_prolog_starts_when_it_is_resumed() {
 }
 
 #[test]
-fn root_up_one_that_is_suspended_and_cancelled_during_its_prolog_ends() {
+fn root_up_a_job_suspended_and_cancelled_during_its_prolog_ends() {
     let cluster = up(&["Prolog", "Epilog"]);
     cluster.write("Epilog.go", "");
     let job = cluster.submit(&["-o", "out", "--wrap", "echo script >> order"]);
@@ -72,7 +72,7 @@ fn root_up_one_that_is_suspended_and_cancelled_during_its_prolog_ends() {
 }
 
 #[test]
-fn root_up_a_cancel_during_the_epilog_changes_neither_the_end_nor_the_epilog() {
+fn root_up_a_cancel_during_the_epilog_has_no_effect() {
     let cluster = up(&["Epilog"]);
     let job = cluster.submit(&["-o", "out", "--wrap", "echo script >> order; exit 3"]);
     let epilog = pid_of(&cluster, "Epilog");
@@ -92,7 +92,7 @@ fn root_up_a_cancel_during_the_epilog_changes_neither_the_end_nor_the_epilog() {
 }
 
 #[test]
-fn root_up_a_job_cancelled_before_its_epilog_has_it_whole() {
+fn root_up_the_epilog_of_a_cancelled_job_runs_to_its_end() {
     let cluster = up(&["Epilog"]);
     let job = cluster.submit(&["-o", "out", "--wrap", "echo script >> order; sleep 600"]);
     cluster.await_file("order", |text| text == "script\n");

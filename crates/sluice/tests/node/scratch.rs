@@ -33,7 +33,7 @@ fn script(cluster: &Cluster, text: &str) -> u32 {
 }
 
 #[test]
-fn up_a_job_and_its_steps_share_a_folder_of_their_own_that_goes_with_them() {
+fn up_a_jobs_scratch_folder_is_shared_by_its_steps_and_removed_with_it() {
     let cluster = cluster_with(|_| String::new());
     cluster.start();
     let job = script(
@@ -68,7 +68,7 @@ fn up_a_job_and_its_steps_share_a_folder_of_their_own_that_goes_with_them() {
 }
 
 #[test]
-fn root_up_the_folder_is_the_users_and_mounts_and_strange_files_in_it_do_not_keep_it() {
+fn root_up_a_scratch_folder_belongs_to_the_user_and_is_removed_with_mounts_and_odd_files() {
     let cluster = cluster_with(|_| String::new());
     cluster.start();
     let submit = "sbatch --parsable -o out --wrap 'stat -c %U $SLURM_TMPDIR; echo $SLURM_TMPDIR; \
@@ -91,7 +91,7 @@ fn root_up_the_folder_is_the_users_and_mounts_and_strange_files_in_it_do_not_kee
 }
 
 #[test]
-fn root_up_a_folder_is_private_to_the_job_and_seen_by_all_its_steps() {
+fn root_up_a_private_folder_is_seen_only_by_the_jobs_steps() {
     let cluster = cluster_with(|_| "JobContainerType=job_container/tmpfs\n".into());
     let (private, base) = (cluster.path("private"), cluster.path("base"));
     std::fs::create_dir(&private).unwrap();
@@ -127,7 +127,7 @@ fn root_up_a_folder_is_private_to_the_job_and_seen_by_all_its_steps() {
 }
 
 #[test]
-fn root_up_a_private_folder_that_cannot_be_had_drains_the_node() {
+fn root_up_a_private_folder_that_cannot_be_made_drains_the_node() {
     let cluster = cluster_with(|_| "JobContainerType=job_container/tmpfs\n".into());
     let text = format!("BasePath={}/nowhere\nDirs=/var/tmp\n", cluster.path("scratch").display());
     cluster.write_conf("job_container.conf", &text);
@@ -139,7 +139,7 @@ fn root_up_a_private_folder_that_cannot_be_had_drains_the_node() {
 }
 
 #[test]
-fn root_up_each_node_has_its_own_private_folders_and_a_program_before_them() {
+fn root_up_each_node_has_its_own_private_folders_and_init_script() {
     let cluster = cluster_with(|_| "JobContainerType=job_container/tmpfs\n".into());
     let at = |name: &str| cluster.path(name).display().to_string();
     let conf = cluster.path("conf").join("slurm.conf");
@@ -191,7 +191,7 @@ fn root_up_each_node_has_its_own_private_folders_and_a_program_before_them() {
 }
 
 #[test]
-fn root_up_a_lost_supervisors_job_leaves_no_folder() {
+fn root_up_the_scratch_folder_of_a_killed_supervisor_is_removed() {
     let cluster = cluster_with(|_| String::new());
     cluster.start();
     let job = script(&cluster, "touch $SLURM_TMPDIR/x; echo $PPID > ready; sleep 1000");
@@ -224,7 +224,7 @@ impl Drop for Leaver {
 }
 
 #[test]
-fn root_up_shared_memory_goes_with_the_users_last_process() {
+fn root_up_shared_memory_is_removed_with_the_users_last_process() {
     match Leaver::new() {
         Some(_made) => leave_shared_memory(LEAVER.0, LEAVER.1),
         None => eprintln!("skipped: no user can be made here"),

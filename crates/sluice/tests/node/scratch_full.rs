@@ -29,7 +29,7 @@ fn await_well(cluster: &Cluster) {
 }
 
 #[test]
-fn root_up_a_full_scratch_disk_of_its_own_is_its_jobs_trouble_alone() {
+fn root_up_a_full_scratch_disk_affects_only_its_job() {
     let mut cluster = Cluster::folder("");
     let scratch = cluster.path("scratch");
     cluster.mount(&scratch, 8);
@@ -57,7 +57,7 @@ fn root_up_a_full_scratch_disk_of_its_own_is_its_jobs_trouble_alone() {
 
 /// Scratch beside the spool, as without `TmpFS`: the spool has the part of the disk that is kept for root.
 #[test]
-fn root_up_a_full_disk_under_spool_and_scratch_leaves_the_spool_its_part() {
+fn root_up_a_full_disk_under_spool_and_scratch_leaves_space_for_the_spool() {
     let mut cluster = Cluster::folder("");
     cluster.mount_ext4(&cluster.state().join("nodes"), 64);
     cluster.write_conf("slurm.conf", &conf(""));

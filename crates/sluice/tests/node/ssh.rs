@@ -145,7 +145,7 @@ fn job_groups(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn root_a_login_comes_into_the_newest_job_and_ends_with_it() {
+fn root_an_ssh_login_joins_the_newest_job_and_ends_with_it() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "");
@@ -181,7 +181,7 @@ fn root_a_login_comes_into_the_newest_job_and_ends_with_it() {
 }
 
 #[test]
-fn root_a_login_is_held_to_the_memory_of_its_job() {
+fn root_an_ssh_login_has_the_memory_limit_of_its_job() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "");
@@ -193,7 +193,7 @@ fn root_a_login_is_held_to_the_memory_of_its_job() {
 }
 
 #[test]
-fn root_without_a_job_nobody_but_root_comes_in() {
+fn root_without_a_job_only_root_may_log_in() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "ignore_users=lp");
@@ -230,7 +230,7 @@ fn root_without_a_job_nobody_but_root_comes_in() {
 }
 
 #[test]
-fn root_a_login_that_pam_asked_questions_comes_into_its_job_too() {
+fn root_an_interactive_pam_login_joins_its_job() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start_with(&cluster, &parts, "", Proof::Questions);
@@ -244,7 +244,7 @@ fn root_a_login_that_pam_asked_questions_comes_into_its_job_too() {
 }
 
 #[test]
-fn root_a_suspended_job_takes_no_login_in() {
+fn root_a_suspended_job_admits_no_login() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::up(TWO_NODES);
     let sshd = Sshd::start(&cluster, &parts, "");
@@ -261,7 +261,7 @@ fn root_a_suspended_job_takes_no_login_in() {
 }
 
 #[test]
-fn root_a_login_sees_the_private_folders_of_its_job() {
+fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::folder("");
     let shown = cluster.path("shown");
@@ -297,7 +297,7 @@ fn root_a_login_sees_the_private_folders_of_its_job() {
 
 /// Nothing of the job runs: the supervisor alone has its folders.
 #[test]
-fn root_a_login_sees_the_private_folders_of_a_job_without_processes() {
+fn root_an_ssh_login_sees_the_private_folders_of_a_job_without_processes() {
     let Some(parts) = parts() else { return };
     let cluster = Cluster::folder("");
     let shown = cluster.path("shown");

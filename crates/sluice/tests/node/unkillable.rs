@@ -71,7 +71,7 @@ impl Drop for Mute {
 }
 
 #[test]
-fn root_a_process_that_cannot_be_killed_drains_its_node() {
+fn root_an_unkillable_process_drains_its_node() {
     let cluster = Cluster::up(&format!("{TWO_NODES}UnkillableStepTimeout=1\n"));
     let at = cluster.path("mute");
     let mut mute = Mute::mount(&at);
@@ -112,7 +112,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn root_up_a_job_is_ended_though_the_disk_of_its_output_does_not_answer() {
+fn root_up_a_job_is_ended_though_its_output_disk_hangs() {
     let mut cluster = Cluster::folder(TWO_NODES);
     let disk = cluster.path("disk");
     cluster.mount_ext4(&disk, 16);

@@ -52,7 +52,7 @@ fn boot(kind: &str, checks: &[&str]) {
 }
 
 #[test]
-fn up_vm_full_v2_enforces_what_was_allocated() {
+fn up_vm_full_cgroup_v2_enforces_the_allocation() {
     boot(
         "groups",
         &[
@@ -86,7 +86,7 @@ fn up_vm_full_v2_enforces_what_was_allocated() {
 }
 
 #[test]
-fn up_vm_scratch_is_held_to_what_was_asked() {
+fn up_vm_scratch_quota_is_enforced() {
     boot(
         "scratch",
         &[
@@ -110,7 +110,7 @@ fn up_vm_scratch_is_held_to_what_was_asked() {
 }
 
 #[test]
-fn up_vm_sockets_cores_threads_and_devices_are_where_they_are() {
+fn up_vm_sockets_cores_threads_and_devices_are_detected() {
     boot(
         "topology",
         &[

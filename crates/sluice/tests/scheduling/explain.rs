@@ -101,7 +101,7 @@ Job 2 (sleeper, me, partition gpu) waits: QOSMaxGRESPerUser
 }
 
 #[test]
-fn up_arrays_names_and_data_and_what_is_not_there() {
+fn up_arrays_run_names_json_and_unknown_jobs_are_explained() {
     let conf = TWO_NODES.replace("RealMemory=4000", "RealMemory=4000 TmpDisk=200000");
     let cluster = Cluster::up(&conf);
     let array = cluster.submit_sleeper("--array=0-5%2 -t 60");
@@ -230,7 +230,7 @@ fn up_a_refusal_names_the_constraint_that_no_node_meets() {
 }
 
 #[test]
-fn up_every_job_that_waits_has_a_reason() {
+fn up_every_pending_job_has_a_reason() {
     let cluster = Cluster::up(TWO_NODES);
     let first = cluster.submit_sleeper("-t 60 -N 2 --exclusive");
     cluster.await_state(first, "RUNNING");

@@ -6,7 +6,7 @@ use crate::harness::{Cluster, TWO_NODES, until};
 const IDLE: &str = "until [ -e stop ]; do sleep 0.05; done";
 
 #[test]
-fn up_components_start_together_and_their_steps_run_on_their_own_nodes() {
+fn up_het_components_start_together_and_their_steps_run_on_their_own_nodes() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "#!/bin/bash\n#SBATCH -n1 -J lead\n#SBATCH hetjob\n#SBATCH -n2 -J more -w node2\n\
         env | grep HET | sort > env.txt\n\
@@ -49,7 +49,7 @@ fn up_components_start_together_and_their_steps_run_on_their_own_nodes() {
 }
 
 #[test]
-fn up_all_components_wait_until_each_has_a_place_and_are_cancelled_together() {
+fn up_het_components_wait_until_all_can_start_and_are_cancelled_together() {
     let cluster = Cluster::up(TWO_NODES);
     let busy = cluster.submit(&["-o", "/dev/null", "-w", "node2", "-n30", "--wrap", IDLE]);
     cluster.await_state(busy, "RUNNING");
@@ -82,7 +82,7 @@ fn up_all_components_wait_until_each_has_a_place_and_are_cancelled_together() {
 }
 
 #[test]
-fn up_a_component_that_runs_is_cancelled_alone_and_with_the_first_all_are() {
+fn up_cancelling_a_het_component_ends_it_alone_and_the_leader_ends_all() {
     let cluster = Cluster::up(TWO_NODES);
     let args = ["-o", "/dev/null", "-n1", ":", "-n1", ":", "-n1", "--wrap", "sleep 600"];
     let first = cluster.submit(&args);
@@ -105,7 +105,7 @@ fn up_a_component_that_runs_is_cancelled_alone_and_with_the_first_all_are() {
 }
 
 #[test]
-fn up_a_bad_component_refuses_all() {
+fn up_a_bad_het_component_refuses_the_whole_job() {
     let cluster = Cluster::up(TWO_NODES);
     let table = [
         ("-n1 : -p nosuch", "Batch job submission failed: Invalid partition name specified"),
@@ -127,7 +127,7 @@ fn up_a_bad_component_refuses_all() {
 }
 
 #[test]
-fn up_salloc_holds_all_components() {
+fn up_salloc_holds_all_het_components() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "salloc -n1 -w node1 : -n1 -w node2 sh -c 'echo $SLURM_HET_SIZE; \
                 srun sh -c \"echo \\$SLURMD_NODENAME\"; \
@@ -143,7 +143,7 @@ fn up_salloc_holds_all_components() {
 }
 
 #[test]
-fn up_test_only_looks_at_all_components() {
+fn up_test_only_checks_all_het_components() {
     let cluster = Cluster::up(TWO_NODES);
     let busy = cluster.submit(&["-o", "/dev/null", "-w", "node2", "-n30", "-t60", "--wrap", IDLE]);
     cluster.await_state(busy, "RUNNING");

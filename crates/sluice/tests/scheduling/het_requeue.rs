@@ -21,7 +21,7 @@ fn states(cluster: &Cluster, job: u32) -> String {
 }
 
 #[test]
-fn up_a_requeued_job_waits_and_starts_again_with_all_its_components() {
+fn up_a_requeued_het_job_starts_again_with_all_components() {
     let cluster = Cluster::up(TWO_NODES);
     let id = started(&cluster, "--requeue");
     let alone = cluster.shell(&format!("scontrol requeue {}", id + 1));
@@ -45,7 +45,7 @@ fn up_a_requeued_job_waits_and_starts_again_with_all_its_components() {
 }
 
 #[test]
-fn up_with_a_node_of_one_component_all_wait_again_or_all_end() {
+fn up_node_failure_under_one_het_component_requeues_or_ends_all() {
     let cluster = Cluster::up(TWO_NODES);
     for options in ["--requeue", "--no-requeue"] {
         cluster.write("runs", "");

@@ -7,7 +7,7 @@ fn cluster() -> Cluster {
 }
 
 #[test]
-fn up_licences_are_counted_and_jobs_wait_for_them() {
+fn up_licenses_are_counted_and_jobs_wait_for_them() {
     let cluster = cluster();
     let shown = |args: &str| cluster.shell(&format!("scontrol {args}")).ok();
     assert_eq!(
@@ -34,7 +34,7 @@ fn up_licences_are_counted_and_jobs_wait_for_them() {
 }
 
 #[test]
-fn up_unknown_or_too_many_licences_are_refused() {
+fn up_unknown_or_too_many_licenses_are_refused() {
     let cluster = cluster();
     let refused = "Batch job submission failed: Invalid license specification";
     for bad in ["nope", "matlab:9", "matlab:x", "MATLAB:1", "matlab=2", "'matlab|ansys'"] {
@@ -47,7 +47,7 @@ fn up_unknown_or_too_many_licences_are_refused() {
 }
 
 #[test]
-fn up_licences_are_reserved() {
+fn up_licenses_can_be_reserved() {
     let cluster = cluster();
     let me = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
     let create = |line: &str| {
@@ -82,7 +82,7 @@ fn up_licences_are_reserved() {
 }
 
 #[test]
-fn up_limits_of_licences_hold() {
+fn up_license_limits_are_enforced() {
     let cluster = Cluster::up(&format!(
         "{TWO_NODES}Licenses=matlab:4\nAccountingStorageEnforce=limits\nAccountingStorageTRES=license/matlab\n"
     ));

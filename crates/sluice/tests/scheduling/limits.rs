@@ -66,7 +66,7 @@ fn holds_and_lets_go(
 }
 
 #[test]
-fn up_each_limit_of_a_qos_holds_with_its_reason_and_lets_go() {
+fn up_each_qos_limit_holds_a_job_with_its_reason_until_it_is_lifted() {
     let cluster = accounted();
     let table: [(&str, &str, &[&str], &str); 17] = [
         ("GrpTRES=cpu=2", "GrpTRES=cpu=-1", &["-n2", "-n1"], "QOSGrpCpuLimit"),
@@ -115,7 +115,7 @@ fn up_each_limit_of_a_qos_holds_with_its_reason_and_lets_go() {
 }
 
 #[test]
-fn up_each_limit_of_an_association_holds_with_its_reason_and_lets_go() {
+fn up_each_association_limit_holds_a_job_with_its_reason_until_it_is_lifted() {
     let cluster = accounted();
     let user = format!("user {} where account=physics", user_name());
     let table: [(&str, &str, &str, &[&str], &str); 10] = [
@@ -154,7 +154,7 @@ fn up_each_limit_of_an_association_holds_with_its_reason_and_lets_go() {
 }
 
 #[test]
-fn up_what_submit_refuses_has_slurms_words_and_leaves_no_job() {
+fn up_submits_over_a_limit_are_refused_in_slurms_words_and_leave_no_job() {
     let cluster = accounted();
     let policy = "Batch job submission failed: Job violates accounting/QOS policy \
                   (job submit limit, user's size and/or time limits)";
@@ -208,7 +208,7 @@ fn up_what_submit_refuses_has_slurms_words_and_leaves_no_job() {
 }
 
 #[test]
-fn up_a_partition_closed_to_the_account_waits_with_slurms_sentence() {
+fn up_a_job_in_a_partition_closed_to_its_account_waits_with_slurms_reason() {
     let cluster = accounted();
     let id = cluster.submit_sleeper("-p acc -A physics");
     let wanted =
@@ -223,7 +223,7 @@ fn up_a_partition_closed_to_the_account_waits_with_slurms_sentence() {
 }
 
 #[test]
-fn up_sprio_shows_what_slurm_would_and_the_queue_follows_it() {
+fn up_sprio_shows_slurms_numbers_and_the_queue_follows_them() {
     let cluster = accounted();
     let hog = cluster.submit_sleeper("-N2 --exclusive");
     cluster.await_state(hog, "RUNNING");
@@ -266,7 +266,7 @@ fn up_sprio_shows_what_slurm_would_and_the_queue_follows_it() {
 }
 
 #[test]
-fn up_sshare_counts_what_jobs_used_by_the_partitions_weights() {
+fn up_sshare_counts_usage_by_the_partitions_billing_weights() {
     let cluster = accounted();
     let me = user_name();
     // 3 CPUs, 4 GiB at a quarter each, 2 GPUs at 2.5: 3 + 0.75 (of 3 GiB) + 5, cut to 8.

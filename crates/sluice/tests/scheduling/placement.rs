@@ -84,7 +84,7 @@ fn check(cluster: &Cluster, table: &[Row]) {
 }
 
 #[test]
-fn up_tasks_threads_and_nodes_come_to_what_slurm_grants() {
+fn up_tasks_threads_and_nodes_are_granted_as_in_slurm() {
     let cluster = up(&format!("DefMemPerCPU=100\n{ONE_PARTITION}"));
     check(
         &cluster,
@@ -114,7 +114,7 @@ fn up_tasks_threads_and_nodes_come_to_what_slurm_grants() {
 }
 
 #[test]
-fn up_features_choose_count_and_are_wished_for() {
+fn up_constraints_and_preferred_features_select_nodes() {
     let cluster = up(&format!("DefMemPerCPU=100\n{ONE_PARTITION}"));
     for (args, nodes) in [
         ("-C 'rack1*2' -N4", "n[1-4]"),
@@ -147,7 +147,7 @@ fn refused(cluster: &Cluster, args: &str, code: i32, said: &str) {
 }
 
 #[test]
-fn up_what_contradicts_itself_is_refused_in_slurm_s_words() {
+fn up_contradicting_options_are_refused_in_slurms_words() {
     let cluster = up(ONE_PARTITION);
     let gres = "sbatch: error: Invalid generic resource (gres) specification";
     let exclusive =
@@ -190,7 +190,7 @@ fn up_what_contradicts_itself_is_refused_in_slurm_s_words() {
 }
 
 #[test]
-fn up_devices_are_had_by_type_by_share_and_near_the_cores() {
+fn up_gres_are_granted_by_type_by_shard_and_near_the_cores() {
     let cluster = up(&format!("DefMemPerCPU=100\n{ONE_PARTITION}"));
     for (args, gres) in [
         ("--gres=gpu:a100:1,gpu:h100:1", "GRES=gpu:a100:1(IDX:0),gpu:h100:1(IDX:2)"),
@@ -225,7 +225,7 @@ fn up_devices_are_had_by_type_by_share_and_near_the_cores() {
 }
 
 #[test]
-fn up_sockets_and_cpus_are_units_where_the_site_says_so() {
+fn up_select_type_parameters_set_sockets_or_cpus_as_units() {
     let sockets = up(&format!(
         "SelectTypeParameters=CR_Socket_Memory\nDefMemPerCPU=100\n{ONE_PARTITION}\
          PartitionName=q Nodes=n[1-6] SelectTypeParameters=CR_Core_Memory\n"
@@ -241,7 +241,7 @@ fn up_sockets_and_cpus_are_units_where_the_site_says_so() {
 }
 
 #[test]
-fn up_memory_that_is_not_counted_only_leaves_nodes_out() {
+fn up_memory_that_is_not_consumable_only_excludes_nodes() {
     let cluster = up(&format!("SelectTypeParameters=CR_Core\n{ONE_PARTITION}"));
     let ids: Vec<u32> = (0..2).map(|_| sleeper(&cluster, "-w n1 --mem=16000")).collect();
     ids.iter().for_each(|id| cluster.await_state(id, "RUNNING"));
@@ -258,7 +258,7 @@ fn up_memory_that_is_not_counted_only_leaves_nodes_out() {
 }
 
 #[test]
-fn up_whole_nodes_are_granted_where_nothing_less_is() {
+fn up_select_linear_grants_whole_nodes() {
     let cluster = up(&format!(
         "SelectType=select/linear\n{ONE_PARTITION}PartitionName=f Nodes=n1 OverSubscribe=FORCE:2\n"
     ));
@@ -276,7 +276,7 @@ fn up_whole_nodes_are_granted_where_nothing_less_is() {
 }
 
 #[test]
-fn up_cores_are_shared_by_as_many_jobs_as_the_partition_says() {
+fn up_oversubscribe_limits_the_jobs_on_a_core() {
     let cluster = up("DefMemPerCPU=100\n\
          PartitionName=f Nodes=n1 Default=YES OverSubscribe=FORCE:2\n\
          PartitionName=y Nodes=n2 OverSubscribe=YES:2\n\
@@ -316,7 +316,7 @@ fn up_cores_are_shared_by_as_many_jobs_as_the_partition_says() {
 }
 
 #[test]
-fn up_the_site_s_bounds_of_memory_and_cpus_hold() {
+fn up_site_limits_of_memory_and_cpus_are_enforced() {
     let cluster = up(&format!(
         "MaxMemPerCPU=1000\nDefMemPerCPU=100\nDefCpuPerGPU=3\n{ONE_PARTITION}\
          PartitionName=q Nodes=n[1-6] MaxCPUsPerNode=4 DefCpuPerGPU=5\n\

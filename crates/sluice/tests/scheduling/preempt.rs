@@ -31,7 +31,7 @@ fn states(cluster: &Cluster, job: u32) -> Vec<String> {
 }
 
 #[test]
-fn up_a_lower_job_is_requeued_told_why_and_runs_again() {
+fn up_a_preempted_job_is_requeued_and_runs_again() {
     let cluster = tiers("REQUEUE", "");
     let script = "echo run ${SLURM_RESTART_COUNT:-0} >> runs; sleep 600";
     let victim = low(&cluster, &["-J", "victim", "--wrap", script]);
@@ -50,7 +50,7 @@ fn up_a_lower_job_is_requeued_told_why_and_runs_again() {
 }
 
 #[test]
-fn up_one_that_is_not_to_be_requeued_ends_as_preempted() {
+fn up_a_preempted_job_that_may_not_requeue_ends_as_preempted() {
     let cluster = tiers("REQUEUE", "");
     let victim = low(&cluster, &["--no-requeue", "--wrap", "sleep 600"]);
     let first = urgent(&cluster, "true");
@@ -62,7 +62,7 @@ fn up_one_that_is_not_to_be_requeued_ends_as_preempted() {
 
 /// Its steps hear of it at once, the script only when the time is over; the server's death in between changes nothing.
 #[test]
-fn up_a_grace_is_kept_over_a_restart_of_the_server() {
+fn up_a_preemption_grace_survives_a_server_restart() {
     let cluster = tiers("CANCEL", "GraceTime=6");
     let task = "trap 'echo step told >> told' TERM; echo up >> told; while :; do sleep 0.05; done";
     cluster.write("task.sh", task);
@@ -85,7 +85,7 @@ fn up_a_grace_is_kept_over_a_restart_of_the_server() {
 }
 
 #[test]
-fn up_one_that_is_suspended_stands_still_and_goes_on_after_the_other() {
+fn up_a_job_suspended_by_preemption_stops_and_resumes_afterwards() {
     let cluster = tiers("SUSPEND,GANG", "");
     let script = "while :; do echo tick >> ticks; sleep 0.05; done";
     let victim = low(&cluster, &["--mem-per-cpu=16", "--wrap", script]);
@@ -112,7 +112,7 @@ fn up_one_that_is_suspended_stands_still_and_goes_on_after_the_other() {
 }
 
 #[test]
-fn up_by_qos_those_that_it_names_go_after_their_exemption() {
+fn up_a_qos_preempts_the_qos_it_names_after_the_exempt_time() {
     let conf = format!("{TWO_NODES}PreemptType=preempt/qos\nPreemptMode=CANCEL\n");
     let cluster = Cluster::up(&conf);
     for line in [
@@ -136,7 +136,7 @@ fn up_by_qos_those_that_it_names_go_after_their_exemption() {
 
 /// Two jobs on the same cores: one runs, the other stands still, and after a slice it is the other way round.
 #[test]
-fn up_jobs_that_share_cores_take_turns() {
+fn up_gang_scheduled_jobs_take_turns() {
     let cluster = Cluster::up(&format!(
         "{TWO_NODES}PreemptMode=GANG\nSchedulerTimeSlice=5\n\
          PartitionName=share Nodes=node2 OverSubscribe=FORCE:2 State=UP\n"

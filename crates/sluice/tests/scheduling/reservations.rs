@@ -29,7 +29,7 @@ fn refused(said: Said, stderr: &str) {
 }
 
 #[test]
-fn up_a_reservation_is_made_shown_changed_and_removed() {
+fn up_a_reservation_is_created_shown_updated_and_deleted() {
     let cluster = Cluster::up(TWO_NODES);
     let me = user_name();
     assert_eq!(scontrol(&cluster, "show reservation").ok(), "No reservations in the system\n");
@@ -79,7 +79,7 @@ fn up_a_reservation_is_made_shown_changed_and_removed() {
 }
 
 #[test]
-fn up_kinds_of_resources_are_found_for_it() {
+fn up_reservations_of_nodes_cores_and_gres_are_placed() {
     let cluster = Cluster::up(TWO_NODES);
     let when = "starttime=2030-01-01T00:00:00 duration=10 flags=overlap";
     let table = [
@@ -248,7 +248,7 @@ fn up_jobs_run_inside_their_reservation_and_others_outside() {
 }
 
 #[test]
-fn up_a_magnetic_one_draws_jobs_in_and_of_a_list_any_will_do() {
+fn up_magnetic_reservations_attract_jobs_and_any_of_a_list_is_used() {
     let cluster = Cluster::up(TWO_NODES);
     let magnet = reserve(&cluster, "starttime=now duration=10 nodes=node1 flags=magnetic");
     let other = reserve(&cluster, "starttime=now duration=10 nodes=node2");
@@ -275,7 +275,7 @@ fn up_a_magnetic_one_draws_jobs_in_and_of_a_list_any_will_do() {
 }
 
 #[test]
-fn up_a_job_whose_reservation_is_over_is_held_and_says_so() {
+fn up_a_job_whose_reservation_has_ended_is_held_with_a_reason() {
     let cluster = Cluster::up(TWO_NODES);
     let name = reserve(&cluster, "starttime=now duration=1 nodes=node1");
     let waits = cluster.submit_sleeper(&format!("--reservation={name} --begin=now+1hour"));
@@ -297,7 +297,7 @@ fn up_a_job_whose_reservation_is_over_is_held_and_says_so() {
 }
 
 #[test]
-fn root_up_only_those_who_may_use_it_and_only_operators_change_it() {
+fn root_up_reservations_are_used_by_their_users_and_changed_by_operators() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "create reservation=r starttime=now duration=10 users=root nodes=node1";
     refused(

@@ -17,7 +17,7 @@ fn calls(text: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn up_jobs_plans_and_calls_are_counted_and_set_back() {
+fn up_jobs_plans_and_calls_are_counted_and_reset() {
     let cluster = Cluster::up(TWO_NODES);
     let first = cluster.submit(&["--wrap", "true"]);
     assert!(cluster.await_end(first).starts_with("COMPLETED"));
@@ -76,7 +76,7 @@ fn up_jobs_plans_and_calls_are_counted_and_set_back() {
 }
 
 #[test]
-fn root_up_only_operators_set_the_counters_back() {
+fn root_up_only_operators_reset_the_counters() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.shell_as("games", "sdiag").ok();
     cluster.submit(&["--hold", "--wrap", "true"]);

@@ -51,7 +51,7 @@ fn up_every_job_that_can_ever_start_has_an_estimate() {
 }
 
 #[test]
-fn up_what_is_only_tested_is_told_when_it_would_start_behind_all_others() {
+fn up_test_only_estimates_a_start_behind_all_pending_jobs() {
     let cluster = Cluster::up(TWO_NODES);
     let said = cluster.shell("sbatch --test-only -n 4 --wrap true");
     assert_eq!(said.code, 0);
@@ -91,7 +91,7 @@ fn up_what_is_only_tested_is_told_when_it_would_start_behind_all_others() {
 }
 
 #[test]
-fn up_limits_and_licences_are_expected_back_from_those_who_hold_them() {
+fn up_start_estimates_account_for_limits_and_licenses() {
     let cluster = Cluster::up(&format!("{TWO_NODES}Licenses=matlab:1\n"));
     let me = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
     for line in [

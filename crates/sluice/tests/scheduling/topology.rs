@@ -41,7 +41,7 @@ fn nodes_of(cluster: &Cluster, id: u32) -> String {
 }
 
 #[test]
-fn up_jobs_stay_below_few_switches() {
+fn up_jobs_are_placed_below_few_switches() {
     let cluster = up("tree", TREE);
     assert_eq!(
         cluster.shell("scontrol show topology").ok(),
@@ -79,7 +79,7 @@ fn up_jobs_stay_below_few_switches() {
 }
 
 #[test]
-fn up_a_job_is_told_where_its_nodes_are() {
+fn up_a_job_has_the_topology_variables_of_its_nodes() {
     let cluster = up("tree", TREE);
     let told = "env | grep ^SLURM_TOPOLOGY | sort > told";
     cluster.submit(&["-w", "n5", "--wrap", told]);
@@ -89,7 +89,7 @@ fn up_a_job_is_told_where_its_nodes_are() {
 }
 
 #[test]
-fn up_segments_stay_within_blocks() {
+fn up_job_segments_stay_within_blocks() {
     let cluster = up("block", BLOCKS);
     let four = submit(&cluster, "-N4 -c4 --segment=2");
     assert_eq!(nodes_of(&cluster, four), "n[1-2,4-5]");
@@ -98,7 +98,7 @@ fn up_segments_stay_within_blocks() {
 }
 
 #[test]
-fn a_network_that_cannot_be_is_refused_with_its_place() {
+fn an_invalid_topology_is_refused_with_its_line() {
     let cluster = Cluster::folder(&format!("{NODES}TopologyPlugin=topology/tree\n"));
     cluster.write_conf("topology.conf", "SwitchName=s0 Nodes=n[5-8]\n");
     let said = cluster.try_start();

@@ -145,7 +145,7 @@ fn assert_refused(cluster: &Cluster, said: &Said, words: &str) {
 }
 
 #[test]
-fn up_a_bad_slurm_conf_is_told_by_line_and_key_and_starts_nothing() {
+fn up_a_bad_slurm_conf_is_reported_by_line_and_key_and_starts_nothing() {
     let cluster = Cluster::folder(GOOD);
     for (from, to, words) in SLURM_CONF {
         let text = match from.is_empty() {
@@ -160,7 +160,7 @@ fn up_a_bad_slurm_conf_is_told_by_line_and_key_and_starts_nothing() {
 }
 
 #[test]
-fn up_a_bad_gres_conf_is_told_by_line_and_key_and_starts_nothing() {
+fn up_a_bad_gres_conf_is_reported_by_line_and_key_and_starts_nothing() {
     let cluster = Cluster::folder(GOOD);
     for (text, words) in GRES_CONF {
         cluster.write_conf("gres.conf", &format!("{text}\n"));
@@ -171,7 +171,7 @@ fn up_a_bad_gres_conf_is_told_by_line_and_key_and_starts_nothing() {
 }
 
 #[test]
-fn up_several_errors_are_told_at_once_in_their_order() {
+fn up_all_configuration_errors_are_reported_at_once_in_order() {
     let text = GOOD.replace("MaxTime", "MaxTiem").replace("4000", "lots");
     let cluster = Cluster::folder(&text);
     let words = "CONF/slurm.conf:4: RealMemory: \"lots\": expected a whole number of megabytes\n\
@@ -181,7 +181,7 @@ fn up_several_errors_are_told_at_once_in_their_order() {
 }
 
 #[test]
-fn up_no_configuration_where_one_was_named_is_an_error() {
+fn up_a_missing_configuration_folder_is_an_error() {
     let cluster = Cluster::folder(GOOD);
     std::fs::remove_file(cluster.path("conf").join("slurm.conf")).unwrap();
     let words = "CONF/slurm.conf: cannot be read: No such file or directory (os error 2)";
@@ -189,7 +189,7 @@ fn up_no_configuration_where_one_was_named_is_an_error() {
 }
 
 #[test]
-fn up_what_is_accepted_without_effect_is_said_once() {
+fn up_keys_without_effect_are_reported_once() {
     let notices = [
         ("slurm.conf", "BurstBufferType=x", "6: BurstBufferType: accepted; it has no effect here"),
         (

@@ -28,7 +28,7 @@ fn accepted(expression: &str) -> bool {
 }
 
 #[test]
-fn every_dependency_has_a_licence_that_we_accept() {
+fn every_dependency_has_an_accepted_license() {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--offline", "--locked"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
@@ -47,7 +47,7 @@ fn every_dependency_has_a_licence_that_we_accept() {
 }
 
 #[test]
-fn an_expression_is_read_as_it_is_meant() {
+fn license_expressions_are_parsed() {
     for good in ["MIT", "MIT OR GPL-3.0", "(MIT OR Apache-2.0) AND Unicode-3.0", "MIT/Apache-2.0"] {
         assert!(accepted(good), "{good}");
     }

@@ -15,7 +15,7 @@ fn ids() -> (u32, u32) {
 }
 
 #[test]
-fn root_an_ordinary_user_runs_a_cluster_of_their_own() {
+fn root_an_ordinary_user_can_run_a_cluster() {
     let cluster = Cluster::folder(TWO_NODES);
     let (uid, gid) = ids();
     chown(cluster.path("work"), Some(uid), Some(gid)).unwrap();
@@ -64,7 +64,7 @@ fn root_an_ordinary_user_runs_a_cluster_of_their_own() {
 }
 
 #[test]
-fn doctor_ends_quietly_when_nobody_reads() {
+fn doctor_ends_quietly_when_its_reader_has_gone() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = std::process::Command::new(program());
@@ -83,7 +83,7 @@ fn root_the_demo_works_for_an_ordinary_user() {
 }
 
 #[test]
-fn root_a_state_folder_below_a_closed_one_works_and_reconfigures() {
+fn root_a_state_folder_below_a_closed_folder_works_and_reconfigures() {
     let cluster = Cluster::folder(TWO_NODES);
     for part in ["", "conf"] {
         let closed = std::fs::Permissions::from_mode(0o700);

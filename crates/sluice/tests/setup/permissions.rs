@@ -19,7 +19,7 @@ fn submit_as(cluster: &Cluster, user: &str, rest: &str) -> String {
 }
 
 #[test]
-fn root_a_job_runs_as_its_user_and_its_output_is_the_users() {
+fn root_a_job_and_its_output_belong_to_the_user() {
     let cluster = Cluster::up(TWO_NODES);
     let id = submit_as(&cluster, OWNER, "-o who.txt --wrap 'id -u; id -g; id -Gn; touch made'");
     assert_eq!(cluster.await_end(&id), "COMPLETED|0:0");
@@ -89,7 +89,7 @@ const NOT_YOURS: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn root_another_users_job_is_neither_changed_nor_read() {
+fn root_another_users_job_cannot_be_changed_or_read() {
     let cluster = Cluster::up(TWO_NODES);
     let waiting = submit_as(&cluster, OWNER, "-H -J waiting -t 30 --wrap 'echo hidden-word'");
     let running =
@@ -142,7 +142,7 @@ const NOT_AN_ADMINISTRATOR: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn root_what_is_for_administrators_is_refused_to_others() {
+fn root_administrative_commands_are_refused_to_users() {
     let cluster = Cluster::up(TWO_NODES);
     assert_eq!(submit_as(&cluster, OWNER, "--begin=now+2hour --wrap true"), "1");
     cluster.sluice(&["scontrol", "hold", "1"]).ok();
@@ -214,7 +214,7 @@ fn port(cluster: &Cluster) -> String {
 }
 
 #[test]
-fn root_the_port_takes_a_valid_token_and_nothing_else() {
+fn root_the_http_port_requires_a_valid_token() {
     let cluster = Cluster::up(TWO_NODES);
     let address = port(&cluster);
     let admin = std::fs::read_to_string(cluster.state().join("admin.token")).unwrap();
@@ -241,7 +241,7 @@ fn root_the_port_takes_a_valid_token_and_nothing_else() {
 }
 
 #[test]
-fn root_a_token_is_its_user_and_no_more() {
+fn root_a_token_has_only_the_rights_of_its_user() {
     let cluster = Cluster::up(TWO_NODES);
     let server = format!("http://{}", port(&cluster));
     let token = cluster.sluice(&["token", "user", OWNER, "--unix-user", OWNER]).ok();
@@ -260,7 +260,7 @@ fn root_a_token_is_its_user_and_no_more() {
 }
 
 #[test]
-fn root_the_server_is_no_account_and_the_state_folder_is_as_promised() {
+fn root_the_server_runs_without_an_account_and_the_state_folder_has_its_modes() {
     let cluster = Cluster::up(TWO_NODES);
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", cluster.pid("server"))).unwrap();
@@ -307,7 +307,7 @@ fn root_the_server_is_no_account_and_the_state_folder_is_as_promised() {
 }
 
 #[test]
-fn root_a_user_cannot_stop_what_watches_the_job() {
+fn root_a_user_cannot_signal_the_jobs_supervisor() {
     let cluster = Cluster::up(TWO_NODES);
     let (server, agent) = (cluster.pid("server"), cluster.pid("agent"));
     let line = format!(
@@ -320,7 +320,7 @@ fn root_a_user_cannot_stop_what_watches_the_job() {
 }
 
 #[test]
-fn root_what_another_user_left_is_cleared_away_by_the_server() {
+fn root_spool_files_of_other_users_are_removed() {
     let cluster = Cluster::up(TWO_NODES);
     let submit = |body: &str| {
         let line = format!(
@@ -417,7 +417,7 @@ const COORDINATORS: &[(&str, &str, i32, &str)] = &[
 ];
 
 #[test]
-fn root_coordinators_keep_the_books_of_their_accounts() {
+fn root_coordinators_manage_their_accounts() {
     let conf = format!("ClusterName=lab\n{}", TWO_NODES.replace("ClusterName=test\n", ""));
     let cluster = Cluster::up(&conf);
     for line in [

@@ -160,7 +160,7 @@ fn root_two_hosts_join_by_token_and_run_a_job_of_two_nodes() {
 }
 
 #[test]
-fn root_a_host_that_is_cut_off_goes_down_and_heals() {
+fn root_a_disconnected_host_goes_down_and_recovers() {
     let cluster = Cluster::folder(CONF);
     let mut hosts = Hosts::up(2);
     start(&mut hosts, &cluster);
@@ -192,7 +192,7 @@ fn root_a_host_that_is_cut_off_goes_down_and_heals() {
 /// Cut for longer than a connection lives, and healed before the node is given up: one job ends
 /// beyond the cut, another goes on through it.
 #[test]
-fn root_a_cut_that_heals_in_time_costs_no_job_and_no_line() {
+fn root_a_short_network_cut_loses_no_job_and_no_output() {
     let cluster = Cluster::folder(&CONF.replace("SlurmdTimeout=3", "SlurmdTimeout=300"));
     let mut hosts = Hosts::up(2);
     start(&mut hosts, &cluster);
@@ -239,7 +239,7 @@ fn root_a_cut_that_heals_in_time_costs_no_job_and_no_line() {
 }
 
 #[test]
-fn root_a_token_works_once_and_a_wrong_one_never() {
+fn root_a_join_token_works_once_and_a_wrong_one_never() {
     let cluster = Cluster::folder(CONF);
     let mut hosts = Hosts::up(2);
     start(&mut hosts, &cluster);
@@ -273,7 +273,7 @@ fn root_a_token_works_once_and_a_wrong_one_never() {
 }
 
 #[test]
-fn root_an_srun_that_no_host_can_dial_gets_its_bytes_through_the_server() {
+fn root_an_srun_that_no_host_can_dial_works_through_the_server() {
     let cluster = Cluster::folder(CONF);
     let mut hosts = Hosts::up(2);
     start(&mut hosts, &cluster);
@@ -313,7 +313,7 @@ fn job_folders(cgroup: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn root_each_host_limits_and_kills_its_own_part_of_a_job() {
+fn root_each_host_enforces_limits_on_its_own_share_of_a_job() {
     let cluster = Cluster::folder(CONF);
     let mut hosts = Hosts::up(2);
     start(&mut hosts, &cluster);

@@ -20,7 +20,7 @@ const STAY: &str = "sh -c 'echo $SLURM_STEP_ID.$SLURM_PROCID $SLURM_CPUS_ON_NODE
 const IDLE: &str = "until [ -e stop ]; do sleep 0.05; done";
 
 #[test]
-fn up_two_exact_steps_run_at_once_and_the_third_waits_its_turn() {
+fn up_two_exact_steps_run_at_once_and_the_third_waits() {
     let cluster = Cluster::up(TWO_NODES);
     let script = format!(
         "srun --exact -n2 {STAY} & srun --exact -n2 {STAY} &\n\
@@ -42,7 +42,7 @@ fn up_two_exact_steps_run_at_once_and_the_third_waits_its_turn() {
 }
 
 #[test]
-fn up_one_step_takes_all_others_overlap_give_up_or_wait() {
+fn up_a_step_takes_the_whole_job_unless_exact_or_overlap() {
     let cluster = Cluster::up(TWO_NODES);
     let script = format!("srun -n1 {STAY} &\n{IDLE}");
     let id = running(&cluster, &["-n4"], &script);
@@ -67,7 +67,7 @@ fn up_one_step_takes_all_others_overlap_give_up_or_wait() {
 }
 
 #[test]
-fn up_those_that_wait_come_in_the_order_in_which_they_asked() {
+fn up_waiting_steps_start_in_order() {
     let cluster = Cluster::up(TWO_NODES);
     let id = running(&cluster, &["-n2"], &format!("srun -n1 {STAY} &\n{IDLE}"));
     cluster.await_file("began", |text| !text.is_empty());
@@ -90,7 +90,7 @@ fn up_those_that_wait_come_in_the_order_in_which_they_asked() {
 }
 
 #[test]
-fn up_a_wait_ends_by_a_signal_by_the_job_and_survives_a_server() {
+fn up_a_waiting_step_ends_by_signal_or_with_the_job_and_survives_a_server_restart() {
     let cluster = Cluster::up(TWO_NODES);
     let id = running(&cluster, &["-n2"], &format!("srun -n1 {STAY} &\n{IDLE}"));
     cluster.await_file("began", |text| !text.is_empty());
@@ -148,7 +148,7 @@ fn map(text: &str) -> String {
 }
 
 #[test]
-fn up_tasks_sit_as_the_distribution_says() {
+fn up_tasks_are_placed_by_the_distribution() {
     let cluster = Cluster::up(TWO_NODES);
     let id = running(&cluster, &["-N2", "--ntasks-per-node=4"], IDLE);
     let table = [
@@ -200,7 +200,7 @@ fn up_tasks_sit_as_the_distribution_says() {
 }
 
 #[test]
-fn up_what_the_job_does_not_have_is_refused_in_slurms_words() {
+fn up_steps_beyond_the_job_are_refused_in_slurms_words() {
     let cluster = Cluster::up(TWO_NODES);
     let id = running(&cluster, &["-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2"], IDLE);
     let create = |text: &str| format!("srun: error: Unable to create step for job {id}: {text}\n");
@@ -271,7 +271,7 @@ fn up_what_the_job_does_not_have_is_refused_in_slurms_words() {
 }
 
 #[test]
-fn up_each_rank_runs_the_program_that_the_file_names() {
+fn up_multi_prog_runs_the_program_of_each_rank() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write(
         "prog",
@@ -295,7 +295,7 @@ fn up_each_rank_runs_the_program_that_the_file_names() {
 }
 
 #[test]
-fn root_a_step_in_anothers_job_is_refused() {
+fn root_a_step_in_another_users_job_is_refused() {
     let cluster = Cluster::up(TWO_NODES);
     let id = running(&cluster, &["-n2"], IDLE);
     let said = cluster.shell_as("games", &format!("srun --jobid={id} -n1 true"));

@@ -101,7 +101,7 @@ fn up_tasks_are_bound_as_slurm_binds_them() {
 }
 
 #[test]
-fn up_a_binding_ends_at_what_the_step_has() {
+fn up_a_cpu_binding_stays_within_the_steps_cpus() {
     let Some(cluster) = machine("") else { return };
     let said = cluster.shell("srun -n1 --cpu-bind=map_cpu:1 true");
     let why = "CPU binding outside of job step allocation, allocated CPUs are: 0x1.";
@@ -125,7 +125,7 @@ fn up_a_binding_ends_at_what_the_step_has() {
 }
 
 #[test]
-fn up_the_configuration_says_how_tasks_are_bound_by_default() {
+fn up_the_default_cpu_binding_is_configured() {
     let Some(cluster) = machine("TaskPlugin=task/affinity\nTaskPluginParam=Sockets,Verbose\n")
     else {
         return;
@@ -141,7 +141,7 @@ fn up_the_configuration_says_how_tasks_are_bound_by_default() {
 }
 
 #[test]
-fn up_memory_comes_from_where_it_is_bound_to() {
+fn up_memory_is_bound_to_its_numa_node() {
     let Some(cluster) = machine("") else { return };
     let policy = "'echo $SLURM_MEM_BIND; sed -n \"s/^[0-9a-f]* \\([a-z:0-9]*\\) heap.*/\\1/p\" /proc/self/numa_maps'";
     for (option, told, kernel, report) in [
@@ -180,7 +180,7 @@ fn up_memory_comes_from_where_it_is_bound_to() {
 }
 
 #[test]
-fn up_a_script_is_bound_where_its_group_does_not_hold_it() {
+fn up_a_batch_script_is_bound_without_a_cpuset_group() {
     let Some(cluster) = folder("") else { return };
     cluster.write_conf("cgroup.conf", "ConstrainCores=no\n");
     cluster.start();

@@ -37,7 +37,7 @@ fn variables(text: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn up_a_task_has_the_captured_variables() {
+fn up_a_task_has_slurms_variables() {
     let cluster = Cluster::up(TWO_NODES);
     let options = ["-N2", "--ntasks-per-node=2", "--gres=gpu:1"];
     let script = "srun -n4 -N2 sh -c 'env > inside.$SLURM_PROCID'\n\
@@ -84,7 +84,7 @@ fn up_a_task_has_the_captured_variables() {
 }
 
 #[test]
-fn up_steps_have_gpus_of_their_own() {
+fn up_concurrent_steps_have_different_gpus() {
     let cluster = Cluster::up(TWO_NODES);
     let show = "sh -c 'echo $SLURM_STEP_GPUS $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS >> gpus; \
                 until [ $(wc -l < gpus) -ge 2 ]; do sleep 0.05; done'";
@@ -99,7 +99,7 @@ fn up_steps_have_gpus_of_their_own() {
 }
 
 #[test]
-fn root_a_step_is_held_to_its_own_memory() {
+fn root_a_step_has_its_own_memory_limit() {
     let cluster = Cluster::up(TWO_NODES);
     let fill = "sh -c 'head -c 150m /dev/zero | tail | wc -c'";
     let script = format!(

@@ -12,7 +12,7 @@ fn within(cluster: &Cluster, lines: &str) -> Said {
 }
 
 #[test]
-fn up_parts_run_as_one_with_ranks_and_nodes_that_count_over_all() {
+fn up_a_het_srun_runs_as_one_step_with_global_ranks_and_nodes() {
     let cluster = Cluster::up(TWO_NODES);
     let table = [
         // A part for each component, labelled by the rank among all.
@@ -55,7 +55,7 @@ fn up_parts_run_as_one_with_ranks_and_nodes_that_count_over_all() {
 }
 
 #[test]
-fn up_what_cannot_be_run_so_is_refused_in_slurms_words_and_nothing_runs() {
+fn up_invalid_het_sruns_are_refused_in_slurms_words_and_run_nothing() {
     let cluster = Cluster::up(TWO_NODES);
     let beyond = "error: Attempt to run a job step with het group value of 2, \
                   but the job allocation has maximum value of 1";
@@ -103,7 +103,7 @@ fn up_what_cannot_be_run_so_is_refused_in_slurms_words_and_nothing_runs() {
 }
 
 #[test]
-fn up_ends_signals_and_waits_are_those_of_all_parts() {
+fn up_exits_signals_and_wait_apply_to_all_het_components() {
     let cluster = Cluster::up(TWO_NODES);
     let table: [(&str, i32, &[&str]); 5] = [
         (
@@ -171,7 +171,7 @@ fn up_ends_signals_and_waits_are_those_of_all_parts() {
 }
 
 #[test]
-fn up_an_interrupt_tells_of_all_parts_and_a_second_one_ends_them() {
+fn up_an_interrupt_reports_all_het_components_and_a_second_one_ends_them() {
     let cluster = Cluster::up(TWO_NODES);
     let mut held = Running::start(
         &cluster,
@@ -210,7 +210,7 @@ fn up_an_interrupt_tells_of_all_parts_and_a_second_one_ends_them() {
 }
 
 #[test]
-fn up_input_goes_to_every_task_and_output_to_files_by_the_rank_among_all() {
+fn up_het_input_goes_to_every_task_and_output_files_have_global_ranks() {
     let cluster = Cluster::up(TWO_NODES);
     let lines = "printf 'one\\ntwo\\n' | srun -l cat : cat > read\n\
                  printf 'one\\n' > in\n\
@@ -227,7 +227,7 @@ fn up_input_goes_to_every_task_and_output_to_files_by_the_rank_among_all() {
 }
 
 #[test]
-fn up_outside_of_a_job_it_makes_a_heterogeneous_one_and_ends_it() {
+fn up_a_het_srun_outside_of_a_job_submits_and_ends_a_het_job() {
     let cluster = Cluster::up(TWO_NODES);
     let say = "echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_JOB_ID $SLURM_JOB_ID_HET_GROUP_1 $SLURM_CPUS_ON_NODE";
     let line = format!("srun -l -n1 sh -c '{say}' : -n2 -c3 sh -c '{say}'; echo $?");
@@ -251,7 +251,7 @@ fn up_outside_of_a_job_it_makes_a_heterogeneous_one_and_ends_it() {
 }
 
 #[test]
-fn up_parts_in_a_job_of_one_kind_have_nodes_of_their_own() {
+fn up_a_het_srun_in_a_plain_job_divides_its_nodes() {
     let cluster = Cluster::up(TWO_NODES);
     let say = "echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_JOB_ID $SLURMD_NODENAME $SLURM_NODELIST \
                $SLURM_NNODES $SLURM_TASKS_PER_NODE $SLURM_NODEID [$SLURM_HET_SIZE] $SLURM_JOB_NODELIST";
@@ -280,7 +280,7 @@ fn up_parts_in_a_job_of_one_kind_have_nodes_of_their_own() {
 }
 
 #[test]
-fn root_parts_that_no_node_reaches_run_as_one_after_what_srun_runs_first() {
+fn root_a_het_srun_through_the_server_starts_after_the_srun_prolog() {
     let cluster = Cluster::up(TWO_NODES);
     let path = cluster.write("before", "#!/bin/sh\necho ran >> before.done\n");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -298,7 +298,7 @@ fn root_parts_that_no_node_reaches_run_as_one_after_what_srun_runs_first() {
 }
 
 #[test]
-fn up_who_waits_for_a_heterogeneous_allocation_can_be_called_off() {
+fn up_a_waiting_het_srun_can_be_interrupted() {
     let cluster = Cluster::up(TWO_NODES);
     let busy = cluster.submit(&["-o", "/dev/null", "-w", "node2", "-n32", "--wrap", "sleep 600"]);
     cluster.await_state(busy, "RUNNING");

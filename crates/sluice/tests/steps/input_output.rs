@@ -41,7 +41,7 @@ fn lines(said: &Said) -> Vec<String> {
 const ABORTED: &str = "srun: Job step aborted: Waiting up to 3 seconds for job step to finish.";
 
 #[test]
-fn up_ends_of_tasks_are_said_together_and_the_worst_is_the_code() {
+fn up_ends_of_tasks_are_reported_together_and_the_worst_is_the_exit_code() {
     let cluster = Cluster::up(TWO_NODES);
     let table = [
         ("exit 3", 3, vec!["srun: error: node1: tasks 0-3: Exited with exit code 3"]),
@@ -86,7 +86,7 @@ fn up_ends_of_tasks_are_said_together_and_the_worst_is_the_code() {
 }
 
 #[test]
-fn up_an_interrupt_tells_and_a_second_one_ends() {
+fn up_one_interrupt_reports_and_a_second_one_ends_the_step() {
     let cluster = Cluster::up(TWO_NODES);
     let mut srun = begun(&cluster, &[], 3, "[ $SLURM_PROCID = 1 ] && exit 9; exec sleep 600");
     srun.hear_error(|text| text.ends_with("task 1: Exited with exit code 9\n"));
@@ -136,7 +136,7 @@ fn up_an_interrupt_tells_and_a_second_one_ends() {
 }
 
 #[test]
-fn up_signals_end_the_step_or_reach_its_tasks() {
+fn up_signals_to_srun_end_the_step_or_reach_its_tasks() {
     let cluster = Cluster::up(TWO_NODES);
     let srun = begun(&cluster, &[], 2, "trap 'echo got it; exit 4' USR1; :ready; sleep 600 & wait");
     srun.signal("USR1");
@@ -161,7 +161,7 @@ fn up_signals_end_the_step_or_reach_its_tasks() {
 }
 
 #[test]
-fn up_a_bad_exit_and_a_first_exit_end_the_others_where_asked() {
+fn up_kill_on_bad_exit_and_wait_end_the_other_tasks() {
     let cluster = Cluster::up(&format!("{TWO_NODES}KillOnBadExit=1\n"));
     let fails = "[ $SLURM_PROCID = 0 ] && exit 3; exec sleep 600";
     let terminated = |job: u32| {
@@ -203,7 +203,7 @@ fn up_a_bad_exit_and_a_first_exit_end_the_others_where_asked() {
 }
 
 #[test]
-fn up_the_configuration_says_how_long_the_others_may_go_on() {
+fn up_wait_time_of_the_configuration_ends_the_other_tasks() {
     let cluster = Cluster::up(&format!("{TWO_NODES}WaitTime=1\n"));
     let outlives = ["srun", "-n2", "sh", "-c", "[ $SLURM_PROCID = 0 ] || exec sleep 600"];
     let said = cluster.sluice(&outlives);
@@ -222,7 +222,7 @@ fn up_the_configuration_says_how_long_the_others_may_go_on() {
 }
 
 #[test]
-fn up_a_cancelled_step_is_told_and_its_job_goes_on() {
+fn up_a_cancelled_step_is_reported_and_its_job_goes_on() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "salloc -N2 sh -c 'srun sh -c \"echo x >> begun; exec sleep 600\"; echo rc=$?; srun -n1 echo again'";
     let salloc = cluster.spawn_shell_with_errors(line);
@@ -253,7 +253,7 @@ fn up_a_cancelled_step_is_told_and_its_job_goes_on() {
 }
 
 #[test]
-fn up_output_and_input_go_where_they_are_sent() {
+fn up_step_input_and_output_are_redirected() {
     let cluster = Cluster::up(TWO_NODES);
     let both = "echo out $SLURM_PROCID; echo err $SLURM_PROCID >&2";
     let run = |options: &[&str], script: &str| {
@@ -301,7 +301,7 @@ fn up_output_and_input_go_where_they_are_sent() {
 }
 
 #[test]
-fn up_a_file_that_cannot_be_opened_is_one_line_and_nothing_runs() {
+fn up_an_unopenable_output_file_is_one_line_and_nothing_runs() {
     let cluster = Cluster::up(TWO_NODES);
     for (option, what) in [("-o", "stdout"), ("-e", "stderr"), ("-i", "stdin")] {
         let said = cluster.sluice(&["srun", option, "/nosuch/x", "touch", "ran"]);
@@ -317,7 +317,7 @@ fn up_a_file_that_cannot_be_opened_is_one_line_and_nothing_runs() {
 }
 
 #[test]
-fn up_a_task_that_does_not_read_does_not_keep_signals_away() {
+fn up_signals_reach_a_task_that_does_not_read_its_input() {
     let cluster = Cluster::up(TWO_NODES);
     let big = cluster.path("work").join("big");
     std::fs::write(&big, vec![b'x'; 4 << 20]).unwrap();
@@ -332,7 +332,7 @@ fn up_a_task_that_does_not_read_does_not_keep_signals_away() {
 }
 
 #[test]
-fn up_one_may_attach_to_a_step_beside_its_srun() {
+fn up_sattach_works_beside_srun() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "echo before $SLURM_PROCID; read x; echo got $x; exit 2";
     let mut srun = Running::start(&cluster, &["srun", "-N2", "-n3", "sh", "-c", script]);
@@ -375,7 +375,7 @@ fn up_one_may_attach_to_a_step_beside_its_srun() {
 }
 
 #[test]
-fn up_a_terminal_is_passed_on_with_its_size_and_its_changes() {
+fn up_pty_passes_on_the_terminal_and_its_size() {
     let cluster = Cluster::up(TWO_NODES);
     let pty = nix::pty::openpty(None, None).expect("a terminal");
     let name = nix::unistd::ttyname(&pty.slave).expect("its name");
@@ -414,7 +414,7 @@ fn up_a_terminal_is_passed_on_with_its_size_and_its_changes() {
 }
 
 #[test]
-fn up_an_srun_in_the_background_leaves_the_terminal_alone() {
+fn up_a_background_srun_leaves_the_terminal_alone() {
     let cluster = Cluster::up(TWO_NODES);
     let pty = nix::pty::openpty(None, None).expect("a terminal");
     let task = "echo up; until [ -e typed ]; do sleep 0.05; done; echo seen; \
@@ -444,7 +444,7 @@ fn up_an_srun_in_the_background_leaves_the_terminal_alone() {
 }
 
 #[test]
-fn up_steps_are_named_and_what_is_not_there_is_not_signalled() {
+fn up_steps_are_listed_by_name_and_unknown_steps_are_not_signalled() {
     let cluster = Cluster::up(TWO_NODES);
     let names = "squeue -s -h -o %j | grep -v -e extern -e batch";
     assert_eq!(cluster.shell(&format!("srun -J mine sh -c '{names}'")).ok(), "mine\n");

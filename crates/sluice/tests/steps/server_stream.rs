@@ -24,7 +24,7 @@ fn spawn(cluster: &Cluster, line: &str) -> Child {
 }
 
 #[test]
-fn root_an_srun_that_no_node_reaches_gets_every_byte_and_the_exit_code() {
+fn root_an_unreachable_srun_gets_all_output_and_the_exit_code() {
     let cluster = Cluster::up(TWO_NODES);
     let said = run(&cluster, "srun -N2 -l sh -c 'echo $SLURM_NODEID; echo oh >&2; exit 3'");
     assert_eq!(said.code, 3, "{}", said.stderr);
@@ -51,7 +51,7 @@ fn root_an_srun_that_no_node_reaches_gets_every_byte_and_the_exit_code() {
 }
 
 #[test]
-fn root_a_cut_off_srun_outlives_its_server_and_its_agent() {
+fn root_an_unreachable_srun_survives_restarts_of_server_and_agent() {
     let cluster = Cluster::up(TWO_NODES);
     let mut srun = spawn(
         &cluster,
@@ -87,7 +87,7 @@ fn root_a_cut_off_srun_outlives_its_server_and_its_agent() {
 }
 
 #[test]
-fn root_a_cut_off_srun_that_is_killed_takes_its_step_along() {
+fn root_the_step_of_a_killed_unreachable_srun_ends() {
     let cluster = Cluster::up(TWO_NODES);
     let job = cluster.submit(&["--wrap", "sleep 600"]);
     cluster.await_state(job, "RUNNING");
@@ -101,7 +101,7 @@ fn root_a_cut_off_srun_that_is_killed_takes_its_step_along() {
 }
 
 #[test]
-fn root_one_that_stops_reading_stalls_nobody_else() {
+fn root_an_srun_that_stops_reading_blocks_nobody_else() {
     let cluster = Cluster::up(TWO_NODES);
     // Never read from: its bytes fill what there is room for, and wait there.
     let mut stuck = spawn(&cluster, "exec srun -n1 sh -c 'echo on > stuck; exec yes'");
@@ -129,7 +129,7 @@ fn unheard(cluster: &Cluster, args: &[&str], listed: &str) -> Child {
 }
 
 #[test]
-fn up_a_steps_order_that_is_lost_with_its_link_is_sent_again() {
+fn up_a_step_order_lost_with_its_link_is_sent_again() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.sluice(&["salloc", "--no-shell", "-N2"]).ok();
     cluster.await_state(1, "RUNNING");
@@ -148,7 +148,7 @@ fn up_a_steps_order_that_is_lost_with_its_link_is_sent_again() {
 }
 
 #[test]
-fn up_a_steps_order_that_is_lost_with_its_server_is_said_again_by_its_srun() {
+fn up_a_step_order_lost_with_its_server_is_sent_again_by_srun() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.sluice(&["salloc", "--no-shell", "-n1"]).ok();
     cluster.await_state(1, "RUNNING");
@@ -161,7 +161,7 @@ fn up_a_steps_order_that_is_lost_with_its_server_is_said_again_by_its_srun() {
 }
 
 #[test]
-fn root_a_step_is_its_owners_to_attach_to() {
+fn root_only_its_owner_may_attach_to_a_step() {
     let cluster = Cluster::up(TWO_NODES);
     let mut command =
         cluster.command(&["srun", "sh", "-c", "echo secret > begun; echo secret; sleep 600"]);

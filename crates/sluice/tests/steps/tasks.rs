@@ -28,7 +28,7 @@ fn await_family(cluster: &Cluster, file: &str) {
 }
 
 #[test]
-fn up_signals_are_for_what_was_started_and_not_for_its_children() {
+fn up_signals_reach_tasks_and_not_their_children() {
     let cluster = Cluster::up(&TWO_NODES.replace("KillWait=1", "KillWait=60"));
     script(&cluster, "family", FAMILY);
     cluster.write("job.sh", "#!/bin/bash\nexport DIARY=script\nexec bash ./family\n");
@@ -71,7 +71,7 @@ fn up_signals_are_for_what_was_started_and_not_for_its_children() {
 }
 
 #[test]
-fn up_a_task_knows_its_program_by_the_path_at_which_it_was_found() {
+fn up_a_task_is_started_by_the_path_at_which_its_program_was_found() {
     let cluster = Cluster::up(TWO_NODES);
     let said = cluster.shell("srun sh -c 'echo $0'; command -v sh").ok();
     let (own, found) = said.split_once('\n').expect("two lines");
@@ -83,7 +83,7 @@ fn up_a_task_knows_its_program_by_the_path_at_which_it_was_found() {
 }
 
 #[test]
-fn up_what_is_nowhere_is_not_there_and_what_may_not_run_is_denied() {
+fn up_missing_and_non_executable_programs_are_reported() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write("plain", "true\n");
     let here = cluster.shell("pwd -P").ok().trim_end().to_owned();
@@ -104,7 +104,7 @@ fn up_what_is_nowhere_is_not_there_and_what_may_not_run_is_denied() {
 }
 
 #[test]
-fn root_a_folder_that_may_not_be_searched_hides_nothing() {
+fn root_an_unsearchable_folder_in_the_path_is_skipped() {
     let cluster = Cluster::up(TWO_NODES);
     let locked = cluster.path("locked");
     std::fs::create_dir(&locked).expect("a folder");
@@ -116,7 +116,7 @@ fn root_a_folder_that_may_not_be_searched_hides_nothing() {
 }
 
 #[test]
-fn root_the_kernels_kill_of_a_tasks_child_is_the_tasks_end() {
+fn root_an_oom_kill_of_a_tasks_child_ends_the_task_as_out_of_memory() {
     let cluster = Cluster::up(TWO_NODES);
     let fill = "srun --mem=60 sh -c 'head -c 150m /dev/zero | tail | wc -c > /dev/null; exit 0'";
     // Several, for the notice and the word of the step's end race.
@@ -133,7 +133,7 @@ fn root_the_kernels_kill_of_a_tasks_child_is_the_tasks_end() {
 }
 
 #[test]
-fn up_tasks_that_share_cpus_need_no_memory_of_their_own() {
+fn up_tasks_that_share_cpus_need_no_extra_memory() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "srun -n40 -O --mem-per-cpu=16 true; echo $? > code";
     let id = cluster.submit(&["-n2", "-o", "job.out", "--wrap", line]);
@@ -142,7 +142,7 @@ fn up_tasks_that_share_cpus_need_no_memory_of_their_own() {
 }
 
 #[test]
-fn up_a_step_that_a_signal_ended_is_cancelled_and_can_be_listed_alone() {
+fn up_a_step_ended_by_a_signal_is_cancelled_and_can_be_listed_alone() {
     let cluster = Cluster::up(TWO_NODES);
     let line = "for s in 9 15; do srun -n1 sh -c \"kill -$s \\$\\$\"; done; srun -n1 false; exit 0";
     let id = cluster.submit(&["-n1", "-o", "/dev/null", "--wrap", line]);
@@ -158,7 +158,7 @@ fn up_a_step_that_a_signal_ended_is_cancelled_and_can_be_listed_alone() {
 }
 
 #[test]
-fn root_a_step_for_another_user_than_the_jobs_is_refused() {
+fn root_a_step_with_another_uid_than_the_jobs_is_refused() {
     let cluster = Cluster::up(TWO_NODES);
     let line =
         "srun --uid=games true 2> words; echo $? > code; srun --uid=root true; echo $? >> code";

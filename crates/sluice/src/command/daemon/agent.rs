@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the join file of a server that is just starting is waited for.
+/// How long the agent waits for the join file of a server that is starting.
 const JOIN_FILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
@@ -55,7 +55,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     if args.keep {
         keeper::keep(&state)?;
     }
-    // Before this process has threads or files: the launcher is a fork of what is here now.
+    // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
     state.write_pid("agent")?;
     if let Some(join) = &args.join {
@@ -77,7 +77,7 @@ fn address_of(server: &str) -> String {
     rest.unwrap_or(server).trim_end_matches('/').to_string()
 }
 
-/// `sluice up` starts the agent before the server has written the join file.
+/// Waits for the join file: `sluice up` starts the agent before the server has written it.
 fn await_file(path: &Path) -> Result<(), VerbError> {
     let deadline = Instant::now() + JOIN_FILE_TIMEOUT;
     while !path.exists() {
@@ -90,7 +90,7 @@ fn await_file(path: &Path) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// The machine as a node of the configuration.
+/// The configuration of this machine as a node.
 pub fn node_config(machine: &Machine) -> NodeConfig {
     let mut gres: Vec<NodeGres> = Vec::new();
     for (index, gpu) in machine.gpus.iter().enumerate() {
@@ -117,7 +117,7 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
             }),
         }
     }
-    // Whole GPUs have numbers, and nothing else to be called by.
+    // Whole GPUs have indices and no names.
     for line in gres.iter_mut().filter(|line| line.device_names.iter().all(String::is_empty)) {
         line.device_names.clear();
     }

@@ -1,4 +1,4 @@
-//! `sluice down`: stops server and agent; jobs go on under their supervisors.
+//! `sluice down`: stops server and agent. Jobs go on under their supervisors.
 
 use super::keeper::KEEPER;
 use super::state_dir::{self, StateDir};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel, JobsWanted};
 use wire::job_list::JobList;
 
-/// Whom there is to stop. The keeper takes its agent along; one that nobody keeps is stopped for itself.
+/// The processes to stop, in this order. The keeper stops its agent; an agent without a keeper is stopped by itself.
 const PROCESSES: [&str; 3] = ["server", KEEPER, "agent"];
 
 /// How long a process may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long jobs may take to end: their grace, and a little more.
+/// How long jobs may take to end: their grace time and some more.
 const JOBS_END_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Args)]

@@ -1,5 +1,5 @@
-//! Keeps this machine's agent alive: a small process of one thread that starts the agent, waits for it, and starts it
-//! again where it died. Jobs do not notice; without an agent their node would be taken for lost.
+//! The keeper: a process of one thread that starts this machine's agent, and starts it again when it dies. Jobs do not
+//! notice; without an agent their node would be considered lost.
 
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
@@ -11,24 +11,24 @@ use nix::unistd::{ForkResult, Pid, fork};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Its pid file.
+/// The name of its pid file.
 pub const KEEPER: &str = "keeper";
 
-/// An agent that lives this long was sound: what kills it next is something new.
+/// An agent that has lived this long was working: its death does not count with earlier ones.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// How often in a row an agent that is not sound is started again.
+/// How often in a row an agent that dies early is started again.
 const RESTARTS_MAX: u32 = 8;
-/// The pause before the first of them; it doubles each time.
+/// The pause before the first restart; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is known of the agents that died so far.
+/// Counts early deaths of agents.
 #[derive(Default)]
 struct RestartBackoff {
     in_a_row: u32,
 }
 
 impl RestartBackoff {
-    /// How long to wait before the next agent, after one that lived so long; none when it is enough.
+    /// The pause before the next start, after an agent that lived for `lived`. `None` if it died too often.
     fn next(&mut self, lived: Duration) -> Option<Duration> {
         if lived >= STABLE_AFTER {
             self.in_a_row = 0;
@@ -38,11 +38,11 @@ impl RestartBackoff {
     }
 }
 
-/// Comes back in each agent that is to be. The process that called it ends at once, so that the keeper is nobody's
-/// child to wait for; the keeper never comes back. The caller has one thread.
+/// Forks the keeper, and returns in each agent that the keeper forks. The calling process ends at once, so that nobody has
+/// to wait for the keeper; the keeper itself never returns. The caller must have one thread.
 pub fn keep(state: &StateDir) -> Result<(), VerbError> {
     match fork_child()? {
-        // What a process ends with belongs to the one that goes on.
+        // Exit handlers belong to the agent.
         Some(_) => exit_now(0),
         None => state.write_pid(KEEPER)?,
     }
@@ -76,7 +76,7 @@ pub fn keep(state: &StateDir) -> Result<(), VerbError> {
     }
 }
 
-/// The child in the parent, nothing in the child.
+/// Forks: the child's pid in the parent, `None` in the child.
 fn fork_child() -> Result<Option<Pid>, VerbError> {
     // SAFETY: the caller of `keep` has one thread, so the child finds no lock held by another.
     match unsafe { fork() }.map_err(failed)? {
@@ -101,7 +101,7 @@ fn exit_now(code: i32) -> ! {
 
 /// How an agent ended.
 enum AgentEnd {
-    /// It was told to, or we were.
+    /// It was told to stop, or the keeper was.
     Stopped,
     Died(String),
 }
@@ -126,11 +126,11 @@ fn await_end(agent: Pid, signal_fd: &SignalFd) -> AgentEnd {
     }
 }
 
-/// Waits for a signal, or until then; whether it was one that ends us.
+/// Waits for a signal, at most until `until`. Returns whether it was one that ends the keeper.
 fn told_to_stop(signal_fd: &SignalFd, until: Option<Instant>) -> bool {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // In whole milliseconds upwards: a wait of less than one would turn on the spot.
+        // Rounded up to whole milliseconds: a timeout of zero would make this loop spin.
         let left = left.map(|left| left + Duration::from_millis(1));
         let timeout =
             left.map_or(PollTimeout::NONE, |left| left.try_into().unwrap_or(PollTimeout::MAX));
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_that_keeps_dying_is_given_up_and_a_sound_one_begins_anew() {
+    fn an_agent_that_keeps_dying_is_given_up_and_a_stable_one_resets_the_count() {
         let mut backoff = RestartBackoff::default();
         let early = Duration::from_secs(1);
         let pauses: Vec<_> = std::iter::from_fn(|| backoff.next(early)).take(100).collect();

@@ -1,4 +1,4 @@
-//! The doors' addresses: as asked, as last time, or the default ones.
+//! The addresses on which the server listens: as given, as last time, or the defaults.
 
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
@@ -9,13 +9,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-/// How long a port that the server had before is waited for.
+/// How long the server waits for the port that it had before.
 const BIND_TIMEOUT: Duration = Duration::from_secs(10);
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:6820";
 const DEFAULT_AGENTS: &str = "127.0.0.1:6821";
 
-/// SavedAddresses in the state folder, so that agents find a restarted server where it was.
+/// The addresses, saved in the state folder so that agents find a restarted server where it was.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct SavedAddresses {
     listen: Option<SocketAddr>,
@@ -28,7 +28,8 @@ pub struct BoundListeners {
     pub agents: SocketAddr,
 }
 
-/// Binds the three doors. An address that was asked for must be free; a default one may give way.
+/// Binds the Unix socket and the two ports. An address that was given must be free; instead of a default one another port
+/// may be taken.
 pub fn bind(
     state: &StateDir,
     listen: Option<SocketAddr>,
@@ -70,8 +71,8 @@ fn bind_one(
     TcpListener::bind(default).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
 }
 
-/// Where the server was before. Somebody may have the port for a moment, as the near end of a
-/// connection of theirs.
+/// Binds the address that the server had before. Another process may have the port for a moment, as the local port of an
+/// outgoing connection.
 fn bind_again(address: SocketAddr) -> std::io::Result<TcpListener> {
     let deadline = Instant::now() + BIND_TIMEOUT;
     loop {

@@ -1,4 +1,4 @@
-//! `sluice server`: a server alone. Agents of other machines dial in.
+//! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
 use super::state_dir::{self, StateDir};
 use super::{listen_addresses, state_mount};
@@ -48,7 +48,7 @@ pub fn run(args: ServerArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This machine's own nodes, and where its agent finds the server.
+/// The nodes on this machine, and the addresses at which its agent finds the server.
 pub struct LocalNodes {
     pub nodes: Vec<String>,
     pub servers: Vec<String>,
@@ -65,9 +65,8 @@ pub fn log_to_stderr() {
         .try_init();
 }
 
-/// Runs the server in this process until it is told to stop. With `machine`, every node of the
-/// configuration is on this machine; `before_root_is_given_up` is called while this is still root, with what the
-/// join file of this machine must say.
+/// Runs the server in this process until it is told to stop. With `machine`, every node of the configuration is on this
+/// machine. `before_root_is_given_up` is called with what this machine's join file must contain.
 pub fn start(
     args: &ServerArgs,
     state: StateDir,
@@ -130,11 +129,11 @@ pub fn start(
     Ok(())
 }
 
-/// The threads without which the server would only look alive.
+/// The threads without which the server cannot work.
 const VITAL_THREADS: [&str; 4] = ["writer", "planner", "dispatch", "books"];
 
-/// A broken invariant ends the server: it must not go on half alive, and the disk has the truth.
-/// One client's request that fails does not.
+/// A panic in a vital thread ends the server: it must not go on without that thread, and its state is on disk. A panic in
+/// one client's request does not.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -145,7 +144,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// The server works from within its own folder.
+/// Makes the server's folder the working directory.
 fn enter(dir: &Path) -> Result<(), VerbError> {
     std::env::set_current_dir(dir).map_err(VerbError::file(dir))
 }

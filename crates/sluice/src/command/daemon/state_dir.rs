@@ -1,4 +1,4 @@
-//! The state folder: who owns what in it, and the processes that live there.
+//! The state folder: its layout and owners, and the processes that run in it.
 
 use crate::command::verb::VerbError;
 use nix::errno::Errno;
@@ -9,11 +9,11 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The account that the server becomes when it gives up root, where there is one.
+/// The account that the server runs as after it has given up root, if there is one.
 const SERVER_ACCOUNT: &str = "sluice";
 
-/// Else it becomes a user id of its own from here. Never `nobody`: what others run as that user
-/// could read the keys that sign orders.
+/// Without the account, the server takes a free user id from this range. Never `nobody`: other programs of that user could
+/// read the keys that sign orders.
 const SERVER_IDS: RangeInclusive<u32> = 61_184..=65_519;
 
 pub struct StateDir {
@@ -28,7 +28,7 @@ pub struct ServerUser {
 }
 
 impl StateDir {
-    /// Makes the folder as it must be: 755, with the server's own part readable by it alone.
+    /// Makes the folder with mode 755, and the server's own part with mode 700.
     pub fn prepare(path: &Path) -> Result<Self, VerbError> {
         let make = |dir: &Path, mode: u32| {
             std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)?;
@@ -59,21 +59,21 @@ impl StateDir {
         self.path.join(format!("{of}.pid"))
     }
 
-    /// The process that a pid file names, if it lives and is one of ours.
+    /// The process that a pid file names, if it is running and is one of ours.
     pub fn running_pid(&self, of: &str) -> Option<Pid> {
         let text = std::fs::read_to_string(self.pid_file(of)).ok()?;
         let pid: i32 = text.trim().parse().ok()?;
-        // A pid may have gone to another program since.
+        // The pid may belong to another program by now.
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let ours = String::from_utf8_lossy(&command).contains("sluice");
         let pid = Pid::from_raw(pid);
-        // Another user's process may not be signalled, but it lives.
+        // Another user's process may not be signalled, but it is running.
         let lives = matches!(kill(pid, None), Ok(()) | Err(Errno::EPERM));
         (ours && lives).then_some(pid)
     }
 
     pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
-        // Whole at once: a reader of half a number would take the process for gone.
+        // Written and renamed, so that nobody reads half a number.
         let path = self.pid_file(of);
         let new = path.with_extension("pid.new");
         std::fs::write(&new, format!("{}\n", std::process::id()))
@@ -81,7 +81,7 @@ impl StateDir {
             .map_err(VerbError::file(path))
     }
 
-    /// The administrator's token, made at the first start.
+    /// The administrator's token, which is made at the first start.
     pub fn admin_token(&self) -> Result<String, VerbError> {
         use std::io::Write;
         use std::os::unix::fs::OpenOptionsExt;
@@ -99,7 +99,7 @@ impl StateDir {
         Ok(token)
     }
 
-    /// Gives the server's part to its user.
+    /// Makes the server's user the owner of its folder.
     pub fn give_server_dir(&self, user: ServerUser) -> Result<(), VerbError> {
         let mut dirs = vec![self.server_dir()];
         while let Some(dir) = dirs.pop() {
@@ -121,7 +121,7 @@ impl StateDir {
     }
 }
 
-/// The user to give root up for; none when we are not root.
+/// The user to run as instead of root; `None` if this process is not root.
 pub fn server_user() -> Result<Option<ServerUser>, VerbError> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(None);
@@ -139,14 +139,14 @@ pub fn server_user() -> Result<Option<ServerUser>, VerbError> {
     found.ok_or_else(nobody_left).map(Some)
 }
 
-/// An id that is no account's and no group's.
+/// The id, if no account and no group has it.
 fn free_id(id: u32) -> Option<ServerUser> {
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
     let free = matches!(User::from_uid(uid), Ok(None)) && matches!(Group::from_gid(gid), Ok(None));
     free.then_some(ServerUser { uid, gid })
 }
 
-/// From here on this process is not root, and cannot become it again.
+/// Gives up root for good.
 pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
     let failed = |e: nix::Error| VerbError::Message(format!("root cannot be given up: {e}"));
     nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
@@ -158,12 +158,12 @@ pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
     }
 }
 
-/// Whether this user may stop the process.
+/// Whether this user may signal the process.
 pub fn may_signal(pid: Pid) -> bool {
     kill(pid, None) != Err(Errno::EPERM)
 }
 
-/// Sends SIGTERM and waits until the process is gone.
+/// Sends SIGTERM and waits. Returns whether the process has ended.
 pub fn terminate(pid: Pid, timeout: Duration) -> bool {
     if let Err(error) = kill(pid, Signal::SIGTERM) {
         return error == Errno::ESRCH;
@@ -178,7 +178,7 @@ pub fn terminate(pid: Pid, timeout: Duration) -> bool {
     false
 }
 
-/// A zombie is gone already; only its parent has not looked yet.
+/// A zombie counts as ended: only its parent has not waited for it yet.
 fn is_alive(pid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'),

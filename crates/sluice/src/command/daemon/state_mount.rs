@@ -1,8 +1,7 @@
-//! Lets the server's user reach its folder when the folders above it are closed to others.
+//! Makes the server's folder reachable for its user when a folder above it is closed to others.
 //!
-//! The server works from within its own folder. SQLite insists on whole paths, though, so where the
-//! way down from `/` is closed, the folder is shown at a second mount_point that only the server's own
-//! mount namespace has.
+//! The server works from within its own folder, but SQLite needs absolute paths. If a folder on the path from `/` is closed,
+//! the server's folder is bind-mounted at another path, in a mount namespace that only the server has.
 
 use super::state_dir::ServerUser;
 use crate::command::verb::VerbError;
@@ -11,10 +10,10 @@ use nix::sched::{CloneFlags, unshare};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Folders that every system has and that the server has no use for.
+/// Where the folder may be mounted: paths that every system has and that the server does not use.
 const MOUNT_POINTS: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
-/// A path of `dir` that `user` can walk. Called while this process is still root.
+/// A path of `dir` that `user` can reach. Called while this process is still root.
 pub fn reachable(
     dir: &Path,
     user: ServerUser,
@@ -48,7 +47,7 @@ pub fn reachable(
     Ok(mount_point.to_path_buf())
 }
 
-/// Whether `user` may pass through this folder.
+/// Whether `user` may search this folder.
 fn is_open(dir: &Path, user: ServerUser) -> bool {
     let Ok(found) = std::fs::metadata(dir) else { return false };
     let shift = match (found.uid() == user.uid.as_raw(), found.gid() == user.gid.as_raw()) {
@@ -66,7 +65,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_folder_is_open_to_those_whom_its_mode_lets_pass() {
+    fn a_folder_is_open_to_users_that_its_mode_lets_search() {
         let dir = tempfile::tempdir().unwrap();
         let own = std::fs::metadata(dir.path()).unwrap();
         let user = |uid, gid| ServerUser { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) };

@@ -1,5 +1,4 @@
-//! `sluice up`: one command, two processes. This one becomes the server and gives up root; the
-//! agent is started beside it and stays root.
+//! `sluice up`: starts a server and an agent. This process becomes the server and gives up root; the agent stays root.
 
 use super::keeper::KEEPER;
 use super::server::{self, LocalNodes, ServerArgs};
@@ -36,7 +35,7 @@ pub fn run(args: UpArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the same command in a session of its own and waits for its line.
+/// Starts the same command in a session of its own, and waits until it reports that it is up.
 fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     if let Some(pid) = state.running_pid("server") {
         let path = state.path.display();
@@ -65,7 +64,7 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+    // SAFETY: setsid is async-signal-safe and touches no memory of this process.
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
@@ -82,7 +81,7 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     Err(VerbError::Message(logged_errors(&log_path, before)))
 }
 
-/// What the failed start wrote, without the marks that `run` adds again.
+/// The errors that a failed start has logged, without the prefix that is printed again.
 fn logged_errors(path: &std::path::Path, from: u64) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
@@ -97,8 +96,8 @@ fn logged_errors(path: &std::path::Path, from: u64) -> String {
 /// How long an agent may take to stop.
 const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts the agent unless a fitting one lives: jobs and agent outlive a server. An agent for other
-/// nodes, or with another server, makes way for one that joins anew.
+/// Starts the agent unless a matching one is running: jobs and agent outlive a server. An agent for other nodes or of another
+/// server is stopped, and the new one joins anew.
 fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
     let join = state.server_dir().join("local.join");
     let fits = std::fs::read(&join)
@@ -128,6 +127,6 @@ fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
     let mut started = command.spawn().map_err(VerbError::file("sluice agent"))?;
-    // It ends as soon as its keeper is there.
+    // The process ends as soon as it has forked the keeper.
     started.wait().map(drop).map_err(VerbError::file("sluice agent"))
 }

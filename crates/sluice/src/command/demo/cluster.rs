@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// How long a scene waits for what must come.
+/// How long a step waits for an expected state.
 const STEP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Two nodes of eight GPUs: no `File=`, so the GPUs are counts.
+/// Two nodes of eight GPUs. Without `File=` GPUs are only counted.
 const SLURM_CONF: &str = "\
 ClusterName=demo
 SlurmdParameters=config_overrides
@@ -70,7 +70,7 @@ impl DemoCluster {
             .map_err(|e| format!("{}: {e}", line.join(" ")))
     }
 
-    /// Runs a command that must work, shows it, and gives its output.
+    /// Runs a command that must succeed, shows it, and returns its output.
     pub fn run(&self, line: &[&str]) -> Result<String, String> {
         let output = self.output(line)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -95,7 +95,7 @@ impl DemoCluster {
         }
     }
 
-    /// Runs a command that must be refused, and gives what it said.
+    /// Runs a command that must be refused, and returns its errors.
     pub fn refused(&self, line: &[&str]) -> Result<String, String> {
         let output = self.output(line)?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -107,7 +107,7 @@ impl DemoCluster {
         }
     }
 
-    /// Asks again until the answer is as it must be.
+    /// Repeats a command until its output is as expected.
     pub fn until(
         &self,
         what: &str,
@@ -137,7 +137,7 @@ impl DemoCluster {
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// Takes the cluster down and its state away; the evidence stays.
+    /// Stops the cluster and removes its state; the evidence stays.
     pub fn stop(&self) -> Result<(), VerbError> {
         let down = Command::new(&self.program)
             .args(["down", "--jobs", "--state"])

@@ -1,6 +1,5 @@
-//! `sluice demo`: the guided tour, in a scratch cluster of two nodes with eight GPUs each that are
-//! only declared. Each scene says what a person would see, and the tour ends with 0 only if each
-//! went as it must.
+//! `sluice demo`: the guided tour, in a scratch cluster of two nodes with eight declared GPUs each. Each step shows what a
+//! user would see and checks it; the exit code is 0 only if every check holds.
 
 mod cluster;
 mod tour;

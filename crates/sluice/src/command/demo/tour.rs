@@ -1,4 +1,4 @@
-//! The scenes of the demo, in order.
+//! The steps of the tour, in order.
 
 use super::cluster::DemoCluster;
 
@@ -21,7 +21,7 @@ fn title(text: &str) {
     println!("\n== {text}");
 }
 
-/// The one number in `sbatch --parsable`'s answer.
+/// Submits with `sbatch --parsable`, and returns the job id.
 fn submit(cluster: &DemoCluster, line: &[&str]) -> Result<String, String> {
     let text = cluster.run(line)?;
     let id = text.trim().split(';').next().unwrap_or_default().to_string();
@@ -123,7 +123,7 @@ fn drain(cluster: &DemoCluster) -> StepResult {
         t.trim() == "draining"
     })?;
     cluster.run(&["sinfo", "-R"])?;
-    // What runs on gpu1 ends; what waits goes to gpu2 alone.
+    // Jobs on gpu1 are cancelled; waiting ones go to gpu2 alone.
     cluster.quietly(&["scancel", "-w", "gpu1", "-t", "RUNNING"])?;
     cluster.until("gpu1 is drained", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
         t.trim() == "drained"

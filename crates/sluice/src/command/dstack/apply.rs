@@ -1,4 +1,4 @@
-//! `sluice apply -f FILE`: shows what a configuration would be granted, asks, submits, and stays with the run.
+//! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
 use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
 use crate::client::Client;
@@ -25,10 +25,10 @@ use store::BlobId;
 use wire::client::{Answer, Call, Submission};
 use wire::view::JobView;
 
-/// No configuration is as long as this; the reader of the file says what is too long.
+/// Bounds what is read of a file; a file near this size is refused by the YAML parser.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A run that has not started by then is said to wait.
+/// A run that has not started by then is reported as waiting.
 const WAITING_AFTER_MS: u64 = 1_000;
 
 const WOULD_WAIT: &str =
@@ -138,14 +138,14 @@ fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
     })
 }
 
-/// The caller; the number where it has no name.
+/// The name of the calling user, or the id if it has no name.
 fn user_name() -> String {
     let uid = nix::unistd::getuid();
     let known = nix::unistd::User::from_uid(uid).ok().flatten();
     known.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// The kernel tells the mask only by setting another.
+/// The mask can only be read by setting another.
 fn umask() -> u32 {
     use nix::sys::stat::{Mode, umask};
     let mask = umask(Mode::empty());
@@ -153,7 +153,7 @@ fn umask() -> u32 {
     mask.bits()
 }
 
-/// What would be granted, the nodes that are free first; none where no node will ever do.
+/// The offers, those on free nodes first. Empty if no node can ever run it.
 fn offers(
     client: &mut Client,
     submission: &Submission,
@@ -174,7 +174,7 @@ fn offers(
     }
 }
 
-/// Whether to go on: the user says so, and an active run of the same name has made room.
+/// Whether to submit: the user confirms it, and an active run of the same name is stopped first.
 fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, VerbError> {
     let name = &draft.submission.spec.name;
     let Some(active) = active_run(client, name)? else {
@@ -199,14 +199,14 @@ fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Resul
     Ok(true)
 }
 
-/// Names are for one active run each; a job of `sbatch` that has the same name is none.
+/// The active run of this name. Jobs of `sbatch` are no runs.
 fn active_run(client: &mut Client, name: &str) -> Result<Option<JobView>, VerbError> {
     let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
     let active = jobs(client, filter)?.into_iter();
     Ok(active.filter(|job| job.spec.launch.kind == LaunchKind::Task).max_by_key(|job| job.id))
 }
 
-/// Compares as the server keeps it: scripts and environments by the names of their contents.
+/// Compares as the server stores it: scripts and environments by the hashes of their contents.
 fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     let blob = |text: &Option<String>| {
         text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
@@ -218,7 +218,7 @@ fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     is_same_run(&active.spec, &spec)
 }
 
-/// The job; or, for a run that nothing is free for and that does not wait, why not.
+/// Submits. The inner error says why a run that does not wait cannot start now.
 fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
         Answer::Submitted { job, .. } => Ok(Ok(job)),
@@ -247,7 +247,7 @@ fn time_of_day(time: Timestamp) -> String {
     text.get(11..16).unwrap_or_default().to_owned()
 }
 
-/// Shows the run when it starts, its output, and its end; the exit code says whether it ended well.
+/// Shows the run when it starts, its output, and its end. The exit code says whether it succeeded.
 fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> VerbResult {
     attach::detach_on_interrupt(name)?;
     let started = attach::await_start(client, job, WAITING_AFTER_MS, |view| {

@@ -1,4 +1,4 @@
-//! Staying with a run: until it has started, and through its output to its end.
+//! Following a run: its start, its output, its end.
 
 use super::{ask, unexpected, write_out};
 use crate::client::{Client, ClientError};
@@ -11,16 +11,16 @@ use nix::sys::signal::{SigSet, Signal};
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
-/// The longest that one question waits; a run that takes longer is asked for again.
+/// How long one request may wait in the server before it is repeated.
 const WAIT_MS: u64 = 30_000;
 
-/// Between the end of an attempt's log and the end of the run lies only its report.
+/// How long to wait for the end of the run after the end of its log, which only the report separates.
 const END_WAIT_MS: u64 = 2_000;
 
-/// What a shell says of a command that was interrupted.
+/// A shell's exit code for an interrupted command.
 const INTERRUPTED: i32 = 130;
 
-/// Ctrl-C lets go of the run, which goes on; from here until the program ends.
+/// From here on Ctrl-C ends this program, and the run goes on.
 pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
     let name = name.to_owned();
     let interrupt = SigSet::from(Signal::SIGINT);
@@ -39,7 +39,7 @@ pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// The run once it has left the queue; `waiting` hears of it, once, if that takes longer than `waiting_after_ms`.
+/// Waits until the run has left the queue. `waiting` is called once if that takes longer than `waiting_after_ms`.
 pub fn await_start(
     client: &mut Client,
     job: JobId,
@@ -63,8 +63,8 @@ pub fn await_start(
     }
 }
 
-/// Prints what the run writes on one of its nodes until it has ended, and gives the run as it ended.
-/// A server or an agent that restarts meanwhile is waited for: the log goes on where it was.
+/// Prints what the run writes on one of its nodes until it has ended, and returns the ended run. A server or an agent that
+/// restarts meanwhile is waited for, and the log goes on where it was.
 pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, VerbError> {
     let mut log = Log { job, node, attempt: 0, offset: 0 };
     let mut told = false;
@@ -94,7 +94,7 @@ struct Log {
 }
 
 impl Log {
-    /// Prints what is new until the attempt has ended. The inner error is one that may pass.
+    /// Prints what is new until the attempt has ended. The inner error is temporary.
     fn copy(&mut self, client: &mut Client) -> Result<Result<(), String>, VerbError> {
         let Self { job, node, attempt, offset } = self;
         let path = format!(
@@ -108,7 +108,7 @@ impl Log {
         });
         written.map_err(VerbError::file("standard output"))?;
         match answer {
-            // A refusal because the attempt is over: a new one, or the end of the run, follows.
+            // The attempt is over: a new one or the end of the run follows.
             Ok(None | Some(Answer::Refused(Refusal::JobNotRunning(_)))) => Ok(Ok(())),
             Ok(Some(Answer::Refused(Refusal::Other(why)))) => Ok(Err(why)),
             Ok(Some(Answer::Refused(why))) => Err(why.into()),
@@ -134,7 +134,7 @@ fn ended_view(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
     found.into_iter().next().ok_or_else(missing)
 }
 
-/// Waits for the run to be gone.
+/// Waits for the end of the run.
 pub fn await_end(client: &mut Client, job: JobId) -> Result<(), VerbError> {
     while !has_ended(client, job)? {}
     Ok(())

@@ -1,4 +1,4 @@
-//! `sluice logs`: what a run has written, from its node; of a batch job, from the file it writes to.
+//! `sluice logs`: prints the log of a run from its node, or the output file of a batch job.
 
 use super::{ask, attach, find_run, unexpected, write_out};
 use crate::client::Client;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
-/// How long one question for the end of a job waits; a file that is followed is read in between.
+/// How long one request for the end of a job waits. A followed file is read in between.
 const FOLLOW_PAUSE_MS: u64 = 200;
 
 const READ_BYTES: usize = 64 << 10;
@@ -68,7 +68,7 @@ pub fn run(args: LogsArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is there now; nothing of a run that has not started.
+/// Prints what is there now; nothing if the run has not started.
 fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError> {
     if job.allocation.is_none() {
         return Ok(());
@@ -87,17 +87,17 @@ fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError
     }
 }
 
-/// A batch job writes to a file of its user, which this machine may have as well.
+/// Prints the output file of a batch job, if this machine can read it.
 fn file(client: &mut Client, job: &JobView, follow: bool) -> Result<(), VerbError> {
     let Some(streams) = job_text::streams(job) else { return Ok(()) };
     let mut source: Option<File> = None;
     loop {
-        // Asked before the file is read: what was written before the end is then surely seen.
+        // Asked before the file is read, so that everything written before the end is seen.
         let ended = !follow || has_ended(client, job)?;
         if source.is_none() {
             source = match File::open(&streams.stdout) {
                 Ok(file) => Some(file),
-                // It is made when the job starts.
+                // The file is made when the job starts.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !ended => None,
                 Err(error) => return Err(VerbError::file(&streams.stdout)(error)),
             };

@@ -1,4 +1,4 @@
-//! dstack's verbs: `apply`, `ps`, `logs` and `stop`, and what they have in common.
+//! dstack's verbs `apply`, `ps`, `logs` and `stop`, and what they share.
 
 pub mod apply;
 mod attach;
@@ -16,7 +16,7 @@ use wire::client::{Answer, Call, JobsWanted};
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
-/// The answer, where a refusal is the end of the command.
+/// Asks; a refusal ends the command.
 fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
     match client.call(call)? {
         Answer::Refused(why) => Err(why.into()),
@@ -49,7 +49,7 @@ fn nodes_of(cluster: ClusterView) -> Nodes {
     nodes.map(|config| (config.name.clone(), config)).collect()
 }
 
-/// The run of this name, or the job of this number: the newest that has not ended, else the newest.
+/// The run with this name or job id: the newest that has not ended, or else the newest.
 fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
     let mut filter = JobFilter { all_states: true, ..JobFilter::default() };
     match word.parse() {
@@ -69,7 +69,7 @@ fn newest(jobs: Vec<JobView>) -> Option<JobView> {
     jobs.into_iter().max_by_key(|job| (!job.state.is_ended(), job.submit, job.id))
 }
 
-/// Asks on the terminal, or of whatever standard input is; its end is an error, not a yes.
+/// Asks on standard input. The end of input is an error, not a yes.
 fn confirm(question: &str) -> Result<bool, VerbError> {
     loop {
         print(&format!("{question} [y/n]: "))?;

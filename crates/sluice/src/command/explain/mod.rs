@@ -48,7 +48,7 @@ pub fn run(args: ExplainArgs) -> VerbResult {
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader has gone: there is nobody to tell.
+        // A reader that has gone is no error.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(VerbError::file("standard output")(error))
         }
@@ -56,7 +56,7 @@ pub fn run(args: ExplainArgs) -> VerbResult {
     }
 }
 
-/// A word that begins with a digit is a job's number; a run's name begins with a letter.
+/// A word that begins with a digit is a job id; the name of a run begins with a letter.
 fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
     let mut wanted = ExplainWanted::default();
     for word in words {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_jobs_and_other_words_are_runs() {
+    fn numeric_words_are_jobs_and_others_are_runs() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let both = wanted(&words("12 hello 13_3")).unwrap();
         assert_eq!((both.jobs.len(), both.names), (2, vec!["hello".to_owned()]));

@@ -1,4 +1,10 @@
-//! Slurm's commands: options in, one call to the server, Slurm's words out.
+//! Slurm's commands: options are read, the server is asked, and the answer is printed in Slurm's words.
+//!
+//! - one file or folder for each command
+//! - `step/`: the client's side of a running step, for `srun` and `sattach`
+//! - `submit/`: what `sbatch`, `salloc` and `srun` share
+//! - `query/`: what the other commands share
+//! - `pollable_channel`: a channel that can be waited for with `poll`
 
 mod pollable_channel;
 pub mod query;

@@ -15,7 +15,7 @@ pub fn pollable_channel<T>() -> io::Result<(PollableSender<T>, PollableReceiver<
     Ok((sender, PollableReceiver { receiver, wake_reader }))
 }
 
-/// The wake-up is the later field: a receiver that wakes because this is dropped finds the channel closed.
+/// `wake_writer` is the later field, so it is dropped later: a receiver that wakes for it finds the channel closed.
 pub struct PollableSender<T> {
     sender: mpsc::Sender<T>,
     wake_writer: Arc<UnixStream>,
@@ -28,7 +28,7 @@ impl<T> Clone for PollableSender<T> {
 }
 
 impl<T> PollableSender<T> {
-    /// Whether the receiver is still there. Without it the command is at its end.
+    /// Returns whether the receiver is still there. Without it the command is about to end.
     pub fn send(&self, value: T) -> bool {
         self.sender.send(value).is_ok() && (&*self.wake_writer).write_all(b"!").is_ok()
     }
@@ -41,9 +41,9 @@ pub struct PollableReceiver<T> {
 }
 
 impl<T> PollableReceiver<T> {
-    /// The next value, if there is one. Takes back wake-ups, so the caller asks until there is none.
+    /// The next value, if there is one. It consumes wake-ups, so the caller must repeat it until there is none.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        // Without a wake-up there is nothing to take back.
+        // There may be no wake-up to consume.
         let _ = (&self.wake_reader).read(&mut [0; 16]);
         self.receiver.try_recv()
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_a_receiver_says_so() {
+    fn sending_without_a_receiver_fails() {
         let (sender, receiver) = pollable_channel().expect("a channel");
         drop(receiver);
         assert!(!sender.send(1));

@@ -1,4 +1,4 @@
-//! `sattach`: the output of a step that runs, and input for it, beside its `srun`.
+//! `sattach`: shows the output of a running step and sends it input, beside its `srun`.
 
 use super::query::{self, CommandError};
 use super::step::output::{FilenameFields, Outputs, Target};
@@ -32,7 +32,7 @@ pub fn run(args: &[String]) -> ExitCode {
     query::finish(COMMAND, attach(args))
 }
 
-/// What was asked, checked.
+/// The checked options.
 #[derive(Debug, PartialEq, Eq)]
 struct AttachRequest {
     job: JobId,
@@ -86,7 +86,7 @@ impl AttachRequest {
     }
 }
 
-/// The line, and after it how the command is used.
+/// An error together with the usage.
 fn usage_error(line: &str) -> CommandError {
     let error = CommandError::message(format!("sattach: error: {line}"));
     match query::print(USAGE) {
@@ -128,7 +128,7 @@ fn find(client: &mut Client, asked: &AttachRequest) -> Result<run::Step, Command
     };
     let steps = jobs.0.into_iter().filter(|job| job.id == asked.job).flat_map(|job| job.steps);
     let mut living = steps.filter(|step| step.end.is_none());
-    // Slurm says the same of a job and of a step that is not there.
+    // Slurm reports an unknown step as an unknown job.
     let missing = || unknown(&Refusal::UnknownJob(asked.job.to_string()));
     living.find(|step| step.id == asked.step).ok_or_else(missing)
 }
@@ -140,7 +140,7 @@ fn layout_text(step: &run::Step) -> String {
         step.tasks,
         step.nodes.len()
     );
-    // A script has no layout: it is one task on the first node.
+    // A batch step has no layout: it is one task on the first node.
     let script = [(step.nodes.first().cloned().unwrap_or_default(), vec![0])];
     let layout = if step.layout.is_empty() { &script[..] } else { &step.layout };
     for (index, (node, tasks)) in layout.iter().enumerate() {
@@ -184,7 +184,7 @@ fn run_attached(
         het: None,
     };
     let step = Step::attached(plan, &step.layout, streams, outputs, Some(own_input()?));
-    // An interrupt ends this command, and the step goes on.
+    // No signal is blocked: an interrupt ends `sattach`, and the step goes on.
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let signals = SignalFd::with_flags(&SigSet::empty(), flags).map_err(io::Error::from)?;
     let mut watch = Watch::begin(location, asked.job, false)?;
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_named_and_what_is_wrong_is_said_as_captured() {
+    fn a_step_id_is_parsed_and_errors_are_slurms() {
         let asked = read(&["-l", "--output-filter", "1", "86.0"]).expect("good");
         assert_eq!((asked.job, asked.step), (JobId(86), StepId::Number(0)));
         assert_eq!((asked.output, asked.label), (Some(1), true));

@@ -1,4 +1,4 @@
-//! `sbatch`: a script to the server, and the number it got.
+//! `sbatch`: submits a batch script and prints its job id.
 
 use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::messages::{self, FAILURE, failure, refused, say, unexpected, unreachable};
@@ -14,7 +14,7 @@ use wire::client::{Answer, Call};
 
 const COMMAND: Command = Command::Sbatch;
 
-/// How long one question for a job's end stays open before it is asked again.
+/// How long one request for a job's end may wait in the server before it is repeated.
 const AWAIT_MS: u64 = 60_000;
 
 pub fn run(args: &[String]) -> ExitCode {
@@ -51,7 +51,7 @@ fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode,
             if let Some(line) = submitted(job, options) {
                 println!("{line}");
             }
-            // Slurm's sbatch waits if any component says so.
+            // As in Slurm, it waits if any component says so.
             if batch.components.iter().any(|options| options.wait) {
                 return wait(&mut client, job);
             }
@@ -62,7 +62,7 @@ fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode,
     }
 }
 
-/// The line for a job that was taken; none with `--quiet`, but for scripts that ask to parse it.
+/// The line for a submitted job; `None` with `--quiet`, unless `--parsable` is given.
 fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
     let cluster = options.clusters.first();
     match (options.parsable, cluster) {
@@ -74,7 +74,7 @@ fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
     }
 }
 
-/// `--wait`: ends with the job, and as it did.
+/// `--wait`: waits for the end of the job, and exits as it did.
 fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     loop {
         match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
@@ -88,7 +88,7 @@ fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     }
 }
 
-/// The job's own code; 1 for a job that was ended otherwise.
+/// The job's exit code; 1 for a job that did not exit by itself.
 fn wait_code(exit: ExitStatus, outcome: Option<Outcome>) -> u8 {
     match (exit, outcome) {
         (ExitStatus { code: 0, signal: 0 }, Some(Outcome::Completed)) => 0,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_is_told_as_it_was_asked_for() {
+    fn the_job_id_is_printed_in_the_requested_form() {
         let options = |parsable, quiet, cluster: Option<&str>| JobOptions {
             parsable,
             quiet,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_as_the_job_did() {
+    fn wait_exits_with_the_jobs_code() {
         let table = [
             (0, 0, Outcome::Completed, 0),
             (5, 0, Outcome::Failed, 5),

@@ -1,4 +1,4 @@
-//! `scancel`: which jobs, and whether to end or only to signal them.
+//! `scancel`: ends or signals jobs and steps.
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError};
@@ -19,7 +19,7 @@ use wire::job_list::JobList;
 
 const COMMAND: Command = Command::Scancel;
 
-/// What Slurm calls the request when the server cannot be reached.
+/// The name that Slurm gives the request when the server cannot be reached.
 const REQUEST: &str = "scancel: error: slurm_kill_job";
 
 /// The states that `-t` may name.
@@ -65,10 +65,10 @@ fn error_line(text: &str) -> String {
     format!("{}: error: {text}", COMMAND.name())
 }
 
-/// What was asked, checked.
+/// The checked options.
 #[derive(Debug)]
 struct CancelRequest {
-    /// The jobs as they were written.
+    /// The jobs as they were typed.
     words: Vec<String>,
     jobs: Vec<NamedJob>,
     filter: JobFilter,
@@ -112,7 +112,7 @@ impl CancelRequest {
         })
     }
 
-    /// One call for all whole jobs; one for each step that was named.
+    /// One call for all jobs, and one for each named step.
     fn calls(&self) -> Vec<Cancel> {
         let call = |jobs: Vec<&NamedJob>, step: Option<StepId>| Cancel {
             filter: JobFilter {
@@ -134,7 +134,7 @@ impl CancelRequest {
         calls
     }
 
-    /// Says what there is to say about the results, and gives the exit code.
+    /// Prints the results that are to be reported, and returns the exit code.
     fn report(&self, results: &[CancelResult], asked: Option<&str>, step: Option<StepId>) -> u8 {
         let mut code = 0;
         let mut said: Vec<String> = Vec::new();
@@ -160,7 +160,7 @@ impl CancelRequest {
                     lines.push(error_line(&format!("Kill job error on {whole}: {text}")));
                 }
             }
-            // An array's tasks that share a name share its lines.
+            // Tasks that are shown under the array's id share their lines.
             lines.retain(|line| !said.contains(line));
             lines.iter().for_each(|line| eprintln!("{line}"));
             said.extend(lines);
@@ -168,8 +168,8 @@ impl CancelRequest {
         code
     }
 
-    /// Whether a refusal is shown, and the exit code it makes. To end what has ended already, or a job that never was,
-    /// is no failure; to signal it is, and so is a step.
+    /// Whether a refusal is shown, and its exit code. Ending a job that has ended or never existed is no failure; signalling one
+    /// is, and so is naming a step.
     fn severity(&self, why: &Refusal, step: Option<StepId>) -> (bool, u8) {
         let exactly = self.batch_only || self.signal.is_some() || step.is_some();
         let code = refusal::scancel_code(why) as u8;
@@ -182,7 +182,7 @@ impl CancelRequest {
         }
     }
 
-    /// The name the user gave: the one that was asked for, or the array of which this is a task.
+    /// The name under which a job is reported: as the user typed it, or the array that the user named.
     fn shown<'a>(&self, job: &'a str, asked: Option<&'a str>) -> &'a str {
         if let Some(asked) = asked {
             return asked;
@@ -239,7 +239,7 @@ fn states(text: &str) -> Result<Vec<JobState>, CommandError> {
     }
 }
 
-/// `-i`: asks about each job, and gives back those that were agreed to.
+/// `-i`: asks about each job, and returns those that were confirmed.
 fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, CommandError> {
     let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
     let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
@@ -267,7 +267,7 @@ fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, Comm
     Ok(Some(Cancel { filter, ..cancel }))
 }
 
-/// A line that begins with `y`; the end of the input is no.
+/// Whether the answer begins with `y`. The end of input is a no.
 fn is_yes(input: &mut impl BufRead) -> Result<bool, CommandError> {
     std::io::stderr().flush()?;
     let mut line = String::new();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_weigh_as_captured() {
+    fn refusals_have_slurms_exit_codes() {
         let ended = || Refusal::JobEnded(JobId(3));
         let unknown = || Refusal::UnknownJob("999999".into());
         let table: [(&[&str], Refusal, (bool, u8)); 9] = [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_an_array_that_was_named_whole_goes_by_the_arrays_name() {
+    fn tasks_of_a_named_array_are_reported_under_its_id() {
         let many = order(&["14", "20_3"]).expect("well formed");
         assert_eq!(many.shown("14_2", None), "14");
         assert_eq!(many.shown("20_3", None), "20_3");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_yes_is_one() {
+    fn only_an_answer_that_begins_with_y_confirms() {
         for (line, yes) in [("y\n", true), ("Yes\n", true), ("n\n", false), ("", false)] {
             assert_eq!(is_yes(&mut line.as_bytes()).expect("readable"), yes, "{line:?}");
         }

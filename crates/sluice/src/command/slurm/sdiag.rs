@@ -1,4 +1,4 @@
-//! `sdiag`: what the server has counted.
+//! `sdiag`: the server's statistics.
 
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
@@ -8,7 +8,7 @@ use ::slurm::words::refusal;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-/// The code of a reset that was refused.
+/// The exit code of a refused reset.
 const RESET_REFUSED: u8 = 255;
 
 const REQUEST: &str = "slurm_get_statistics";
@@ -42,7 +42,7 @@ fn show(args: &[String]) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of several the last counts.
+/// The sort order; the last option counts.
 fn order(parsed: &Parsed) -> Order {
     let said = parsed.values.iter().rev().find_map(|setting| match setting.key {
         K::SortById => Some(Order::Number),
@@ -53,7 +53,7 @@ fn order(parsed: &Parsed) -> Order {
     said.unwrap_or_default()
 }
 
-/// `-M` may name this cluster only.
+/// Refuses `-M` with another cluster than this one.
 fn check_cluster(parsed: &Parsed, server: &mut Server) -> Result<(), CommandError> {
     let named = value::list(parsed.text(K::Clusters).unwrap_or_default());
     if named.is_empty() {

@@ -59,7 +59,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// `-T`
+/// `-T`: prints the reservations.
 fn reservations(header: bool) -> Result<ExitCode, CommandError> {
     let all = super::scontrol::reservation::load()?;
     let tz = query::time_zone();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_flags_are_passed_on() {
+    fn sinfo_filters_and_flags_are_parsed() {
         let all = options(&["-Nel", "-t", "idle,down", "-n", "n[1-3]", "-p", "gpu,cpu", "-h"]);
         let all = all.expect("right");
         assert!(all.node_centric && all.exact && all.long && all.no_header && !all.dead);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_state_is_named_with_the_valid_ones() {
+    fn a_bad_state_is_refused_with_the_valid_ones() {
         let text = options(&["-t", "bogus"]).expect_err("wrong").to_string();
         let (first, second) = text.split_once('\n').expect("two lines");
         assert_eq!(first, "sinfo: error: Bad state string: \"bogus\"");

@@ -1,4 +1,4 @@
-//! `sprio`: what the priorities of pending jobs are made of.
+//! `sprio`: the factors of pending jobs' priorities.
 
 use super::query::job_names;
 use super::query::{self, CommandError, Server};
@@ -56,7 +56,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Which jobs; an empty list is all.
+/// Which jobs are shown; an empty list is all.
 struct PriorityFilter {
     jobs: Vec<u32>,
     users: Option<Vec<String>>,

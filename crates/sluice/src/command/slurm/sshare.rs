@@ -1,4 +1,4 @@
-//! `sshare`: what each association was promised and has used.
+//! `sshare`: shares and usage of the associations.
 
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
@@ -34,7 +34,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Without a word about users the caller's own are shown, with every account.
+/// Without an option about users, the caller's own associations are shown with every account.
 fn options(parsed: &Parsed) -> Options {
     let users = match parsed.text(K::Users) {
         Some(text) => Some(value::list(text)),
@@ -42,7 +42,7 @@ fn options(parsed: &Parsed) -> Options {
         None => Some(vec![query::own_user_name()]),
     };
     let accounts = value::list(parsed.text(K::Account).unwrap_or_default());
-    // Of accounts that are named the caller's own row is not shown unless it is asked for.
+    // With `-A` and no option about users, no user is shown.
     let users = match parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
         true => users,
         false => Some(Vec::new()),

@@ -1,4 +1,4 @@
-//! `sstat`: what running steps use now.
+//! `sstat`: resource usage of running steps.
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
@@ -42,7 +42,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let row = |(job, step)| Row { job, step, units: options.units };
     let rows: Vec<Row<'_>> = steps.into_iter().map(row).collect();
     sstat::render(&mut io::stdout().lock(), &options, &columns, &rows)?;
-    // Slurm's own says it and ends well.
+    // As in Slurm, a missing step is reported and the exit code is 0.
     missing.iter().for_each(|what| eprintln!("sstat: error: {what}"));
     Ok(ExitCode::SUCCESS)
 }
@@ -63,8 +63,8 @@ fn output_options(parsed: &Parsed) -> Options {
     }
 }
 
-/// The steps that were meant, and what is said if one that was named does not run. A job alone means its lowest
-/// numbered step, as sstat(1) has it; with `-a` every step.
+/// The selected steps, and messages for named steps that do not run. A job without a step selects its lowest numbered
+/// step, as in sstat(1); with `-a` every step.
 fn select_steps<'a>(
     named: &[NamedJob],
     found: &'a [JobUsage],
@@ -102,7 +102,7 @@ mod tests {
     use model::usage::TaskUsage;
 
     #[test]
-    fn a_job_means_its_lowest_step_and_a_name_means_that_one() {
+    fn a_job_selects_its_lowest_step_and_a_step_id_that_step() {
         let step = |step| StepUsage {
             step,
             nodes: Vec::new(),

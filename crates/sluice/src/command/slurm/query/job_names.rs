@@ -1,4 +1,4 @@
-//! How jobs are named on a command line: ids with tasks and steps, states, users.
+//! How jobs are named on a command line: ids with array tasks and steps, states, users.
 
 use ::slurm::words;
 use model::array::IndexSet;
@@ -27,7 +27,7 @@ pub fn parse_job(word: &str) -> Option<NamedJob> {
         Some((id, tasks)) => (id, Some(IndexSet::parse(tasks, TASK_MAX).ok()?)),
         None => (job, None),
     };
-    // A component of a heterogeneous job has the id of its place.
+    // The id of a het component is the leader's plus its offset.
     let (id, offset) = match id.split_once('+') {
         Some((id, offset)) if tasks.is_none() => (id, offset.parse::<u32>().ok()?),
         _ => (id, 0),
@@ -47,13 +47,13 @@ fn parse_step(word: &str) -> Option<StepId> {
     }
 }
 
-/// Jobs with commas between; the first word that names none comes back as the error.
+/// A list of jobs separated by commas. The error is the first word that names none.
 pub fn parse_jobs(text: &str) -> Result<Vec<NamedJob>, String> {
     let words = split_outside_brackets(text);
     words.into_iter().map(|word| parse_job(word).ok_or_else(|| word.to_owned())).collect()
 }
 
-/// `a,b_[1,2]` is two; empty parts are nothing.
+/// Splits at commas outside of brackets: `a,b_[1,2]` is two words. Empty words are dropped.
 fn split_outside_brackets(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let parts = text.split(|c| {
@@ -63,7 +63,7 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
     parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// States to filter by; none for `all`.
+/// States to filter by; `None` for `all`.
 pub fn parse_states(text: &str) -> Result<Option<Vec<JobState>>, String> {
     let words = ::slurm::option::value::list(text);
     if words.iter().any(|word| word.eq_ignore_ascii_case("all")) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_tasks_and_steps_are_named() {
+    fn job_ids_with_tasks_and_steps_are_parsed() {
         let table = [
             ("5", vec![job(5, None, None)]),
             ("5,6", vec![job(5, None, None), job(6, None, None)]),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_words_of_either_length_or_all() {
+    fn states_are_parsed_in_short_and_long_form() {
         let both = Ok(Some(vec![JobState::Pending, JobState::Running]));
         assert_eq!(parse_states("PD,running"), both);
         assert_eq!(parse_states("R,all"), Ok(None));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_the_user_with_that_id() {
+    fn a_numeric_user_is_looked_up_by_id() {
         let names = |uid| (uid == 1001).then(|| "alice".to_owned());
         assert_eq!(parse_users("1001,bob,77", names), ["alice", "bob", "77"]);
     }

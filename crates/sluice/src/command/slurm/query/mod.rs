@@ -1,4 +1,4 @@
-//! What the showing commands have in common: options read, the server asked, text printed.
+//! What the querying and changing commands share: reading options, asking the server, printing text and errors.
 
 pub mod job_names;
 
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-/// Why a showing command prints no more.
+/// Why a command ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The command line is wrong.
@@ -44,11 +44,11 @@ impl CommandError {
     }
 }
 
-/// The end of a command: its last words, and its exit code.
+/// Ends a command: prints its error, and returns its exit code.
 pub fn finish(command: Command, result: Result<ExitCode, CommandError>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
-        // The reader has gone (`squeue | head`): there is nobody to tell.
+        // The reader has gone (`squeue | head`), so nothing can be printed.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }
@@ -61,12 +61,12 @@ pub fn finish(command: Command, result: Result<ExitCode, CommandError>) -> ExitC
         CommandError::Unreachable { .. } => (format!("{error}\n"), 1),
         other => (format!("{}: error: {other}\n", command.name()), 1),
     };
-    // When standard error is gone as well, the exit code is all that is left to say.
+    // If standard error is closed as well, only the exit code is left.
     let _ = io::stderr().write_all(text.as_bytes());
     ExitCode::from(code)
 }
 
-/// The options of a command line over those of the environment; `None` if only help or version was asked, and answered.
+/// The options of the command line, over those of the environment. `None` if help or version was asked for, and printed.
 pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, CommandError> {
     let mut parsed = parse::parse(command, args)?;
     if let Some(question) = parsed.question() {
@@ -89,7 +89,7 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     Ok(out.flush()?)
 }
 
-/// The server, asked in turn. `request` is how Slurm's own clients name the request when it fails.
+/// A connection to the server. `request` is the name that Slurm's own client gives the request when it fails.
 pub struct Server {
     client: Client,
     request: &'static str,
@@ -102,12 +102,12 @@ impl Server {
         Ok(Self { client, request })
     }
 
-    /// The answer, where a refusal is the end of the command.
+    /// Asks; a refusal ends the command.
     pub fn ask(&mut self, call: Call) -> Result<Answer, CommandError> {
         self.try_ask(call)?.map_err(|why| refused(self.request, &why))
     }
 
-    /// As `ask`, for what may be answered with lines of text.
+    /// As `ask`, for a request that may be answered with lines of text.
     pub fn ask_for_lines(&mut self, call: Call) -> Result<ListingReply, CommandError> {
         let request = self.request;
         let reply = self.client.call_for_lines(call);
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// The answer, where the command has words of its own for a refusal.
+    /// Asks; the command handles a refusal itself.
     pub fn try_ask(&mut self, call: Call) -> Result<Result<Answer, Refusal>, CommandError> {
         let request = self.request;
         match self.client.call(call) {
@@ -135,7 +135,7 @@ fn refused(request: &str, why: &Refusal) -> CommandError {
     CommandError::message(format!("{request}: {}", refusal::text(why)))
 }
 
-/// What the cluster is called.
+/// The cluster's name.
 pub fn cluster_name(server: &mut Server) -> Result<String, CommandError> {
     match server.ask(Call::Config)? {
         Answer::Config(config) => Ok(config.values.get("ClusterName").cloned().unwrap_or_default()),
@@ -143,22 +143,22 @@ pub fn cluster_name(server: &mut Server) -> Result<String, CommandError> {
     }
 }
 
-/// The zone that times are shown in.
+/// The time zone in which times are shown.
 pub fn time_zone() -> TimeZone {
     TimeZone::system()
 }
 
-/// A zone in words that a server on another machine understands; none for one that is nothing but a file here.
+/// The name of a time zone, for a server on another machine; `None` for one that is only a file here.
 pub fn zone_name(zone: &TimeZone) -> Option<String> {
     DateTimePrinter::new().time_zone_to_string(zone).ok()
 }
 
-/// Names of users, by the machine's own list.
+/// The name of a user of this machine.
 pub fn user_name(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
 }
 
-/// The caller; the number where it has no name.
+/// The name of the calling user, or the id if it has no name.
 pub fn own_user_name() -> String {
     let uid = getuid().as_raw();
     user_name(uid).unwrap_or_else(|| uid.to_string())

@@ -1,4 +1,4 @@
-//! `sacct`: what the books say of jobs, ended and alive.
+//! `sacct`: the accounting records of jobs, ended and running.
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
@@ -20,7 +20,7 @@ use wire::client::{Answer, Call, HistoryFilter};
 
 const REQUEST: &str = "sacct: error: slurm_get_jobs";
 
-/// Options that Slurm has and the books cannot answer.
+/// Options of Slurm that are not supported.
 const UNSUPPORTED: [K; 7] =
     [K::Associations, K::Completion, K::File, K::Flags, K::EnvVars, K::Json, K::Yaml];
 
@@ -66,7 +66,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Asked for only where it is shown.
+/// The cluster's name, which is asked for only if a column shows it.
 fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, CommandError> {
     let named = parsed.text(K::Format).is_some_and(|f| f.to_ascii_lowercase().contains("cluster"));
     if !named {
@@ -75,7 +75,7 @@ fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, Command
     query::cluster_name(server)
 }
 
-/// `-B`: the script of each job that is named.
+/// `-B`: prints the script of each named job.
 fn batch_script(server: &mut Server, question: &HistoryQuery) -> Result<ExitCode, CommandError> {
     if question.filter.jobs.is_empty() {
         return Err(CommandError::message("sacct: fatal: -B requires --jobs=ID"));
@@ -130,7 +130,7 @@ fn history(server: &mut Server, filter: &HistoryFilter) -> Result<Vec<JobRecord>
     }
 }
 
-/// What the server is asked for, and what of its answer is kept.
+/// What the server is asked for, and the filters that are applied to its answer here.
 #[derive(Debug)]
 struct HistoryQuery {
     filter: HistoryFilter,
@@ -143,12 +143,12 @@ struct HistoryQuery {
     reasons: Vec<String>,
     constraints: Vec<String>,
     truncate: bool,
-    /// `--whole-hetjob=no`: the first component does not stand for all.
+    /// `--whole-hetjob=no`: the leader does not stand for all components.
     components_apart: bool,
 }
 
 impl HistoryQuery {
-    /// `me`: whose jobs are meant where nothing else is said; none for everybody's.
+    /// `me` is the user whose jobs are shown by default; `None` shows everybody's.
     fn new(
         parsed: &Parsed,
         now: Timestamp,
@@ -206,7 +206,7 @@ impl HistoryQuery {
         })
     }
 
-    /// `--whole-hetjob`: who names one component means all.
+    /// `--whole-hetjob`: naming one component selects all of its job.
     fn name_whole(&mut self, records: &[JobRecord]) {
         if self.jobs.is_empty() {
             return;
@@ -220,7 +220,7 @@ impl HistoryQuery {
         }
     }
 
-    /// What the books do not filter by.
+    /// Applies the filters that the server does not.
     fn narrow(&self, mut records: Vec<JobRecord>) -> Vec<JobRecord> {
         records.retain(|record| self.admits(record));
         for record in &mut records {
@@ -238,7 +238,7 @@ impl HistoryQuery {
         records
     }
 
-    /// Of which records steps alone were named.
+    /// The jobs of which only steps were named.
     fn steps_alone(&self, records: &[JobRecord]) -> Vec<JobId> {
         let whole = |record: &&JobRecord| {
             self.jobs.iter().any(|named| {
@@ -279,13 +279,13 @@ impl HistoryQuery {
     }
 }
 
-/// The array of a task, and the first component of a heterogeneous job: who names it means all of them.
+/// The id that selects this job together with others: its array job, or the leader of its het job.
 fn group_leader(record: &JobRecord) -> Option<JobId> {
     record.array_job.or(record.together.map(|of| of.first))
 }
 
-/// The period that jobs must touch. What is not said depends on `-j` and `-s`, as sacct(1) has it: naming jobs looks
-/// at all time, naming states at this moment, naming neither at today.
+/// The period that jobs must overlap. The defaults are those of sacct(1): with `-j` all time, with `-s` this moment, with
+/// neither the time since midnight.
 fn window(
     parsed: &Parsed,
     now: Timestamp,
@@ -306,7 +306,7 @@ fn window(
         (false, true) => Some(now),
         (false, false) => midnight(),
     };
-    // A start alone, with states, is a moment: the jobs that were in the state then.
+    // With states, a start without an end is a moment: jobs that were in the state then.
     let default_until = if by_state { from.unwrap_or(now) } else { now };
     Ok((from.or(default_from), Some(until.unwrap_or(default_until))))
 }
@@ -320,7 +320,7 @@ fn count_range(text: &str, option: &'static str) -> Result<RangeInclusive<u32>, 
     }
 }
 
-/// `-k` alone is exact; with `-K` it is the lower end.
+/// `-k` alone is an exact limit; with `-K` it is the lower end of a range.
 fn minutes_range(parsed: &Parsed) -> Result<Option<RangeInclusive<u32>>, OptionError> {
     let read = |key, option| {
         let limit = |text| parse_time_limit(text).map_err(|_| OptionError::Specification(option));

@@ -1,4 +1,4 @@
-//! Command lines of `sacct`, and what of the books they ask for.
+//! Command lines of `sacct`, and which records they ask for.
 
 use super::*;
 use ::slurm::option::parse::parse;
@@ -14,7 +14,7 @@ fn question(args: &[&str]) -> Result<HistoryQuery, CommandError> {
 }
 
 #[test]
-fn the_period_depends_on_what_is_named() {
+fn the_default_period_depends_on_jobs_and_states() {
     let ten = Timestamp::from_secs(NOON.secs() - 7_200);
     let table = [
         (&[][..], Some(MIDNIGHT), NOON),
@@ -46,7 +46,7 @@ fn own_jobs_are_shown_unless_jobs_or_users_are_named() {
 }
 
 #[test]
-fn every_filter_reaches_the_books() {
+fn every_filter_is_sent_to_the_server() {
     let args =
         ["-A", "chem", "-r", "gpu", "--name", "a", "-q", "high", "-N", "n[1-2]", "-D", "-s", "r"];
     let filter = question(&args).expect("right").filter;
@@ -60,7 +60,7 @@ fn every_filter_reaches_the_books() {
 }
 
 #[test]
-fn ranges_are_kept_for_the_answer() {
+fn ranges_are_filtered_by_the_client() {
     let asked = question(&["-I", "2-8", "-i", "1", "-k", "10", "-K", "1:00:00"]).expect("right");
     assert_eq!((asked.cpus, asked.nodes, asked.minutes), (Some(2..=8), Some(1..=1), Some(10..=60)));
 }
@@ -80,7 +80,7 @@ fn bad_values_are_refused_in_slurms_words() {
 }
 
 #[test]
-fn the_layout_follows_the_last_of_the_two_options() {
+fn the_last_of_two_layout_options_counts() {
     let layout = |args: &[&str]| {
         output_options(&parse(Command::Sacct, args).expect("right")).map(|o| o.layout)
     };

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
 
-/// The account that all others are below.
+/// The account above all others.
 const ROOT: &str = "root";
 
 /// An account with its own association.
@@ -20,7 +20,7 @@ struct Changed {
     association: Association,
 }
 
-/// Puts a term into the account itself; false if it is none of its keys.
+/// Sets a field of the account itself; false if the key is not one of its own.
 fn apply(account: &mut Account, term: &Term) -> bool {
     let value = || term.value.clone();
     if term.is(&["Description"]) {
@@ -62,7 +62,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
         return Err(CommandError::message(" Need name of account to add."));
     }
     let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
-    // There is one cluster.
+    // The key is accepted and has no effect: there is one cluster.
     Line::take(&mut terms, &["Cluster", "Clusters"]);
     let mut added = Vec::new();
     for name in line.names.iter().map(|name| name.to_ascii_lowercase()) {
@@ -90,7 +90,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     books.commit(&said, calls.collect())
 }
 
-/// What was not said: the account's own name, and that of the account above.
+/// Fills in the defaults: the account's own name, and the parent's as organization.
 fn with_defaults(mut account: Account) -> Account {
     if account.description.is_empty() {
         account.description.clone_from(&account.name);
@@ -102,7 +102,7 @@ fn with_defaults(mut account: Account) -> Account {
     account
 }
 
-/// All of one line have the same settings, so these are shown once.
+/// The text for added accounts. They all have the same settings, which are shown once.
 fn added_text(added: &[Changed], cluster: &str) -> String {
     let mut said = " Adding Account(s)\n".to_owned();
     for new in added {
@@ -199,10 +199,10 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
     books.commit(&said, calls)
 }
 
-/// An account that goes below one that is below itself leaves its place to that one.
+/// An account that moves below one of its own descendants: the new parent takes its old position first.
 fn move_new_parent_up(view: &AccountsView, old: &Account, new: &Account) -> Option<Call> {
     let mut at = new.parent.clone()?;
-    // Each step goes one account up; there are no more than there are accounts.
+    // Bounded by the number of accounts: each step goes one account up.
     for _ in 0..view.accounts.len() {
         let above = view.accounts.iter().find(|a| a.name == at)?;
         if above.parent.as_deref() == Some(old.name.as_str()) {
@@ -232,7 +232,7 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
     }
     let mut said = " Deleting accounts...\n".to_owned();
     names.iter().for_each(|name| said.push_str(&format!("  {name}\n")));
-    // Its associations go with an account, so that one that is refused keeps them.
+    // The server removes the associations together with the account, so that a refusal keeps both.
     books.commit(&said, names.into_iter().map(|name| Call::RemoveAccount { name }).collect())
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_must_exist() {
+    fn an_account_needs_an_existing_parent() {
         let view = key::view();
         let account = view.accounts[1].clone();
         let error =

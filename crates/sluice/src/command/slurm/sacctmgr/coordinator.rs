@@ -1,4 +1,4 @@
-//! `sacctmgr add|delete coordinator`: who keeps the books of an account and of all below it.
+//! `sacctmgr add|delete coordinator`: users who may change an account and all accounts below it.
 
 use super::Books;
 use super::line::{Line, unknown_option};

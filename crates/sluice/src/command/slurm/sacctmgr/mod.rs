@@ -1,4 +1,4 @@
-//! `sacctmgr`: the accounts, users and qualities of service.
+//! `sacctmgr`: shows and changes accounts, users and QOS.
 
 mod account;
 mod association_key;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
 
-/// How long a person has to agree to a change.
+/// How long the user has to confirm a change.
 const DECIDE_SECS: u16 = 30;
 
 pub fn run(args: &[String]) -> ExitCode {
@@ -59,7 +59,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         (Entity::User, Verb::Add) => user::add(&mut books, &line),
         (Entity::User, Verb::Modify) => user::modify(&mut books, &line),
         (Entity::User, Verb::Delete) => user::delete(&mut books, &line),
-        // The cluster and what it counts are the configuration's; an association is changed through its user or account.
+        // The cluster and its TRES are configured in files. An association is changed through its user or account.
         (Entity::Association | Entity::Tres | Entity::Cluster | Entity::Coordinator, _)
         | (_, Verb::Show) => Err(CommandError::message(format!(
             "sacctmgr: error: {} of this entity is not supported",
@@ -68,11 +68,11 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// What is in the books now, and how a change is agreed upon and made.
+/// The accounts as they are now, and how changes are confirmed and sent.
 struct Books {
     server: Server,
     view: AccountsView,
-    /// `-i`: without asking.
+    /// `-i`: changes are not confirmed.
     immediate: bool,
     quiet: bool,
 }
@@ -89,7 +89,7 @@ impl Books {
         if self.quiet { Ok(()) } else { query::print(text) }
     }
 
-    /// Says what would change, asks, and sends the calls.
+    /// Prints what would change, asks for confirmation, and sends the calls.
     fn commit(&mut self, said: &str, calls: Vec<Call>) -> Result<ExitCode, CommandError> {
         self.say(said)?;
         if !self.immediate && !agreed()? {
@@ -104,7 +104,7 @@ impl Books {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Nothing fits: said on standard output, with exit code 1.
+    /// Nothing was selected: prints so on standard output, with exit code 1.
     fn nothing(&self, text: &str) -> Result<ExitCode, CommandError> {
         self.say(text)?;
         Ok(ExitCode::FAILURE)
@@ -131,7 +131,7 @@ fn refused(why: &Refusal) -> CommandError {
     CommandError::message(text)
 }
 
-/// Asks the person at standard input; silence, as anything but yes, is no.
+/// Asks on standard input. Anything but yes is a no, and so is no answer in time.
 fn agreed() -> Result<bool, CommandError> {
     query::print(&format!(
         "Would you like to commit changes? (You have {DECIDE_SECS} seconds to decide)\n(N/y): "

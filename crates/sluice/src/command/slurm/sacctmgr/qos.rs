@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
 
-/// Puts a value into a QOS, or says what would be right.
+/// Sets a field of a QOS.
 type Setter = fn(&mut Qos, &Term) -> Result<(), Fault>;
 
 /// The keys with their synonyms; the first is how a setting is shown. Not formatted by rustfmt: a row is one line.
@@ -62,7 +62,7 @@ const KEYS: &[(&[&str], Setter)] = &[
     (&["UsageThreshold"], |q, t| { q.usage_threshold = value::factor(t)?; Ok(()) }),
 ];
 
-/// What a job of this QOS may be done to; `cluster` leaves it to the configuration.
+/// How jobs of this QOS are preempted; `cluster` leaves it to the configuration.
 fn preempt_mode(text: &str) -> Result<Option<String>, Fault> {
     match text.to_ascii_lowercase().as_str() {
         "cluster" | "" => Ok(None),
@@ -71,7 +71,7 @@ fn preempt_mode(text: &str) -> Result<Option<String>, Fault> {
     }
 }
 
-/// Puts the terms in, and gives the lines that show them: in the order of the table.
+/// Applies the terms, and returns the lines that show them, in the order of the table.
 fn apply(qos: &mut Qos, terms: &[Term], view: &AccountsView) -> Result<String, CommandError> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     for term in terms {
@@ -103,7 +103,7 @@ fn refused(term: &Term, fault: &Fault) -> CommandError {
     let lines = fault.lines(term, &term.key);
     match fault {
         Fault::Listing(_) => {
-            // A listing of what would be right goes where listings go.
+            // The list of valid values goes to standard output, as in Slurm.
             let _ = crate::command::slurm::query::print(&lines);
             CommandError::Message { text: String::new(), code: 1 }
         }
@@ -137,7 +137,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     books.commit(&said, calls)
 }
 
-/// Those that the line names; none named means all.
+/// The QOS that the line names; all if it names none.
 fn chosen<'a>(books: &'a Books, line: &Line) -> Result<Vec<&'a Qos>, CommandError> {
     if let Some(term) = line.terms.first() {
         return Err(unknown_option(&term.typed));
@@ -205,7 +205,7 @@ mod tests {
     use model::time::TimeLimit;
 
     #[test]
-    fn every_key_lands_in_its_field() {
+    fn every_key_sets_its_field() {
         let mut qos = Qos::named("high");
         let words = [
             "Priority=1000",
@@ -246,9 +246,9 @@ mod tests {
         assert!(lines.ends_with("  Priority                 = 1000\n"), "{lines}");
     }
 
-    /// What a real Slurm said to `sacctmgr add qos badq KEY=VALUE`.
+    /// Captured from a real Slurm: `sacctmgr add qos badq KEY=VALUE`.
     #[test]
-    fn bad_keys_and_values_have_slurms_words() {
+    fn bad_keys_and_values_are_refused_in_slurms_words() {
         let mut qos = Qos::named("q");
         let table = [
             ("Bogus=1", " Unknown option: Bogus=1\n Use keyword 'where' to modify condition"),

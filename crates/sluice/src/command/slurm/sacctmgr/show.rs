@@ -65,7 +65,7 @@ fn layout(parsed: &Parsed) -> Layout {
     }
 }
 
-/// Things by name: `show account physics` and `show account where account=physics` say the same.
+/// The named entities: `show account physics` and `show account where account=physics` mean the same.
 fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
     let same = match line.entity {
         Entity::Account => accounts,
@@ -75,7 +75,7 @@ fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
     line.names.iter().chain(same).cloned().collect()
 }
 
-/// The account above all others has a row of its own, whether or not anything was said of it.
+/// Adds a row for the root account, which is shown even without an association of its own.
 fn add_root(view: &mut AccountsView) {
     let known = view.associations.iter().any(|a| a.user.is_none() && a.account == ROOT_ACCOUNT);
     if !known {
@@ -83,7 +83,7 @@ fn add_root(view: &mut AccountsView) {
     }
 }
 
-/// Leaves the associations of these accounts and users.
+/// Keeps the associations of these accounts and users.
 fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
     view.associations.retain(|a| {
         let user = a.user.as_deref().unwrap_or_default();
@@ -92,7 +92,7 @@ fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
     });
 }
 
-/// The generic resources that some node has.
+/// The names of the generic resources that nodes have.
 fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
     match server.ask(Call::Cluster)? {
         Answer::Cluster(cluster) => {
@@ -104,7 +104,7 @@ fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
     }
 }
 
-/// The server has no port of Slurm's own to name.
+/// The controller's address. The port is 0: the server has no port that speaks Slurm's protocol.
 fn control_address(server: &mut Server) -> Result<ControlAddress, CommandError> {
     match server.ask(Call::Ping)? {
         Answer::Pong { hostname, .. } => Ok(ControlAddress { host: hostname, port: 0 }),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn associations_are_narrowed_by_account_and_user() {
+    fn associations_are_filtered_by_account_and_user() {
         let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         let mut view = view();
         view.associations.push(plain("chem", Some("alice")));

@@ -72,7 +72,8 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     books.commit(&said, calls)
 }
 
-/// Each user in each account where it is not yet. A user's first account is its default, unless another is said.
+/// The associations to add: each user in each account that it is not in yet. A user's first account is its default unless
+/// another is given.
 fn new_associations(
     view: &AccountsView,
     users: &[String],
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_chosen_by_name_and_account() {
+    fn users_are_selected_by_name_and_account() {
         let view = key::view();
         let count = |text: &str| {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! `salloc`: an allocation, held while a command or a shell runs beside it.
+//! `salloc`: holds an allocation while a command or a shell runs.
 
 mod prolog_wait;
 
@@ -31,15 +31,15 @@ use wire::client::{Answer, Call, Cancel};
 use wire::view::JobView;
 
 const COMMAND: Command = Command::Salloc;
-/// What a further component is called that says nothing.
+/// The default name of the second and later components.
 const NAME: &str = "interactive";
 
-/// How often an interrupt is looked for while the allocation is waited for.
+/// How often signals are checked for.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Whoever waited longer than this may be looking elsewhere.
+/// The bell rings after a wait of this length.
 const BELL_AFTER: Duration = Duration::from_secs(10);
 
-/// The last signal that came, or 0.
+/// The last signal that was received, or 0.
 static SIGNALLED: AtomicI32 = AtomicI32::new(0);
 
 pub fn run(args: &[String]) -> ExitCode {
@@ -49,7 +49,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Ok(Invocation::Submission(read)) => read,
         Err(error) => return messages::refuse_option(COMMAND, &error),
     };
-    // What runs beside the allocation stands after the last component.
+    // The command stands after the last component.
     let [(options, argv), others @ ..] = read.components.as_slice() else { return failure() };
     let argv = others.last().map_or(argv, |(_, argv)| argv);
     let submitter = caller::submitter(COMMAND, args, options);
@@ -74,7 +74,7 @@ enum AllocError {
 
 struct AllocationRequest<'a> {
     options: &'a JobOptions,
-    /// Further components of a heterogeneous job.
+    /// The second and later components of a het job.
     others: &'a [(JobOptions, Vec<String>)],
     argv: &'a [String],
     submitter: &'a Submitter,
@@ -128,12 +128,12 @@ impl AllocationRequest<'_> {
         self.run_command(&mut client, job, &view, watch)
     }
 
-    /// The terminal's bell: where it was asked for, or after a long wait.
+    /// Rings the terminal's bell if asked for, or after a long wait.
     fn ring_bell(&self, waited: Duration) {
         let wanted = self.options.bell.unwrap_or(waited > BELL_AFTER);
         if wanted && io::stdout().is_terminal() {
             print!("\x07");
-            // A terminal that is gone hears nothing.
+            // The terminal may be gone.
             let _ = io::stdout().flush();
         }
     }
@@ -144,7 +144,7 @@ impl AllocationRequest<'_> {
         }
     }
 
-    /// Waits for the start; none if there will be none, which has then been said.
+    /// Waits for the start. `None` if there will be none, which has been reported.
     fn await_grant(
         &self,
         client: &mut Client,
@@ -226,13 +226,13 @@ impl AllocationRequest<'_> {
         };
         if !revoked {
             self.tell(&format!("Relinquishing job allocation {job}"));
-            // Were it refused, the job is at its end by itself; were it lost, so is the hold.
+            // If it is refused, the job has ended by itself. If it is lost, the hold on the job is lost too, which ends it.
             let _ = client.call(Call::Relinquish { job, exit: status });
         }
         Ok(ExitCode::from(exit_code(status)))
     }
 
-    /// Waits for the command; gives also whether its allocation ended before it.
+    /// Waits for the command. Also returns whether its allocation ended before it.
     fn wait(
         &self,
         location: ServerLocation,
@@ -253,7 +253,7 @@ impl AllocationRequest<'_> {
         let status = child.wait()?;
         let exit =
             ExitStatus { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) };
-        // From here on its end is of our own making, and nothing to be told of.
+        // From here on the allocation ends because the command has, which is not reported.
         Ok((exit, revoked.swap(true, Ordering::AcqRel)))
     }
 
@@ -279,15 +279,15 @@ impl AllocationRequest<'_> {
     }
 }
 
-/// The one of the user's entry, whatever the environment says.
+/// The shell of the user's account, whatever the environment says.
 fn login_shell() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
     let shell = user.map(|user| user.shell.to_string_lossy().into_owned());
     shell.filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".to_owned())
 }
 
-/// While the command runs: a signal to this process lets go of the allocation, and not of the command. When the
-/// terminal hangs up there is nobody left to wait for either.
+/// Handles signals while the command runs: a signal to this process cancels the allocation and not the command. When the
+/// terminal hangs up, `salloc` ends too.
 fn handle_signals(location: ServerLocation, job: JobId, quiet: bool) {
     let mut client = Client::at(location);
     loop {
@@ -298,20 +298,20 @@ fn handle_signals(location: ServerLocation, job: JobId, quiet: bool) {
                 if !quiet {
                     say(COMMAND, &format!("Relinquishing job allocation {job}"));
                 }
-                // The hold ends with this process, and the allocation with it.
+                // If it fails, the hold ends with this process, and the allocation with it.
                 let exit = ExitStatus { code: i32::from(FAILURE), signal: 0 };
                 let _ = client.call(Call::Relinquish { job, exit });
                 std::process::exit(i32::from(FAILURE));
             }
-            // A terminal's keys go to the command as well, and it is the command that they are for.
+            // Keys of a terminal signal the command as well, and are meant for it.
             libc::SIGINT | libc::SIGQUIT if io::stdin().is_terminal() => {}
-            // That it has ended is then said by the watch.
+            // `report_revocation` reports the end.
             _ => drop(cancel_job(&mut client, job)),
         }
     }
 }
 
-/// Says when the allocation ends before the command, and tells the command if that was asked for.
+/// Reports an allocation that ends before the command, and signals the command if `-K` asked for it.
 fn report_revocation(
     mut watch: Watch,
     job: JobId,
@@ -326,7 +326,7 @@ fn report_revocation(
             }
             say(COMMAND, &format!("Job allocation {job} has been revoked."));
             if let Some(signal) = signal.and_then(|number| Signal::try_from(number).ok()) {
-                // It may have ended by itself in the meantime.
+                // The command may have ended in the meantime.
                 let _ = kill(command, signal);
             }
         }
@@ -342,8 +342,7 @@ fn cancel_job(client: &mut Client, job: JobId) -> Result<(), ClientError> {
     client.call(Call::Cancel(cancel)).map(drop)
 }
 
-/// An interrupt ends the waiting, and later goes to the command alone. A handler, unlike ignoring, is not inherited
-/// by the command.
+/// Notes signals instead of dying of them. A handler is used because the command would inherit ignored signals.
 fn catch_signals() -> io::Result<()> {
     extern "C" fn note(signal: libc::c_int) {
         SIGNALLED.store(signal, Ordering::Relaxed);
@@ -364,8 +363,8 @@ fn catch_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The command's own code; as a shell would say it for a signal. Slurm 22.05 ends with 0 where the command was
-/// killed: nothing can depend on a failure that does not show, so that is not followed.
+/// The command's exit code, or 128 plus the signal as in a shell. Slurm 22.05 exits with 0 if the command was killed; this
+/// is not followed, because no script can depend on a failure that does not show.
 fn exit_code(status: ExitStatus) -> u8 {
     match status.signal {
         0 => status.code as u8,
@@ -378,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_code_is_the_commands() {
+    fn salloc_exits_with_the_commands_code() {
         for (code_, signal, expected) in [(0, 0, 0), (4, 0, 4), (0, 9, 137)] {
             assert_eq!(exit_code(ExitStatus { code: code_, signal }), expected);
         }

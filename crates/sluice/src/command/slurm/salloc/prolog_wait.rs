@@ -1,4 +1,4 @@
-//! An allocation whose nodes are not ready yet: the site's programs before the job run there.
+//! `salloc` while the prolog runs on the nodes of its allocation.
 
 use super::{AllocationRequest, COMMAND, SIGNAL_CHECK_INTERVAL, SIGNALLED, cancel_job, complain};
 use crate::client::{Client, ClientError};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use wire::view::JobView;
 
 impl AllocationRequest<'_> {
-    /// Waits for the site's programs before the job on all its nodes; false if it ended meanwhile, which has been said.
+    /// Waits for the prolog on all nodes. False if the job ended meanwhile, which has been reported.
     pub(super) fn await_prolog(
         &self,
         client: &mut Client,

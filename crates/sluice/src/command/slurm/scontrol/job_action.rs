@@ -1,4 +1,4 @@
-//! `scontrol hold`, `release`, `requeue`, `suspend` and their kin; `scontrol write batch_script`.
+//! `scontrol hold`, `release`, `requeue`, `suspend`, `resume`, `top`, and `scontrol write batch_script`.
 
 use super::{JobVerb, too_few};
 use crate::command::slurm::query::job_names::{self, NamedJob};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsWanted};
 use wire::job_list::JobList;
 
-/// A script is its owner's: as Slurm, readable and executable by nobody else.
+/// As in Slurm, only the owner may read and execute the written script.
 const SCRIPT_MODE: u32 = 0o700;
 
 pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, CommandError> {
@@ -28,7 +28,7 @@ pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, C
     for word in words {
         let mut targets = targets(&mut server, word)?;
         if verb == JobVerb::Top {
-            // Each comes before all others: the first is to be so at the end.
+            // Each job is moved to the front, so the first one is moved last.
             targets.reverse();
         }
         for (job, named) in targets {
@@ -49,7 +49,7 @@ pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, C
     Ok(code)
 }
 
-/// The options before the jobs of `requeue` and `requeuehold`, and the rest.
+/// The options of `requeue` and `requeuehold`, which stand before the jobs, and the rest of the words.
 fn requeue_options(verb: JobVerb, words: &[String]) -> (Requeue, &[String]) {
     let mut how = Requeue::default();
     let mut rest = words;
@@ -64,7 +64,7 @@ fn requeue_options(verb: JobVerb, words: &[String]) -> (Requeue, &[String]) {
     (how, rest)
 }
 
-/// The jobs that a word names: by id, or by their name; with each, what messages call it.
+/// The jobs that a word names, by id or by job name, each with the name that messages use.
 fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, String)>, CommandError> {
     if let Ok(named) = job_names::parse_jobs(word) {
         return Ok(named
@@ -94,7 +94,7 @@ pub(super) fn shown(job: &JobRef) -> String {
     }
 }
 
-/// Whom the server refused, and why.
+/// The jobs that the server refused, and why.
 pub(super) fn refusals(
     answer: Result<Answer, Refusal>,
     named: &str,
@@ -152,14 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_called_as_they_were_named() {
+    fn jobs_are_shown_as_they_were_typed() {
         for word in ["12", "12_3", "12_[1-5]", "12_[1,4-5]"] {
             assert_eq!(shown(&job_names::parse_job(word).expect("a job").job), word);
         }
     }
 
     #[test]
-    fn a_requeue_may_have_options_before_its_jobs() {
+    fn requeue_options_stand_before_the_jobs() {
         let words = |text: &[&str]| text.iter().map(|w| (*w).to_owned()).collect::<Vec<String>>();
         let table = [
             (JobVerb::Requeue, &["Incomplete", "5"][..], true, false, 1),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refused_task_is_named() {
+    fn each_refused_task_is_reported() {
         let answer = Ok(Answer::Updated(vec![
             ("7_1".to_owned(), Ok(())),
             ("7_2".to_owned(), Err(Refusal::AccessDenied)),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_needs_its_job() {
+    fn write_batch_script_needs_a_job_id() {
         let said = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
             write(&words).expect_err("wrong").to_string()

@@ -14,20 +14,20 @@ use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
 
-/// One thing to change.
+/// One change to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     Field(JobField),
-    /// `TimeLimit=+10`: relative to the present limit.
+    /// `TimeLimit=+10`: relative to the current limit.
     AddMinutes(i64),
-    /// A key of Slurm's whose thing is not to be had here.
+    /// A key of Slurm that is not supported.
     Refused(Refusal),
 }
 
-/// Reads a value, or says what would be right.
+/// Reads a value; the error says what was expected.
 type Grammar = fn(&str, TimeContext<'_>) -> Result<Update, String>;
 
-/// Nice without a value; as `--nice`.
+/// The value of `Nice` without a number, as of `--nice`.
 const NICE_DEFAULT: i32 = 100;
 
 /// Not formatted by rustfmt: a row is one line.
@@ -100,7 +100,7 @@ const KEYS: &[(&str, Grammar)] = &[
     ("WorkDir",           |v, _| text(v, JobField::WorkDir)),
 ];
 
-/// What a pair changes. Any beginning of a key is enough that no other key has.
+/// The change that a pair asks for. A key may be abbreviated if no other key begins the same.
 pub fn parse(pair: &Pair, context: TimeContext<'_>) -> Result<Update, CommandError> {
     let rows = KEYS.iter().map(|(name, _)| (*name, *name)).collect::<Vec<_>>();
     let found = lookup(&rows, &pair.key).map(|(name, _)| *name);
@@ -132,12 +132,12 @@ fn flag(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Taken and of no effect: nodes are never booted for a job here.
+/// Accepted without effect: nodes are never booted for a job.
 fn without_effect(key: &str, value: &str) -> Result<Update, String> {
     Ok(Update::Field(JobField::WithoutEffect(format!("{key}={value}"))))
 }
 
-/// `YES` or `NO`: may others be on the very same cores.
+/// `YES` or `NO`: whether other jobs may use the same cores.
 fn shared(value: &str) -> Result<Update, String> {
     let sharing = match flag(value).map_err(|_| "expected YES or NO".to_owned())? {
         true => Sharing::Oversubscribe,
@@ -146,7 +146,7 @@ fn shared(value: &str) -> Result<Update, String> {
     Ok(Update::Field(JobField::Sharing(sharing)))
 }
 
-/// `2` or `2-4`: the least counts.
+/// `2` or `2-4`, of which the lower number is used.
 fn cpus(value: &str) -> Result<Update, String> {
     positive(value.split('-').next().unwrap_or(value)).map(JobField::Cpus).map(Update::Field)
 }
@@ -163,7 +163,7 @@ fn licenses(text: &str) -> Result<Update, String> {
     licenses.map(JobField::Licenses).map(Update::Field)
 }
 
-/// `2@10:00`; zero takes the wish back.
+/// `2@10:00`; zero removes the request.
 fn switches(text: &str) -> Result<Update, String> {
     let (count, wait) = match text.split_once('@') {
         Some((count, wait)) => (count, Some(parse_time_limit(wait).map_err(|e| e.to_string())?)),
@@ -175,7 +175,7 @@ fn switches(text: &str) -> Result<Update, String> {
     Ok(Update::Field(JobField::Switches(switches)))
 }
 
-/// An empty list takes the wish back.
+/// An empty list removes the request.
 fn hosts(value: &str) -> Result<Vec<String>, String> {
     if value.is_empty() {
         return Ok(Vec::new());
@@ -215,7 +215,7 @@ fn refused(what: &str) -> Result<Update, String> {
     Ok(Update::Refused(Refusal::NotSupported(what.to_owned())))
 }
 
-/// Counts of each, as `--gres`; an empty text takes them back.
+/// Counts as in `--gres`; an empty text removes the request.
 fn gres_per(value: &str, per: Per) -> Result<Update, String> {
     if value.is_empty() {
         return Ok(Update::Field(JobField::Gres(Vec::new())));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_fields() {
+    fn job_keys_are_parsed() {
         let gpu = GresRequest {
             per: Per::Node,
             name: "gpu".into(),
@@ -302,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_may_be_relative() {
+    fn a_time_limit_may_be_relative() {
         assert_eq!(read("TimeLimit", "+1:00:00").expect("right"), Update::AddMinutes(60));
         assert_eq!(read("TimeLimit", "-5").expect("right"), Update::AddMinutes(-5));
     }
 
     #[test]
-    fn bad_values_are_shown_with_what_would_be_right() {
+    fn bad_values_are_refused_with_what_was_expected() {
         let bad = [
             ("TimeLimit", "soon"),
             ("NumNodes", "0"),
@@ -324,7 +324,7 @@ mod tests {
             let expected = format!("Invalid input: {key}={value}: ");
             assert!(text.starts_with(&expected) && text.ends_with("\nRequest aborted"), "{text}");
         }
-        // `Re` begins several keys.
+        // Several keys begin with `Re`.
         assert!(
             read("Re", "1").expect_err("ambiguous").to_string().contains("not supported: Re=1")
         );

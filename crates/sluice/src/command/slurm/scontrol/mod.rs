@@ -1,4 +1,4 @@
-//! `scontrol`: shows and changes jobs, nodes and partitions.
+//! `scontrol`: shows and changes jobs, nodes, partitions and reservations.
 
 mod job_action;
 mod job_key;
@@ -28,7 +28,7 @@ enum Verb {
     Update,
     Create,
     Delete,
-    /// What is done to jobs that are named by their ids.
+    /// An action on jobs.
     Job(JobVerb),
     Write,
     Ping,
@@ -52,7 +52,7 @@ enum JobVerb {
 }
 
 impl JobVerb {
-    /// What is done; `how` is for those that make a job run again.
+    /// The change to a job. `how` applies to requeues.
     fn change(self, how: Requeue) -> JobChange {
         match self {
             JobVerb::Hold => JobChange::Hold { by: Hold::Admin },
@@ -66,7 +66,7 @@ impl JobVerb {
         }
     }
 
-    /// Whether Slurm says a refusal a second time, as the error of the whole request.
+    /// Whether Slurm prints a refusal a second time, as the error of the whole request.
     fn repeats_refusal(self) -> bool {
         matches!(self, JobVerb::Hold | JobVerb::UserHold | JobVerb::Release)
     }
@@ -111,14 +111,14 @@ const KEYWORDS: &[(&str, Verb)] = &[
     ("wait_job",      Verb::Unsupported),
 ];
 
-/// What times on the command line depend on besides their text.
+/// What relative times on the command line depend on.
 #[derive(Clone, Copy)]
 struct TimeContext<'a> {
     now: Timestamp,
     tz: &'a TimeZone,
 }
 
-/// The row of a word in any case: by its name, or by a beginning that only rows of one meaning have.
+/// Finds a row by its name in any case, or by a prefix that is shared only by rows of the same meaning.
 fn lookup<'a, T: PartialEq>(
     rows: &'a [(&'static str, T)],
     word: &str,
@@ -173,7 +173,7 @@ fn too_few(keyword: &str) -> CommandError {
     CommandError::message(format!("too few arguments for keyword:{keyword}"))
 }
 
-/// A server that does not answer is an answer too.
+/// A server that does not answer is reported as DOWN.
 fn ping() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_ping error")?;
     match server.try_ask(Call::Ping) {
@@ -196,7 +196,7 @@ fn reconfigure() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_reconfigure error")?;
     let mut answer = server.try_ask(Call::Reconfigure { files: None })?;
     if let Err(Refusal::ConfigurationUnreadable(dir)) = &answer {
-        // The server gave up root and may not look; who may, hands over what is there.
+        // The server has given up root and may not read the folder. A caller who may sends it the files.
         let files = Some(configuration_files(std::path::Path::new(dir)));
         answer = server.try_ask(Call::Reconfigure { files })?;
     }
@@ -208,7 +208,7 @@ fn reconfigure() -> Result<ExitCode, CommandError> {
     }
 }
 
-/// The text files of a configuration folder by name, as far as we may read them.
+/// The readable text files of a configuration folder, by name.
 fn configuration_files(dir: &std::path::Path) -> std::collections::BTreeMap<String, String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let read = |entry: std::fs::DirEntry| {
@@ -218,7 +218,7 @@ fn configuration_files(dir: &std::path::Path) -> std::collections::BTreeMap<Stri
     entries.filter_map(read).collect()
 }
 
-/// A refusal in the words of updates, which know one of their own for access.
+/// The text of a refused update. Slurm has a text of its own for denied access here.
 fn update_text(why: &Refusal) -> String {
     match why {
         Refusal::AccessDenied => refusal::INVALID_USER.text.to_owned(),
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keywords_are_found_in_any_case_and_by_a_beginning_of_their_own() {
+    fn keywords_are_found_in_any_case_and_by_a_unique_prefix() {
         let table = [
             ("show", Some("show")),
             ("SHOW", Some("show")),

@@ -53,7 +53,7 @@ const STATES: &[(&str, State)] = &[
     ("POWER_UP",   State::Unsupported),
 ];
 
-/// What the pairs change, in the order to be sent. A state and its reason are one change.
+/// The changes in the order in which they are sent. A state and its reason are one change.
 pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
     let mut state = None;
     let mut reason = None;
@@ -78,7 +78,7 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
             let words = "You must specify a reason when DOWNING or DRAINING a node. Request denied";
             return Err(CommandError::message(words));
         }
-        // Who resumes a node takes its reason away with its state.
+        // Resuming a node clears its reason too.
         (Some(State::Cleared(Clear::Resume)), _) => Some(NodeChange::Resume),
         (Some(State::Cleared(Clear::Undrain)), _) => Some(NodeChange::Undrain),
         (Some(State::Unsupported), _) => None,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn invalid_node_updates_are_refused() {
         let table = [
             (&["state=down"][..], "You must specify a reason"),
             (&["state=drain", "reason="], "You must specify a reason"),

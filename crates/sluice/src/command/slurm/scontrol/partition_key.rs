@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_changes() {
+    fn partition_keys_are_parsed() {
         let table = [
             ("state", "down", PartitionChange::State(PartitionState::Down)),
             ("State", "UP", PartitionChange::State(PartitionState::Up)),

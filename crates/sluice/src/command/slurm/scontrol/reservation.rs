@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::reservation::ReservationsView;
 
-/// What Slurm prints before it says that the nodes are busy.
+/// Slurm prints this before it reports that the nodes are busy.
 const SINGLE_PARTITION: &str = "\
 Note, unless nodes are directly requested a reservation must exist in a single partition.
 If no partition is requested the default partition is assumed.
@@ -28,7 +28,7 @@ pub fn create(words: &[String]) -> Result<ExitCode, CommandError> {
     if !reservation_key::names_one(first) {
         return Err(error(format!("Invalid creation entity: {first}")));
     }
-    // The word alone says that a name is to be made up.
+    // Without a value, the server makes up a name.
     let named = first.contains('=').then_some(first);
     let ask = asked(named.into_iter().chain(rest), "created")?;
     check_new(&ask).map_err(|text| error(format!("{text}  No reservation created.")))?;
@@ -138,7 +138,7 @@ fn error(text: String) -> CommandError {
     CommandError::message(format!("scontrol: error: {text}"))
 }
 
-/// All that the words say; nothing is sent unless every one is right.
+/// Reads all words. Nothing is sent if one of them is invalid.
 fn asked<'a>(
     words: impl Iterator<Item = &'a String>,
     done: &str,
@@ -159,7 +159,7 @@ fn asked<'a>(
     Ok(ask)
 }
 
-/// What a new reservation must say; the first thing that it does not.
+/// Checks that a new reservation is complete; the error is the first thing that is missing.
 fn check_new(ask: &ReservationAsk) -> Result<(), &'static str> {
     let counts = |counts: &Vec<u32>| counts.iter().any(|count| *count > 0);
     let resources = ask.nodes.is_some()

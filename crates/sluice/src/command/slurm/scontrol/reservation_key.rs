@@ -9,14 +9,14 @@ use model::reservation_ask::{DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, Re
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
 use model::tres::TresKind;
 
-/// Why a word cannot be used, as Slurm says it.
+/// Why a word is invalid, in Slurm's words.
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// A sentence that ends with what was therefore not done.
+    /// A sentence, after which Slurm says what was not done.
     Sentence(String),
-    /// With a line of its own before.
+    /// A line, and then such a sentence.
     After(String, String),
-    /// The whole of it.
+    /// The whole message.
     Whole(String),
 }
 
@@ -68,13 +68,13 @@ const KEYS: &[(&str, Key)] = &[
     ("Watts",           Key::Unsupported),
 ];
 
-/// Whether a word names a reservation.
+/// Whether a word is the key that names a reservation.
 pub fn names_one(word: &str) -> bool {
     let key = word.split_once('=').map_or(word, |(key, _)| key);
     key.len() >= "res".len() && lookup(KEYS, key).is_some_and(|(_, key)| *key == Key::Name)
 }
 
-/// Puts what one word says into the ask.
+/// Applies one word to the request.
 pub fn read(
     ask: &mut ReservationAsk,
     word: &str,
@@ -218,7 +218,7 @@ fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), KeyErro
     Ok(())
 }
 
-/// `cpu=5,node=2,license/matlab=1`; the numbers of cores for each node go on after a comma.
+/// `cpu=5,node=2,license/matlab=1`. Further core counts, one for each node, follow `cpu=` after commas.
 fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), KeyError> {
     let mut licenses = Vec::new();
     let mut of_cpus = false;

@@ -95,10 +95,10 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, CommandError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long the jobs may wait for when those that wait are expected to start.
+/// How long the request may wait for estimates of start times.
 const ESTIMATES_MS: u64 = 5_000;
 
-/// The jobs that are named, or all; also those that have ended and are still remembered.
+/// The named jobs, or all, including those that have ended and are still in memory.
 fn load(
     named: &[NamedJob],
     steps: bool,
@@ -236,7 +236,7 @@ fn config() -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is not there is said, and is no failure.
+/// A missing topology is reported, and is no failure.
 fn topology(name: Option<&str>) -> Result<String, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_topo error")?)?;
     let Some(topology) = &cluster.topology else {
@@ -255,7 +255,7 @@ fn aliases() -> Result<String, CommandError> {
     Ok(format!("{}\n", names.join(" ")))
 }
 
-/// Host lists need no server. Without a list, the job's own nodes are meant.
+/// Prints host lists, without a server. The default is the list of the job that this runs in.
 fn hosts<E>(
     list: Option<&str>,
     render: impl Fn(&str) -> Result<String, E>,
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entity_is_said() {
+    fn an_unknown_entity_is_refused() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let said = |text| run(&words(text), Options::default()).expect_err("wrong").to_string();
         assert_eq!(said("bogus"), "invalid entity:bogus for keyword:show ");

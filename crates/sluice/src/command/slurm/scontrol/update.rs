@@ -1,4 +1,4 @@
-//! `scontrol update`: which thing is meant, and its new values.
+//! `scontrol update`: changes a job, a node, a partition or a reservation.
 
 use super::job_action::{refusals, shown};
 use super::{
@@ -24,7 +24,7 @@ pub struct Pair {
     pub typed: String,
 }
 
-/// The words of an update. A word without `=` is a key whose value is the next word (`update job 5 nice=3`), or none.
+/// The words as pairs. A word without `=` is a key whose value is the next word (`update job 5 nice=3`), or empty.
 fn pairs(words: &[String]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     let mut words = words.iter().peekable();
@@ -59,7 +59,7 @@ pub(super) fn invalid(pair: &Pair, expected: impl std::fmt::Display) -> CommandE
     CommandError::message(format!("Invalid input: {}: {expected}\nRequest aborted", pair.typed))
 }
 
-/// Takes the pair of one of these keys out.
+/// Removes the first pair with one of these keys.
 fn take(pairs: &mut Vec<Pair>, keys: &[&str]) -> Option<Pair> {
     let at = pairs.iter().position(|p| keys.iter().any(|key| p.key.eq_ignore_ascii_case(key)))?;
     Some(pairs.remove(at))
@@ -68,7 +68,7 @@ fn take(pairs: &mut Vec<Pair>, keys: &[&str]) -> Option<Pair> {
 pub fn run(words: &[String]) -> Result<ExitCode, CommandError> {
     let mut pairs = pairs(words);
     if let Some(job) = take(&mut pairs, &["JobId", "Job"]) {
-        // It tells jobs of one name apart, and nothing of one that is named by its number.
+        // `UserID` selects among jobs of one name, and has no effect on a job that is named by its id.
         take(&mut pairs, &["UserID"]);
         return update_jobs(&job.value, &pairs);
     }
@@ -77,7 +77,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, CommandError> {
         let user = take(&mut pairs, &["UserID"]).map(|pair| pair.value);
         return update_named(&name.value, user, &pairs);
     }
-    // Its keys name nodes and partitions too.
+    // Checked before nodes and partitions: a reservation has keys for both.
     if words.iter().any(|word| word.contains('=') && reservation_key::names_one(word)) {
         return reservation::update(words);
     }
@@ -101,7 +101,7 @@ fn update_jobs(named: &str, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
     update_each(jobs.into_iter().map(|named| named.job).collect(), pairs)
 }
 
-/// Every job of this name, of one user or of all.
+/// Updates every job of this name, of one user or of all.
 fn update_named(
     name: &str,
     user: Option<String>,
@@ -127,7 +127,7 @@ fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, CommandErr
     let tz = query::time_zone();
     let now = ::server::clock::now();
     let context = TimeContext { now, tz: &tz };
-    // Every value is read before anything is sent: a bad one changes nothing.
+    // Every value is read before anything is sent, so that an invalid one changes nothing.
     let updates: Vec<job_key::Update> =
         pairs.iter().map(|pair| job_key::parse(pair, context)).collect::<Result<_, _>>()?;
     if updates.is_empty() {
@@ -156,7 +156,7 @@ fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, CommandErr
     Ok(code)
 }
 
-/// The fields to set; a limit that was given relative to the present one is worked out first.
+/// The fields to set. A relative time limit is resolved against the current one.
 fn fields(
     server: &mut Server,
     job: &JobRef,
@@ -188,7 +188,7 @@ fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, Command
     }
 }
 
-/// A limit that is none stays none; one does not fall below a minute.
+/// Adds minutes to a limit. An unlimited one stays so; the result is at least one minute.
 fn moved(limit: TimeLimit, minutes: i64) -> TimeLimit {
     match limit {
         TimeLimit::Unlimited => TimeLimit::Unlimited,
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_of_nothing_says_what_it_may_be_of() {
+    fn an_update_without_an_entity_is_refused() {
         let text = run(&words(&["timelimit=1"])).expect_err("wrong").to_string();
         assert!(text.starts_with("No valid entity in update command\nInput line must include"));
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_moved_within_its_bounds() {
+    fn a_relative_time_limit_stays_within_bounds() {
         let table = [
             (TimeLimit::Minutes(60), 10, TimeLimit::Minutes(70)),
             (TimeLimit::Minutes(60), -90, TimeLimit::Minutes(1)),

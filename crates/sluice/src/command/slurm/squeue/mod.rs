@@ -1,4 +1,4 @@
-//! `squeue`: the jobs that wait and run.
+//! `squeue`: the jobs in the queue.
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
@@ -17,7 +17,7 @@ use wire::job_list::JobList;
 use wire::listing::LinesWanted;
 use wire::view::JobView;
 
-/// How long a listing may wait for when jobs are expected to start.
+/// How long a listing may wait for estimates of start times.
 const ESTIMATES_MS: u64 = 10_000;
 
 const REQUEST: &str = "slurm_load_jobs error";
@@ -73,14 +73,14 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// `-i`: how long to wait between two listings.
+/// `-i`: the pause between two listings.
 fn iterate(parsed: &Parsed) -> Result<Option<Duration>, CommandError> {
     let Some(text) = parsed.text(K::Iterate) else { return Ok(None) };
     let seconds = value::number_from(1, text, "--iterate")?;
     Ok(Some(Duration::from_secs(u64::from(seconds))))
 }
 
-/// How the lines look. Of two formats, one by letters and one by names, the later counts.
+/// The format options. If both `-o` and `-O` are given, the later one counts.
 fn output_options(parsed: &Parsed) -> Options {
     let format = parsed.values.iter().rev().find(|s| matches!(s.key, K::Format | K::LongFormat));
     let of = |key| format.filter(|s| s.key == key).map(|s| s.text().to_owned());
@@ -98,7 +98,7 @@ fn output_options(parsed: &Parsed) -> Options {
     }
 }
 
-/// What the server is asked for, and what of its answer is kept.
+/// What the server is asked for, and the filters that are applied to its answer here.
 #[derive(Debug, Default, PartialEq)]
 struct JobsQuery {
     wanted: JobsWanted,
@@ -115,7 +115,7 @@ impl JobsQuery {
         let list = |key| value::list(parsed.text(key).unwrap_or_default());
         let jobs = named(parsed, K::Jobs)?;
         let steps = named(parsed, K::Steps)?;
-        // `-u`, `--me`: whichever was said last.
+        // The later one of `-u` and `--me` counts.
         let who = parsed.values.iter().rev().find(|s| matches!(s.key, K::Users | K::Me));
         let users = match who {
             Some(setting) if setting.key == K::Me => vec![me.to_owned()],
@@ -133,7 +133,7 @@ impl JobsQuery {
             names: list(K::Name),
             qos: list(K::Qos),
             nodes: hosts(parsed.text(K::Nodelist))?,
-            // As Slurm's, the JSON document has the jobs that have ended too, unless states are named.
+            // As in Slurm, the JSON document includes jobs that have ended, unless states are named.
             all_states: states.is_none() || (parsed.has(K::Json) && !parsed.has(K::States)),
             states: states.unwrap_or_default(),
         };
@@ -154,7 +154,7 @@ impl JobsQuery {
         !self.licenses.is_empty() || self.steps.iter().any(|named| named.step.is_some())
     }
 
-    /// What the server does not filter by.
+    /// Applies the filters that the server does not.
     fn narrow(&self, jobs: &mut Vec<JobView>) {
         jobs.retain(|job| {
             let request = job.spec.request();

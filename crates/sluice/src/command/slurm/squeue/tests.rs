@@ -12,7 +12,7 @@ fn question(args: &[&str]) -> Result<JobsQuery, CommandError> {
 }
 
 #[test]
-fn every_filter_reaches_the_server() {
+fn every_squeue_filter_is_sent_to_the_server() {
     let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     let none = JobFilter::default;
     let table = [
@@ -36,7 +36,7 @@ fn every_filter_reaches_the_server() {
 }
 
 #[test]
-fn steps_are_asked_for_with_their_jobs() {
+fn a_step_filter_also_filters_by_its_job() {
     let asked = question(&["-s", "7.0"]).expect("right");
     assert!(asked.wanted.steps);
     assert_eq!(asked.wanted.filter.jobs, [JobRef::whole(JobId(7))]);
@@ -44,7 +44,7 @@ fn steps_are_asked_for_with_their_jobs() {
 }
 
 #[test]
-fn bad_filters_are_one_clear_message() {
+fn bad_filters_are_refused_with_one_message() {
     let table = [
         (&["-j", "abc"][..], "squeue: error: Invalid job id: abc"),
         (&["-t", "BOGUS"], "squeue: error: Invalid job state specified: BOGUS"),
@@ -57,7 +57,7 @@ fn bad_filters_are_one_clear_message() {
 }
 
 #[test]
-fn of_two_formats_the_later_counts() {
+fn the_last_of_two_formats_counts() {
     let shown = |args: &[&str]| output_options(&parse(Command::Squeue, args).expect("right"));
     let options = shown(&["-O", "JobID", "-o", "%i"]);
     assert_eq!((options.format.as_deref(), options.long_format), (Some("%i"), None));

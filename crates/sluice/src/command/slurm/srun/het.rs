@@ -1,4 +1,4 @@
-//! One `srun` over several components of a heterogeneous job: a step in each, run as one.
+//! One `srun` over several components of a het job: a step in each, run as one.
 
 use super::input::is_own_input;
 use super::{RunError, StepRequest, relinquish, run_epilog, step_create, take_signals};
@@ -33,7 +33,7 @@ use wire::step::{SrunPrograms, StartWhen, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
-/// A step that its job has given, and whose tasks wait for the others.
+/// A step that was created and whose tasks wait for those of the other components.
 struct CreatedStep {
     job: JobId,
     step: StepId,
@@ -50,7 +50,7 @@ impl CreatedStep {
     }
 }
 
-/// The parts are in the order of their components.
+/// Runs a step on each component; `calls` are in the order of the components.
 pub fn run(calls: &[StepRequest<'_>]) -> Result<ExitCode, RunError> {
     let Some(first) = calls.first() else { return Ok(failure()) };
     let mut client = Client::find()?;
@@ -73,7 +73,7 @@ pub fn run(calls: &[StepRequest<'_>]) -> Result<ExitCode, RunError> {
     Ok(ExitCode::from(outcome.code))
 }
 
-/// A step in each of the jobs, which have their nodes; `leader` stands for all components.
+/// Runs a step in each of the jobs, which are running. `leader` is the first component, which stands for all.
 fn in_allocation(
     client: &mut Client,
     calls: &[StepRequest<'_>],
@@ -129,18 +129,18 @@ fn create(
     Ok(CreatedStep { job, step, nodes, listener, input, launch, programs })
 }
 
-/// Ends steps whose tasks never started.
+/// Cancels steps whose tasks were not started.
 fn cancel_unstarted(client: &mut Client, steps: impl Iterator<Item = (JobId, StepId)>) {
     for (job, step) in steps {
         let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
         let cancel =
             Cancel { filter, step: Some(step), signal: None, batch_only: false, full: false };
-        // Were it lost, the nodes would end the step by themselves, for want of its srun.
+        // If it is lost, the nodes end the step by themselves once its `srun` is gone.
         let _ = client.call(Call::Cancel(cancel));
     }
 }
 
-/// Runs them as one; none if they were called off before they started.
+/// Runs the steps as one. `None` if one could not start and so none was.
 fn run_created(
     client: &mut Client,
     calls: &[StepRequest<'_>],
@@ -183,7 +183,7 @@ fn run_created(
     Ok(HetStepRunner::new(steps, input).run(signals)?)
 }
 
-/// What the tasks are told of all of it.
+/// The variables that describe all components to the tasks.
 fn environment(components: &[Component], created: &[CreatedStep]) -> Vec<String> {
     let placed = created.iter().filter_map(|one| {
         let of = components.iter().find(|component| component.job == one.job)?;
@@ -193,7 +193,7 @@ fn environment(components: &[Component], created: &[CreatedStep]) -> Vec<String>
     parts::variables(&placed.collect::<Vec<_>>(), &of_each).to_entries()
 }
 
-/// A heterogeneous allocation of its own, with the steps in it.
+/// Submits a het job, and runs the steps in it.
 fn with_own(
     client: &mut Client,
     calls: &[StepRequest<'_>],
@@ -229,12 +229,12 @@ fn with_own(
     Ok(ExitCode::from(outcome?.code))
 }
 
-/// What a component is called that says nothing: as its program.
+/// The default name of a component's job: that of its program.
 fn name(argv: &[String]) -> &str {
     argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default()
 }
 
-/// Waits until the job has its nodes. Whoever interrupts wants none of it.
+/// Waits until the job is running. An interrupt gives it up.
 fn await_grant(
     job: JobId,
     watch: &mut Watch,

@@ -1,4 +1,4 @@
-//! `srun a : b` and `--het-group`: which component of a heterogeneous job each part of an `srun` runs on.
+//! `srun a : b` and `--het-group`: which component of a het job each part of the command line runs on.
 
 use crate::command::slurm::submit::caller::{self, ProcessSurroundings};
 use ::slurm::environment::component;
@@ -11,11 +11,11 @@ use model::range::Range;
 
 const COMMAND: Command = Command::Srun;
 
-/// One component's part of the command line.
+/// The options and the program of one component.
 pub type ComponentOptions = (JobOptions, Vec<String>);
 
-/// Reads the command line: a part for each component that is run on, in their order. What a step takes over from its job
-/// it has of its component. Where there is no job yet the parts are what one is to be made of.
+/// Reads the command line: options for each component, in their order. Inside a het job a step inherits from its component
+/// of the job. Outside of a job the parts are the components of the job to be made.
 pub fn read(
     args: &[String],
     here: &ProcessSurroundings,
@@ -62,8 +62,8 @@ fn components_by_offset(parts: &[ComponentOptions]) -> Result<Vec<(u32, usize)>,
     Ok(list)
 }
 
-/// Whether the job has these components; false where it has none and its nodes are to be shared out. In Slurm's words
-/// where neither can be.
+/// Whether the job has these components. False if it is no het job and its nodes are to be divided among the parts. An
+/// error, in Slurm's words, if neither is possible.
 fn has_components(
     parts: &[ComponentOptions],
     placed: &[(u32, usize)],
@@ -93,8 +93,8 @@ fn has_components(
     }
 }
 
-/// Parts in a job of one kind have nodes of their own: those that they name, or the next ones, and one if they say no
-/// number.
+/// Divides the nodes of a job that is not het: each part gets the nodes that it names, or the next free ones, and one node
+/// if it gives no number.
 fn share_nodes(parts: &mut [ComponentOptions], nodes: Vec<String>) -> Result<(), OptionError> {
     let mut left = nodes.clone();
     for (options, _) in parts {
@@ -120,7 +120,7 @@ fn share_nodes(parts: &mut [ComponentOptions], nodes: Vec<String>) -> Result<(),
     Ok(())
 }
 
-/// A part as it reads in the surroundings of its component.
+/// Reads one part of the command line with the environment of its component.
 fn of_component(
     args: &[String],
     here: &ProcessSurroundings,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_shared_out_in_order_and_no_node_twice() {
+    fn nodes_are_divided_among_parts_in_order_and_none_twice() {
         let part = |count: Option<u32>, named: &[&str]| {
             let nodelist = named.iter().map(ToString::to_string).collect();
             (

@@ -1,4 +1,4 @@
-//! What the tasks of an `srun` read: `-i`.
+//! `srun -i`: the input of the tasks.
 
 use crate::command::slurm::step::output;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use wire::step::StepInput;
 
-/// Who gets input, and where it comes from: `-i` is `all`, `none`, a task's rank, or a file.
+/// Which tasks get input, and from where: `-i` is `all`, `none`, a task's rank, or a file.
 pub fn input(
     text: Option<&str>,
     tasks: Option<u32>,
@@ -27,14 +27,14 @@ pub fn input(
             }
         },
         _ => match own() {
-            // A closed or empty input is none from the start.
+            // A closed or empty input is treated as none.
             Ok(file) if terminal || !is_null(&file) => Ok((StepInput::All, Some(file))),
             _ => Ok((StepInput::None, None)),
         },
     }
 }
 
-/// Whether what `srun` itself is given to read is what `-i` means.
+/// Whether `-i` means `srun`'s own standard input.
 pub fn is_own_input(text: Option<&str>, tasks: Option<u32>) -> bool {
     text.is_none_or(|word| word.eq_ignore_ascii_case("all") || output::rank(word, tasks).is_some())
 }

@@ -1,4 +1,4 @@
-//! `srun`: a step in an allocation that is there, or in one of its own.
+//! `srun`: runs a step in an existing allocation, or in one of its own.
 
 mod het;
 mod het_options;
@@ -40,7 +40,7 @@ use wire::step::{SrunPrograms, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
-/// What goes to the tasks instead of to `srun`; interrupts and ends are judged first.
+/// Signals that `srun` reads instead of dying of them. Most are passed on to the tasks.
 const SIGNALS: [Signal; 8] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -52,7 +52,7 @@ const SIGNALS: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
-/// Why an `srun` came to nothing, already said or still to be.
+/// Why an `srun` failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     #[error(transparent)]
@@ -109,7 +109,7 @@ pub fn run(args: &[String]) -> ExitCode {
     }
 }
 
-/// What stands on the command line, or between two `:` of it.
+/// One part of the command line: all of it, or what stands between two `:`.
 struct SrunComponent {
     options: JobOptions,
     argv: Vec<String>,
@@ -117,7 +117,7 @@ struct SrunComponent {
 }
 
 impl SrunComponent {
-    /// Looks through the options; the code of one that ends here, after it was said why.
+    /// Checks the options. If `srun` ends here, what there was to say is printed, and the exit code is the error.
     fn new(
         mut options: JobOptions,
         argv: Vec<String>,
@@ -151,7 +151,7 @@ impl SrunComponent {
     }
 }
 
-/// One step of this `srun`, as it was asked for.
+/// One step of this `srun`, as requested.
 pub(super) struct StepRequest<'a> {
     pub options: &'a JobOptions,
     pub argv: &'a [String],
@@ -171,7 +171,7 @@ impl StepRequest<'_> {
         }
     }
 
-    /// A step of an allocation that was there before.
+    /// Runs a step in an existing allocation.
     fn in_allocation(
         &self,
         mut client: Client,
@@ -194,7 +194,7 @@ impl StepRequest<'_> {
         Ok(ExitCode::from(outcome.code))
     }
 
-    /// An allocation of its own, with the step in it.
+    /// Submits a job, and runs the step that starts with it.
     fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
         let draft = request::allocation(self.options, self.argv, self.submitter)
             .map_err(|error| RunError::Reported(messages::refuse_option(COMMAND, &error)))?;
@@ -217,7 +217,7 @@ impl StepRequest<'_> {
         Ok(ExitCode::from(outcome?.code))
     }
 
-    /// The step that starts with its job, from the waiting in the queue on.
+    /// Runs the step that starts with its job, from the queue on.
     fn first_step(
         &self,
         client: &Client,
@@ -340,22 +340,22 @@ pub(super) fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
     }
 }
 
-/// The array and its task, where this is run by one.
+/// The array job and array task that this runs in.
 fn array_of_environment() -> Option<(u32, u32)> {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     Some((number("SLURM_ARRAY_JOB_ID")?, number("SLURM_ARRAY_TASK_ID")?))
 }
 
-/// Signals are read as they come instead of striking; the threads that follow inherit that.
+/// Blocks the signals and reads them from a descriptor. Threads that start later inherit the mask.
 pub(super) fn take_signals() -> nix::Result<SignalFd> {
     let set: SigSet = SIGNALS.into_iter().collect();
     set.thread_block()?;
-    // A terminal that is lost while it is read is then an error of the read, and stops nobody.
+    // Reading a terminal from the background is then an error of the read, and does not stop the process.
     SigSet::from(Signal::SIGTTIN).thread_block()?;
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
-/// Lines of error, and the end of it.
+/// Prints the lines as errors.
 fn report(lines: &[String]) -> RunError {
     lines.iter().for_each(|line| complain(COMMAND, line));
     RunError::Reported(failure())

@@ -1,4 +1,4 @@
-//! A step of a job that is there: asked for, waited for while other steps of the job have what it needs, or given up.
+//! Creates a step of a running job: asks for it, and waits while other steps of the job hold what it needs.
 
 use crate::client::{Client, ClientError, ServerLocation};
 use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
@@ -22,24 +22,25 @@ use wire::step::{StepLaunch, StepLayout};
 
 const COMMAND: Command = Command::Srun;
 
-/// How long one question stays open; the server answers sooner.
+/// How long one request may wait in the server before it is repeated.
 const ASK_TIMEOUT: Duration = Duration::from_secs(60);
-/// The end of a step that its `srun` has seen may still be on its way to the server: so long nobody is said to wait.
+/// How long a step may wait before the user is told. The end of a step that its `srun` has seen may reach the server
+/// only after the next request.
 const AT_ONCE: Duration = Duration::from_millis(500);
-/// `--immediate` up to this means at once.
+/// `--immediate` of up to this many seconds means at once.
 const AT_ONCE_SECS: u32 = 1;
 
-/// These end a wait; others are for the tasks, of which there are none yet.
+/// Signals that end the wait for a step. Others are for the tasks, of which there are none yet.
 pub const ENDING_SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Why there is no step.
+/// Why a step was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum StepCreateError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It was said on standard error.
+    /// It was reported on standard error.
     #[error("it was said")]
     Reported,
     #[error("the server answered something else than was asked")]
@@ -84,7 +85,7 @@ pub fn create(
                 return Err(refused(job, &why, Asked { waited: true, ..asked }));
             }
             WaitEvent::Signal(signal) => {
-                // The server forgets it by itself, if this does not reach it.
+                // If it does not arrive, the server drops the waiting step by itself.
                 let _ = client.call(Call::LeaveStep { job, ticket: launch.shape.ticket });
                 words::given_up(job, signal).iter().for_each(|line| say(COMMAND, line));
                 return Err(StepCreateError::Reported);
@@ -95,7 +96,7 @@ pub fn create(
     Ok(layout)
 }
 
-/// Whose the job is; none for one that is not there, of which the server has its own words.
+/// The owner of the job. `None` if there is no such job, which the server reports itself.
 fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, StepCreateError> {
     let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
     let wanted = JobsWanted { filter, detail: Detail::Listing, ..JobsWanted::default() };
@@ -131,7 +132,7 @@ fn ask(
 ) -> Result<Result<StepLayout, Refusal>, StepCreateError> {
     let wait_ms = wait.as_millis() as u64;
     let create = CreateStep { job, launch: launch.clone(), wait_ms };
-    // The ticket makes asking twice safe.
+    // Asking twice is safe: the server recognises the ticket.
     match client.call_again(Call::CreateStep(Box::new(create)))? {
         Answer::Step(layout) => Ok(Ok(layout)),
         Answer::Refused(why) => Ok(Err(why)),
@@ -219,7 +220,7 @@ fn ask_until_created(
     }
 }
 
-/// `-r` with what it cannot be with, in Slurm's words.
+/// Refuses `-r` together with options that exclude it, in Slurm's words.
 pub fn check_relative(options: &JobOptions, inside: bool) -> Result<(), String> {
     match options.step.relative {
         Some(_) if !options.nodelist.is_empty() || !options.exclude.is_empty() => {

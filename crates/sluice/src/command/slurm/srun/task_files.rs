@@ -1,4 +1,4 @@
-//! The files that tell an `srun` about its tasks: `--multi-prog`'s programs and `SLURM_HOSTFILE`'s hosts.
+//! Files that describe the tasks of an `srun`: the programs of `--multi-prog` and the hosts of `SLURM_HOSTFILE`.
 
 use crate::command::slurm::submit::caller::ProcessSurroundings;
 use ::slurm::option::job_options::{Distribution, NodeDistribution};
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use wire::step::StepLaunch;
 
-/// Gives each rank the program that the file names for it; else lines that say what is wrong.
+/// Sets the program of each rank from the file of `--multi-prog`. The error is lines to print.
 pub fn set_programs(
     launch: &mut StepLaunch,
     options: &JobOptions,
@@ -32,17 +32,17 @@ fn read(file: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Where nothing else says how many tasks there are, the file of `--multi-prog` does, if it is for a job of its own.
+/// Outside of a job, the file of `--multi-prog` gives the number of tasks if no option does.
 pub fn count_programs(options: &mut JobOptions, argv: &[String]) {
     let said = options.ntasks.is_some() || options.ntasks_per_node.is_some();
     if !options.step.multi_prog || said || options.step.job_id.is_some() {
         return;
     }
-    // A file that cannot be read is said when its programs are.
+    // An unreadable file is reported by `set_programs`.
     options.ntasks = argv.first().and_then(|file| multi_prog::count(&read(file).ok()?));
 }
 
-/// `SLURM_HOSTFILE` says the host of each rank, over any other distribution.
+/// `SLURM_HOSTFILE` names the host of each rank, and overrides any other distribution.
 pub fn take_host_file(
     options: &mut JobOptions,
     here: &ProcessSurroundings,
@@ -53,7 +53,7 @@ pub fn take_host_file(
     }
     let failed = |first: String| vec![first, "Failure getting NodeNames from hostfile".to_owned()];
     let hosts = node_file(here, &path).map_err(|error| match error {
-        // The second line of it speaks of an option.
+        // The second line of the error is about an option, which was not given.
         OptionError::Value(lines) => failed(lines.into_iter().next().unwrap_or_default()),
         other => failed(other.to_string()),
     })?;

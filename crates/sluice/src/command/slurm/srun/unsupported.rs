@@ -1,17 +1,17 @@
-//! Options of `srun` that are read and not carried out: refused where taking them would pretend, said where Slurm
-//! says that it ignores them. Every other option of its manual acts, or has nothing to act on here.
+//! Options of `srun` that are read and not carried out. An option is refused if accepting it would pretend, and reported as
+//! ignored where Slurm does so. Every other option of the manual acts, or has nothing to act on here.
 
 use ::slurm::option::JobOptions;
 use ::slurm::option::key::OptionKey;
 
-/// `--mpi=list`: what there is.
+/// The answer to `--mpi=list`.
 pub const MPI_LIST: &str = "MPI plugin types are...\n\tnone";
 
 pub fn wants_mpi_list(options: &JobOptions) -> bool {
     options.step.mpi.as_deref() == Some("list")
 }
 
-/// The line that refuses the first of them.
+/// The line that refuses the first unsupported option.
 pub fn refused(options: &JobOptions) -> Option<String> {
     let step = &options.step;
     let table = [
@@ -35,7 +35,7 @@ pub fn refused(options: &JobOptions) -> Option<String> {
     Some(format!("Couldn't find the specified plugin name for mpi/{mpi}: only --mpi=none is there"))
 }
 
-/// What is passed over, in the words in which Slurm says so.
+/// The lines for ignored options, in Slurm's words.
 pub fn ignored(options: &JobOptions) -> Vec<String> {
     let table =
         [(options.core_spec.is_some(), "-S"), (options.thread_spec.is_some(), "--thread-spec")];
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_by_name_and_nothing_else_is() {
+    fn unsupported_options_are_refused_by_name() {
         let none = || Some("none".to_owned());
         assert_eq!(line_of(|_| {}), None);
         assert_eq!(line_of(|o| (o.step.mpi, o.step.prolog) = (none(), none())), None);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slurm_says_that_it_ignores_is_said_as_well() {
+    fn ignored_options_are_reported_in_slurms_words() {
         let options = JobOptions { core_spec: Some(1), ..JobOptions::default() };
         assert!(ignored(&options)[0].starts_with("Ignoring -S since it's not allowed"));
         assert!(ignored(&JobOptions::default()).is_empty());

@@ -1,4 +1,4 @@
-//! What a step waits for: everything that can happen to it, in one `poll`.
+//! One `poll` over everything that a step waits for.
 
 use super::{Step, Watch, terminal};
 use nix::errno::Errno;
@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-/// How often deadlines are looked at, where there are any.
+/// How often deadlines are checked, if there are any.
 const TICK_MS: u16 = 500;
 
-/// Whose descriptor it is.
+/// What a descriptor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Watch,
@@ -30,7 +30,7 @@ pub(super) struct Ready {
     pub listener: bool,
     pub gate: bool,
     pub input: bool,
-    /// The links and whether there is something to read.
+    /// The links by index, each with whether it is readable.
     pub links: Vec<(usize, bool)>,
 }
 
@@ -55,7 +55,7 @@ impl Ready {
 }
 
 impl Step {
-    /// Whether there are signals, and what else there is.
+    /// Waits; returns whether signals have arrived, and what else is ready.
     pub(super) fn wait(&self, watch: &Watch, signals: &SignalFd) -> io::Result<(bool, Ready)> {
         let (sources, own): (Vec<_>, Vec<_>) = self.sources(watch).into_iter().unzip();
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -93,9 +93,9 @@ impl Step {
         self.input.as_ref().is_some_and(|input| self.takes_input() && terminal::is_ours(input))
     }
 
-    /// How long to wait at most.
+    /// The timeout of the next `poll`.
     pub(super) fn poll_timeout(&self) -> PollTimeout {
-        // Nothing tells of it when a terminal becomes ours: it is looked at again and again.
+        // No event tells that a terminal's foreground has become ours, so it is checked at each tick.
         let waits = self.input.is_some() && self.takes_input() && !self.reads_input();
         if waits { earlier(self.timeout(), tick()) } else { self.timeout() }
     }
@@ -114,7 +114,7 @@ impl Step {
     }
 }
 
-/// The time to the next look at deadlines.
+/// The time until deadlines are checked again.
 pub(super) fn tick() -> PollTimeout {
     PollTimeout::from(TICK_MS)
 }

@@ -1,4 +1,4 @@
-//! What a step's nodes say: output, and how its tasks begin and end.
+//! Frames from the nodes of a step: output, and the start and end of tasks.
 
 use super::link::Peer;
 use super::output::OutputStream;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use wire::frame::{self, Frame};
 use wire::step::{StepMessage, channel};
 
-/// Tasks that end alike within this time share a line.
+/// Tasks that end in the same way within this time share a line.
 const SAY_AFTER: Duration = Duration::from_millis(50);
 
 impl Step {
@@ -33,14 +33,14 @@ impl Step {
             self.on_frame(index, &peer, frame)?;
         }
         if self.outputs.take_broken() {
-            // As on a pipe without `srun` in between.
+            // The tasks get what a broken pipe without `srun` in between would give them.
             self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
         }
         let (link, tasks) = &self.links[index];
         if !link.is_open() && link.may_resume() {
             self.on_stream_closed(index)?;
         } else if !link.is_open() && !link.gone {
-            // Those that had not begun are lost with the others.
+            // Tasks that had not started are lost too.
             let all: IndexSet = tasks.iter().chain(self.tasks_on(&peer)).collect();
             for task in all.iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>() {
                 self.end(&peer, task, TaskEnd::Lost)?;
@@ -77,7 +77,7 @@ impl Step {
     }
 
     fn on_message(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
-        // A newer supervisor may know more than we do.
+        // A newer supervisor may send messages that this version does not know.
         let Ok(message) = frame::decode_message(&frame.payload) else { return Ok(()) };
         match message {
             StepMessage::Started { task, .. } => self.on_started(index, task),

@@ -1,5 +1,5 @@
-//! Several steps that one `srun` runs as one, each in a job of its own: none starts before all can, and what is asked of
-//! one of them is asked of all.
+//! One `srun` over several components of a het job: their steps run as one. No task starts before all can, and signals,
+//! `-K` and `-W` apply to all.
 
 use super::event_poll::{Ready, Source, earlier, tick};
 use super::input::InputChunk;
@@ -14,21 +14,21 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-/// One of the steps.
+/// One component's step.
 pub struct HetStep {
     pub step: Step,
     pub watch: Watch,
-    /// It reads what `srun` itself is given to read.
+    /// Its input is `srun`'s own standard input.
     pub shares_input: bool,
 }
 
 pub struct HetStepRunner {
     parts: Vec<HetStep>,
     input: Option<File>,
-    /// The tasks were told to start, or never will be.
+    /// The tasks were started, or never will be.
     gone: bool,
     called_off: bool,
-    /// `-K` and `-W` as the first part has them.
+    /// `-K` and `-W` of the first component.
     kill_on_bad_exit: Option<bool>,
     wait: Option<Duration>,
     wait_asked: Option<Receiver<Duration>>,
@@ -37,13 +37,13 @@ pub struct HetStepRunner {
 }
 
 impl HetStepRunner {
-    /// `input`: what those parts read that share it.
+    /// `input` is read by the steps that share it.
     pub fn new(mut parts: Vec<HetStep>, input: Option<File>) -> Self {
         let first = parts.first().map(|part| &part.step.plan);
         let kill_on_bad_exit = first.and_then(|plan| plan.kill_on_bad_exit);
         let wait = first.and_then(|plan| plan.wait);
         for part in &mut parts {
-            // What one part would do to its own tasks is done here to those of all.
+            // `-K` and `-W` are applied here to all components instead of by each step.
             part.step.plan.kill_on_bad_exit = Some(false);
             part.step.plan.wait = Some(Duration::ZERO);
         }
@@ -60,7 +60,7 @@ impl HetStepRunner {
         }
     }
 
-    /// Carries bytes until all are over; none if they were called off because one of them could not start.
+    /// Runs until all steps are over. `None` if one of them could not start and so none was.
     pub fn run(mut self, signals: &SignalFd) -> io::Result<Option<StepOutcome>> {
         self.steps().try_for_each(Step::begin)?;
         while !self.called_off && self.parts.iter().any(|part| !part.step.is_over()) {
@@ -89,7 +89,7 @@ impl HetStepRunner {
             let outcome = part.step.finish()?;
             whole.code = whole.code.max(outcome.code);
             whole.exit = worse(whole.exit, outcome.exit);
-            // With the first job the others end.
+            // The other components end with the first.
             whole.job_ended |= at == 0 && outcome.job_ended;
         }
         Ok(Some(whole))
@@ -125,10 +125,10 @@ impl HetStepRunner {
         Ok((fds[0].any().unwrap_or(false), ready.collect()))
     }
 
-    /// One part reads for all that share, and no more than each of them takes.
+    /// One step reads for all that share the input, and no more than each of them takes.
     fn share_input(&mut self) {
         let shares = |part: &HetStep| part.shares_input && !part.step.is_over();
-        // One that is over reads for nobody any more.
+        // A step that is over hands the input on.
         for part in self.parts.iter_mut().filter(|part| part.shares_input && part.step.is_over()) {
             self.input = self.input.take().or_else(|| part.step.input.take());
         }
@@ -156,7 +156,7 @@ impl HetStepRunner {
         }
     }
 
-    /// All start, once each could; or none, if one cannot.
+    /// Starts the tasks once every component can, or none if one cannot.
     fn start_tasks(&mut self) -> io::Result<()> {
         if self.gone {
             return Ok(());
@@ -175,7 +175,7 @@ impl HetStepRunner {
         self.parts.iter().all(|part| part.step.all_ended())
     }
 
-    /// `-K`: the first task that fails ends all parts.
+    /// `-K`: the first task that fails ends all components.
     fn on_failure(&mut self) {
         let failed = self.parts.iter().any(|part| part.step.ends.code() != 0);
         if !failed || self.failed || self.all_ended() {
@@ -190,7 +190,7 @@ impl HetStepRunner {
         }
     }
 
-    /// `-W`: the others have so long from the first end of a task on.
+    /// `-W`: how long tasks may run after the first of all has ended.
     fn on_first_end(&mut self) -> io::Result<()> {
         if self.all_ended() {
             self.wait_asked = None;

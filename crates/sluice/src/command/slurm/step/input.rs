@@ -1,4 +1,4 @@
-//! What the tasks are given to read.
+//! Standard input of the tasks.
 
 use super::{Step, terminal};
 use std::io::{ErrorKind, Read};
@@ -6,7 +6,7 @@ use wire::step::{StepMessage, channel};
 
 const INPUT_BYTES: usize = 32 << 10;
 
-/// What was read by one part and is for others too.
+/// Input that one step of a het `srun` has read and that the others get too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InputChunk {
     Bytes(Vec<u8>),
@@ -14,13 +14,13 @@ pub(super) enum InputChunk {
 }
 
 impl Step {
-    /// Every task has begun, so none misses the first bytes; and nobody leaves too many of them lying.
+    /// Whether input may be read: every task has started, so none misses the first bytes, and every node has credit.
     pub(super) fn takes_input(&self) -> bool {
         self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
             && self.input_room() > 0
     }
 
-    /// How much input every node takes now.
+    /// How many bytes of input every node takes now.
     pub(super) fn input_room(&self) -> usize {
         let takers = self.links.iter().filter(|(link, _)| link.peer.is_some() && !link.gone);
         let takers = takers.filter(|(link, _)| link.is_open() || link.may_resume());
@@ -53,7 +53,7 @@ impl Step {
         }
     }
 
-    /// What was read here, or by another part with which it is shared, to the tasks.
+    /// Sends the tasks what was read, here or by another step that shares the input.
     pub(super) fn give_input(&mut self, read: &InputChunk) {
         let bytes = match read {
             InputChunk::Bytes(bytes) => bytes,

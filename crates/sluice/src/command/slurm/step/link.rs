@@ -1,4 +1,4 @@
-//! One supervisor's connection to the client: framed both ways, never blocking, bounded.
+//! One supervisor's connection to the client: frames both ways, non-blocking, with bounded buffers.
 
 use super::listener::StepListener;
 use crate::client::UpgradedStream;
@@ -12,7 +12,7 @@ use wire::resume::{Incoming, Outgoing};
 use wire::step::{StepMessage, channel};
 use wire::stream::Credit;
 
-/// How long one that knocks may take to say who it is, and how many bytes that may take.
+/// How long a new connection may take to send its hello, and how many bytes that may be.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Input is not read while this much waits to be sent.
@@ -31,43 +31,43 @@ pub struct Peer {
 enum Transport {
     /// The supervisor dialled, and must show the key.
     Direct,
-    /// Through the server and the agent, who know who asks.
+    /// Through the server and the agent, which have authenticated the client.
     Stream,
 }
 
 pub struct Link {
     way: Transport,
     stream: Option<File>,
-    /// Arrived before the stream was ours to read.
+    /// Bytes that arrived together with the response that opened the stream.
     early: Vec<u8>,
     decoder: Decoder,
     out: Outgoing,
     incoming: Incoming,
-    /// How much input the tasks may be sent.
+    /// Credit for input to the tasks.
     input: Credit,
     hello_bytes: usize,
     since: Instant,
-    /// The other end has said who it is, and on a stream what it has had.
+    /// The other end has sent its hello, and on a stream how many bytes it has received.
     handshake_done: bool,
-    /// None until it has shown the key.
+    /// `None` until it has shown the key.
     pub peer: Option<Peer>,
-    /// Its tasks start when it is told so.
+    /// Its tasks wait for a message to start.
     pub waits: bool,
-    /// Nothing of the step is left on its node.
+    /// The step has ended on its node.
     pub gone: bool,
-    /// Why there is nothing at the other end of a stream, and whether there may be yet.
+    /// Why the node refused a stream, and whether asking again makes sense.
     pub refused: Option<(String, bool)>,
-    /// The node that a stream was asked for.
+    /// The node to which a stream was asked for.
     pub asked_for: Option<String>,
 }
 
 impl Link {
-    /// One that knocked at the listener.
+    /// A connection that the listener accepted.
     pub fn new(stream: TcpStream) -> Self {
         Self::over(Transport::Direct, File::from(OwnedFd::from(stream)))
     }
 
-    /// A stream that was asked for under this node's name.
+    /// A stream through the server to this node.
     pub fn by_stream(opened: UpgradedStream, node: &str) -> Self {
         let UpgradedStream { stream, early } = opened;
         Self { asked_for: Some(node.to_owned()), early, ..Self::over(Transport::Stream, stream) }
@@ -93,7 +93,7 @@ impl Link {
         }
     }
 
-    /// The stream broke, and this is the next one: it goes on where the last one stopped.
+    /// Replaces a stream that broke. The new one goes on where the last one stopped.
     pub fn resume(&mut self, opened: UpgradedStream) {
         self.stream = Some(opened.stream);
         self.early = opened.early;
@@ -102,12 +102,12 @@ impl Link {
         self.refused = None;
     }
 
-    /// What has come in all, for the other end to go on from.
+    /// The number of bytes received in all, from which the other end goes on.
     pub fn received(&self) -> u64 {
         self.incoming.received()
     }
 
-    /// Whether another stream may take the place of one that broke.
+    /// Whether a broken stream may be replaced by another.
     pub fn may_resume(&self) -> bool {
         self.way == Transport::Stream && !self.gone
     }
@@ -124,22 +124,22 @@ impl Link {
         self.may_write() && self.out.has_unwritten()
     }
 
-    /// On a stream what is to be said depends on what the other end has had.
+    /// On a stream nothing is sent before the other end has said how many bytes it has received.
     fn may_write(&self) -> bool {
         self.is_open() && self.handshake_done
     }
 
-    /// How much input may be sent to it now.
+    /// How many bytes of input may be sent now.
     pub fn input_room(&self) -> usize {
         if self.out.len() < OUT_BYTES_MAX { self.input.left() } else { 0 }
     }
 
-    /// One that has not said who it is in time is sent away.
+    /// Whether the hello has not come in time.
     pub fn is_overdue(&self) -> bool {
         self.way == Transport::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_TIMEOUT
     }
 
-    /// The whole frames that have come; the connection closes itself at its end or on nonsense.
+    /// The whole frames that have arrived. The link closes itself at the end of the stream or on invalid data.
     pub fn read(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
         let Some(stream) = &mut self.stream else { return Vec::new() };
         let mut bytes = std::mem::take(&mut self.early);
@@ -190,7 +190,7 @@ impl Link {
         }
     }
 
-    /// What comes before the step's own frames; false if it is not what it should be.
+    /// Handles what precedes the step's own frames; false if it is invalid.
     fn handshake(&mut self, frame: &Frame, listener: Option<&StepListener>) -> bool {
         let message = match frame::decode_message(&frame.payload) {
             Ok(message) if frame.channel == channel::CONTROL => message,
@@ -202,7 +202,7 @@ impl Link {
                     || listener.is_some_and(|listener| listener.admits(&key));
                 if admitted {
                     self.peer = Some(Peer { node, node_index });
-                    // Who looks on starts nothing, and is never asked what it has had.
+                    // `sattach` starts nothing, and does not say how many bytes it has received.
                     self.waits = waits && listener.is_some();
                     self.handshake_done = way == Transport::Direct || listener.is_none();
                 }
@@ -221,7 +221,7 @@ impl Link {
         }
     }
 
-    /// Tells the other end what has come, so that it need not keep it; `all` when nothing more will.
+    /// Acknowledges received bytes, so that the other end need not keep them; with `all`, also a small amount.
     pub fn acknowledge(&mut self, all: bool) {
         if self.way == Transport::Stream
             && let Some(bytes) = self.incoming.due(all)
@@ -230,7 +230,7 @@ impl Link {
         }
     }
 
-    /// The tasks have taken so much input.
+    /// The tasks have consumed this much input.
     pub fn credit(&mut self, bytes: u32) {
         self.input.grant(bytes);
     }
@@ -244,14 +244,14 @@ impl Link {
         self.flush();
     }
 
-    /// Goes out together with what is sent next.
+    /// Queues a message that goes out together with the next one.
     pub fn queue(&mut self, message: &StepMessage) {
         if let Ok(json) = serde_json::to_vec(message) {
             self.push(channel::CONTROL, &json);
         }
     }
 
-    /// Input, which there was room for.
+    /// Sends input, for which there was credit.
     pub fn send_input(&mut self, channel: u8, payload: &[u8], length: usize) {
         self.input.take(length);
         self.push(channel, payload);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_shows_the_key_is_heard() {
+    fn a_connection_without_the_key_is_closed() {
         let listener = StepListener::open().expect("a port");
         let key = listener.endpoint().expect("addresses").key;
         let (mut theirs, mut link) = knock(&listener);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_going_closes_the_link() {
+    fn the_link_closes_when_the_other_end_does() {
         let listener = StepListener::open().expect("a port");
         let (theirs, mut link) = knock(&listener);
         drop(theirs);

@@ -1,4 +1,4 @@
-//! Where the tasks' supervisors find an `srun`: an open port, and a key that only they were given.
+//! The port on which supervisors dial an `srun`, and the key that they must show.
 
 use ::slurm::request::step::Endpoint;
 use nix::ifaddrs::getifaddrs;
@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Addresses that supervisors are told; they try them in turn.
+/// The most addresses that supervisors are told.
 const ADDRESSES_MAX: usize = 8;
 const KEY_BYTES: usize = 32;
 
@@ -18,7 +18,7 @@ pub struct StepListener {
 }
 
 impl StepListener {
-    /// Opens on a port that the kernel chooses, on every address of this machine: the nodes may be anywhere.
+    /// Listens on a port that the kernel chooses, on every address of this machine: the nodes may be anywhere.
     pub fn open() -> io::Result<Self> {
         let any = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
             .or_else(|_| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
@@ -41,12 +41,12 @@ impl StepListener {
         SystemRandom::new()
             .fill(&mut ticket)
             .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
-        // Zero stands for none.
+        // A ticket of zero means that there is none.
         let ticket = u64::from_le_bytes(ticket).max(1);
         Ok(Endpoint { listen, key: self.key.clone(), ticket })
     }
 
-    /// One that knocks, if one does.
+    /// The next connection, if there is one.
     pub fn accept(&self) -> Option<TcpStream> {
         let (stream, _) = self.listener.accept().ok()?;
         stream.set_nonblocking(true).ok()?;
@@ -54,7 +54,7 @@ impl StepListener {
         Some(stream)
     }
 
-    /// Whether this is the key, in a time that does not tell how much of it is right.
+    /// Compares the key in constant time.
     pub fn admits(&self, key: &str) -> bool {
         let (ours, theirs) = (self.key.as_bytes(), key.as_bytes());
         let differing = ours.iter().zip(theirs).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -68,7 +68,7 @@ impl AsFd for StepListener {
     }
 }
 
-/// This machine's addresses, those that others can reach first: on another host, loopback is somebody else.
+/// This machine's addresses. Loopback is last: on another host it is that host.
 fn addresses(v4: bool) -> Vec<IpAddr> {
     let usable = |flags: InterfaceFlags| {
         flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_door_is_found_and_opens_to_its_key_only() {
+    fn the_listener_is_reachable_and_admits_only_its_key() {
         let listener = StepListener::open().expect("a port");
         let endpoint = listener.endpoint().expect("its addresses");
         let last = endpoint.listen.last().expect("loopback at least");

@@ -1,6 +1,7 @@
-//! A running step seen from its `srun`: tasks' output in, input and signals out, until nothing of it is left.
+//! The client's side of a running step, for `srun` and `sattach`: output comes in, input and signals go out, until the step
+//! has ended on every node.
 //!
-//! One thread and one `poll` over the listener, the supervisors' connections, standard input, signals and the job's own fate.
+//! One thread with one `poll` over the listener, the supervisors' connections, standard input, signals and the job's events.
 
 mod event_poll;
 mod frames;
@@ -42,73 +43,73 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use wire::step::{StepLaunch, StepMessage};
 
-/// How long the last bytes may take once the job has ended.
+/// How long the last output may take to arrive once the job has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the step is to this `srun`.
+/// What the options say of a step.
 pub struct Plan {
     pub job: JobId,
     /// `5.0`
     pub name: String,
-    /// None: as many as the allocation came to.
+    /// `None`: the allocation decides.
     pub tasks: Option<u32>,
     pub label: bool,
     pub quiet: bool,
     pub terminal: bool,
-    /// `-K`: the first task that fails ends the step; none: the configuration says.
+    /// `-K`: the first task that fails ends the step. `None`: the configuration decides.
     pub kill_on_bad_exit: Option<bool>,
     /// `-X`: an interrupt goes to the tasks at once.
     pub disable_status: bool,
     /// An interrupt ends the step at once.
     pub quit_on_interrupt: bool,
-    /// The one task that input is for; none: whoever takes any.
+    /// The only task that gets input. `None`: every task that takes any.
     pub input_task: Option<u32>,
-    /// `-W`: how long the others may go on after the first task has ended, zero for ever; none: the configuration says.
+    /// `-W`: how long other tasks may run after the first has ended; zero is without limit. `None`: the configuration decides.
     pub wait: Option<Duration>,
-    /// What is run here before the tasks start.
+    /// The program that `srun` runs before the tasks start.
     pub prolog: Option<Program>,
-    /// What it is among several steps that this `srun` runs as one; none for one that is all of it.
+    /// The step's part in an `srun` over several components; `None` if it is the only one.
     pub het: Option<HetPlacement>,
 }
 
-/// One of several steps, of as many jobs: ranks and nodes count over all of them.
+/// One component's step in a het `srun`. Ranks and nodes count over all components.
 #[derive(Debug, Clone)]
 pub struct HetPlacement {
     pub first_rank: u32,
     pub first_node: u32,
-    /// Of all of them.
+    /// The number of tasks in all components.
     pub tasks: u32,
-    /// `NAME=value`, set over the step's own.
+    /// `NAME=value`, set over the step's own variables.
     pub environment: Vec<String>,
 }
 
-/// How it went.
+/// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepOutcome {
     pub code: u8,
     pub exit: ExitStatus,
-    /// The allocation is gone already.
+    /// The job has ended, so there is no allocation to give back.
     pub job_ended: bool,
 }
 
 pub struct Step {
     plan: Plan,
     gate: StartGate,
-    /// The tasks do not start before those of the other parts can.
+    /// The tasks do not start before those of the other components can.
     held: bool,
-    /// The terminal, once it is the tasks'.
+    /// Set while the terminal is raw.
     raw: Option<terminal::RawTerminal>,
-    /// Whose words are used.
+    /// The command in whose name lines are printed.
     command: Command,
-    /// None for one that only looks on.
+    /// `None` for `sattach`.
     listener: Option<StepListener>,
     streams: ServerStreams,
-    /// What is started, to be said again if the server forgets it.
+    /// The launch, to be sent again if the server loses it.
     launch: Option<StepLaunch>,
     nodes: Vec<StepNode>,
     outputs: Outputs,
     input: Option<File>,
-    /// So much input others take with whom it is shared, who are passed what is read.
+    /// Set if input is shared with other components: how many bytes they take now. What is read is passed on to them.
     input_bound: Option<usize>,
     input_passed: Vec<InputChunk>,
     links: Vec<(Link, IndexSet)>,
@@ -116,15 +117,15 @@ pub struct Step {
     started: u64,
     interrupted: Option<Instant>,
     abort: Abort,
-    /// The tasks' ends are nobody's interest any more.
+    /// The ends of tasks are not reported any more.
     ends_unsaid: bool,
-    /// When the tasks' ends are said.
+    /// When the ends of tasks are reported.
     say_at: Option<Instant>,
-    /// When the tasks are given up.
+    /// When the step is given up.
     give_up_at: Option<Instant>,
     terminate_at: Option<Instant>,
     first_end: Option<Instant>,
-    /// What the configuration says of the wait, while it is asked for.
+    /// Receives `WaitTime` of the configuration while the server is asked.
     wait_asked: Option<Receiver<Duration>>,
     queued: bool,
     /// The job has its allocation.
@@ -134,7 +135,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step of an `srun`, whose nodes dial its listener.
+    /// The step of an `srun`. Its nodes dial the listener.
     pub fn new(
         plan: Plan,
         listener: StepListener,
@@ -184,7 +185,7 @@ impl Step {
         }
     }
 
-    /// The step's nodes are known already, and with them what can be said again.
+    /// Sets the nodes of a step that has been created, and the launch that may have to be sent again.
     pub fn placed(mut self, layout: &[(String, Vec<u32>)], launch: StepLaunch) -> Self {
         self.expect_nodes(layout);
         self.launch = Some(launch);
@@ -192,7 +193,7 @@ impl Step {
         self
     }
 
-    /// A step that somebody else runs, with its output and perhaps some input.
+    /// A step that another `srun` runs, for `sattach`.
     pub fn attached(
         plan: Plan,
         layout: &[(String, Vec<u32>)],
@@ -207,7 +208,7 @@ impl Step {
         step
     }
 
-    /// Carries bytes until the step is over.
+    /// Passes output, input and signals on until the step is over.
     pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<StepOutcome> {
         self.begin()?;
         while !self.is_over() {
@@ -232,7 +233,7 @@ impl Step {
         if self.granted { self.on_granted() } else { Ok(()) }
     }
 
-    /// Takes what has come.
+    /// Handles what `poll` found.
     fn handle(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
         if ready.watch {
             while let Some(event) = watch.take() {
@@ -266,12 +267,12 @@ impl Step {
         Ok(self.outcome())
     }
 
-    /// Whether it says what is said once for all parts.
+    /// Whether this step prints the lines that are printed once for all components.
     fn is_leader(&self) -> bool {
         self.plan.het.as_ref().is_none_or(|among| among.first_rank == 0)
     }
 
-    /// Whether tasks of it may be running.
+    /// Whether tasks may be running.
     fn has_begun(&self) -> bool {
         self.started > 0 || self.plan.het.is_some() && !self.held
     }
@@ -288,7 +289,7 @@ impl Step {
         self.plan.tasks.is_some_and(|tasks| self.ends.count() >= u64::from(tasks))
     }
 
-    /// Asked for, or what `KillOnBadExit` says: looked up when a task fails beside others, and not before.
+    /// `-K`, or `KillOnBadExit` of the configuration, which is asked for only when a task fails while others run.
     fn kills_on_bad_exit(&mut self) -> bool {
         if self.listener.is_none() {
             return false;

@@ -1,4 +1,4 @@
-//! How the nodes of a step are reached: they dial, and where they cannot, the bytes go through the server.
+//! Links to the nodes of a step. Nodes dial `srun`; where they cannot, the bytes go through the server.
 
 use super::link::{Link, Peer};
 use super::listener::StepListener;
@@ -11,21 +11,21 @@ use model::reason::Refusal;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A node that has not dialled by then is asked through the server.
+/// A node that has not dialled by then is reached through the server.
 const STREAM_AFTER: Duration = Duration::from_secs(1);
-/// Between two questions, and how often a node may say that it has no such step before it is given up.
+/// The pause between two requests for a stream, and how often a node may refuse one before it is given up.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 const REFUSALS_MAX: u32 = 3;
-/// How long a stream that broke is taken up again: a server or agent that restarts needs less.
+/// How long a broken stream is asked for again. A server or agent that restarts needs less.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that have not shown the key yet; more are turned away.
+/// Connections that have not shown the key yet. More are closed.
 const UNAUTHENTICATED_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeLink {
-    /// It should dial.
+    /// It is expected to dial, since this time.
     Expected(Instant),
-    /// A stream to it was asked for.
+    /// A stream through the server was asked for.
     Asked,
     Linked,
     Lost,
@@ -37,12 +37,12 @@ pub(super) struct StepNode {
     tasks: Vec<u32>,
     link: NodeLink,
     refusals: u32,
-    /// Since when its stream is broken.
+    /// When its stream broke.
     broken: Option<Instant>,
 }
 
 impl Step {
-    /// These nodes run the step. Onlookers ask for them at once; an `srun` is dialled first.
+    /// Sets the nodes that run the step. `sattach` asks for streams at once; an `srun` waits to be dialled first.
     pub(super) fn expect_nodes(&mut self, layout: &[(String, Vec<u32>)]) {
         if !self.nodes.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl Step {
 
     pub(super) fn on_listener(&mut self) {
         let mut unauthenticated = self.unauthenticated();
-        // Each is a connection that the kernel has made, so there are only so many.
+        // Bounded by the listen backlog: each is a connection that the kernel has made.
         while let Some(stream) = self.listener.as_ref().and_then(StepListener::accept) {
             if unauthenticated < UNAUTHENTICATED_MAX {
                 self.links.push((Link::new(stream), IndexSet::new()));
@@ -74,12 +74,12 @@ impl Step {
         self.links.iter().filter(|(link, _)| link.is_open() && link.peer.is_none()).count()
     }
 
-    /// Whether a node is waited for that has not been asked yet.
+    /// Whether a node is still expected to dial.
     pub(super) fn expects(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node.link, NodeLink::Expected(_)))
     }
 
-    /// The tasks that a node has of the step, as far as is known.
+    /// The step's tasks on a node, as far as the layout is known.
     pub(super) fn tasks_on(&self, peer: &Peer) -> impl Iterator<Item = u32> {
         let node = self.nodes.iter().find(|node| node.name == peer.node);
         node.into_iter().flat_map(|node| node.tasks.iter().copied())
@@ -114,7 +114,7 @@ impl Step {
         while let Some((node, opened)) = self.streams.take() {
             match opened {
                 StreamReply::Connected(opened) => self.on_stream(&node, opened)?,
-                // The node's agent is away for the moment.
+                // The node's agent is not connected now.
                 StreamReply::Refused(Refusal::Other(_)) | StreamReply::Unreachable => {
                     self.ask_again(&node)?;
                 }
@@ -133,18 +133,18 @@ impl Step {
                 self.links[index].0.resume(opened);
                 index
             }
-            // It dialled in the meantime.
+            // The node has dialled in the meantime.
             Some(_) => return Ok(()),
             None => {
                 self.links.push((Link::by_stream(opened, node), IndexSet::new()));
                 self.links.len() - 1
             }
         };
-        // `poll` does not tell of what arrived with the stream's opening.
+        // `poll` does not report what arrived together with the response.
         self.on_link(index, true)
     }
 
-    /// A stream that has closed before its step was over: asked for again while that makes sense.
+    /// A stream closed before its step was over. It is asked for again unless the node refuses too often.
     pub(super) fn on_stream_closed(&mut self, index: usize) -> io::Result<()> {
         let (link, _) = &mut self.links[index];
         let Some(name) = link.asked_for.clone() else { return Ok(()) };
@@ -163,7 +163,7 @@ impl Step {
         if refusals == REFUSALS_MAX
             && let Some(launch) = &self.launch
         {
-            // The node never had the order, and the server that was to send it may have been replaced.
+            // The node never got the order: the server that was to send it may have been restarted.
             self.streams.launch_again(launch)?;
         }
         self.ask_again(&name)
@@ -178,14 +178,14 @@ impl Step {
             return Ok(());
         };
         let broken = *node.broken.get_or_insert_with(Instant::now);
-        // Before its tasks have begun the server says when there is nothing more to wait for.
+        // Before the tasks have started there is no timeout: the server says when the job has ended.
         if received.is_some() && broken.elapsed() > RESUME_TIMEOUT {
             return self.give_up_node(name, "the way to the node is lost");
         }
         self.streams.open(name, received.unwrap_or(0), ASK_PAUSE)
     }
 
-    /// Nothing more is heard of a node: its tasks that have not ended are lost.
+    /// Gives up a node: its tasks that have not ended are lost.
     fn give_up_node(&mut self, name: &str, why: &str) -> io::Result<()> {
         let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What becomes of the job that a step is in, and what `srun` makes of it in the end.
+//! Events of the job that a step is in, and the outcome of the step.
 
 use super::{DRAIN_TIMEOUT, Step, StepOutcome};
 use crate::command::slurm::submit::job_watch::JobEvent;
@@ -33,7 +33,7 @@ impl Step {
                 self.job_ended = Some((exit, outcome));
                 self.give_up_at = Some(Instant::now() + DRAIN_TIMEOUT);
             }
-            // While tasks run, their supervisors are who this is about; without them there is nothing to wait for.
+            // While tasks run, their supervisors report. Without tasks there is nothing to wait for.
             JobEvent::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
             JobEvent::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
             JobEvent::Ready | JobEvent::Refused(_) | JobEvent::Unreachable(_) => {}
@@ -63,7 +63,7 @@ impl Step {
         StepOutcome { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
     }
 
-    /// The job ended before the step had.
+    /// Reports that the job ended before the step.
     fn say_ended(&self, outcome: Option<Outcome>) {
         let unable = self.command.refusal_prefix();
         match outcome {
@@ -83,7 +83,7 @@ impl Step {
     }
 }
 
-/// The tasks of the step that started with the job.
+/// The number of tasks of the step that started with the job.
 fn tasks_of(view: &JobView) -> u32 {
     let step = view.steps.first().map(|step| step.tasks);
     let allocated = view.allocation.as_ref().map(|allocation| allocation.task_count());

@@ -16,7 +16,7 @@ fn peer() -> Peer {
 }
 
 #[test]
-fn words_name_targets() {
+fn output_targets_are_parsed() {
     let table = [
         (None, Target::Own),
         (Some("all"), Target::Own),
@@ -46,7 +46,7 @@ fn files_are_named_by_task_and_error_follows_output() {
 }
 
 #[test]
-fn labels_stand_before_whole_lines() {
+fn whole_lines_are_labelled() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut outputs =
         Outputs::new(Target::File("out".into()), None, false, names(dir.path())).expect("made");
@@ -60,7 +60,7 @@ fn labels_stand_before_whole_lines() {
 }
 
 #[test]
-fn unbuffered_every_piece_is_a_line_of_its_own() {
+fn unbuffered_pieces_are_labelled_one_by_one() {
     let dir = tempfile::tempdir().expect("a folder");
     let target = Target::File("out".into());
     let outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
@@ -74,7 +74,7 @@ fn unbuffered_every_piece_is_a_line_of_its_own() {
 }
 
 #[test]
-fn a_file_for_all_tasks_is_made_before_anything_runs() {
+fn a_shared_output_file_is_opened_before_anything_runs() {
     let dir = tempfile::tempdir().expect("a folder");
     for (pattern, fails) in [("no/such", true), ("no/%t", false), ("no/%2t", false)] {
         let target = Target::File(pattern.into());
@@ -90,7 +90,7 @@ fn a_file_for_all_tasks_is_made_before_anything_runs() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_named() {
+fn an_error_names_the_output_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let target = Target::File("no/such/dir".into());
     let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
@@ -99,7 +99,7 @@ fn a_file_that_cannot_be_opened_is_named() {
 }
 
 #[test]
-fn lines_wait_for_the_width_of_their_labels() {
+fn lines_are_held_back_until_the_label_width_is_known() {
     let dir = tempfile::tempdir().expect("a folder");
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("there");
     let outputs = |name: &str| {
@@ -120,7 +120,7 @@ fn lines_wait_for_the_width_of_their_labels() {
     untold.settle().expect("written");
     assert_eq!(read("untold"), "3: early\n");
 
-    // What is held is bounded: then the guess is as good as it is.
+    // What is held back is bounded. Beyond that the width is guessed.
     let mut much = outputs("much");
     for _ in 0..=HELD_MAX {
         much.write(OutputStream::Stdout, &peer(), 0, b"x\n").expect("written");

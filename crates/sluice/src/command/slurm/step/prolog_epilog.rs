@@ -1,4 +1,5 @@
-//! Programs that `srun` runs around its step, where it is and as its user: its own options', else the site's.
+//! `srun --prolog` and `--epilog`, or the site's `SrunProlog` and `SrunEpilog`: programs that `srun` runs on its own host, as
+//! its user, before and after the step.
 
 use crate::command::slurm::submit::messages::complain;
 use ::slurm::option::Command;
@@ -12,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process;
 use wire::step::SrunPrograms;
 
-/// What is to be run: an option wins over the site's, and `none` over both.
+/// The programs to run: an option wins over the site's, and `none` over both.
 pub fn chosen(options: &JobOptions, site: &SrunPrograms) -> SrunPrograms {
     let choose = |own: &Option<String>, site: &Option<String>| {
         own.clone().or_else(|| site.clone()).filter(|program| program != "none")
@@ -23,7 +24,7 @@ pub fn chosen(options: &JobOptions, site: &SrunPrograms) -> SrunPrograms {
     }
 }
 
-/// One of them, ready to be started.
+/// A program that is ready to be started.
 pub struct Program {
     path: String,
     command: process::Command,
@@ -44,12 +45,12 @@ impl Program {
         Some(Self { path, command })
     }
 
-    /// Runs it and waits for it. That it fails is said, and nothing more comes of it, as in Slurm.
+    /// Runs it and waits for it. A failure is reported and has no other effect, as in Slurm.
     pub fn run(mut self) {
         say(&self.path, self.command.status());
     }
 
-    /// Starts it, with a descriptor that is readable when it has ended; none if that cannot be.
+    /// Starts it. `None` if it cannot be started, which has been reported.
     pub fn start(mut self) -> Option<Running> {
         let started = self.command.spawn().and_then(|mut child| match watch(&child) {
             Ok(watch) => Ok((child, watch)),
@@ -68,7 +69,7 @@ impl Program {
     }
 }
 
-/// One that runs. Whoever lets go of it before its end wants it gone.
+/// A running program. Its descriptor is readable once it has ended. It is killed if this is dropped before.
 pub struct Running {
     path: String,
     child: process::Child,
@@ -105,7 +106,7 @@ fn watch(child: &process::Child) -> io::Result<OwnedFd> {
 }
 
 fn end(child: &mut process::Child) {
-    // It may have ended by itself, which is as good.
+    // It may have ended by itself.
     let _ = child.kill().and_then(|()| child.wait());
 }
 
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_wins_over_the_site_and_none_over_both() {
+    fn an_option_overrides_the_sites_program_and_none_overrides_both() {
         let site = SrunPrograms {
             prolog: Some("/site/before".into()),
             epilog: Some("/site/after".into()),

@@ -1,6 +1,7 @@
-//! A step's bytes through the server and the node's agent, for a client that the node cannot reach, or that looks on.
+//! Streams of a step's frames through the server and the node's agent: for an `srun` that the node cannot dial, and for
+//! `sattach`.
 //!
-//! A connection to the server is opened on a thread of its own and then becomes the step's frames.
+//! A connection to the server is opened on a thread of its own, and upgraded to the step's frames.
 
 use crate::client::{Client, ServerLocation, UpgradeReply, UpgradedStream};
 use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
@@ -14,24 +15,24 @@ use wire::client::{Answer, Call};
 use wire::step::StepLaunch;
 use wire::stream::PROTOCOL_NAME;
 
-/// How long the server may take to answer.
+/// How long the server may take to answer a request for a stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What came of asking for a stream.
+/// The reply to a request for a stream.
 #[derive(Debug)]
 pub enum StreamReply {
     Connected(UpgradedStream),
     Refused(Refusal),
-    /// The server does not answer, or not in these words.
+    /// The server does not answer, or answers with something else.
     Unreachable,
 }
 
-/// Asks for streams of one step; answers come with a descriptor to wait on.
+/// Asks for streams of one step. Replies come with a descriptor to wait on.
 pub struct ServerStreams {
     location: ServerLocation,
     job: JobId,
     step: StepId,
-    /// Shown by the step's own `srun`; one that looks on has none.
+    /// The key of the step's own `srun`; `sattach` has none.
     key: Option<String>,
     sender: PollableSender<(String, StreamReply)>,
     replies: PollableReceiver<(String, StreamReply)>,
@@ -48,7 +49,7 @@ impl ServerStreams {
         Ok(Self { location, job, step, key, sender, replies })
     }
 
-    /// Asks for the stream of one node after a pause; `received` bytes have come over earlier ones.
+    /// Asks for the stream of one node after a pause. `received` is the number of bytes that came over earlier streams.
     pub fn open(&self, node: &str, received: u64, after: Duration) -> io::Result<()> {
         let mut path = format!("/api/v1/step?job={}&step={}&node={node}", self.job, self.step);
         if let Some(key) = &self.key {
@@ -63,35 +64,34 @@ impl ServerStreams {
         std::thread::Builder::new().name("stream".into()).spawn(ask).map(drop)
     }
 
-    /// Says the launch again, to a server that may have been restarted since it was told.
+    /// Sends the launch again, to a server that may have been restarted since.
     pub fn launch_again(&self, launch: &StepLaunch) -> io::Result<()> {
         let call =
             Call::LaunchStep { job: self.job, step: self.step, launch: Box::new(launch.clone()) };
         let mut client = Client::at(self.location.clone());
-        // Whether it helped shows when the stream is asked for the next time.
+        // If it fails, the next request for a stream is refused again.
         let say = move || drop(client.call(call));
         std::thread::Builder::new().name("again".into()).spawn(say).map(drop)
     }
 
-    /// What the configuration says of tasks that fail; a server that cannot be asked says nothing.
+    /// `KillOnBadExit` of the configuration; false if the server does not answer.
     pub fn kill_on_bad_exit(&self) -> bool {
         configured(self.location.clone(), "KillOnBadExit") == Some(1)
     }
 
-    /// Asks what the configuration says of tasks that outlive the first, without waiting: the step's bytes go on, also
-    /// where the server is away.
+    /// Asks for `WaitTime` of the configuration without waiting for it: the step's bytes go on while the server is away.
     pub fn ask_wait_time(&self) -> io::Result<Receiver<Duration>> {
         let (location, (sender, answer)) = (self.location.clone(), channel());
         let ask = move || {
             let secs = configured(location, "WaitTime").unwrap_or(0);
-            // When nobody listens any more, the step is over.
+            // Without a receiver the step is over.
             let _ = sender.send(Duration::from_secs(secs));
         };
         std::thread::Builder::new().name("config".into()).spawn(ask)?;
         Ok(answer)
     }
 
-    /// The next answer, if there is one: the node's name, and what came of it.
+    /// The next reply, if there is one, with the node's name.
     pub fn take(&mut self) -> Option<(String, StreamReply)> {
         self.replies.try_recv().ok()
     }
@@ -103,7 +103,7 @@ impl AsFd for ServerStreams {
     }
 }
 
-/// A number of the configuration, with its unit or without.
+/// A number of the configuration, which may have a unit behind it.
 fn configured(location: ServerLocation, key: &str) -> Option<u64> {
     match Client::at(location).call(Call::Config) {
         Ok(Answer::Config(config)) => {

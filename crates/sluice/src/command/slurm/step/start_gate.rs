@@ -1,4 +1,4 @@
-//! What `srun` runs itself before its tasks start: they are told to go when it is done.
+//! `SrunProlog`: the program that `srun` runs before its tasks start. They start when it has ended.
 
 use super::prolog_epilog::{Program, Running};
 use super::{HetPlacement, Step, terminal};
@@ -6,9 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use wire::step::StepMessage;
 
-/// Whether the tasks may start.
+/// Whether the tasks may start, as far as `SrunProlog` is concerned.
 pub(super) enum StartGate {
-    /// Not before this program has run, which waits for the allocation.
+    /// The program has not been started: it waits for the allocation.
     Shut(Box<Program>),
     Running(Running),
     Open,
@@ -29,7 +29,7 @@ impl StartGate {
 }
 
 impl Step {
-    /// The allocation is there: now is the program's time.
+    /// The allocation is granted: starts the program, or the tasks if there is none.
     pub(super) fn on_granted(&mut self) -> io::Result<()> {
         self.granted = true;
         match std::mem::replace(&mut self.gate, StartGate::Open) {
@@ -42,7 +42,7 @@ impl Step {
         Ok(())
     }
 
-    /// The program has ended; that it failed is no reason for the step not to run, as in Slurm.
+    /// The program has ended. If it failed, the step runs nevertheless, as in Slurm.
     pub(super) fn on_prolog_end(&mut self) -> io::Result<()> {
         if let StartGate::Running(program) = std::mem::replace(&mut self.gate, StartGate::Open) {
             program.finish();
@@ -57,8 +57,8 @@ impl Step {
         Ok(())
     }
 
-    /// Tells a node that waits for it, if it is time. It may wait where nothing is run here: the site may have got its
-    /// program since this `srun` asked.
+    /// Tells a waiting node to start its tasks, if they may start. A node may wait without a program here: the site may
+    /// have configured one since this `srun` asked.
     pub(super) fn send_go(&mut self, index: usize) {
         let (link, _) = &mut self.links[index];
         if !self.held && matches!(self.gate, StartGate::Open) && std::mem::take(&mut link.waits) {
@@ -67,17 +67,17 @@ impl Step {
         }
     }
 
-    /// Whether its tasks could start now, on every node.
+    /// Whether the tasks could start now on every node.
     pub(super) fn can_begin(&self) -> bool {
         matches!(self.gate, StartGate::Open) && self.all_linked()
     }
 
-    /// Whether a node of it was lost or it ended before any task started.
+    /// Whether the step has ended or lost a node before any task started.
     pub(super) fn cannot_begin(&self) -> bool {
         self.over || self.job_ended.is_some() || self.ends.count() > 0
     }
 
-    /// The terminal is the tasks' from the moment that they may start.
+    /// Makes the terminal raw from the moment that the tasks may start.
     pub(super) fn take_terminal(&mut self) -> io::Result<()> {
         if self.plan.terminal && self.raw.is_none() && matches!(self.gate, StartGate::Open) {
             self.raw = terminal::RawTerminal::enter()?;
@@ -86,7 +86,7 @@ impl Step {
     }
 }
 
-/// The word that lets the tasks of a node start.
+/// The message that lets the tasks of a node start.
 fn go(het: Option<&HetPlacement>, node_index: u32) -> StepMessage {
     let Some(HetPlacement { first_rank, first_node, environment, .. }) = het else {
         return StepMessage::Go;

@@ -1,4 +1,4 @@
-//! How the tasks of a step ended: what `srun` says about it, and the code it exits with.
+//! How the tasks of a step ended: the lines that `srun` prints, and the code it exits with.
 
 use super::link::Peer;
 use ::slurm::option::Command;
@@ -6,7 +6,7 @@ use model::array::IndexSet;
 use model::run::ExitStatus;
 use std::ffi::CStr;
 
-/// `srun`'s code for a task that the kernel killed for its memory, or that could not be started.
+/// The code for a task that was killed for its memory, was lost, or could not be started.
 const FAILURE: u8 = 1;
 
 /// How one task ended.
@@ -14,7 +14,7 @@ const FAILURE: u8 = 1;
 pub enum TaskEnd {
     Exited(ExitStatus),
     OutOfMemory,
-    /// It never started; why.
+    /// It was not started, for this reason.
     NotStarted(String),
     /// Its node does not answer any more.
     Lost,
@@ -31,7 +31,7 @@ impl TaskEnd {
         }
     }
 
-    /// What `sattach` says of it: only of codes.
+    /// The text that `sattach` prints: it reports exit codes and no signals.
     fn attached_words(&self) -> Option<String> {
         match self {
             Self::Exited(ExitStatus { signal: 1.., .. }) => None,
@@ -41,7 +41,7 @@ impl TaskEnd {
         }
     }
 
-    /// What is said of it; nothing of a success.
+    /// The text that `srun` prints; `None` for success.
     fn words(&self) -> Option<String> {
         match self {
             Self::Exited(ExitStatus { signal, .. }) if *signal > 0 => Some(signal_words(*signal)),
@@ -63,19 +63,19 @@ fn signal_words(signal: i32) -> String {
     text.unwrap_or_else(|| format!("Unknown signal {signal}"))
 }
 
-/// The one that weighs more, a signal more than any code; of two alike the first.
+/// The worse of two exits: a signal is worse than any code. The first if they are equal.
 pub fn worse(one: ExitStatus, other: ExitStatus) -> ExitStatus {
     let rank = |status: ExitStatus| (status.signal, status.code);
     if rank(other) > rank(one) { other } else { one }
 }
 
-/// The ends so far.
+/// The ends of tasks so far.
 #[derive(Debug, Default)]
 pub struct TaskEnds {
     ended: IndexSet,
     code: u8,
     exit_code: u8,
-    /// The end that is recorded for the whole.
+    /// The worst end, which is recorded for the step.
     worst: ExitStatus,
     /// Ends on one node within a short time, not reported yet.
     unsaid: Vec<(String, TaskEnd, IndexSet)>,
@@ -90,12 +90,12 @@ impl TaskEnds {
         self.ended.contains(task)
     }
 
-    /// The highest of the tasks' codes; a signal weighs more than any code.
+    /// The exit code of the worst end.
     pub fn code(&self) -> u8 {
         self.code
     }
 
-    /// The highest of the codes that tasks exited with by themselves.
+    /// The highest code that a task exited with by itself.
     pub fn exit_code(&self) -> u8 {
         self.exit_code
     }
@@ -131,7 +131,7 @@ impl TaskEnds {
         }
     }
 
-    /// The lines for what ended since the last time.
+    /// The lines for tasks that ended since the last call.
     pub fn take_lines(&mut self, command: Command) -> Vec<String> {
         if command == Command::Sattach {
             return self.take_attached_lines();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_and_weighed_as_captured() {
+    fn ends_of_tasks_have_slurms_lines_and_codes() {
         let table = [
             (exited(0, 0), None, 0),
             (exited(2, 0), Some("node1: task 0: Exited with exit code 2"), 2),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_end_alike_share_a_line_and_the_worst_is_the_steps() {
+    fn tasks_that_end_alike_share_a_line_and_the_worst_end_counts() {
         let peer = Peer { node: "node1".into(), node_index: 0 };
         let mut ends = TaskEnds::default();
         for (task, code) in [(0, 0), (1, 1), (2, 2), (3, 1), (4, 1)] {

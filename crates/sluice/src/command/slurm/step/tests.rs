@@ -1,4 +1,4 @@
-//! A step with supervisors made by the test: what they send is what `srun` sees of a cluster.
+//! A step beside supervisors that the test plays: `srun` sees of a cluster only what they send.
 
 use super::output::{FilenameFields, Target};
 use super::*;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use wire::frame::{self, Decoder, Frame};
 use wire::step::channel;
 
-struct Stage {
+struct StepFixture {
     dir: tempfile::TempDir,
     step: Step,
-    /// Where the supervisors dial, and with what.
+    /// A step that is ready to run, with the address and key that supervisors dial with.
     address: String,
     key: String,
 }
 
-impl Stage {
+impl StepFixture {
     fn new(tasks: u32, input: Option<&str>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let listener = StepListener::open().expect("a port");
@@ -63,10 +63,10 @@ impl Stage {
     }
 
     fn supervisor(&self, node: &str) -> Supervisor {
-        self.supervisor_that(node, false)
+        self.supervisor_with(node, false)
     }
 
-    fn supervisor_that(&self, node: &str, waits: bool) -> Supervisor {
+    fn supervisor_with(&self, node: &str, waits: bool) -> Supervisor {
         let stream = TcpStream::connect(&self.address).expect("the listener is open");
         let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
         let (key, node) = (self.key.clone(), node.to_owned());
@@ -74,7 +74,7 @@ impl Stage {
         supervisor
     }
 
-    /// The outcome, and what was written, beside a server that has nothing to say.
+    /// Runs the step beside a server that never answers; the outcome, and what was written.
     fn run(self) -> (StepOutcome, String) {
         let path = self.dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
@@ -137,9 +137,9 @@ impl Supervisor {
 }
 
 #[test]
-fn output_is_passed_on_and_the_highest_code_is_the_steps() {
-    let stage = Stage::new(2, None);
-    let (mut one, mut two) = (stage.supervisor("n1"), stage.supervisor("n2"));
+fn output_is_passed_on_and_the_highest_code_is_the_outcome() {
+    let fixture = StepFixture::new(2, None);
+    let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
         one.say(&StepMessage::Started { task: 0, pid: 1 });
         two.say(&StepMessage::Started { task: 1, pid: 1 });
@@ -147,11 +147,11 @@ fn output_is_passed_on_and_the_highest_code_is_the_steps() {
         one.exited(0, 3);
         one.say(&StepMessage::Gone);
         two.exited(1, 0);
-        // What comes before the last word still counts.
+        // Output that comes before `Gone` still counts.
         two.output(channel::STDERR, 1, "one\n");
         two.say(&StepMessage::Gone);
     });
-    let (outcome, text) = stage.run();
+    let (outcome, text) = fixture.run();
     tasks.join().expect("no panic");
     assert_eq!((outcome.code, outcome.exit.code, outcome.job_ended), (3, 3, false));
     let mut lines: Vec<&str> = text.lines().collect();
@@ -160,9 +160,9 @@ fn output_is_passed_on_and_the_highest_code_is_the_steps() {
 }
 
 #[test]
-fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
-    let stage = Stage::new(2, Some("hello"));
-    let (mut one, mut two) = (stage.supervisor("n1"), stage.supervisor("n2"));
+fn input_and_its_end_go_to_every_task_once_all_have_started() {
+    let fixture = StepFixture::new(2, Some("hello"));
+    let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
         one.say(&StepMessage::Started { task: 0, pid: 1 });
         two.say(&StepMessage::Started { task: 1, pid: 1 });
@@ -174,82 +174,82 @@ fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
             supervisor.say(&StepMessage::Gone);
         }
     });
-    let (outcome, _) = stage.run();
+    let (outcome, _) = fixture.run();
     tasks.join().expect("no panic");
     assert_eq!(outcome.code, 0);
 }
 
 #[test]
-fn tasks_are_told_to_go_once_the_program_before_them_has_run() {
-    let mut stage = Stage::new(1, None);
-    let done = stage.dir.path().join("done");
-    let path = stage.dir.path().join("before");
+fn tasks_start_after_the_srun_prolog() {
+    let mut fixture = StepFixture::new(1, None);
+    let done = fixture.dir.path().join("done");
+    let path = fixture.dir.path().join("before");
     std::fs::write(&path, format!("#!/bin/sh\nsleep 0.2; echo > {}\n", done.display())).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = Program::new(path.to_str(), "prolog_srun", JobId(5), StepId::Number(0));
-    stage.step.gate = StartGate::new(program);
-    stage.step.granted = true;
-    let mut one = stage.supervisor_that("n1", true);
+    fixture.step.gate = StartGate::new(program);
+    fixture.step.granted = true;
+    let mut one = fixture.supervisor_with("n1", true);
     let tasks = std::thread::spawn(move || {
         assert_eq!(one.hear_message(), StepMessage::Go);
         assert!(done.exists());
         one.exited(0, 0);
         one.say(&StepMessage::Gone);
     });
-    assert_eq!(stage.run().0.code, 0);
+    assert_eq!(fixture.run().0.code, 0);
     tasks.join().expect("no panic");
 }
 
 #[test]
-fn a_node_that_vanishes_takes_its_tasks_along_as_failures() {
-    let stage = Stage::new(1, None);
-    let mut one = stage.supervisor("n1");
+fn tasks_of_a_lost_node_count_as_failed() {
+    let fixture = StepFixture::new(1, None);
+    let mut one = fixture.supervisor("n1");
     one.say(&StepMessage::Started { task: 0, pid: 1 });
     drop(one);
-    let (outcome, _) = stage.run();
+    let (outcome, _) = fixture.run();
     assert_eq!(outcome.code, 1);
 }
 
 #[test]
-fn without_a_server_and_without_tasks_there_is_nothing_to_wait_for() {
-    let stage = Stage::new(1, None);
-    let nobody = stage.dir.path().join("no.sock");
-    let (outcome, text) = stage.run_beside(nobody);
+fn srun_ends_without_a_server_and_without_tasks() {
+    let fixture = StepFixture::new(1, None);
+    let nobody = fixture.dir.path().join("no.sock");
+    let (outcome, text) = fixture.run_beside(nobody);
     assert_eq!((outcome.code, text.as_str()), (1, ""));
 }
 
-/// Two steps of a task each, run as one by a thread: where their supervisors dial, and what comes of it.
-fn crowd() -> ([Stage; 2], impl FnOnce([Stage; 2]) -> Option<StepOutcome>) {
-    let stage = |at: u32| {
-        let mut stage = Stage::new(1, None);
+/// Two het steps of one task each, and the function that runs them as one.
+fn two_het_steps() -> ([StepFixture; 2], impl FnOnce([StepFixture; 2]) -> Option<StepOutcome>) {
+    let fixture = |at: u32| {
+        let mut fixture = StepFixture::new(1, None);
         let environment = vec!["A=b".to_owned()];
         let (first_rank, first_node, tasks) = (at, at, 2);
-        stage.step.plan.het = Some(HetPlacement { first_rank, first_node, tasks, environment });
-        stage.step.held = true;
-        stage.step.expect_nodes(&[(format!("n{at}"), vec![0])]);
-        stage
+        fixture.step.plan.het = Some(HetPlacement { first_rank, first_node, tasks, environment });
+        fixture.step.held = true;
+        fixture.step.expect_nodes(&[(format!("n{at}"), vec![0])]);
+        fixture
     };
-    let run = |stages: [Stage; 2]| {
+    let run = |fixtures: [StepFixture; 2]| {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
-        let part = |stage: Stage| {
+        let part = |fixture: StepFixture| {
             let watch = Watch::begin(ServerLocation::Socket(path.clone()), JobId(5), false);
             let watch = watch.expect("a thread");
-            het::HetStep { step: stage.step, watch, shares_input: false }
+            het::HetStep { step: fixture.step, watch, shares_input: false }
         };
-        let parts = stages.into_iter().map(part).collect();
+        let parts = fixtures.into_iter().map(part).collect();
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
         het::HetStepRunner::new(parts, None).run(&signals).expect("carried")
     };
-    ([stage(0), stage(1)], run)
+    ([fixture(0), fixture(1)], run)
 }
 
 #[test]
-fn parts_are_told_to_go_once_all_can_and_the_highest_code_is_that_of_all() {
-    let (stages, run) = crowd();
-    let mut one = stages[0].supervisor_that("n0", true);
-    let mut two = stages[1].supervisor_that("n1", true);
+fn het_components_start_together_and_the_highest_code_is_the_outcome() {
+    let (fixtures, run) = two_het_steps();
+    let mut one = fixtures[0].supervisor_with("n0", true);
+    let mut two = fixtures[1].supervisor_with("n1", true);
     let tasks = std::thread::spawn(move || {
         for (at, supervisor) in [(0, &mut one), (1, &mut two)] {
             let environment = vec!["A=b".to_owned(), format!("SLURM_NODEID={at}")];
@@ -261,29 +261,29 @@ fn parts_are_told_to_go_once_all_can_and_the_highest_code_is_that_of_all() {
         two.exited(0, 3);
         two.say(&StepMessage::Gone);
     });
-    let outcome = run(stages).expect("all could start");
+    let outcome = run(fixtures).expect("all could start");
     tasks.join().expect("no panic");
     assert_eq!((outcome.code, outcome.exit.code), (5, 5));
 }
 
 #[test]
-fn no_part_is_told_to_go_if_another_cannot() {
-    let (stages, run) = crowd();
-    let mut one = stages[0].supervisor_that("n0", true);
-    let mut two = stages[1].supervisor_that("n1", true);
-    // As of one that is ended before its tasks start.
+fn no_het_component_starts_if_another_cannot() {
+    let (fixtures, run) = two_het_steps();
+    let mut one = fixtures[0].supervisor_with("n0", true);
+    let mut two = fixtures[1].supervisor_with("n1", true);
+    // As a supervisor reports it whose step is ended before its tasks start.
     two.exited(0, 1);
-    assert_eq!(run(stages), None);
+    assert_eq!(run(fixtures), None);
     let mut rest = Vec::new();
-    // What is unread when the other end goes may be an error as well as an end.
+    // Unread data when the other end closes may show as an error or as an end of file.
     let _ = one.stream.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
 }
 
 #[test]
-fn a_node_that_vanishes_before_its_tasks_began_takes_them_along_too() {
-    let mut stage = Stage::new(1, None);
-    stage.step.expect_nodes(&[("n1".to_owned(), vec![0])]);
-    drop(stage.supervisor("n1"));
-    assert_eq!(stage.run().0.code, 1);
+fn tasks_of_a_node_lost_before_their_start_count_as_failed() {
+    let mut fixture = StepFixture::new(1, None);
+    fixture.step.expect_nodes(&[("n1".to_owned(), vec![0])]);
+    drop(fixture.supervisor("n1"));
+    assert_eq!(fixture.run().0.code, 1);
 }

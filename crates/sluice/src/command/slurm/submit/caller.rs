@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Group, Uid, User};
 use std::cell::OnceCell;
 
-/// The soft limits that Slurm carries over, by Slurm's names.
+/// The soft resource limits that a job inherits, by Slurm's names.
 const RLIMITS: [(&str, Resource); 10] = [
     ("CPU", Resource::RLIMIT_CPU),
     ("FSIZE", Resource::RLIMIT_FSIZE),
@@ -25,7 +25,7 @@ const RLIMITS: [(&str, Resource); 10] = [
     ("AS", Resource::RLIMIT_AS),
 ];
 
-/// This process's own surroundings. The time zone is looked up only where an option needs it.
+/// The surroundings of this process. The time zone is looked up only if an option needs it.
 #[derive(Default)]
 pub struct ProcessSurroundings {
     zone: OnceCell<TimeZone>,
@@ -77,7 +77,7 @@ pub fn caller(here: &ProcessSurroundings) -> Caller<'_> {
     }
 }
 
-/// Everything about this process that a job takes along.
+/// Everything about this process that goes into a job.
 pub fn submitter(command: Command, args: &[String], options: &JobOptions) -> Submitter {
     let words = std::iter::once(command.name().to_owned()).chain(args.iter().cloned());
     let login = if wants_login(options) { login() } else { LoginUser::default() };
@@ -102,14 +102,14 @@ pub fn submitter(command: Command, args: &[String], options: &JobOptions) -> Sub
     }
 }
 
-/// The environment as text; a variable that is not UTF-8 cannot travel and stays here.
+/// The environment. Variables that are not UTF-8 are left out: they cannot be sent.
 pub fn variables() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// Without a name the server takes who the connection says is asking; with one, root asks for another.
+/// The owner of the job. Without a name the server takes the user of the connection; with one, root submits for another.
 fn owner(options: &JobOptions) -> Principal {
     let uid = options.uid.map_or_else(Uid::effective, Uid::from_raw);
     let named = options.uid.and_then(|_| User::from_uid(uid).ok().flatten());
@@ -127,7 +127,7 @@ fn owner(options: &JobOptions) -> Principal {
     }
 }
 
-/// As the shell shows it, where that is the same place: a link in the path stays a link.
+/// The working directory as the shell shows it, if that is the same folder: symbolic links in the path stay.
 fn work_dir() -> String {
     let real = std::env::current_dir().map(|dir| dir.to_string_lossy().into_owned());
     let real = real.unwrap_or_else(|_| "/".to_owned());
@@ -143,12 +143,12 @@ fn same_place(one: &str, other: &str) -> bool {
 }
 
 fn current_nice() -> i32 {
-    // SAFETY: takes numbers and gives one; of ourselves it cannot fail.
+    // SAFETY: takes and returns integers; for this process itself it cannot fail.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 fn current_umask() -> u32 {
-    // It can only be read by setting it; no other thread makes files yet.
+    // The mask can only be read by setting it. No other thread makes files yet.
     let mask = umask(Mode::empty());
     umask(mask);
     mask.bits()

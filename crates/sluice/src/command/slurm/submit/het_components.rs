@@ -1,4 +1,4 @@
-//! The components of a heterogeneous job that has its allocation, as the server knows them.
+//! The components of a running het job, as the server knows them.
 
 use crate::client::{Client, ClientError};
 use ::slurm::environment::Environment;
@@ -9,16 +9,16 @@ use model::id::JobId;
 use wire::client::{Answer, Call, Detail, JobsWanted};
 use wire::view::JobView;
 
-/// One of them.
+/// One component of a het job.
 #[derive(Debug, Clone)]
 pub struct Component {
     pub job: JobId,
     pub nodes: Vec<String>,
-    /// What Slurm tells of its allocation.
+    /// The `SLURM_*` variables of its allocation.
     pub variables: Environment,
 }
 
-/// All of the job that its first component stands for, in their order; a job of one kind is its only one.
+/// The components of a job, in their order. A job that is not het is its own only component.
 pub fn ask(client: &mut Client, first: JobId, dir: &str) -> Result<Vec<Component>, ClientError> {
     let cluster = match client.call(Call::Cluster)? {
         Answer::Cluster(cluster) => cluster.name,
@@ -35,7 +35,7 @@ pub fn ask(client: &mut Client, first: JobId, dir: &str) -> Result<Vec<Component
     Ok(jobs.0.iter().map(component).collect())
 }
 
-/// The variables of one job's allocation; none where it has none.
+/// The variables of one job's allocation; empty if it has none.
 pub fn variables(cluster: &str, view: &JobView, submit_dir: &str) -> Environment {
     let Some(granted) = &view.allocation else { return Environment::new() };
     allocation(&JobFacts {

@@ -1,4 +1,4 @@
-//! A job that a client holds: kept alive while the client lives, and watched until it ends.
+//! Watching and holding a job: events until it ends, and a connection that keeps its allocation while the client lives.
 
 use crate::client::{Client, ClientError, ServerLocation};
 use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
@@ -11,22 +11,22 @@ use std::time::Duration;
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
-/// A job that has not started by then is said to wait.
+/// A job that has not started by then is reported as queued.
 const QUEUED_AFTER_MS: u64 = 200;
-/// How long one question stays open before it is asked again.
+/// How long one request may wait in the server before it is repeated.
 const AWAIT_MS: u64 = 60_000;
-/// A hold that breaks is taken up again so often, after so long: for a day at least, since a server that comes back and
-/// finds no hold gives the allocation away under a client that lives.
+/// How often a broken hold is taken up again, and after which pause: for a day at least. A server that comes back and finds
+/// no hold takes the allocation from a client that still runs.
 const HOLD_RETRIES_MAX: u32 = 86_400;
 const HOLD_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the watched job did.
+/// An event of the watched job.
 #[derive(Debug)]
 pub enum JobEvent {
-    /// It does not start at once.
+    /// It has not started at once.
     Queued,
     Started(Box<JobView>),
-    /// The site's programs before it are over, where it had to wait for them.
+    /// The prolog has ended on every node, if the job had to wait for it.
     Ready,
     Ended {
         exit: ExitStatus,
@@ -42,7 +42,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches on a connection of its own. `from_start`: tells of the start as well as of the end.
+    /// Watches on a connection of its own. With `from_start`, the start is an event too.
     pub fn begin(location: ServerLocation, job: JobId, from_start: bool) -> io::Result<Self> {
         let (sender, events) = pollable_channel()?;
         std::thread::Builder::new().name("watch".into()).spawn(move || {
@@ -58,7 +58,7 @@ impl Watch {
         self.events.try_recv().ok()
     }
 
-    /// Waits for the next event; none when there will be no more.
+    /// Waits for the next event; `None` when there will be no more.
     pub fn wait(&mut self) -> Option<JobEvent> {
         self.events.recv()
     }
@@ -100,7 +100,7 @@ fn follow(
     }
 }
 
-/// Whether there is an end to wait for.
+/// Waits for the start. Returns whether there is an end to wait for.
 fn follow_to_start(
     client: &mut Client,
     job: JobId,
@@ -130,7 +130,7 @@ fn follow_to_start(
     }
 }
 
-/// The job has its nodes, and the site's programs before it run there.
+/// Waits for the prolog on the job's nodes.
 fn follow_to_ready(
     client: &mut Client,
     job: JobId,
@@ -144,7 +144,7 @@ fn follow_to_ready(
                 events.send(JobEvent::Ready);
                 return Ok(true);
             }
-            // Its end, or its wait for other nodes, is told as such.
+            // It has ended, or waits for other nodes; both are separate events.
             Answer::Start { .. } => return Ok(true),
             Answer::Refused(why) => {
                 events.send(JobEvent::Refused(why));
@@ -159,14 +159,14 @@ fn unexpected(answer: &Answer) -> ClientError {
     ClientError::Protocol(format!("the server's answer was not expected: {answer:?}"))
 }
 
-/// Holds the allocation for as long as this process lives: the server gives it up when the connection ends.
-/// A server that restarts finds the hold again.
+/// Holds the allocation for as long as this process lives: the server ends it after the connection has closed. The hold is
+/// renewed when the server restarts.
 pub fn hold(location: ServerLocation, job: JobId) -> io::Result<()> {
     let client = Client::at(location);
     let keep = move || {
         let path = format!("/api/v1/hold?job={job}");
         for _ in 0..HOLD_RETRIES_MAX {
-            // An answer instead of a stream says that there is nothing to hold any more.
+            // An answer instead of a stream means that there is nothing to hold any more.
             if let Ok(Some(_)) = client.stream(&path, |_| true) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! What `sbatch`, `salloc` and `srun` share.
+//! What `sbatch`, `salloc` and `srun` share: the caller's process, messages, the watch on a job, `--test-only`.
 
 pub mod caller;
 pub mod het_components;

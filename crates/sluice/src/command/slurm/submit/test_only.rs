@@ -10,7 +10,7 @@ use model::reason::Refusal;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Tested};
 
-/// `-M` may name this cluster only.
+/// Refuses `-M` with another cluster than this one.
 pub fn check_clusters(
     command: Command,
     client: &mut Client,
@@ -37,7 +37,7 @@ pub fn check_clusters(
     Ok(Some(failure()))
 }
 
-/// `--test-only`: when and where it would start, or why it never will.
+/// `--test-only`: prints when and where the job would start, or why it never will.
 pub fn tested(command: Command, answer: Answer) -> ExitCode {
     match answer {
         Answer::Tested(parts) => {
@@ -57,7 +57,7 @@ pub fn tested(command: Command, answer: Answer) -> ExitCode {
     }
 }
 
-/// A line for each component; `sbatch` has one for all of them, without their partitions.
+/// One line for each component. `sbatch` prints one line for all, without partitions.
 fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
     let begin = |part: &Tested, cpus: u32| {
         let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
