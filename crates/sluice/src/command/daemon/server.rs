@@ -54,15 +54,14 @@ pub struct LocalNodes {
     pub servers: Vec<String>,
 }
 
-/// The log goes to standard error; `SLUICE_LOG` says how much.
+/// The log goes to standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`).
 pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .try_init();
+    use tracing_subscriber::filter::Targets;
+    use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
+    let wanted = std::env::var("SLUICE_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let levels = wanted.unwrap_or_else(|| Targets::new().with_default(tracing::Level::INFO));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
 }
 
 /// Runs the server in this process until it is told to stop. With `machine`, every node of the configuration is on this
