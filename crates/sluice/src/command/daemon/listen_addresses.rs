@@ -23,7 +23,7 @@ struct SavedAddresses {
 }
 
 pub struct BoundListeners {
-    pub doors: ::server::Doors,
+    pub listeners: ::server::Listeners,
     pub listen: SocketAddr,
     pub agents: SocketAddr,
 }
@@ -48,8 +48,8 @@ pub fn bind(
     let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
     std::fs::write(&file, text).map_err(VerbError::file(&file))?;
     let socket = bind_socket(state)?;
-    let doors = ::server::Doors { socket, port, agents };
-    Ok(BoundListeners { doors, listen: listen_at, agents: agents_at })
+    let listeners = ::server::Listeners { socket, port, agents };
+    Ok(BoundListeners { listeners, listen: listen_at, agents: agents_at })
 }
 
 fn bind_one(

@@ -4,7 +4,7 @@ use super::state_dir::{self, StateDir};
 use super::{listen_addresses, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
-use ::server::{DoorLimits, ServerOptions};
+use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct ServerArgs {
     pub snapshot_events: u64,
     /// Lower bounds at the doors, as places=100,silence_ms=500
     #[arg(long, env = "SLUICE_DOORS", default_value = "", hide = true)]
-    pub doors: DoorLimits,
+    pub doors: ConnectionLimits,
     /// Where ssh will connect: ADDR:PORT (kept for later)
     #[arg(long)]
     pub ssh: Option<SocketAddr>,
@@ -117,12 +117,12 @@ pub fn start(
         agents_addresses: local.servers,
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
-        door_limits: args.doors.clone(),
+        connection_limits: args.doors.clone(),
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),
     };
-    ::server::run(options, bound.doors, move || {
+    ::server::run(options, bound.listeners, move || {
         println!("sluice is up: http://{listen}");
     })?;
     Ok(())

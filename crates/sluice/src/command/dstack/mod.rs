@@ -8,7 +8,7 @@ pub mod stop;
 
 use crate::client::Client;
 use crate::command::verb::VerbError;
-use ::dstack::standing::Nodes;
+use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use std::io::{self, BufRead, Write};
