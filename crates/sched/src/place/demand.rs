@@ -76,7 +76,6 @@ impl<'a> Demand<'a> {
         uid: u32,
     ) -> Self {
         let mut gres = gather(&request.gres);
-        let per_job: u64 = gres.iter().filter(|g| g.name == GPU).map(|g| g.per_job).sum();
         let tasks = tasks_of(request, &mut gres);
         let (nodes_min, nodes_max) = nodes_of(request, partition, tasks, &gres);
         // With a count for each node (or task) said as well, the job's total only told how many
@@ -84,7 +83,6 @@ impl<'a> Demand<'a> {
         for demand in gres.iter_mut().filter(|g| g.is_fixed_by_node()) {
             demand.per_job = 0;
         }
-        let has_gpus = per_job > 0 || gres.iter().any(|g| g.name == GPU && g.is_fixed_by_node());
         let (memory_max, memory_per_cpu_max) = match partition.max_memory.or(policy.max_memory) {
             Some(DefaultMemory::PerNode(most)) => (Some(most), None),
             Some(DefaultMemory::PerCpu(most)) => (None, Some(most)),
@@ -95,7 +93,7 @@ impl<'a> Demand<'a> {
         let whole_node = is_whole_node(request, partition.over_subscribe, select);
         let default_per_gpu = partition.cpus_per_gpu.or(policy.cpus_per_gpu);
         let (memory, cpus_per_task) = within_cpus(
-            MemoryRule::of(request, partition, policy, has_gpus),
+            MemoryRule::of(request, partition, policy),
             request.cpus_per_task.min,
             memory_per_cpu_max,
         );

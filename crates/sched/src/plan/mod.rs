@@ -142,7 +142,7 @@ impl<'a> Planner<'a> {
         replay.retain_jobs(recorded.map(|slot| slot.job()));
         // What a window lets through changes as time passes.
         replay.mark_changed(windows.nodes());
-        let usage = Usage::of(view, now);
+        let usage = Usage::of_running(view, now);
         Self {
             purpose,
             view,
@@ -304,7 +304,7 @@ impl<'a> Planner<'a> {
     }
 
     fn claimant(&self, entry: JobInPartition) -> Claimant<'a> {
-        Claimant::of(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
+        Claimant::pending(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
     }
 
     fn broken_limit(
