@@ -1,4 +1,4 @@
-//! Memory on a node: what the request says, else the partition's default, else the cluster's.
+//! The memory of a job on a node: what the request says, else the partition's default, else the cluster's.
 
 use crate::view::SchedulerPolicy;
 use model::amount::{Bytes, MIB};

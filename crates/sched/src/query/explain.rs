@@ -12,7 +12,7 @@ use crate::plan::{Planner, Purpose};
 use crate::query::feasible;
 use crate::view::{Availability, Estimate, View};
 use model::id::JobId;
-use model::reason::{Limit, NeverFits, Reason};
+use model::reason::{Limit, Reason};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::Timestamp;
 
@@ -101,7 +101,7 @@ fn classes_at(view: &View, planner: &mut Planner<'_>, slot: usize) -> Vec<NodeCl
         if by_class[class] == usize::MAX {
             by_class[class] = reports.len();
             let never = (!needs.fits_empty(class as u32))
-                .then(|| feasible::lack_on(view, &shape.demand, node));
+                .then(|| feasible::never_fits_on(view, &shape.demand, node));
             reports.push(NodeClassReport {
                 partition: view.partitions[shape.partition as usize].partition.name.clone(),
                 nodes: Vec::new(),

@@ -279,7 +279,7 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
         holding: &LimitHolder<'_>,
     ) -> Option<Limit> {
         let job = asked.job;
-        let (amount, minutes) = (job.tres.amount(kind), job.run_minutes.amount(kind));
+        let (amount, run_minutes) = (job.tres.amount(kind), job.run_minutes.amount(kind));
         let job_minutes = amount.saturating_mul(minutes(asked.time));
         let held_minutes = holding.total.run_minutes.amount(kind);
         let spent = holding.spent.filter(|_| !self.alone).map_or(0, |spent| spent.minutes(kind));
@@ -299,8 +299,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
                 (amount > 0 && in_use.saturating_add(amount) > limit, tres, in_use, amount)
             }
             Measure::RunMinutes => {
-                let broken = amount > 0 && held_minutes.saturating_add(minutes) > limit;
-                (broken, LimitKind::TresRunMinutes(kind.clone()), held_minutes, minutes)
+                let broken = amount > 0 && held_minutes.saturating_add(run_minutes) > limit;
+                (broken, LimitKind::TresRunMinutes(kind.clone()), held_minutes, run_minutes)
             }
             Measure::SpentMinutes => {
                 let safe = self.usage.accounting().enforce.safe;

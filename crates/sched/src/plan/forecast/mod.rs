@@ -183,9 +183,7 @@ impl<'a> Planner<'a> {
                     self.usage.remove_usage(*claimant, load);
                     forecast.lifted.extend(Blocker::lifted_by(self.view, *claimant));
                 }
-                for (name, count) in hold.licenses {
-                    *self.licenses.entry(name.as_str()).or_default() += u64::from(*count);
-                }
+                self.release_licenses(hold.licenses);
                 if !hold.licenses.is_empty() {
                     forecast.lifted.insert(Blocker::Licenses);
                 }
@@ -234,13 +232,6 @@ impl<'a> Planner<'a> {
         self.slot_of_job.remove(&job);
         if let Some(block) = block {
             forecast.block(deferred, block);
-        }
-    }
-
-    fn take_licenses(&mut self, licenses: &'a [(String, u32)]) {
-        for (name, count) in licenses {
-            let free = self.licenses.entry(name.as_str()).or_default();
-            *free = free.saturating_sub(u64::from(*count));
         }
     }
 
