@@ -1,4 +1,4 @@
-//! The words of an explanation.
+//! The text of an explanation.
 
 use ::slurm::output::Moment;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
@@ -14,7 +14,7 @@ use wire::explain::{
 };
 use wire::view::JobView;
 
-/// All of one job: a line of what it is, then one for each thing that is to be said.
+/// The explanation of one job: a line that names it, then one for each fact.
 pub fn explained(explained: &ExplainedJob, moment: Moment<'_>) -> String {
     let ExplainedJob { shown, job, wait } = explained;
     let owner = &job.spec.owner.name;
@@ -63,7 +63,7 @@ fn waits(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> String {
     format!("waits: {word}\n  {}", sentence(job, wait, reason, moment))
 }
 
-/// What the reason means for this job.
+/// A sentence on what the reason means for this job.
 fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
     let text = match reason {
         Reason::Resources => "Its turn has come; not enough is free for it.",
@@ -141,7 +141,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
             ),
         });
     }
-    // Where something else holds it, what is free is beside the point.
+    // Free resources matter only if nothing else holds the job.
     if matters(wait.reason.as_ref()) {
         let several = job.partition.contains(',');
         wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
@@ -152,10 +152,10 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
     if let Some(kept) = &wait.kept {
-        lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
+        lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
     }
     lines.push(match &wait.expected {
-        Some(expected) => format!("Expected start: {}.", place(expected, moment)),
+        Some(expected) => format!("Expected start: {}.", start_text(expected, moment)),
         None => "Expected start: not known.".to_owned(),
     });
     lines
@@ -176,7 +176,7 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn place(expected: &Expected, moment: Moment<'_>) -> String {
+fn start_text(expected: &Expected, moment: Moment<'_>) -> String {
     let Expected { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))
@@ -287,7 +287,7 @@ fn missing(missing: &Shortage, class: &NodeClassReport) -> String {
     }
 }
 
-/// What a node of the class has too little of, even empty.
+/// What even an empty node of the class has too little of.
 fn never_text(never: &NeverFits) -> String {
     match never {
         NeverFits::Cpus { asked, most } => format!("has {}; {asked} asked", counted(*most, "CPU")),
