@@ -26,6 +26,7 @@ use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::gate;
 use crate::gate::limits::{Claimant, Usage};
+use crate::index::ShapeIndex;
 use crate::memo::{Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, SlotRecord};
 use crate::order::JobInPartition;
 use crate::place::Placement;
@@ -224,7 +225,7 @@ impl<'a> Planner<'a> {
     /// Settles most of a long queue at once: nothing is free for the shape, and no more slots are reserved.
     fn waits_like_others(&mut self, slot: &QueueSlot) -> bool {
         let partition = slot.entry.partition as usize;
-        let settled = self.shapes[slot.shape as usize].as_ref().is_some_and(|s| s.is_settled());
+        let settled = self.shapes[slot.shape.at()].as_ref().is_some_and(|s| s.is_settled());
         let waits = settled
             && self.purpose == Purpose::Starts
             && !self.has_limits
@@ -260,7 +261,7 @@ impl<'a> Planner<'a> {
             self.reserve_from_begin(slot, &reason);
             return Some(reason);
         }
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         if self.timelines.now > self.shape(shape).latest_start() {
             return Some(Reason::Deadline);
         }
@@ -281,7 +282,7 @@ impl<'a> Planner<'a> {
                 return Some(Reason::ArrayTaskLimit);
             }
             if let Some(claimant) = claimant {
-                let Some(Some(known)) = self.shapes.get(shape) else { return None };
+                let Some(Some(known)) = self.shapes.get(shape.at()) else { return None };
                 let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
                 if let Some(limit) = broken {
                     return Some(Reason::Limit(Box::new(limit)));
@@ -323,18 +324,18 @@ impl<'a> Planner<'a> {
         self.usage.broken_by_shares(claimant, shares(), time_limit)
     }
 
-    fn shape(&mut self, shape: usize) -> &mut Shape<'a> {
+    fn shape(&mut self, shape: ShapeIndex) -> &mut Shape<'a> {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        self.shapes[shape]
-            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)))
+        self.shapes[shape.at()]
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)))
     }
 
     /// The shape, and the search for it.
-    fn finder(&mut self, shape: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
+    fn finder(&mut self, shape: ShapeIndex) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape];
-        let shape =
-            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let slot = &mut self.shapes[shape.at()];
+        let shape = slot
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
         let finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
@@ -347,7 +348,7 @@ impl<'a> Planner<'a> {
     fn find_placement(
         &mut self,
         entry: JobInPartition,
-        shape: usize,
+        shape: ShapeIndex,
     ) -> Option<(Placement, TimeLimit)> {
         if !self.view.policy.backfill && self.blocked[entry.partition as usize] > 0 {
             return None;
@@ -375,7 +376,7 @@ impl<'a> Planner<'a> {
     fn start(
         &mut self,
         entry: JobInPartition,
-        shape: usize,
+        shape: ShapeIndex,
         claimant: Option<Claimant<'a>>,
         placement: Placement,
         time_limit: TimeLimit,
@@ -424,7 +425,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Why the job waits when nothing is free for it. The first in the queue get a backfill slot.
-    fn blocked_reason(&mut self, entry: JobInPartition, shape: usize) -> Reason {
+    fn blocked_reason(&mut self, entry: JobInPartition, shape: ShapeIndex) -> Reason {
         let (view, baseline) = (self.view, self.baseline);
         let (known, finder) = self.finder(shape);
         if let Some(reason) = known.reason_never(view, finder.needs_cache, baseline) {
