@@ -225,17 +225,12 @@ impl<'a> NodeTimelines<'a> {
         if let Some(extra) = self.reserved_extra(node, access) {
             least.iter_mut().zip(extra).for_each(|(least, extra)| *least += extra);
         }
-        match start <= self.now {
-            true => {
-                limited_to_amounts(self.free_now(node).clone(), &least, &there, self.config(node))
-            }
-            false => limited_to_amounts(
-                NodeFree::empty(self.config(node)),
-                &least,
-                &there,
-                self.config(node),
-            ),
-        }
+        let free = if start <= self.now {
+            self.free_now(node).clone()
+        } else {
+            NodeFree::empty(self.config(node))
+        };
+        limited_to_amounts(free, &least, &there, self.config(node))
     }
 
     /// What a timeline of the node leaves free from now on, as on an empty node: the ids mean nothing.

@@ -81,9 +81,10 @@ impl<'a> Planner<'a> {
             Some(record) => finder.find_slot_as_before(known, from, record),
             None => finder.find_slot(known, from),
         };
-        let found = match found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
-            true => SlotRecord { slot: None, single: false },
-            false => found,
+        let found = if found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
+            SlotRecord { slot: None, single: false }
+        } else {
+            found
         };
         let before = record.and_then(|record| record.slot);
         if before != found.slot {

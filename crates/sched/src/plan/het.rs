@@ -209,10 +209,7 @@ impl<'a> Planner<'a> {
                 return Err(Reason::Limit(Box::new(limit)));
             }
         }
-        match self.has_licenses(slot.shape) {
-            true => Ok(()),
-            false => Err(Reason::Licenses),
-        }
+        if self.has_licenses(slot.shape) { Ok(()) } else { Err(Reason::Licenses) }
     }
 
     fn undo(&mut self, found: PlacedComponent<'a>) {

@@ -121,7 +121,7 @@ impl<'a> Planner<'a> {
                 DeferReason::OtherJobs => {}
                 DeferReason::LimitAtStart => continue,
                 DeferReason::Blocked(block) => {
-                    forecast.block(at, block.clone());
+                    forecast.block(at, *block);
                     continue;
                 }
             }
