@@ -1,15 +1,15 @@
-//! A command that a test talks to: what it prints is read as it comes, and what is typed goes in.
+//! A command that a test interacts with: output is read as it comes, and input is typed.
 
 use crate::harness::{Cluster, Said, signal};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
-/// An `srun` (or its like) that a test talks to.
+/// A running `srun`, `salloc` or `sattach` that a test interacts with.
 pub struct Running {
     pub child: Child,
     stdout: ChildStdout,
     stderr: ChildStderr,
-    /// What was heard so far.
+    /// The output so far.
     pub out: String,
     pub err: String,
 }
@@ -23,7 +23,7 @@ impl Running {
         Self { child, stdout, stderr, out: String::new(), err: String::new() }
     }
 
-    /// Reads on until the output is as wanted.
+    /// Reads until the output satisfies `good`.
     pub fn hear(&mut self, good: impl Fn(&str) -> bool) {
         read_until(&mut self.stdout, &mut self.out, good);
     }
@@ -40,7 +40,7 @@ impl Running {
         signal(self.child.id() as i32, name);
     }
 
-    /// Its input ends, and it comes to its end.
+    /// Closes its input, and waits for its end.
     pub fn end(mut self) -> Said {
         drop(self.child.stdin.take());
         let mut errors = self.stderr;

@@ -1,4 +1,4 @@
-//! Allocations that a client holds, and what becomes of them when it lets go, is killed, or finds no server.
+//! Allocations that `srun` or `salloc` hold: what happens when the client ends, is killed, or the server is away.
 
 use crate::harness::interactive::Running;
 use crate::harness::{Cluster, TWO_NODES, is_alive, until, within};
@@ -10,7 +10,7 @@ fn up_a_step_ends_with_its_killed_srun() {
     let job = cluster.submit(&["--wrap", "sleep 600"]);
     cluster.await_state(job, "RUNNING");
     let id = format!("--jobid={job}");
-    // It writes all the time: the end shows on the way out as well as on the way in.
+    // The task writes all the time, so that the loss of its `srun` shows in both directions.
     for script in ["echo $$ > pid; sleep 600; sleep 600", "echo $$ > pid; while :; do echo x; done"]
     {
         let mut srun =
@@ -40,19 +40,19 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     let words = "salloc: error: _fork_command: Unable to find command \"nosuchcmd\"\n";
     assert!(said.stderr.contains(words), "{}", said.stderr);
 
-    // A shell, with what is typed.
+    // A shell that reads typed input.
     let mut shell = Running::start(&cluster, &["salloc", "-n1"]);
     shell.type_in("echo in $SLURM_JOB_ID; exit 7\n");
     let said = shell.end();
     assert_eq!((said.code, said.stdout.as_str()), (7, "in 3\n"), "{}", said.stderr);
 
-    // Without a shell it stays until it is cancelled.
+    // With `--no-shell` the allocation stays until it is cancelled.
     let said = salloc(&["--no-shell"]);
     assert_eq!((said.code, said.stderr.as_str()), (0, "salloc: Granted job allocation 4\n"));
     cluster.await_state(4, "RUNNING");
     cluster.sluice(&["scancel", "4"]).ok();
 
-    // Cancelled under its command: said, and the command told only where that was asked for.
+    // The allocation is cancelled under its command: it is reported, and the command signalled only with `-K`.
     let mut plain =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
     plain.hear(|text| text == "up\n");
@@ -73,7 +73,7 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     );
     assert_ne!(said.code, 0);
 
-    // A signal to salloc itself lets go of the allocation and not of the command.
+    // A signal to `salloc` itself cancels the allocation and not the command.
     let mut told =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
     told.hear(|text| text == "up\n");
@@ -184,12 +184,12 @@ fn up_only_allocations_without_a_client_end_after_the_grace() {
     };
     let (alive, lost) = (format!("{job}.0"), format!("{job}.1"));
     until("the job's own step runs", || steps().contains(&alive).then_some(()));
-    // One that lasts without a client, and one whose client is killed where no server sees it.
+    // One allocation that needs no client, and one whose client is killed while the server is away.
     cluster.sluice(&["salloc", "-n1", "--no-shell"]).ok();
     let mut waits = Running::start(&cluster, &["salloc", "-n1", "--begin=now+1hour", "true"]);
     waits.hear_error(|text| text.contains("queued and waiting"));
     let (unattended, forsaken) = (job + 1, job + 2);
-    // With the agent dead no order arrives; then those who could say it again die.
+    // With the agent dead no order arrives; then client and server, which could repeat it, die too.
     cluster.kill("agent");
     let id = format!("--jobid={job}");
     let mut srun = Running::start(&cluster, &["srun", "-n1", "--overlap", &id, "true"]);
