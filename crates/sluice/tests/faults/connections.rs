@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// A cluster with these connection limits.
-fn up(doors: &str) -> Cluster {
+fn up(limits: &str) -> Cluster {
     let cluster = Cluster::folder(TWO_NODES);
     let line = format!(
-        "SLUICE_DOORS={doors} {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
+        "SLUICE_DOORS={limits} {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
         program(),
         cluster.state().display(),
         cluster.path("conf").display()
@@ -27,7 +27,7 @@ fn address(cluster: &Cluster, of: &str) -> String {
     ports[of].as_str().unwrap().to_string()
 }
 
-fn knock(cluster: &Cluster) -> UnixStream {
+fn connect(cluster: &Cluster) -> UnixStream {
     UnixStream::connect(cluster.state().join("sluice.sock")).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
     let mut sockets = Vec::new();
     let mut streams = Vec::new();
     for _ in 0..each {
-        sockets.push(knock(&cluster));
+        sockets.push(connect(&cluster));
         streams.push(TcpStream::connect(&port).unwrap());
         streams.push(TcpStream::connect(&agents).unwrap());
     }
@@ -101,9 +101,9 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
 #[test]
 fn up_connections_beyond_the_limit_are_refused_and_logged_once() {
     let cluster = up("places=20");
-    let inside: Vec<UnixStream> = (0..20).map(|_| knock(&cluster)).collect();
+    let inside: Vec<UnixStream> = (0..20).map(|_| connect(&cluster)).collect();
     for _ in 0..50 {
-        let mut refused = knock(&cluster);
+        let mut refused = connect(&cluster);
         refused.set_read_timeout(Some(crate::harness::TIMEOUT)).unwrap();
         assert!(is_closed(&mut refused), "there is no place for it");
     }
@@ -128,7 +128,7 @@ fn up_slow_or_oversized_requests_are_cut_off() {
     let cluster = up("silence_ms=1500,body_ms=1500");
     let body = "POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
     for (what, head) in [("head", ""), ("body", body)] {
-        let mut socket = knock(&cluster);
+        let mut socket = connect(&cluster);
         socket.write_all(head.as_bytes()).unwrap();
         socket.set_nonblocking(true).unwrap();
         // A byte now and then does not extend the timeout, which is for the whole request.
@@ -150,7 +150,7 @@ fn up_slow_or_oversized_requests_are_cut_off() {
         let said = String::from_utf8_lossy(&said).into_owned();
         assert!(what == "head" || said.starts_with("HTTP/1.1 408"), "{what}: '{said}'");
     }
-    let mut socket = knock(&cluster);
+    let mut socket = connect(&cluster);
     let length = wire::client::REQUEST_BYTES_MAX + 1;
     let head = format!("POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
     socket.write_all(head.as_bytes()).unwrap();
@@ -184,7 +184,7 @@ fn up_clients_that_do_not_read_block_nobody_and_are_dropped() {
     let before = descriptors(&cluster);
     let mut deaf = Vec::new();
     for number in 0..40 {
-        let mut socket = knock(&cluster);
+        let mut socket = connect(&cluster);
         let logs = format!("GET /api/v1/logs?job={loud}&follow=true HTTP/1.1\r\nhost: x\r\n\r\n");
         let request = if number % 4 == 0 { logs.into_bytes() } else { jobs_request() };
         socket.write_all(&request).unwrap();

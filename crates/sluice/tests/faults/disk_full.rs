@@ -138,7 +138,7 @@ fn small_spool(megabytes: u32) -> Cluster {
 fn root_a_node_with_a_full_spool_is_drained_and_its_jobs_run_elsewhere() {
     let cluster = small_spool(1);
     let filler = Filler::fill(&cluster.state().join("nodes/node1"));
-    // Each would be placed on the first node, which used to lose them.
+    // Without the drain each would be placed on the first node.
     let jobs: Vec<u32> = (0..5).map(|_| cluster.submit(&["--wrap", "hostname"])).collect();
     for id in &jobs {
         assert_eq!(cluster.await_end(id), "COMPLETED|0:0", "job {id}");

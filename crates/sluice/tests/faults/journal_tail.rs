@@ -60,7 +60,7 @@ fn up_a_journal_cut_at_any_byte_of_its_tail_restores_a_prefix_and_reports_the_cu
     let path = segment(&cluster);
     let whole = std::fs::read(&path).unwrap();
     let end = end_of(&whole);
-    // Each cut has a folder of its own and a file that ends at the cut.
+    // A shorter copy of the file in a folder of its own: only zeros follow the end.
     let size = (end + (64 << 10)) as u64;
     // In `/dev/shm` if it exists: thousands of journals are synced here.
     let memory = tempfile::tempdir_in("/dev/shm");

@@ -42,20 +42,20 @@ impl Drop for SmallDisk {
 
 /// What a command printed, and how it ended.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self.stdout
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let code = output.status.code().or(output.status.signal().map(|s| 128 + s));
@@ -184,7 +184,7 @@ impl Cluster {
         assert!(said.stdout.starts_with("sluice is up: http://"), "{}", said.stdout);
     }
 
-    pub fn try_start(&self) -> Said {
+    pub fn try_start(&self) -> CommandOutput {
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -257,17 +257,17 @@ impl Cluster {
     }
 
     /// Gives another program this cluster's environment and work folder.
-    pub fn dress(&self, command: &mut Command) {
+    pub fn set_up(&self, command: &mut Command) {
         command.current_dir(self.path("work"));
         self.set_environment(command);
     }
 
-    pub fn sluice(&self, args: &[&str]) -> Said {
+    pub fn sluice(&self, args: &[&str]) -> CommandOutput {
         self.command(args).stdin(Stdio::null()).output().expect("the program runs").into()
     }
 
     /// A shell line with Slurm's commands first on the path.
-    pub fn shell(&self, line: &str) -> Said {
+    pub fn shell(&self, line: &str) -> CommandOutput {
         self.shell_command(line).output().expect("the shell runs").into()
     }
 
@@ -291,7 +291,7 @@ impl Cluster {
     }
 
     /// As another user; needs root.
-    pub fn shell_as(&self, user: &str, line: &str) -> Said {
+    pub fn shell_as(&self, user: &str, line: &str) -> CommandOutput {
         let quoted = line.replace('\'', "'\\''");
         self.shell(&format!("setpriv --reuid={user} --regid={user} --init-groups sh -c '{quoted}'"))
     }

@@ -55,15 +55,15 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     // The allocation is cancelled under its command: it is reported, and the command signalled only with `-K`.
     let mut plain =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
-    plain.hear(|text| text == "up\n");
+    plain.await_output(|text| text == "up\n");
     cluster.sluice(&["scancel", "5"]).ok();
-    plain.hear_error(|text| text.ends_with("salloc: Job allocation 5 has been revoked.\n"));
+    plain.await_error(|text| text.ends_with("salloc: Job allocation 5 has been revoked.\n"));
     assert_eq!(plain.end().code, 3);
     let mut killed = Running::start(
         &cluster,
         &["salloc", "-KTERM", "-n1", "sh", "-c", "echo up; exec sleep 600"],
     );
-    killed.hear(|text| text == "up\n");
+    killed.await_output(|text| text == "up\n");
     cluster.sluice(&["scancel", "6"]).ok();
     let said = killed.end();
     assert!(
@@ -76,13 +76,13 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     // A signal to `salloc` itself cancels the allocation and not the command.
     let mut told =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
-    told.hear(|text| text == "up\n");
+    told.await_output(|text| text == "up\n");
     told.signal("TERM");
-    told.hear_error(|text| text.ends_with("salloc: Job allocation 7 has been revoked.\n"));
+    told.await_error(|text| text.ends_with("salloc: Job allocation 7 has been revoked.\n"));
     assert_eq!(told.end().code, 3);
     let mut left =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; exec sleep 1"]);
-    left.hear(|text| text == "up\n");
+    left.await_output(|text| text == "up\n");
     left.signal("HUP");
     let said = left.end();
     assert_eq!(said.code, 1);
@@ -96,7 +96,7 @@ fn up_a_waiting_srun_or_salloc_can_be_interrupted() {
     let waiting = |command: &'static str, job: u32| {
         let mut one = Running::start(&cluster, &[command, "-n1", "--begin=now+1hour", "true"]);
         let words = format!("{command}: job {job} queued and waiting for resources\n");
-        one.hear_error(|text| text.ends_with(&words));
+        one.await_error(|text| text.ends_with(&words));
         one.err.clear();
         one
     };
@@ -163,7 +163,7 @@ fn up_an_srun_that_ended_without_a_server_is_recorded_when_it_returns() {
     cluster.shell("mkfifo gate").ok();
     let mut srun =
         Running::start(&cluster, &["srun", "-n1", "sh", "-c", "echo up; read line < gate; exit 6"]);
-    srun.hear(|text| text == "up\n");
+    srun.await_output(|text| text == "up\n");
     cluster.kill("server");
     cluster.shell(": > gate").ok();
     assert_eq!(srun.end().code, 6, "the step is its supervisor's, and not the server's");
@@ -187,7 +187,7 @@ fn up_only_allocations_without_a_client_end_after_the_grace() {
     // One allocation that needs no client, and one whose client is killed while the server is away.
     cluster.sluice(&["salloc", "-n1", "--no-shell"]).ok();
     let mut waits = Running::start(&cluster, &["salloc", "-n1", "--begin=now+1hour", "true"]);
-    waits.hear_error(|text| text.contains("queued and waiting"));
+    waits.await_error(|text| text.contains("queued and waiting"));
     let (unattended, forsaken) = (job + 1, job + 2);
     // With the agent dead no order arrives; then client and server, which could repeat it, die too.
     cluster.kill("agent");

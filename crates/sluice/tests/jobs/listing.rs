@@ -20,7 +20,7 @@ fn zone_file(cluster: &Cluster) -> String {
 
 fn squeue(cluster: &Cluster, zone: &str, args: &[&str]) -> String {
     let mut command = cluster.command(&[&["squeue"], args].concat());
-    crate::harness::Said::from(command.env("TZ", zone).output().unwrap()).ok()
+    crate::harness::CommandOutput::from(command.env("TZ", zone).output().unwrap()).ok()
 }
 
 /// The head and the body of the server's response to this request.

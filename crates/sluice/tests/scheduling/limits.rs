@@ -1,6 +1,6 @@
 //! Accounts, limits, priorities and fair share, through the real commands.
 
-use crate::harness::{Cluster, Said, TWO_NODES, until, user_name};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until, user_name};
 
 /// Billing weights and priority weights; limits and QOS are enforced.
 const ACCOUNTED: &str = "\
@@ -34,7 +34,7 @@ fn accounted() -> Cluster {
     cluster
 }
 
-fn manage(cluster: &Cluster, line: &str) -> Said {
+fn manage(cluster: &Cluster, line: &str) -> CommandOutput {
     cluster.shell(&format!("sacctmgr -i {line}"))
 }
 

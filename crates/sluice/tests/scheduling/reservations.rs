@@ -1,8 +1,8 @@
 //! Reservations through the real commands; words and exit codes are those of a real Slurm 22.05.
 
-use crate::harness::{Cluster, Said, TWO_NODES, until, user_name};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until, user_name};
 
-fn scontrol(cluster: &Cluster, line: &str) -> Said {
+fn scontrol(cluster: &Cluster, line: &str) -> CommandOutput {
     cluster.shell(&format!("scontrol {line}"))
 }
 
@@ -22,7 +22,7 @@ fn shown(cluster: &Cluster, name: &str, key: &str) -> String {
 }
 
 /// Checks Slurm's words and exit code; a note of our own may follow.
-fn refused(said: Said, stderr: &str) {
+fn refused(said: CommandOutput, stderr: &str) {
     let lines = said.stderr.lines().filter(|line| !line.contains(": note: "));
     let words = lines.collect::<Vec<_>>().join("\n");
     assert_eq!((said.code, words.as_str()), (1, stderr), "stdout: {}", said.stdout);

@@ -74,7 +74,7 @@ fn up_test_only_estimates_a_start_behind_all_pending_jobs() {
         assert_eq!((said.code, said.stderr), (0, line), "{command}");
     }
     assert_eq!(cluster.shell("squeue -h -o %i").ok().lines().count(), 3, "nothing was submitted");
-    // A shortened time limit changes the next estimate.
+    // A job that ends early changes the next estimate.
     cluster.shell(&format!("scancel {second}")).ok();
     until("the estimate follows", || {
         let said = cluster.shell("sbatch --test-only -t 1 -n 32 --wrap true");
