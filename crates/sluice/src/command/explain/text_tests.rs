@@ -84,14 +84,14 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 
 #[test]
 fn each_class_of_nodes_is_explained_by_what_it_lacks() {
-    let missing = |what, nodes: &str, (asked, most_free, total)| Missing {
+    let missing = |what, nodes: &str, (asked, most_free, total)| Shortage {
         what,
         nodes: names(nodes),
         asked,
         most_free,
         total,
     };
-    let class = |nodes: &str, never, free: &str, missing| NodeClass {
+    let class = |nodes: &str, never, free: &str, missing| NodeClassReport {
         partition: "gpu".into(),
         nodes: names(nodes),
         wanted: 2,
@@ -99,7 +99,7 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
         free: if free.is_empty() { Vec::new() } else { names(free) },
         missing,
     };
-    let gpu = || Lacking::Gres("gpu".into());
+    let gpu = || MissingResource::Gres("gpu".into());
     let wait = WaitView {
         reason: Some(Reason::Resources),
         ahead: 3,
@@ -113,8 +113,8 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
                 None,
                 "m4",
                 vec![
-                    missing(Lacking::Drained, "m1", (0, 0, 0)),
-                    missing(Lacking::Cpus, "m[2-3]", (8, 1, 32)),
+                    missing(MissingResource::Drained, "m1", (0, 0, 0)),
+                    missing(MissingResource::Cpus, "m[2-3]", (8, 1, 32)),
                 ],
             ),
             class(
