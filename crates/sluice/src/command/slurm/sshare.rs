@@ -2,8 +2,8 @@
 
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sshare::{self as output, Options, SshareError};
+use ::slurm::output::table::field_table::Layout;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -43,9 +43,10 @@ fn options(parsed: &Parsed) -> Options {
     };
     let accounts = value::list(parsed.text(K::Account).unwrap_or_default());
     // With `-A` and no option about users, no user is shown.
-    let users = match parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
-        true => users,
-        false => Some(Vec::new()),
+    let users = if parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
+        users
+    } else {
+        Some(Vec::new())
     };
     let separator = Layout::SEPARATOR.to_owned();
     let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));
