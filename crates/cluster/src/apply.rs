@@ -11,7 +11,7 @@ mod site;
 
 use crate::books;
 use crate::event::{Event, Started, Submitted};
-use crate::job::{Ended, Job, PendingTasks, Phase};
+use crate::job::{EndRecord, Job, PendingTasks, Phase};
 use crate::node::Node;
 use crate::state::State;
 use model::allocation::{Allocation, NodeShare};
@@ -61,11 +61,13 @@ impl State {
                 return Some(self.apply_tasks_cancelled(*array, indices, ended));
             }
             Event::Started(started) => self.apply_started(started),
-            Event::Suspended { job, at, for_room } => self.apply_suspended(*job, *at, *for_room),
-            Event::TurnOver { job, at } => self.apply_turn_over(*job, *at),
-            Event::ResumeWanted { job } => self.attempt_mut(*job).resumes_itself = true,
+            Event::Suspended { job, at, for_preemption } => {
+                self.apply_suspended(*job, *at, *for_preemption)
+            }
+            Event::GangSuspended { job, at } => self.apply_turn_over(*job, *at),
+            Event::ResumeRequested { job } => self.attempt_mut(*job).resumes_itself = true,
             Event::Resumed { job, at } => self.apply_resumed(*job, *at),
-            Event::Leaving { job, leaving } => {
+            Event::PreemptionGraceStarted { job, leaving } => {
                 self.attempt_mut(*job).leaving = Some(*leaving);
             }
             Event::StepStarted { job, step } => {
@@ -75,7 +77,7 @@ impl State {
                 }
                 attempt.steps.push((**step).clone());
             }
-            Event::StepPartEnded { job, step, node, exit, usage, end } => {
+            Event::StepEndedOnNode { job, step, node, exit, usage, end } => {
                 let attempt = self.attempt_mut(*job);
                 if let Some(step) = attempt.steps.iter_mut().find(|s| s.id == *step) {
                     step.waiting.retain(|n| n != node);
@@ -91,16 +93,16 @@ impl State {
                 attempt.ending = Some((**ending).clone());
                 attempt.exit = *exit;
             }
-            Event::PartReady { attempt, node } => {
+            Event::PrologEndedOnNode { attempt, node } => {
                 self.attempt_mut(attempt.job).preparing.retain(|other| other != node);
             }
-            Event::PartEnded { attempt, node, exit, usage, at } => {
+            Event::AttemptEndedOnNode { attempt, node, exit, usage, at } => {
                 let active = self.attempt_mut(attempt.job);
                 active.usage.absorb(usage);
                 active.exit = active.exit.max(*exit);
                 self.release_part(*attempt, node, Some(*at));
             }
-            Event::PartGivenUp { attempt, node } => {
+            Event::AttemptAbandonedOnNode { attempt, node } => {
                 self.release_part(*attempt, node, None);
                 if let Some(node) = self.nodes.get_mut(node) {
                     node.stale.push(*attempt);
@@ -110,7 +112,7 @@ impl State {
             Event::Requeued { job, ended, .. } => {
                 return Some(self.apply_requeued(*job, ended, event));
             }
-            Event::Revived { job, .. } => self.apply_revived(*job, event),
+            Event::EndedJobRequeued { job, .. } => self.apply_revived(*job, event),
             Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
             _ => self.apply_node_or_account(event),
         }
@@ -157,7 +159,7 @@ impl State {
         self.tree.forget();
         self.accounting.forget();
         self.standings.forget();
-        self.measures.forget();
+        self.priority_totals.forget();
         self.hardware.forget();
     }
 
@@ -199,7 +201,7 @@ impl State {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
-            together: s.together,
+            het: s.het,
             phase: Phase::Waiting,
         };
         job.share(&mut self.interner);
@@ -307,7 +309,7 @@ impl State {
         }
     }
 
-    fn apply_ended(&mut self, id: JobId, ended: &Ended) -> JobRecord {
+    fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> JobRecord {
         self.charge(id, ended.end);
         let record = books::record_of(self, id, Some(ended));
         if let Some(attempt) = self.jobs[&id].attempt() {
@@ -378,7 +380,7 @@ fn moved(event: &Event) -> Vec<JobId> {
         | Event::Ended { job, .. }
         | Event::Requeued { job, .. }
         | Event::ReservationLost { job, .. }
-        | Event::Revived { job, .. } => vec![*job],
+        | Event::EndedJobRequeued { job, .. } => vec![*job],
         Event::TaskSplit { array, job, .. } => vec![*array, *job],
         Event::TasksCancelled { array, .. } => vec![*array],
         Event::Started(s) => {

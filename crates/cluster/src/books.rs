@@ -1,6 +1,6 @@
 //! The books' entry of a job, made from the state: the same for living and for ended attempts.
 
-use crate::job::{Ended, Job};
+use crate::job::{EndRecord, Job};
 use crate::state::State;
 use model::amount::{Bytes, format_slurm_mb};
 use model::attempt::stood_s;
@@ -13,7 +13,7 @@ use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 
 /// The entry of `id` as it stands, or as it ends with `ended`.
-pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
+pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobRecord {
     let job = &state.jobs[&id];
     let ended = ended.or(job.ended());
     let request = job.spec.request();
@@ -25,7 +25,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
     let mut alloc_tres = allocation.map(|a| a.tres()).unwrap_or_default();
     if allocation.is_some() {
         let shown = shown_partition(state, job);
-        let billed = crate::spending::bill(state, &shown, &alloc_tres);
+        let billed = crate::charged_usage::bill(state, &shown, &alloc_tres);
         alloc_tres.set(TresKind::Billing, billed);
     }
     let start = job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start));
@@ -47,7 +47,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
             .pending
             .as_ref()
             .map(|p| model::array::format_pending(&p.indices, p.throttle)),
-        together: job.together,
+        together: job.het,
         name: job.spec.name.to_string(),
         user: job.spec.owner.name.clone(),
         uid: job.spec.owner.uid,

@@ -36,7 +36,7 @@ pub enum Command {
     Submit(Box<Submit>),
     Start(Box<Start>),
     /// All of these or none.
-    StartTogether(Vec<Start>),
+    StartHetJob(Vec<Start>),
     Preempt(Preempt),
     /// A job that stood still and whose cores are free again goes on.
     Resume {
@@ -52,18 +52,18 @@ pub enum Command {
         exit: ExitStatus,
     },
     /// The client that held the allocation is gone.
-    HolderLost {
+    ClientLost {
         job: JobId,
     },
     CreateStep {
         job: JobId,
-        ask: Box<StepAsk>,
+        ask: Box<StepRequest>,
     },
     Report {
         node: String,
         attempt: AttemptId,
         at: Timestamp,
-        what: PartReport,
+        what: AttemptReport,
     },
     NodeHello {
         node: String,
@@ -135,7 +135,7 @@ pub struct Submit {
     pub hold: Option<Hold>,
     pub priority: Option<u64>,
     /// Further jobs that start with it or not at all.
-    pub with: Vec<JobSpec>,
+    pub het_components: Vec<JobSpec>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
 }
@@ -152,7 +152,7 @@ pub struct CancelJobs {
 
 /// What a step wants of its job's allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StepAsk {
+pub struct StepRequest {
     pub name: String,
     pub tasks: Option<u32>,
     pub nodes: Option<u32>,
@@ -166,7 +166,7 @@ pub struct StepAsk {
 
 /// What an agent says of its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PartReport {
+pub enum AttemptReport {
     /// Nothing new: the start itself was journalled before the order went out.
     Started,
     LaunchFailed {
@@ -223,7 +223,7 @@ pub enum Reply {
         signals: Vec<SignalJob>,
         results: Vec<(String, Result<(), Refusal>)>,
     },
-    Step(StepPlaced),
+    Step(StepPlacement),
     TokenNodes(Vec<String>),
     ReservationCreated {
         name: String,
@@ -243,7 +243,7 @@ pub struct SignalJob {
 
 /// Where a step's tasks are: per node its share and the global ranks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StepPlaced {
+pub struct StepPlacement {
     pub attempt: AttemptId,
     pub step: StepId,
     pub nodes: Vec<(NodeShare, Vec<u32>)>,
@@ -272,7 +272,7 @@ pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
         while let Some(next) = starts.next_if(of_group) {
             all.push(next);
         }
-        commands.push(Command::StartTogether(all));
+        commands.push(Command::StartHetJob(all));
     }
     commands
 }

@@ -86,9 +86,11 @@ pub struct Parameters {
     pub reservation_over_run_min: Option<u32>,
     pub preempt: PreemptPolicy,
     /// `PreemptMode=GANG`: jobs that share the same cores take turns of so many seconds.
-    pub slice_s: Option<u32>,
+    #[serde(rename = "slice_s")]
+    pub gang_slice_s: Option<u32>,
     /// Waiting jobs of each partition that keep a place for later.
-    pub places_kept: u32,
+    #[serde(rename = "places_kept")]
+    pub backfill_slots: u32,
     pub reserve: ReservePolicy,
     /// How long a job that was requeued waits before it may start again.
     pub requeue_wait_s: u32,
@@ -145,8 +147,8 @@ impl Default for Parameters {
             licenses: BTreeMap::new(),
             reservation_over_run_min: Some(0),
             preempt: PreemptPolicy::default(),
-            slice_s: None,
-            places_kept: SchedulerPolicy::default().reservations,
+            gang_slice_s: None,
+            backfill_slots: SchedulerPolicy::default().reservations,
             reserve: ReservePolicy::default(),
             requeue_wait_s: 0,
             requeue_exits: Vec::new(),

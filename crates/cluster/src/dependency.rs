@@ -167,9 +167,9 @@ fn singleton(state: &State, job: &Job) -> DependencyState {
 fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job> {
     // A task is as old as its array, whatever its own number.
     let array = job.task.map_or(job.id, |t| t.array);
-    let first = job.together.map(|of| of.first);
+    let first = job.het.map(|of| of.first);
     state.jobs.values().map(|other| &**other).filter(move |other| {
-        let apart = other.together.is_none() || other.together.map(|of| of.first) != first;
+        let apart = other.het.is_none() || other.het.map(|of| of.first) != first;
         !other.has_ended()
             && apart
             && other.task.map_or(other.id, |t| t.array) < array
@@ -179,7 +179,7 @@ fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job
 }
 
 /// A term that is not met, with the records it is about.
-pub struct OpenTerm<'a> {
+pub struct UnmetTerm<'a> {
     pub term: DependencyTerm,
     pub state: DependencyState,
     /// None for one that nobody knows.
@@ -187,7 +187,7 @@ pub struct OpenTerm<'a> {
 }
 
 /// The terms of the job's dependency that are not met.
-pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<OpenTerm<'a>> {
+pub fn unmet_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<UnmetTerm<'a>> {
     let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
     let open = terms.filter_map(|term| {
         let standing = term_state(state, job, term, now);
@@ -195,7 +195,7 @@ pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<Ope
             Some(target) => records(state, target.id, target.task),
             None => namesakes(state, job).collect(),
         };
-        (standing != DependencyState::Fulfilled).then(|| OpenTerm {
+        (standing != DependencyState::Fulfilled).then(|| UnmetTerm {
             term: *term,
             state: standing,
             jobs: jobs(),
@@ -205,14 +205,14 @@ pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<Ope
 }
 
 /// The most jobs that one waits for which are looked at for its estimate.
-const FORESEEN_MAX: usize = 1_000;
+const AWAITED_MAX: usize = 1_000;
 
 /// What must come about before the dependency is met, if all goes well; and whether one of these is enough. Nothing
-/// where that cannot be foreseen.
-pub fn foreseen(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>, bool) {
+/// where that cannot be awaited_events.
+pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>, bool) {
     let any = job.spec.dependency.as_ref().is_some_and(|d| d.join == Join::Any);
     let mut awaits = Vec::new();
-    for open in open_terms(state, job, now) {
+    for open in unmet_terms(state, job, now) {
         let alive = open.jobs.iter().filter(|job| !job.has_ended()).map(|job| job.id);
         match open.term.kind {
             _ if open.state == DependencyState::Failed => {}
@@ -225,7 +225,7 @@ pub fn foreseen(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>, bool
             }
             _ => awaits.extend(alive.map(Awaited::EndOf)),
         }
-        if awaits.len() > FORESEEN_MAX {
+        if awaits.len() > AWAITED_MAX {
             return (Vec::new(), false);
         }
     }
@@ -236,7 +236,7 @@ pub fn foreseen(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>, bool
 pub fn own_tasks(state: &State, job: &Job) -> Vec<Awaited> {
     let tasks = state.arrays.get(&job.id).into_iter().flat_map(|tasks| tasks.values());
     let active = tasks.filter(|id| state.active.contains(id));
-    active.take(FORESEEN_MAX).map(|id| Awaited::EndOf(*id)).collect()
+    active.take(AWAITED_MAX).map(|id| Awaited::EndOf(*id)).collect()
 }
 
 fn is_success(outcome: Outcome) -> bool {

@@ -1,7 +1,7 @@
 //! What happened. These are what the journal holds; a release reads those of the release before.
 
 use crate::config::ClusterConfig;
-use crate::job::Ended;
+use crate::job::EndRecord;
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::array::IndexSet;
@@ -54,23 +54,25 @@ pub enum Event {
     TasksCancelled {
         array: JobId,
         indices: IndexSet,
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
     },
     Started(Box<Started>),
     Suspended {
         job: JobId,
         at: Timestamp,
         /// For another job: it goes on by itself when there is room.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        for_room: bool,
+        #[serde(default, rename = "for_room", skip_serializing_if = "std::ops::Not::not")]
+        for_preemption: bool,
     },
     /// It stands still while others that share its cores have their turn.
-    TurnOver {
+    #[serde(rename = "turn_over")]
+    GangSuspended {
         job: JobId,
         at: Timestamp,
     },
     /// It may go on, and does so when its cores are free.
-    ResumeWanted {
+    #[serde(rename = "resume_wanted")]
+    ResumeRequested {
         job: JobId,
     },
     Resumed {
@@ -82,7 +84,8 @@ pub enum Event {
         step: Box<Step>,
     },
     /// One node has reported a step's end; with `end` it was the last.
-    StepPartEnded {
+    #[serde(rename = "step_part_ended")]
+    StepEndedOnNode {
         job: JobId,
         step: StepId,
         node: String,
@@ -92,12 +95,14 @@ pub enum Event {
         end: Option<StepEnd>,
     },
     /// The site's program before the attempt is over on this node.
-    PartReady {
+    #[serde(rename = "part_ready")]
+    PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
     },
     /// The attempt must make room soon; its processes are told.
-    Leaving {
+    #[serde(rename = "leaving")]
+    PreemptionGraceStarted {
         job: JobId,
         leaving: Leaving,
     },
@@ -108,7 +113,8 @@ pub enum Event {
         exit: ExitStatus,
     },
     /// Nothing of the attempt is left on this node.
-    PartEnded {
+    #[serde(rename = "part_ended")]
+    AttemptEndedOnNode {
         attempt: AttemptId,
         node: String,
         exit: ExitStatus,
@@ -116,18 +122,19 @@ pub enum Event {
         at: Timestamp,
     },
     /// The node does not answer and its part of the attempt was given up.
-    PartGivenUp {
+    #[serde(rename = "part_given_up")]
+    AttemptAbandonedOnNode {
         attempt: AttemptId,
         node: String,
     },
     Ended {
         job: JobId,
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
     },
     /// The attempt is over and the job waits again.
     Requeued {
         job: JobId,
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
         begin: Timestamp,
         hold: Option<Hold>,
         reason: Option<Reason>,
@@ -135,7 +142,8 @@ pub enum Event {
         special_exit: bool,
     },
     /// An ended job is to run again.
-    Revived {
+    #[serde(rename = "revived")]
+    EndedJobRequeued {
         job: JobId,
         at: Timestamp,
         hold: Option<Hold>,
@@ -166,7 +174,8 @@ pub enum Event {
         reason: NodeReason,
         at: Timestamp,
     },
-    StaleGone {
+    #[serde(rename = "stale_gone")]
+    StaleAttemptGone {
         node: String,
         attempt: AttemptId,
     },
@@ -200,7 +209,8 @@ pub enum Event {
         name: String,
     },
     /// A period of usage ended; with `reset` what was spent is forgotten.
-    UsageSettled {
+    #[serde(rename = "usage_settled")]
+    UsagePeriodEnded {
         at: Timestamp,
         #[serde(default)]
         reset: bool,
@@ -226,12 +236,12 @@ pub enum Event {
     ReservationRemoved {
         name: String,
     },
-    /// A waiting job asked for a reservation that is gone; `left`: those of its list that are not.
+    /// A waiting job asked for a reservation that is gone; `remaining`: those of its list that are not.
     ReservationLost {
         job: JobId,
         reservation: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        left: Option<String>,
+        #[serde(default, rename = "left", skip_serializing_if = "Option::is_none")]
+        remaining: Option<String>,
         hold: bool,
     },
 }
@@ -255,8 +265,8 @@ pub struct Submitted {
     #[serde(default)]
     pub priority_set: bool,
     /// It starts with others or not at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<Together>,
     pub at: Timestamp,
 }
 

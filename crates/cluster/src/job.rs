@@ -55,8 +55,8 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
     /// It starts and ends with others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<Together>,
     pub phase: Phase,
 }
 
@@ -72,11 +72,11 @@ pub struct PendingTasks {
 pub enum Phase {
     Waiting,
     Active(Box<Attempt>),
-    Ended(Box<Ended>),
+    Ended(Box<EndRecord>),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EndRecord {
     pub outcome: Outcome,
     pub exit: ExitStatus,
     #[serde(default)]
@@ -145,7 +145,7 @@ impl Job {
         self.attempt().map(|a| AttemptId { job: self.id, number: a.number })
     }
 
-    pub fn ended(&self) -> Option<&Ended> {
+    pub fn ended(&self) -> Option<&EndRecord> {
         match &self.phase {
             Phase::Ended(ended) => Some(ended),
             _ => None,
@@ -175,7 +175,7 @@ impl Job {
             (None, Some(p)) => {
                 format!("{}_[{}]", self.id, model::array::format_pending(&p.indices, p.throttle))
             }
-            (None, None) => match self.together {
+            (None, None) => match self.het {
                 Some(of) => format!("{}+{}", of.first, of.offset),
                 None => self.id.to_string(),
             },

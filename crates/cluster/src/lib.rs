@@ -3,9 +3,11 @@
 //! Deterministic: time and random bits come in with the command. `decide` looks and never changes;
 //! `apply` changes and never judges. What was journalled replays to the same state.
 
+pub mod association_tree;
 pub mod authorise;
 pub mod books;
 pub mod cache;
+pub mod charged_usage;
 pub mod command;
 pub mod config;
 pub mod decide;
@@ -14,15 +16,13 @@ pub mod event;
 pub mod hardware;
 pub mod intern;
 pub mod job;
+pub mod job_selection;
 pub mod licenses;
 pub mod node;
 pub mod priority;
-pub mod select;
-pub mod spending;
 pub mod state;
-pub mod tree;
 pub mod view;
-pub mod viewer;
+pub mod view_builder;
 
 mod apply;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// One kind of licence as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct LicenseUsage {
     pub name: String,
     pub total: u64,
     /// By running jobs.
@@ -42,10 +42,10 @@ impl State {
         self.config.parameters.licenses.iter().map(free).collect()
     }
 
-    pub fn licenses(&self, now: Timestamp) -> Vec<Standing> {
+    pub fn licenses(&self, now: Timestamp) -> Vec<LicenseUsage> {
         let used = self.licenses_used();
         let active: Vec<_> = self.reservations.values().filter(|r| r.is_active(now)).collect();
-        let standing = |(name, total): (&String, &u64)| Standing {
+        let standing = |(name, total): (&String, &u64)| LicenseUsage {
             name: name.clone(),
             total: *total,
             used: used.get(name.as_str()).copied().unwrap_or(0),

@@ -1,10 +1,10 @@
 //! The priorities of jobs, as the configuration has them worked out.
 
+use crate::association_tree::AssociationTree;
 use crate::books;
 use crate::dependency;
 use crate::job::Job;
 use crate::state::State;
-use crate::tree::Tree;
 use crate::view::partition_indices;
 use model::dependency::DependencyState;
 use model::id::JobId;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 /// What there is in all, which changes with the configuration and the accounts alone.
 #[derive(Debug)]
-pub struct Measures {
+pub struct PriorityTotals {
     scale: Scale,
     /// What each partition has.
     partitions: Vec<Tres>,
 }
 
-impl Measures {
+impl PriorityTotals {
     fn of(state: &State) -> Self {
         let tree = state.tree();
         let associations = tree.members.iter().filter_map(|(a, _)| a.priority);
@@ -49,9 +49,9 @@ impl Measures {
 /// What all jobs are measured against, taken once for a view.
 pub struct Ranking<'a> {
     state: &'a State,
-    pub(crate) tree: Arc<Tree>,
+    pub(crate) tree: Arc<AssociationTree>,
     pub(crate) standings: Arc<Vec<Standing>>,
-    pub(crate) measures: Arc<Measures>,
+    pub(crate) priority_totals: Arc<PriorityTotals>,
     /// Only so many of a user's, an account's or a QOS's jobs may age at a time.
     pub(crate) limits_ageing: bool,
     /// Jobs beyond a limit on how many may age at a time.
@@ -64,7 +64,7 @@ impl<'a> Ranking<'a> {
             state,
             tree: state.tree(),
             standings: state.standings(),
-            measures: state.measures.get(|| Measures::of(state)),
+            priority_totals: state.priority_totals.get(|| PriorityTotals::of(state)),
             limits_ageing: false,
             ageless: HashSet::new(),
         };
@@ -121,7 +121,7 @@ impl<'a> Ranking<'a> {
         let member = self.association(job, Some(&info.name));
         let of_member = |get: &dyn Fn(u32) -> Option<u32>| member.and_then(get).unwrap_or(0);
         let mut tres = books::requested_tres(state, job);
-        let billed = crate::spending::bill(state, &info.name, &tres);
+        let billed = crate::charged_usage::bill(state, &info.name, &tres);
         tres.set(TresKind::Billing, billed);
         let limit = request.time_limit.or(info.default_time).unwrap_or(info.max_time);
         let year = 365 * 24 * 60;
@@ -137,17 +137,17 @@ impl<'a> Ranking<'a> {
             partition_priority: info.priority_job_factor,
             qos_priority: state.qos.get(&*job.qos).map_or(0, |qos| qos.priority),
             tres: &tres,
-            partition_tres: &self.measures.partitions[partition as usize],
+            partition_tres: &self.priority_totals.partitions[partition as usize],
             dstack: job.spec.dstack_priority.unwrap_or(0),
             site: i64::from(job.site_factor),
             nice: i64::from(job.spec.nice),
         };
-        multifactor::factors(self.policy(), &self.measures.scale, &facts)
+        multifactor::factors(self.policy(), &self.priority_totals.scale, &facts)
     }
 
     /// Seconds that count for its age, up to the last period: the priorities stand still between.
     fn waited_s(&self, job: &Job, now: Timestamp) -> u64 {
-        let Some(as_of) = self.state.spending.as_of else { return 0 };
+        let Some(as_of) = self.state.charged_usage.as_of else { return 0 };
         let from = match self.policy().flags.accrue_always {
             true => job.submit,
             false if self.ageless.contains(&job.id) || !self.ages(job, now) => return 0,
@@ -183,12 +183,12 @@ impl<'a> Ranking<'a> {
     /// The jobs that do not age because so many of the same user, account or QOS do: the oldest come first.
     fn beyond_accrual(&self, now: Timestamp) -> HashSet<JobId> {
         let state = self.state;
-        let mut counted: BTreeMap<Holder, u64> = BTreeMap::new();
+        let mut counted: BTreeMap<AccrualScope, u64> = BTreeMap::new();
         let mut beyond = HashSet::new();
         for job in state.jobs.values().filter(|job| job.is_waiting() && self.ages(job, now)) {
             let holders = self.accrual_limits(job);
             let tasks = job.pending.as_ref().map_or(1, |p| p.indices.len());
-            let count = |holder: &Holder| counted.get(holder).copied().unwrap_or(0);
+            let count = |holder: &AccrualScope| counted.get(holder).copied().unwrap_or(0);
             if holders.iter().any(|(holder, most)| count(holder) + tasks > u64::from(*most)) {
                 beyond.insert(job.id);
                 continue;
@@ -201,7 +201,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// The limits on ageing that a job is under: a QOS's before the associations'.
-    fn accrual_limits(&self, job: &Job) -> Vec<(Holder, u32)> {
+    fn accrual_limits(&self, job: &Job) -> Vec<(AccrualScope, u32)> {
         let mut limits = Vec::new();
         let qos = self.state.qos.get(&*job.qos);
         let name = || job.qos.to_string();
@@ -209,20 +209,20 @@ impl<'a> Ranking<'a> {
         let user = qos.and_then(|q| q.max_jobs_accrue_per_user);
         let account = qos.and_then(|q| q.max_jobs_accrue_per_account);
         let uid = job.spec.owner.uid;
-        limits.extend(group.map(|most| (Holder::Qos(name()), most)));
-        limits.extend(user.map(|most| (Holder::QosUser(name(), uid), most)));
-        let of = |most| (Holder::QosAccount(name(), job.account.to_string()), most);
+        limits.extend(group.map(|most| (AccrualScope::Qos(name()), most)));
+        limits.extend(user.map(|most| (AccrualScope::QosUser(name(), uid), most)));
+        let of = |most| (AccrualScope::QosAccount(name(), job.account.to_string()), most);
         limits.extend(account.map(of));
         let Some(at) = self.association(job, None) else { return limits };
         if user.is_none()
             && let Some(most) = self.tree.nearest(at, |a| a.limits.max_jobs_accrue)
         {
-            limits.push((Holder::Member(at, false), most));
+            limits.push((AccrualScope::Member(at, false), most));
         }
         if group.is_none() {
             for (above, association) in self.tree.places(at) {
                 let most = association.limits.group_jobs_accrue;
-                limits.extend(most.map(|most| (Holder::Member(above, true), most)));
+                limits.extend(most.map(|most| (AccrualScope::Member(above, true), most)));
             }
         }
         limits
@@ -231,7 +231,7 @@ impl<'a> Ranking<'a> {
 
 /// Whose ageing jobs are counted.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Holder {
+enum AccrualScope {
     Qos(String),
     QosUser(String, u32),
     QosAccount(String, String),

@@ -1,13 +1,13 @@
 //! Everything that is alive: one value, changed only by `apply`.
 
+use crate::association_tree::AssociationTree;
 use crate::cache::Cache;
+use crate::charged_usage::ChargedUsage;
 use crate::config::ClusterConfig;
 use crate::event::UserToken;
 use crate::intern::Interner;
 use crate::job::Job;
 use crate::node::Node;
-use crate::spending::Spending;
-use crate::tree::Tree;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::id::{JobId, RunId};
 use model::partition::Partition;
@@ -49,8 +49,8 @@ pub struct State {
     pub user_tokens: BTreeMap<String, UserToken>,
     pub next_job: u32,
     pub next_priority: u64,
-    #[serde(default)]
-    pub spending: Spending,
+    #[serde(default, rename = "spending")]
+    pub charged_usage: ChargedUsage,
     /// Derived: ended records, which `Tick` looks through for old ones.
     #[serde(skip)]
     pub ended: BTreeSet<(Timestamp, JobId)>,
@@ -65,7 +65,7 @@ pub struct State {
     pub interner: Interner,
     /// Derived: accounts and users as a tree.
     #[serde(skip)]
-    pub(crate) tree: Cache<Tree>,
+    pub(crate) tree: Cache<AssociationTree>,
     /// Derived: the tree with what was spent.
     #[serde(skip)]
     pub(crate) accounting: Cache<sched::accounting::Accounting>,
@@ -74,7 +74,7 @@ pub struct State {
     pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
     /// Derived: what priorities are measured against.
     #[serde(skip)]
-    pub(crate) measures: Cache<crate::priority::Measures>,
+    pub(crate) priority_totals: Cache<crate::priority::PriorityTotals>,
     /// Derived: nodes and partitions with nothing on them, for what is checked at submit.
     #[serde(skip)]
     pub(crate) hardware: Cache<crate::hardware::Hardware>,
@@ -111,11 +111,11 @@ impl Default for State {
             active: BTreeSet::new(),
             queue: BTreeSet::new(),
             interner: Interner::default(),
-            spending: Spending::default(),
+            charged_usage: ChargedUsage::default(),
             tree: Cache::default(),
             accounting: Cache::default(),
             standings: Cache::default(),
-            measures: Cache::default(),
+            priority_totals: Cache::default(),
             hardware: Cache::default(),
         }
     }

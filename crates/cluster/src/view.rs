@@ -86,7 +86,7 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
     let parameters = &state.config.parameters;
     SchedulerPolicy {
         backfill: parameters.backfill,
-        reservations: parameters.places_kept,
+        reservations: parameters.backfill_slots,
         reserve: parameters.reserve.clone(),
         preempt: parameters.preempt,
         default_memory: parameters.default_memory,
@@ -227,7 +227,7 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
     let (awaits, awaits_any) = match standing {
-        Standing::Waiting => dependency::foreseen(state, job, now),
+        Standing::Waiting => dependency::awaited_events(state, job, now),
         _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
         _ => (Vec::new(), false),
     };
@@ -249,6 +249,6 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
         fixed_reason: job.fixed_reason.as_deref().cloned().or(closed),
         awaits,
         awaits_any,
-        together: job.together,
+        together: job.het,
     })
 }

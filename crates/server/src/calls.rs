@@ -19,7 +19,7 @@ use crate::views::{self, Lens};
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
 use cluster::event::UserToken;
-use cluster::{Command, Context, Reply, books, select};
+use cluster::{Command, Context, Reply, books, job_selection};
 use model::change::JobRef;
 use model::id::JobId;
 use model::principal::{Principal, Role};
@@ -313,7 +313,7 @@ async fn await_end(shared: &Arc<Shared>, job: JobId, timeout_ms: u64) -> Result<
 /// The end of a job, or of every task of an array: the highest exit status of them.
 fn ended(shared: &Shared, job: JobId) -> Result<Option<Answer>, Refusal> {
     let state = shared.read();
-    let records = select::resolve(&state, &JobRef::whole(job));
+    let records = job_selection::resolve(&state, &JobRef::whole(job));
     if records.is_empty() {
         return Err(Refusal::UnknownJob(job.to_string()));
     }

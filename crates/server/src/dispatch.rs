@@ -8,7 +8,7 @@ mod reconcile;
 
 use crate::launch;
 use crate::shared::Shared;
-use cluster::command::{PartReport, SignalJob};
+use cluster::command::{AttemptReport, SignalJob};
 use cluster::{Command, Event, Job};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
@@ -178,7 +178,7 @@ impl DispatchThread {
                     }
                 }
             }
-            Event::PartReady { attempt, .. } => self.begin_deferred(shared, *attempt),
+            Event::PrologEndedOnNode { attempt, .. } => self.begin_deferred(shared, *attempt),
             Event::StepStarted { job, step } => self.step(shared, *job, step.id),
             Event::Ending { job, ending, .. } => {
                 let state = shared.read();
@@ -196,15 +196,18 @@ impl DispatchThread {
                     self.send(shared, &node, id, uid, Action::End(order.clone()));
                 }
             }
-            Event::StepPartEnded { job, step, node, .. } => {
+            Event::StepEndedOnNode { job, step, node, .. } => {
                 shared.volatile.steps.taken(shared, *job, *step, node);
             }
-            Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
+            Event::AttemptEndedOnNode { attempt, node, .. }
+            | Event::StaleAttemptGone { node, attempt } => {
                 shared.volatile.steps.forget(attempt.job);
                 self.forget_prepared(*attempt);
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
-            Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
+            Event::AttemptAbandonedOnNode { attempt, node } => {
+                self.kill_stale(shared, node, *attempt)
+            }
             Event::NodeUp { node, stale, .. } => {
                 for attempt in stale {
                     self.kill_stale(shared, node, *attempt);
@@ -213,8 +216,8 @@ impl DispatchThread {
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 self.run_epilog(shared, *job, ended);
             }
-            Event::Leaving { job, .. } => self.tell_to_leave(shared, *job),
-            Event::Suspended { job, .. } | Event::TurnOver { job, .. } => {
+            Event::PreemptionGraceStarted { job, .. } => self.tell_to_leave(shared, *job),
+            Event::Suspended { job, .. } | Event::GangSuspended { job, .. } => {
                 self.send_all(shared, *job, &Action::Suspend)
             }
             Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
@@ -256,7 +259,7 @@ impl DispatchThread {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
-                    what: PartReport::Missing,
+                    what: AttemptReport::Missing,
                 };
                 self.tell(shared, missing);
             }
@@ -266,7 +269,7 @@ impl DispatchThread {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
-                    what: PartReport::LaunchFailed {
+                    what: AttemptReport::LaunchFailed {
                         what: error.to_string(),
                         unfit: None,
                         hold: false,
@@ -368,7 +371,7 @@ impl DispatchThread {
 /// The job in which a step that waits may have come to its turn.
 fn frees_steps(event: &Event) -> Option<JobId> {
     match event {
-        Event::StepPartEnded { job, .. } | Event::Ending { job, .. } => Some(*job),
+        Event::StepEndedOnNode { job, .. } | Event::Ending { job, .. } => Some(*job),
         Event::Ended { job, .. } | Event::Requeued { job, .. } => Some(*job),
         _ => None,
     }

@@ -6,7 +6,7 @@ use crate::foresight::Explained;
 use crate::shared::Shared;
 use crate::views::Lens;
 use cluster::job::Job;
-use cluster::{State, dependency, select};
+use cluster::{State, dependency, job_selection};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
@@ -44,7 +44,7 @@ fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal
     let mut ids = Vec::new();
     let unknown = |what: String| Refusal::UnknownJob(what);
     for job in &wanted.jobs {
-        let found = select::resolve(&state, job);
+        let found = job_selection::resolve(&state, job);
         if found.is_empty() {
             return Err(unknown(shown_ref(job)));
         }
@@ -53,7 +53,7 @@ fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal
     for name in &wanted.names {
         let filter =
             JobFilter { names: vec![name.clone()], all_states: true, ..JobFilter::default() };
-        let found = select::matching(&state, &filter);
+        let found = job_selection::matching(&state, &filter);
         let alive = || found.iter().filter(|chosen| !chosen.job.has_ended());
         match (alive().next(), found.last()) {
             (Some(_), _) => ids.extend(alive().map(|chosen| chosen.job.id)),
@@ -148,8 +148,8 @@ impl Waits<'_> {
     }
 
     fn dependency(&self) -> Vec<OpenTerm> {
-        let terms = dependency::open_terms(self.state, self.job, self.now).into_iter();
-        let term = |open: dependency::OpenTerm<'_>| OpenTerm {
+        let terms = dependency::unmet_terms(self.state, self.job, self.now).into_iter();
+        let term = |open: dependency::UnmetTerm<'_>| OpenTerm {
             term: open.term.to_string(),
             failed: open.state == DependencyState::Failed,
             count: open.jobs.len() as u32,

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use cluster::viewer::Viewer;
+use cluster::view_builder::ViewBuilder;
 use model::hostlist;
 use model::id::JobId;
 use model::reason::Reason;
@@ -80,7 +80,7 @@ pub struct Foresight {
 
 pub struct ForesightThread {
     questions: Receiver<Question>,
-    viewer: Viewer,
+    view_builder: ViewBuilder,
     memo: sched::Memo,
 }
 
@@ -88,8 +88,11 @@ impl Foresight {
     pub fn new() -> (Self, ForesightThread) {
         let (sender, questions) = sync_channel(QUEUE);
         let (position, latest) = (AtomicU64::new(1), RwLock::default());
-        let thread =
-            ForesightThread { questions, viewer: Viewer::default(), memo: sched::Memo::default() };
+        let thread = ForesightThread {
+            questions,
+            view_builder: ViewBuilder::default(),
+            memo: sched::Memo::default(),
+        };
         (Self { sender, position, latest }, thread)
     }
 
@@ -198,7 +201,7 @@ impl ForesightThread {
         // Before the view is taken: what comes in between is in it as well.
         let position = foresight.position.load(Ordering::Acquire);
         let now = clock::now();
-        let view = self.viewer.view(&shared.read(), now);
+        let view = self.view_builder.view(&shared.read(), now);
         let expected = sched::estimates(&view, now, &mut self.memo).into_iter().map(|estimate| {
             let nodes = hostlist::compress(&estimate.nodes).into();
             (estimate.job, Expected { start: estimate.start, nodes })
@@ -210,7 +213,7 @@ impl ForesightThread {
 
     fn explain(&mut self, shared: &Shared, job: JobId) -> Option<Box<Explained>> {
         let now = clock::now();
-        let view = self.viewer.view(&shared.read(), now);
+        let view = self.view_builder.view(&shared.read(), now);
         let explanation = sched::explain(&view, now, &mut self.memo, job)?;
         Some(Box::new(Explained { explanation, view }))
     }

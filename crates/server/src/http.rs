@@ -165,7 +165,7 @@ impl Drop for Holding {
         });
         if left == 0 {
             holders.remove(&self.job);
-            self.shared.writer.tell_later(cluster::Command::HolderLost { job: self.job });
+            self.shared.writer.tell_later(cluster::Command::ClientLost { job: self.job });
         }
     }
 }

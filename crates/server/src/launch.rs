@@ -80,7 +80,7 @@ fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let facts = own_facts(shared, state, id, node)?;
-    let of_each = facts.job.together.map(|together| {
+    let of_each = facts.job.het.map(|together| {
         let each = together.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;

@@ -5,7 +5,7 @@ use crate::shapes::Shapes;
 use crate::shared::Shared;
 use crate::views::Lens;
 use cluster::job::Job;
-use cluster::select;
+use cluster::job_selection;
 use jiff::fmt::temporal::DateTimeParser;
 use model::array::IndexSet;
 use model::change::JobRef;
@@ -122,10 +122,10 @@ fn choose(shared: &Shared, wanted: &JobsWanted) -> Result<Vec<Chosen>, Refusal> 
     let state = shared.read();
     // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()
-        && select::resolve(&state, &JobRef { tasks: None, ..only.clone() }).is_empty()
+        && job_selection::resolve(&state, &JobRef { tasks: None, ..only.clone() }).is_empty()
     {
         return Err(Refusal::UnknownJob(only.id.to_string()));
     }
-    let chosen = select::matching(&state, &wanted.filter).into_iter();
+    let chosen = job_selection::matching(&state, &wanted.filter).into_iter();
     Ok(chosen.map(|chosen| (chosen.job.clone(), chosen.tasks)).collect())
 }

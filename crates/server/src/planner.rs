@@ -8,7 +8,7 @@ use crate::counters::PlanMade;
 use crate::shared::{Outlook, Shared};
 use cluster::Command;
 use cluster::command::{Preempt, start_commands};
-use cluster::viewer::Viewer;
+use cluster::view_builder::ViewBuilder;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -39,11 +39,11 @@ impl Planner {
 
     /// The planner's thread; it ends with the process.
     pub fn run(&self, shared: &Shared) -> ! {
-        let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
+        let (mut view_builder, mut memo) = (ViewBuilder::default(), sched::Memo::default());
         loop {
             self.wait();
             let begun = Instant::now();
-            let started = plan_once(shared, &mut viewer, &mut memo);
+            let started = plan_once(shared, &mut view_builder, &mut memo);
             // With a long queue and nothing free, each submit would otherwise cost a whole plan:
             // half of one processor is the most that planning in vain may take.
             if !started {
@@ -54,9 +54,9 @@ impl Planner {
 }
 
 /// Makes a plan and carries it out; whether it started anything.
-fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
+fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
-    let view = viewer.view(&shared.read(), now);
+    let view = view_builder.view(&shared.read(), now);
     if view.queue.is_empty() && !view.running.iter().any(|running| running.goes_on) {
         return false;
     }

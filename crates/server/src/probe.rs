@@ -24,7 +24,7 @@ fn probe(
     let mut submission = submission;
     settle_owner(&mut submission, by)?;
     let Submission { spec, with, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, with, test_only: true };
+    let submit = Submit { spec, array, hold, priority, het_components: with, test_only: true };
     let context = context(by);
     let state = shared.read();
     state.check_submit(&submit, &context)?;

@@ -1,6 +1,6 @@
 //! The writer's queue: what it may be asked, and how an answer comes back.
 
-use cluster::command::StepPlaced;
+use cluster::command::StepPlacement;
 use cluster::{Command, Reply};
 use model::id::JobId;
 use model::principal::{Principal, Role};
@@ -107,7 +107,7 @@ impl Writer {
         by: Principal,
         job: JobId,
         launch: StepLaunch,
-    ) -> Result<StepPlaced, Refusal> {
+    ) -> Result<StepPlacement, Refusal> {
         match self.ask(What::Step { command, job, launch: Box::new(launch) }, by).await? {
             Reply::Step(placed) => Ok(placed),
             other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),

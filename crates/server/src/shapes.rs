@@ -1,7 +1,7 @@
 //! What jobs in one answer have in common, worked out once and shared.
 
+use cluster::charged_usage::bill;
 use cluster::job::Job;
-use cluster::spending::bill;
 use cluster::{State, books};
 use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;

@@ -3,8 +3,8 @@
 use crate::shared::Shared;
 use crate::views::array_view;
 use cluster::State;
+use cluster::charged_usage::charged_tres;
 use cluster::priority::Ranking;
-use cluster::spending::charged_tres;
 use cluster::view::partition_indices;
 use model::time::Timestamp;
 use model::tres::Tres;
@@ -18,12 +18,12 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let standings = state.standings();
     let spent = state.spent_with_children(&tree);
     let run_minutes = run_minutes(&state, now);
-    let ranked: f64 = state.spending.ranked.values().sum();
+    let ranked: f64 = state.charged_usage.ranked.values().sum();
     // The usage that each had when it was ranked, over that of all.
     let mut ranked_of: Vec<f64> = tree
         .members
         .iter()
-        .map(|(a, _)| state.spending.ranked.get(&a.key()).copied().unwrap_or(0.0))
+        .map(|(a, _)| state.charged_usage.ranked.get(&a.key()).copied().unwrap_or(0.0))
         .collect();
     for at in (1..ranked_of.len()).rev() {
         if let Some(parent) = tree.members[at].1 {

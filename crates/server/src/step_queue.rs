@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::writer::step_ask;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
-use cluster::command::{StepAsk, StepPlaced};
+use cluster::command::{StepPlacement, StepRequest};
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -34,7 +34,7 @@ pub struct StepQueue {
 
 struct Waiting {
     ticket: u64,
-    ask: Arc<StepAsk>,
+    ask: Arc<StepRequest>,
     wake: Arc<Notify>,
     /// Since when nobody asks for it; none while a call waits.
     absent: Option<Instant>,
@@ -61,7 +61,7 @@ impl StepQueue {
     }
 
     /// Takes a place, or the place that it had; none when too many wait.
-    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepAsk>) -> Option<Arc<Notify>> {
+    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepRequest>) -> Option<Arc<Notify>> {
         let mut held = self.held();
         if held.values().map(Vec::len).sum::<usize>() >= WAITING_MAX {
             held.values_mut().for_each(|list| list.retain(|w| !w.is_stale()));
@@ -169,7 +169,7 @@ async fn in_turn(
     job: JobId,
     launch: StepLaunch,
     wait_ms: u64,
-) -> Result<StepPlaced, Refusal> {
+) -> Result<StepPlacement, Refusal> {
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);
     let ask = Arc::new(step_ask(&launch));
     let busy = || Refusal::Step(StepRefusal::Busy);

@@ -32,7 +32,7 @@ pub async fn run(shared: Arc<Shared>) {
             holders.keys().copied().collect()
         };
         for job in unheld.forsaken(&allocations, &held, Instant::now()) {
-            shared.writer.tell_later(Command::HolderLost { job });
+            shared.writer.tell_later(Command::ClientLost { job });
         }
     }
 }

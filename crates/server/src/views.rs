@@ -4,9 +4,9 @@ use crate::foresight::Estimates;
 use crate::shapes::{self, Asked, Shapes};
 use crate::shared::{Outlook, Shared};
 use cluster::books;
+use cluster::charged_usage::bill;
 use cluster::job::Job;
 use cluster::priority::Ranking;
-use cluster::spending::bill;
 use cluster::{State, dependency};
 use model::allocation::{Allocation, GresShare};
 use model::array::IndexSet;
@@ -103,7 +103,7 @@ impl<'a> Lens<'a> {
             run: (self.detail == Detail::Full).then_some(job.run),
             name: job.spec.name.clone(),
             array: array_view(job, tasks),
-            together: job.together,
+            together: job.het,
             spec: match self.detail {
                 Detail::Full => job.spec.clone(),
                 Detail::Listing => self.shapes.borrow_mut().listed(&job.spec),

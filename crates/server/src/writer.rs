@@ -9,7 +9,7 @@ use crate::error::ServerError;
 use crate::queue::{Answer, NamedSubmission, Text, What, Work};
 use crate::recover::{self, Recovered};
 use crate::shared::Shared;
-use cluster::command::{StepAsk, Submit};
+use cluster::command::{StepRequest, Submit};
 use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
 use model::reason::Refusal;
@@ -182,7 +182,7 @@ impl WriterThread {
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
         launch.first_step = stage(first_step)?.map(Box::new);
-        let submit = Submit { spec, array, hold, priority, with, test_only: false };
+        let submit = Submit { spec, array, hold, priority, het_components: with, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
     }
@@ -372,8 +372,8 @@ impl WriterThread {
     }
 }
 
-pub fn step_ask(launch: &StepLaunch) -> StepAsk {
-    StepAsk {
+pub fn step_ask(launch: &StepLaunch) -> StepRequest {
+    StepRequest {
         name: launch.name.clone(),
         tasks: launch.tasks,
         nodes: launch.nodes,
@@ -404,7 +404,7 @@ fn lets_jobs_start(event: &Event) -> bool {
         event,
         Event::Started(_)
             | Event::StepStarted { .. }
-            | Event::StepPartEnded { .. }
+            | Event::StepEndedOnNode { .. }
             | Event::Ending { .. }
             | Event::Held { .. }
             | Event::Purged { .. }

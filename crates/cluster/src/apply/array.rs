@@ -1,7 +1,7 @@
 //! Tasks that leave an array's pending set: into records of their own, or for good.
 
 use crate::books;
-use crate::job::{Ended, Job, Phase};
+use crate::job::{EndRecord, Job, Phase};
 use crate::state::State;
 use model::id::JobId;
 use model::record::JobRecord;
@@ -34,7 +34,7 @@ impl State {
         &mut self,
         array: JobId,
         indices: &model::array::IndexSet,
-        ended: &Ended,
+        ended: &EndRecord,
     ) -> JobRecord {
         let mut record = books::record_of(self, array, Some(ended));
         record.array_job = Some(array);

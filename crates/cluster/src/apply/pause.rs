@@ -7,10 +7,10 @@ use model::time::Timestamp;
 use std::time::Duration;
 
 impl State {
-    pub(super) fn apply_suspended(&mut self, id: JobId, at: Timestamp, for_room: bool) {
+    pub(super) fn apply_suspended(&mut self, id: JobId, at: Timestamp, for_preemption: bool) {
         self.charge(id, at);
         let attempt = self.attempt_mut(id);
-        attempt.resumes_itself = for_room;
+        attempt.resumes_itself = for_preemption;
         attempt.waits_turn = false;
         stop(attempt, at);
         self.recount_all(id);

@@ -2,13 +2,18 @@
 
 use crate::books;
 use crate::event::Event;
-use crate::job::{Ended, Phase};
+use crate::job::{EndRecord, Phase};
 use crate::state::State;
 use model::id::JobId;
 use model::record::JobRecord;
 
 impl State {
-    pub(super) fn apply_requeued(&mut self, id: JobId, ended: &Ended, event: &Event) -> JobRecord {
+    pub(super) fn apply_requeued(
+        &mut self,
+        id: JobId,
+        ended: &EndRecord,
+        event: &Event,
+    ) -> JobRecord {
         let Event::Requeued { begin, hold, reason, special_exit, .. } = event else {
             panic!("job {id} is requeued by {event:?}")
         };
@@ -27,7 +32,7 @@ impl State {
     }
 
     pub(super) fn apply_revived(&mut self, id: JobId, event: &Event) {
-        let Event::Revived { at, hold, begin, reason, special_exit, .. } = event else {
+        let Event::EndedJobRequeued { at, hold, begin, reason, special_exit, .. } = event else {
             panic!("job {id} is revived by {event:?}")
         };
         let job = self.job_mut(id);

@@ -29,7 +29,7 @@ impl State {
             self.tree.forget();
             self.accounting.forget();
             self.standings.forget();
-            self.measures.forget();
+            self.priority_totals.forget();
         }
         match event {
             Event::NodeUp { node, facts, stale, .. } => {
@@ -49,7 +49,7 @@ impl State {
                 node.slot = SlotState::Down;
                 node.reason = Some(reason.clone());
             }
-            Event::StaleGone { node, attempt } => {
+            Event::StaleAttemptGone { node, attempt } => {
                 self.node_mut(node).stale.retain(|a| a != attempt);
             }
             Event::NodeAdmin { node, admin, reason } => {
@@ -71,7 +71,7 @@ impl State {
             Event::AccountRemoved { name } => {
                 self.accounts.remove(name);
                 self.associations.retain(|a| a.account != *name);
-                self.spending.associations.retain(|key, _| key.account != *name);
+                self.charged_usage.associations.retain(|key, _| key.account != *name);
             }
             Event::AssociationSet(set) => {
                 let key = set.key();
@@ -85,14 +85,14 @@ impl State {
                     a.account == *account && a.user == *user && a.partition == *partition
                 };
                 self.associations.retain(|a| !same(a));
-                self.spending.associations.retain(|key, _| {
+                self.charged_usage.associations.retain(|key, _| {
                     key.account != *account || key.user != *user || key.partition != *partition
                 });
                 if let Some(user) = user {
                     self.dismiss_coordinator(user);
                 }
             }
-            Event::UsageSettled { at, reset } => self.settle(*at, *reset),
+            Event::UsagePeriodEnded { at, reset } => self.settle(*at, *reset),
             Event::QosSet(qos) => {
                 self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
             }
@@ -138,7 +138,7 @@ impl State {
     /// Nobody is left with a name that means nothing any more.
     fn remove_qos(&mut self, name: &str) {
         self.qos.remove(name);
-        self.spending.qos.remove(name);
+        self.charged_usage.qos.remove(name);
         for association in &mut self.associations {
             association.qos.retain(|known| known != name);
             association.default_qos.take_if(|known| known == name);

@@ -5,7 +5,7 @@ use super::{ended_unstarted, ending};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
-use crate::select::{self, Chosen};
+use crate::job_selection::{self, SelectedJob};
 use crate::state::State;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
@@ -20,18 +20,18 @@ impl State {
         let mut signals = Vec::new();
         let mut results = Vec::new();
         for wanted in &cancel.filter.jobs {
-            let found = select::resolve(self, wanted);
+            let found = job_selection::resolve(self, wanted);
             if found.is_empty() || found.iter().all(|c| c.job.has_ended()) {
                 results.push((shown(wanted), Err(self.why_not(wanted))));
             }
         }
-        for chosen in select::matching(self, &cancel.filter) {
+        for chosen in job_selection::matching(self, &cancel.filter) {
             if chosen.job.has_ended() {
                 continue;
             }
             // A step is of the job that was named, and of none that started with it.
             let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
-            if cancel.step.is_some() && chosen.job.together.is_some() && !is_named() {
+            if cancel.step.is_some() && chosen.job.het.is_some() && !is_named() {
                 continue;
             }
             let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
@@ -61,13 +61,13 @@ impl State {
     }
 
     fn why_not(&self, wanted: &JobRef) -> Refusal {
-        match select::resolve(self, wanted).first() {
+        match job_selection::resolve(self, wanted).first() {
             Some(chosen) => Refusal::JobEnded(chosen.job.id),
             None => Refusal::UnknownJob(shown(wanted)),
         }
     }
 
-    fn cancelled(&self, chosen: &Chosen<'_>, context: &Context) -> Vec<Event> {
+    fn cancelled(&self, chosen: &SelectedJob<'_>, context: &Context) -> Vec<Event> {
         let job = chosen.job;
         let outcome = Outcome::Cancelled { by: context.by.uid };
         if job.is_waiting() {
@@ -122,7 +122,7 @@ impl State {
         Ok(event.into_iter().collect::<Vec<_>>().into())
     }
 
-    pub(super) fn decide_holder_lost(&self, id: JobId, context: &Context) -> Decision {
+    pub(super) fn decide_client_lost(&self, id: JobId, context: &Context) -> Decision {
         let Some(job) = self.jobs.get(&id).filter(|j| !j.has_ended()) else {
             return Decision::default();
         };
@@ -134,11 +134,15 @@ impl State {
             let event = ending(job, outcome, exit, context.now, None);
             return event.into_iter().collect::<Vec<_>>().into();
         }
-        self.cancelled(&Chosen { job, tasks: None }, context).into()
+        self.cancelled(&SelectedJob { job, tasks: None }, context).into()
     }
 }
 
-fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> Option<SignalJob> {
+fn signal_of(
+    chosen: &SelectedJob<'_>,
+    cancel: &CancelJobs,
+    signal: Option<i32>,
+) -> Option<SignalJob> {
     let attempt = chosen.job.attempt()?;
     let signal = signal.unwrap_or(SIGKILL);
     // As Slurm: a signal without more goes to the steps alone, also where there are none; the kill goes to all.
@@ -164,7 +168,7 @@ fn shown(wanted: &JobRef) -> String {
 }
 
 /// An array that was named is shown by its number, one that was found by its tasks.
-fn shown_chosen(chosen: &Chosen<'_>, found: bool) -> String {
+fn shown_chosen(chosen: &SelectedJob<'_>, found: bool) -> String {
     match &chosen.tasks {
         Some(tasks) => shown(&JobRef::tasks(chosen.job.id, tasks.clone())),
         None if chosen.job.pending.is_some() && !found => chosen.job.id.to_string(),

@@ -5,7 +5,7 @@ use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::job::{Job, Phase};
-use crate::select::{self, Chosen};
+use crate::job_selection::{self, SelectedJob};
 use crate::state::State;
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
@@ -21,7 +21,7 @@ impl State {
         change: &JobChange,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        let chosen = select::resolve(self, wanted);
+        let chosen = job_selection::resolve(self, wanted);
         if chosen.is_empty() {
             return Err(Refusal::UnknownJob(wanted.shown_id()));
         }
@@ -29,8 +29,8 @@ impl State {
         let mut results: PerJob = Vec::new();
         let mut next_id = self.next_job;
         // Those that started together run again with the first of them.
-        let follows = |one: &Chosen<'_>| {
-            let first = one.job.together.filter(|of| !of.is_first()).map(|of| of.first);
+        let follows = |one: &SelectedJob<'_>| {
+            let first = one.job.het.filter(|of| !of.is_first()).map(|of| of.first);
             let named = first.is_some_and(|id| chosen.iter().any(|other| other.job.id == id));
             named && matches!(change, JobChange::Requeue(_))
         };
@@ -52,7 +52,7 @@ impl State {
 
     fn change_one(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         change: &JobChange,
         context: &Context,
         next_id: &mut u32,
@@ -83,7 +83,7 @@ impl State {
     /// The event for the whole record, or for each named pending task, split off first.
     pub(super) fn each_task(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         next_id: &mut u32,
         event: impl Fn(JobId) -> Event,
     ) -> Vec<Event> {
@@ -116,7 +116,8 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_none() => {
                 // One that made room stands still as it is, and does not go on by itself any more.
                 let again = attempt.left_its_cores() && !attempt.resumes_itself;
-                let event = Event::Suspended { job: job.id, at: context.now, for_room: false };
+                let event =
+                    Event::Suspended { job: job.id, at: context.now, for_preemption: false };
                 Ok(if again { Vec::new() } else { vec![event] })
             }
             _ => Err(Refusal::JobEnded(job.id)),
@@ -136,7 +137,7 @@ impl State {
                     Ok(vec![Event::Resumed { job: job.id, at: context.now }])
                 }
                 true if attempt.resumes_itself => Ok(Vec::new()),
-                true => Ok(vec![Event::ResumeWanted { job: job.id }]),
+                true => Ok(vec![Event::ResumeRequested { job: job.id }]),
             },
             _ => Err(Refusal::JobEnded(job.id)),
         }
@@ -145,7 +146,7 @@ impl State {
     /// Holds what waits. An administrator's hold is not made less by a user's.
     fn hold(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         by: Hold,
         context: &Context,
         next_id: &mut u32,
@@ -181,7 +182,14 @@ impl State {
                 let (hold, reason) = held_again(hold);
                 let at = context.now;
                 let begin = Some(again_from(&self.config.parameters, job, at));
-                Ok(vec![Event::Revived { job: job.id, at, hold, begin, reason, special_exit }])
+                Ok(vec![Event::EndedJobRequeued {
+                    job: job.id,
+                    at,
+                    hold,
+                    begin,
+                    reason,
+                    special_exit,
+                }])
             }
         }
     }
@@ -190,9 +198,7 @@ impl State {
 /// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
 fn requeueable(job: &Job) -> Result<(), Refusal> {
     match job.spec.launch.kind {
-        _ if job.together.is_some_and(|of| !of.is_first()) => {
-            Err(Refusal::NotFirstTogether(job.id))
-        }
+        _ if job.het.is_some_and(|of| !of.is_first()) => Err(Refusal::NotFirstTogether(job.id)),
         LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
         LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
         LaunchKind::Batch | LaunchKind::Task => Ok(()),

@@ -6,8 +6,8 @@ use crate::books;
 use crate::command::Context;
 use crate::event::Event;
 use crate::job::Job;
+use crate::job_selection::SelectedJob;
 use crate::priority::Ranking;
-use crate::select::Chosen;
 use crate::state::State;
 use crate::view;
 use model::change::JobField;
@@ -27,7 +27,7 @@ const CIRCLE_MAX: usize = 10_000;
 impl State {
     pub(super) fn update(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         fields: &[JobField],
         context: &Context,
         next_id: &mut u32,

@@ -4,24 +4,24 @@ mod account;
 mod cancel;
 mod change;
 mod field;
+mod gang;
+mod het;
 mod limits;
 mod node;
 mod preempt;
 mod probe;
 mod report;
 mod reservation;
-mod slice;
 mod start;
 mod step;
 mod submit;
 mod tick;
-mod together;
 mod top;
 
 use crate::command::{Command, Context, Decision};
 use crate::config::Parameters;
 use crate::event::Event;
-use crate::job::{Ended, Job};
+use crate::job::{EndRecord, Job};
 use crate::state::State;
 use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
@@ -33,7 +33,7 @@ impl State {
     /// Looks, and never changes.
     pub fn decide(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
         let mut decision = self.decide_alone(command, context)?;
-        self.end_together(&mut decision.events, context.now);
+        self.end_het_jobs(&mut decision.events, context.now);
         Ok(decision)
     }
 
@@ -46,13 +46,13 @@ impl State {
             Command::Configure(config) => Ok(self.decide_configure(config, context)),
             Command::Submit(submit) => self.decide_submit(submit, context),
             Command::Start(start) => self.decide_start(start, context),
-            Command::StartTogether(starts) => self.decide_start_together(starts, context),
+            Command::StartHetJob(starts) => self.decide_start_het_job(starts, context),
             Command::Preempt(preempt) => self.decide_preempt(preempt, context),
             Command::Resume { job } => self.decide_resume(*job, context),
             Command::Cancel(cancel) => Ok(self.decide_cancel(cancel, context)),
             Command::ChangeJob { job, change } => self.decide_change_job(job, change, context),
             Command::Relinquish { job, exit } => self.decide_relinquish(*job, *exit, context),
-            Command::HolderLost { job } => Ok(self.decide_holder_lost(*job, context)),
+            Command::ClientLost { job } => Ok(self.decide_client_lost(*job, context)),
             Command::CreateStep { job, ask } => self.decide_step(*job, ask, context),
             Command::Report { node, attempt, at, what } => {
                 Ok(self.decide_report(node, *attempt, *at, what).into())
@@ -82,9 +82,10 @@ impl State {
         if *self.config != *config {
             events.push(Event::Configured { config: Box::new(config.clone()), at: context.now });
         }
-        let used = !self.spending.associations.is_empty() || !self.spending.qos.is_empty();
+        let used =
+            !self.charged_usage.associations.is_empty() || !self.charged_usage.qos.is_empty();
         if config.parameters.priority.reset == UsageReset::Now && used {
-            events.push(Event::UsageSettled { at: context.now, reset: true });
+            events.push(Event::UsagePeriodEnded { at: context.now, reset: true });
         }
         events.into()
     }
@@ -178,7 +179,7 @@ pub(crate) fn closing(
     };
     let end = ending.own_end(at).max(attempt.start);
     let derived = attempt.steps.iter().filter(|s| matches!(s.id, model::id::StepId::Number(_)));
-    let ended = Box::new(Ended {
+    let ended = Box::new(EndRecord {
         outcome,
         exit,
         derived_exit: derived.map(|s| s.exit).max().unwrap_or_default(),
@@ -234,8 +235,8 @@ pub(crate) fn reason_of(outcome: Outcome) -> Reason {
 }
 
 /// The end of a job that never started.
-pub(crate) fn ended_unstarted(outcome: Outcome, at: Timestamp) -> Ended {
-    Ended {
+pub(crate) fn ended_unstarted(outcome: Outcome, at: Timestamp) -> EndRecord {
+    EndRecord {
         outcome,
         exit: ExitStatus::default(),
         derived_exit: ExitStatus::default(),

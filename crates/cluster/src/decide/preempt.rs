@@ -36,7 +36,7 @@ impl State {
         let event = match mode {
             PreemptMode::Off => return Err(Refusal::AccessDenied),
             PreemptMode::Suspend => {
-                Some(Event::Suspended { job: victim, at: context.now, for_room: true })
+                Some(Event::Suspended { job: victim, at: context.now, for_preemption: true })
             }
             PreemptMode::Cancel | PreemptMode::Requeue if grace_s == 0 => {
                 preempted(job, requeue, context.now)
@@ -44,7 +44,7 @@ impl State {
             PreemptMode::Cancel | PreemptMode::Requeue => {
                 let until = context.now + Duration::from_secs(u64::from(grace_s));
                 let leaving = Leaving { since: context.now, until, by, requeue };
-                Some(Event::Leaving { job: victim, leaving })
+                Some(Event::PreemptionGraceStarted { job: victim, leaving })
             }
         };
         Ok(event.into_iter().collect::<Vec<_>>().into())

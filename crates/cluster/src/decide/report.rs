@@ -1,7 +1,7 @@
 //! What agents report of their parts of attempts: each taken in once, however often it is said.
 
 use super::{RequeueAs, closing, ending, follows};
-use crate::command::PartReport;
+use crate::command::AttemptReport;
 use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::Job;
@@ -23,15 +23,17 @@ impl State {
         node: &str,
         attempt: AttemptId,
         at: Timestamp,
-        what: &PartReport,
+        what: &AttemptReport,
     ) -> Vec<Event> {
         let stale = self.nodes.get(node).is_some_and(|n| n.stale.contains(&attempt));
         let over = matches!(
             what,
-            PartReport::Ended { .. } | PartReport::Missing | PartReport::LaunchFailed { .. }
+            AttemptReport::Ended { .. }
+                | AttemptReport::Missing
+                | AttemptReport::LaunchFailed { .. }
         );
         if stale && over {
-            return vec![Event::StaleGone { node: node.to_string(), attempt }];
+            return vec![Event::StaleAttemptGone { node: node.to_string(), attempt }];
         }
         let Some(job) = self.jobs.get(&attempt.job) else { return Vec::new() };
         let Some(active) = job.attempt().filter(|a| a.number == attempt.number) else {
@@ -41,27 +43,27 @@ impl State {
             return Vec::new();
         }
         let parameters = &self.config.parameters;
-        let part = Part { parameters, job, active, node, attempt, at };
+        let part = ReportedShare { parameters, job, active, node, attempt, at };
         match what {
-            PartReport::Started => part.ready().into_iter().collect(),
-            PartReport::ScriptEnded { exit, oom, timed_out } => {
+            AttemptReport::Started => part.ready().into_iter().collect(),
+            AttemptReport::ScriptEnded { exit, oom, timed_out } => {
                 part.script_ended(*exit, *oom, *timed_out)
             }
-            PartReport::StepEnded { step, exit, usage, oom } => {
+            AttemptReport::StepEnded { step, exit, usage, oom } => {
                 part.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
-            PartReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
-            PartReport::LaunchFailed { unfit: Some(why), hold, .. } => {
+            AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
+            AttemptReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
+            AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
                 let again = part.follows(Outcome::NodeFail, ExitStatus::default());
                 let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
                 events.extend(part.not_launched(again));
                 events
             }
-            PartReport::Missing => part.lost(),
-            PartReport::Ended { lost: true, .. } => part.lost(),
-            PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
+            AttemptReport::Missing => part.lost(),
+            AttemptReport::Ended { lost: true, .. } => part.lost(),
+            AttemptReport::Ended { exit, usage, oom, timed_out, lost: false } => {
                 let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
                 let requeue = part.follows(outcome, *exit);
@@ -73,7 +75,7 @@ impl State {
 }
 
 /// One node's part of an attempt, at the time of a report.
-struct Part<'a> {
+struct ReportedShare<'a> {
     parameters: &'a Parameters,
     job: &'a Job,
     active: &'a Attempt,
@@ -89,7 +91,7 @@ struct Verdict<'a> {
     requeue: Option<RequeueAs>,
 }
 
-impl Part<'_> {
+impl ReportedShare<'_> {
     fn follows(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
         follows(self.parameters, self.job, outcome, exit, self.at)
     }
@@ -107,7 +109,10 @@ impl Part<'_> {
     /// The site's program before the job is over here, if somebody waits for that.
     fn ready(&self) -> Option<Event> {
         let waited = self.active.preparing.iter().any(|node| node == self.node);
-        waited.then(|| Event::PartReady { attempt: self.attempt, node: self.node.to_string() })
+        waited.then(|| Event::PrologEndedOnNode {
+            attempt: self.attempt,
+            node: self.node.to_string(),
+        })
     }
 
     /// The limit of time comes to all nodes at once; one that ends for time before it has used up its own CPU time.
@@ -144,7 +149,7 @@ impl Part<'_> {
 
     fn step_part(&self, step: &Step, exit: ExitStatus, usage: &Usage, outcome: Outcome) -> Event {
         let last = step.waiting.iter().all(|n| n == self.node);
-        Event::StepPartEnded {
+        Event::StepEndedOnNode {
             job: self.job.id,
             step: step.id,
             node: self.node.to_string(),
@@ -226,7 +231,7 @@ impl Part<'_> {
         // An end that somebody forced has its own exit status; a signal of ours is not the job's.
         let forced = ending.as_ref().is_some_and(is_forced);
         let exit = if forced { ExitStatus::default() } else { verdict.exit };
-        events.push(Event::PartEnded {
+        events.push(Event::AttemptEndedOnNode {
             attempt: self.attempt,
             node: self.node.to_string(),
             exit,
@@ -319,7 +324,9 @@ pub(super) fn nodes_failed(
     events.extend(begun);
     let (gone, left): (Vec<&String>, Vec<&String>) =
         active.held_nodes.iter().partition(|held| failed.contains(&held.as_str()));
-    events.extend(gone.into_iter().map(|node| Event::PartGivenUp { attempt, node: node.clone() }));
+    events.extend(
+        gone.into_iter().map(|node| Event::AttemptAbandonedOnNode { attempt, node: node.clone() }),
+    );
     if left.is_empty() {
         let mut closed = active.clone();
         for step in closed.steps.iter_mut().filter(|s| s.end.is_none()) {

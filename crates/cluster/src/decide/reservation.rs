@@ -1,8 +1,8 @@
 //! Reservations: made, changed and removed by operators.
 
+mod expiry;
 mod jobs;
 mod nodes;
-mod passing;
 
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};

@@ -1,12 +1,12 @@
 //! A step within its job's allocation: which nodes, what of them, and which task where.
 
+mod free_share;
 mod layout;
-mod place;
-mod room;
+mod placement;
 
 use crate::authorise::{Act, authorise};
 use crate::books;
-use crate::command::{Context, Decision, Reply, StepAsk, StepPlaced};
+use crate::command::{Context, Decision, Reply, StepPlacement, StepRequest};
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
@@ -17,13 +17,13 @@ use model::reason::Refusal;
 use model::request::Memory;
 use model::run::{Attempt, Step};
 use model::step::StepRefusal;
-use place::{Place, Placed};
+use placement::{NodePlacement, StepPlacer};
 
 impl State {
     pub(super) fn decide_step(
         &self,
         id: JobId,
-        ask: &StepAsk,
+        ask: &StepRequest,
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let job = self.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
@@ -33,7 +33,7 @@ impl State {
         let attempt_id = AttemptId { job: id, number: attempt.number };
         if let Some(known) = known(attempt, ask.shape.ticket) {
             let nodes = placed_nodes(known);
-            let placed = StepPlaced {
+            let placed = StepPlacement {
                 attempt: attempt_id,
                 step: known.id,
                 nodes,
@@ -61,14 +61,19 @@ impl State {
             submit_line: ask.submit_line.clone(),
         };
         let nodes = placed_nodes(&step);
-        let reply =
-            StepPlaced { attempt: attempt_id, step: step.id, nodes, cpus_per_task, known: false };
+        let reply = StepPlacement {
+            attempt: attempt_id,
+            step: step.id,
+            nodes,
+            cpus_per_task,
+            known: false,
+        };
         let events = vec![Event::StepStarted { job: id, step: Box::new(step) }];
         Ok(Decision { events, reply: Reply::Step(reply) })
     }
 
     /// Whether a step that waits could be had now; what else is wrong with it is not for it to wait for.
-    pub fn step_waits(&self, id: JobId, ask: &StepAsk) -> bool {
+    pub fn step_waits(&self, id: JobId, ask: &StepRequest) -> bool {
         let Some(job) = self.jobs.get(&id) else { return false };
         let Ok(attempt) = active(job) else { return false };
         self.place_step(job, attempt, ask) == Err(Refusal::Step(StepRefusal::Busy))
@@ -78,8 +83,8 @@ impl State {
         &self,
         job: &Job,
         attempt: &Attempt,
-        ask: &StepAsk,
-    ) -> Result<Vec<Placed>, Refusal> {
+        ask: &StepRequest,
+    ) -> Result<Vec<NodePlacement>, Refusal> {
         let request = job.spec.request();
         let unknown = ask.shape.exclude.iter().find(|name| !self.nodes.contains_key(*name));
         if let Some(name) = unknown {
@@ -90,7 +95,7 @@ impl State {
             (Memory::Default, Some(DefaultMemory::PerCpu(each))) => Some(each),
             _ => None,
         };
-        let place = Place {
+        let place = StepPlacer {
             allocation: &attempt.allocation,
             ask,
             cpus_per_task: self.cpus_per_task(job, ask).max(1),
@@ -100,7 +105,7 @@ impl State {
         place.place(&attempt.steps)
     }
 
-    fn cpus_per_task(&self, job: &Job, ask: &StepAsk) -> u32 {
+    fn cpus_per_task(&self, job: &Job, ask: &StepRequest) -> u32 {
         let of_job = job.spec.request().cpus_per_task.min;
         ask.cpus_per_task.unwrap_or(if ask.shape.own { of_job } else { 1 })
     }

@@ -21,8 +21,8 @@ impl State {
         submit: &Submit,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        if !submit.with.is_empty() {
-            return self.decide_submit_together(submit, context);
+        if !submit.het_components.is_empty() {
+            return self.decide_submit_het_job(submit, context);
         }
         self.decide_submit_of(submit, 1, context)
     }
@@ -99,7 +99,7 @@ impl State {
             hold,
             priority,
             priority_set: submit.priority.is_some(),
-            together: None,
+            het: None,
             at: context.now,
         }))
     }

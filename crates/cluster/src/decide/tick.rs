@@ -43,9 +43,9 @@ impl State {
         }));
         events.extend(self.overdue(context.now));
         events.extend(self.turns(context.now));
-        events.extend(self.reservations_passing(context.now));
+        events.extend(self.reservation_events(context.now));
         if let Some(reset) = self.due_settlement(context.now) {
-            events.push(Event::UsageSettled { at: context.now, reset });
+            events.push(Event::UsagePeriodEnded { at: context.now, reset });
         }
         if booked {
             let old = self.old_records(context.now);

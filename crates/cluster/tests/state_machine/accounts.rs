@@ -1,7 +1,7 @@
 //! Accounts, what they spend, what they are refused, and the order that comes of it.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{World, world_with};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{World, world_with};
 use cluster::Command;
 use cluster::view::view;
 use model::account::{Account, Association, AssociationKey, Qos, QosFlag, Shares};
@@ -52,7 +52,7 @@ fn lab() -> World {
 
 fn billed(world: &World, account: &str, user: &str) -> f64 {
     let key = AssociationKey { account: account.into(), user: Some(user.into()), partition: None };
-    world.state.spending.associations.get(&key).map_or(0.0, |spent| spent.billing_s())
+    world.state.charged_usage.associations.get(&key).map_or(0.0, |spent| spent.billing_s())
 }
 
 fn of(account: &str) -> Ask {
@@ -81,13 +81,13 @@ fn usage_is_charged_at_the_end_and_decays_by_periods() {
     world.now = world.now + std::time::Duration::from_secs(100);
     world.end(job, 0);
     assert_eq!(billed(&world, "physics", "alice"), 400.0);
-    let start = world.state.spending.as_of.expect("charged");
+    let start = world.state.charged_usage.as_of.expect("charged");
     let mut passed = 100;
     while passed < 3600 {
         world.pass(300);
         passed += 300;
     }
-    let since = world.state.spending.as_of.expect("settled").since(start).as_secs_f64();
+    let since = world.state.charged_usage.as_of.expect("settled").since(start).as_secs_f64();
     let expected = 400.0 * 0.5_f64.powf(since / 3600.0);
     assert!((billed(&world, "physics", "alice") - expected).abs() < 1e-9);
     // A job that runs is charged at each period: 2 CPUs for 600 s, the first 300 s of it decayed once.
@@ -118,7 +118,7 @@ fn suspended_time_is_not_charged_and_factors_are() {
     world.end(job, 0);
     // 2 CPUs for 100 s at half.
     assert_eq!(billed(&world, "physics", "alice"), 100.0);
-    assert_eq!(world.state.spending.qos["t"].wall_s, 50.0);
+    assert_eq!(world.state.charged_usage.qos["t"].wall_s, 50.0);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn usage_is_forgotten_at_the_boundary_but_not_that_of_a_lasting_qos() {
     assert_eq!(billed(&world, "physics", "alice"), 300.0);
     world.pass(2 * 24 * 3600);
     assert_eq!(billed(&world, "physics", "alice"), 0.0);
-    assert_eq!(world.state.spending.qos["t"].seconds(&TresKind::Cpu), 300.0);
+    assert_eq!(world.state.charged_usage.qos["t"].seconds(&TresKind::Cpu), 300.0);
 }
 
 /// Who has used less of a larger share comes first, whoever submitted first.
@@ -197,13 +197,13 @@ fn what_can_never_run_is_refused_where_the_qos_denies() {
 fn accounts_stay_a_tree_and_keep_those_that_have_jobs() {
     let mut world = lab();
     world.run(account("p1", "physics"));
-    let round = world.try_as(crate::ask::root(), account("physics", "p1"));
+    let round = world.try_as(crate::job_builder::root(), account("physics", "p1"));
     assert!(matches!(round, Err(Refusal::Other(_))), "{round:?}");
     world.submit(of("chem").of(bob()));
     let remove = |name: &str| Command::RemoveAccount { name: name.into() };
-    let refused = world.try_as(crate::ask::root(), remove("chem"));
+    let refused = world.try_as(crate::job_builder::root(), remove("chem"));
     assert!(matches!(refused, Err(Refusal::JobsActive(_))), "{refused:?}");
-    assert!(world.try_as(crate::ask::root(), remove("physics")).is_err(), "p1 is below it");
+    assert!(world.try_as(crate::job_builder::root(), remove("physics")).is_err(), "p1 is below it");
     world.run(remove("p1"));
 }
 
@@ -294,7 +294,7 @@ fn books_are_kept_as_the_configuration_says() {
 
 #[test]
 fn nobody_sets_a_priority_above_the_one_that_is_worked_out() {
-    use crate::ask::{alice, root};
+    use crate::job_builder::{alice, root};
     use model::change::{JobChange, JobField, JobRef};
     let mut world = lab();
     let mut raised = of("physics");

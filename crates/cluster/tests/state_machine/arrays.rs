@@ -1,7 +1,7 @@
 //! Arrays: one record for what is pending, one for each task that has left it.
 
-use crate::ask::{alice, ask};
-use crate::world::{tasks, world};
+use crate::job_builder::{alice, ask};
+use crate::testbed::{tasks, world};
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;

@@ -1,13 +1,13 @@
 //! Dependencies: what a job waits for, when it is met, and when it can never be.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{tasks, world};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{tasks, world};
 use model::change::JobRef;
 use model::dependency::DependencyState::{self, Failed, Fulfilled, Unfulfilled};
 use model::id::JobId;
 use model::run::JobState;
 
-fn standing(w: &crate::world::World, job: JobId) -> DependencyState {
+fn standing(w: &crate::testbed::World, job: JobId) -> DependencyState {
     cluster::dependency::state_of(&w.state, w.job(job), w.now)
 }
 

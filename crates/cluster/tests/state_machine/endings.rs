@@ -1,8 +1,8 @@
 //! How attempts end: outcomes, exit codes, steps, and reports that come twice, late or from elsewhere.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{World, ended, exited, world, world_with};
-use cluster::command::{PartReport, StepAsk};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{World, ended, exited, world, world_with};
+use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
 use model::change::JobRef;
 use model::id::{AttemptId, BlobRef, StepId};
@@ -17,14 +17,14 @@ fn killed() -> ExitStatus {
     ExitStatus { code: 0, signal: 9 }
 }
 
-fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> PartReport {
-    PartReport::Ended { exit, usage: Usage::default(), oom, timed_out, lost }
+fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> AttemptReport {
+    AttemptReport::Ended { exit, usage: Usage::default(), oom, timed_out, lost }
 }
 
 #[test]
 fn the_last_report_says_how_the_job_ended() {
     let launch_failed =
-        || PartReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
+        || AttemptReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
     let table = [
         (ended(0), Outcome::Completed, "0:0", Reason::None),
         (ended(3), Outcome::Failed, "3:0", Reason::NonZeroExit),
@@ -32,7 +32,7 @@ fn the_last_report_says_how_the_job_ended() {
         (over(killed(), true, false, false), Outcome::OutOfMemory, "0:125", Reason::OutOfMemory),
         (over(exited(15), false, true, false), Outcome::Timeout, "0:0", Reason::TimeLimit),
         (over(killed(), false, false, true), Outcome::NodeFail, "0:0", Reason::NodeFail),
-        (PartReport::Missing, Outcome::NodeFail, "0:0", Reason::NodeFail),
+        (AttemptReport::Missing, Outcome::NodeFail, "0:0", Reason::NodeFail),
         (launch_failed(), Outcome::LaunchFailed, "0:53", Reason::LaunchFailed),
     ];
     for (report, outcome, exit, reason) in table {
@@ -66,7 +66,7 @@ fn a_cancelled_job_is_recorded_with_who_did_it_and_not_with_our_signal() {
 fn the_first_to_decide_the_end_keeps_its_word() {
     let mut w = world(1);
     let attempt = w.started(ask());
-    let script = PartReport::ScriptEnded { exit: exited(2), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(2), oom: false, timed_out: false };
     w.report("n1", attempt, script.clone());
     w.report("n1", attempt, script);
     w.cancel(&[JobRef::whole(attempt.job)]);
@@ -80,7 +80,7 @@ fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
     let mut w = world(1);
     let attempt = w.started(ask());
     w.pass(20);
-    let script = PartReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
     w.report("n1", attempt, script);
     let over = w.now;
     w.pass(60);
@@ -108,7 +108,7 @@ fn reports_that_come_again_late_or_from_elsewhere_change_nothing() {
     w.report("n1", attempt, ended(0));
     let after = w.state.clone();
     w.report("n1", attempt, ended(1));
-    w.report("n1", attempt, PartReport::Missing);
+    w.report("n1", attempt, AttemptReport::Missing);
     assert!(w.state == after);
     assert_eq!(w.records.len(), 1);
 }
@@ -117,7 +117,7 @@ fn reports_that_come_again_late_or_from_elsewhere_change_nothing() {
 fn a_batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
     let mut w = world(2);
     let attempt = w.started(ask().nodes(2).cpus(8));
-    let script = PartReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
     w.report("n2", attempt, script.clone());
     assert_eq!(w.is(attempt.job), JobState::Running, "the script is on the first node");
     w.report("n1", attempt, script);
@@ -159,12 +159,12 @@ fn a_part_that_is_lost_ends_the_whole_attempt_as_its_node_would() {
     }
 }
 
-fn step(tasks: u32) -> StepAsk {
-    StepAsk { name: "hostname".into(), tasks: Some(tasks), ..StepAsk::default() }
+fn step(tasks: u32) -> StepRequest {
+    StepRequest { name: "hostname".into(), tasks: Some(tasks), ..StepRequest::default() }
 }
 
-fn step_ended(step: StepId, code: i32) -> PartReport {
-    PartReport::StepEnded { step, exit: exited(code), usage: Usage::default(), oom: false }
+fn step_ended(step: StepId, code: i32) -> AttemptReport {
+    AttemptReport::StepEnded { step, exit: exited(code), usage: Usage::default(), oom: false }
 }
 
 #[test]
@@ -192,16 +192,17 @@ fn steps_that_do_not_fit_are_refused_and_numbers_have_no_overflow() {
     let job = w.started(ask().nodes(2).cpus(2)).job;
     let huge = u32::MAX;
     let asks = [
-        StepAsk { tasks: Some(5), ..StepAsk::default() },
-        StepAsk { nodes: Some(3), ..StepAsk::default() },
-        StepAsk { nodes: Some(0), ..StepAsk::default() },
-        StepAsk { tasks_per_node: Some(huge), ..StepAsk::default() },
-        StepAsk { tasks: Some(huge), overcommit: true, ..StepAsk::default() },
-        StepAsk { node_list: vec!["n9".into()], ..StepAsk::default() },
+        StepRequest { tasks: Some(5), ..StepRequest::default() },
+        StepRequest { nodes: Some(3), ..StepRequest::default() },
+        StepRequest { nodes: Some(0), ..StepRequest::default() },
+        StepRequest { tasks_per_node: Some(huge), ..StepRequest::default() },
+        StepRequest { tasks: Some(huge), overcommit: true, ..StepRequest::default() },
+        StepRequest { node_list: vec!["n9".into()], ..StepRequest::default() },
     ];
     for ask in asks {
         let shown = format!("{ask:?}");
-        let refused = w.try_as(crate::ask::alice(), Command::CreateStep { job, ask: ask.into() });
+        let refused =
+            w.try_as(crate::job_builder::alice(), Command::CreateStep { job, ask: ask.into() });
         let never = match &refused {
             Err(Refusal::Step(why)) => *why != StepRefusal::Busy,
             Err(Refusal::NodeConfiguration(_)) => true,
@@ -209,7 +210,7 @@ fn steps_that_do_not_fit_are_refused_and_numbers_have_no_overflow() {
         };
         assert!(never, "{shown}: {refused:?}");
     }
-    let wide = StepAsk { cpus_per_task: Some(huge), overcommit: true, ..step(2) };
+    let wide = StepRequest { cpus_per_task: Some(huge), overcommit: true, ..step(2) };
     assert_eq!(w.step(job, wide).nodes.len(), 2);
 }
 
@@ -227,7 +228,7 @@ fn an_allocation_ends_as_its_holder_says() {
     let running = w.started(ask().interactive()).job;
     let waiting = w.submit(ask().interactive().cpus(8));
     for job in [running, waiting] {
-        w.run(Command::HolderLost { job });
+        w.run(Command::ClientLost { job });
     }
     w.end(running, 0);
     assert_eq!((w.is(running), w.is(waiting)), (JobState::Cancelled, JobState::Cancelled));
@@ -249,11 +250,11 @@ fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
             Arc::make_mut(&mut spec.launch).first_step = Some(Box::new(BlobRef([0; 32])));
         };
         let attempt = w.started(ask().interactive().with(of_srun));
-        let step = w.step(attempt.job, StepAsk::default()).step;
+        let step = w.step(attempt.job, StepRequest::default()).step;
         assert_eq!(w.job(attempt.job).finished_step(), None, "it runs");
         let usage = Usage::default();
-        w.report("n1", attempt, PartReport::StepEnded { step, exit, usage, oom: false });
-        w.run(Command::HolderLost { job: attempt.job });
+        w.report("n1", attempt, AttemptReport::StepEnded { step, exit, usage, oom: false });
+        w.run(Command::ClientLost { job: attempt.job });
         w.end(attempt.job, 0);
         assert_eq!((w.is(attempt.job), w.records[0].exit), (state, shown), "{exit}");
     }
@@ -294,12 +295,12 @@ fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
     for kind in [Ask::interactive as fn(Ask) -> Ask, |ask| ask] {
         let attempt = w.started(kind(ask()).nodes(2));
         assert_eq!(preparing(&w, attempt), ["n1", "n2"]);
-        w.report("n2", attempt, PartReport::Started);
-        w.report("n2", attempt, PartReport::Started);
+        w.report("n2", attempt, AttemptReport::Started);
+        w.report("n2", attempt, AttemptReport::Started);
         assert_eq!(preparing(&w, attempt), ["n1"]);
         w.restart();
         assert_eq!(preparing(&w, attempt), ["n1"], "it is in the journal");
-        w.report("n1", attempt, PartReport::Started);
+        w.report("n1", attempt, AttemptReport::Started);
         assert!(preparing(&w, attempt).is_empty());
     }
     let alone = w.started(ask());

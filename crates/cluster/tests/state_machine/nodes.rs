@@ -1,9 +1,9 @@
 //! Nodes that fall silent, fail, come back with what was given up, are drained, and leave the file.
 
-use crate::ask::ask;
-use crate::world::{config, ended, world, world_with};
+use crate::job_builder::ask;
+use crate::testbed::{config, ended, world, world_with};
 use cluster::Command;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use model::amount::Bytes;
 use model::change::NodeChange;
 use model::node::{AdminState, SlotState};
@@ -129,7 +129,7 @@ fn the_rest_of_a_job_is_ended_when_one_of_its_nodes_is_set_down() {
     w.change_nodes(&["n1"], NodeChange::Resume);
     let stale = w.state.nodes["n1"].availability();
     assert_eq!(stale, Availability::Reconciling, "its agent has not said that the part is gone");
-    w.report("n1", attempt, PartReport::Missing);
+    w.report("n1", attempt, AttemptReport::Missing);
     assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
 }
 

@@ -1,7 +1,7 @@
 //! Jobs that make room for others: requeued, cancelled, suspended; with a grace, and over a restart.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{World, world_with};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{World, world_with};
 use cluster::command::Preempt;
 use cluster::{Command, Event};
 use model::change::{JobChange, JobRef};
@@ -39,7 +39,7 @@ fn carry_out(w: &mut World) -> Vec<Refusal> {
     let starts = plan.starts.into_iter().map(|start| Command::Start(Box::new(start)));
     let commands = resumes.chain(starts).chain(plan.preemptions.into_iter().map(preempt));
     let all: Vec<Command> = commands.collect();
-    all.into_iter().filter_map(|c| w.try_as(crate::ask::root(), c).err()).collect()
+    all.into_iter().filter_map(|c| w.try_as(crate::job_builder::root(), c).err()).collect()
 }
 
 fn state(w: &World, jobs: [JobId; 2]) -> [JobState; 2] {
@@ -91,7 +91,9 @@ fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
     assert_eq!(w.is(low), JobState::Running, "it has its grace");
     let leaving = w.job(low).attempt().and_then(|a| a.leaving).expect("it was told");
     assert_eq!((leaving.by, leaving.until.since(w.now).as_secs()), (high, 20));
-    let told = |w: &World| w.events.iter().filter(|e| matches!(e, Event::Leaving { .. })).count();
+    let told = |w: &World| {
+        w.events.iter().filter(|e| matches!(e, Event::PreemptionGraceStarted { .. })).count()
+    };
     w.pass(10);
     carry_out(&mut w);
     assert_eq!(told(&w), 1, "and is told once");
@@ -118,7 +120,7 @@ fn a_plan_that_was_overtaken_sends_nobody_away() {
     // The job that needed the room is gone.
     let mut gone = other;
     gone.cancel(&[JobRef::whole(high)]);
-    let refused = gone.try_as(crate::ask::root(), preempt.clone());
+    let refused = gone.try_as(crate::job_builder::root(), preempt.clone());
     assert_eq!(refused, Err(Refusal::JobNotPending(high)));
     assert_eq!(gone.is(low), JobState::Running);
     // The one that should go has ended, and its number runs again since.
@@ -130,7 +132,7 @@ fn a_plan_that_was_overtaken_sends_nobody_away() {
     w.change(high, JobChange::Hold { by: model::run::Hold::Admin }).expect("held");
     w.plan();
     w.change(high, JobChange::Release).expect("released");
-    let refused = w.try_as(crate::ask::root(), preempt);
+    let refused = w.try_as(crate::job_builder::root(), preempt);
     assert_eq!(refused, Err(Refusal::JobNotRunning(low)));
 }
 
@@ -191,7 +193,7 @@ fn those_that_share_cores_take_turns() {
     use JobState::{Pending, Running, Suspended};
     let mut w = world_with(1, |config| {
         config.partitions[0].over_subscribe = model::partition::OverSubscribe::Force(2);
-        config.parameters.slice_s = Some(30);
+        config.parameters.gang_slice_s = Some(30);
     });
     let jobs: Vec<JobId> = (0..3).map(|_| w.submit(ask().cpus(8))).collect();
     w.plan();

@@ -1,8 +1,8 @@
 //! A second attempt: after a node's failure, by an administrator's word, by dstack's `retry`.
 
-use crate::ask::{Ask, alice, ask};
-use crate::world::{ended, exited, world, world_with};
-use cluster::command::PartReport;
+use crate::job_builder::{Ask, alice, ask};
+use crate::testbed::{ended, exited, world, world_with};
+use cluster::command::AttemptReport;
 use model::change::{JobChange, JobRef, Requeue};
 use model::node::AdminState;
 use model::reason::{Reason, Refusal};
@@ -60,7 +60,7 @@ fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() 
         let first = w.started(kind(ask()));
         let node = w.nodes_of(first.job)[0].clone();
         let unfit = Some("spool: full".to_owned());
-        let report = PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false };
+        let report = AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false };
         w.report(&node, first, report.clone());
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
@@ -83,7 +83,7 @@ fn a_job_whose_prolog_failed_waits_held_and_says_why() {
     w.report(
         &node,
         first,
-        PartReport::LaunchFailed { what: "it failed".into(), unfit, hold: true },
+        AttemptReport::LaunchFailed { what: "it failed".into(), unfit, hold: true },
     );
     let job = w.job(first.job);
     let why = job.fixed_reason.as_deref().cloned();
@@ -100,7 +100,7 @@ fn a_node_may_be_unfit_for_others_while_its_job_goes_on() {
     let mut w = world(1);
     let first = w.started(ask());
     let node = w.nodes_of(first.job)[0].clone();
-    w.report(&node, first, PartReport::Unfit { why: "Epilog error".into() });
+    w.report(&node, first, AttemptReport::Unfit { why: "Epilog error".into() });
     let drained = &w.state.nodes[node.as_str()];
     let why = drained.reason.as_ref().map(|r| r.text.as_str());
     assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("Epilog error")));
@@ -156,7 +156,8 @@ fn exits_that_the_site_names_make_a_script_run_again_or_wait_for_a_look() {
     for (code, state, hold, outcome) in table {
         let mut w = world();
         let job = w.started(ask()).job;
-        let script = PartReport::ScriptEnded { exit: exited(code), oom: false, timed_out: false };
+        let script =
+            AttemptReport::ScriptEnded { exit: exited(code), oom: false, timed_out: false };
         w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
         w.end(job, code);
         assert_eq!((w.is(job), w.job(job).hold), (state, hold), "exit {code}");
@@ -242,7 +243,7 @@ fn retry_on_error_makes_attempts_until_its_duration_is_over() {
     let retrying = |r: &mut model::run::Retry| (r.on_error, r.duration_s) = (true, Some(600));
     let job = w.started(ask().task().retry(retrying)).job;
     w.pass(599);
-    let script = PartReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
     w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
     w.end(job, 1);
     assert_eq!(w.is(job), JobState::Pending);
@@ -255,17 +256,17 @@ fn retry_on_error_makes_attempts_until_its_duration_is_over() {
 #[test]
 fn retry_looks_at_what_happened() {
     type Set = fn(&mut model::run::Retry);
-    let oom = PartReport::Ended {
+    let oom = AttemptReport::Ended {
         exit: exited(1),
         usage: Usage::default(),
         oom: true,
         timed_out: false,
         lost: false,
     };
-    let table: [(Set, PartReport, JobState); 5] = [
+    let table: [(Set, AttemptReport, JobState); 5] = [
         (|r| r.on_error = true, ended(1), JobState::Pending),
         (|r| r.on_error = true, ended(0), JobState::Completed),
-        (|r| r.on_error = true, PartReport::Missing, JobState::NodeFail),
+        (|r| r.on_error = true, AttemptReport::Missing, JobState::NodeFail),
         (|r| r.on_interruption = true, ended(1), JobState::Failed),
         (|r| r.on_error = true, oom, JobState::OutOfMemory),
     ];

@@ -1,7 +1,7 @@
 //! Submits that are refused use no id and leave no trace; those that are taken get the next.
 
-use crate::ask::{Ask, alice, ask, bob, root};
-use crate::world::{world, world_with};
+use crate::job_builder::{Ask, alice, ask, bob, root};
+use crate::testbed::{world, world_with};
 use cluster::Command;
 use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef};

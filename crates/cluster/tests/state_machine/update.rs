@@ -1,7 +1,7 @@
 //! `scontrol update` and `top`: what may be changed of a job, by whom, and what Slurm says to the rest.
 
-use crate::ask::{alice, ask, root};
-use crate::world::{World, world, world_with};
+use crate::job_builder::{alice, ask, root};
+use crate::testbed::{World, world, world_with};
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::range::Range;
@@ -120,7 +120,7 @@ fn top_puts_a_job_before_its_likes_and_nobody_elses() {
     let mut w = world_with(1, |c| c.parameters.user_top = true);
     w.started(ask().cpus(8));
     let jobs: Vec<JobId> = (0..3).map(|_| w.submit(ask().cpus(8))).collect();
-    let others = w.submit(ask().cpus(8).of(crate::ask::bob()));
+    let others = w.submit(ask().cpus(8).of(crate::job_builder::bob()));
     let order = |w: &World| {
         let view = cluster::view::view(&w.state, w.now);
         let mut waiting: Vec<_> = view.queue.iter().map(|q| (q.priority, q.job)).collect();

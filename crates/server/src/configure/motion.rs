@@ -36,8 +36,8 @@ pub(super) fn motion(globals: &Globals) -> Parameters {
                 .map_or(0, |s| s.min(u64::from(u32::MAX)) as u32),
             within: has(conf::PreemptMode::Within),
         },
-        slice_s: has(conf::PreemptMode::Gang).then_some(preemption.time_slice_s),
-        places_kept: backfill.places.unwrap_or(defaults.places_kept),
+        gang_slice_s: has(conf::PreemptMode::Gang).then_some(preemption.time_slice_s),
+        backfill_slots: backfill.places.unwrap_or(defaults.backfill_slots),
         reserve: ReservePolicy {
             window_min: backfill.window_min,
             per_user: backfill.per_user,
@@ -96,8 +96,8 @@ mod tests {
             exempt_s: 120,
             within: false,
         };
-        assert_eq!((parameters.preempt, parameters.slice_s), (preempt, Some(10)));
-        assert_eq!((parameters.places_kept, parameters.requeue_wait_s), (7, 31));
+        assert_eq!((parameters.preempt, parameters.gang_slice_s), (preempt, Some(10)));
+        assert_eq!((parameters.backfill_slots, parameters.requeue_wait_s), (7, 31));
         let reserve = &parameters.reserve;
         assert_eq!((reserve.per_user, reserve.starts_max), (Some(3), Some(9)));
         assert_eq!((reserve.window_min, reserve.per_array), (Some(60), 20));

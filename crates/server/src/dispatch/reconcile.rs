@@ -3,7 +3,7 @@
 use super::{DispatchThread, SERVER_UID, end_order};
 use crate::launch;
 use crate::shared::Shared;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use cluster::{Command, Job};
 use model::id::{AttemptId, StepId};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl DispatchThread {
                         node: node.to_string(),
                         attempt: *attempt,
                         at: crate::clock::now(),
-                        what: PartReport::Missing,
+                        what: AttemptReport::Missing,
                     };
                     self.tell(shared, missing);
                 }

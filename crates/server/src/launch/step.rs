@@ -71,7 +71,7 @@ pub fn step_orders(
         let names = known.map_or(&facts.gpu_names, |gpus| &gpus.names);
         let job = JobFacts { gpus: view, ..job };
         let mut variables = environment::step::variables(&job, &layout, launch, index, share);
-        if let Some(together) = facts.job.together {
+        if let Some(together) = facts.job.het {
             environment::component::name_job(&mut variables, together.first);
         }
         way_back(shared, &mut variables);

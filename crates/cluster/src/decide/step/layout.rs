@@ -4,7 +4,7 @@ use model::step::TaskDistribution;
 
 /// How tasks are to be dealt.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Dealing {
+pub(super) struct LayoutPolicy {
     pub distribution: TaskDistribution,
     /// Fill a node before the next; of blocks only.
     pub pack: bool,
@@ -14,7 +14,7 @@ pub(super) struct Dealing {
 
 /// The ranks of each node, where node `i` has room for `room[i]` tasks; none if there is no room for all of them.
 /// No node is left without a task while there are as many tasks as nodes.
-pub(super) fn deal(room: &[u32], tasks: u32, how: Dealing) -> Option<Vec<Vec<u32>>> {
+pub(super) fn deal(room: &[u32], tasks: u32, how: LayoutPolicy) -> Option<Vec<Vec<u32>>> {
     let all: u64 = room.iter().map(|r| u64::from(*r)).sum();
     if room.is_empty() || (all < u64::from(tasks) && !how.overcommit) {
         return None;

@@ -10,7 +10,7 @@ fn plane(size: u32) -> TaskDistribution {
 }
 
 /// The node of each rank, counted from 1, as it was dumped.
-fn shown(room: &[u32], tasks: u32, how: Dealing) -> String {
+fn shown(room: &[u32], tasks: u32, how: LayoutPolicy) -> String {
     let Some(nodes) = deal(room, tasks, how) else { return "refused".into() };
     let mut places: Vec<(u32, usize)> = Vec::new();
     for (index, ranks) in nodes.iter().enumerate() {
@@ -58,14 +58,14 @@ fn tasks_sit_where_slurm_puts_them() {
         (&[13, 1], 6, BLOCK, true, "1 1 1 1 1 2"),
     ];
     for (room, tasks, distribution, pack, expected) in table {
-        let how = Dealing { distribution, pack, overcommit: false };
+        let how = LayoutPolicy { distribution, pack, overcommit: false };
         assert_eq!(shown(room, tasks, how), expected, "{tasks} of {room:?} by {distribution:?}");
     }
 }
 
 #[test]
 fn what_is_beyond_all_room_goes_round() {
-    let how = Dealing { distribution: BLOCK, pack: false, overcommit: true };
+    let how = LayoutPolicy { distribution: BLOCK, pack: false, overcommit: true };
     let counts = |room: &[u32], tasks| -> Vec<usize> {
         deal(room, tasks, how).expect("overcommitted").iter().map(Vec::len).collect()
     };

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// What was spent, up to the last period.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Spending {
+pub struct ChargedUsage {
     /// The end of the last period.
     pub as_of: Option<Timestamp>,
     /// Of each association its own; an account's users are not in it.
@@ -104,13 +104,13 @@ impl State {
         let user = &job.spec.owner.name;
         let member = self.tree().find(&job.account, user, Some(partition));
         let key = member.map(|at| self.tree().key(at));
-        let spending = &mut self.spending;
-        spending.as_of.get_or_insert(from);
+        let charged_usage = &mut self.charged_usage;
+        charged_usage.as_of.get_or_insert(from);
         if let Some(key) = key {
-            spending.associations.entry(key).or_default().charge(&tres, seconds, factor);
+            charged_usage.associations.entry(key).or_default().charge(&tres, seconds, factor);
         }
         for name in of_partition.filter(|name| *name != own).into_iter().chain([own]) {
-            spending.qos.entry(name).or_default().charge(&tres, seconds, factor);
+            charged_usage.qos.entry(name).or_default().charge(&tres, seconds, factor);
         }
         self.accounting.forget();
     }
@@ -118,24 +118,24 @@ impl State {
     /// The end of a period: what was spent decays or is forgotten, and what runs is charged.
     pub(crate) fn settle(&mut self, at: Timestamp, reset: bool) {
         let policy = self.config.parameters.priority.clone();
-        let passed = self.spending.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());
+        let passed = self.charged_usage.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());
         let kept = if reset { 0.0 } else { decay(policy.half_life_s, passed) };
-        for (name, spent) in &mut self.spending.qos {
+        for (name, spent) in &mut self.charged_usage.qos {
             let lasting = self.qos.get(name).is_some_and(|qos| qos.has(QosFlag::NoDecay));
             if !lasting {
                 spent.keep(kept);
             }
         }
-        self.spending.associations.values_mut().for_each(|spent| spent.keep(kept));
+        self.charged_usage.associations.values_mut().for_each(|spent| spent.keep(kept));
         let active: Vec<JobId> = self.active.iter().copied().collect();
         active.into_iter().for_each(|id| self.charge(id, at));
-        let spending = &mut self.spending;
-        spending.as_of = Some(at);
-        if reset || spending.reset.is_none() {
-            spending.reset = Some(at);
+        let charged_usage = &mut self.charged_usage;
+        charged_usage.as_of = Some(at);
+        if reset || charged_usage.reset.is_none() {
+            charged_usage.reset = Some(at);
         }
-        let billed = spending.associations.iter().map(|(key, spent)| (key.clone(), spent));
-        spending.ranked = billed.map(|(key, spent)| (key, spent.billing_s())).collect();
+        let billed = charged_usage.associations.iter().map(|(key, spent)| (key.clone(), spent));
+        charged_usage.ranked = billed.map(|(key, spent)| (key, spent.billing_s())).collect();
         self.standings.forget();
         self.accounting.forget();
     }
@@ -153,10 +153,10 @@ impl State {
             }
             UsageOf::Qos(_) => false,
         };
-        self.spending.associations.retain(|key, _| !meant(key));
-        self.spending.ranked.retain(|key, _| !meant(key));
+        self.charged_usage.associations.retain(|key, _| !meant(key));
+        self.charged_usage.ranked.retain(|key, _| !meant(key));
         if let UsageOf::Qos(name) = of {
-            self.spending.qos.remove(name);
+            self.charged_usage.qos.remove(name);
         }
         self.standings.forget();
         self.accounting.forget();
@@ -165,14 +165,14 @@ impl State {
     /// Whether a period has ended, and usage begins from nothing with the next.
     pub(crate) fn due_settlement(&self, now: Timestamp) -> Option<bool> {
         let policy = &self.config.parameters.priority;
-        let idle = self.active.is_empty() && self.spending.associations.is_empty();
+        let idle = self.active.is_empty() && self.charged_usage.associations.is_empty();
         let waits = policy.multifactor && self.jobs.len() > self.ended.len();
         if idle && !waits {
             return None;
         }
-        let last = self.spending.as_of;
+        let last = self.charged_usage.as_of;
         let due = last.is_none_or(|last| now.since(last).as_secs() >= policy.calc_period_s.max(1));
-        due.then(|| self.spending.reset.is_some_and(|reset| resets(policy, reset, now)))
+        due.then(|| self.charged_usage.reset.is_some_and(|reset| resets(policy, reset, now)))
     }
 }
 

@@ -10,66 +10,66 @@ use std::sync::Arc;
 
 /// A job that was named, and which pending tasks of it if it stands for an array's.
 #[derive(Debug)]
-pub struct Chosen<'a> {
+pub struct SelectedJob<'a> {
     pub job: &'a Arc<Job>,
     /// None: all of it.
     pub tasks: Option<IndexSet>,
 }
 
 /// The records that `wanted` names; empty if there is none.
-pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<Chosen<'a>> {
+pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<SelectedJob<'a>> {
     match &wanted.tasks {
         None => {
             let of_array = state.array_jobs(wanted.id);
             if !of_array.is_empty() && wanted.component_of.is_none() {
-                return of_array.into_iter().map(|job| Chosen { job, tasks: None }).collect();
+                return of_array.into_iter().map(|job| SelectedJob { job, tasks: None }).collect();
             }
-            let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.together));
+            let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.het));
             let Some(job) = job else { return Vec::new() };
             // The first of several that start together stands for all.
-            let ids: Vec<JobId> = match job.together.filter(|of| of.is_first()) {
-                Some(together) => together.jobs().collect(),
+            let ids: Vec<JobId> = match job.het.filter(|of| of.is_first()) {
+                Some(het) => het.jobs().collect(),
                 None => vec![job.id],
             };
             let jobs = ids.iter().filter_map(|id| state.jobs.get(id));
-            jobs.map(|job| Chosen { job, tasks: None }).collect()
+            jobs.map(|job| SelectedJob { job, tasks: None }).collect()
         }
         Some(tasks) => resolve_tasks(state, wanted.id, tasks),
     }
 }
 
-fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Chosen<'a>> {
+fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<SelectedJob<'a>> {
     let mut chosen = Vec::new();
     if let Some(whole) = state.jobs.get(&array)
         && let Some(pending) = &whole.pending
     {
         let meant = pending.indices.intersection(tasks);
         if !meant.is_empty() {
-            chosen.push(Chosen { job: whole, tasks: Some(meant) });
+            chosen.push(SelectedJob { job: whole, tasks: Some(meant) });
         }
     }
     let apart = state.arrays.get(&array).into_iter().flatten();
     for (_, id) in apart.filter(|(index, _)| tasks.contains(**index)) {
-        chosen.extend(state.jobs.get(id).map(|job| Chosen { job, tasks: None }));
+        chosen.extend(state.jobs.get(id).map(|job| SelectedJob { job, tasks: None }));
     }
     chosen
 }
 
 /// Every job that the filter means; those named by id, or all that match. However often one is
 /// named, it is there once.
-pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<Chosen<'a>> {
-    let meant = |chosen: &Chosen<'a>| matches(state, chosen.job, filter);
+pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
+    let meant = |chosen: &SelectedJob<'a>| matches(state, chosen.job, filter);
     if filter.jobs.is_empty() {
-        let all = state.jobs.values().map(|job| Chosen { job, tasks: None });
+        let all = state.jobs.values().map(|job| SelectedJob { job, tasks: None });
         return all.filter(meant).collect();
     }
     let named = each_once(filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)));
     named.into_iter().filter(meant).collect()
 }
 
-fn each_once<'a>(named: impl Iterator<Item = Chosen<'a>>) -> Vec<Chosen<'a>> {
+fn each_once<'a>(named: impl Iterator<Item = SelectedJob<'a>>) -> Vec<SelectedJob<'a>> {
     let mut places: BTreeMap<JobId, usize> = BTreeMap::new();
-    let mut chosen: Vec<Chosen<'a>> = Vec::new();
+    let mut chosen: Vec<SelectedJob<'a>> = Vec::new();
     for one in named {
         match places.get(&one.job.id).map(|at| &mut chosen[*at].tasks) {
             None => {

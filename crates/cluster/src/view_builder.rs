@@ -1,11 +1,11 @@
 //! Views that follow one another: what did not change since the last is the same `Arc` in the next,
 //! so that making one costs little and a plan can tell at once what is new.
 
+use crate::association_tree::AssociationTree;
 use crate::config::ClusterConfig;
 use crate::job::Job;
-use crate::priority::{Measures, Ranking};
+use crate::priority::{PriorityTotals, Ranking};
 use crate::state::State;
-use crate::tree::Tree;
 use crate::view;
 use model::account::Qos;
 use model::id::JobId;
@@ -19,36 +19,36 @@ use std::sync::Arc;
 
 /// The last view, and what it was made from.
 #[derive(Debug, Default)]
-pub struct Viewer {
-    ground: Option<Ground>,
+pub struct ViewBuilder {
+    ground: Option<ViewInputs>,
     nodes: Vec<Arc<NodeInfo>>,
     partitions: Vec<PartitionInfo>,
-    running: Vec<Seen<Running>>,
-    queue: Vec<Seen<Waiting>>,
+    running: Vec<ViewedJob<Running>>,
+    queue: Vec<ViewedJob<Waiting>>,
 }
 
 /// A job as it was, and what was shown of it.
 #[derive(Debug)]
-struct Seen<T> {
+struct ViewedJob<T> {
     job: Arc<Job>,
     shown: Arc<T>,
 }
 
 /// Everything but the jobs and the use of nodes that a view of a job is made from.
 #[derive(Debug)]
-struct Ground {
+struct ViewInputs {
     config: Arc<ClusterConfig>,
     partitions: Vec<Arc<Partition>>,
     qos: Vec<Arc<Qos>>,
     reservations: Vec<Arc<Reservation>>,
-    tree: Arc<Tree>,
+    tree: Arc<AssociationTree>,
     standings: Arc<Vec<Standing>>,
-    measures: Arc<Measures>,
+    priority_totals: Arc<PriorityTotals>,
     priorities_of: Option<Timestamp>,
     nodes: Vec<String>,
 }
 
-impl Ground {
+impl ViewInputs {
     fn of(state: &State, ranking: &Ranking<'_>) -> Self {
         Self {
             config: state.config.clone(),
@@ -57,8 +57,8 @@ impl Ground {
             reservations: state.reservations.values().cloned().collect(),
             tree: ranking.tree.clone(),
             standings: ranking.standings.clone(),
-            measures: ranking.measures.clone(),
-            priorities_of: state.spending.as_of,
+            priority_totals: ranking.priority_totals.clone(),
+            priorities_of: state.charged_usage.as_of,
             nodes: state.nodes.keys().cloned().collect(),
         }
     }
@@ -70,8 +70,8 @@ impl Ground {
             && are_same(&self.reservations, state.reservations.values())
             && Arc::ptr_eq(&self.tree, &ranking.tree)
             && Arc::ptr_eq(&self.standings, &ranking.standings)
-            && Arc::ptr_eq(&self.measures, &ranking.measures)
-            && self.priorities_of == state.spending.as_of
+            && Arc::ptr_eq(&self.priority_totals, &ranking.priority_totals)
+            && self.priorities_of == state.charged_usage.as_of
             && self.nodes.iter().eq(state.nodes.keys())
     }
 }
@@ -80,13 +80,13 @@ fn are_same<'a, T: 'a>(known: &[Arc<T>], new: impl ExactSizeIterator<Item = &'a 
     known.len() == new.len() && known.iter().zip(new).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-impl Viewer {
+impl ViewBuilder {
     /// As [`view::view`], with the parts of the last one that are the same.
     pub fn view(&mut self, state: &State, now: Timestamp) -> View {
         let ranking = Ranking::new(state, now);
         if !self.ground.as_ref().is_some_and(|ground| ground.is_of(state, &ranking)) {
             *self = Self {
-                ground: Some(Ground::of(state, &ranking)),
+                ground: Some(ViewInputs::of(state, &ranking)),
                 partitions: view::partitions(state),
                 ..Self::default()
             };
@@ -123,7 +123,7 @@ impl Viewer {
     }
 }
 
-fn shown<T>(seen: &[Seen<T>]) -> Vec<Arc<T>> {
+fn shown<T>(seen: &[ViewedJob<T>]) -> Vec<Arc<T>> {
     seen.iter().map(|seen| seen.shown.clone()).collect()
 }
 
@@ -138,7 +138,7 @@ fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
 /// Brings what is known of these jobs up to date: made again unless the job is as it was and stands
 /// alone, and even then only exchanged if it differs.
 fn look<T: PartialEq + std::fmt::Debug>(
-    seen: &mut Vec<Seen<T>>,
+    seen: &mut Vec<ViewedJob<T>>,
     state: &State,
     ids: &BTreeSet<JobId>,
     stands_alone: impl Fn(&Job) -> bool,
@@ -156,11 +156,11 @@ fn look<T: PartialEq + std::fmt::Debug>(
             && stands_alone(job)
         {
             debug_assert_eq!(Some(&*before.shown), make(job).as_ref(), "job {id} was not followed");
-            seen.push(Seen { job: job.clone(), shown: before.shown.clone() });
+            seen.push(ViewedJob { job: job.clone(), shown: before.shown.clone() });
             continue;
         }
         let Some(fresh) = make(job) else { continue };
         let same = before.map(|before| before.shown).filter(|shown| **shown == fresh);
-        seen.push(Seen { job: job.clone(), shown: same.unwrap_or_else(|| Arc::new(fresh)) });
+        seen.push(ViewedJob { job: job.clone(), shown: same.unwrap_or_else(|| Arc::new(fresh)) });
     }
 }

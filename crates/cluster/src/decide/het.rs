@@ -7,8 +7,8 @@ use crate::apply::join;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
 use crate::job::Job;
+use crate::job_selection;
 use crate::node::Node;
-use crate::select;
 use crate::state::State;
 use crate::view;
 use model::change::JobFilter;
@@ -20,17 +20,17 @@ use sched::Start;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most jobs that start together.
+/// The most jobs that start het.
 const TOGETHER_MAX: usize = 128;
 
 impl State {
     /// All of them or none: what is refused to one is refused to all, before an id is spent.
-    pub(super) fn decide_submit_together(
+    pub(super) fn decide_submit_het_job(
         &self,
         submit: &Submit,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        let size = 1 + submit.with.len();
+        let size = 1 + submit.het_components.len();
         if submit.array.is_some() {
             return Err(Refusal::InvalidArray);
         }
@@ -45,11 +45,11 @@ impl State {
         }
         let first = JobId(self.next_job);
         let mut events = Vec::with_capacity(size);
-        for (spec, offset) in std::iter::once(&submit.spec).chain(&submit.with).zip(0..) {
+        for (spec, offset) in std::iter::once(&submit.spec).chain(&submit.het_components).zip(0..) {
             let Submit { hold, priority, test_only, .. } = *submit;
             let mut one = Submit {
                 spec: spec.clone(),
-                with: Vec::new(),
+                het_components: Vec::new(),
                 array: None,
                 hold,
                 priority,
@@ -64,7 +64,7 @@ impl State {
                 if let Event::Submitted(submitted) = &mut event {
                     submitted.job = JobId(first.0 + offset);
                     submitted.run = RunId::from_random(context.random.wrapping_add(offset.into()));
-                    submitted.together = Some(Together { first, offset, size: size as u32 });
+                    submitted.het = Some(Together { first, offset, size: size as u32 });
                 }
                 events.push(event);
             }
@@ -77,13 +77,13 @@ impl State {
     }
 
     /// The starts of a whole group, each checked beside the ones before it.
-    pub(super) fn decide_start_together(
+    pub(super) fn decide_start_het_job(
         &self,
         starts: &[Start],
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let of_first = starts.first().and_then(|start| self.jobs.get(&start.job));
-        let group = of_first.and_then(|job| job.together).ok_or(Refusal::NoCapacityNow)?;
+        let group = of_first.and_then(|job| job.het).ok_or(Refusal::NoCapacityNow)?;
         let named: BTreeSet<JobId> = starts.iter().map(|start| start.job).collect();
         let all: BTreeSet<JobId> = group.jobs().collect();
         if named != all || starts.len() != all.len() {
@@ -124,66 +124,66 @@ impl State {
 
     /// Whether it waits with others, of which the first is not meant.
     pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
-        let others = job.together.filter(|of| !of.is_first() && job.is_waiting());
-        others.is_some_and(|together| {
-            let meant = select::matching(self, filter);
-            !meant.iter().any(|chosen| chosen.job.id == together.first)
+        let others = job.het.filter(|of| !of.is_first() && job.is_waiting());
+        others.is_some_and(|het| {
+            let meant = job_selection::matching(self, filter);
+            !meant.iter().any(|chosen| chosen.job.id == het.first)
         })
     }
 
     /// With the first of those that started together all end, and with another that did not end on somebody's word.
     /// Where the first would run again, all wait again.
-    pub(super) fn end_together(&self, events: &mut Vec<Event>, now: Timestamp) {
+    pub(super) fn end_het_jobs(&self, events: &mut Vec<Event>, now: Timestamp) {
         let mut fates: BTreeMap<JobId, Fate> = BTreeMap::new();
         let mut there: BTreeSet<JobId> = BTreeSet::new();
         for event in events.iter() {
             let Some((job, outcome)) = end_of(event) else { continue };
             let Some(known) = self.jobs.get(&job) else { continue };
-            let Some(together) = known.together else { continue };
+            let Some(het) = known.het else { continue };
             there.insert(job);
-            if let Some(fate) = self.fate(event, known, together, outcome) {
-                fates.entry(together.first).or_insert(fate);
+            if let Some(fate) = self.fate(event, known, het, outcome) {
+                fates.entry(het.first).or_insert(fate);
             }
         }
         for event in events.iter_mut() {
             let known = end_of(event).and_then(|(job, _)| self.jobs.get(&job));
-            let fate = known.and_then(|job| fates.get(&job.together?.first));
+            let fate = known.and_then(|job| fates.get(&job.het?.first));
             if let (Some(job), Some(fate)) = (known, fate) {
                 self.share_fate(event, job, fate);
             }
         }
         for fate in fates.into_values() {
-            let others = fate.together.jobs().filter(|id| !there.contains(id));
-            events.extend(others.filter_map(|id| end_with(self.jobs.get(&id)?, &fate, now)));
+            let others = fate.het.jobs().filter(|id| !there.contains(id));
+            events.extend(others.filter_map(|id| end_component(self.jobs.get(&id)?, &fate, now)));
         }
     }
 
     /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
-    fn fate(&self, event: &Event, job: &Job, together: Together, outcome: Outcome) -> Option<Fate> {
+    fn fate(&self, event: &Event, job: &Job, het: Together, outcome: Outcome) -> Option<Fate> {
         let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
         let waits_again = going.is_some_and(|ending| ending.requeue);
         if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
             return None;
         }
-        if !together.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
+        if !het.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
             return None;
         }
-        let first = self.jobs.get(&together.first);
+        let first = self.jobs.get(&het.first);
         let by_first = match event {
-            Event::Ending { ending, .. } if together.is_first() && ending.requeue => {
+            Event::Ending { ending, .. } if het.is_first() && ending.requeue => {
                 Some(RequeueAs { hold: ending.hold, special_exit: ending.special_exit })
             }
             _ => None,
         };
         let lost = outcome == Outcome::NodeFail && first.is_some_and(|job| job.spec.requeue);
-        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(together));
-        Some(Fate { together, outcome, again })
+        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(het));
+        Some(Fate { het, outcome, again })
     }
 
     /// Whether all of them run, and none is at its end: only so can they wait for the next start as one.
-    fn is_whole(&self, together: Together) -> bool {
+    fn is_whole(&self, het: Together) -> bool {
         let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        together.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
+        het.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
     }
 
     fn share_fate(&self, event: &mut Event, job: &Job, fate: &Fate) {
@@ -209,14 +209,14 @@ impl State {
 
 /// How those that started together end.
 struct Fate {
-    together: Together,
+    het: Together,
     outcome: Outcome,
     /// All of them wait again, and how.
     again: Option<RequeueAs>,
 }
 
 /// The end of one of the others.
-fn end_with(job: &Job, fate: &Fate, now: Timestamp) -> Option<Event> {
+fn end_component(job: &Job, fate: &Fate, now: Timestamp) -> Option<Event> {
     if job.is_waiting() {
         let ended = Box::new(ended_unstarted(fate.outcome, now));
         return Some(Event::Ended { job: job.id, ended });

@@ -1,8 +1,8 @@
 //! A small cluster in virtual time: commands go in, every event is checked, applied and kept.
 
-use crate::ask::{Ask, root};
 use crate::invariants::Watch;
-use cluster::command::{CancelJobs, PartReport, StepAsk, StepPlaced};
+use crate::job_builder::{Ask, root};
+use cluster::command::{AttemptReport, CancelJobs, StepPlacement, StepRequest};
 use cluster::{ClusterConfig, Command, Context, Event, Job, Reply, State};
 use model::amount::Bytes;
 use model::array::IndexSet;
@@ -26,7 +26,7 @@ pub struct World {
     pub records: Vec<JobRecord>,
     watch: Watch,
     random: u128,
-    viewer: cluster::viewer::Viewer,
+    view_builder: cluster::view_builder::ViewBuilder,
     memo: sched::Memo,
 }
 
@@ -77,7 +77,7 @@ pub fn world_with(nodes: u32, set: impl FnOnce(&mut ClusterConfig)) -> World {
         records: Vec::new(),
         watch: Watch::default(),
         random: 0,
-        viewer: Default::default(),
+        view_builder: Default::default(),
         memo: Default::default(),
     };
     world.run(Command::StartTerm { term: 1 });
@@ -91,8 +91,8 @@ pub fn exited(code: i32) -> ExitStatus {
 }
 
 /// Nothing of the attempt is left on the node; its script exited so.
-pub fn ended(code: i32) -> PartReport {
-    PartReport::Ended {
+pub fn ended(code: i32) -> AttemptReport {
+    AttemptReport::Ended {
         exit: exited(code),
         usage: Usage::default(),
         oom: false,
@@ -162,7 +162,7 @@ impl World {
     /// What a plan starts: the same whether made from nothing or from the last one.
     pub fn planned(&mut self) -> Vec<sched::Start> {
         let anew = cluster::view::view(&self.state, self.now);
-        let view = self.viewer.view(&self.state, self.now);
+        let view = self.view_builder.view(&self.state, self.now);
         assert_eq!(view.queue, anew.queue, "the queue was not followed");
         assert_eq!(view.running, anew.running, "the running jobs were not followed");
         let plan = sched::plan(&view, self.now, &mut self.memo);
@@ -178,7 +178,7 @@ impl World {
         started[0]
     }
 
-    pub fn report(&mut self, node: &str, attempt: AttemptId, what: PartReport) {
+    pub fn report(&mut self, node: &str, attempt: AttemptId, what: AttemptReport) {
         self.run(Command::Report { node: node.into(), attempt, at: self.now, what });
     }
 
@@ -257,7 +257,7 @@ impl World {
         self.tick();
     }
 
-    pub fn step(&mut self, job: JobId, ask: StepAsk) -> StepPlaced {
+    pub fn step(&mut self, job: JobId, ask: StepRequest) -> StepPlacement {
         match self.run(Command::CreateStep { job, ask: Box::new(ask) }) {
             Reply::Step(placed) => placed,
             other => panic!("a step is answered with {other:?}"),

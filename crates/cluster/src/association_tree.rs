@@ -13,14 +13,14 @@ type ByUser = HashMap<String, Vec<(Option<String>, u32)>>;
 
 /// Every association, parents before children: an account's users first, then the accounts below it.
 #[derive(Debug, Default)]
-pub struct Tree {
+pub struct AssociationTree {
     pub members: Vec<(Arc<Association>, Option<u32>)>,
     accounts: HashMap<String, u32>,
     /// By account and user, with the partition it is for.
     users: HashMap<String, ByUser>,
 }
 
-impl Tree {
+impl AssociationTree {
     fn of(state: &State) -> Self {
         let mut below: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for account in state.accounts.values().filter(|account| account.name != ROOT_ACCOUNT) {
@@ -31,7 +31,7 @@ impl Tree {
         for association in &state.associations {
             of_account.entry(&association.account).or_default().push(association);
         }
-        let mut tree = Tree::default();
+        let mut tree = AssociationTree::default();
         // The accounts of one parent are taken from the end of the stack.
         let mut stack: Vec<(&str, Option<u32>)> = vec![(ROOT_ACCOUNT, None)];
         while let Some((name, parent)) = stack.pop() {
@@ -71,7 +71,7 @@ impl Tree {
         self.find_user(account, user, partition).or_else(|| self.accounts.get(account).copied())
     }
 
-    /// As [`Tree::find`], where the user must have one.
+    /// As [`AssociationTree::find`], where the user must have one.
     pub fn find_user(&self, account: &str, user: &str, partition: Option<&str>) -> Option<u32> {
         let own = self.users.get(account)?.get(user)?;
         let of = |wanted: Option<&str>| own.iter().find(|(p, _)| p.as_deref() == wanted);
@@ -87,7 +87,7 @@ impl Tree {
         self.places(at).map(|(_, association)| association)
     }
 
-    /// As [`Tree::chain`], with their places in the tree.
+    /// As [`AssociationTree::chain`], with their places in the tree.
     pub fn places(&self, at: u32) -> impl Iterator<Item = (u32, &Association)> {
         let mut next = Some(at);
         std::iter::from_fn(move || {
@@ -105,8 +105,8 @@ impl Tree {
 }
 
 impl State {
-    pub fn tree(&self) -> Arc<Tree> {
-        self.tree.get(|| Tree::of(self))
+    pub fn tree(&self) -> Arc<AssociationTree> {
+        self.tree.get(|| AssociationTree::of(self))
     }
 
     /// The associations as the scheduler is shown them.
@@ -128,16 +128,16 @@ impl State {
                     safe: parameters.enforce_safe,
                 },
                 members: tree.members.iter().enumerate().zip(spent).map(member).collect(),
-                spent_by_qos: self.spending.qos.clone(),
+                spent_by_qos: self.charged_usage.qos.clone(),
                 max_tres: parameters.priority.flags.max_tres,
             }
         })
     }
 
     /// What each association and all below it have spent.
-    pub fn spent_with_children(&self, tree: &Tree) -> Vec<Spent> {
+    pub fn spent_with_children(&self, tree: &AssociationTree) -> Vec<Spent> {
         let own = |(association, _): &(Arc<Association>, Option<u32>)| {
-            self.spending.associations.get(&association.key()).cloned().unwrap_or_default()
+            self.charged_usage.associations.get(&association.key()).cloned().unwrap_or_default()
         };
         let mut spent: Vec<Spent> = tree.members.iter().map(own).collect();
         for at in (1..spent.len()).rev() {
@@ -154,9 +154,9 @@ impl State {
         self.standings.get(|| self.rank(&self.tree()))
     }
 
-    fn rank(&self, tree: &Tree) -> Vec<Standing> {
+    fn rank(&self, tree: &AssociationTree) -> Vec<Standing> {
         let billed = |association: &Association| {
-            self.spending.ranked.get(&association.key()).copied().unwrap_or(0.0)
+            self.charged_usage.ranked.get(&association.key()).copied().unwrap_or(0.0)
         };
         let mut branches: Vec<Branch> = tree
             .members

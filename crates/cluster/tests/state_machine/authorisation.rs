@@ -1,7 +1,7 @@
 //! Who may do what: owners, operators, administrators, and everybody else.
 
-use crate::ask::{alice, ask, bob, root, user};
-use crate::world::{World, cancel, world, world_with};
+use crate::job_builder::{alice, ask, bob, root, user};
+use crate::testbed::{World, cancel, world, world_with};
 use cluster::{Command, Reply};
 use model::account::{Account, Association};
 use model::change::{JobChange, JobField, JobRef, NodeChange};

@@ -1,6 +1,6 @@
 //! What other steps of the job have left of one node's share.
 
-use super::place::Place;
+use super::placement::StepPlacer;
 use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
@@ -9,7 +9,7 @@ use model::step::StepRefusal;
 
 /// One node of the job: all that the job has there, and what of it nobody uses.
 #[derive(Debug, Clone)]
-pub(super) struct Room<'a> {
+pub(super) struct FreeShare<'a> {
     pub share: &'a NodeShare,
     pub cpus: CpuSet,
     pub memory: Bytes,
@@ -18,7 +18,7 @@ pub(super) struct Room<'a> {
     pub idle: bool,
 }
 
-impl<'a> Room<'a> {
+impl<'a> FreeShare<'a> {
     pub fn whole(share: &'a NodeShare) -> Self {
         let NodeShare { cpus, memory, gres, .. } = share;
         Self { share, cpus: cpus.clone(), memory: *memory, gres: gres.clone(), idle: true }
@@ -41,7 +41,7 @@ impl<'a> Room<'a> {
     }
 
     /// How many tasks could run here.
-    pub fn tasks(&self, place: &Place<'_>) -> u32 {
+    pub fn tasks(&self, place: &StepPlacer<'_>) -> u32 {
         let all_free = self.cpus == self.share.cpus;
         // One that takes all CPUs waits until it can have all of them.
         if !place.ask.shape.exact && !all_free {
@@ -62,7 +62,7 @@ impl<'a> Room<'a> {
     /// What the step has here with so many tasks; `total` gives this node's part of what is asked for the whole step.
     pub fn grant(
         &self,
-        place: &Place<'_>,
+        place: &StepPlacer<'_>,
         tasks: u32,
         part: impl Fn(&GresRequest) -> u64,
     ) -> Result<NodeShare, StepRefusal> {
@@ -87,7 +87,7 @@ impl<'a> Room<'a> {
 
     fn memory_for(
         &self,
-        place: &Place<'_>,
+        place: &StepPlacer<'_>,
         cpus: &CpuSet,
         needed: u32,
         gres: &[GresShare],

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Who goes first: one whose turn is not over, one that waits for its turn, one that has had it; in each the one that
 /// has been so for longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum GangTurn {
     Has,
     Waits,
     Had,
@@ -24,9 +24,9 @@ enum Turn {
 impl State {
     /// Whose turn begins and whose is over.
     pub(super) fn turns(&self, now: Timestamp) -> Vec<Event> {
-        let Some(slice_s) = self.config.parameters.slice_s else { return Vec::new() };
-        let slice = Duration::from_secs(u64::from(slice_s));
-        let mut sharers: Vec<((Turn, Timestamp), &Job, &Attempt)> = self
+        let Some(gang_slice_s) = self.config.parameters.gang_slice_s else { return Vec::new() };
+        let slice = Duration::from_secs(u64::from(gang_slice_s));
+        let mut sharers: Vec<((GangTurn, Timestamp), &Job, &Attempt)> = self
             .active
             .iter()
             .filter_map(|id| {
@@ -52,7 +52,7 @@ impl State {
             }
             match (runs, attempt.suspended) {
                 (true, true) => events.push(Event::Resumed { job: job.id, at: now }),
-                (false, false) => events.push(Event::TurnOver { job: job.id, at: now }),
+                (false, false) => events.push(Event::GangSuspended { job: job.id, at: now }),
                 _ => {}
             }
         }
@@ -75,12 +75,12 @@ fn has_turns(partition: &Partition) -> bool {
     own.is_none_or(|words| PreemptMode::parse(words) != Some(PreemptMode::Off))
 }
 
-fn turn(attempt: &Attempt, slice: Duration, now: Timestamp) -> (Turn, Timestamp) {
+fn turn(attempt: &Attempt, slice: Duration, now: Timestamp) -> (GangTurn, Timestamp) {
     let since = attempt.suspend_changed.unwrap_or(attempt.start);
     let turn = match attempt.suspended {
-        true => Turn::Waits,
-        false if since + slice <= now => Turn::Had,
-        false => Turn::Has,
+        true => GangTurn::Waits,
+        false if since + slice <= now => GangTurn::Had,
+        false => GangTurn::Has,
     };
     (turn, since)
 }

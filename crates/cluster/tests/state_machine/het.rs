@@ -1,9 +1,9 @@
 //! Jobs that are taken, start and end together.
 
-use crate::ask::{Ask, ask, bob, root};
-use crate::world::{World, ended, exited, world};
+use crate::job_builder::{Ask, ask, bob, root};
+use crate::testbed::{World, ended, exited, world};
 use cluster::Command;
-use cluster::command::{CancelJobs, PartReport};
+use cluster::command::{AttemptReport, CancelJobs};
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -17,7 +17,7 @@ fn three() -> Ask {
         let mut spec = ask().cpus(cpus).interactive().0.spec;
         let launch = Arc::make_mut(&mut spec.launch);
         *launch = Launch { unattended: true, ..Launch::nothing(LaunchKind::Interactive) };
-        first.0.with.push(spec);
+        first.0.het_components.push(spec);
     }
     first
 }
@@ -40,13 +40,13 @@ fn all_are_taken_or_none_is() {
     assert_eq!(shown, ["1+0", "1+1", "1+2"]);
     let next = w.state.next_job;
     let mut bad = three();
-    bad.0.with.push(ask().cpus(100).0.spec);
+    bad.0.het_components.push(ask().cpus(100).0.spec);
     w.try_submit(bad).expect_err("the last fits nowhere");
     let mut array = three();
     array.0.array = ask().array("0-1").0.array;
     assert_eq!(w.try_submit(array), Err(Refusal::InvalidArray));
     let mut of_two = three();
-    of_two.0.with.push(ask().of(bob()).0.spec);
+    of_two.0.het_components.push(ask().of(bob()).0.spec);
     w.try_submit(of_two).expect_err("one is somebody else's");
     assert_eq!((w.state.next_job, w.state.jobs.len()), (next, 3), "nothing is left of them");
 }
@@ -71,12 +71,12 @@ fn a_start_of_a_part_or_of_what_is_taken_meanwhile_is_refused_whole() {
     assert_eq!(starts.len(), 3);
     let refused = |w: &mut World, command| w.try_as(root(), command).expect_err("it is refused");
     refused(&mut w, Command::Start(Box::new(starts[0].clone())));
-    refused(&mut w, Command::StartTogether(starts[..2].to_vec()));
+    refused(&mut w, Command::StartHetJob(starts[..2].to_vec()));
     let mut twice = starts.clone();
     twice[2].allocation = twice[1].allocation.clone();
-    assert_eq!(refused(&mut w, Command::StartTogether(twice)), Refusal::NoCapacityNow);
+    assert_eq!(refused(&mut w, Command::StartHetJob(twice)), Refusal::NoCapacityNow);
     assert_eq!(states(&w, first), [JobState::Pending; 3]);
-    w.run(Command::StartTogether(starts));
+    w.run(Command::StartHetJob(starts));
     assert_eq!(states(&w, first), [JobState::Running; 3]);
 }
 
@@ -140,7 +140,7 @@ fn a_place_that_a_job_does_not_have_is_no_other_job() {
     assert_eq!(w.is(other), JobState::Pending);
     assert_eq!(w.job(other).hold, None);
     let last = JobRef { component_of: Some(first), ..JobRef::whole(JobId(first.0 + 2)) };
-    assert_eq!(cluster::select::resolve(&w.state, &last).len(), 1);
+    assert_eq!(cluster::job_selection::resolve(&w.state, &last).len(), 1);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_launch_that_fails_on_one_ends_all() {
     w.report(
         &node,
         second,
-        PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false },
+        AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false },
     );
     let ending = w.job(first).attempt().and_then(|attempt| attempt.ending.clone());
     assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, false)));

@@ -59,7 +59,7 @@ pub enum Move {
         job: u8,
         code: i32,
     },
-    HolderLost {
+    ClientLost {
         job: u8,
     },
     /// A plan wants a job to make room for another, rightly or not.
@@ -126,7 +126,7 @@ pub fn moves() -> impl Strategy<Value = Move> {
         2 => (any8(), 0u32..6, prop::option::of(0u32..4))
             .prop_map(|(job, tasks, nodes)| Move::Step { job, tasks, nodes }),
         1 => (any8(), 0i32..2).prop_map(|(job, code)| Move::Relinquish { job, code }),
-        1 => any8().prop_map(|job| Move::HolderLost { job }),
+        1 => any8().prop_map(|job| Move::ClientLost { job }),
         2 => (any8(), any8(), 0u8..8).prop_map(|(job, by, what)| Move::Preempt { job, by, what }),
         1 => Just(Move::Restart),
     ]

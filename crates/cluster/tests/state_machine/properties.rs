@@ -2,9 +2,9 @@
 //! brings back the same state.
 
 use crate::invariants::{replayed, through_a_snapshot};
-use crate::moves::moves;
-use crate::operations::History;
-use crate::world::world;
+use crate::random_history::History;
+use crate::random_moves::moves;
+use crate::testbed::world;
 use proptest::prelude::*;
 
 /// The moves of one history. `PROPTEST_CASES` sets how many histories there are.

@@ -1,7 +1,7 @@
 //! What time alone brings about: deadlines, patience, time limits, and records that are forgotten.
 
-use crate::ask::{alice, ask};
-use crate::world::{START, World, ended, world};
+use crate::job_builder::{alice, ask};
+use crate::testbed::{START, World, ended, world};
 use cluster::Command;
 use model::change::{JobChange, JobField, JobRef};
 use model::reason::Refusal;
@@ -18,7 +18,7 @@ fn after(secs: u64) -> Timestamp {
 fn a_job_whose_patience_is_over_ends_for_want_of_capacity() {
     let mut w = world(1);
     w.started(ask().cpus(8));
-    let until = |a: crate::ask::Ask| a.asking(|r| r.patience = Patience::Until(after(60)));
+    let until = |a: crate::job_builder::Ask| a.asking(|r| r.patience = Patience::Until(after(60)));
     let job = w.submit(until(ask()));
     let array = w.submit(until(ask().array("0-3")));
     w.pass(59);
@@ -32,7 +32,7 @@ fn a_job_whose_patience_is_over_ends_for_want_of_capacity() {
 #[test]
 fn a_deadline_ends_what_waits_and_what_runs() {
     let mut w = world(1);
-    let late = |a: crate::ask::Ask| a.asking(|r| r.deadline = Some(after(7200)));
+    let late = |a: crate::job_builder::Ask| a.asking(|r| r.deadline = Some(after(7200)));
     let runs = w.started(late(ask().cpus(8))).job;
     let waits = w.submit(late(ask()));
     // An hour before the deadline is the last moment for a job of an hour.
@@ -60,7 +60,7 @@ fn begin_keeps_a_job_back_until_then() {
 fn a_time_limit_counts_from_the_start_and_only_its_own_update_moves_it() {
     let mut w = world(1);
     let job = w.started(ask()).job;
-    let limit = |w: &crate::world::World| w.job(job).attempt().expect("it runs").end_limit;
+    let limit = |w: &crate::testbed::World| w.job(job).attempt().expect("it runs").end_limit;
     assert_eq!(limit(&w), Some(after(3600)));
     w.pass(60);
     let fields = |field| JobChange::Fields(vec![field]);
@@ -77,7 +77,7 @@ fn a_time_limit_counts_from_the_start_and_only_its_own_update_moves_it() {
 
 #[test]
 fn a_comment_does_not_move_the_limit_that_a_partition_gave() {
-    let mut w = crate::world::world_with(1, |c| {
+    let mut w = crate::testbed::world_with(1, |c| {
         c.partitions[0].max_time = TimeLimit::Minutes(120);
     });
     let job = w.started(ask().asking(|r| r.time_limit = None)).job;

@@ -1,11 +1,11 @@
 //! How each move of a random history is made. A refusal is an answer like any other.
 
-use crate::ask::{Ask, alice, ask, bob, root};
-use crate::moves::{Move, Shape};
-use crate::world::{World, cancel, config, ended, exited};
+use crate::job_builder::{Ask, alice, ask, bob, root};
+use crate::random_moves::{Move, Shape};
+use crate::testbed::{World, cancel, config, ended, exited};
 use cluster::Command;
 use cluster::command::start_commands;
-use cluster::command::{PartReport, Preempt, StepAsk};
+use cluster::command::{AttemptReport, Preempt, StepRequest};
 use model::amount::Bytes;
 use model::array::IndexSet;
 use model::change::{JobChange, JobField, JobRef, NodeChange, Requeue};
@@ -94,13 +94,14 @@ impl History {
                 let _ = self.world.try_as(by, Command::ChangeJob { job, change });
             }
             Move::Step { job, tasks, nodes } => {
-                let ask = StepAsk { tasks: Some(*tasks), nodes: *nodes, ..StepAsk::default() };
+                let ask =
+                    StepRequest { tasks: Some(*tasks), nodes: *nodes, ..StepRequest::default() };
                 self.by_root(Command::CreateStep { job: self.running(*job), ask: Box::new(ask) });
             }
             Move::Relinquish { job, code } => {
                 self.by_root(Command::Relinquish { job: self.running(*job), exit: exited(*code) });
             }
-            Move::HolderLost { job } => self.by_root(Command::HolderLost { job: self.job(*job) }),
+            Move::ClientLost { job } => self.by_root(Command::ClientLost { job: self.job(*job) }),
             Move::Preempt { job, by, what } => {
                 let modes = [PreemptMode::Cancel, PreemptMode::Requeue, PreemptMode::Suspend];
                 let preemption = Preemption {
@@ -179,7 +180,7 @@ impl History {
         let node = pick(among, node / 4).unwrap_or_else(|| "gone".into());
         let usage = Usage { cpu_user_us: 5, ..Usage::default() };
         let exit = exited(i32::from(what % 2));
-        let over = |oom, timed_out, lost| PartReport::Ended {
+        let over = |oom, timed_out, lost| AttemptReport::Ended {
             exit,
             usage: usage.clone(),
             oom,
@@ -187,16 +188,20 @@ impl History {
             lost,
         };
         let what = match what {
-            0 => PartReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false },
-            1 => PartReport::Missing,
-            2 | 3 => PartReport::ScriptEnded { exit, oom: false, timed_out: false },
-            4 => PartReport::ScriptEnded { exit, oom: false, timed_out: true },
-            5 => PartReport::StepEnded { step: StepId::Batch, exit, usage, oom: false },
-            6 | 7 => PartReport::StepEnded { step: StepId::Number(0), exit, usage, oom: false },
+            0 => AttemptReport::LaunchFailed {
+                what: "no such user".into(),
+                unfit: None,
+                hold: false,
+            },
+            1 => AttemptReport::Missing,
+            2 | 3 => AttemptReport::ScriptEnded { exit, oom: false, timed_out: false },
+            4 => AttemptReport::ScriptEnded { exit, oom: false, timed_out: true },
+            5 => AttemptReport::StepEnded { step: StepId::Batch, exit, usage, oom: false },
+            6 | 7 => AttemptReport::StepEnded { step: StepId::Number(0), exit, usage, oom: false },
             8 => over(true, false, false),
             9 => over(false, true, false),
             10 => over(false, false, true),
-            11 => PartReport::LaunchFailed {
+            11 => AttemptReport::LaunchFailed {
                 what: "no room".into(),
                 unfit: Some("spool".into()),
                 hold: false,
@@ -245,7 +250,7 @@ impl History {
         })
         .with(|spec| spec.kill_on_invalid_dependency = flag(2))
         .of(if flag(3) { bob() } else { alice() })
-        .together(if flag(4) && flag(5) && shape.array.is_none() {
+        .het(if flag(4) && flag(5) && shape.array.is_none() {
             shape.options % 3
         } else {
             0

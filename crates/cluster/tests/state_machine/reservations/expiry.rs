@@ -1,8 +1,8 @@
 //! What becomes of reservations, and of the jobs in them, as time passes; and licences.
 
 use super::*;
-use crate::ask::bob;
-use crate::world::{world, world_with};
+use crate::job_builder::bob;
+use crate::testbed::{world, world_with};
 use cluster::Event;
 use model::change::NodeChange;
 use model::reason::Reason;

@@ -1,8 +1,8 @@
 //! Reservations that are made, changed, refused and used.
 
 use super::*;
-use crate::ask::{alice, bob};
-use crate::world::world;
+use crate::job_builder::{alice, bob};
+use crate::testbed::world;
 use model::principal::Role;
 use model::reason::NeverFits;
 use model::run::JobState;

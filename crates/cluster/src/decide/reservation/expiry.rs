@@ -11,18 +11,18 @@ use std::time::Duration;
 
 impl State {
     /// What the present moment brings for reservations and the jobs in them.
-    pub(in crate::decide) fn reservations_passing(&self, now: Timestamp) -> Vec<Event> {
+    pub(in crate::decide) fn reservation_events(&self, now: Timestamp) -> Vec<Event> {
         if self.reservations.is_empty() {
             return Vec::new();
         }
         let mut events = self.overstaying(now);
         for reservation in self.reservations.values() {
-            events.extend(self.reservation_passing(reservation, now));
+            events.extend(self.reservation_event(reservation, now));
         }
         events
     }
 
-    fn reservation_passing(&self, r: &Reservation, now: Timestamp) -> Vec<Event> {
+    fn reservation_event(&self, r: &Reservation, now: Timestamp) -> Vec<Event> {
         let over = r.ahead_ms.is_none() && r.end <= now;
         if over && r.recurs() {
             let Some(&(start, end)) = r.windows(now, 1).first() else { return Vec::new() };

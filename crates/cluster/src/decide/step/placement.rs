@@ -1,8 +1,8 @@
 //! The placement of a step: first as if it were alone in its job, which says what can never be; then beside the others.
 
-use super::layout::{Dealing, arbitrary, deal};
-use super::room::{Room, units};
-use crate::command::StepAsk;
+use super::free_share::{FreeShare, units};
+use super::layout::{LayoutPolicy, arbitrary, deal};
+use crate::command::StepRequest;
 use model::allocation::{Allocation, NodeShare};
 use model::amount::Bytes;
 use model::reason::{NeverFits, Refusal};
@@ -14,9 +14,9 @@ use std::collections::HashMap;
 /// The most tasks of one step.
 const TASKS_MAX: u32 = 65_533;
 
-pub(super) struct Place<'a> {
+pub(super) struct StepPlacer<'a> {
     pub allocation: &'a Allocation,
-    pub ask: &'a StepAsk,
+    pub ask: &'a StepRequest,
     pub cpus_per_task: u32,
     pub overcommit: bool,
     /// What the job has for each CPU, where it is counted so.
@@ -24,7 +24,7 @@ pub(super) struct Place<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Placed {
+pub(super) struct NodePlacement {
     pub share: NodeShare,
     pub ranks: Vec<u32>,
 }
@@ -37,9 +37,10 @@ struct Counts {
     nodes_max: u32,
 }
 
-impl Place<'_> {
-    pub fn place(&self, steps: &[Step]) -> Result<Vec<Placed>, Refusal> {
-        let alone: Vec<Room<'_>> = self.candidates()?.into_iter().map(Room::whole).collect();
+impl StepPlacer<'_> {
+    pub fn place(&self, steps: &[Step]) -> Result<Vec<NodePlacement>, Refusal> {
+        let alone: Vec<FreeShare<'_>> =
+            self.candidates()?.into_iter().map(FreeShare::whole).collect();
         let counts = self.counts(alone.len() as u32)?;
         self.check_gres(&alone, counts)?;
         let placed = self.among(&alone, counts).map_err(|why| match why {
@@ -144,9 +145,9 @@ impl Place<'_> {
     }
 
     /// What the job itself does not have.
-    fn check_gres(&self, alone: &[Room<'_>], counts: Counts) -> Result<(), Refusal> {
+    fn check_gres(&self, alone: &[FreeShare<'_>], counts: Counts) -> Result<(), Refusal> {
         for wanted in self.ask.shape.gres.iter().flatten() {
-            let of_node = |room: &Room<'_>| units(&room.share.gres, wanted);
+            let of_node = |room: &FreeShare<'_>| units(&room.share.gres, wanted);
             let most = alone.iter().map(of_node).max().unwrap_or(0);
             let all: u64 = alone.iter().map(of_node).sum();
             let (name, asked) = (wanted.name.clone(), wanted.count.min);
@@ -172,7 +173,7 @@ impl Place<'_> {
     }
 
     /// Why not even an empty job could hold it.
-    fn too_many(&self, alone: &[Room<'_>], counts: Counts) -> Refusal {
+    fn too_many(&self, alone: &[FreeShare<'_>], counts: Counts) -> Refusal {
         let whole = self.gres_of(Per::Job).next();
         if let Some(wanted) = whole {
             let most = alone.iter().map(|r| units(&r.share.gres, wanted)).sum();
@@ -184,7 +185,11 @@ impl Place<'_> {
         Refusal::Step(StepRefusal::Processors { asked, most })
     }
 
-    fn among(&self, rooms: &[Room<'_>], counts: Counts) -> Result<Vec<Placed>, Refusal> {
+    fn among(
+        &self,
+        rooms: &[FreeShare<'_>],
+        counts: Counts,
+    ) -> Result<Vec<NodePlacement>, Refusal> {
         let chosen = self.choose(rooms, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
         let ranks = self.deal(&chosen, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
         let parts = self.parts(&chosen);
@@ -195,13 +200,13 @@ impl Place<'_> {
             }
             let part = |wanted: &GresRequest| parts(wanted, index);
             let share = room.grant(self, ranks.len() as u32, part).map_err(Refusal::Step)?;
-            placed.push(Placed { share, ranks });
+            placed.push(NodePlacement { share, ranks });
         }
         Ok(placed)
     }
 
     /// How a step's own total of a resource is spread: one each, then what the first have.
-    fn parts<'r>(&self, chosen: &'r [&Room<'r>]) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
+    fn parts<'r>(&self, chosen: &'r [&FreeShare<'r>]) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
         move |wanted, index| {
             let mut left = wanted.count.min;
             let free: Vec<u64> = chosen.iter().map(|r| r.free_units(wanted)).collect();
@@ -221,11 +226,15 @@ impl Place<'_> {
     }
 
     /// The nodes to use, in the order of the allocation: those that were named, then idle ones, then others.
-    fn choose<'r>(&self, rooms: &'r [Room<'r>], counts: Counts) -> Option<Vec<&'r Room<'r>>> {
-        let named = |room: &Room<'_>| self.ask.node_list.contains(&room.share.node);
+    fn choose<'r>(
+        &self,
+        rooms: &'r [FreeShare<'r>],
+        counts: Counts,
+    ) -> Option<Vec<&'r FreeShare<'r>>> {
+        let named = |room: &FreeShare<'_>| self.ask.node_list.contains(&room.share.node);
         let loose = self.overcommit || self.ask.shape.own;
-        let usable = |room: &Room<'_>| room.tasks(self) > 0 || (loose && room.idle);
-        let mut order: Vec<(usize, &Room<'_>)> =
+        let usable = |room: &FreeShare<'_>| room.tasks(self) > 0 || (loose && room.idle);
+        let mut order: Vec<(usize, &FreeShare<'_>)> =
             rooms.iter().enumerate().filter(|(_, r)| usable(r)).collect();
         if order.iter().filter(|(_, r)| named(r)).count() < self.named_nodes() {
             return None;
@@ -253,14 +262,15 @@ impl Place<'_> {
         Some(order.into_iter().map(|(_, room)| room).collect())
     }
 
-    fn deal(&self, chosen: &[&Room<'_>], counts: Counts) -> Option<Vec<Vec<u32>>> {
+    fn deal(&self, chosen: &[&FreeShare<'_>], counts: Counts) -> Option<Vec<Vec<u32>>> {
         if let Some(hosts) = self.hosts() {
             let place = |host: &String| chosen.iter().position(|r| r.share.node == *host);
             let hosts: Option<Vec<usize>> =
                 hosts.iter().take(counts.tasks as usize).map(place).collect();
             let ranks = arbitrary(&hosts?, chosen.len());
-            let fits =
-                |(ranks, room): (&Vec<u32>, &&Room<'_>)| ranks.len() as u32 <= room.tasks(self);
+            let fits = |(ranks, room): (&Vec<u32>, &&FreeShare<'_>)| {
+                ranks.len() as u32 <= room.tasks(self)
+            };
             let loose = self.overcommit || self.ask.shape.own;
             return (loose || ranks.iter().zip(chosen).all(fits)).then_some(ranks);
         }
@@ -270,7 +280,7 @@ impl Place<'_> {
         } else {
             TaskDistribution::Block
         };
-        let how = Dealing {
+        let how = LayoutPolicy {
             distribution: self.ask.shape.distribution.unwrap_or(usual),
             pack: self.ask.shape.pack,
             overcommit: self.overcommit,
