@@ -199,7 +199,7 @@ impl State {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
-            together: s.together,
+            het: s.het,
             phase: Phase::Waiting,
         };
         job.share(&mut self.interner);

@@ -167,9 +167,9 @@ fn singleton(state: &State, job: &Job) -> DependencyState {
 fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job> {
     // A task is as old as its array, whatever its own number.
     let array = job.task.map_or(job.id, |t| t.array);
-    let first = job.together.map(|of| of.first);
+    let first = job.het.map(|of| of.first);
     state.jobs.values().map(|other| &**other).filter(move |other| {
-        let apart = other.together.is_none() || other.together.map(|of| of.first) != first;
+        let apart = other.het.is_none() || other.het.map(|of| of.first) != first;
         !other.has_ended()
             && apart
             && other.task.map_or(other.id, |t| t.array) < array

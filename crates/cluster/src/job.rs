@@ -6,7 +6,7 @@ use model::array::IndexSet;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::reason::Reason;
 use model::run::{
-    ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Together, Usage,
+    ArrayTask, Attempt, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
 };
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,8 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
     /// It starts and ends with others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<HetComponent>,
     pub phase: Phase,
 }
 
@@ -175,7 +175,7 @@ impl Job {
             (None, Some(p)) => {
                 format!("{}_[{}]", self.id, model::array::format_pending(&p.indices, p.throttle))
             }
-            (None, None) => match self.together {
+            (None, None) => match self.het {
                 Some(of) => format!("{}+{}", of.first, of.offset),
                 None => self.id.to_string(),
             },

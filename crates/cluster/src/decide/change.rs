@@ -30,7 +30,7 @@ impl State {
         let mut next_id = self.next_job;
         // Those that started together run again with the first of them.
         let follows = |one: &Chosen<'_>| {
-            let first = one.job.together.filter(|of| !of.is_first()).map(|of| of.first);
+            let first = one.job.het.filter(|of| !of.is_first()).map(|of| of.first);
             let named = first.is_some_and(|id| chosen.iter().any(|other| other.job.id == id));
             named && matches!(change, JobChange::Requeue(_))
         };
@@ -190,9 +190,7 @@ impl State {
 /// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
 fn requeueable(job: &Job) -> Result<(), Refusal> {
     match job.spec.launch.kind {
-        _ if job.together.is_some_and(|of| !of.is_first()) => {
-            Err(Refusal::NotFirstTogether(job.id))
-        }
+        _ if job.het.is_some_and(|of| !of.is_first()) => Err(Refusal::NotHetLeader(job.id)),
         LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
         LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
         LaunchKind::Batch | LaunchKind::Task => Ok(()),

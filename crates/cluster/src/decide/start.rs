@@ -24,7 +24,7 @@ impl State {
         start: &Start,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        if self.jobs.get(&start.job).is_some_and(|job| job.together.is_some()) {
+        if self.jobs.get(&start.job).is_some_and(|job| job.het.is_some()) {
             return Err(Refusal::JobNotPending(start.job));
         }
         let started = self.start_beside(start, &BTreeMap::new(), context)?;

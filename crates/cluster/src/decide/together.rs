@@ -14,7 +14,7 @@ use crate::view;
 use model::change::JobFilter;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
-use model::run::{Ending, ExitStatus, Outcome, Together};
+use model::run::{Ending, ExitStatus, HetComponent, Outcome};
 use model::time::Timestamp;
 use sched::Start;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl State {
                 if let Event::Submitted(submitted) = &mut event {
                     submitted.job = JobId(first.0 + offset);
                     submitted.run = RunId::from_random(context.random.wrapping_add(offset.into()));
-                    submitted.together = Some(Together { first, offset, size: size as u32 });
+                    submitted.het = Some(HetComponent { first, offset, size: size as u32 });
                 }
                 events.push(event);
             }
@@ -83,7 +83,7 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let of_first = starts.first().and_then(|start| self.jobs.get(&start.job));
-        let group = of_first.and_then(|job| job.together).ok_or(Refusal::NoCapacityNow)?;
+        let group = of_first.and_then(|job| job.het).ok_or(Refusal::NoCapacityNow)?;
         let named: BTreeSet<JobId> = starts.iter().map(|start| start.job).collect();
         let all: BTreeSet<JobId> = group.jobs().collect();
         if named != all || starts.len() != all.len() {
@@ -124,10 +124,10 @@ impl State {
 
     /// Whether it waits with others, of which the first is not meant.
     pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
-        let others = job.together.filter(|of| !of.is_first() && job.is_waiting());
-        others.is_some_and(|together| {
+        let others = job.het.filter(|of| !of.is_first() && job.is_waiting());
+        others.is_some_and(|het| {
             let meant = select::matching(self, filter);
-            !meant.iter().any(|chosen| chosen.job.id == together.first)
+            !meant.iter().any(|chosen| chosen.job.id == het.first)
         })
     }
 
@@ -139,51 +139,51 @@ impl State {
         for event in events.iter() {
             let Some((job, outcome)) = end_of(event) else { continue };
             let Some(known) = self.jobs.get(&job) else { continue };
-            let Some(together) = known.together else { continue };
+            let Some(het) = known.het else { continue };
             there.insert(job);
-            if let Some(fate) = self.fate(event, known, together, outcome) {
-                fates.entry(together.first).or_insert(fate);
+            if let Some(fate) = self.fate(event, known, het, outcome) {
+                fates.entry(het.first).or_insert(fate);
             }
         }
         for event in events.iter_mut() {
             let known = end_of(event).and_then(|(job, _)| self.jobs.get(&job));
-            let fate = known.and_then(|job| fates.get(&job.together?.first));
+            let fate = known.and_then(|job| fates.get(&job.het?.first));
             if let (Some(job), Some(fate)) = (known, fate) {
                 self.share_fate(event, job, fate);
             }
         }
         for fate in fates.into_values() {
-            let others = fate.together.jobs().filter(|id| !there.contains(id));
+            let others = fate.het.jobs().filter(|id| !there.contains(id));
             events.extend(others.filter_map(|id| end_with(self.jobs.get(&id)?, &fate, now)));
         }
     }
 
     /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
-    fn fate(&self, event: &Event, job: &Job, together: Together, outcome: Outcome) -> Option<Fate> {
+    fn fate(&self, event: &Event, job: &Job, het: HetComponent, outcome: Outcome) -> Option<Fate> {
         let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
         let waits_again = going.is_some_and(|ending| ending.requeue);
         if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
             return None;
         }
-        if !together.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
+        if !het.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
             return None;
         }
-        let first = self.jobs.get(&together.first);
+        let first = self.jobs.get(&het.first);
         let by_first = match event {
-            Event::Ending { ending, .. } if together.is_first() && ending.requeue => {
+            Event::Ending { ending, .. } if het.is_first() && ending.requeue => {
                 Some(RequeueAs { hold: ending.hold, special_exit: ending.special_exit })
             }
             _ => None,
         };
         let lost = outcome == Outcome::NodeFail && first.is_some_and(|job| job.spec.requeue);
-        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(together));
-        Some(Fate { together, outcome, again })
+        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(het));
+        Some(Fate { het, outcome, again })
     }
 
     /// Whether all of them run, and none is at its end: only so can they wait for the next start as one.
-    fn is_whole(&self, together: Together) -> bool {
+    fn is_whole(&self, het: HetComponent) -> bool {
         let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        together.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
+        het.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
     }
 
     fn share_fate(&self, event: &mut Event, job: &Job, fate: &Fate) {
@@ -209,7 +209,7 @@ impl State {
 
 /// How those that started together end.
 struct Fate {
-    together: Together,
+    het: HetComponent,
     outcome: Outcome,
     /// All of them wait again, and how.
     again: Option<RequeueAs>,

@@ -104,7 +104,7 @@ impl Ask {
     }
 
     /// With so many others of the same owner that have nothing to run.
-    pub fn together(mut self, others: u8) -> Self {
+    pub fn het(mut self, others: u8) -> Self {
         for cpus in 1..=u32::from(others) {
             let mut spec = ask().cpus(cpus).interactive().0.spec;
             spec.owner = self.0.spec.owner.clone();
