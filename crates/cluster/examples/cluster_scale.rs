@@ -7,10 +7,10 @@
 #[allow(dead_code)]
 mod job_builder;
 
-use ask::{ask, root, user};
 use cluster::command::AttemptReport;
 use cluster::view_builder::ViewBuilder;
 use cluster::{ClusterConfig, Command, Context, State};
+use job_builder::{ask, root, user};
 use model::amount::Bytes;
 use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;

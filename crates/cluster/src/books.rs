@@ -47,7 +47,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             .pending
             .as_ref()
             .map(|p| model::array::format_pending(&p.indices, p.throttle)),
-        together: job.het,
+        het: job.het,
         name: job.spec.name.to_string(),
         user: job.spec.owner.name.clone(),
         uid: job.spec.owner.uid,

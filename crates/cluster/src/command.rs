@@ -263,12 +263,12 @@ pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
     let mut commands = Vec::with_capacity(starts.len());
     let mut starts = starts.into_iter().peekable();
     while let Some(start) = starts.next() {
-        let Some(together) = start.together else {
+        let Some(het) = start.het else {
             commands.push(Command::Start(Box::new(start)));
             continue;
         };
         let mut all = vec![start];
-        let of_group = |s: &Start| s.together.is_some_and(|of| of.first == together.first);
+        let of_group = |s: &Start| s.het.is_some_and(|of| of.first == het.first);
         while let Some(next) = starts.next_if(of_group) {
             all.push(next);
         }

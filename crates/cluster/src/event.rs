@@ -12,7 +12,7 @@ use model::principal::Role;
 use model::reason::Reason;
 use model::reservation::Reservation;
 use model::run::{
-    Ending, ExitStatus, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Together, Usage,
+    Ending, ExitStatus, HetComponent, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Usage,
 };
 use model::spent::UsageOf;
 use model::time::Timestamp;
@@ -266,7 +266,7 @@ pub struct Submitted {
     pub priority_set: bool,
     /// It starts with others or not at all.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
-    pub het: Option<Together>,
+    pub het: Option<HetComponent>,
     pub at: Timestamp,
 }
 

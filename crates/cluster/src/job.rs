@@ -6,7 +6,7 @@ use model::array::IndexSet;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::reason::Reason;
 use model::run::{
-    ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Together, Usage,
+    ArrayTask, Attempt, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
 };
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ pub struct Job {
     pub accrues_from: Option<Timestamp>,
     /// It starts and ends with others.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
-    pub het: Option<Together>,
+    pub het: Option<HetComponent>,
     pub phase: Phase,
 }
 

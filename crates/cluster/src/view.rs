@@ -249,6 +249,6 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
         fixed_reason: job.fixed_reason.as_deref().cloned().or(closed),
         awaits,
         awaits_any,
-        together: job.het,
+        het: job.het,
     })
 }

@@ -185,10 +185,12 @@ pub enum Refusal {
     JobHeld(JobId),
     /// It waits with others that start with it.
     #[error("job {0} is one of several that start together: what waits is changed as a whole")]
-    OnlyTogether(JobId),
+    #[serde(rename = "only_together")]
+    HetPendingComponent(JobId),
     /// It runs again only with the first of those that started with it.
     #[error("job {0} is one of several that start together: the first of them stands for all")]
-    NotFirstTogether(JobId),
+    #[serde(rename = "not_first_together")]
+    NotHetLeader(JobId),
     /// Only operators may change this of a job of their own.
     #[error("only operators may change this")]
     OperatorsOnly,

@@ -23,7 +23,7 @@ pub struct JobSpec {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// One: what starts together with it is a job of its own ([`Together`]).
+    /// One: what starts together with it is a job of its own ([`HetComponent`]).
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,13 +278,13 @@ pub enum Hold {
 /// One of several jobs that start together or not at all, and end together: a component of Slurm's heterogeneous job.
 /// Their ids follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Together {
+pub struct HetComponent {
     pub first: JobId,
     pub offset: u32,
     pub size: u32,
 }
 
-impl Together {
+impl HetComponent {
     pub fn jobs(self) -> impl Iterator<Item = JobId> {
         (0..self.size).map(move |offset| JobId(self.first.0 + offset))
     }

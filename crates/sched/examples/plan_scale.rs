@@ -252,7 +252,7 @@ fn world(seed: u64) -> View {
             fixed_reason: None,
             awaits: Vec::new(),
             awaits_any: false,
-            together: None,
+            het: None,
         })
     });
     let queue = queue.collect();

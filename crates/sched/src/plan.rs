@@ -398,7 +398,7 @@ impl<'a> Planner<'a> {
         self.starts.push(Start {
             job,
             time_limit,
-            together: self.view.queue[waiting].together,
+            het: self.view.queue[waiting].het,
             allocation: Allocation {
                 partition: partition.name.clone(),
                 nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),

@@ -241,7 +241,7 @@ pub fn job(id: u32) -> Waiting {
         fixed_reason: None,
         awaits: Vec::new(),
         awaits_any: false,
-        together: None,
+        het: None,
     }
 }
 

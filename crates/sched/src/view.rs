@@ -11,7 +11,7 @@ use model::partition::Partition;
 use model::preempt::PreemptMode;
 use model::reason::Reason;
 use model::reservation::Reservation;
-use model::run::{Hold, JobSpec, Together};
+use model::run::{HetComponent, Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ pub struct Waiting {
     /// One of them is enough.
     pub awaits_any: bool,
     /// It starts with others or not at all; the first of them has the turn for all.
-    pub together: Option<Together>,
+    pub het: Option<HetComponent>,
 }
 
 /// What a job waits for of another.
@@ -302,7 +302,7 @@ pub struct Start {
     pub allocation: Allocation,
     pub time_limit: TimeLimit,
     /// The others of these follow or precede it in the plan without a gap.
-    pub together: Option<Together>,
+    pub het: Option<HetComponent>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -65,7 +65,7 @@ struct Facts {
     has_programs: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
-    together: Vec<Facts>,
+    het: Vec<Facts>,
 }
 
 fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -80,15 +80,15 @@ fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let facts = own_facts(shared, state, id, node)?;
-    let of_each = facts.job.het.map(|together| {
-        let each = together.jobs().filter_map(|id| {
+    let of_each = facts.job.het.map(|het| {
+        let each = het.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;
             own_facts(shared, state, job.attempt_id()?, first)
         });
         each.collect()
     });
-    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
+    Some(Facts { het: of_each.unwrap_or_default(), ..facts })
 }
 
 fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -121,7 +121,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         has_programs: state.config.site.has_programs(),
         job: job.clone(),
         attempt: attempt.clone(),
-        together: Vec::new(),
+        het: Vec::new(),
     })
 }
 
@@ -299,9 +299,8 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let exported = Environment::from_block(base);
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
-    if !facts.together.is_empty() {
-        let of_each =
-            facts.together.iter().map(|one| environment::job::allocation(&job_facts(one)));
+    if !facts.het.is_empty() {
+        let of_each = facts.het.iter().map(|one| environment::job::allocation(&job_facts(one)));
         environment::component::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);

@@ -103,7 +103,7 @@ impl<'a> Lens<'a> {
             run: (self.detail == Detail::Full).then_some(job.run),
             name: job.spec.name.clone(),
             array: array_view(job, tasks),
-            together: job.het,
+            het: job.het,
             spec: match self.detail {
                 Detail::Full => job.spec.clone(),
                 Detail::Listing => self.shapes.borrow_mut().listed(&job.spec),

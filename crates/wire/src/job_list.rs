@@ -11,7 +11,7 @@ use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
 use model::range::Range;
 use model::reason::Reason;
-use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Together, Usage};
+use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -118,8 +118,8 @@ struct Row<'a> {
     run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     array: Option<Cow<'a, ArrayView>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    het: Option<HetComponent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, Reason>>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -162,7 +162,7 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
         name: view.name.clone(),
         run: view.run,
         array: view.array.as_deref().map(Cow::Borrowed),
-        together: view.together,
+        het: view.het,
         reason: (view.reason != common.reason).then_some(Cow::Borrowed(&view.reason)),
         priority: view.priority,
         submit: view.submit,
@@ -190,7 +190,7 @@ fn whole(row: Row<'_>, common: &Common) -> JobView {
         run: row.run,
         name: row.name,
         array: row.array.map(|array| Box::new(array.into_owned())),
-        together: row.together,
+        het: row.het,
         spec,
         state: common.state,
         reason: row.reason.map_or_else(|| common.reason.clone(), Cow::into_owned),

@@ -8,7 +8,7 @@ use model::partition::Partition;
 use model::priority::{Factors, Weights};
 use model::range::Range;
 use model::reason::Reason;
-use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Together, Usage};
+use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
 use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
@@ -28,8 +28,8 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<Box<ArrayView>>,
     /// It starts and ends with others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<HetComponent>,
     /// In a listing only what its columns show: no name, no launch.
     pub spec: Arc<JobSpec>,
     pub state: JobState,

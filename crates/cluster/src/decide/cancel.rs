@@ -40,7 +40,7 @@ impl State {
                 continue;
             }
             if cancel.step.is_none() && self.waits_with_others(chosen.job, &cancel.filter) {
-                results.push((name, Err(Refusal::OnlyTogether(chosen.job.id))));
+                results.push((name, Err(Refusal::HetPendingComponent(chosen.job.id))));
                 continue;
             }
             match cancel.signal {

@@ -198,7 +198,7 @@ impl State {
 /// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
 fn requeueable(job: &Job) -> Result<(), Refusal> {
     match job.spec.launch.kind {
-        _ if job.het.is_some_and(|of| !of.is_first()) => Err(Refusal::NotFirstTogether(job.id)),
+        _ if job.het.is_some_and(|of| !of.is_first()) => Err(Refusal::NotHetLeader(job.id)),
         LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
         LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
         LaunchKind::Batch | LaunchKind::Task => Ok(()),

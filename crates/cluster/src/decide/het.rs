@@ -14,7 +14,7 @@ use crate::view;
 use model::change::JobFilter;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
-use model::run::{Ending, ExitStatus, Outcome, Together};
+use model::run::{Ending, ExitStatus, HetComponent, Outcome};
 use model::time::Timestamp;
 use sched::Start;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl State {
                 if let Event::Submitted(submitted) = &mut event {
                     submitted.job = JobId(first.0 + offset);
                     submitted.run = RunId::from_random(context.random.wrapping_add(offset.into()));
-                    submitted.het = Some(Together { first, offset, size: size as u32 });
+                    submitted.het = Some(HetComponent { first, offset, size: size as u32 });
                 }
                 events.push(event);
             }
@@ -159,7 +159,7 @@ impl State {
     }
 
     /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
-    fn fate(&self, event: &Event, job: &Job, het: Together, outcome: Outcome) -> Option<Fate> {
+    fn fate(&self, event: &Event, job: &Job, het: HetComponent, outcome: Outcome) -> Option<Fate> {
         let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
         let waits_again = going.is_some_and(|ending| ending.requeue);
         if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Whether all of them run, and none is at its end: only so can they wait for the next start as one.
-    fn is_whole(&self, het: Together) -> bool {
+    fn is_whole(&self, het: HetComponent) -> bool {
         let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
         het.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
     }
@@ -209,7 +209,7 @@ impl State {
 
 /// How those that started together end.
 struct Fate {
-    het: Together,
+    het: HetComponent,
     outcome: Outcome,
     /// All of them wait again, and how.
     again: Option<RequeueAs>,

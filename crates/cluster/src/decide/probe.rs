@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::view;
 use model::account::NORMAL_QOS;
 use model::id::{JobId, RunId};
-use model::run::{JobSpec, Together};
+use model::run::{HetComponent, JobSpec};
 use std::sync::Arc;
 
 impl State {
@@ -33,7 +33,7 @@ impl State {
         for (mut entry, offset) in entries.into_iter().zip(0..) {
             let own = Arc::make_mut(&mut entry);
             own.job = JobId(first.0 + offset);
-            own.together = Some(Together { first, offset, size });
+            own.het = Some(HetComponent { first, offset, size });
             view.queue.push(entry);
         }
         (view, (first.0..).take(size as usize).map(JobId).collect())
@@ -111,7 +111,7 @@ impl State {
             fixed_reason: None,
             awaits: Vec::new(),
             awaits_any: false,
-            together: None,
+            het: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use model::account::{NORMAL_QOS, QosFlag};
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
-use model::request::{Patience, Request};
+use model::request::{Request, WaitPolicy};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -316,7 +316,7 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
-        if request.patience != Patience::Now {
+        if request.wait_policy != WaitPolicy::Now {
             return Ok(());
         }
         let probe = self.probe(spec, partitions, context);

@@ -10,7 +10,7 @@ use crate::state::State;
 use model::dependency::DependencyState;
 use model::id::JobId;
 use model::reason::Reason;
-use model::request::Patience;
+use model::request::WaitPolicy;
 use model::run::{ExitStatus, Outcome};
 use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
@@ -95,8 +95,8 @@ impl State {
         if latest.is_some_and(|latest| latest < now) {
             return Some(Outcome::Deadline);
         }
-        match request.patience {
-            Patience::Until(time) if time <= now => return Some(Outcome::NoCapacity),
+        match request.wait_policy {
+            WaitPolicy::Until(time) if time <= now => return Some(Outcome::NoCapacity),
             _ => {}
         }
         let kills =

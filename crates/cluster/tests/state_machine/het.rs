@@ -198,7 +198,7 @@ fn where_the_first_runs_again_all_wait_and_start_together_anew() {
     w.plan();
     let second = JobId(first.0 + 1);
     let alone = w.change(second, JobChange::Requeue(Requeue::PLAIN));
-    assert_eq!(alone, Err(Refusal::NotFirstTogether(second)));
+    assert_eq!(alone, Err(Refusal::NotHetLeader(second)));
     w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     w.end(second, 0);
     let mixed = [JobState::Completing, JobState::Pending, JobState::Completing];

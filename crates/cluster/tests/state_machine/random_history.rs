@@ -13,7 +13,7 @@ use model::dependency::Dependency;
 use model::id::{AttemptId, JobId, StepId};
 use model::node::SlotState;
 use model::preempt::PreemptMode;
-use model::request::{Patience, Sharing};
+use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, Usage};
 use model::time::TimeLimit;
 use sched::view::Preemption;
@@ -239,9 +239,9 @@ impl History {
             ask = ask.held(Hold::User);
         }
         let soon = self.world.now + Duration::from_secs(u64::from(shape.options));
-        ask.asking(|r| match shape.patience {
-            0 => r.patience = Patience::Now,
-            1 => r.patience = Patience::Until(soon),
+        ask.asking(|r| match shape.wait_policy {
+            0 => r.wait_policy = WaitPolicy::Now,
+            1 => r.wait_policy = WaitPolicy::Until(soon),
             2 => r.deadline = Some(soon),
             3 => r.begin = Some(soon),
             4 => r.sharing = Sharing::Node,

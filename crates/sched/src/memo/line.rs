@@ -260,8 +260,8 @@ fn entry(waiting: &Waiting) -> Entry {
         tasks_allowed: waiting.tasks_allowed.unwrap_or(u32::MAX),
         turns: waiting.partitions.len() as u32,
         is_open,
-        is_joined: waiting.together.is_some(),
-        is_plain: is_open && is_single && waiting.together.is_none(),
+        is_joined: waiting.het.is_some(),
+        is_plain: is_open && is_single && waiting.het.is_none(),
         is_volatile: waiting.spec.request().switches.is_some(),
         wants_own_nodes: waiting.spec.request().sharing == Sharing::User,
     }

@@ -239,7 +239,7 @@ impl<'a> Planner<'a> {
         if waiting.hold.is_some()
             || waiting.fixed_reason.is_some()
             || waiting.spec.components.len() != 1
-            || waiting.together.is_some()
+            || waiting.het.is_some()
         {
             return Tried::Never;
         }

@@ -20,7 +20,7 @@ use crate::shape::Shape;
 use crate::view::View;
 use model::id::JobId;
 use model::reason::Reason;
-use model::run::Together;
+use model::run::HetComponent;
 use model::time::TimeLimit;
 use model::tres::TresKind;
 use std::cmp::Reverse;
@@ -39,9 +39,9 @@ pub(super) fn groups(view: &View, line: &Line) -> Groups {
         return groups;
     }
     for (at, place) in line.places.iter().enumerate() {
-        if let Some(together) = view.queue[place.turn.waiting as usize].together {
-            let group = groups.entry(together.first).or_default();
-            group.entry(together.offset).or_default().push(at);
+        if let Some(het) = view.queue[place.turn.waiting as usize].het {
+            let group = groups.entry(het.first).or_default();
+            group.entry(het.offset).or_default().push(at);
         }
     }
     groups
@@ -67,15 +67,15 @@ struct Later {
 impl<'a> Planner<'a> {
     pub(super) fn turn_together(&mut self, place: &Place) {
         let waiting = place.turn.waiting;
-        let Some(together) = self.view.queue[waiting as usize].together else { return };
-        let group = self.groups.get(&together.first).cloned().unwrap_or_default();
+        let Some(het) = self.view.queue[waiting as usize].het else { return };
+        let group = self.groups.get(&het.first).cloned().unwrap_or_default();
         if !group.contains_key(&0) {
             self.note(waiting, Reason::NotPlanned);
         }
-        if !together.is_first() || self.left[waiting as usize] == 0 {
+        if !het.is_first() || self.left[waiting as usize] == 0 {
             return;
         }
-        let Some(reason) = self.take_together(place, together, &group) else { return };
+        let Some(reason) = self.take_together(place, het, &group) else { return };
         for places in group.values() {
             let of_group = self.line.places[places[0]].turn.waiting;
             self.note(of_group, reason.clone());
@@ -86,10 +86,10 @@ impl<'a> Planner<'a> {
     fn take_together(
         &mut self,
         place: &Place,
-        together: Together,
+        het: HetComponent,
         group: &BTreeMap<u32, Vec<usize>>,
     ) -> Option<Reason> {
-        if group.len() != together.size as usize {
+        if group.len() != het.size as usize {
             return Some(Reason::NotPlanned);
         }
         let mut members: Vec<&[usize]> = group.values().map(Vec::as_slice).collect();

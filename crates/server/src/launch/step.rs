@@ -71,8 +71,8 @@ pub fn step_orders(
         let names = known.map_or(&facts.gpu_names, |gpus| &gpus.names);
         let job = JobFacts { gpus: view, ..job };
         let mut variables = environment::step::variables(&job, &layout, launch, index, share);
-        if let Some(together) = facts.job.het {
-            environment::component::name_job(&mut variables, together.first);
+        if let Some(het) = facts.job.het {
+            environment::component::name_job(&mut variables, het.first);
         }
         way_back(shared, &mut variables);
         gpu::call_by_name(&mut variables, names);

@@ -10,7 +10,7 @@ use model::gres::{self, GresCount};
 use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
-use model::run::{JobState, LaunchKind, Together};
+use model::run::{HetComponent, JobState, LaunchKind};
 use std::fmt::Write;
 use wire::view::JobView;
 
@@ -25,7 +25,7 @@ pub(crate) use push;
 /// `12`, `14_3`, `14_[16-23%2]`; `task` is one pending task shown by itself.
 pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {
     match &job.array {
-        None => match job.together {
+        None => match job.het {
             Some(of) => push!(out, "{}+{}", of.first, of.offset),
             None => push_number(out, job.id.0.into()),
         },
@@ -54,9 +54,9 @@ pub fn array_task(job: &JobView, task: Option<u32>) -> String {
 }
 
 /// `5-7`: the ids of all components.
-pub fn component_ids(together: Together) -> String {
-    let first = together.first;
-    format!("{first}-{}", first.0 + together.size.saturating_sub(1))
+pub fn component_ids(het: HetComponent) -> String {
+    let first = het.first;
+    format!("{first}-{}", first.0 + het.size.saturating_sub(1))
 }
 
 /// `node[1-2]`; nothing before the job has nodes.

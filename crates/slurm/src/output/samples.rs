@@ -223,7 +223,7 @@ pub fn pending(id: u32, name: &str, owner: Principal, reason: Reason) -> JobView
         run: Some(RunId(u128::from(id))),
         name: name.into(),
         array: None,
-        together: None,
+        het: None,
         spec: Arc::new(spec(name, owner, Request::default())),
         state: JobState::Pending,
         reason,

@@ -6,7 +6,7 @@ use super::job_text::{self, push};
 use crate::words::{self, NULL};
 use model::digits::push_number;
 use model::request::Per;
-use model::run::{LaunchKind, Together};
+use model::run::{HetComponent, LaunchKind};
 use model::time::{TimeLimit, Timestamp, format_limit, push_elapsed};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -154,9 +154,9 @@ pub static JOB_FIELDS: &[JobField] = &[
 ];
 
 /// What a component of a heterogeneous job has.
-fn of_components(row: &JobRow<'_>, cell: &mut String, text: impl Fn(Together) -> String) {
-    match row.job.together {
-        Some(together) => cell.push_str(&text(together)),
+fn of_components(row: &JobRow<'_>, cell: &mut String, text: impl Fn(HetComponent) -> String) {
+    match row.job.het {
+        Some(het) => cell.push_str(&text(het)),
         None => cell.push_str("N/A"),
     }
 }

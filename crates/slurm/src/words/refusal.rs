@@ -47,10 +47,10 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::InvalidDependency => error(2039, "Job dependency problem"),
         Refusal::RequeueDisabled(_) => error(2037, "Requested operation is presently disabled"),
         Refusal::NotSupported(_) => error(2036, "Requested operation not supported on this system"),
-        Refusal::OnlyTogether(_) => {
+        Refusal::HetPendingComponent(_) => {
             error(2108, "Operation not permitted on individual component of heterogeneous job")
         }
-        Refusal::NotFirstTogether(_) => error(2107, "Job not heterogeneous job leader"),
+        Refusal::NotHetLeader(_) => error(2107, "Job not heterogeneous job leader"),
         Refusal::JobHeld(_) => error(2042, "Job is in held state, pending scheduler release"),
         Refusal::UnknownLicense(_) => error(2048, "Invalid license specification"),
         Refusal::TimePassed => error(2054, "Invalid time specified"),

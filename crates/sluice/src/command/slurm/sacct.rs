@@ -211,7 +211,7 @@ impl Question {
         if self.jobs.is_empty() {
             return;
         }
-        for first in records.iter().filter_map(|record| record.together).map(|of| of.first) {
+        for first in records.iter().filter_map(|record| record.het).map(|of| of.first) {
             let job = JobRef::whole(first);
             if !self.filter.jobs.contains(&job) {
                 self.filter.jobs.push(job.clone());
@@ -259,7 +259,7 @@ impl Question {
 
     fn admits(&self, record: &JobRecord) -> bool {
         let is_named = |named: &NamedJob| named.job.id == record.job;
-        if self.components_apart && record.together.is_some() && !self.jobs.iter().any(is_named) {
+        if self.components_apart && record.het.is_some() && !self.jobs.iter().any(is_named) {
             return false;
         }
         let within = |range: &Option<RangeInclusive<u32>>, amount: u32| {
@@ -281,7 +281,7 @@ impl Question {
 
 /// The array of a task, and the first component of a heterogeneous job: who names it means all of them.
 fn of_many(record: &JobRecord) -> Option<JobId> {
-    record.array_job.or(record.together.map(|of| of.first))
+    record.array_job.or(record.het.map(|of| of.first))
 }
 
 /// The period that jobs must touch. What is not said depends on `-j` and `-s`, as sacct(1) has it: naming jobs looks

@@ -265,7 +265,7 @@ impl Invoked<'_> {
             _ => String::new(),
         };
         let mut env = components::variables(&cluster, view, &self.submitter.work_dir);
-        if view.together.is_some() {
+        if view.het.is_some() {
             let of_each = components::ask(client, job, &self.submitter.work_dir)?;
             let of_each = of_each.into_iter().map(|component| component.variables);
             set_components(&mut env, &of_each.collect::<Vec<_>>());

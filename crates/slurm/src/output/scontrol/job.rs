@@ -9,7 +9,7 @@ use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;
 use model::partition::DefaultMemory;
 use model::request::{GresBinding, Per};
-use model::run::{LaunchKind, Together};
+use model::run::{HetComponent, LaunchKind};
 use model::time::{Timestamp, format_elapsed_full, format_limit_full};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -32,8 +32,8 @@ fn push_identity(record: &mut Record<'_>, job: &JobView, options: Options) {
     let spec = &job.spec;
     let owner = &spec.owner;
     record.line(title(job));
-    if let Some(together) = job.together {
-        record.line(format!("HetJobIdSet={}", job_text::component_ids(together)));
+    if let Some(het) = job.het {
+        record.line(format!("HetJobIdSet={}", job_text::component_ids(het)));
     }
     record.line(format!(
         "UserId={}({}) GroupId={}({}) MCS_label=N/A",
@@ -75,7 +75,7 @@ fn title(job: &JobView) -> String {
             push!(title, " ArrayTaskThrottle={throttle}");
         }
     }
-    if let Some(Together { first, offset, .. }) = job.together {
+    if let Some(HetComponent { first, offset, .. }) = job.het {
         push!(title, " HetJobId={first} HetJobOffset={offset}");
     }
     push!(title, " JobName={}", job.spec.name);
