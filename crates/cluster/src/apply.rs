@@ -65,10 +65,10 @@ impl State {
                 self.apply_suspended(*job, *at, *for_preemption)
             }
             Event::GangSuspended { job, at } => self.apply_turn_over(*job, *at),
-            Event::ResumeRequested { job } => self.attempt_mut(*job).resumes_itself = true,
+            Event::ResumeRequested { job } => self.attempt_mut(*job).auto_resume = true,
             Event::Resumed { job, at } => self.apply_resumed(*job, *at),
             Event::PreemptionGraceStarted { job, leaving } => {
-                self.attempt_mut(*job).leaving = Some(*leaving);
+                self.attempt_mut(*job).preemption_grace = Some(*leaving);
             }
             Event::StepStarted { job, step } => {
                 let attempt = self.attempt_mut(*job);
@@ -94,7 +94,7 @@ impl State {
                 attempt.exit = *exit;
             }
             Event::PrologEndedOnNode { attempt, node } => {
-                self.attempt_mut(attempt.job).preparing.retain(|other| other != node);
+                self.attempt_mut(attempt.job).prolog_nodes.retain(|other| other != node);
             }
             Event::AttemptEndedOnNode { attempt, node, exit, usage, at } => {
                 let active = self.attempt_mut(attempt.job);
@@ -230,16 +230,16 @@ impl State {
             end_limit: started.end_limit,
             reservation: started.reservation.clone(),
             held_nodes: held.clone(),
-            preparing: if started.preparing { held.clone() } else { Vec::new() },
+            prolog_nodes: if started.preparing { held.clone() } else { Vec::new() },
             ending: None,
             charged_until: None,
             suspended: false,
             suspended_since: None,
-            resumes_itself: false,
-            waits_turn: false,
+            auto_resume: false,
+            gang_suspended: false,
             suspended_ms: 0,
             suspend_changed: None,
-            leaving: None,
+            preemption_grace: None,
             exit: Default::default(),
             usage: Default::default(),
             steps: started.step.iter().cloned().collect(),
@@ -264,7 +264,7 @@ impl State {
         let alone = crate::view::is_user_exclusive(job, partition.as_deref());
         let attempt = AttemptId { job: id, number: job.attempts };
         // One that stands still keeps its memory and devices, and is in nobody's way otherwise.
-        let stands = job.attempt().is_some_and(|a| a.left_its_cores());
+        let stands = job.attempt().is_some_and(|a| a.has_released_cores());
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;

@@ -9,10 +9,10 @@ use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
 use model::principal::{Principal, Role};
+use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
-use model::reservation_ask::ReservationAsk;
+use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
-use model::spent::UsageOf;
 use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
@@ -91,7 +91,7 @@ pub enum Command {
     RemoveQos {
         name: String,
     },
-    ForgetUsage(UsageOf),
+    ForgetUsage(UsageOwner),
     SetRole {
         name: String,
         role: Role,
@@ -106,10 +106,10 @@ pub enum Command {
         fingerprint: String,
     },
     SetUserToken(Box<UserToken>),
-    CreateReservation(Box<ReservationAsk>),
+    CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
-        ask: Box<ReservationAsk>,
+        ask: Box<ReservationRequest>,
     },
     RemoveReservation {
         name: String,

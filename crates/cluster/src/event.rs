@@ -9,12 +9,12 @@ use model::change::{JobField, PartitionChange};
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts, NodeReason};
 use model::principal::Role;
+use model::raw_usage::UsageOwner;
 use model::reason::Reason;
 use model::reservation::Reservation;
 use model::run::{
-    Ending, ExitStatus, HetComponent, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Usage,
+    Ending, ExitStatus, HetComponent, Hold, JobSpec, PreemptionGrace, RunKind, Step, StepEnd, Usage,
 };
-use model::spent::UsageOf;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ pub enum Event {
     #[serde(rename = "leaving")]
     PreemptionGraceStarted {
         job: JobId,
-        leaving: Leaving,
+        leaving: PreemptionGrace,
     },
     /// The attempt is to end; its nodes are told.
     Ending {
@@ -215,7 +215,7 @@ pub enum Event {
         #[serde(default)]
         reset: bool,
     },
-    UsageForgotten(UsageOf),
+    UsageForgotten(UsageOwner),
     RoleSet {
         name: String,
         role: Role,

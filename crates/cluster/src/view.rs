@@ -112,7 +112,7 @@ pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> boo
 
 /// When an attempt is over at the latest: by its limit, by who makes it leave, or with the window that it runs in.
 fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
-    let leaving = attempt.leaving.map(|leaving| leaving.until);
+    let leaving = attempt.preemption_grace.map(|leaving| leaving.until);
     let window = attempt.reservation.as_ref().and_then(|name| {
         let over_run = state.config.parameters.reservation_over_run_min?;
         let r = state.reservations.get(name)?;
@@ -152,9 +152,9 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
         priority: job.priority,
         // An allocation that a client holds has nothing to run again.
         requeue: job.spec.requeue && job.spec.launch.kind != LaunchKind::Interactive,
-        is_ending: attempt.is_going(),
-        suspended: attempt.left_its_cores(),
-        goes_on: attempt.suspended && attempt.resumes_itself,
+        is_ending: attempt.is_ending_or_preempted(),
+        suspended: attempt.has_released_cores(),
+        goes_on: attempt.suspended && attempt.auto_resume,
         licenses: job.spec.request().licenses.clone(),
     }
 }

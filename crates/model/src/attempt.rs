@@ -22,8 +22,8 @@ pub struct Attempt {
     /// Nodes that still hold a part of it.
     pub held_nodes: Vec<String>,
     /// Nodes on which the site's program before it is not over, where somebody waits for all of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preparing: Vec<String>,
+    #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
+    pub prolog_nodes: Vec<String>,
     /// Set once it is to end: how it will be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
@@ -36,11 +36,11 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_since: Option<Timestamp>,
     /// It goes on by itself when its cores are free again: it made room, or was told to go on while others had them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub resumes_itself: bool,
+    #[serde(default, rename = "resumes_itself", skip_serializing_if = "std::ops::Not::not")]
+    pub auto_resume: bool,
     /// It stands still until its turn comes again on cores that it shares; they count as its own all the while.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waits_turn: bool,
+    #[serde(default, rename = "waits_turn", skip_serializing_if = "std::ops::Not::not")]
+    pub gang_suspended: bool,
     /// How long it was suspended before the last time, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
@@ -48,8 +48,8 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_changed: Option<Timestamp>,
     /// It was told to make room, and has a little time left for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<Leaving>,
+    #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
+    pub preemption_grace: Option<PreemptionGrace>,
     #[serde(default)]
     pub exit: ExitStatus,
     #[serde(default)]
@@ -66,25 +66,25 @@ fn is_zero(number: &u64) -> bool {
 
 impl Attempt {
     /// How long it was suspended in all, milliseconds.
-    pub fn suspended_until_ms(&self, now: Timestamp) -> u64 {
+    pub fn suspended_total_ms(&self, now: Timestamp) -> u64 {
         let open = self.suspended_since.filter(|_| self.suspended);
         let open = open.map_or(0, |since| now.since(since).as_millis() as u64);
         self.suspended_ms.saturating_add(open)
     }
 
     /// It stands still and has left its cores to others.
-    pub fn left_its_cores(&self) -> bool {
-        self.suspended && !self.waits_turn
+    pub fn has_released_cores(&self) -> bool {
+        self.suspended && !self.gang_suspended
     }
 
     /// It is being ended, or was told that it will be.
-    pub fn is_going(&self) -> bool {
-        self.ending.is_some() || self.leaving.is_some()
+    pub fn is_ending_or_preempted(&self) -> bool {
+        self.ending.is_some() || self.preemption_grace.is_some()
     }
 }
 
 /// The whole seconds that were not run between two times: what is left of the seconds between them are those that were.
-pub fn stood_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
+pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
     if suspended_ms == 0 {
         return 0;
     }
@@ -95,7 +95,7 @@ pub fn stood_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
 
 /// A job that makes room for another: it was told, and ends at `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leaving {
+pub struct PreemptionGrace {
     pub since: Timestamp,
     pub until: Timestamp,
     /// The job that needs the room.

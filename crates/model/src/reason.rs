@@ -1,7 +1,7 @@
 //! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
 
 use crate::id::JobId;
-use crate::reservation_ask::ReservationRefusal;
+use crate::reservation_request::ReservationRefusal;
 use crate::step::StepRefusal;
 use crate::tres::TresKind;
 use serde::{Deserialize, Serialize};

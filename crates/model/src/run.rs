@@ -1,6 +1,6 @@
 //! Run, job, component, attempt, array task, step: the things that are run.
 
-pub use crate::attempt::{Attempt, Ending, Leaving};
+pub use crate::attempt::{Attempt, Ending, PreemptionGrace};
 
 use crate::allocation::NodeShare;
 use crate::dependency::Dependency;

@@ -1,6 +1,6 @@
 //! Times: instants, time limits and lengths of time, in Slurm's and dstack's words.
 //!
-//! Points in time that a person names (`now+1hour`, `teatime`) are in [`crate::when`].
+//! Points in time that a person names (`now+1hour`, `teatime`) are in [`crate::time_spec`].
 
 use crate::digits::{push_number, push_two};
 use crate::grammar::GrammarError;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-pub use crate::when::{parse_when, parse_when_past};
+pub use crate::time_spec::{parse_past_time_spec, parse_time_spec};
 
 const SECS_PER_MINUTE: u64 = 60;
 const SECS_PER_HOUR: u64 = 3_600;

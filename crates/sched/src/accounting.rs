@@ -1,7 +1,7 @@
 //! Who jobs are charged to: the tree of associations, with what each has spent.
 
 use model::account::Association;
-use model::spent::Spent;
+use model::raw_usage::RawUsage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub struct Accounting {
     pub enforce: Enforce,
     /// Every parent before its children; the root of the tree first.
     pub members: Vec<Member>,
-    pub spent_by_qos: BTreeMap<String, Spent>,
+    pub raw_usage_by_qos: BTreeMap<String, RawUsage>,
     /// `PriorityFlags=MAX_TRES`: a job is billed for the dearest of what it holds, not for all of it.
     pub max_tres: bool,
 }
@@ -37,7 +37,7 @@ pub struct Member {
     /// Index into [`Accounting::members`]; none for the root.
     pub parent: Option<u32>,
     /// By it and all below it.
-    pub spent: Spent,
+    pub raw_usage: RawUsage,
     /// From 0 to 1; for users only.
     pub fair_share: Option<f64>,
 }

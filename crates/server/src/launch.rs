@@ -178,7 +178,7 @@ pub fn job_launch(
         script,
         deferred: launch.kind == LaunchKind::Batch
             && runs_here
-            && !facts.attempt.preparing.is_empty(),
+            && !facts.attempt.prolog_nodes.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),

@@ -6,7 +6,7 @@ use cluster::{Command, Reply, State};
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::reservation::{Reservation, ReservationFlag};
-use model::reservation_ask::{ReservationAsk, ReservationRefusal};
+use model::reservation_request::{ReservationRefusal, ReservationRequest};
 use model::time::Timestamp;
 use nix::unistd::{Group, Uid, User};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 }
 
 /// Users and groups must exist; groups get their numbers, by which their members are known.
-fn resolve(shared: &Shared, ask: &mut ReservationAsk) -> Result<(), Refusal> {
+fn resolve(shared: &Shared, ask: &mut ReservationRequest) -> Result<(), Refusal> {
     let refused = |why| Err(Refusal::Reservation(why));
     let known =
         |name: &str| shared.read().associations.iter().any(|a| a.user.as_deref() == Some(name));

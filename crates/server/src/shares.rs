@@ -16,7 +16,7 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let state = shared.read();
     let tree = state.tree();
     let standings = state.standings();
-    let spent = state.spent_with_children(&tree);
+    let spent = state.raw_usage_with_children(&tree);
     let run_minutes = run_minutes(&state, now);
     let ranked: f64 = state.charged_usage.ranked.values().sum();
     // The usage that each had when it was ranked, over that of all.
@@ -43,7 +43,7 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
         usage: (at > 0 && ranked > 0.0).then(|| ranked_of[at] / ranked),
         level: Some(standings[at].level).filter(|level| level.is_finite()),
         fair_share: standings[at].fair_share,
-        spent: spent[at].clone(),
+        raw_usage: spent[at].clone(),
         run_minutes: run_minutes[at].clone(),
     };
     SharesView {

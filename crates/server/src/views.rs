@@ -10,7 +10,7 @@ use cluster::priority::Ranking;
 use cluster::{State, dependency};
 use model::allocation::{Allocation, GresShare};
 use model::array::IndexSet;
-use model::attempt::stood_s;
+use model::attempt::suspended_whole_s;
 use model::reason::Reason;
 use model::run::{Hold, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
@@ -54,7 +54,9 @@ impl<'a> Lens<'a> {
             return ended.reason.clone();
         }
         if !job.is_waiting() {
-            let prepares = job.attempt().is_some_and(|a| !a.preparing.is_empty() && !a.is_going());
+            let prepares = job
+                .attempt()
+                .is_some_and(|a| !a.prolog_nodes.is_empty() && !a.is_ending_or_preempted());
             return if prepares { Reason::Prolog } else { Reason::None };
         }
         let fixed = job.fixed_reason.as_deref();
@@ -150,9 +152,11 @@ impl<'a> Lens<'a> {
 
 fn suspended_s(job: &Job, now: Timestamp) -> u64 {
     match (job.attempt(), job.ended()) {
-        (Some(attempt), _) => stood_s(attempt.start, now, attempt.suspended_until_ms(now)),
+        (Some(attempt), _) => {
+            suspended_whole_s(attempt.start, now, attempt.suspended_total_ms(now))
+        }
         (None, Some(ended)) => {
-            ended.start.map_or(0, |start| stood_s(start, ended.end, ended.suspended_ms))
+            ended.start.map_or(0, |start| suspended_whole_s(start, ended.end, ended.suspended_ms))
         }
         (None, None) => 0,
     }
@@ -165,7 +169,7 @@ fn further(job: &Job) -> Option<Box<JobFurther>> {
         let ran = at.since(attempt.start).as_millis() as u64;
         ran.saturating_sub(attempt.suspended_ms) / 1000
     });
-    let preempt_time = attempt.and_then(|a| a.leaving).map(|leaving| leaving.since);
+    let preempt_time = attempt.and_then(|a| a.preemption_grace).map(|leaving| leaving.since);
     let admin_comment = job.admin_comment.clone();
     let drawn_into = attempt.and_then(|a| a.reservation.clone());
     let drawn_into = drawn_into.filter(|_| job.spec.request().reservation.is_none());
@@ -205,7 +209,7 @@ fn eligible(job: &Job, state: &State, now: Timestamp) -> Option<Timestamp> {
 fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Timestamp> {
     match (job.ended(), job.attempt()) {
         (Some(ended), _) => Some(ended.end),
-        (None, Some(attempt)) => match attempt.leaving {
+        (None, Some(attempt)) => match attempt.preemption_grace {
             Some(leaving) => Some(leaving.until),
             None => attempt.end_limit,
         },

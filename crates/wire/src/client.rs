@@ -12,12 +12,12 @@ use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
+use model::raw_usage::UsageOwner;
 use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
 use model::record::JobRecord;
-use model::reservation_ask::ReservationAsk;
+use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
-use model::spent::UsageOf;
 use model::time::Timestamp;
 use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ pub enum Call {
         role: model::principal::Role,
     },
     /// `RawUsage=0`: what an account and all below it, or a QOS, have used is forgotten.
-    ForgetUsage(UsageOf),
+    ForgetUsage(UsageOwner),
     /// A one-time join file for these nodes.
     NodeToken {
         nodes: Vec<String>,
@@ -140,10 +140,10 @@ pub enum Call {
     },
     Reservations,
     Licenses,
-    CreateReservation(Box<ReservationAsk>),
+    CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
-        ask: Box<ReservationAsk>,
+        ask: Box<ReservationRequest>,
     },
     RemoveReservation {
         name: String,

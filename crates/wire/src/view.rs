@@ -7,9 +7,9 @@ use model::node::{AdminState, NodeConfig, NodeFacts, NodeReason, SlotState};
 use model::partition::Partition;
 use model::priority::{Factors, Weights};
 use model::range::Range;
+use model::raw_usage::RawUsage;
 use model::reason::Reason;
 use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
-use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use model::tres::Tres;
@@ -202,7 +202,8 @@ pub struct ShareView {
     pub level: Option<f64>,
     /// For users only.
     pub fair_share: Option<f64>,
-    pub spent: Spent,
+    #[serde(rename = "spent")]
+    pub raw_usage: RawUsage,
     /// What the time limits of running jobs still allow.
     pub run_minutes: Tres,
 }

@@ -25,7 +25,7 @@ use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
-use model::usage::{CpuTime, Measure};
+use model::usage::{CpuTime, TaskSample};
 use programs::{Surroundings, Work};
 use script::Leader;
 use std::os::fd::OwnedFd;
@@ -69,7 +69,7 @@ pub(super) struct Attempt {
     emptying: Option<Emptying>,
     around: Surroundings,
     /// What the script's processes have used as far as they were looked at.
-    script_used: Measure,
+    script_used: TaskSample,
     /// When to look next.
     sample_at: Option<Timestamp>,
     /// What was used, and how often the kernel killed the script's processes, before the site's own work began.
@@ -113,7 +113,7 @@ impl Attempt {
             launch_failed: None,
             emptying: None,
             around: Surroundings::default(),
-            script_used: Measure::default(),
+            script_used: TaskSample::default(),
             sample_at: None,
             used: None,
             over: false,

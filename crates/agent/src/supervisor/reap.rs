@@ -12,7 +12,7 @@ pub(super) struct Dead {
     pub exit: ExitStatus,
     pub usage: Usage,
     /// The same as what it used by itself as a task, with what it read and wrote.
-    pub used: Measure,
+    pub used: TaskSample,
 }
 
 /// The next ended child; none if there is none now.
@@ -29,13 +29,13 @@ pub(super) fn next_dead() -> Option<Dead> {
     (waited == pid).then(|| Dead {
         pid: Pid::from_raw(pid),
         exit: exit_of(status),
-        used: Measure {
+        used: TaskSample {
             cpu_ms: (usage.cpu_user_us + usage.cpu_system_us) / 1000,
             memory_peak: usage.memory_peak_bytes,
             pages: u64::try_from(used.ru_majflt).unwrap_or(0),
             read_bytes,
             written_bytes,
-            ..Measure::default()
+            ..TaskSample::default()
         },
         usage,
     })

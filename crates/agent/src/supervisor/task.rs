@@ -28,7 +28,7 @@ pub(super) struct Task {
     pub ready: Option<OwnedFd>,
     pub exit: Option<ExitStatus>,
     /// What its processes have used as far as it was looked at.
-    pub used: Measure,
+    pub used: TaskSample,
     /// Programs after it were started.
     pub followed: bool,
     input: Option<File>,
@@ -126,7 +126,7 @@ impl Task {
             pid: None,
             ready: None,
             exit: None,
-            used: Measure::default(),
+            used: TaskSample::default(),
             followed: false,
             input: ends.input,
             input_ends: false,

@@ -115,7 +115,7 @@ impl State {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_none() => {
                 // One that made room stands still as it is, and does not go on by itself any more.
-                let again = attempt.left_its_cores() && !attempt.resumes_itself;
+                let again = attempt.has_released_cores() && !attempt.auto_resume;
                 let event =
                     Event::Suspended { job: job.id, at: context.now, for_preemption: false };
                 Ok(if again { Vec::new() } else { vec![event] })
@@ -132,11 +132,11 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_none() => match attempt.suspended {
                 false => Err(Refusal::JobNotSuspended(job.id)),
                 // Its turn comes by itself.
-                true if attempt.waits_turn => Ok(Vec::new()),
+                true if attempt.gang_suspended => Ok(Vec::new()),
                 true if self.can_go_on(job) => {
                     Ok(vec![Event::Resumed { job: job.id, at: context.now }])
                 }
-                true if attempt.resumes_itself => Ok(Vec::new()),
+                true if attempt.auto_resume => Ok(Vec::new()),
                 true => Ok(vec![Event::ResumeRequested { job: job.id }]),
             },
             _ => Err(Refusal::JobEnded(job.id)),
@@ -171,7 +171,7 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Active(attempt) => {
                 // One that stands still was stopped by somebody: it does not start again unasked.
-                let hold = hold || (attempt.left_its_cores() && !attempt.resumes_itself);
+                let hold = hold || (attempt.has_released_cores() && !attempt.auto_resume);
                 let how = Some(RequeueAs { hold, special_exit });
                 let exit = ExitStatus::default();
                 Ok(ending(job, Outcome::Requeued, exit, context.now, how).into_iter().collect())

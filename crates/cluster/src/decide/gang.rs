@@ -64,8 +64,8 @@ impl State {
         let shared = attempt.allocation.nodes.iter().any(|share| share.sharers > 1);
         let partition = self.partition(&attempt.allocation.partition);
         shared
-            && !attempt.is_going()
-            && (!attempt.suspended || attempt.waits_turn)
+            && !attempt.is_ending_or_preempted()
+            && (!attempt.suspended || attempt.gang_suspended)
             && partition.is_some_and(|partition| has_turns(partition))
     }
 }

@@ -189,7 +189,7 @@ pub(crate) fn closing(
         steps: attempt.steps.clone(),
         usage: attempt.usage.clone(),
         reason: reason_of(outcome),
-        suspended_ms: attempt.suspended_until_ms(end),
+        suspended_ms: attempt.suspended_total_ms(end),
     });
     if !ending.requeue {
         return Event::Ended { job: job.id, ended };

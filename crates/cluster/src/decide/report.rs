@@ -108,7 +108,7 @@ impl ReportedShare<'_> {
 
     /// The site's program before the job is over here, if somebody waits for that.
     fn ready(&self) -> Option<Event> {
-        let waited = self.active.preparing.iter().any(|node| node == self.node);
+        let waited = self.active.prolog_nodes.iter().any(|node| node == self.node);
         waited.then(|| Event::PrologEndedOnNode {
             attempt: self.attempt,
             node: self.node.to_string(),
@@ -175,7 +175,7 @@ impl ReportedShare<'_> {
         oom: bool,
         timed_out: bool,
     ) -> Vec<Event> {
-        let (own, nothing) = (usage.of_script(), Usage::default());
+        let (own, nothing) = (usage.without_steps(), Usage::default());
         let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
         open.map(|step| {
             let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
@@ -265,7 +265,7 @@ impl ReportedShare<'_> {
             step.waiting.clear();
             if batch {
                 step.exit = step.exit.max(shown_exit(verdict.outcome, verdict.exit));
-                step.usage.absorb(&verdict.usage.of_script());
+                step.usage.absorb(&verdict.usage.without_steps());
             }
             let timed_out = verdict.outcome == Outcome::Timeout;
             let outcome = match (forced || timed_out, batch) {

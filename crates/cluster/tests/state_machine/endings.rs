@@ -290,7 +290,7 @@ fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
     };
     let mut w = world_with(2, set);
     let preparing = |w: &World, attempt: AttemptId| -> Vec<String> {
-        w.job(attempt.job).attempt().expect("it runs").preparing.clone()
+        w.job(attempt.job).attempt().expect("it runs").prolog_nodes.clone()
     };
     for kind in [Ask::interactive as fn(Ask) -> Ask, |ask| ask] {
         let attempt = w.started(kind(ask()).nodes(2));

@@ -117,7 +117,7 @@ fn uses_are_those_of_the_active(state: &State) {
             used.gres.extend(share.gres.iter().cloned());
             holders.push(AttemptId { job: job.id, number: attempt.number });
             // One that stands still leaves its cores to others.
-            if attempt.left_its_cores() {
+            if attempt.has_released_cores() {
                 continue;
             }
             assert!(used.admits_cpus(share), "CPUs of {held} too often: {}", share.cpus);

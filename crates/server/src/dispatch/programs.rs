@@ -161,7 +161,9 @@ impl DispatchThread {
             let state = shared.read();
             let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
             job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
-                let active = job.attempt().filter(|a| a.preparing.is_empty() && !a.is_going())?;
+                let active = job
+                    .attempt()
+                    .filter(|a| a.prolog_nodes.is_empty() && !a.is_ending_or_preempted())?;
                 let first = active.allocation.node_names().next()?.to_owned();
                 Some((first, job.spec.owner.uid))
             })

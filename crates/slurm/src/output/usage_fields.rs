@@ -4,7 +4,7 @@ use super::job_text::push;
 use super::sacct_fields::Units;
 use model::amount::{self, KIB, Unit};
 use model::time::format_elapsed_full;
-use model::usage::{Spread, TaskUsage};
+use model::usage::{TaskUsage, UsageSpread};
 use std::fmt::Write;
 
 /// A step's use, and what is needed to say it.
@@ -109,7 +109,7 @@ fn list(used: Used<'_>, parts: &[(&str, Option<Metric>)], of: Of, cell: &mut Str
     }
 }
 
-fn spread(used: &TaskUsage, metric: Metric) -> &Spread {
+fn spread(used: &TaskUsage, metric: Metric) -> &UsageSpread {
     match metric {
         Metric::Cpu => &used.cpu_ms,
         Metric::Memory => &used.memory,
@@ -120,7 +120,7 @@ fn spread(used: &TaskUsage, metric: Metric) -> &Spread {
     }
 }
 
-fn number(used: Used<'_>, spread: &Spread, of: Of) -> u64 {
+fn number(used: Used<'_>, spread: &UsageSpread, of: Of) -> u64 {
     match of {
         Of::Max => spread.max,
         Of::Min => spread.min,
@@ -162,16 +162,16 @@ fn disk(units: Units, bytes: u64, cell: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::usage::Measure;
+    use model::usage::TaskSample;
 
     #[test]
     fn cells_are_slurms() {
-        let measure = |cpu_ms, peak, read_bytes| Measure {
+        let measure = |cpu_ms, peak, read_bytes| TaskSample {
             cpu_ms,
             memory_peak: peak,
             virtual_peak: 143_008 << 10,
             read_bytes,
-            ..Measure::default()
+            ..TaskSample::default()
         };
         let mut used = TaskUsage::default();
         used.absorb(&TaskUsage::of(0, 0, &measure(1999, 4712 << 10, 40_811), false));

@@ -4,7 +4,7 @@ use super::{Submitter, base_name, environment, resources, work_dir};
 use crate::option::JobOptions;
 use crate::option::job_options::{Distribution, LocalDistribution, NodeDistribution};
 use crate::option::key::OptionKey;
-use model::binding::{CpuBind, CpuBinding, Level, Spread};
+use model::binding::{CpuBind, CpuBinding, CpuDistribution, Level};
 use model::range::Range;
 use model::request::Memory;
 use model::run::Rlimits;
@@ -92,13 +92,13 @@ fn gpu_bind(options: &JobOptions) -> Option<String> {
 fn cpu_binding(options: &JobOptions) -> CpuBinding {
     let mut binding = options.cpu_bind.clone().unwrap_or_default();
     let spread = |level: LocalDistribution| match level {
-        LocalDistribution::Block => Spread::Block,
-        LocalDistribution::Cyclic => Spread::Cyclic,
-        LocalDistribution::Fcyclic => Spread::Fcyclic,
+        LocalDistribution::Block => CpuDistribution::Block,
+        LocalDistribution::Cyclic => CpuDistribution::Cyclic,
+        LocalDistribution::Fcyclic => CpuDistribution::Fcyclic,
     };
     let distribution = options.distribution.unwrap_or_default();
-    binding.spread = distribution.sockets.map(spread).unwrap_or_default();
-    binding.core_spread = distribution.cores.map(spread);
+    binding.distribution = distribution.sockets.map(spread).unwrap_or_default();
+    binding.core_distribution = distribution.cores.map(spread);
     let hint = options.hint.as_deref().unwrap_or_default().to_ascii_lowercase();
     binding.one_thread |= hint == "nomultithread" || options.threads_per_core == Some(1);
     if matches!(hint.as_str(), "compute_bound" | "memory_bound") {

@@ -3,7 +3,7 @@
 use crate::words::reason;
 use model::id::JobId;
 use model::reason::{NeverFits, Reason, Refusal, Unmet};
-use model::reservation_ask::ReservationRefusal;
+use model::reservation_request::ReservationRefusal;
 
 /// Slurm's error: its number, whose low byte is the exit code of `scancel`, and its sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

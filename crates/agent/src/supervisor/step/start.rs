@@ -9,7 +9,7 @@ use crate::supervisor::spawn::{OwnName, ProcessPlan, Stream, spawn};
 use crate::supervisor::step_limits::step_limits;
 use crate::supervisor::task::{Task, Wiring};
 use crate::wall_clock;
-use model::binding::Bound;
+use model::binding::NodeBindings;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
@@ -54,7 +54,7 @@ impl Step {
     fn start_task(
         &self,
         record: &LaunchRecord,
-        bound: Option<&Bound>,
+        bound: Option<&NodeBindings>,
         rank: u32,
         local_rank: u32,
         ranks_here: &[u32],

@@ -7,7 +7,7 @@ use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use model::request::Request;
 use model::reservation::{Reservation, ReservationFlag as Flag, names};
-use model::reservation_ask::ReservationRefusal as Why;
+use model::reservation_request::ReservationRefusal as Why;
 use model::time::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;

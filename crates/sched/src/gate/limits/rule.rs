@@ -3,8 +3,8 @@
 use super::table::{AssociationRow, GROUP_ROWS, INHERITED_ROWS, Measure, Of, QOS_ROWS};
 use super::{Claimant, Held, Load, Usage};
 use model::account::{AssociationLimits, Qos, QosFlag};
+use model::raw_usage::RawUsage;
 use model::reason::{Limit, LimitKind, LimitScope};
-use model::spent::Spent;
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 
@@ -51,7 +51,7 @@ impl<'u, 'a> Judge<'u, 'a> {
 
     pub fn broken_on_node(&self, tres: Tres) -> Option<Limit> {
         let none = Held::default();
-        let holding = Holding { held: &none, spent: None, holder: "" };
+        let holding = Holding { held: &none, raw_usage: None, holder: "" };
         let load = Load { tres, run_minutes: Tres::new(), nodes: Vec::new() };
         let asked = Asked { load: &load, time: TimeLimit::Unlimited };
         let of_qos = self.first_said(|q| &q.max_tres_per_node).find_map(|(qos, kind, limit)| {
@@ -155,8 +155,8 @@ impl<'u, 'a> Judge<'u, 'a> {
                 asked: minutes(time),
             })
         };
-        let used_up = |scope, holder: &str, most: TimeLimit, spent: Option<&Spent>| {
-            let used = (spent.map_or(0.0, |spent| spent.wall_s) / 60.0) as u64;
+        let used_up = |scope, holder: &str, most: TimeLimit, raw_usage: Option<&RawUsage>| {
+            let used = (raw_usage.map_or(0.0, |raw_usage| raw_usage.wall_s) / 60.0) as u64;
             (used >= minutes(most) && !self.alone).then(|| Limit {
                 scope,
                 kind: LimitKind::Wall,
@@ -172,7 +172,7 @@ impl<'u, 'a> Judge<'u, 'a> {
             .and_then(|(q, most)| too_long(LimitScope::QosPerJob, &q.name, most))
             .or_else(|| {
                 let (q, most) = group?;
-                used_up(LimitScope::QosGroup, &q.name, most, self.spent_by(q))
+                used_up(LimitScope::QosGroup, &q.name, most, self.raw_usage_of(q))
             });
         of_qos.or_else(|| {
             let own = self.chain().find_map(|(_, l, name)| Some((l.max_wall?, name)));
@@ -181,8 +181,8 @@ impl<'u, 'a> Judge<'u, 'a> {
                 .or_else(|| {
                     self.chain().find_map(|(at, limits, name)| {
                         let most = limits.group_wall.filter(|_| group.is_none() && at > 0)?;
-                        let spent = &self.usage.accounting().members[at as usize].spent;
-                        used_up(LimitScope::AssociationGroup, name, most, Some(spent))
+                        let raw_usage = &self.usage.accounting().members[at as usize].raw_usage;
+                        used_up(LimitScope::AssociationGroup, name, most, Some(raw_usage))
                     })
                 })
         })
@@ -199,14 +199,15 @@ impl<'u, 'a> Judge<'u, 'a> {
                     Of::User => under.users.get(&self.claimant.uid).unwrap_or(&nobody),
                     Of::Account => under.accounts.get(self.claimant.account).unwrap_or(&nobody),
                 };
-                let holding = Holding { held, spent: self.spent_by(qos), holder: &qos.name };
+                let holding =
+                    Holding { held, raw_usage: self.raw_usage_of(qos), holder: &qos.name };
                 self.over(row.scope, row.measure, kind, limit, asked, &holding)
             })
         })
     }
 
-    fn spent_by(&self, qos: &Qos) -> Option<&'a Spent> {
-        self.usage.accounting().spent_by_qos.get(&qos.name)
+    fn raw_usage_of(&self, qos: &Qos) -> Option<&'a RawUsage> {
+        self.usage.accounting().raw_usage_by_qos.get(&qos.name)
     }
 
     /// The association and those above it: index, limits, and the name of whoever has them.
@@ -229,8 +230,8 @@ impl<'u, 'a> Judge<'u, 'a> {
                 }
                 let nobody = Held::default();
                 let held = if self.alone { &nobody } else { &self.usage.members[at as usize] };
-                let spent = &self.usage.accounting().members[at as usize].spent;
-                let holding = Holding { held, spent: Some(spent), holder: name };
+                let raw_usage = &self.usage.accounting().members[at as usize].raw_usage;
+                let holding = Holding { held, raw_usage: Some(raw_usage), holder: name };
                 self.unless_in_qos(row, limits).find_map(|(kind, limit)| {
                     self.over(row.scope, row.measure, kind, limit, asked, &holding)
                 })
@@ -247,7 +248,7 @@ impl<'u, 'a> Judge<'u, 'a> {
                 let mut below = self.chain().take(depth);
                 below.any(|(_, limits, _)| (row.limits)(limits).get(kind).is_some())
             };
-            let holding = Holding { held: &nobody, spent: None, holder: name };
+            let holding = Holding { held: &nobody, raw_usage: None, holder: name };
             self.unless_in_qos(row, limits).filter(|(kind, _)| !nearer(kind)).find_map(
                 |(kind, limit)| self.over(row.scope, row.measure, kind, limit, asked, &holding),
             )
@@ -286,7 +287,10 @@ impl<'u, 'a> Judge<'u, 'a> {
         let (amount, minutes) = (load.tres.amount(kind), load.run_minutes.amount(kind));
         let job_minutes = amount.saturating_mul(super::minutes(asked.time));
         let held_minutes = holding.held.run_minutes.amount(kind);
-        let spent = holding.spent.filter(|_| !self.alone).map_or(0, |spent| spent.minutes(kind));
+        let raw_usage = holding
+            .raw_usage
+            .filter(|_| !self.alone)
+            .map_or(0, |raw_usage| raw_usage.minutes(kind));
         let tres = LimitKind::Tres(kind.clone());
         let (broken, kind, in_use, asked) = match measure {
             Measure::Job => (amount > limit, tres, 0, amount),
@@ -308,9 +312,9 @@ impl<'u, 'a> Judge<'u, 'a> {
             }
             Measure::SpentMinutes => {
                 let safe = self.usage.accounting().enforce.safe;
-                let whole = spent.saturating_add(held_minutes).saturating_add(job_minutes);
-                let broken = if safe || self.alone { whole > limit } else { spent >= limit };
-                let in_use = if safe { spent.saturating_add(held_minutes) } else { spent };
+                let whole = raw_usage.saturating_add(held_minutes).saturating_add(job_minutes);
+                let broken = if safe || self.alone { whole > limit } else { raw_usage >= limit };
+                let in_use = if safe { raw_usage.saturating_add(held_minutes) } else { raw_usage };
                 let kind = LimitKind::TresMinutes(kind.clone());
                 (amount > 0 && broken, kind, in_use, job_minutes)
             }
@@ -334,6 +338,6 @@ fn nodes(held: &Held, load: &Load) -> (u64, u64) {
 #[derive(Clone, Copy)]
 struct Holding<'h> {
     held: &'h Held,
-    spent: Option<&'h Spent>,
+    raw_usage: Option<&'h RawUsage>,
     holder: &'h str,
 }

@@ -12,7 +12,7 @@ use model::change::JobRef;
 use model::hostlist;
 use model::id::{JobId, StepId};
 use model::record::JobRecord;
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when_past};
+use model::time::{TimeLimit, Timestamp, parse_past_time_spec, parse_time_limit};
 use std::io;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
@@ -293,14 +293,14 @@ fn window(
 ) -> Result<(Option<Timestamp>, Option<Timestamp>), ShowError> {
     let read = |key, option: &'static str| {
         let wrong = |text: &str| OptionError::Time { option, value: text.to_owned() };
-        let time = |text| parse_when_past(text, now, tz).map_err(|_| wrong(text));
+        let time = |text| parse_past_time_spec(text, now, tz).map_err(|_| wrong(text));
         parsed.text(key).map(time).transpose()
     };
     let from = read(K::StartTime, "starttime")?;
     let until = read(K::EndTime, "endtime")?;
     let by_job = parsed.has(K::Jobs);
     let by_state = parsed.has(K::States);
-    let midnight = || parse_when_past("midnight", now, tz).ok();
+    let midnight = || parse_past_time_spec("midnight", now, tz).ok();
     let default_from = match (by_job, by_state) {
         (true, _) => None,
         (false, true) => Some(now),

@@ -13,7 +13,7 @@ use model::hostlist;
 use model::range::{Range, parse_node_count};
 use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_time_spec};
 
 /// What values depend on besides their text.
 #[derive(Clone, Copy)]
@@ -192,7 +192,7 @@ fn hosts(value: &str) -> Result<Vec<String>, String> {
 }
 
 fn when(value: &str, surroundings: Surroundings<'_>) -> Result<Timestamp, String> {
-    parse_when(value, surroundings.now, surroundings.tz).map_err(|error| error.to_string())
+    parse_time_spec(value, surroundings.now, surroundings.tz).map_err(|error| error.to_string())
 }
 
 fn size(value: &str) -> Result<Bytes, String> {

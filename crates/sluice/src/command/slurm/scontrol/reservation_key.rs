@@ -6,8 +6,10 @@ use ::slurm::words::reservation as words;
 use jiff::tz::TimeZone;
 use model::hostlist;
 use model::reservation::ReservationFlag;
-use model::reservation_ask::{DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, ReservationAsk};
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+use model::reservation_request::{
+    DurationEdit, EditMode, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
+};
+use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_time_spec};
 use model::tres::TresKind;
 
 /// What values depend on besides their text.
@@ -84,7 +86,7 @@ pub fn names_one(word: &str) -> bool {
 
 /// Puts what one word says into the ask.
 pub fn read(
-    ask: &mut ReservationAsk,
+    ask: &mut ReservationRequest,
     word: &str,
     surroundings: Surroundings<'_>,
 ) -> Result<(), Wrong> {
@@ -98,16 +100,16 @@ pub fn read(
         }
     };
     let (bare, edit) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
-        (Some(bare), _) => (bare, Edit::Add),
-        (None, Some(bare)) => (bare, Edit::Remove),
-        (None, None) => (key, Edit::Set),
+        (Some(bare), _) => (bare, EditMode::Add),
+        (None, Some(bare)) => (bare, EditMode::Remove),
+        (None, None) => (key, EditMode::Set),
     };
     let unknown = || sentence(format!("Unknown parameter {word}"));
     let (name, key) = lookup(KEYS, bare).ok_or_else(unknown)?;
-    let names = || Some(NamesAsk { edit, names: value::list(text) });
+    let names = || Some(NamesEdit { edit, names: value::list(text) });
     let edited =
         matches!(key, Key::Accounts | Key::Users | Key::Groups | Key::Flags | Key::Duration);
-    if edit != Edit::Set && !edited {
+    if edit != EditMode::Set && !edited {
         return Err(unknown());
     }
     match key {
@@ -156,19 +158,19 @@ fn when(
     which: &str,
     surroundings: Surroundings<'_>,
 ) -> Result<Timestamp, Wrong> {
-    parse_when(text, surroundings.now, surroundings.tz).map_err(|_| {
+    parse_time_spec(text, surroundings.now, surroundings.tz).map_err(|_| {
         let line = format!("Invalid time specification (pos=0): {text}");
         Wrong::After(line, format!("Invalid {which} time {word}"))
     })
 }
 
-fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationAsk, Wrong> {
+fn duration(word: &str, text: &str, edit: EditMode) -> Result<DurationEdit, Wrong> {
     let wrong = || sentence(format!("Invalid duration {word}"));
     let limit = parse_time_limit(text).map_err(|_| wrong())?;
     match (edit, limit) {
-        (Edit::Set, limit) => Ok(DurationAsk::Set(limit)),
-        (Edit::Add, TimeLimit::Minutes(minutes)) => Ok(DurationAsk::AddMin(minutes)),
-        (Edit::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationAsk::SubtractMin(minutes)),
+        (EditMode::Set, limit) => Ok(DurationEdit::Set(limit)),
+        (EditMode::Add, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::AddMin(minutes)),
+        (EditMode::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::SubtractMin(minutes)),
         (_, TimeLimit::Unlimited) => Err(wrong()),
     }
 }
@@ -181,15 +183,15 @@ fn count(text: &str) -> Option<u32> {
     }
 }
 
-fn nodes(text: &str) -> Result<NodesAsk, Wrong> {
+fn nodes(text: &str) -> Result<NodesChoice, Wrong> {
     if text.eq_ignore_ascii_case("ALL") {
-        return Ok(NodesAsk::All);
+        return Ok(NodesChoice::All);
     }
     if text.is_empty() {
-        return Ok(NodesAsk::Named(Vec::new()));
+        return Ok(NodesChoice::Named(Vec::new()));
     }
     let names = hostlist::expand(text).map_err(|error| Wrong::Whole(error.to_string()))?;
-    Ok(NodesAsk::Named(names))
+    Ok(NodesChoice::Named(names))
 }
 
 fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
@@ -201,14 +203,14 @@ fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
     read.into_iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
 }
 
-fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), Wrong> {
+fn flags(ask: &mut ReservationRequest, text: &str, edit: EditMode) -> Result<(), Wrong> {
     let sign = match edit {
-        Edit::Set => "",
-        Edit::Add => "+",
-        Edit::Remove => "-",
+        EditMode::Set => "",
+        EditMode::Add => "+",
+        EditMode::Remove => "-",
     };
     let wrong = || sentence(format!("Error parsing flags {sign}{text}"));
-    let mut asked = FlagsAsk { edit, ..FlagsAsk::default() };
+    let mut asked = FlagsEdit { edit, ..FlagsEdit::default() };
     for word in value::list(text) {
         let (name, given) = match word.split_once('=') {
             Some((name, given)) => (name, Some(given)),
@@ -227,7 +229,7 @@ fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), Wrong> 
 }
 
 /// `cpu=5,node=2,license/matlab=1`; the numbers of cores for each node go on after a comma.
-fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), Wrong> {
+fn tres(ask: &mut ReservationRequest, text: &str) -> Result<(), Wrong> {
     let mut licenses = Vec::new();
     let mut of_cpus = false;
     for part in value::list(text) {
