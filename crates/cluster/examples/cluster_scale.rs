@@ -8,7 +8,7 @@
 mod job_builder;
 
 use cluster::command::AttemptReport;
-use cluster::view_builder::ViewBuilder;
+use cluster::view::builder::ViewBuilder;
 use cluster::{ClusterConfig, Command, Context, State};
 use job_builder::{ask, root, user};
 use model::amount::Bytes;

@@ -1,7 +1,7 @@
 //! The one place that says who may do what.
 
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 

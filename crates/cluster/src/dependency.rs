@@ -1,7 +1,7 @@
 //! How a job's dependency stands, from the records of the jobs that it names.
 
-use crate::job::{Job, Phase};
 use crate::state::State;
+use crate::state::job::{Job, Phase};
 use model::array::IndexSet;
 use model::dependency::{DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join};
 use model::id::JobId;

@@ -1,7 +1,7 @@
 //! What happened. These are what the journal holds; a release reads those of the release before.
 
 use crate::config::ClusterConfig;
-use crate::job::EndRecord;
+use crate::state::job::EndRecord;
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::array::IndexSet;

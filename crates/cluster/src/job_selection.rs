@@ -1,7 +1,8 @@
 //! Which jobs a filter means.
 
-use crate::job::Job;
+use crate::requested;
 use crate::state::State;
+use crate::state::job::Job;
 use model::array::IndexSet;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -97,9 +98,7 @@ fn matches(state: &State, job: &Job, filter: &JobFilter) -> bool {
         && any(&filter.names, &job.spec.name)
         && any(&filter.qos, &job.qos)
         && (filter.partitions.is_empty()
-            || crate::books::shown_partition(state, job)
-                .split(',')
-                .any(|p| filter.partitions.iter().any(|f| f == p)))
+            || requested::partitions(state, job).any(|p| filter.partitions.iter().any(|f| f == p)))
         && (filter.reservations.is_empty()
             || filter.reservations.iter().any(|name| job.is_of_reservation(name)))
         && (filter.nodes.is_empty()

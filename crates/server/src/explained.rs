@@ -5,7 +5,7 @@ use crate::clock;
 use crate::foresight::Explained;
 use crate::shared::Shared;
 use crate::views::Lens;
-use cluster::job::Job;
+use cluster::Job;
 use cluster::{State, dependency, job_selection};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;

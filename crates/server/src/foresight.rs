@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use cluster::view_builder::ViewBuilder;
+use cluster::view::builder::ViewBuilder;
 use model::hostlist;
 use model::id::JobId;
 use model::reason::Reason;

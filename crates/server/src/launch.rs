@@ -110,7 +110,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         append: state.config.parameters.job_file_append,
         addresses: attempt.allocation.nodes.iter().map(address).collect(),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
-        default_memory: cluster::books::default_memory(state, job),
+        default_memory: cluster::requested::default_memory(state, job),
         gpus: view_of(shared, state, node),
         gpu_names: names_on(shared, state, node),
         bind: state.config.parameters.bind.clone(),

@@ -4,7 +4,7 @@ use crate::foresight::Estimates;
 use crate::shapes::Shapes;
 use crate::shared::Shared;
 use crate::views::Lens;
-use cluster::job::Job;
+use cluster::Job;
 use cluster::job_selection;
 use jiff::fmt::temporal::DateTimeParser;
 use model::array::IndexSet;

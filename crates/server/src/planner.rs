@@ -8,7 +8,7 @@ use crate::counters::PlanMade;
 use crate::shared::{Outlook, Shared};
 use cluster::Command;
 use cluster::command::{Preempt, start_commands};
-use cluster::view_builder::ViewBuilder;
+use cluster::view::builder::ViewBuilder;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! What jobs in one answer have in common, worked out once and shared.
 
-use cluster::charged_usage::bill;
-use cluster::job::Job;
-use cluster::{State, books};
+use cluster::Job;
+use cluster::billing::bill;
+use cluster::{State, requested};
 use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;
 use model::request::{Memory, Request};
@@ -55,13 +55,13 @@ impl Shapes {
 }
 
 fn asked(state: &State, job: &Job) -> Asked {
-    let mut tres = books::requested_tres(state, job);
-    let partition = books::shown_partition(state, job);
-    let first = partition.split(',').next().unwrap_or_default();
+    let mut tres = requested::requested_tres(state, job);
+    let partitions: Vec<&str> = requested::partitions(state, job).collect();
+    let first = partitions.first().copied().unwrap_or_default();
     tres.set(TresKind::Billing, bill(state, first, &tres));
     Asked {
-        partition: partition.into(),
-        limit: books::effective_limit(state, job),
+        partition: partitions.join(",").into(),
+        limit: requested::effective_limit(state, job),
         tres: Arc::new(tres),
         default_memory: default_memory(state, job),
     }
@@ -70,7 +70,7 @@ fn asked(state: &State, job: &Job) -> Asked {
 /// The default that stands for a memory which was not asked for.
 pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     let unsaid = job.spec.request().memory == Memory::Default;
-    unsaid.then(|| books::default_memory(state, job)).flatten()
+    unsaid.then(|| requested::default_memory(state, job)).flatten()
 }
 
 fn without_launch(spec: &JobSpec) -> JobSpec {

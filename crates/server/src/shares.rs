@@ -3,9 +3,8 @@
 use crate::shared::Shared;
 use crate::views::array_view;
 use cluster::State;
-use cluster::charged_usage::charged_tres;
-use cluster::priority::Ranking;
-use cluster::view::partition_indices;
+use cluster::billing::charged_tres;
+use cluster::view::priority::Ranking;
 use model::time::Timestamp;
 use model::tres::Tres;
 use sched::order::multifactor;
@@ -83,7 +82,7 @@ pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
     let waiting = state.jobs.values().filter(|job| job.is_waiting() && job.hold.is_none());
     for job in waiting.filter(|_| policy.multifactor) {
         let asked = &job.spec.request().partitions;
-        let mut partitions = partition_indices(&state, asked).unwrap_or_default();
+        let mut partitions = state.partition_indices(asked).unwrap_or_default();
         partitions.sort_by_key(|at| Reverse(state.partitions[*at as usize].priority_tier));
         for at in partitions {
             let priority = ranking.priorities(job, &[at], now).first().copied().unwrap_or(0);

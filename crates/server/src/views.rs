@@ -3,10 +3,10 @@
 use crate::foresight::Estimates;
 use crate::shapes::{self, Asked, Shapes};
 use crate::shared::{Outlook, Shared};
-use cluster::books;
-use cluster::charged_usage::bill;
-use cluster::job::Job;
-use cluster::priority::Ranking;
+use cluster::Job;
+use cluster::billing::bill;
+use cluster::requested;
+use cluster::view::priority::Ranking;
 use cluster::{State, dependency};
 use model::allocation::{Allocation, GresShare};
 use model::array::IndexSet;
@@ -79,7 +79,7 @@ impl<'a> Lens<'a> {
         tres.set(TresKind::Billing, bill(self.state, &allocation.partition, &tres));
         Asked {
             partition: allocation.partition.as_str().into(),
-            limit: books::effective_limit(self.state, job),
+            limit: requested::effective_limit(self.state, job),
             tres: Arc::new(tres),
             default_memory: shapes::default_memory(self.state, job),
         }
@@ -258,7 +258,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
 }
 
 /// What jobs have of each resource of the node, by name and kind.
-fn gres_used(node: &cluster::node::Node) -> Vec<GresShare> {
+fn gres_used(node: &cluster::Node) -> Vec<GresShare> {
     let mut used: Vec<GresShare> = Vec::new();
     for share in &node.used.gres {
         match used.iter_mut().find(|u| u.name == share.name && u.kind == share.kind) {

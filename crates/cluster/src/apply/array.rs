@@ -1,8 +1,8 @@
 //! Tasks that leave an array's pending set: into records of their own, or for good.
 
 use crate::books;
-use crate::job::{EndRecord, Job, Phase};
 use crate::state::State;
+use crate::state::job::{EndRecord, Job, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 use model::run::ArrayTask;

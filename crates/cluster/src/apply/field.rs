@@ -1,6 +1,6 @@
 //! One field of a job, as `scontrol update` sets it: in the record and in what was submitted.
 
-use crate::job::Job;
+use crate::state::job::Job;
 use model::change::JobField;
 use model::request::Memory;
 use model::run::{Hold, JobSpec, Mail};

@@ -2,8 +2,8 @@
 
 use crate::books;
 use crate::event::Event;
-use crate::job::{EndRecord, Phase};
 use crate::state::State;
+use crate::state::job::{EndRecord, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 

@@ -1,7 +1,7 @@
 //! The events of nodes, partitions, accounts and tokens: all that is not a job.
 
 use crate::event::Event;
-use crate::node::Node;
+use crate::state::node::Node;
 use crate::state::{JoinToken, State};
 use model::account::Association;
 use model::change::{JobField, PartitionChange};

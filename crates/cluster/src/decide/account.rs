@@ -3,8 +3,8 @@
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use model::principal::Principal;
 use model::raw_usage::UsageOwner;

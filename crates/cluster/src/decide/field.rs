@@ -2,14 +2,14 @@
 
 use super::submit::check_access;
 use crate::authorise::{Act, authorise};
-use crate::books;
 use crate::command::Context;
 use crate::event::Event;
-use crate::job::Job;
 use crate::job_selection::SelectedJob;
-use crate::priority::Ranking;
+use crate::requested;
 use crate::state::State;
+use crate::state::job::Job;
 use crate::view;
+use crate::view::priority::Ranking;
 use model::change::JobField;
 use model::constraint::Constraint;
 use model::dependency::Dependency;
@@ -76,7 +76,7 @@ impl State {
     }
 
     fn qos_for(&self, spec: &JobSpec, job: &Job) -> Result<String, Refusal> {
-        let asked = view::partition_indices(self, &spec.request().partitions);
+        let asked = self.partition_indices(&spec.request().partitions);
         let qos = self.effective_qos(spec, &job.account, &asked.unwrap_or_default())?;
         Ok(qos.to_string())
     }
@@ -93,7 +93,7 @@ impl State {
                 JobField::TimeLimit(limit) => self.check_limit(job, limit, context),
                 _ => Ok(()),
             },
-            JobField::TimeMin(least) => match *least > books::effective_limit(self, job) {
+            JobField::TimeMin(least) => match *least > requested::effective_limit(self, job) {
                 true => Err(Refusal::TimeMin),
                 false => Ok(()),
             },
@@ -185,9 +185,8 @@ impl State {
 
     /// A job that runs gets more time from operators alone, one that waits up to what its partition gives.
     fn check_limit(&self, job: &Job, limit: TimeLimit, context: &Context) -> Result<(), Refusal> {
-        let raises = limit > books::effective_limit(self, job);
-        let shown = books::shown_partition(self, job);
-        let partition = self.partition(shown.split(',').next().unwrap_or_default());
+        let raises = limit > requested::effective_limit(self, job);
+        let partition = requested::first_partition(self, job);
         let beyond = partition.is_some_and(|p| limit > p.max_time);
         match raises && (!job.is_waiting() || beyond) {
             true => self.only_operators(context),
@@ -239,8 +238,7 @@ impl State {
 
     /// The most that a partition which the job may use has of something.
     fn largest(&self, job: &Job, of: impl Fn(&model::partition::Partition) -> u64) -> u64 {
-        let shown = books::shown_partition(self, job);
-        let partitions = shown.split(',').filter_map(|name| self.partition(name));
+        let partitions = requested::partitions(self, job).filter_map(|name| self.partition(name));
         partitions.map(|partition| of(partition)).max().unwrap_or(0)
     }
 

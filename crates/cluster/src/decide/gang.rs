@@ -1,8 +1,8 @@
 //! Jobs that share the same cores and take turns: one of them runs for a slice of time, the others stand still.
 
 use crate::event::Event;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::allocation::NodeShare;
 use model::cpuset::CpuSet;
 use model::partition::Partition;

@@ -1,7 +1,7 @@
 //! Limits that refuse a job at submit: how many jobs there may be, and what no job of a QOS may ask for.
 
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::account::{Association, Qos};
 use model::reason::{Limit, LimitKind, LimitScope, Refusal};
 use model::run::JobSpec;

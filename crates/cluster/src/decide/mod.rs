@@ -17,12 +17,13 @@ mod step;
 mod submit;
 mod tick;
 mod top;
+mod usage_period;
 
 use crate::command::{Command, Context, Decision};
 use crate::config::Parameters;
 use crate::event::Event;
-use crate::job::{EndRecord, Job};
 use crate::state::State;
+use crate::state::job::{EndRecord, Job};
 use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
 use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};

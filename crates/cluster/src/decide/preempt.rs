@@ -3,8 +3,8 @@
 use super::{RequeueAs, ending};
 use crate::command::{Context, Decision, Preempt};
 use crate::event::Event;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use crate::view;
 use model::id::JobId;
 use model::preempt::PreemptMode;

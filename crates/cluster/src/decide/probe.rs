@@ -1,10 +1,10 @@
 //! What the scheduler would be shown of jobs that are not submitted.
 
 use crate::command::{Context, Submit};
-use crate::job::{Job, Phase};
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::job::{Job, Phase};
 use crate::view;
+use crate::view::priority::Ranking;
 use model::account::NORMAL_QOS;
 use model::id::{JobId, RunId};
 use model::run::{HetComponent, JobSpec};
@@ -26,7 +26,7 @@ impl State {
         let size = 1 + submit.het_components.len() as u32;
         let of_first = view.queue.pop();
         let others = submit.het_components.iter().map(|spec| {
-            let partitions = view::partition_indices(self, &spec.request().partitions);
+            let partitions = self.partition_indices(&spec.request().partitions);
             self.probe_one(spec, &partitions.unwrap_or_default(), context)
         });
         let entries: Vec<Arc<sched::Waiting>> = of_first.into_iter().chain(others).collect();

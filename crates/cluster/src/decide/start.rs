@@ -3,11 +3,11 @@
 use crate::command::{Context, Decision};
 use crate::dependency;
 use crate::event::{Event, Started};
-use crate::job::Job;
-use crate::node::Node;
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::job::Job;
+use crate::state::node::Node;
 use crate::view;
+use crate::view::priority::Ranking;
 use model::allocation::{Allocation, GresShare, NodeShare};
 use model::dependency::DependencyState;
 use model::id::{AttemptId, JobId, StepId};

@@ -199,7 +199,7 @@ impl State {
         if let Some(unknown) = asked.iter().find(|name| self.partition(name).is_none()) {
             return Err(Refusal::UnknownPartition(unknown.clone()));
         }
-        let indices = view::partition_indices(self, asked).unwrap_or_default();
+        let indices = self.partition_indices(asked).unwrap_or_default();
         let mut refusal = None;
         let mut admitted = Vec::new();
         for index in indices {
@@ -333,7 +333,7 @@ impl State {
 
     /// The nodes on which the request would be granted alone, for dstack's plan.
     pub fn never_fits(&self, spec: &JobSpec) -> Option<NeverFits> {
-        let partitions = view::partition_indices(self, &spec.request().partitions)?;
+        let partitions = self.partition_indices(&spec.request().partitions)?;
         match self.hardware().check(spec, &partitions) {
             Err(Refusal::NodeConfiguration(unmet)) => Some(unmet.why),
             _ => None,

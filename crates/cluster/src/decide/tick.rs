@@ -1,12 +1,12 @@
 //! What time alone brings about.
 
 use super::{ended_unstarted, ending};
-use crate::books;
 use crate::command::Context;
 use crate::dependency;
 use crate::event::Event;
-use crate::job::Job;
+use crate::requested;
 use crate::state::State;
+use crate::state::job::Job;
 use model::dependency::DependencyState;
 use model::id::JobId;
 use model::raw_usage::RawUsage;
@@ -109,7 +109,7 @@ impl State {
     /// When it must have started to end in time; the deadline itself for one without a limit.
     fn latest_start(&self, job: &Job, deadline: Timestamp) -> Timestamp {
         let least =
-            job.spec.request().time_min.unwrap_or_else(|| books::effective_limit(self, job));
+            job.spec.request().time_min.unwrap_or_else(|| requested::effective_limit(self, job));
         let least_ms = least.secs().map_or(0, |secs| secs.saturating_mul(1_000));
         let least_ms = i64::try_from(least_ms).unwrap_or(i64::MAX);
         Timestamp::from_millis(deadline.millis().saturating_sub(least_ms))

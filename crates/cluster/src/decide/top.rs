@@ -3,9 +3,9 @@
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
 use crate::event::Event;
-use crate::job::Job;
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::job::Job;
+use crate::view::priority::Ranking;
 use model::change::JobField;
 use model::reason::Refusal;
 

@@ -26,7 +26,7 @@ pub struct World {
     pub records: Vec<JobRecord>,
     watch: Watch,
     random: u128,
-    view_builder: cluster::view_builder::ViewBuilder,
+    view_builder: cluster::view::builder::ViewBuilder,
     memo: sched::Memo,
 }
 

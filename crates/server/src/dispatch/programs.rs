@@ -174,7 +174,7 @@ impl DispatchThread {
     }
 
     /// The program after a job; how it ends is only said.
-    pub(super) fn run_epilog(&self, shared: &Shared, id: JobId, ended: &cluster::job::EndRecord) {
+    pub(super) fn run_epilog(&self, shared: &Shared, id: JobId, ended: &cluster::EndRecord) {
         let state = shared.read();
         let Some(program) = state.config.site.controller_epilog.clone() else { return };
         let (Some(job), Some(allocation)) = (state.jobs.get(&id), &ended.allocation) else {

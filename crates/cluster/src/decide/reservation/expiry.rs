@@ -2,8 +2,8 @@
 
 use super::super::ending;
 use crate::event::Event;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::reservation::{Reservation, ReservationFlag as Flag, names};
 use model::run::{ExitStatus, Outcome};
 use model::time::Timestamp;

@@ -1,8 +1,8 @@
 //! Jobs and the reservations that they ask for, or run in.
 
 use super::refused;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use model::request::Request;

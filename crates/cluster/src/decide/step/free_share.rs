@@ -1,6 +1,6 @@
 //! What other steps of the job have left of one node's share.
 
-use super::placement::StepPlacer;
+use super::demand::StepDemand;
 use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
@@ -41,14 +41,14 @@ impl<'a> FreeShare<'a> {
     }
 
     /// How many tasks could run here.
-    pub fn tasks(&self, place: &StepPlacer<'_>) -> u32 {
+    pub fn tasks(&self, demand: &StepDemand<'_>) -> u32 {
         let all_free = self.cpus == self.share.cpus;
         // One that takes all CPUs waits until it can have all of them.
-        if !place.ask.shape.exact && !all_free {
+        if !demand.ask.shape.exact && !all_free {
             return 0;
         }
-        let mut tasks = self.cpus.len() / place.cpus_per_task;
-        for wanted in place.gres_of(Per::Task) {
+        let mut tasks = self.cpus.len() / demand.cpus_per_task;
+        for wanted in demand.gres_of(Per::Task) {
             let each = wanted.count.min.max(1);
             tasks = tasks.min(u32::try_from(self.free_units(wanted) / each).unwrap_or(u32::MAX));
         }
@@ -62,12 +62,12 @@ impl<'a> FreeShare<'a> {
     /// What the step has here with so many tasks; `total` gives this node's part of what is asked for the whole step.
     pub fn grant(
         &self,
-        place: &StepPlacer<'_>,
+        demand: &StepDemand<'_>,
         tasks: u32,
         part: impl Fn(&GresRequest) -> u64,
     ) -> Result<NodeShare, StepRefusal> {
-        let shape = &place.ask.shape;
-        let needed = tasks.saturating_mul(place.cpus_per_task);
+        let shape = &demand.ask.shape;
+        let needed = tasks.saturating_mul(demand.cpus_per_task);
         let cpus = match shape.exact {
             true => self.cpus.iter().take(needed.max(1) as usize).collect(),
             false => self.cpus.clone(),
@@ -79,7 +79,7 @@ impl<'a> FreeShare<'a> {
         };
         // Tasks that share CPUs need no more memory than the CPUs bring.
         let needed = needed.min(self.share.cpus.len());
-        let memory = self.memory_for(place, &cpus, needed, &gres)?;
+        let memory = self.memory_for(demand, &cpus, needed, &gres)?;
         // The job's folder is all its steps' alike.
         let (node, sharers, disk) = (self.share.node.clone(), self.share.sharers, self.share.disk);
         Ok(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
@@ -87,7 +87,7 @@ impl<'a> FreeShare<'a> {
 
     fn memory_for(
         &self,
-        place: &StepPlacer<'_>,
+        demand: &StepDemand<'_>,
         cpus: &CpuSet,
         needed: u32,
         gres: &[GresShare],
@@ -98,7 +98,7 @@ impl<'a> FreeShare<'a> {
             return Ok(all);
         }
         let per_cpu = |each: Bytes, count: u32| Bytes(each.0.saturating_mul(u64::from(count)));
-        let (asked, least) = match &place.ask.shape.memory {
+        let (asked, least) = match &demand.ask.shape.memory {
             Some(Memory::PerNode(range)) => (range.min, range.min),
             Some(Memory::PerCpu(each)) => (per_cpu(*each, cpus.len()), per_cpu(*each, needed)),
             Some(Memory::PerGpu(each)) => {
@@ -107,8 +107,8 @@ impl<'a> FreeShare<'a> {
                 (asked, asked)
             }
             Some(Memory::WholeNode) => (all, Bytes(0)),
-            Some(Memory::Default) | None => match place.memory_per_cpu {
-                Some(each) if place.ask.shape.exact => (per_cpu(each, cpus.len()), Bytes(0)),
+            Some(Memory::Default) | None => match demand.memory_per_cpu {
+                Some(each) if demand.ask.shape.exact => (per_cpu(each, cpus.len()), Bytes(0)),
                 _ => (all, Bytes(0)),
             },
         };

@@ -1,13 +1,11 @@
 //! Nodes and partitions with nothing on them, for what is checked at submit.
 
-use crate::state::State;
-use crate::view;
 use model::reason::Refusal;
 use model::request::Request;
 use model::run::JobSpec;
-use sched::view::{Availability, NodeInfo, NodeUse, View};
+use sched::view::View;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// Requests that are known to fit; with more the set is begun anew.
 const KNOWN_MAX: usize = 1_024;
@@ -20,26 +18,11 @@ pub struct Hardware {
     fitting: Mutex<HashSet<(Request, Vec<u32>)>>,
 }
 
-impl State {
-    pub(crate) fn hardware(&self) -> Arc<Hardware> {
-        self.hardware.get(|| {
-            let emptied = self.nodes.values().map(|node| NodeInfo {
-                config: node.config.clone(),
-                availability: Availability::Available,
-                used: NodeUse::default(),
-            });
-            let view = View {
-                nodes: emptied.map(Arc::new).collect(),
-                partitions: view::partitions(self),
-                policy: view::policy(self),
-                ..View::default()
-            };
-            Hardware { view, fitting: Mutex::default() }
-        })
-    }
-}
-
 impl Hardware {
+    pub fn new(view: View) -> Self {
+        Self { view, fitting: Mutex::default() }
+    }
+
     /// Whether the job can start one day in at least one of the partitions.
     pub fn check(&self, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refusal> {
         let key = (spec.request().without_times(), partitions.to_vec());

@@ -1,50 +1,21 @@
 //! The priorities of jobs, as the configuration has them worked out.
 
-use crate::association_tree::AssociationTree;
-use crate::books;
+use crate::billing::bill;
 use crate::dependency;
-use crate::job::Job;
+use crate::requested::requested_tres;
 use crate::state::State;
-use crate::view::partition_indices;
+use crate::state::association_tree::AssociationTree;
+use crate::state::job::Job;
+use crate::state::priority_totals::PriorityTotals;
 use model::dependency::DependencyState;
 use model::id::JobId;
 use model::priority::{Factors, PriorityPolicy};
 use model::time::Timestamp;
-use model::tres::{Tres, TresKind};
+use model::tres::TresKind;
 use sched::order::fair_tree::Standing;
-use sched::order::multifactor::{self, Facts, Scale};
+use sched::order::multifactor::{self, Facts};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-
-/// What there is in all, which changes with the configuration and the accounts alone.
-#[derive(Debug)]
-pub struct PriorityTotals {
-    scale: Scale,
-    /// What each partition has.
-    partitions: Vec<Tres>,
-}
-
-impl PriorityTotals {
-    fn of(state: &State) -> Self {
-        let tree = state.tree();
-        let associations = tree.members.iter().filter_map(|(a, _)| a.priority);
-        Self {
-            scale: Scale {
-                nodes: state.nodes.len() as u64,
-                cpus: state.nodes.values().map(|n| u64::from(n.config.cpus)).sum(),
-                association: associations.max().unwrap_or(0),
-                partition: state
-                    .partitions
-                    .iter()
-                    .map(|p| p.priority_job_factor)
-                    .max()
-                    .unwrap_or(0),
-                qos: state.qos.values().map(|q| q.priority).max().unwrap_or(0),
-            },
-            partitions: state.partitions.iter().map(|p| partition_tres(state, &p.nodes)).collect(),
-        }
-    }
-}
 
 /// What all jobs are measured against, taken once for a view.
 pub struct Ranking<'a> {
@@ -64,7 +35,7 @@ impl<'a> Ranking<'a> {
             state,
             tree: state.tree(),
             standings: state.standings(),
-            priority_totals: state.priority_totals.get(|| PriorityTotals::of(state)),
+            priority_totals: state.priority_totals(),
             limits_ageing: false,
             ageless: HashSet::new(),
         };
@@ -109,7 +80,7 @@ impl<'a> Ranking<'a> {
             return job.priority;
         }
         let asked = &job.spec.request().partitions;
-        let partitions = partition_indices(self.state, asked).unwrap_or_default();
+        let partitions = self.state.partition_indices(asked).unwrap_or_default();
         self.priorities(job, &partitions, now).into_iter().max().unwrap_or(job.priority)
     }
 
@@ -120,8 +91,8 @@ impl<'a> Ranking<'a> {
         let info = &state.partitions[partition as usize];
         let member = self.association(job, Some(&info.name));
         let of_member = |get: &dyn Fn(u32) -> Option<u32>| member.and_then(get).unwrap_or(0);
-        let mut tres = books::requested_tres(state, job);
-        let billed = crate::charged_usage::bill(state, &info.name, &tres);
+        let mut tres = requested_tres(state, job);
+        let billed = bill(state, &info.name, &tres);
         tres.set(TresKind::Billing, billed);
         let limit = request.time_limit.or(info.default_time).unwrap_or(info.max_time);
         let year = 365 * 24 * 60;
@@ -237,21 +208,4 @@ enum AccrualScope {
     QosAccount(String, String),
     /// With all below it, or alone.
     Member(u32, bool),
-}
-
-fn partition_tres(state: &State, nodes: &[String]) -> Tres {
-    let mut tres = Tres::new();
-    for node in nodes.iter().filter_map(|name| state.nodes.get(name)) {
-        tres.add(TresKind::Node, 1);
-        tres.add(TresKind::Cpu, u64::from(node.config.cpus));
-        tres.add(TresKind::Billing, u64::from(node.config.cpus));
-        tres.add(TresKind::Mem, node.config.memory.mib());
-        for gres in &node.config.gres {
-            tres.add(TresKind::gres(&gres.name, None), gres.count);
-            if let Some(kind) = &gres.kind {
-                tres.add(TresKind::gres(&gres.name, Some(kind)), gres.count);
-            }
-        }
-    }
-    tres
 }

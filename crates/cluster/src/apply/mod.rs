@@ -5,15 +5,16 @@
 
 mod array;
 mod field;
-mod pause;
 mod requeue;
 mod site;
+mod suspend;
+mod usage;
 
 use crate::books;
 use crate::event::{Event, Started, Submitted};
-use crate::job::{EndRecord, Job, PendingTasks, Phase};
-use crate::node::Node;
 use crate::state::State;
+use crate::state::job::{EndRecord, Job, PendingTasks, Phase};
+use crate::state::node::Node;
 use model::allocation::{Allocation, NodeShare};
 use model::change::JobField;
 use model::id::{AttemptId, JobId};

@@ -1,15 +1,17 @@
 //! A step within its job's allocation: which nodes, what of them, and which task where.
 
+mod demand;
 mod free_share;
 mod layout;
 mod placement;
 
 use crate::authorise::{Act, authorise};
-use crate::books;
 use crate::command::{Context, Decision, Reply, StepPlacement, StepRequest};
 use crate::event::Event;
-use crate::job::Job;
+use crate::requested;
 use crate::state::State;
+use crate::state::job::Job;
+use demand::StepDemand;
 use model::allocation::NodeShare;
 use model::id::{AttemptId, JobId, StepId};
 use model::partition::DefaultMemory;
@@ -17,7 +19,7 @@ use model::reason::Refusal;
 use model::request::Memory;
 use model::run::{Attempt, Step};
 use model::step::StepRefusal;
-use placement::{NodePlacement, StepPlacer};
+use placement::NodePlacement;
 
 impl State {
     pub(super) fn decide_step(
@@ -90,19 +92,19 @@ impl State {
         if let Some(name) = unknown {
             return Err(Refusal::UnknownNode(name.clone()));
         }
-        let memory_per_cpu = match (&request.memory, books::default_memory(self, job)) {
+        let memory_per_cpu = match (&request.memory, requested::default_memory(self, job)) {
             (Memory::PerCpu(each), _) => Some(*each),
             (Memory::Default, Some(DefaultMemory::PerCpu(each))) => Some(each),
             _ => None,
         };
-        let place = StepPlacer {
+        let demand = StepDemand {
             allocation: &attempt.allocation,
             ask,
             cpus_per_task: self.cpus_per_task(job, ask).max(1),
             overcommit: ask.overcommit || request.overcommit,
             memory_per_cpu,
         };
-        place.place(&attempt.steps)
+        demand.place(&attempt.steps)
     }
 
     fn cpus_per_task(&self, job: &Job, ask: &StepRequest) -> u32 {

@@ -1,6 +1,6 @@
 //! A job as the state holds it: waiting, active with one attempt, or ended and soon forgotten.
 
-use crate::intern::Interner;
+use super::intern::Interner;
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::id::{AttemptId, JobId, RunId, StepId};
@@ -133,6 +133,15 @@ impl Job {
         match &self.phase {
             Phase::Active(attempt) => Some(attempt),
             _ => None,
+        }
+    }
+
+    /// What its attempt holds, or held when the job ended.
+    pub fn allocation(&self) -> Option<&Allocation> {
+        match &self.phase {
+            Phase::Waiting => None,
+            Phase::Active(attempt) => Some(&attempt.allocation),
+            Phase::Ended(ended) => ended.allocation.as_ref(),
         }
     }
 

@@ -1,10 +1,6 @@
-//! The associations as a tree, and the scheduler's view of them with what each has spent.
+//! The associations as a tree: who is below whom, and whom a job is charged to.
 
-use crate::state::State;
-use model::account::{Association, AssociationKey, ROOT_ACCOUNT};
-use model::raw_usage::RawUsage;
-use sched::accounting::{Accounting, Enforce, Member};
-use sched::order::fair_tree::{self, Branch, Standing};
+use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -21,14 +17,14 @@ pub struct AssociationTree {
 }
 
 impl AssociationTree {
-    fn of(state: &State) -> Self {
+    pub fn of(accounts: &BTreeMap<String, Account>, associations: &[Association]) -> Self {
         let mut below: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for account in state.accounts.values().filter(|account| account.name != ROOT_ACCOUNT) {
+        for account in accounts.values().filter(|account| account.name != ROOT_ACCOUNT) {
             let parent = account.parent.as_deref().unwrap_or(ROOT_ACCOUNT);
             below.entry(parent).or_default().push(&account.name);
         }
         let mut of_account: BTreeMap<&str, Vec<&Association>> = BTreeMap::new();
-        for association in &state.associations {
+        for association in associations {
             of_account.entry(&association.account).or_default().push(association);
         }
         let mut tree = AssociationTree::default();
@@ -101,79 +97,5 @@ impl AssociationTree {
     /// The value of the nearest that says one.
     pub fn nearest<T>(&self, at: u32, get: impl Fn(&Association) -> Option<T>) -> Option<T> {
         self.chain(at).find_map(get)
-    }
-}
-
-impl State {
-    pub fn tree(&self) -> Arc<AssociationTree> {
-        self.tree.get(|| AssociationTree::of(self))
-    }
-
-    /// The associations as the scheduler is shown them.
-    pub fn accounting(&self) -> Arc<Accounting> {
-        self.accounting.get(|| {
-            let tree = self.tree();
-            let parameters = &self.config.parameters;
-            let standings = self.standings();
-            let raw_usage = self.raw_usage_with_children(&tree);
-            let member =
-                |((at, (association, parent)), raw_usage): ((usize, &(_, _)), RawUsage)| Member {
-                    association: Arc::clone(association),
-                    parent: *parent,
-                    raw_usage,
-                    fair_share: standings[at].fair_share,
-                };
-            Accounting {
-                enforce: Enforce {
-                    limits: parameters.enforces_limits(),
-                    safe: parameters.enforce_safe,
-                },
-                members: tree.members.iter().enumerate().zip(raw_usage).map(member).collect(),
-                raw_usage_by_qos: self.charged_usage.qos.clone(),
-                max_tres: parameters.priority.flags.max_tres,
-            }
-        })
-    }
-
-    /// What each association and all below it have spent.
-    pub fn raw_usage_with_children(&self, tree: &AssociationTree) -> Vec<RawUsage> {
-        let own = |(association, _): &(Arc<Association>, Option<u32>)| {
-            self.charged_usage.associations.get(&association.key()).cloned().unwrap_or_default()
-        };
-        let mut raw_usage: Vec<RawUsage> = tree.members.iter().map(own).collect();
-        for at in (1..raw_usage.len()).rev() {
-            if let Some(parent) = tree.members[at].1 {
-                let (above, below) = raw_usage.split_at_mut(at);
-                above[parent as usize].add(&below[0]);
-            }
-        }
-        raw_usage
-    }
-
-    /// Where each stands by what it had been billed at the end of the last period: until the next it stays there.
-    pub fn standings(&self) -> Arc<Vec<Standing>> {
-        self.standings.get(|| self.rank(&self.tree()))
-    }
-
-    fn rank(&self, tree: &AssociationTree) -> Vec<Standing> {
-        let billed = |association: &Association| {
-            self.charged_usage.ranked.get(&association.key()).copied().unwrap_or(0.0)
-        };
-        let mut branches: Vec<Branch> = tree
-            .members
-            .iter()
-            .map(|(association, parent)| Branch {
-                parent: *parent,
-                shares: association.shares,
-                is_user: association.user.is_some(),
-                usage: billed(association),
-            })
-            .collect();
-        for at in (1..branches.len()).rev() {
-            if let Some(parent) = branches[at].parent {
-                branches[parent as usize].usage += branches[at].usage;
-            }
-        }
-        fair_tree::rank(&branches)
     }
 }

@@ -1,13 +1,22 @@
 //! Everything that is alive: one value, changed only by `apply`.
 
-use crate::association_tree::AssociationTree;
-use crate::cache::Cache;
-use crate::charged_usage::ChargedUsage;
+pub mod association_tree;
+pub mod cache;
+pub mod charged_usage;
+pub mod hardware;
+pub mod intern;
+pub mod job;
+pub mod node;
+pub mod priority_totals;
+
 use crate::config::ClusterConfig;
 use crate::event::UserToken;
-use crate::intern::Interner;
-use crate::job::Job;
-use crate::node::Node;
+use association_tree::AssociationTree;
+use cache::Cache;
+use charged_usage::ChargedUsage;
+use hardware::Hardware;
+use intern::Interner;
+use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::id::{JobId, RunId};
 use model::partition::Partition;
@@ -15,6 +24,8 @@ use model::principal::Role;
 use model::reservation::Reservation;
 use model::run::Run;
 use model::time::Timestamp;
+use node::Node;
+use priority_totals::PriorityTotals;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,10 +85,10 @@ pub struct State {
     pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
     /// Derived: what priorities are measured against.
     #[serde(skip)]
-    pub(crate) priority_totals: Cache<crate::priority::PriorityTotals>,
+    pub(crate) priority_totals: Cache<PriorityTotals>,
     /// Derived: nodes and partitions with nothing on them, for what is checked at submit.
     #[serde(skip)]
-    pub(crate) hardware: Cache<crate::hardware::Hardware>,
+    pub(crate) hardware: Cache<Hardware>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +150,16 @@ impl State {
 
     pub fn default_partition(&self) -> Option<&Arc<Partition>> {
         self.partitions.iter().find(|p| p.default)
+    }
+
+    /// Partitions of a job by index, in the order asked; none if one is unknown.
+    pub fn partition_indices(&self, asked: &[String]) -> Option<Vec<u32>> {
+        let position = |name: &str| self.partitions.iter().position(|p| p.name == name);
+        if asked.is_empty() {
+            let default = self.partitions.iter().position(|p| p.default)?;
+            return Some(vec![default as u32]);
+        }
+        asked.iter().map(|name| position(name).map(|i| i as u32)).collect()
     }
 
     /// The record of an array's task, if it has one of its own.

@@ -1,12 +1,12 @@
 //! Views that follow one another: what did not change since the last is the same `Arc` in the next,
 //! so that making one costs little and a plan can tell at once what is new.
 
-use crate::association_tree::AssociationTree;
 use crate::config::ClusterConfig;
-use crate::job::Job;
-use crate::priority::{PriorityTotals, Ranking};
 use crate::state::State;
+use crate::state::association_tree::AssociationTree;
+use crate::state::job::Job;
 use crate::view;
+use crate::view::priority::{PriorityTotals, Ranking};
 use model::account::Qos;
 use model::id::JobId;
 use model::partition::Partition;

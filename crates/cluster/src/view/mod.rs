@@ -1,10 +1,14 @@
 //! The state as the scheduler is shown it.
 
+pub mod accounting;
+pub mod builder;
+pub mod priority;
+
 use crate::dependency;
-use crate::job::Job;
-use crate::node::Node;
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::hardware::Hardware;
+use crate::state::job::Job;
+use crate::state::node::Node;
 use model::dependency::DependencyState;
 use model::partition::{Access, OverSubscribe, Partition};
 use model::reason::{NotAllowed, Reason};
@@ -13,8 +17,10 @@ use model::reservation::ReservationFlag;
 use model::run::{Attempt, LaunchKind};
 use model::select::Select;
 use model::time::Timestamp;
+use priority::Ranking;
 use sched::view::{
-    DependencyState as Standing, NodeInfo, PartitionInfo, Running, SchedulerPolicy, View, Waiting,
+    Availability, DependencyState as Standing, NodeInfo, NodeUse, PartitionInfo, Running,
+    SchedulerPolicy, View, Waiting,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,6 +105,26 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
     }
 }
 
+impl State {
+    /// Nodes and partitions with nothing on them, for what is checked at submit.
+    pub(crate) fn hardware(&self) -> Arc<Hardware> {
+        self.hardware.get(|| {
+            let emptied = self.nodes.values().map(|node| NodeInfo {
+                config: node.config.clone(),
+                availability: Availability::Available,
+                used: NodeUse::default(),
+            });
+            let view = View {
+                nodes: emptied.map(Arc::new).collect(),
+                partitions: partitions(self),
+                policy: policy(self),
+                ..View::default()
+            };
+            Hardware::new(view)
+        })
+    }
+}
+
 /// Whether the job has its nodes to itself: it asked for that, or it gets nothing less.
 pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) -> bool {
     let sharing = partition.map_or(OverSubscribe::No, |p| p.over_subscribe);
@@ -159,16 +185,6 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
     }
 }
 
-/// Partitions of a job by index, in the order asked; none if one is unknown.
-pub fn partition_indices(state: &State, asked: &[String]) -> Option<Vec<u32>> {
-    let position = |name: &str| state.partitions.iter().position(|p| p.name == name);
-    if asked.is_empty() {
-        let default = state.partitions.iter().position(|p| p.default)?;
-        return Some(vec![default as u32]);
-    }
-    asked.iter().map(|name| position(name).map(|i| i as u32)).collect()
-}
-
 /// Of these partitions those that are open to the job's account and QOS; where none is, all of them, and the reason.
 fn open_partitions(state: &State, job: &Job, asked: Vec<u32>) -> (Vec<u32>, Option<Reason>) {
     let closed = |at: &u32| {
@@ -222,7 +238,7 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
         DependencyState::Unfulfilled => Standing::Waiting,
         DependencyState::Failed => Standing::Never,
     };
-    let asked = partition_indices(state, &job.spec.request().partitions)?;
+    let asked = state.partition_indices(&job.spec.request().partitions)?;
     let (partitions, closed) = open_partitions(state, job, asked);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
