@@ -263,7 +263,8 @@ async fn serve(
     agent.reports.reconnect();
     *backoff = BACKOFF_MIN;
     tracing::info!(server = address, term = welcome.term, "connected");
-    let mut session = Session::new(link, Duration::from_millis(welcome.beat_interval_ms.max(100)));
+    let mut session =
+        Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
     session.on_frames(agent, early)?;
     session.run(agent).await
 }

@@ -253,8 +253,8 @@ async fn submit(
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
-            let programs = crate::launch::srun_programs(&shared.read());
-            Ok(Answer::Submitted { job, run, name, programs })
+            let srun_prolog_epilog = crate::launch::srun_prolog_epilog(&shared.read());
+            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }

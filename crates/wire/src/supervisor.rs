@@ -17,9 +17,11 @@ pub const CHANNEL: u8 = 0;
 #[serde(rename_all = "snake_case")]
 pub enum ToSupervisor {
     /// An order that the agent has verified; `Launch` and `Forget` are the agent's own.
-    Do(Action),
+    #[serde(rename = "do")]
+    Execute(Action),
     /// The server has every event up to this number.
-    Taken { number: u64 },
+    #[serde(rename = "taken")]
+    Acknowledge { number: u64 },
     /// The client at the end of this stream is gone for good.
     ClientGone { step: StepId, stream: u32 },
     /// What do the steps use now?
@@ -46,7 +48,8 @@ pub enum FromSupervisor {
         pid: i32,
     },
     Event(SupervisorEvent),
-    StepTaken {
+    #[serde(rename = "step_taken")]
+    StepAccepted {
         step: StepId,
     },
     Measured {

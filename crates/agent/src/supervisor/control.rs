@@ -160,7 +160,7 @@ impl Control {
     /// Not kept: an order that is thought lost is sent again, and passed over.
     pub fn step_taken(&mut self, step: StepId) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::StepTaken { step });
+            self.send(index, &FromSupervisor::StepAccepted { step });
         }
     }
 
