@@ -252,9 +252,9 @@ impl Agent {
                     self.steps_taken.push(ToServer::StepAccepted { node, attempt, step });
                 }
             }
-            Word::Said(FromSupervisor::Measured { ask, steps }) => {
+            Word::Said(FromSupervisor::Measured { request: ask, steps }) => {
                 if self.steps_taken.len() < WORDS_MAX {
-                    self.steps_taken.push(ToServer::Measured { ask, steps });
+                    self.steps_taken.push(ToServer::Measured { request: ask, steps });
                 }
             }
             Word::Said(FromSupervisor::Refused { why }) => {
@@ -332,9 +332,10 @@ impl Agent {
     /// Asks an attempt's supervisor what its steps use; where there is none, the answer is that nothing runs.
     pub fn measure(&mut self, ask: u64, key: &Key) {
         let orders = self.held.get(key).and_then(|held| held.orders.as_ref());
-        let asked = orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { ask }).is_ok());
+        let asked =
+            orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { request: ask }).is_ok());
         if !asked && self.steps_taken.len() < WORDS_MAX {
-            self.steps_taken.push(ToServer::Measured { ask, steps: Vec::new() });
+            self.steps_taken.push(ToServer::Measured { request: ask, steps: Vec::new() });
         }
     }
 

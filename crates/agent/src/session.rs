@@ -373,7 +373,9 @@ impl Session {
                     inlet.credit(bytes);
                 }
             }
-            ToAgent::Measure { ask, node, attempt } => agent.measure(ask, &Key { node, attempt }),
+            ToAgent::Measure { request: ask, node, attempt } => {
+                agent.measure(ask, &Key { node, attempt })
+            }
             ToAgent::Policies(policies) => agent.set_policies(policies),
             ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
             ToAgent::Welcome(_) | ToAgent::Joined(_) => {}

@@ -135,7 +135,7 @@ pub struct Submit {
     pub hold: Option<Hold>,
     pub priority: Option<u64>,
     /// Further jobs that start with it or not at all.
-    pub with: Vec<JobSpec>,
+    pub het_components: Vec<JobSpec>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
 }

@@ -8,7 +8,7 @@ use jiff::tz::{Offset, TimeZone};
 use model::account::{AssociationKey, QosFlag};
 use model::id::JobId;
 use model::priority::{PriorityPolicy, UsageReset, billing};
-use model::raw_usage::{RawUsage, UsageOwner, decay};
+use model::raw_usage::{RawUsage, UsageOwner, decay_factor};
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
@@ -119,14 +119,14 @@ impl State {
     pub(crate) fn settle(&mut self, at: Timestamp, reset: bool) {
         let policy = self.config.parameters.priority.clone();
         let passed = self.spending.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());
-        let kept = if reset { 0.0 } else { decay(policy.half_life_s, passed) };
+        let kept = if reset { 0.0 } else { decay_factor(policy.half_life_s, passed) };
         for (name, raw_usage) in &mut self.spending.qos {
             let lasting = self.qos.get(name).is_some_and(|qos| qos.has(QosFlag::NoDecay));
             if !lasting {
-                raw_usage.keep(kept);
+                raw_usage.scale(kept);
             }
         }
-        self.spending.associations.values_mut().for_each(|raw_usage| raw_usage.keep(kept));
+        self.spending.associations.values_mut().for_each(|raw_usage| raw_usage.scale(kept));
         let active: Vec<JobId> = self.active.iter().copied().collect();
         active.into_iter().for_each(|id| self.charge(id, at));
         let spending = &mut self.spending;

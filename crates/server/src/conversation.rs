@@ -122,7 +122,7 @@ impl Conversation<'_> {
                 self.shared.agents.stream_credit(self.link, stream, bytes);
                 Ok(())
             }
-            ToServer::Measured { ask, steps } => {
+            ToServer::Measured { request: ask, steps } => {
                 self.shared.agents.measured(ask, steps);
                 Ok(())
             }

@@ -122,7 +122,7 @@ impl Waits<'_> {
             let (holders, others, others_amount) = self.holders(&held.holders);
             LimitHolders { limit: held.limit.clone(), holders, others, others_amount }
         });
-        wait.kept = kept.as_ref().map(place);
+        wait.backfill_slot = kept.as_ref().map(place);
         wait.expected = expected.as_ref().map(place);
         wait.classes = classes.iter().map(|report| class(view, report)).collect();
         wait.licenses = self.licenses(view);

@@ -64,7 +64,7 @@ struct Facts {
     over_time_s: u32,
     unkillable_s: u32,
     /// The site has programs to run around jobs.
-    has_programs: bool,
+    has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
     het: Vec<Facts>,
@@ -120,7 +120,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         nice: state.config.parameters.nice,
         over_time_s: over_time_s(state, &attempt.allocation.partition),
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
-        has_programs: state.config.site.has_programs(),
+        has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
         het: Vec::new(),
@@ -202,7 +202,7 @@ pub fn job_launch(
         first_step: None,
         notices: notice::of_launch(facts.job.id),
         sample_s: launch.sample_s,
-        prolog_epilog: match facts.has_programs {
+        prolog_epilog: match facts.has_prolog_epilog {
             true => environment::around::of_node(&job_facts(&facts), facts.node_index as usize),
             false => PrologEpilogEnvironment::default(),
         },

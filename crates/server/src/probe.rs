@@ -23,8 +23,8 @@ fn probe(
 ) -> Result<(Submit, Probed, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
     settle_owner(&mut submission, by)?;
-    let Submission { spec, with, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, with, test_only: true };
+    let Submission { spec, het_components, array, hold, priority, .. } = submission;
+    let submit = Submit { spec, array, hold, priority, het_components, test_only: true };
     let context = context(by);
     let state = shared.read();
     state.check_submit(&submit, &context)?;

@@ -257,8 +257,8 @@ pub struct Submission {
     /// unless that is root submitting for another (`--uid`).
     pub spec: JobSpec,
     /// Further jobs that start and end with it: they have no script.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<JobSpec>,
+    #[serde(default, rename = "with", skip_serializing_if = "Vec::is_empty")]
+    pub het_components: Vec<JobSpec>,
     #[serde(default)]
     pub array: Option<ArraySpec>,
     #[serde(default)]

@@ -41,8 +41,8 @@ pub struct WaitView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitHolders>,
     /// The place that is kept for it, and when it is expected to start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<ExpectedStart>,
+    #[serde(default, rename = "kept", skip_serializing_if = "Option::is_none")]
+    pub backfill_slot: Option<ExpectedStart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<ExpectedStart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -60,7 +60,8 @@ pub enum ToServer {
     },
     /// The answer to `Measure`; nothing of an attempt that does not run here.
     Measured {
-        ask: u64,
+        #[serde(rename = "ask")]
+        request: u64,
         steps: Vec<LiveStep>,
     },
 }
@@ -109,7 +110,8 @@ pub enum ToAgent {
     },
     /// What do the steps of this attempt use now?
     Measure {
-        ask: u64,
+        #[serde(rename = "ask")]
+        request: u64,
         node: String,
         attempt: AttemptId,
     },

@@ -25,7 +25,10 @@ pub enum ToSupervisor {
     /// The client at the end of this stream is gone for good.
     ClientGone { step: StepId, stream: u32 },
     /// What do the steps use now?
-    Measure { ask: u64 },
+    Measure {
+        #[serde(rename = "ask")]
+        request: u64,
+    },
 }
 
 /// The first frame of a connection to a supervisor's second socket; what follows are the frames of the step.
@@ -53,7 +56,8 @@ pub enum FromSupervisor {
         step: StepId,
     },
     Measured {
-        ask: u64,
+        #[serde(rename = "ask")]
+        request: u64,
         steps: Vec<LiveStep>,
     },
     /// An order could not be carried out; the attempt goes on.

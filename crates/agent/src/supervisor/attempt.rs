@@ -189,7 +189,7 @@ impl Attempt {
                     let steps = self.steps.iter_mut().filter(|one| one.id() == step);
                     steps.for_each(|one| one.client_gone(stream));
                 }
-                ToSupervisor::Measure { ask } => self.measure(ask),
+                ToSupervisor::Measure { request: ask } => self.measure(ask),
                 ToSupervisor::Execute(action) => self.carry_out(action),
             }
         }

@@ -167,7 +167,7 @@ impl Control {
     /// Answers whoever asked; of several agents only one did, and knows the number.
     pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
+            self.send(index, &FromSupervisor::Measured { request: ask, steps: steps.clone() });
         }
     }
 

@@ -20,12 +20,12 @@ impl State {
     ) -> (sched::View, Vec<JobId>) {
         let mut view = self.probe(&submit.spec, partitions, context);
         let first = JobId(self.next_job);
-        if submit.with.is_empty() {
+        if submit.het_components.is_empty() {
             return (view, vec![first]);
         }
-        let size = 1 + submit.with.len() as u32;
+        let size = 1 + submit.het_components.len() as u32;
         let of_first = view.queue.pop();
-        let others = submit.with.iter().map(|spec| {
+        let others = submit.het_components.iter().map(|spec| {
             let partitions = view::partition_indices(self, &spec.request().partitions);
             self.probe_one(spec, &partitions.unwrap_or_default(), context)
         });

@@ -21,7 +21,7 @@ impl State {
         submit: &Submit,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        if !submit.with.is_empty() {
+        if !submit.het_components.is_empty() {
             return self.decide_submit_together(submit, context);
         }
         self.decide_submit_of(submit, 1, context)

@@ -88,7 +88,7 @@ pub fn ask() -> Ask {
         array: None,
         hold: None,
         priority: None,
-        with: Vec::new(),
+        het_components: Vec::new(),
         test_only: false,
     })
 }
@@ -109,7 +109,7 @@ impl Ask {
             let mut spec = ask().cpus(cpus).interactive().0.spec;
             spec.owner = self.0.spec.owner.clone();
             Arc::make_mut(&mut spec.launch).unattended = true;
-            self.0.with.push(spec);
+            self.0.het_components.push(spec);
         }
         self
     }

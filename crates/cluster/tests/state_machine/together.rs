@@ -16,8 +16,8 @@ fn three() -> Ask {
     for cpus in [8, 2] {
         let mut spec = ask().cpus(cpus).interactive().0.spec;
         let launch = Arc::make_mut(&mut spec.launch);
-        *launch = Launch { unattended: true, ..Launch::nothing(LaunchKind::Interactive) };
-        first.0.with.push(spec);
+        *launch = Launch { unattended: true, ..Launch::empty(LaunchKind::Interactive) };
+        first.0.het_components.push(spec);
     }
     first
 }
@@ -40,13 +40,13 @@ fn all_are_taken_or_none_is() {
     assert_eq!(shown, ["1+0", "1+1", "1+2"]);
     let next = w.state.next_job;
     let mut bad = three();
-    bad.0.with.push(ask().cpus(100).0.spec);
+    bad.0.het_components.push(ask().cpus(100).0.spec);
     w.try_submit(bad).expect_err("the last fits nowhere");
     let mut array = three();
     array.0.array = ask().array("0-1").0.array;
     assert_eq!(w.try_submit(array), Err(Refusal::InvalidArray));
     let mut of_two = three();
-    of_two.0.with.push(ask().of(bob()).0.spec);
+    of_two.0.het_components.push(ask().of(bob()).0.spec);
     w.try_submit(of_two).expect_err("one is somebody else's");
     assert_eq!((w.state.next_job, w.state.jobs.len()), (next, 3), "nothing is left of them");
 }

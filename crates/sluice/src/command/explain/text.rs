@@ -151,7 +151,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         let named = named.collect::<Vec<_>>().join(", ");
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
-    if let Some(kept) = &wait.kept {
+    if let Some(kept) = &wait.backfill_slot {
         lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
     }
     lines.push(match &wait.expected {

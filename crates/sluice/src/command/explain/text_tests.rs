@@ -14,7 +14,7 @@ fn job(state: JobState) -> JobView {
     let owner = json!({
         "name": "alice", "uid": 1001, "gid": 1001, "group": "alice", "groups": [], "role": "user"
     });
-    let launch = model::run::Launch::nothing(model::run::LaunchKind::Batch);
+    let launch = model::run::Launch::empty(model::run::LaunchKind::Batch);
     let spec = json!({
         "name": "train", "owner": owner, "components": [{"request": request}],
         "launch": launch, "kill_on_invalid_dependency": false, "nice": 0, "requeue": true,
@@ -105,7 +105,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
         reason: Some(Reason::Resources),
         ahead: 3,
         ahead_first: vec![NamedJob { job: "9".into(), user: "bob".into() }],
-        kept: expected(),
+        backfill_slot: expected(),
         expected: expected(),
         classes: vec![
             class("n[1-8]", None, "", vec![missing(gpu(), "n[1-8]", (6, 4, 8))]),
