@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use wire::link::{HeldAttempt, NodeHello, NodePolicy, ToServer};
+use wire::link::{NodeHello, NodePolicy, SpooledAttempt, ToServer};
 use wire::report::{AttemptEnd, ReportEvent};
 use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
 
@@ -182,8 +182,11 @@ impl Agent {
     pub fn hello(&self) -> Vec<NodeHello> {
         let held = |name: &str| {
             let mine = self.held.iter().filter(|(key, _)| key.node == name);
-            let mut attempts: Vec<HeldAttempt> = mine
-                .map(|(key, held)| HeldAttempt { attempt: key.attempt, alive: !held.has_ended() })
+            let mut attempts: Vec<SpooledAttempt> = mine
+                .map(|(key, held)| SpooledAttempt {
+                    attempt: key.attempt,
+                    alive: !held.has_ended(),
+                })
                 .collect();
             attempts.sort_by_key(|held| held.attempt);
             attempts
@@ -199,7 +202,7 @@ impl Agent {
 
     pub fn beat(&self) -> ToServer {
         let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
-        ToServer::Beat { nodes: nodes.collect() }
+        ToServer::Heartbeat { nodes: nodes.collect() }
     }
 
     fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
@@ -231,7 +234,7 @@ impl Agent {
             && let Some(orders) = self.held.get(&pending.key).and_then(|held| held.orders.as_ref())
         {
             // Told again on the next connection if it is lost.
-            let _ = orders.try_send(ToSupervisor::Taken { number: pending.number });
+            let _ = orders.try_send(ToSupervisor::Acknowledge { number: pending.number });
         }
     }
 
@@ -243,15 +246,15 @@ impl Agent {
                     held.supervisor = Some(pid);
                 }
             }
-            Word::Said(FromSupervisor::StepTaken { step }) => {
+            Word::Said(FromSupervisor::StepAccepted { step }) => {
                 let (node, attempt) = (key.node.clone(), key.attempt);
                 if self.steps_taken.len() < WORDS_MAX {
-                    self.steps_taken.push(ToServer::StepTaken { node, attempt, step });
+                    self.steps_taken.push(ToServer::StepAccepted { node, attempt, step });
                 }
             }
-            Word::Said(FromSupervisor::Measured { ask, steps }) => {
+            Word::Said(FromSupervisor::Measured { request: ask, steps }) => {
                 if self.steps_taken.len() < WORDS_MAX {
-                    self.steps_taken.push(ToServer::Measured { ask, steps });
+                    self.steps_taken.push(ToServer::Measured { request: ask, steps });
                 }
             }
             Word::Said(FromSupervisor::Refused { why }) => {
@@ -329,9 +332,10 @@ impl Agent {
     /// Asks an attempt's supervisor what its steps use; where there is none, the answer is that nothing runs.
     pub fn measure(&mut self, ask: u64, key: &Key) {
         let orders = self.held.get(key).and_then(|held| held.orders.as_ref());
-        let asked = orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { ask }).is_ok());
+        let asked =
+            orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { request: ask }).is_ok());
         if !asked && self.steps_taken.len() < WORDS_MAX {
-            self.steps_taken.push(ToServer::Measured { ask, steps: Vec::new() });
+            self.steps_taken.push(ToServer::Measured { request: ask, steps: Vec::new() });
         }
     }
 

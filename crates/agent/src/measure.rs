@@ -67,7 +67,7 @@ impl LaunchPath {
         let private = text.lines().filter(|line| line.starts_with("Private_"));
         let kib = private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
         let bytes = kib.sum::<u64>() << 10;
-        talk.say(&ToSupervisor::Do(Action::End(EndOrder::kill(None, None))))?;
+        talk.say(&ToSupervisor::Execute(Action::End(EndOrder::kill(None, None))))?;
         while !matches!(talk.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
         self.node.spool.remove(attempt)?;
         Ok(bytes)

@@ -11,7 +11,7 @@ use crate::supervisor::private;
 use crate::supervisor::scratch::{self, Place};
 use crate::wall_clock::Skew;
 use model::id::AttemptId;
-use model::limits::{Limits, Policy};
+use model::limits::{CgroupPolicy, Limits};
 use model::run::Usage;
 use model::site::Site;
 use ring::digest::{SHA256, digest};
@@ -43,7 +43,7 @@ pub(crate) struct Node {
 /// What a job gets before the server has said otherwise: everything that can be enforced.
 fn default_policy() -> NodePolicy {
     NodePolicy {
-        limits: Policy::default(),
+        limits: CgroupPolicy::default(),
         cgroup_plugin: Plugin::Auto.to_string(),
         cpus: 0,
         site: Default::default(),

@@ -263,7 +263,8 @@ async fn serve(
     agent.reports.reconnect();
     *backoff = BACKOFF_MIN;
     tracing::info!(server = address, term = welcome.term, "connected");
-    let mut session = Session::new(link, Duration::from_millis(welcome.beat_interval_ms.max(100)));
+    let mut session =
+        Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
     session.on_frames(agent, early)?;
     session.run(agent).await
 }
@@ -372,7 +373,9 @@ impl Session {
                     inlet.credit(bytes);
                 }
             }
-            ToAgent::Measure { ask, node, attempt } => agent.measure(ask, &Key { node, attempt }),
+            ToAgent::Measure { request: ask, node, attempt } => {
+                agent.measure(ask, &Key { node, attempt })
+            }
             ToAgent::Policies(policies) => agent.set_policies(policies),
             ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
             ToAgent::Welcome(_) | ToAgent::Joined(_) => {}

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::frame;
 use wire::step::{StepMessage, channel};
-use wire::stream::{Credit, Overrun, Window};
+use wire::stream::{CreditOverrun, ReceiveWindow, SendCredit};
 use wire::supervisor::{CHANNEL, StepStream};
 
 /// Credits of one log that wait for its reader.
@@ -38,7 +38,7 @@ pub(crate) enum FromServer {
 /// The link's end of one stream. Dropped, it ends the stream.
 pub(crate) enum Inlet {
     Log(mpsc::Sender<u32>),
-    Step { ask: StepStream, sender: mpsc::UnboundedSender<FromServer>, window: Window },
+    Step { ask: StepStream, sender: mpsc::UnboundedSender<FromServer>, window: ReceiveWindow },
 }
 
 impl Inlet {
@@ -54,7 +54,7 @@ impl Inlet {
         let (sender, receiver) = mpsc::unbounded_channel();
         let relay = Relay { stream: ask.stream, receiver, pieces };
         tokio::spawn(relay.run(socket, holder, ask.clone()));
-        Inlet::Step { ask, sender, window: Window::default() }
+        Inlet::Step { ask, sender, window: ReceiveWindow::default() }
     }
 
     pub fn credit(&mut self, bytes: u32) {
@@ -69,7 +69,7 @@ impl Inlet {
     }
 
     /// Bytes from the server; an error if it did not wait for its credit.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Overrun> {
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CreditOverrun> {
         if let Inlet::Step { sender, window, .. } = self {
             window.received(bytes.len())?;
             drop(sender.send(FromServer::Bytes(bytes.to_vec())));
@@ -111,7 +111,7 @@ impl Relay {
     /// Until the supervisor hangs up, or the server lets go.
     async fn carry(&mut self, supervisor: UnixStream) {
         let (mut reader, mut writer) = supervisor.into_split();
-        let mut credit = Credit::default();
+        let mut credit = SendCredit::default();
         let mut buffer = vec![0; PIECE_BYTES];
         let mut unwritten: Vec<u8> = Vec::new();
         loop {

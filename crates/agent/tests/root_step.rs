@@ -10,7 +10,7 @@ use support::{Cluster, PATIENCE, PlayedLink, attempt};
 use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
-use wire::step::{StartWhen, StepInput, StepLaunch, StepMessage, channel};
+use wire::step::{StepInput, StepLaunch, StepMessage, StepStart, channel};
 
 /// The client's end of one step.
 struct PlayedSrun {
@@ -82,7 +82,7 @@ impl PlayedSrun {
             share: None,
             nice: None,
             cpu_bind: None,
-            of_tasks: Vec::new(),
+            task_orders: Vec::new(),
         }
     }
 
@@ -318,7 +318,7 @@ fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
         let mut link = cluster.connect();
         let srun = PlayedSrun::listen();
         let mut order = srun.step(&cluster, &["sh", "-c", "echo ran; touch ran"], &[0]);
-        order.launch.starts = StartWhen::OnGo;
+        order.launch.starts = StepStart::OnGo;
         let launch = interactive(&cluster, Some(order));
         cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
         let mut step = srun.accept_at(1, true);

@@ -28,7 +28,7 @@ pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<SelectedJob<'a>> {
             let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.het));
             let Some(job) = job else { return Vec::new() };
             // The first of several that start together stands for all.
-            let ids: Vec<JobId> = match job.het.filter(|of| of.is_first()) {
+            let ids: Vec<JobId> = match job.het.filter(|of| of.is_leader()) {
                 Some(het) => het.jobs().collect(),
                 None => vec![job.id],
             };

@@ -87,7 +87,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         mail: None,
     };
     let submission = Submission {
-        with: Vec::new(),
+        het_components: Vec::new(),
         spec,
         array: None,
         hold: None,

@@ -31,7 +31,7 @@ impl RawUsage {
     }
 
     /// Keeps this part of it, from 0 to 1.
-    pub fn keep(&mut self, part: f64) {
+    pub fn scale(&mut self, part: f64) {
         self.tres_s.values_mut().for_each(|amount| *amount *= part);
         self.wall_s *= part;
     }
@@ -68,7 +68,7 @@ pub enum UsageOwner {
 }
 
 /// What is left of usage after so many seconds.
-pub fn decay(half_life_s: Option<u64>, passed_s: f64) -> f64 {
+pub fn decay_factor(half_life_s: Option<u64>, passed_s: f64) -> f64 {
     match half_life_s {
         Some(half) if half > 0 => 0.5_f64.powf(passed_s / half as f64),
         _ => 1.0,
@@ -93,12 +93,12 @@ mod tests {
     fn usage_halves_in_its_half_life() {
         let mut spent = RawUsage::default();
         spent.charge(&Tres::parse("billing=1").expect("a list"), 1000.0, 1.0);
-        spent.keep(decay(Some(3600), 3600.0));
+        spent.scale(decay_factor(Some(3600), 3600.0));
         assert_eq!(spent.billing_s(), 500.0);
         // Twelve steps of five minutes are the same as one of an hour.
-        (0..12).for_each(|_| spent.keep(decay(Some(3600), 300.0)));
+        (0..12).for_each(|_| spent.scale(decay_factor(Some(3600), 300.0)));
         assert!((spent.billing_s() - 250.0).abs() < 1e-9);
-        assert_eq!(decay(None, 1e9), 1.0);
-        assert!((decay(Some(3600), 300.0) - 0.943_874_312_682).abs() < 1e-12);
+        assert_eq!(decay_factor(None, 1e9), 1.0);
+        assert!((decay_factor(Some(3600), 300.0) - 0.943_874_312_682).abs() < 1e-12);
     }
 }

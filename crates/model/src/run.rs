@@ -168,7 +168,7 @@ pub struct Rlimits {
 
 impl Launch {
     /// Says how, and leaves out what.
-    pub fn nothing(kind: LaunchKind) -> Self {
+    pub fn empty(kind: LaunchKind) -> Self {
         Self {
             kind,
             script: None,
@@ -289,7 +289,7 @@ impl HetComponent {
         (0..self.size).map(move |offset| JobId(self.first.0 + offset))
     }
 
-    pub fn is_first(self) -> bool {
+    pub fn is_leader(self) -> bool {
         self.offset == 0
     }
 }

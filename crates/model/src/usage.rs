@@ -58,7 +58,7 @@ impl Usage {
     }
 
     /// Without what is said of single tasks.
-    pub fn whole(&self) -> Usage {
+    pub fn without_tasks(&self) -> Usage {
         Usage { tasks: None, ..self.clone() }
     }
 }
@@ -228,6 +228,6 @@ mod tests {
         whole.absorb(&part(0, 0));
         whole.absorb(&part(1, 1));
         assert_eq!(whole.tasks.as_ref().map(|t| (t.tasks, t.cpu_ms.total)), Some((2, 14)));
-        assert_eq!(whole.whole().tasks, None);
+        assert_eq!(whole.without_tasks().tasks, None);
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET};
+use wire::login::{LINE_BYTES_MAX, LoginAnswer, LoginRequest, SOCKET};
 
 /// How long the agent may be silent. Longer than the agent itself takes for one login.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,14 +41,14 @@ impl From<io::Error> for DoorError {
 }
 
 /// What was answered, and the namespaces that came with it.
-pub type Told = (Answer, Vec<OwnedFd>);
+pub type Told = (LoginAnswer, Vec<OwnedFd>);
 
-pub fn ask(state: &Path, ask: Ask) -> Result<Told, DoorError> {
+pub fn ask(state: &Path, ask: LoginRequest) -> Result<Told, DoorError> {
     ask_of(state, ask, 0)
 }
 
 /// As [`ask`], of an agent that must be this user.
-fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<Told, DoorError> {
+fn ask_of(state: &Path, ask: LoginRequest, agent_uid: u32) -> Result<Told, DoorError> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -104,9 +104,9 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixListener;
     use tempfile::TempDir;
-    use wire::login::Wish;
+    use wire::login::LoginAction;
 
-    const LOOK: Ask = Ask { wish: Wish::Look, uid: 1000 };
+    const LOOK: LoginRequest = LoginRequest { action: LoginAction::Count, uid: 1000 };
 
     fn own_uid() -> u32 {
         // SAFETY: asks the kernel for a number.
@@ -133,7 +133,7 @@ mod tests {
     fn an_answer_is_one_whole_line() {
         let state = agent(b"jobs 2\n");
         let (answer, namespaces) = ask_of(state.path(), LOOK, own_uid()).expect("an answer");
-        assert_eq!((answer, namespaces.len()), (Answer::Jobs(2), 0));
+        assert_eq!((answer, namespaces.len()), (LoginAnswer::Jobs(2), 0));
         for (name, answer) in
             [("cut", &b"jobs 2"[..]), ("odd", b"yes\n"), ("long", &[b'x'; 4096]), ("empty", b"")]
         {

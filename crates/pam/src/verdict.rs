@@ -2,7 +2,7 @@
 
 use crate::door::DoorError;
 use crate::options::{Action, Options, Several};
-use wire::login::{Answer, Ask, Wish};
+use wire::login::{LoginAction, LoginAnswer, LoginRequest};
 
 pub struct Visitor<'a> {
     pub name: &'a str,
@@ -23,7 +23,7 @@ pub enum Verdict {
 pub fn judge(
     options: &Options,
     visitor: &Visitor,
-    mut ask: impl FnMut(Ask) -> Result<Answer, DoorError>,
+    mut ask: impl FnMut(LoginRequest) -> Result<LoginAnswer, DoorError>,
 ) -> Verdict {
     if visitor.uid == 0 && options.ignore_root
         || options.ignored_users.iter().any(|name| name == visitor.name)
@@ -35,7 +35,7 @@ pub fn judge(
         let words = options.wrong.join(" ");
         return Verdict::By(Action::Deny, format!("{who}: pam_sluice does not know {words}"));
     }
-    let mut of = |wish| ask(Ask { wish, uid: visitor.uid });
+    let mut of = |action| ask(LoginRequest { action, uid: visitor.uid });
     let no_answer =
         |error: DoorError| Verdict::By(options.generic_failure, format!("{who}: {error}"));
     let odd =
@@ -45,11 +45,11 @@ pub fn judge(
         Verdict::By(options.no_jobs, words)
     };
     if let Several::Otherwise(action) = options.several {
-        match of(Wish::Look) {
+        match of(LoginAction::Count) {
             Err(error) => return no_answer(error),
-            Ok(Answer::NoJobs) => return no_jobs(),
-            Ok(Answer::Jobs(1)) => {}
-            Ok(Answer::Jobs(count)) => {
+            Ok(LoginAnswer::NoJobs) => return no_jobs(),
+            Ok(LoginAnswer::Jobs(1)) => {}
+            Ok(LoginAnswer::Jobs(count)) => {
                 let words =
                     format!("{who} has {count} jobs on this node; which is meant is not known.");
                 return Verdict::By(action, words);
@@ -57,14 +57,14 @@ pub fn judge(
             Ok(_) => return odd(),
         }
     }
-    match of(Wish::Enter) {
+    match of(LoginAction::Enter) {
         Err(error) => no_answer(error),
-        Ok(Answer::NoJobs) => no_jobs(),
-        Ok(Answer::Entered(job)) => Verdict::Entered(job.0),
-        Ok(Answer::Failed(why)) => {
+        Ok(LoginAnswer::NoJobs) => no_jobs(),
+        Ok(LoginAnswer::Entered(job)) => Verdict::Entered(job.0),
+        Ok(LoginAnswer::Failed(why)) => {
             Verdict::By(options.adopt_failure, format!("{who} cannot enter a job: {why}"))
         }
-        Ok(Answer::Jobs(_)) => odd(),
+        Ok(LoginAnswer::Jobs(_)) => odd(),
     }
 }
 
@@ -72,7 +72,7 @@ pub fn judge(
 mod tests {
     use super::*;
 
-    fn judged(words: &[&str], name: &str, uid: u32, answers: &[Answer]) -> Verdict {
+    fn judged(words: &[&str], name: &str, uid: u32, answers: &[LoginAnswer]) -> Verdict {
         let mut answers = answers.iter().cloned();
         judge(&Options::parse(words.iter().copied()), &Visitor { name, uid }, |_| {
             answers.next().ok_or_else(|| std::io::Error::other("nobody there").into())
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    fn entered() -> Answer {
+    fn entered() -> LoginAnswer {
         "entered 7".parse().expect("an answer")
     }
 
@@ -103,14 +103,14 @@ mod tests {
         assert_eq!(judged(&[], "ann", 5, &[entered()]), Verdict::Entered(7));
         let words = "user ann (uid=5) has no active jobs on this node.";
         let refused = Verdict::By(Action::Deny, words.into());
-        assert_eq!(judged(&[], "ann", 5, &[Answer::NoJobs]), refused);
-        let ignored = judged(&["action_no_jobs=ignore"], "ann", 5, &[Answer::NoJobs]);
+        assert_eq!(judged(&[], "ann", 5, &[LoginAnswer::NoJobs]), refused);
+        let ignored = judged(&["action_no_jobs=ignore"], "ann", 5, &[LoginAnswer::NoJobs]);
         assert_eq!(action(&ignored), Some(Action::Ignore));
     }
 
     #[test]
     fn what_fails_is_closed_unless_told_otherwise() {
-        for answers in [&[][..], &[Answer::Failed("gone".into())], &[Answer::Jobs(1)]] {
+        for answers in [&[][..], &[LoginAnswer::Failed("gone".into())], &[LoginAnswer::Jobs(1)]] {
             assert_eq!(action(&judged(&[], "ann", 5, answers)), Some(Action::Deny), "{answers:?}");
         }
         let wrong = judged(&["action_no_job=allow"], "ann", 5, &[entered()]);
@@ -118,18 +118,21 @@ mod tests {
         let open = judged(&["action_generic_failure=allow"], "ann", 5, &[]);
         assert_eq!(action(&open), Some(Action::Allow));
         let failed =
-            judged(&["action_adopt_failure=allow"], "ann", 5, &[Answer::Failed("x".into())]);
+            judged(&["action_adopt_failure=allow"], "ann", 5, &[LoginAnswer::Failed("x".into())]);
         assert_eq!(action(&failed), Some(Action::Allow));
     }
 
     #[test]
     fn one_of_several_jobs_is_meant_only_if_newest_is() {
         let deny = ["action_unknown=deny"];
-        assert_eq!(judged(&deny, "ann", 5, &[Answer::Jobs(1), entered()]), Verdict::Entered(7));
         assert_eq!(
-            action(&judged(&deny, "ann", 5, &[Answer::Jobs(2), entered()])),
+            judged(&deny, "ann", 5, &[LoginAnswer::Jobs(1), entered()]),
+            Verdict::Entered(7)
+        );
+        assert_eq!(
+            action(&judged(&deny, "ann", 5, &[LoginAnswer::Jobs(2), entered()])),
             Some(Action::Deny)
         );
-        assert_eq!(action(&judged(&deny, "ann", 5, &[Answer::NoJobs])), Some(Action::Deny));
+        assert_eq!(action(&judged(&deny, "ann", 5, &[LoginAnswer::NoJobs])), Some(Action::Deny));
     }
 }

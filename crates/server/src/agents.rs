@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use crate::stream::{DATA_MAX, Data, Stream};
 use crate::token;
 use cluster::{Command, Reply};
-use model::limits::{DeviceLine, Policy};
+use model::limits::{CgroupPolicy, DeviceLine};
 use model::usage::LiveStep;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, Join, Joined, NodePolicy, ToAgent, ToServer, Welcome};
+use wire::link::{self, Hello, JoinAccepted, JoinRequest, NodePolicy, ToAgent, ToServer, Welcome};
 use wire::order::SignedOrder;
 
 /// Messages under way to one agent; an agent that does not read is cut off beyond it.
@@ -182,7 +182,7 @@ async fn connection(
 }
 
 /// A token is good for one certificate.
-async fn admit(shared: &Shared, join: &Join) -> ToAgent {
+async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     let refused = |why: String| ToAgent::Refused { why };
     if !wire::version::compatible(join.version) {
         return refused(format!("protocol {} is not spoken here", join.version));
@@ -196,7 +196,7 @@ async fn admit(shared: &Shared, join: &Join) -> ToAgent {
         Ok(Reply::TokenNodes(nodes)) => {
             tracing::info!("an agent joined for {}", nodes.join(","));
             let order_key = shared.identity.order_public_key();
-            ToAgent::Joined(Joined { certificate, order_key, nodes })
+            ToAgent::Joined(JoinAccepted { certificate, order_key, nodes })
         }
         Ok(_) => refused("the token was not taken".into()),
         Err(why) => {
@@ -237,7 +237,7 @@ pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
     let state = shared.read();
     let config = &state.config;
     let of = |node: &cluster::Node| {
-        let limits = Policy {
+        let limits = CgroupPolicy {
             declared: node.config.declared,
             node_memory: node.config.memory,
             devices: DeviceLine::of_node(&devices::of_node(&shared.volatile, node)),
@@ -278,7 +278,7 @@ async fn serve(
         version: wire::version::PROTOCOL,
         term,
         now: clock::now(),
-        beat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
+        heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
         policies,
     };
     send(&mut stream, &ToAgent::Welcome(welcome)).await?;

@@ -199,12 +199,12 @@ pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), R
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let of_step = step.map_or("", |s| s.environment.as_str());
     fits_an_order(texts.into_iter().chain([of_step]))?;
-    let Submission { spec, with, .. } = submission;
-    for other in with.iter_mut() {
+    let Submission { spec, het_components, .. } = submission;
+    for other in het_components.iter_mut() {
         other.owner = spec.owner.clone();
         *Arc::make_mut(&mut other.launch) = follower(&other.launch);
     }
-    if std::iter::once(&*spec).chain(&*with).any(|spec| spec.components.len() != 1) {
+    if std::iter::once(&*spec).chain(&*het_components).any(|spec| spec.components.len() != 1) {
         return Err(Refusal::Other("a job has one request".into()));
     }
     Ok(())
@@ -217,7 +217,7 @@ fn follower(asked: &Launch) -> Launch {
         umask: asked.umask,
         rlimits: asked.rlimits.clone(),
         unattended: true,
-        ..Launch::nothing(LaunchKind::Interactive)
+        ..Launch::empty(LaunchKind::Interactive)
     }
 }
 
@@ -253,8 +253,8 @@ async fn submit(
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
-            let programs = crate::launch::srun_programs(&shared.read());
-            Ok(Answer::Submitted { job, run, name, programs })
+            let srun_prolog_epilog = crate::launch::srun_prolog_epilog(&shared.read());
+            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }

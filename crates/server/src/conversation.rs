@@ -92,7 +92,7 @@ impl Conversation<'_> {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
             }
-            ToServer::Beat { nodes: beats } => {
+            ToServer::Heartbeat { nodes: beats } => {
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
                 facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
@@ -122,11 +122,11 @@ impl Conversation<'_> {
                 self.shared.agents.stream_credit(self.link, stream, bytes);
                 Ok(())
             }
-            ToServer::Measured { ask, steps } => {
+            ToServer::Measured { request: ask, steps } => {
                 self.shared.agents.measured(ask, steps);
                 Ok(())
             }
-            ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
+            ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {
                 self.shared.volatile.steps.taken(self.shared, attempt.job, step, &node);
                 Ok(())
             }

@@ -23,13 +23,15 @@ use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
 use std::sync::Arc;
 pub use step::step_orders;
-use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, UserIds};
-use wire::step::SrunPrograms;
+use wire::order::{
+    FileNames, JobLaunch, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
+};
+use wire::step::SrunPrologEpilog;
 
 /// What the site has every `srun` run around its step.
-pub fn srun_programs(state: &State) -> SrunPrograms {
+pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
     let site = &state.config.site;
-    SrunPrograms { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+    SrunPrologEpilog { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
 }
 
 /// A blob's text. It was checked to be text when it was taken in.
@@ -62,7 +64,7 @@ struct Facts {
     over_time_s: u32,
     unkillable_s: u32,
     /// The site has programs to run around jobs.
-    has_programs: bool,
+    has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
     het: Vec<Facts>,
@@ -118,7 +120,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         nice: state.config.parameters.nice,
         over_time_s: over_time_s(state, &attempt.allocation.partition),
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
-        has_programs: state.config.site.has_programs(),
+        has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
         het: Vec::new(),
@@ -200,9 +202,9 @@ pub fn job_launch(
         first_step: None,
         notices: notice::of_launch(facts.job.id),
         sample_s: launch.sample_s,
-        around: match facts.has_programs {
+        prolog_epilog: match facts.has_prolog_epilog {
             true => environment::around::of_node(&job_facts(&facts), facts.node_index as usize),
-            false => Around::default(),
+            false => PrologEpilogEnvironment::default(),
         },
     }))
 }

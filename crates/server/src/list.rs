@@ -15,9 +15,9 @@ use slurm::output::Moment;
 use slurm::output::squeue::Listing;
 use std::cell::RefCell;
 use std::sync::Arc;
-use wire::client::{Detail, JobsWanted};
+use wire::client::{Detail, JobsQuery};
 use wire::job_list::ListWriter;
-use wire::listing::LinesWanted;
+use wire::listing::ListingQuery;
 use wire::view::ArrayView;
 
 /// The most rows that one answer expands pending array tasks into.
@@ -38,7 +38,7 @@ pub enum Written {
 
 pub fn jobs(
     shared: &Shared,
-    wanted: &JobsWanted,
+    wanted: &JobsQuery,
     estimates: Option<&Estimates>,
     now: Timestamp,
 ) -> Result<Written, Refusal> {
@@ -53,7 +53,7 @@ pub fn jobs(
 
 struct List<'a> {
     shared: &'a Shared,
-    wanted: &'a JobsWanted,
+    wanted: &'a JobsQuery,
     estimates: Option<&'a Estimates>,
     now: Timestamp,
     chosen: Vec<Chosen>,
@@ -62,7 +62,7 @@ struct List<'a> {
 impl List<'_> {
     /// As `squeue` prints them; none where that cannot be told here: its time zone is not known on this
     /// machine, or there would be too much of it.
-    fn lines(&self, wanted: &LinesWanted) -> Option<String> {
+    fn lines(&self, wanted: &ListingQuery) -> Option<String> {
         let zone = DateTimeParser::new().parse_time_zone(&wanted.zone).ok()?;
         let listing = Listing::new(wanted.options.clone()).ok()?;
         let mut page = listing.page(Moment { now: self.now, tz: &zone }, LINES_BYTES_MAX);
@@ -118,7 +118,7 @@ impl List<'_> {
 
 type Chosen = (Arc<Job>, Option<IndexSet>);
 
-fn choose(shared: &Shared, wanted: &JobsWanted) -> Result<Vec<Chosen>, Refusal> {
+fn choose(shared: &Shared, wanted: &JobsQuery) -> Result<Vec<Chosen>, Refusal> {
     let state = shared.read();
     // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()

@@ -37,7 +37,7 @@ impl Agents {
             }
             asks.insert(ask, sender);
         }
-        let question = ToAgent::Measure { ask, node: node.to_owned(), attempt };
+        let question = ToAgent::Measure { request: ask, node: node.to_owned(), attempt };
         let sent = outbox.try_send(question).is_ok();
         let answer = match sent {
             true => tokio::time::timeout(PATIENCE, answer).await.ok().and_then(Result::ok),

@@ -12,7 +12,7 @@ use nix::unistd::{Group, Uid, User};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::client::{Answer, Call};
-use wire::reservation::{KeptFor, LicenseView, ReservationView, ReservationsView};
+use wire::reservation::{LicenseView, ReservationPurpose, ReservationView, ReservationsView};
 
 /// The calls of `scontrol create, update, delete, show reservation` and `show licenses`.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
@@ -101,13 +101,13 @@ fn licenses(shared: &Shared) -> Vec<LicenseView> {
 }
 
 /// The nodes that are kept at the moment, and for what.
-pub fn kept(state: &State, now: Timestamp) -> BTreeMap<&str, KeptFor> {
+pub fn kept(state: &State, now: Timestamp) -> BTreeMap<&str, ReservationPurpose> {
     let mut kept = BTreeMap::new();
     let active = state.reservations.values().filter(|r| r.has_nodes() && r.is_active(now));
     for reservation in active {
         let what = match reservation.has(ReservationFlag::Maint) {
-            true => KeptFor::Maintenance,
-            false => KeptFor::Somebody,
+            true => ReservationPurpose::Maintenance,
+            false => ReservationPurpose::Users,
         };
         for node in &reservation.nodes {
             let known = kept.entry(node.as_str()).or_insert(what);

@@ -80,7 +80,7 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         account: spec.account.clone(),
         qos: spec.qos.clone(),
         components: spec.components.clone(),
-        launch: Arc::new(Launch::nothing(spec.launch.kind)),
+        launch: Arc::new(Launch::empty(spec.launch.kind)),
         dependency: None,
         kill_on_invalid_dependency: spec.kill_on_invalid_dependency,
         nice: spec.nice,

@@ -158,7 +158,7 @@ pub async fn create(
         attempt: placed.attempt.number,
         nodes: nodes.collect(),
         cpus_per_task: placed.cpus_per_task,
-        programs: crate::launch::srun_programs(&shared.read()),
+        srun_prolog_epilog: crate::launch::srun_prolog_epilog(&shared.read()),
     }))
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, mpsc};
 use wire::link::ToAgent;
-use wire::stream::{Credit, STREAMS_MAX, StreamKind, Window};
+use wire::stream::{ReceiveWindow, STREAMS_MAX, SendCredit, StreamKind};
 
 /// Pieces of all streams on their way to one agent; a stream waits for its turn beyond it.
 pub(crate) const DATA_MAX: usize = 32;
@@ -21,7 +21,7 @@ pub(crate) struct Stream {
     pub(crate) link: u64,
     /// Bounded by the window: a sender that goes beyond its credit loses the stream.
     chunks: mpsc::UnboundedSender<Result<Vec<u8>, String>>,
-    window: Window,
+    window: ReceiveWindow,
     outbox: mpsc::Sender<ToAgent>,
     sending: Arc<Sending>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Stream {
 /// What may be sent to the agent now.
 #[derive(Default)]
 struct Sending {
-    credit: Mutex<Credit>,
+    credit: Mutex<SendCredit>,
     more: Notify,
 }
 
@@ -119,7 +119,7 @@ impl Agents {
         let one = Stream {
             link: link.number,
             chunks: sender,
-            window: Window::default(),
+            window: ReceiveWindow::default(),
             outbox: outbox.clone(),
             sending: sending.clone(),
         };

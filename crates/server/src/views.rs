@@ -19,7 +19,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::client::Detail;
-use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobFurther, JobView, NodeView};
+use wire::view::{AccountsView, ArrayView, ClusterView, ConfigView, JobExtras, JobView, NodeView};
 
 /// What the views need beside the state, taken once for an answer.
 pub struct Lens<'a> {
@@ -140,7 +140,7 @@ impl<'a> Lens<'a> {
             dependency: dependency::shown(state, job, self.now),
             last_planned: self.outlook.planned,
             default_memory,
-            further: further(job),
+            extras: extras(job),
             sched_nodes: expected.map(|e| e.nodes.clone()),
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
@@ -162,20 +162,26 @@ fn suspended_s(job: &Job, now: Timestamp) -> u64 {
     }
 }
 
-fn further(job: &Job) -> Option<Box<JobFurther>> {
+fn extras(job: &Job) -> Option<Box<JobExtras>> {
     let attempt = job.attempt();
     let suspend_time = attempt.and_then(|a| a.suspend_changed);
-    let ran_before_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
+    let pre_suspend_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
         let ran = at.since(attempt.start).as_millis() as u64;
         ran.saturating_sub(attempt.suspended_ms) / 1000
     });
     let preempt_time = attempt.and_then(|a| a.preemption_grace).map(|leaving| leaving.since);
     let admin_comment = job.admin_comment.clone();
-    let drawn_into = attempt.and_then(|a| a.reservation.clone());
-    let drawn_into = drawn_into.filter(|_| job.spec.request().reservation.is_none());
-    let further =
-        JobFurther { suspend_time, ran_before_s, preempt_time, admin_comment, drawn_into };
-    (further != JobFurther::default()).then(|| Box::new(further))
+    let magnetic_reservation = attempt.and_then(|a| a.reservation.clone());
+    let magnetic_reservation =
+        magnetic_reservation.filter(|_| job.spec.request().reservation.is_none());
+    let extras = JobExtras {
+        suspend_time,
+        pre_suspend_s,
+        preempt_time,
+        admin_comment,
+        magnetic_reservation,
+    };
+    (extras != JobExtras::default()).then(|| Box::new(extras))
 }
 
 pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
@@ -245,7 +251,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
             completing: completing || !node.stale.is_empty(),
             partitions: partitions_of.get(name.as_str()).cloned().unwrap_or_default(),
             last_busy: node.last_busy,
-            kept_for: kept.get(name.as_str()).copied(),
+            reserved_for: kept.get(name.as_str()).copied(),
         }
     });
     ClusterView {

@@ -166,7 +166,8 @@ impl WriterThread {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;
-        let Submission { mut spec, with, array, hold, priority, requeue_unsaid, .. } = submission;
+        let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
+            submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
             spec.requeue = state.config.parameters.job_requeue;
         }
@@ -182,7 +183,7 @@ impl WriterThread {
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
         launch.first_step = stage(first_step)?.map(Box::new);
-        let submit = Submit { spec, array, hold, priority, het_components: with, test_only: false };
+        let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
     }

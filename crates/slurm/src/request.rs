@@ -124,7 +124,7 @@ impl Draft {
             }
             let launch = launch(LaunchKind::Interactive, options, submitter);
             let Draft { submission, notes } = draft(options, name, launch, submitter)?;
-            self.submission.with.push(submission.spec);
+            self.submission.het_components.push(submission.spec);
             // They start together, so that one that is held holds all.
             self.submission.hold = self.submission.hold.or(submission.hold);
             self.notes.extend(notes);
@@ -169,7 +169,7 @@ fn draft(
     };
     let submission = Submission {
         spec,
-        with: Vec::new(),
+        het_components: Vec::new(),
         array: options.array.clone(),
         hold: options.hold.then_some(Hold::User),
         requeue_unsaid: options.requeue.is_none(),

@@ -52,11 +52,14 @@ pub struct PlanCounts {
     pub last_tried: u64,
     pub total_tried: u64,
     /// Places that were kept for later.
-    pub last_kept: u64,
-    pub total_kept: u64,
+    #[serde(rename = "last_kept")]
+    pub last_slots: u64,
+    #[serde(rename = "total_kept")]
+    pub total_slots: u64,
     /// Jobs that overtook another, and the same since the server started.
     pub backfilled: u64,
-    pub backfilled_ever: u64,
+    #[serde(rename = "backfilled_ever")]
+    pub backfilled_since_start: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! as those, and rows that point at them: `{"common":[…],"rows":[{"of":0,"id":12,…},…]}`. Both sides
 //! work with plain [`JobView`]s, which share what is equal; neither ever holds the rows themselves.
 
-use crate::view::{ArrayView, JobFurther, JobView};
+use crate::view::{ArrayView, JobExtras, JobView};
 use foldhash::fast::RandomState;
 use model::allocation::Allocation;
 use model::id::{JobId, RunId};
@@ -149,8 +149,8 @@ struct Row<'a> {
     dependency: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancelled_by: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    further: Option<Cow<'a, JobFurther>>,
+    #[serde(default, rename = "further", skip_serializing_if = "Option::is_none")]
+    extras: Option<Cow<'a, JobExtras>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sched_nodes: Option<Arc<str>>,
 }
@@ -178,7 +178,7 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
         suspended_s: view.suspended_s,
         dependency: view.dependency.as_deref().map(Cow::Borrowed),
         cancelled_by: view.cancelled_by,
-        further: view.further.as_deref().map(Cow::Borrowed),
+        extras: view.extras.as_deref().map(Cow::Borrowed),
         sched_nodes: view.sched_nodes.clone(),
     }
 }
@@ -219,7 +219,7 @@ fn whole(row: Row<'_>, common: &Common) -> JobView {
         last_planned: common.last_planned,
         default_memory: common.default_memory,
         cancelled_by: row.cancelled_by,
-        further: row.further.map(|further| Box::new(further.into_owned())),
+        extras: row.extras.map(|extras| Box::new(extras.into_owned())),
         sched_nodes: row.sched_nodes,
     }
 }

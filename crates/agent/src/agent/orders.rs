@@ -112,7 +112,8 @@ impl Agent {
             // Its end is on the way to the server, which did not know it yet. Only a step needs an answer.
             return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
         }
-        let sent = held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Do(action)));
+        let sent =
+            held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Execute(action)));
         match sent {
             // Without a supervisor everything of the attempt is being killed already.
             Some(Ok(())) | None => Ok(()),

@@ -184,13 +184,13 @@ impl Attempt {
     pub fn on_agents(&mut self) {
         for message in self.control.read() {
             match message {
-                ToSupervisor::Taken { number } => self.control.taken(number),
+                ToSupervisor::Acknowledge { number } => self.control.taken(number),
                 ToSupervisor::ClientGone { step, stream } => {
                     let steps = self.steps.iter_mut().filter(|one| one.id() == step);
                     steps.for_each(|one| one.client_gone(stream));
                 }
-                ToSupervisor::Measure { ask } => self.measure(ask),
-                ToSupervisor::Do(action) => self.carry_out(action),
+                ToSupervisor::Measure { request: ask } => self.measure(ask),
+                ToSupervisor::Execute(action) => self.carry_out(action),
             }
         }
     }

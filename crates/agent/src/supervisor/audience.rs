@@ -4,9 +4,9 @@ use super::step_door::Joined;
 use super::step_link::{Progress, StepLink};
 use std::collections::VecDeque;
 use wire::frame::Frame;
-use wire::resume::Gap;
+use wire::resume::ResumeGap;
 use wire::step::{StepMessage, channel};
-use wire::stream::Window;
+use wire::stream::ReceiveWindow;
 
 /// Those that look on at one step on one node; more are turned away.
 const LOOKERS_MAX: usize = 16;
@@ -20,7 +20,7 @@ struct Looker {
     link: StepLink,
     /// Bytes of output that it was too slow for since it was last told.
     skipped: u64,
-    input: Window,
+    input: ReceiveWindow,
 }
 
 pub(super) struct Audience {
@@ -28,7 +28,7 @@ pub(super) struct Audience {
     /// The last pieces of output, by channel.
     recent: VecDeque<(u8, Vec<u8>)>,
     recent_bytes: usize,
-    input: Window,
+    input: ReceiveWindow,
     lookers: Vec<Looker>,
 }
 
@@ -40,7 +40,7 @@ impl Audience {
             srun,
             recent: VecDeque::new(),
             recent_bytes: 0,
-            input: Window::default(),
+            input: ReceiveWindow::default(),
             lookers: Vec::new(),
         }
     }
@@ -115,7 +115,7 @@ impl Audience {
         joined: Joined,
         received: u64,
         hello: &StepMessage,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), ResumeGap> {
         let Joined { stream, decoder, ask } = joined;
         self.srun.take_up(stream, decoder, ask.stream, received, hello)
     }
@@ -127,7 +127,7 @@ impl Audience {
     /// One more looks on; `so_far` is what it has missed of the tasks' lives.
     pub fn add(&mut self, joined: Joined, so_far: &[StepMessage]) {
         let link = StepLink::attached(joined.stream, joined.decoder, joined.ask.stream);
-        let mut looker = Looker { link, skipped: 0, input: Window::default() };
+        let mut looker = Looker { link, skipped: 0, input: ReceiveWindow::default() };
         let (hello, ends) = so_far.split_at(1.min(so_far.len()));
         hello.iter().for_each(|message| looker.link.send(message));
         self.recent.iter().for_each(|(channel, piece)| looker.link.send_bytes(*channel, piece));
@@ -185,12 +185,12 @@ impl Looker {
 }
 
 /// Whether the input among these was credited.
-fn admits(window: &mut Window, frames: &[Frame]) -> bool {
+fn admits(window: &mut ReceiveWindow, frames: &[Frame]) -> bool {
     let input = frames.iter().filter_map(input_of);
     input.into_iter().all(|(_, bytes)| window.received(bytes.len()).is_ok())
 }
 
-fn credit(window: &mut Window, link: &mut StepLink) {
+fn credit(window: &mut ReceiveWindow, link: &mut StepLink) {
     if let Some(bytes) = window.consumed_all() {
         link.send(&StepMessage::InputCredit { bytes });
         link.flush();

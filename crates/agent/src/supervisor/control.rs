@@ -160,14 +160,14 @@ impl Control {
     /// Not kept: an order that is thought lost is sent again, and passed over.
     pub fn step_taken(&mut self, step: StepId) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::StepTaken { step });
+            self.send(index, &FromSupervisor::StepAccepted { step });
         }
     }
 
     /// Answers whoever asked; of several agents only one did, and knows the number.
     pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
+            self.send(index, &FromSupervisor::Measured { request: ask, steps: steps.clone() });
         }
     }
 

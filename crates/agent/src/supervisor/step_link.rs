@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
-use wire::resume::{Gap, Incoming, Outgoing};
+use wire::resume::{ReceiveCounter, ResendBuffer, ResumeGap};
 use wire::step::{StepMessage, channel};
 
 /// How long the addresses, tried together, may take to answer.
@@ -76,8 +76,8 @@ pub(super) struct StepLink {
     state: State,
     /// Goes before everything else on a new connection, and is not counted.
     preface: Vec<u8>,
-    out: Outgoing,
-    incoming: Incoming,
+    out: ResendBuffer,
+    incoming: ReceiveCounter,
     /// A stream that breaks is waited for; only an `srun` is.
     resumes: bool,
     /// The number of the stream that it came by last.
@@ -118,8 +118,8 @@ impl StepLink {
         StepLink {
             state,
             preface: Vec::new(),
-            out: Outgoing::default(),
-            incoming: Incoming::default(),
+            out: ResendBuffer::default(),
+            incoming: ReceiveCounter::default(),
             resumes,
             last_stream: None,
         }
@@ -145,7 +145,7 @@ impl StepLink {
         number: u32,
         received: u64,
         hello: &StepMessage,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), ResumeGap> {
         self.out.resume(received)?;
         let count = StepMessage::Received { bytes: self.incoming.received() };
         self.preface.clear();
@@ -260,17 +260,17 @@ impl StepLink {
 
     /// The client has this many bytes.
     pub fn acknowledged(&mut self, bytes: u64) {
-        self.out.acknowledged(bytes);
+        self.out.acknowledge(bytes);
     }
 
     pub fn flush(&mut self) {
         while self.has_unwritten() {
             let State::Open { connection, .. } = &mut self.state else { return };
             let first = !self.preface.is_empty();
-            let piece = if first { &self.preface } else { self.out.next_piece() };
+            let piece = if first { &self.preface } else { self.out.next_chunk() };
             match connection.write(piece) {
                 Ok(written) if written > 0 && first => drop(self.preface.drain(..written)),
-                Ok(written) if written > 0 => self.out.wrote(written),
+                Ok(written) if written > 0 => self.out.mark_written(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 // What the other end said last is still to be read.
@@ -307,7 +307,7 @@ impl StepLink {
             self.broken();
         } else if self.resumes
             && self.last_stream.is_some()
-            && let Some(bytes) = self.incoming.due(false)
+            && let Some(bytes) = self.incoming.due_acknowledgement(false)
         {
             self.send(&StepMessage::Received { bytes });
         }

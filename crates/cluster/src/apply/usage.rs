@@ -5,7 +5,7 @@ use crate::state::State;
 use crate::state::job::Phase;
 use model::account::{AssociationKey, QosFlag};
 use model::id::JobId;
-use model::raw_usage::{UsageOwner, decay};
+use model::raw_usage::{UsageOwner, decay_factor};
 use model::time::Timestamp;
 
 impl State {
@@ -51,14 +51,14 @@ impl State {
     pub(crate) fn settle(&mut self, at: Timestamp, reset: bool) {
         let policy = self.config.parameters.priority.clone();
         let passed = self.charged_usage.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());
-        let kept = if reset { 0.0 } else { decay(policy.half_life_s, passed) };
+        let kept = if reset { 0.0 } else { decay_factor(policy.half_life_s, passed) };
         for (name, raw_usage) in &mut self.charged_usage.qos {
             let lasting = self.qos.get(name).is_some_and(|qos| qos.has(QosFlag::NoDecay));
             if !lasting {
-                raw_usage.keep(kept);
+                raw_usage.scale(kept);
             }
         }
-        self.charged_usage.associations.values_mut().for_each(|raw_usage| raw_usage.keep(kept));
+        self.charged_usage.associations.values_mut().for_each(|raw_usage| raw_usage.scale(kept));
         let active: Vec<JobId> = self.active.iter().copied().collect();
         active.into_iter().for_each(|id| self.charge(id, at));
         let charged_usage = &mut self.charged_usage;

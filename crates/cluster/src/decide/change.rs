@@ -1,6 +1,6 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
-use super::{RequeueAs, again_from, ending, held_again};
+use super::{RequeueAs, ending, held_again, requeue_begin};
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
@@ -30,7 +30,7 @@ impl State {
         let mut next_id = self.next_job;
         // Those that started together run again with the first of them.
         let follows = |one: &SelectedJob<'_>| {
-            let first = one.job.het.filter(|of| !of.is_first()).map(|of| of.first);
+            let first = one.job.het.filter(|of| !of.is_leader()).map(|of| of.first);
             let named = first.is_some_and(|id| chosen.iter().any(|other| other.job.id == id));
             named && matches!(change, JobChange::Requeue(_))
         };
@@ -181,7 +181,7 @@ impl State {
             Phase::Ended(_) => {
                 let (hold, reason) = held_again(hold);
                 let at = context.now;
-                let begin = Some(again_from(&self.config.parameters, job, at));
+                let begin = Some(requeue_begin(&self.config.parameters, job, at));
                 Ok(vec![Event::EndedJobRequeued {
                     job: job.id,
                     at,
@@ -198,7 +198,7 @@ impl State {
 /// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
 fn requeueable(job: &Job) -> Result<(), Refusal> {
     match job.spec.launch.kind {
-        _ if job.het.is_some_and(|of| !of.is_first()) => Err(Refusal::NotHetLeader(job.id)),
+        _ if job.het.is_some_and(|of| !of.is_leader()) => Err(Refusal::NotHetLeader(job.id)),
         LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
         LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
         LaunchKind::Batch | LaunchKind::Task => Ok(()),

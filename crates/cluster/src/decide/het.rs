@@ -2,7 +2,7 @@
 //!
 //! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
 
-use super::{RequeueAs, again_from, ended_unstarted, ending, held_again};
+use super::{RequeueAs, ended_unstarted, ending, held_again, requeue_begin};
 use crate::apply::join;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
@@ -124,7 +124,7 @@ impl State {
 
     /// Whether it waits with others, of which the first is not meant.
     pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
-        let others = job.het.filter(|of| !of.is_first() && job.is_waiting());
+        let others = job.het.filter(|of| !of.is_leader() && job.is_waiting());
         others.is_some_and(|het| {
             let meant = job_selection::matching(self, filter);
             !meant.iter().any(|chosen| chosen.job.id == het.first)
@@ -165,12 +165,12 @@ impl State {
         if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
             return None;
         }
-        if !het.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
+        if !het.is_leader() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
             return None;
         }
         let first = self.jobs.get(&het.first);
         let by_first = match event {
-            Event::Ending { ending, .. } if het.is_first() && ending.requeue => {
+            Event::Ending { ending, .. } if het.is_leader() && ending.requeue => {
                 Some(RequeueAs { hold: ending.hold, special_exit: ending.special_exit })
             }
             _ => None,
@@ -197,7 +197,7 @@ impl State {
                 *event = Event::Ended { job: *job, ended: ended.clone() };
             }
             (Event::Ended { ended, .. }, Some(how)) => {
-                let begin = again_from(&self.config.parameters, job, ended.end);
+                let begin = requeue_begin(&self.config.parameters, job, ended.end);
                 let (hold, reason) = held_again(how.hold);
                 let (ended, special_exit) = (ended.clone(), how.special_exit);
                 *event = Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit };

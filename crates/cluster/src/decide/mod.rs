@@ -127,7 +127,7 @@ pub(crate) struct RequeueAs {
 }
 
 /// Whether an attempt that ended so by itself, or by its node's failure, is followed by another, and how.
-pub(crate) fn follows(
+pub(crate) fn requeue_after(
     parameters: &Parameters,
     job: &Job,
     outcome: Outcome,
@@ -200,7 +200,7 @@ pub(crate) fn closing(
         false => held_again(ending.hold),
     };
     let reason = reason.filter(|_| !by_exit);
-    let begin = again_from(parameters, job, at);
+    let begin = requeue_begin(parameters, job, at);
     let special_exit = ending.special_exit;
     Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
 }
@@ -211,7 +211,7 @@ pub(crate) fn held_again(hold: bool) -> (Option<Hold>, Option<Reason>) {
 }
 
 /// When a job of Slurm's that waits again may start: after a pause. dstack's tasks have none.
-pub(crate) fn again_from(parameters: &Parameters, job: &Job, at: Timestamp) -> Timestamp {
+pub(crate) fn requeue_begin(parameters: &Parameters, job: &Job, at: Timestamp) -> Timestamp {
     match job.spec.launch.kind {
         LaunchKind::Task => at,
         LaunchKind::Batch | LaunchKind::Interactive => {

@@ -1,6 +1,6 @@
 //! What agents report of their parts of attempts: each taken in once, however often it is said.
 
-use super::{RequeueAs, closing, ending, follows};
+use super::{RequeueAs, closing, ending, requeue_after};
 use crate::command::AttemptReport;
 use crate::config::Parameters;
 use crate::event::Event;
@@ -56,7 +56,7 @@ impl State {
             AttemptReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
             AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                let again = part.follows(Outcome::NodeFail, ExitStatus::default());
+                let again = part.requeue_after(Outcome::NodeFail, ExitStatus::default());
                 let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
                 events.extend(part.not_launched(again));
                 events
@@ -66,7 +66,7 @@ impl State {
             AttemptReport::Ended { exit, usage, oom, timed_out, lost: false } => {
                 let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = part.follows(outcome, *exit);
+                let requeue = part.requeue_after(outcome, *exit);
                 events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
                 events
             }
@@ -92,8 +92,8 @@ struct Verdict<'a> {
 }
 
 impl ReportedShare<'_> {
-    fn follows(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
-        follows(self.parameters, self.job, outcome, exit, self.at)
+    fn requeue_after(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
+        requeue_after(self.parameters, self.job, outcome, exit, self.at)
     }
 
     /// Whether the end of the script here is the end of the job.
@@ -130,7 +130,7 @@ impl ReportedShare<'_> {
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        let how = self.follows(outcome, exit);
+        let how = self.requeue_after(outcome, exit);
         let mut event = ending(self.job, outcome, exit, self.at, how);
         if let Some(Event::Ending { ending, .. }) = &mut event {
             ending.out_of_cpu_time = self.ran_out_alone(outcome);
@@ -235,12 +235,12 @@ impl ReportedShare<'_> {
             attempt: self.attempt,
             node: self.node.to_string(),
             exit,
-            usage: verdict.usage.whole(),
+            usage: verdict.usage.without_tasks(),
             at: self.at,
         });
         let last = self.active.held_nodes.iter().all(|n| n == self.node);
         if last {
-            active.usage.absorb(&verdict.usage.whole());
+            active.usage.absorb(&verdict.usage.without_tasks());
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
             // A part that ends unasked, as the last, ends the job by what it says of itself.
@@ -292,7 +292,7 @@ impl ReportedShare<'_> {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: &Usage::default(),
-            requeue: self.follows(Outcome::NodeFail, ExitStatus::default()),
+            requeue: self.requeue_after(Outcome::NodeFail, ExitStatus::default()),
         })
     }
 }
@@ -315,7 +315,7 @@ pub(super) fn nodes_failed(
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let how = follows(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
+    let how = requeue_after(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
     let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
     let ending = match &begun {
         Some(Event::Ending { ending, .. }) => (**ending).clone(),

@@ -62,7 +62,7 @@ impl State {
         let kind = job.spec.launch.kind;
         Ok(Started {
             attempt,
-            preparing: self.config.site.is_waited_for(kind, start.allocation.nodes.len()),
+            preparing: self.config.site.prolog_is_awaited(kind, start.allocation.nodes.len()),
             task,
             allocation: start.allocation.clone(),
             at: context.now,

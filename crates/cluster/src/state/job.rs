@@ -121,7 +121,7 @@ impl Job {
     pub fn is_of_reservation(&self, name: &str) -> bool {
         let asked = self.spec.request().reservation.as_deref().unwrap_or_default();
         let uses = || self.attempt().is_some_and(|a| a.reservation.as_deref() == Some(name));
-        model::reservation::names(asked).any(|own| own == name) || uses()
+        model::reservation::split_names(asked).any(|own| own == name) || uses()
     }
 
     /// Whether it is held because its reservation is gone.

@@ -11,7 +11,7 @@ use crate::state::job::Job;
 use crate::state::node::Node;
 use model::dependency::DependencyState;
 use model::partition::{Access, OverSubscribe, Partition};
-use model::reason::{NotAllowed, Reason};
+use model::reason::{PartitionDenial, Reason};
 use model::request::Sharing;
 use model::reservation::ReservationFlag;
 use model::run::{Attempt, LaunchKind};
@@ -203,14 +203,14 @@ fn open_partitions(state: &State, job: &Job, asked: Vec<u32>) -> (Vec<u32>, Opti
     (asked, why)
 }
 
-fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box<NotAllowed>> {
+fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box<PartitionDenial>> {
     let (list, denies) = match access {
         Access::All => return None,
         Access::Only(list) => (list, false),
         Access::Except(list) => (list, true),
     };
     (!access.admits(name)).then(|| {
-        Box::new(NotAllowed {
+        Box::new(PartitionDenial {
             partition: partition.name.clone(),
             list: list.clone(),
             denies,

@@ -16,7 +16,7 @@ fn three() -> Ask {
     for cpus in [8, 2] {
         let mut spec = ask().cpus(cpus).interactive().0.spec;
         let launch = Arc::make_mut(&mut spec.launch);
-        *launch = Launch { unattended: true, ..Launch::nothing(LaunchKind::Interactive) };
+        *launch = Launch { unattended: true, ..Launch::empty(LaunchKind::Interactive) };
         first.0.het_components.push(spec);
     }
     first

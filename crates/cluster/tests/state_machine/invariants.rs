@@ -257,7 +257,7 @@ fn components_share_their_state(state: &State, job: &Job) {
         let apart = job.is_waiting() && !comes;
         assert!(!apart, "{one} waits and {two} does not");
         let goes_on = other.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        let is_over = het.is_first() && job.has_ended();
+        let is_over = het.is_leader() && job.has_ended();
         assert!(!(is_over && goes_on), "{one} has ended and {two} goes on");
     }
 }

@@ -72,7 +72,7 @@ impl<'a> Planner<'a> {
         if !group.contains_key(&0) {
             self.note(waiting, Reason::NotPlanned);
         }
-        if !het.is_first() || self.left[waiting as usize] == 0 {
+        if !het.is_leader() || self.left[waiting as usize] == 0 {
             return;
         }
         let Some(reason) = self.take_together(place, het, &group) else { return };
@@ -120,7 +120,7 @@ impl<'a> Planner<'a> {
         if blocked != Reason::Resources {
             return Some(blocked);
         }
-        let is_first = self.blocked[place.turn.partition as usize] == 0;
+        let is_leader = self.blocked[place.turn.partition as usize] == 0;
         for places in &members {
             self.blocked[self.line.places[places[0]].turn.partition as usize] += 1;
         }
@@ -128,7 +128,7 @@ impl<'a> Planner<'a> {
             self.reserved[place.turn.partition as usize] += 1;
             self.keep_all(&members);
         }
-        Some(if is_first { Reason::Resources } else { Reason::Priority })
+        Some(if is_leader { Reason::Resources } else { Reason::Priority })
     }
 
     /// A place for each from now on; on the way back nothing is taken.

@@ -125,7 +125,7 @@ fn view() -> impl Strategy<Value = View> {
 /// Of each group all start, in one row, or none does.
 fn all_or_none(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
     for waiting in &view.queue {
-        let Some(het) = waiting.het.filter(|of| of.is_first()) else { continue };
+        let Some(het) = waiting.het.filter(|of| of.is_leader()) else { continue };
         let ids: Vec<JobId> = het.jobs().collect();
         let at = plan.starts.iter().position(|start| ids.contains(&start.job));
         let Some(at) = at else { continue };
@@ -183,7 +183,7 @@ proptest! {
             prop_assert!(starts || alone.estimates.iter().any(in_time), "{:?} became {:?}", estimate, alone);
         }
         // Where a group keeps a place, nothing that starts takes more than is left beside it.
-        let groups = view.queue.iter().filter_map(|w| w.het.filter(|of| of.is_first()));
+        let groups = view.queue.iter().filter_map(|w| w.het.filter(|of| of.is_leader()));
         for het in groups {
             let of_group = |e: &&Estimate| het.jobs().any(|job| job == e.job);
             let kept: Vec<&Estimate> = plan.estimates.iter().filter(of_group).collect();

@@ -9,7 +9,7 @@ use model::change::JobFilter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, JobsWanted};
+use wire::client::{Answer, Call, Cancel, JobsQuery};
 use wire::job_list::JobList;
 
 /// Whom there is to stop. The keeper takes its agent along; one that nobody keeps is stopped for itself.
@@ -72,7 +72,7 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
     client.call(Call::Cancel(all))?;
     let deadline = Instant::now() + JOBS_PATIENCE;
     loop {
-        let answer = client.call(Call::Jobs(JobsWanted::default()))?;
+        let answer = client.call(Call::Jobs(JobsQuery::default()))?;
         let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(()) };
         let Some(job) = jobs.first().map(|j| j.id) else { return Ok(()) };
         if Instant::now() > deadline {

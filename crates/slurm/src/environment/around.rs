@@ -3,7 +3,7 @@
 use super::Environment;
 use super::job::{self, JobFacts};
 use model::run::ExitStatus;
-use wire::order::{Around, ProgramVariable};
+use wire::order::{PrologEpilogEnvironment, PrologEpilogVariable};
 
 /// The variables that the programs of a node have of those that the job has.
 const OF_JOB: [&str; 22] = [
@@ -67,7 +67,7 @@ pub fn of_controller(facts: &JobFacts<'_>, ended: Option<(ExitStatus, ExitStatus
     env
 }
 
-pub fn of_node(facts: &JobFacts<'_>, node_index: usize) -> Around {
+pub fn of_node(facts: &JobFacts<'_>, node_index: usize) -> PrologEpilogEnvironment {
     let mut env = of_job(facts);
     if let Some(share) = facts.allocation.nodes.get(node_index) {
         env.set("SLURMD_NODENAME", &share.node);
@@ -79,17 +79,17 @@ pub fn of_node(facts: &JobFacts<'_>, node_index: usize) -> Around {
             env.set("SLURM_JOB_GPUS", list.join(","));
         }
     }
-    let context = ProgramVariable::Context {
+    let context = PrologEpilogVariable::Context {
         before: "prolog_slurmd".to_owned(),
         after: "epilog_slurmd".to_owned(),
     };
-    Around {
+    PrologEpilogEnvironment {
         environment: env.to_entries(),
         variables: vec![
             ("SLURM_SCRIPT_CONTEXT".to_owned(), context),
-            ("SLURM_JOB_EXIT_CODE".to_owned(), ProgramVariable::WaitStatus),
-            ("SLURM_JOB_EXIT_CODE2".to_owned(), ProgramVariable::Exit),
-            ("SLURM_JOB_MOUNTPOINT_SRC".to_owned(), ProgramVariable::PrivateFolder),
+            ("SLURM_JOB_EXIT_CODE".to_owned(), PrologEpilogVariable::WaitStatus),
+            ("SLURM_JOB_EXIT_CODE2".to_owned(), PrologEpilogVariable::Exit),
+            ("SLURM_JOB_MOUNTPOINT_SRC".to_owned(), PrologEpilogVariable::PrivateFolder),
         ],
     }
 }

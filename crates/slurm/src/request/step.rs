@@ -9,7 +9,7 @@ use model::range::Range;
 use model::request::Memory;
 use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
-use wire::step::{StartWhen, StepInput, StepLaunch};
+use wire::step::{StepInput, StepLaunch, StepStart};
 
 /// Where the tasks' supervisors find the `srun`, and how they show that they are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,11 +113,11 @@ fn program(given: &Option<String>) -> Option<String> {
 }
 
 /// What `srun` runs itself comes before the tasks.
-fn starts(options: &JobOptions) -> StartWhen {
+fn starts(options: &JobOptions) -> StepStart {
     match options.step.prolog.as_deref() {
-        None => StartWhen::AsSite,
-        Some("none") => StartWhen::AtOnce,
-        Some(_) => StartWhen::OnGo,
+        None => StepStart::AsSite,
+        Some("none") => StepStart::AtOnce,
+        Some(_) => StepStart::OnGo,
     }
 }
 

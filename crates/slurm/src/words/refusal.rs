@@ -2,7 +2,7 @@
 
 use crate::words::reason;
 use model::id::JobId;
-use model::reason::{NeverFits, Reason, Refusal, Unmet};
+use model::reason::{NeverFits, Reason, Refusal, UnmetConstraint};
 use model::reservation_request::ReservationRefusal;
 
 /// Slurm's error: its number, whose low byte is the exit code of `scancel`, and its sentence.
@@ -151,22 +151,22 @@ fn jobs_active(jobs: &[(JobId, String, String)]) -> String {
 /// The line that Slurm's clients print before the refusal itself, where they know more.
 pub fn hint(refusal: &Refusal) -> Option<String> {
     let line = match refusal {
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Cpus { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Cpus { .. }, .. }) => {
             "CPU count per node can not be satisfied"
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Memory { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Memory { .. }, .. }) => {
             "Memory specification can not be satisfied"
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Disk { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Disk { .. }, .. }) => {
             "Temporary disk specification can not be satisfied"
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Layout(_), .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Layout(_), .. }) => {
             "Socket, core and/or thread specification can not be satisfied"
         }
         Refusal::UnknownPartition(name) => {
             return Some(format!("invalid partition specified: {name}"));
         }
-        Refusal::NodeConfiguration(Unmet {
+        Refusal::NodeConfiguration(UnmetConstraint {
             why: NeverFits::Reservation { named: true, .. },
             ..
         }) => "Problem using reservation",

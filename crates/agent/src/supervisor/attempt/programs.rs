@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::order::{Notices, ProgramVariable, StepOrder, UserIds};
+use wire::order::{Notices, PrologEpilogVariable, StepOrder, UserIds};
 use wire::report::ReportEvent;
 
 /// How long a program after the script may take: the job's resources wait for it.
@@ -238,18 +238,18 @@ impl Attempt {
     }
 
     fn program_environment(&self, work: Work) -> Vec<String> {
-        let around = &self.record.launch.around;
+        let around = &self.record.launch.prolog_epilog;
         let exit = self.exit();
         let wait_status = if exit.signal > 0 { exit.signal } else { exit.code << 8 };
         let own = around.variables.iter().filter_map(|(name, variable)| {
             let value = match (variable, work) {
-                (ProgramVariable::PrivateFolder, Work::Init) => self.private_version()?,
-                (ProgramVariable::PrivateFolder, _) | (_, Work::Init) => return None,
-                (ProgramVariable::Context { before, .. }, Work::Prolog) => before.clone(),
-                (ProgramVariable::Context { after, .. }, _) => after.clone(),
+                (PrologEpilogVariable::PrivateFolder, Work::Init) => self.private_version()?,
+                (PrologEpilogVariable::PrivateFolder, _) | (_, Work::Init) => return None,
+                (PrologEpilogVariable::Context { before, .. }, Work::Prolog) => before.clone(),
+                (PrologEpilogVariable::Context { after, .. }, _) => after.clone(),
                 (_, Work::Prolog) => return None,
-                (ProgramVariable::WaitStatus, _) => wait_status.to_string(),
-                (ProgramVariable::Exit, _) => exit.to_string(),
+                (PrologEpilogVariable::WaitStatus, _) => wait_status.to_string(),
+                (PrologEpilogVariable::Exit, _) => exit.to_string(),
             };
             Some(format!("{name}={value}"))
         });

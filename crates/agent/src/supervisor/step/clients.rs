@@ -8,7 +8,7 @@ use crate::supervisor::step_door::Joined;
 use crate::supervisor::step_link::Progress;
 use crate::supervisor::task::Task;
 use wire::frame::{self, Frame};
-use wire::step::{StartWhen, StepMessage, channel};
+use wire::step::{StepMessage, StepStart, channel};
 use wire::stream::StepRole;
 
 impl Step {
@@ -33,15 +33,15 @@ impl Step {
     /// The `srun` is there: the tasks start, unless it has something to do before.
     fn on_srun(&mut self, record: &LaunchRecord, job: &JobGroup) {
         match self.order.launch.starts {
-            StartWhen::OnGo => self.stage = Stage::Awaiting,
-            StartWhen::AtOnce | StartWhen::AsSite => self.start(record, job),
+            StepStart::OnGo => self.stage = Stage::Awaiting,
+            StepStart::AtOnce | StepStart::AsSite => self.start(record, job),
         }
     }
 
     fn hello(&self, record: &LaunchRecord, key: &str) -> StepMessage {
         let (key, node) = (key.to_owned(), record.node.clone());
         let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
-        let waits = unstarted && self.order.launch.starts == StartWhen::OnGo;
+        let waits = unstarted && self.order.launch.starts == StepStart::OnGo;
         StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
     }
 

@@ -95,7 +95,7 @@ impl Step {
         let entry = group.entry_fds().map_err(|e| e.to_string())?;
         let (own, pid_variables) = process_variables(&self.order.process_variables, &place, bound);
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
-        let of_task = self.order.of_tasks.get(local_rank as usize);
+        let of_task = self.order.task_orders.get(local_rank as usize);
         let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
         let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
         let over = over.map(String::as_str);

@@ -9,8 +9,8 @@ use model::run::JobState;
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    Expected, ExplainedJob, HeldLimit, Holder, Lacking, LicenseUse, Missing, NodeClass, OpenTerm,
-    OtherJob, WaitView,
+    ExpectedStart, ExplainedJob, Lacking, LicenseShortage, LimitHolders, MissingResource,
+    NodeClass, ResourceHolder, TermJob, UnmetTerm, WaitView,
 };
 use wire::view::JobView;
 
@@ -125,7 +125,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     if let Some(begin) = wait.begin.filter(|_| wait.reason != Some(Reason::BeginTime)) {
         lines.push(format!("Nor is it to start before {}.", moment.iso(begin)));
     }
-    if let Some(HeldLimit { limit, holders, others, others_amount }) = &wait.limit {
+    if let Some(LimitHolders { limit, holders, others, others_amount }) = &wait.limit {
         let of = |count| amount(limit, count);
         lines.extend(held_by(holders, *others, *others_amount, &of));
     }
@@ -151,7 +151,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         let named = named.collect::<Vec<_>>().join(", ");
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
-    if let Some(kept) = &wait.kept {
+    if let Some(kept) = &wait.backfill_slot {
         lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
     }
     lines.push(match &wait.expected {
@@ -176,14 +176,14 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn place(expected: &Expected, moment: Moment<'_>) -> String {
-    let Expected { start, partition, nodes } = expected;
+fn place(expected: &ExpectedStart, moment: Moment<'_>) -> String {
+    let ExpectedStart { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))
 }
 
-fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
-    let one = |job: &OtherJob| {
+fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
+    let one = |job: &TermJob| {
         let when = match job.end {
             Some(end) if job.state.is_ended() => format!(" since {}", moment.iso(end)),
             Some(end) => format!(", until {} at the latest", moment.iso(end)),
@@ -204,12 +204,12 @@ fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
 }
 
 fn held_by(
-    holders: &[Holder],
+    holders: &[ResourceHolder],
     others: u32,
     others_amount: u64,
     of: &dyn Fn(u64) -> String,
 ) -> Vec<String> {
-    let one = |holder: &Holder| {
+    let one = |holder: &ResourceHolder| {
         format!("  held by job {} ({}): {}", holder.job, holder.user, of(holder.amount))
     };
     let mut lines: Vec<String> = holders.iter().map(one).collect();
@@ -220,8 +220,8 @@ fn held_by(
     lines
 }
 
-fn license_lines(license: &LicenseUse) -> Vec<String> {
-    let LicenseUse { name, asked, free, holders, others, others_amount } = license;
+fn license_lines(license: &LicenseShortage) -> Vec<String> {
+    let LicenseShortage { name, asked, free, holders, others, others_amount } = license;
     let mut lines = vec![format!("Licence {name}: {free} free, {asked} asked.")];
     lines.extend(held_by(holders, *others, *others_amount, &|count| count.to_string()));
     lines
@@ -253,8 +253,8 @@ fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
     }
 }
 
-fn missing(missing: &Missing, class: &NodeClass) -> String {
-    let Missing { what, nodes, asked, most_free, total } = missing;
+fn missing(missing: &MissingResource, class: &NodeClass) -> String {
+    let MissingResource { what, nodes, asked, most_free, total } = missing;
     let amounts = |unit: &dyn Fn(u64) -> String| {
         format!("at most {most_free} of {} free, {asked} asked", unit(*total))
     };

@@ -14,7 +14,7 @@ fn job(state: JobState) -> JobView {
     let owner = json!({
         "name": "alice", "uid": 1001, "gid": 1001, "group": "alice", "groups": [], "role": "user"
     });
-    let launch = model::run::Launch::nothing(model::run::LaunchKind::Batch);
+    let launch = model::run::Launch::empty(model::run::LaunchKind::Batch);
     let spec = json!({
         "name": "train", "owner": owner, "components": [{"request": request}],
         "launch": launch, "kill_on_invalid_dependency": false, "nice": 0, "requeue": true,
@@ -43,8 +43,8 @@ fn names(list: &str) -> Vec<String> {
     hostlist::expand(list).expect("a host list")
 }
 
-fn expected() -> Option<Expected> {
-    Some(Expected { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
+fn expected() -> Option<ExpectedStart> {
+    Some(ExpectedStart { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
 }
 
 #[test]
@@ -57,10 +57,11 @@ fn a_limit_is_said_with_who_holds_it() {
         in_use: 4,
         asked: 2,
     };
-    let holder = |job: &str, amount| Holder { job: job.into(), user: "alice".into(), amount };
+    let holder =
+        |job: &str, amount| ResourceHolder { job: job.into(), user: "alice".into(), amount };
     let wait = WaitView {
         reason: Some(Reason::Limit(Box::new(limit.clone()))),
-        limit: Some(HeldLimit {
+        limit: Some(LimitHolders {
             limit,
             holders: vec![holder("7", 2), holder("8_3", 1)],
             others: 1,
@@ -84,7 +85,7 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 
 #[test]
 fn each_class_of_nodes_says_what_it_lacks() {
-    let missing = |what, nodes: &str, (asked, most_free, total)| Missing {
+    let missing = |what, nodes: &str, (asked, most_free, total)| MissingResource {
         what,
         nodes: names(nodes),
         asked,
@@ -104,7 +105,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
         reason: Some(Reason::Resources),
         ahead: 3,
         ahead_first: vec![NamedJob { job: "9".into(), user: "bob".into() }],
-        kept: expected(),
+        backfill_slot: expected(),
         expected: expected(),
         classes: vec![
             class("n[1-8]", None, "", vec![missing(gpu(), "n[1-8]", (6, 4, 8))]),
@@ -146,13 +147,13 @@ Job 12 (train, alice, partition gpu) waits: Resources
 
 #[test]
 fn other_jobs_licences_and_reservations_are_said() {
-    let other = |id, state, end| OtherJob {
+    let other = |id, state, end| TermJob {
         job: format!("{id}"),
         id: JobId(id),
         state,
         end: Some(NOW).filter(|_| end),
     };
-    let term = |term: &str, failed, jobs: Vec<OtherJob>, count| OpenTerm {
+    let term = |term: &str, failed, jobs: Vec<TermJob>, count| UnmetTerm {
         term: term.into(),
         failed,
         jobs,
@@ -165,11 +166,11 @@ fn other_jobs_licences_and_reservations_are_said() {
             term("afterok:4", true, vec![other(4, JobState::Failed, true)], 3),
         ],
         begin: Some(NOW),
-        licenses: vec![LicenseUse {
+        licenses: vec![LicenseShortage {
             name: "matlab".into(),
             asked: 2,
             free: 1,
-            holders: vec![Holder { job: "5".into(), user: "bob".into(), amount: 3 }],
+            holders: vec![ResourceHolder { job: "5".into(), user: "bob".into(), amount: 3 }],
             others: 0,
             others_amount: 0,
         }],

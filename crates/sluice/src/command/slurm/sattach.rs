@@ -22,7 +22,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 
 const COMMAND: Command = Command::Sattach;
 const USAGE: &str = "Usage: sattach [options] <jobid.stepid>\n";
@@ -117,7 +117,7 @@ fn attach(args: &[String]) -> Result<ExitCode, ShowError> {
 
 fn find(client: &mut Client, asked: &Asked) -> Result<run::Step, ShowError> {
     let filter = JobFilter { jobs: vec![JobRef::whole(asked.job)], ..JobFilter::default() };
-    let wanted = JobsWanted { filter, steps: true, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, steps: true, ..JobsQuery::default() };
     let unknown = |why: &Refusal| ShowError::said(format!("{DOING}: {}", refusal::text(why)));
     let jobs = match client.call(Call::Jobs(wanted)) {
         Ok(Answer::Jobs { jobs, .. }) => jobs,

@@ -12,9 +12,9 @@ use model::hostlist;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
-use wire::listing::LinesWanted;
+use wire::listing::ListingQuery;
 use wire::view::JobView;
 
 /// How long a listing may wait for when jobs are expected to start.
@@ -46,7 +46,7 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
     }
     let tz = ask::time_zone();
     if !parsed.has(K::Json) && !question.narrows() {
-        let lines = |zone| Box::new(LinesWanted { options: listing.options().clone(), zone });
+        let lines = |zone| Box::new(ListingQuery { options: listing.options().clone(), zone });
         question.wanted.lines = ask::zone_name(&tz).map(lines);
     }
     let mut server = Server::find(DOING)?;
@@ -101,7 +101,7 @@ fn shown(parsed: &Parsed) -> Options {
 /// What the server is asked for, and what of its answer is kept.
 #[derive(Debug, Default, PartialEq)]
 struct Question {
-    wanted: JobsWanted,
+    wanted: JobsQuery,
     steps: Vec<NamedJob>,
     licenses: Vec<String>,
 }
@@ -138,12 +138,12 @@ impl Question {
             states: states.unwrap_or_default(),
         };
         Ok(Self {
-            wanted: JobsWanted {
+            wanted: JobsQuery {
                 filter,
                 // The listing expands arrays itself, from one record.
                 expand_arrays: false,
                 steps: parsed.has(K::Steps),
-                ..JobsWanted::default()
+                ..JobsQuery::default()
             },
             steps,
             licenses: list(K::Licenses),

@@ -33,7 +33,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::step::{SrunPrograms, StepLaunch};
+use wire::step::{SrunPrologEpilog, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
@@ -177,7 +177,7 @@ impl Invoked<'_> {
     ) -> Result<ExitCode, RunError> {
         let (door, input, launch) = self.launch(Within::Given)?;
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
-        let programs = srun_programs::chosen(self.options, &layout.programs);
+        let programs = srun_programs::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
@@ -204,7 +204,7 @@ impl Invoked<'_> {
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
-            Answer::Submitted { job, programs, .. } => (job, programs),
+            Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),
             Answer::Refused(why) => return Err(RunError::Said(refused(COMMAND, &why))),
             other => return Err(RunError::Said(unexpected(COMMAND, &other))),
         };
@@ -230,7 +230,7 @@ impl Invoked<'_> {
         key: String,
         (door, input): (Door, Option<File>),
         signals: &SignalFd,
-        programs: &SrunPrograms,
+        programs: &SrunPrologEpilog,
     ) -> Result<Outturn, RunError> {
         let (place, first) = (client.place().clone(), StepId::Number(0));
         watch::hold(place.clone(), job)?;
@@ -275,7 +275,7 @@ impl Invoked<'_> {
         job: JobId,
         step: StepId,
         tasks: Option<u32>,
-        programs: &SrunPrograms,
+        programs: &SrunPrologEpilog,
     ) -> Plan {
         let options = &self.options.step;
         Plan {
@@ -328,7 +328,7 @@ impl Invoked<'_> {
     }
 }
 
-pub(super) fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
+pub(super) fn run_epilog(programs: &SrunPrologEpilog, job: JobId, step: StepId) {
     if let Some(program) = Program::new(programs.epilog.as_deref(), "epilog_srun", job, step) {
         program.run();
     }

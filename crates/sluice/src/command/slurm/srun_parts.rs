@@ -31,7 +31,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Cancel};
-use wire::step::{SrunPrograms, StartWhen, StepLaunch};
+use wire::step::{SrunPrologEpilog, StepLaunch, StepStart};
 
 const COMMAND: Command = Command::Srun;
 
@@ -43,7 +43,7 @@ struct Created {
     door: Door,
     input: Option<File>,
     launch: StepLaunch,
-    programs: SrunPrograms,
+    programs: SrunPrologEpilog,
 }
 
 impl Created {
@@ -97,7 +97,7 @@ fn in_allocation(
     let steps: Vec<(JobId, StepId)> = created.iter().map(|one| (one.job, one.step)).collect();
     let programs = match (calls.first(), created.first()) {
         (Some(call), Some(one)) => srun_programs::chosen(call.options, &one.programs),
-        _ => SrunPrograms::default(),
+        _ => SrunPrologEpilog::default(),
     };
     let ran = run(client, calls, created, whole, &programs, signals);
     match ran {
@@ -124,10 +124,10 @@ fn create(
     signals: &SignalFd,
 ) -> Result<Created, RunError> {
     let (door, input, mut launch) = call.launch(within)?;
-    launch.starts = StartWhen::OnGo;
+    launch.starts = StepStart::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
-    let (step, programs) = (layout.step, layout.programs);
+    let (step, programs) = (layout.step, layout.srun_prolog_epilog);
     Ok(Created { job, step, nodes, door, input, launch, programs })
 }
 
@@ -148,7 +148,7 @@ fn run(
     calls: &[Invoked<'_>],
     created: Vec<Created>,
     whole: JobId,
-    programs: &SrunPrograms,
+    programs: &SrunPrologEpilog,
     signals: &SignalFd,
 ) -> Result<Option<Outturn>, RunError> {
     let dir = calls.first().map_or("", |call| call.submitter.work_dir.as_str());
@@ -164,7 +164,7 @@ fn run(
     let mut steps = Vec::with_capacity(created.len());
     for (call, one) in calls.iter().zip(created) {
         let place = client.place().clone();
-        let none = SrunPrograms::default();
+        let none = SrunPrologEpilog::default();
         let first = if steps.is_empty() { programs } else { &none };
         let mut plan = call.plan(one.job, one.step, Some(one.tasks()), first);
         plan.among = Some(among.clone());

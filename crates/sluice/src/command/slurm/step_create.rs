@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep, Detail, JobsWanted};
+use wire::client::{Answer, Call, CreateStep, Detail, JobsQuery};
 use wire::step::{StepLaunch, StepLayout};
 
 const COMMAND: Command = Command::Srun;
@@ -98,7 +98,7 @@ pub fn create(
 /// Whose the job is; none for one that is not there, of which the server has its own words.
 fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, NoStep> {
     let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
-    let wanted = JobsWanted { filter, detail: Detail::Listing, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
     match client.call(Call::Jobs(wanted))? {
         Answer::Jobs { jobs, .. } => {
             Ok(jobs.0.iter().find(|one| one.id == job).map(|one| one.spec.owner.uid))

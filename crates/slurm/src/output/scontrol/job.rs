@@ -85,7 +85,7 @@ fn title(job: &JobView) -> String {
 fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
     let time = |time: Option<Timestamp>| time.map_or_else(|| "Unknown".into(), |t| moment.iso(t));
     let request = job.spec.request();
-    let further = job.further.as_deref().cloned().unwrap_or_default();
+    let extras = job.extras.as_deref().cloned().unwrap_or_default();
     record.line(format!(
         "RunTime={} TimeLimit={} TimeMin={}",
         format_elapsed_full(job.elapsed_s(moment.now)),
@@ -102,12 +102,12 @@ fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
         request.deadline.map_or_else(|| "N/A".to_owned(), |t| moment.iso(t))
     ));
     if let Some(start) = job.start.filter(|_| !job.state.is_waiting()) {
-        let told = further.preempt_time.map_or_else(|| "None".into(), |t| moment.iso(t));
+        let told = extras.preempt_time.map_or_else(|| "None".into(), |t| moment.iso(t));
         record.line(format!("PreemptEligibleTime={} PreemptTime={told}", moment.iso(start)));
     }
     let planned = time(job.last_planned);
-    let suspended = further.suspend_time.map_or_else(|| "None".into(), |t| moment.iso(t));
-    let before = further.ran_before_s;
+    let suspended = extras.suspend_time.map_or_else(|| "None".into(), |t| moment.iso(t));
+    let before = extras.pre_suspend_s;
     record.line(format!(
         "SuspendTime={suspended} SecsPreSuspend={before} LastSchedEval={planned} Scheduler=Main"
     ));
@@ -225,7 +225,7 @@ fn push_launch(record: &mut Record<'_>, job: &JobView) {
     let request = spec.request();
     record.line(format!("Command={}", job_text::command(job)));
     record.line(format!("WorkDir={}", spec.launch.work_dir));
-    if let Some(comment) = job.further.as_ref().and_then(|f| f.admin_comment.as_ref()) {
+    if let Some(comment) = job.extras.as_ref().and_then(|f| f.admin_comment.as_ref()) {
         record.line(format!("AdminComment={comment} "));
     }
     if let Some(comment) = &spec.comment {

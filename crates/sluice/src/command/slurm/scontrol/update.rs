@@ -9,7 +9,7 @@ use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::hostlist;
 use model::time::TimeLimit;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
 
 const DOING: &str = "slurm_update error";
@@ -105,7 +105,7 @@ fn update_named(name: &str, user: Option<String>, pairs: &[Pair]) -> Result<Exit
         users: user.into_iter().collect(),
         ..Default::default()
     };
-    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
     let jobs = match Server::find(DOING)?.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         other => return Err(ShowError::unexpected(&other)),
@@ -170,7 +170,7 @@ fn fields(
 
 fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, ShowError> {
     let filter = model::change::JobFilter { jobs: vec![job.clone()], ..Default::default() };
-    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
     match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs
             .first()

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
-use wire::resume::{Incoming, Outgoing};
+use wire::resume::{ReceiveCounter, ResendBuffer};
 use wire::step::{StepMessage, channel};
 use wire::stream::Credit;
 
@@ -38,10 +38,10 @@ pub struct Link {
     way: Way,
     stream: Option<File>,
     decoder: Decoder,
-    out: Outgoing,
-    incoming: Incoming,
+    out: ResendBuffer,
+    incoming: ReceiveCounter,
     /// How much input the tasks may be sent.
-    input: Credit,
+    input: SendCredit,
     strange_bytes: usize,
     since: Instant,
     /// The other end has said who it is, and on a stream what it has had.
@@ -74,9 +74,9 @@ impl Link {
             way,
             stream: Some(stream),
             decoder: Decoder::default(),
-            out: Outgoing::default(),
-            incoming: Incoming::default(),
-            input: Credit::default(),
+            out: ResendBuffer::default(),
+            incoming: ReceiveCounter::default(),
+            input: SendCredit::default(),
             strange_bytes: 0,
             since: Instant::now(),
             greeted: false,
@@ -215,7 +215,7 @@ impl Link {
     /// Tells the other end what has come, so that it need not keep it; `all` when nothing more will.
     pub fn acknowledge(&mut self, all: bool) {
         if self.way == Way::Stream
-            && let Some(bytes) = self.incoming.due(all)
+            && let Some(bytes) = self.incoming.due_acknowledgement(all)
         {
             self.send(&StepMessage::Received { bytes });
         }
@@ -227,7 +227,7 @@ impl Link {
     }
 
     pub fn acknowledged(&mut self, bytes: u64) {
-        self.out.acknowledged(bytes);
+        self.out.acknowledge(bytes);
     }
 
     pub fn send(&mut self, message: &StepMessage) {
@@ -263,8 +263,8 @@ impl Link {
     pub fn flush(&mut self) {
         while self.has_to_send() {
             let Some(stream) = &mut self.stream else { return };
-            match stream.write(self.out.next_piece()) {
-                Ok(written) if written > 0 => self.out.wrote(written),
+            match stream.write(self.out.next_chunk()) {
+                Ok(written) if written > 0 => self.out.mark_written(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Ok(_) | Err(_) => return self.close(),
