@@ -149,8 +149,8 @@ impl Waits<'_> {
     }
 
     fn dependency(&self) -> Vec<UnmetTerm> {
-        let terms = dependency::open_terms(self.state, self.job, self.now).into_iter();
-        let term = |open: dependency::OpenTerm<'_>| UnmetTerm {
+        let terms = dependency::unmet_terms(self.state, self.job, self.now).into_iter();
+        let term = |open: dependency::UnmetTerm<'_>| UnmetTerm {
             term: open.term.to_string(),
             failed: open.state == DependencyState::Failed,
             count: open.jobs.len() as u32,
