@@ -5,12 +5,13 @@ use crate::job::Job;
 use crate::node::Node;
 use crate::priority::Ranking;
 use crate::state::State;
+use model::attempt::Attempt;
 use model::dependency::DependencyState;
 use model::partition::{Access, OverSubscribe, Partition};
 use model::reason::{PartitionDenial, Reason};
 use model::request::Sharing;
 use model::reservation::ReservationFlag;
-use model::run::{Attempt, LaunchKind};
+use model::run::LaunchKind;
 use model::select::Select;
 use model::time::Timestamp;
 use sched::view::{

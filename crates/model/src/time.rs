@@ -10,8 +10,6 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-pub use crate::time_spec::{parse_past_time_spec, parse_time_spec};
-
 const SECS_PER_MINUTE: u64 = 60;
 const SECS_PER_HOUR: u64 = 3_600;
 const SECS_PER_DAY: u64 = 86_400;

@@ -23,9 +23,10 @@ use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::{Ended, Job};
 use crate::state::State;
+use model::attempt::{Attempt, Ending};
 use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
-use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};
+use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
 use model::time::Timestamp;
 use std::time::Duration;
 
