@@ -5,6 +5,7 @@ use crate::state::job::EndRecord;
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::array::IndexSet;
+use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts, NodeReason};
@@ -12,9 +13,7 @@ use model::principal::Role;
 use model::raw_usage::UsageOwner;
 use model::reason::Reason;
 use model::reservation::Reservation;
-use model::run::{
-    Ending, ExitStatus, HetComponent, Hold, JobSpec, PreemptionGrace, RunKind, Step, StepEnd, Usage,
-};
+use model::run::{ExitStatus, HetComponent, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

@@ -13,7 +13,6 @@ pub mod constraint;
 pub mod cpuset;
 pub mod dependency;
 mod device;
-pub mod digits;
 pub mod filename;
 pub mod fleet;
 pub mod gpu;

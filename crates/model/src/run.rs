@@ -1,7 +1,5 @@
 //! Run, job, component, attempt, array task, step: the things that are run.
 
-pub use crate::attempt::{Attempt, Ending, PreemptionGrace};
-
 use crate::allocation::NodeShare;
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};

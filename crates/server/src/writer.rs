@@ -162,7 +162,7 @@ impl WriterThread {
         pending: &mut Pending,
         shared: &Shared,
     ) -> Answer {
-        if self.journal.room() < ROOM_FOR_SUBMITS + pending.size as u64 {
+        if self.journal.free_bytes() < ROOM_FOR_SUBMITS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;

@@ -1,8 +1,8 @@
 //! Jobs that stand still: their cores are free meanwhile, all else is theirs.
 
 use crate::state::State;
+use model::attempt::Attempt;
 use model::id::JobId;
-use model::run::Attempt;
 use model::time::Timestamp;
 use std::time::Duration;
 

@@ -86,7 +86,7 @@ impl State {
             && let Some(going) = &attempt.ending
             && going.requeue
         {
-            let ending = model::run::Ending {
+            let ending = model::attempt::Ending {
                 outcome,
                 requeue: false,
                 hold: false,

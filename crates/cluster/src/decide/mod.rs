@@ -24,9 +24,10 @@ use crate::config::Parameters;
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::{EndRecord, Job};
+use model::attempt::{Attempt, Ending};
 use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
-use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};
+use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
 use model::time::Timestamp;
 use std::time::Duration;
 

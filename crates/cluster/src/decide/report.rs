@@ -6,8 +6,9 @@ use crate::config::Parameters;
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::Job;
+use model::attempt::{Attempt, Ending};
 use model::id::{AttemptId, StepId};
-use model::run::{Attempt, Ending, ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
+use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
 

@@ -3,10 +3,11 @@
 use super::intern::Interner;
 use model::allocation::Allocation;
 use model::array::IndexSet;
+use model::attempt::Attempt;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::reason::Reason;
 use model::run::{
-    ArrayTask, Attempt, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
+    ArrayTask, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
 };
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -26,7 +26,7 @@ pub fn when(
     text: &str,
     option: &'static str,
 ) -> Result<Timestamp> {
-    model::time::parse_time_spec(text, surroundings.now(), surroundings.time_zone())
+    model::time_spec::parse_time_spec(text, surroundings.now(), surroundings.time_zone())
         .map_err(|_| OptionError::Time { option, value: text.to_owned() })
 }
 

@@ -4,7 +4,6 @@ use crate::words::NULL;
 use model::allocation::{Allocation, GresShare};
 use model::amount::{Bytes, format_slurm_mb};
 use model::array::{IndexSet, format_pending};
-use model::digits::push_number;
 use model::filename::{self, FilenameContext};
 use model::gres::{self, GresCount};
 use model::hostlist;
@@ -22,18 +21,23 @@ macro_rules! push {
 }
 pub(crate) use push;
 
+/// Without the machinery of `write!`: a listing has tens of thousands of numbers.
+pub fn push_number(out: &mut String, number: u32) {
+    out.push_str(itoa::Buffer::new().format(number));
+}
+
 /// `12`, `14_3`, `14_[16-23%2]`; `task` is one pending task shown by itself.
 pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {
     match &job.array {
         None => match job.het {
             Some(of) => push!(out, "{}+{}", of.first, of.offset),
-            None => push_number(out, job.id.0.into()),
+            None => push_number(out, job.id.0),
         },
         Some(array) => match (task.or(array.index), &array.pending) {
             (Some(index), _) => {
-                push_number(out, array.array.0.into());
+                push_number(out, array.array.0);
                 out.push('_');
-                push_number(out, index.into());
+                push_number(out, index);
             }
             (None, Some(pending)) => {
                 push!(out, "{}_[{}]", array.array, format_pending(pending, array.throttle));

@@ -2,9 +2,8 @@
 
 use super::Moment;
 use super::format::Column;
-use super::job_text::{self, push};
+use super::job_text::{self, push, push_number};
 use crate::words::{self, NULL};
-use model::digits::push_number;
 use model::request::Per;
 use model::run::{HetComponent, LaunchKind};
 use model::time::{TimeLimit, Timestamp, format_limit, push_elapsed};
@@ -60,13 +59,13 @@ impl JobField {
 #[rustfmt::skip]
 pub static JOB_FIELDS: &[JobField] = &[
     both('a', "Account", "ACCOUNT", |r, c| c.push_str(&r.job.account)),
-    both('A', "JobID", "JOBID", |r, c| push_number(c, r.job.id.0.into())),
+    both('A', "JobID", "JOBID", |r, c| push_number(c, r.job.id.0)),
     both('b', "tres-per-node", "TRES_PER_NODE", |r, c| gres(r, c, Per::Node)),
     both('B', "BatchHost", "EXEC_HOST", |r, c| c.push_str(batch_host(r.job))),
     both('c', "MinCPUs", "MIN_CPUS", |r, c| push!(c, "{}", job_text::min_cpus_per_node(r.job.spec.request()))),
-    both('C', "NumCPUs", "CPUS", |r, c| push_number(c, r.job.cpus.into())),
+    both('C', "NumCPUs", "CPUS", |r, c| push_number(c, r.job.cpus)),
     both('d', "MinTmpDisk", "MIN_TMP_DISK", |r, c| push!(c, "{}", r.job.spec.request().disk.map_or(0, |d| d.mib()))),
-    both('D', "NumNodes", "NODES", |r, c| push_number(c, job_text::node_count(r.job).into())),
+    both('D', "NumNodes", "NODES", |r, c| push_number(c, job_text::node_count(r.job))),
     both('e', "EndTime", "END_TIME", end_time),
     both('E', "Dependency", "DEPENDENCY", |r, c| or_null(c, r.job.dependency.as_deref())),
     both('f', "Feature", "FEATURES", |r, c| or_null(c, r.job.spec.request().constraint.as_ref().map(ToString::to_string).as_deref())),

@@ -13,11 +13,12 @@ use crate::state::State;
 use crate::state::job::Job;
 use demand::StepDemand;
 use model::allocation::NodeShare;
+use model::attempt::Attempt;
 use model::id::{AttemptId, JobId, StepId};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
 use model::request::Memory;
-use model::run::{Attempt, Step};
+use model::run::Step;
 use model::step::StepRefusal;
 use placement::NodePlacement;
 

@@ -9,7 +9,8 @@ use model::reservation::ReservationFlag;
 use model::reservation_request::{
     DurationEdit, EditMode, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
 };
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_time_spec};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_time_spec;
 use model::tres::TresKind;
 
 /// What values depend on besides their text.
