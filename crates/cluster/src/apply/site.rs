@@ -119,9 +119,9 @@ impl State {
             Event::ReservationRemoved { name } => {
                 self.reservations.remove(name);
             }
-            Event::ReservationLost { job, reservation, left, hold } => {
+            Event::ReservationLost { job, reservation, remaining, hold } => {
                 let job = self.job_mut(*job);
-                super::field::set(job, &JobField::Reservation(left.clone()));
+                super::field::set(job, &JobField::Reservation(remaining.clone()));
                 if *hold {
                     job.hold = Some(Hold::Admin);
                     let reason = Reason::ReservationGone(reservation.as_str().into());

@@ -8,7 +8,6 @@ use crate::job_selection::SelectedJob;
 use crate::requested;
 use crate::state::State;
 use crate::state::job::Job;
-use crate::view;
 use crate::view::priority::Ranking;
 use model::change::JobField;
 use model::constraint::Constraint;

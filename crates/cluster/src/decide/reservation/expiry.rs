@@ -113,5 +113,5 @@ fn left_behind(job: &Job, r: &Reservation) -> Event {
     let left: Vec<&str> = split_names(asked).filter(|name| *name != r.name).collect();
     let others = (!left.is_empty()).then(|| left.join(","));
     let hold = others.is_none() && !r.has(Flag::NoHoldJobsAfter) && job.hold.is_none();
-    Event::ReservationLost { job: job.id, reservation: r.name.clone(), left: others, hold }
+    Event::ReservationLost { job: job.id, reservation: r.name.clone(), remaining: others, hold }
 }
