@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
 use model::array::IndexSet;
-use model::attempt::Attempt;
+use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::{AttemptId, BlobRef};
@@ -261,7 +261,7 @@ pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
 
 fn is_out_of_cpu_time(job: &Job) -> bool {
     let ending = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-    ending.is_some_and(|ending| ending.out_of_cpu_time)
+    ending.is_some_and(|ending| ending.cause == EndCause::CpuTimeExhausted)
 }
 
 /// The line for the output of a step that is cancelled.

@@ -47,7 +47,7 @@ impl fmt::Display for LoginRequest {
             LoginAction::Count => "look",
             LoginAction::Enter => "enter",
         };
-        write!(out, "{WORD} {wish} {}", self.uid)
+        write!(out, "{PROTOCOL} {action} {}", self.uid)
     }
 }
 

@@ -92,7 +92,7 @@ impl State {
             }
             Event::Ending { job, ending, exit } => {
                 let attempt = self.attempt_mut(*job);
-                attempt.ending = Some((**ending).clone());
+                attempt.ending = Some(**ending);
                 attempt.exit = *exit;
             }
             Event::PrologEndedOnNode { attempt, node } => {

@@ -84,15 +84,9 @@ impl State {
         // A job that is to be requeued is cancelled for good.
         if let Some(attempt) = job.attempt()
             && let Some(going) = &attempt.ending
-            && going.requeue
+            && going.requeue.is_some()
         {
-            let ending = model::attempt::Ending {
-                outcome,
-                requeue: false,
-                hold: false,
-                special_exit: false,
-                ..going.clone()
-            };
+            let ending = going.without_requeue(outcome);
             return vec![Event::Ending {
                 job: job.id,
                 ending: Box::new(ending),

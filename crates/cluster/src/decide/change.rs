@@ -1,12 +1,13 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
-use super::{RequeueAs, ending, held_again, requeue_begin};
+use super::{ending, held_again, requeue_begin};
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::job_selection::{self, SelectedJob};
 use crate::state::State;
 use crate::state::job::{Job, Phase};
+use model::attempt::RequeueAs;
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;

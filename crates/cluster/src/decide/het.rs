@@ -2,7 +2,7 @@
 //!
 //! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
 
-use super::{RequeueAs, ended_unstarted, ending, held_again, requeue_begin};
+use super::{ended_unstarted, ending, held_again, requeue_begin};
 use crate::apply::join;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use crate::state::node::Node;
 use crate::view;
-use model::attempt::Ending;
+use model::attempt::RequeueAs;
 use model::change::JobFilter;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
@@ -162,7 +162,7 @@ impl State {
     /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
     fn fate(&self, event: &Event, job: &Job, het: HetComponent, outcome: Outcome) -> Option<Fate> {
         let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-        let waits_again = going.is_some_and(|ending| ending.requeue);
+        let waits_again = going.is_some_and(|ending| ending.requeue.is_some());
         if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
             return None;
         }
@@ -171,9 +171,7 @@ impl State {
         }
         let first = self.jobs.get(&het.first);
         let by_first = match event {
-            Event::Ending { ending, .. } if het.is_leader() && ending.requeue => {
-                Some(RequeueAs { hold: ending.hold, special_exit: ending.special_exit })
-            }
+            Event::Ending { ending, .. } if het.is_leader() => ending.requeue,
             _ => None,
         };
         let lost = outcome == Outcome::NodeFail && first.is_some_and(|job| job.spec.requeue);
@@ -189,11 +187,7 @@ impl State {
 
     fn share_fate(&self, event: &mut Event, job: &Job, fate: &Fate) {
         match (&mut *event, fate.again) {
-            (Event::Ending { ending, .. }, again) => {
-                ending.requeue = again.is_some();
-                ending.hold = again.is_some_and(|how| how.hold);
-                ending.special_exit = again.is_some_and(|how| how.special_exit);
-            }
+            (Event::Ending { ending, .. }, again) => ending.requeue = again,
             (Event::Requeued { job, ended, .. }, None) => {
                 *event = Event::Ended { job: *job, ended: ended.clone() };
             }
@@ -225,9 +219,8 @@ fn end_component(job: &Job, fate: &Fate, now: Timestamp) -> Option<Event> {
     let attempt = job.attempt()?;
     match &attempt.ending {
         // It would wait for ever for one that does not come back.
-        Some(going) if going.requeue && fate.again.is_none() => {
-            let (outcome, requeue, hold) = (fate.outcome, false, false);
-            let ending = Ending { outcome, requeue, hold, special_exit: false, ..going.clone() };
+        Some(going) if going.requeue.is_some() && fate.again.is_none() => {
+            let ending = going.without_requeue(fate.outcome);
             Some(Event::Ending { job: job.id, ending: Box::new(ending), exit: attempt.exit })
         }
         _ => ending(job, fate.outcome, ExitStatus::default(), now, fate.again),

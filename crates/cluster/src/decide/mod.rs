@@ -24,7 +24,7 @@ use crate::config::Parameters;
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::{EndRecord, Job};
-use model::attempt::{Attempt, Ending};
+use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
 use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
@@ -105,26 +105,7 @@ pub(crate) fn ending(
     if attempt.ending.is_some() {
         return None;
     }
-    Some(Event::Ending {
-        job: job.id,
-        ending: Box::new(Ending {
-            outcome,
-            since: at,
-            requeue: requeue.is_some(),
-            hold: requeue.is_some_and(|r| r.hold),
-            launch_failed: false,
-            out_of_cpu_time: false,
-            special_exit: requeue.is_some_and(|r| r.special_exit),
-        }),
-        exit,
-    })
-}
-
-/// The attempt is to be followed by another, held or not.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RequeueAs {
-    pub hold: bool,
-    pub special_exit: bool,
+    Some(Event::Ending { job: job.id, ending: Box::new(Ending::new(outcome, at, requeue)), exit })
 }
 
 /// Whether an attempt that ended so by itself, or by its node's failure, is followed by another, and how.
@@ -167,10 +148,11 @@ pub(crate) fn closing(
 ) -> Event {
     // A script whose exit makes it run again was requeued, whatever its exit.
     let by_exit = matches!(ending.outcome, Outcome::Completed | Outcome::Failed);
-    let outcome = match ending.requeue && by_exit && job.spec.launch.kind == LaunchKind::Batch {
-        true => Outcome::Requeued,
-        false => ending.outcome,
-    };
+    let outcome =
+        match ending.requeue.is_some() && by_exit && job.spec.launch.kind == LaunchKind::Batch {
+            true => Outcome::Requeued,
+            false => ending.outcome,
+        };
     let exit = match outcome {
         Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
         Outcome::LaunchFailed => report::NOT_LAUNCHED,
@@ -193,16 +175,16 @@ pub(crate) fn closing(
         reason: reason_of(outcome),
         suspended_ms: attempt.suspended_total_ms(end),
     });
-    if !ending.requeue {
+    let Some(RequeueAs { hold, special_exit }) = ending.requeue else {
         return Event::Ended { job: job.id, ended };
-    }
-    let (hold, reason) = match ending.hold && ending.launch_failed {
-        true => (Some(Hold::Admin), Some(Reason::LaunchFailedHeld)),
-        false => held_again(ending.hold),
+    };
+    let (hold, reason) = if hold && ending.cause == EndCause::LaunchFailed {
+        (Some(Hold::Admin), Some(Reason::LaunchFailedHeld))
+    } else {
+        held_again(hold)
     };
     let reason = reason.filter(|_| !by_exit);
     let begin = requeue_begin(parameters, job, at);
-    let special_exit = ending.special_exit;
     Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
 }
 

@@ -1,12 +1,12 @@
 //! Jobs that make room for others, and go on when there is room again.
 
-use super::{RequeueAs, ending};
+use super::ending;
 use crate::command::{Context, Decision, Preempt};
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::view;
-use model::attempt::PreemptionGrace;
+use model::attempt::{PreemptionGrace, RequeueAs};
 use model::id::JobId;
 use model::preempt::PreemptMode;
 use model::reason::Refusal;

@@ -1,12 +1,12 @@
 //! What agents report of their parts of attempts: each taken in once, however often it is said.
 
-use super::{RequeueAs, closing, ending, requeue_after};
+use super::{closing, ending, requeue_after};
 use crate::command::AttemptReport;
 use crate::config::Parameters;
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::Job;
-use model::attempt::{Attempt, Ending};
+use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
@@ -122,6 +122,10 @@ impl ReportedShare<'_> {
         outcome == Outcome::Timeout && before_limit
     }
 
+    fn end_cause(&self, outcome: Outcome) -> EndCause {
+        if self.ran_out_alone(outcome) { EndCause::CpuTimeExhausted } else { EndCause::Usual }
+    }
+
     fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
         if !self.leads() {
             return Vec::new();
@@ -134,7 +138,7 @@ impl ReportedShare<'_> {
         let how = self.requeue_after(outcome, exit);
         let mut event = ending(self.job, outcome, exit, self.at, how);
         if let Some(Event::Ending { ending, .. }) = &mut event {
-            ending.out_of_cpu_time = self.ran_out_alone(outcome);
+            ending.cause = self.end_cause(outcome);
         }
         event.into_iter().collect()
     }
@@ -202,7 +206,7 @@ impl ReportedShare<'_> {
             || fatal
             || verdict.requeue.is_some()
             || self.ran_out_alone(verdict.outcome);
-        let going = self.active.ending.clone();
+        let going = self.active.ending;
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
             && self.active.held_nodes.len() > 1;
@@ -210,19 +214,17 @@ impl ReportedShare<'_> {
         let ending = match going {
             Some(ending) => Some(ending),
             None if leads && !task_done => {
-                let ending = Ending {
-                    outcome: verdict.outcome,
-                    since: self.at,
-                    requeue: verdict.requeue.is_some(),
-                    hold: verdict.requeue.is_some_and(|how| how.hold),
-                    special_exit: verdict.requeue.is_some_and(|how| how.special_exit),
-                    launch_failed: verdict.outcome == Outcome::Requeued,
-                    out_of_cpu_time: self.ran_out_alone(verdict.outcome),
+                // Only an attempt that was never launched is requeued by its own part.
+                let cause = match verdict.outcome {
+                    Outcome::Requeued => EndCause::LaunchFailed,
+                    outcome => self.end_cause(outcome),
                 };
+                let ending =
+                    Ending { cause, ..Ending::new(verdict.outcome, self.at, verdict.requeue) };
                 active.exit = verdict.exit;
                 events.push(Event::Ending {
                     job: self.job.id,
-                    ending: Box::new(ending.clone()),
+                    ending: Box::new(ending),
                     exit: verdict.exit,
                 });
                 Some(ending)
@@ -245,15 +247,7 @@ impl ReportedShare<'_> {
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
             // A part that ends unasked, as the last, ends the job by what it says of itself.
-            let ending = ending.unwrap_or(Ending {
-                outcome: verdict.outcome,
-                since: self.at,
-                requeue: false,
-                hold: false,
-                launch_failed: false,
-                out_of_cpu_time: false,
-                special_exit: false,
-            });
+            let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));
             events.push(closing(self.parameters, self.job, &active, &ending, self.at));
         }
         events
@@ -319,8 +313,8 @@ pub(super) fn nodes_failed(
     let how = requeue_after(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
     let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
     let ending = match &begun {
-        Some(Event::Ending { ending, .. }) => (**ending).clone(),
-        _ => active.ending.clone().expect("an attempt that cannot begin to end is ending"),
+        Some(Event::Ending { ending, .. }) => **ending,
+        _ => active.ending.expect("an attempt that cannot begin to end is ending"),
     };
     events.extend(begun);
     let (gone, left): (Vec<&String>, Vec<&String>) =

@@ -4,6 +4,7 @@ use crate::job_builder::{Ask, ask, bob};
 use crate::testbed::{World, ended, exited, world, world_with};
 use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
+use model::attempt::EndCause;
 use model::change::JobRef;
 use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{Reason, Refusal};
@@ -268,8 +269,8 @@ fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
     // A node that is not the script's has used up its CPU time.
     w.report("n2", attempt, over(killed(), false, true, false));
     assert_eq!(w.is(attempt.job), JobState::Completing);
-    let why = |w: &World| w.job(attempt.job).attempt().and_then(|a| a.ending.clone());
-    assert!(why(&w).expect("it ends").out_of_cpu_time);
+    let why = |w: &World| w.job(attempt.job).attempt().and_then(|a| a.ending);
+    assert_eq!(why(&w).expect("it ends").cause, EndCause::CpuTimeExhausted);
     w.report("n1", attempt, over(killed(), false, false, false));
     assert_eq!(w.is(attempt.job), JobState::Timeout);
     // At the limit of time each node ends by itself, and nobody is told a second time.

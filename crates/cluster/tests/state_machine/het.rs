@@ -241,8 +241,8 @@ fn a_launch_that_fails_on_one_ends_all() {
         second,
         AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false },
     );
-    let ending = w.job(first).attempt().and_then(|attempt| attempt.ending.clone());
-    assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, false)));
+    let ending = w.job(first).attempt().and_then(|attempt| attempt.ending);
+    assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, None)));
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn components_share_their_state(state: &State, job: &Job) {
     for other in het.jobs().filter_map(|id| state.jobs.get(&id)) {
         let (one, two) = (job.shown_id(), other.shown_id());
         let ending = other.attempt().and_then(|attempt| attempt.ending.as_ref());
-        let comes = other.is_waiting() || ending.is_some_and(|ending| ending.requeue);
+        let comes = other.is_waiting() || ending.is_some_and(|ending| ending.requeue.is_some());
         let apart = job.is_waiting() && !comes;
         assert!(!apart, "{one} waits and {two} does not");
         let goes_on = other.attempt().is_some_and(|attempt| attempt.ending.is_none());

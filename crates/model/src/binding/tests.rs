@@ -162,7 +162,7 @@ fn the_words_are_those_of_slurm() {
         bind(&CpuBinding { verbose: true, ..CpuBinding::default() }, whole, 2, 1).expect("bound");
     assert_eq!(two.whole_text(), "verbose,mask_cpu:0x00FF,0xFF00");
     assert_eq!((two.kind(), two.list()), ("mask_cpu:", "0x00FF,0xFF00"));
-    let who = |rank| text::Who { node: "n1", rank, local_rank: rank, pid: 71 };
+    let who = |rank| text::BoundTask { node: "n1", rank, local_rank: rank, pid: 71 };
     assert_eq!(two.report(who(1)), "cpu-bind=MASK - n1, task  1  1 [71]: mask 0xff00 set");
     let none = bind(&kind(CpuBind::None), whole, 2, 1).expect("bound");
     assert_eq!(none.whole_text(), "quiet,none");
@@ -185,7 +185,7 @@ fn memory_is_bound_in_slurms_words() {
     assert_eq!(local.whole_text(), "quiet,prefer,local");
     let verbose = MemBinding { verbose: true, ..MemBinding::default() };
     assert_eq!(verbose.whole_text(), "verbose");
-    let who = text::Who { node: "vm", rank: 1, local_rank: 1, pid: 71 };
+    let who = text::BoundTask { node: "vm", rank: 1, local_rank: 1, pid: 71 };
     let first = CpuSet::from_iter([0]);
     assert_eq!(verbose.report(who, &first), "mem-bind=NULL - vm, task  1  1 [71]: mask 0x1");
     assert_eq!(
