@@ -18,6 +18,7 @@ pub mod state;
 pub mod view;
 
 mod apply;
+mod requeue;
 
 pub use command::{Command, Context, Decision, Reply};
 pub use config::{ClusterConfig, Parameters};

@@ -1,7 +1,6 @@
 //! `scancel`, `dstack stop`, a client that lets go: the same thing.
 
-use super::report::NOT_LAUNCHED;
-use super::{ended_unstarted, ending};
+use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
@@ -81,19 +80,9 @@ impl State {
                 None => vec![Event::Ended { job: job.id, ended }],
             };
         }
-        // A job that is to be requeued is cancelled for good.
-        if let Some(attempt) = job.attempt()
-            && let Some(going) = &attempt.ending
-            && going.requeue.is_some()
-        {
-            let ending = going.without_requeue(outcome);
-            return vec![Event::Ending {
-                job: job.id,
-                ending: Box::new(ending),
-                exit: attempt.exit,
-            }];
-        }
-        ending(job, outcome, ExitStatus::default(), context.now, None).into_iter().collect()
+        let event = ending_for_good(job, outcome)
+            .or_else(|| ending(job, outcome, ExitStatus::default(), context.now, None));
+        event.into_iter().collect()
     }
 
     pub(super) fn decide_relinquish(
@@ -122,7 +111,8 @@ impl State {
         };
         // Its `srun` had nothing left to do but to say so, and found no server. Tasks that were killed were so for the
         // loss of their `srun`: that word can be here before the server has missed it.
-        let by_itself = |exit: &ExitStatus| *exit != NOT_LAUNCHED && exit.signal != SIGKILL;
+        let by_itself =
+            |exit: &ExitStatus| *exit != ExitStatus::NOT_LAUNCHED && exit.signal != SIGKILL;
         if let Some(exit) = job.finished_step().filter(by_itself) {
             let outcome = if exit.is_success() { Outcome::Completed } else { Outcome::Failed };
             let event = ending(job, outcome, exit, context.now, None);

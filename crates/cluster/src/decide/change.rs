@@ -1,17 +1,18 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
-use super::{ending, held_again, requeue_begin};
+use super::end::ending;
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::job_selection::{self, SelectedJob};
+use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
 use crate::state::job::{Job, Phase};
 use model::attempt::RequeueAs;
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
-use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
+use model::run::{ExitStatus, Hold, Outcome};
 
 type PerJob = Vec<(String, Result<(), Refusal>)>;
 
@@ -162,46 +163,34 @@ impl State {
     }
 
     fn requeue(&self, job: &Job, how: Requeue, context: &Context) -> Result<Vec<Event>, Refusal> {
-        requeueable(job)?;
+        requeue::check_request(job)?;
         if how.incomplete && job.has_ended() {
             return Ok(Vec::new());
         }
-        let Requeue { hold, special_exit, .. } = how;
+        let at = context.now;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Active(attempt) => {
-                // One that stands still was stopped by somebody: it does not start again unasked.
-                let hold = hold || (attempt.has_released_cores() && !attempt.auto_resume);
-                let how = Some(RequeueAs { hold, special_exit });
-                let exit = ExitStatus::default();
-                Ok(ending(job, Outcome::Requeued, exit, context.now, how).into_iter().collect())
+                let requeue = Some(requeue::on_request(attempt, how));
+                let event = ending(job, Outcome::Requeued, ExitStatus::default(), at, requeue);
+                Ok(event.into_iter().collect())
             }
             // The record of an array's cancelled tasks has no task left to run.
             Phase::Ended(_) if job.pending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Ended(_) => {
-                let (hold, reason) = held_again(hold);
-                let at = context.now;
-                let begin = Some(requeue_begin(&self.config.parameters, job, at));
+                let requeue = RequeueAs { hold: how.hold, special_exit: how.special_exit };
+                let RequeuedWait { begin, hold, reason, special_exit } =
+                    RequeuedWait::new(&self.config.parameters, job, requeue, at);
                 Ok(vec![Event::EndedJobRequeued {
                     job: job.id,
                     at,
                     hold,
-                    begin,
+                    begin: Some(begin),
                     reason,
                     special_exit,
                 }])
             }
         }
-    }
-}
-
-/// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
-fn requeueable(job: &Job) -> Result<(), Refusal> {
-    match job.spec.launch.kind {
-        _ if job.het.is_some_and(|of| !of.is_leader()) => Err(Refusal::NotHetLeader(job.id)),
-        LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
-        LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
-        LaunchKind::Batch | LaunchKind::Task => Ok(()),
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
 
-use super::{ended_unstarted, ending, held_again, requeue_begin};
+use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::apply::join;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
 use crate::job_selection;
+use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::node::Node;
@@ -132,69 +133,81 @@ impl State {
         })
     }
 
-    /// With the first of those that started together all end, and with another that did not end on somebody's word.
-    /// Where the first would run again, all wait again.
+    /// Completes a decision for het jobs: what ends one component may end or requeue the others.
+    ///
+    /// With the leader all end; with another component all end too, unless somebody ended that one alone. Where the
+    /// leader is requeued, all are.
     pub(super) fn end_het_jobs(&self, events: &mut Vec<Event>, now: Timestamp) {
-        let mut fates: BTreeMap<JobId, Fate> = BTreeMap::new();
-        let mut there: BTreeSet<JobId> = BTreeSet::new();
+        let mut ends: BTreeMap<JobId, HetEnd> = BTreeMap::new();
+        let mut decided: BTreeSet<JobId> = BTreeSet::new();
         for event in events.iter() {
-            let Some((job, outcome)) = end_of(event) else { continue };
-            let Some(known) = self.jobs.get(&job) else { continue };
-            let Some(het) = known.het else { continue };
-            there.insert(job);
-            if let Some(fate) = self.fate(event, known, het, outcome) {
-                fates.entry(het.first).or_insert(fate);
+            let Some((id, outcome)) = end_of(event) else { continue };
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let Some(het) = job.het else { continue };
+            decided.insert(id);
+            if let Some(end) = self.het_end(event, job, het, outcome, now) {
+                ends.entry(het.first).or_insert(end);
             }
         }
         for event in events.iter_mut() {
-            let known = end_of(event).and_then(|(job, _)| self.jobs.get(&job));
-            let fate = known.and_then(|job| fates.get(&job.het?.first));
-            if let (Some(job), Some(fate)) = (known, fate) {
-                self.share_fate(event, job, fate);
+            let job = end_of(event).and_then(|(id, _)| self.jobs.get(&id));
+            let end = job.and_then(|job| ends.get(&job.het?.first));
+            if let (Some(job), Some(end)) = (job, end) {
+                self.adjust_to_het_end(event, job, end);
             }
         }
-        for fate in fates.into_values() {
-            let others = fate.het.jobs().filter(|id| !there.contains(id));
-            events.extend(others.filter_map(|id| end_component(self.jobs.get(&id)?, &fate, now)));
+        for end in ends.into_values() {
+            let others = end.het.jobs().filter(|id| !decided.contains(id));
+            events.extend(others.filter_map(|id| end_component(self.jobs.get(&id)?, &end, now)));
         }
     }
 
-    /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
-    fn fate(&self, event: &Event, job: &Job, het: HetComponent, outcome: Outcome) -> Option<Fate> {
-        let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-        let waits_again = going.is_some_and(|ending| ending.requeue.is_some());
-        if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
+    /// What the end of one component means to all. `None` if the others go on, or if their end was decided before.
+    fn het_end(
+        &self,
+        event: &Event,
+        job: &Job,
+        het: HetComponent,
+        outcome: Outcome,
+        now: Timestamp,
+    ) -> Option<HetEnd> {
+        let under_way = job.attempt().and_then(|attempt| attempt.ending.as_ref());
+        let was_requeued = under_way.is_some_and(|ending| ending.requeue.is_some());
+        if under_way.is_some() && !(was_requeued && matches!(event, Event::Ending { .. })) {
             return None;
         }
-        if !het.is_leader() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
+        if !het.is_leader() && !job.is_waiting() && ends_alone(outcome) && !was_requeued {
             return None;
         }
-        let first = self.jobs.get(&het.first);
-        let by_first = match event {
+        let of_leader = match event {
             Event::Ending { ending, .. } if het.is_leader() => ending.requeue,
             _ => None,
         };
-        let lost = outcome == Outcome::NodeFail && first.is_some_and(|job| job.spec.requeue);
-        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(het));
-        Some(Fate { het, outcome, again })
+        let after_failure = || {
+            let leader = self.jobs.get(&het.first)?;
+            requeue::after_component_failure(&self.config.parameters, leader, outcome, now)
+        };
+        let requeue = of_leader.or_else(after_failure).filter(|_| self.all_components_run(het));
+        Some(HetEnd { het, outcome, requeue })
     }
 
-    /// Whether all of them run, and none is at its end: only so can they wait for the next start as one.
-    fn is_whole(&self, het: HetComponent) -> bool {
+    /// Only components that all run, and of which none is ending, can wait for the next start as one.
+    fn all_components_run(&self, het: HetComponent) -> bool {
         let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
         het.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
     }
 
-    fn share_fate(&self, event: &mut Event, job: &Job, fate: &Fate) {
-        match (&mut *event, fate.again) {
-            (Event::Ending { ending, .. }, again) => ending.requeue = again,
+    /// Requeues the component if all are requeued, and ends it if they are not.
+    fn adjust_to_het_end(&self, event: &mut Event, job: &Job, end: &HetEnd) {
+        match (&mut *event, end.requeue) {
+            (Event::Ending { ending, .. }, requeue) => ending.requeue = requeue,
             (Event::Requeued { job, ended, .. }, None) => {
                 *event = Event::Ended { job: *job, ended: ended.clone() };
             }
-            (Event::Ended { ended, .. }, Some(how)) => {
-                let begin = requeue_begin(&self.config.parameters, job, ended.end);
-                let (hold, reason) = held_again(how.hold);
-                let (ended, special_exit) = (ended.clone(), how.special_exit);
+            (Event::Ended { ended, .. }, Some(requeue)) => {
+                let RequeuedWait { begin, hold, reason, special_exit } =
+                    RequeuedWait::new(&self.config.parameters, job, requeue, ended.end);
+                let ended = ended.clone();
                 *event = Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit };
             }
             _ => {}
@@ -202,29 +215,22 @@ impl State {
     }
 }
 
-/// How those that started together end.
-struct Fate {
+/// How all components of a het job end.
+struct HetEnd {
     het: HetComponent,
     outcome: Outcome,
-    /// All of them wait again, and how.
-    again: Option<RequeueAs>,
+    requeue: Option<RequeueAs>,
 }
 
-/// The end of one of the others.
-fn end_component(job: &Job, fate: &Fate, now: Timestamp) -> Option<Event> {
+/// The end of a component about which nothing was decided yet.
+fn end_component(job: &Job, end: &HetEnd, now: Timestamp) -> Option<Event> {
     if job.is_waiting() {
-        let ended = Box::new(ended_unstarted(fate.outcome, now));
+        let ended = Box::new(ended_unstarted(end.outcome, now));
         return Some(Event::Ended { job: job.id, ended });
     }
-    let attempt = job.attempt()?;
-    match &attempt.ending {
-        // It would wait for ever for one that does not come back.
-        Some(going) if going.requeue.is_some() && fate.again.is_none() => {
-            let ending = going.without_requeue(fate.outcome);
-            Some(Event::Ending { job: job.id, ending: Box::new(ending), exit: attempt.exit })
-        }
-        _ => ending(job, fate.outcome, ExitStatus::default(), now, fate.again),
-    }
+    // A component that waits again for a leader that does not would wait for ever.
+    let for_good = ending_for_good(job, end.outcome).filter(|_| end.requeue.is_none());
+    for_good.or_else(|| ending(job, end.outcome, ExitStatus::default(), now, end.requeue))
 }
 
 /// Whether the others go on when one that is not the first ends so.

@@ -1,12 +1,13 @@
 //! Jobs that make room for others, and go on when there is room again.
 
-use super::ending;
+use super::end::ending;
 use crate::command::{Context, Decision, Preempt};
 use crate::event::Event;
+use crate::requeue;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::view;
-use model::attempt::{PreemptionGrace, RequeueAs};
+use model::attempt::PreemptionGrace;
 use model::id::JobId;
 use model::preempt::PreemptMode;
 use model::reason::Refusal;
@@ -98,6 +99,6 @@ impl State {
 }
 
 fn preempted(job: &Job, requeue: bool, now: Timestamp) -> Option<Event> {
-    let how = requeue.then(RequeueAs::default);
-    ending(job, Outcome::Preempted, ExitStatus::default(), now, how)
+    let requeue = requeue::after_preemption(requeue);
+    ending(job, Outcome::Preempted, ExitStatus::default(), now, requeue)
 }

@@ -1,9 +1,10 @@
 //! What agents report of their parts of attempts: each taken in once, however often it is said.
 
-use super::{closing, ending, requeue_after};
+use super::end::{closing, ending};
 use crate::command::AttemptReport;
 use crate::config::Parameters;
 use crate::event::Event;
+use crate::requeue;
 use crate::state::State;
 use crate::state::job::Job;
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
@@ -11,9 +12,6 @@ use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
-
-/// Slurm's pair for what was never started.
-pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
 
 /// What a node's clock may be off by. Who runs out so shortly before the limit is taken to be at it, as all soon are.
 const CLOCKS_APART: Duration = Duration::from_secs(10);
@@ -57,9 +55,8 @@ impl State {
             AttemptReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
             AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                let again = part.requeue_after(Outcome::NodeFail, ExitStatus::default());
-                let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
-                events.extend(part.not_launched(again));
+                let requeue = requeue::after_failed_launch(parameters, job, *hold, at);
+                events.extend(part.not_launched(requeue));
                 events
             }
             AttemptReport::Missing => part.lost(),
@@ -94,7 +91,7 @@ struct Verdict<'a> {
 
 impl ReportedShare<'_> {
     fn requeue_after(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
-        requeue_after(self.parameters, self.job, outcome, exit, self.at)
+        requeue::after_end(self.parameters, self.job, outcome, exit, self.at)
     }
 
     /// Whether the end of the script here is the end of the job.
@@ -276,7 +273,7 @@ impl ReportedShare<'_> {
     fn not_launched(&self, requeue: Option<RequeueAs>) -> Vec<Event> {
         let (outcome, exit) = match requeue {
             Some(_) => (Outcome::Requeued, ExitStatus::default()),
-            None => (Outcome::LaunchFailed, NOT_LAUNCHED),
+            None => (Outcome::LaunchFailed, ExitStatus::NOT_LAUNCHED),
         };
         self.over(Verdict { outcome, exit, usage: &Usage::default(), requeue })
     }
@@ -310,8 +307,8 @@ pub(super) fn nodes_failed(
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let how = requeue_after(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
-    let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
+    let requeue = requeue::after_end(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
+    let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, requeue);
     let ending = match &begun {
         Some(Event::Ending { ending, .. }) => **ending,
         _ => active.ending.expect("an attempt that cannot begin to end is ending"),
@@ -345,7 +342,9 @@ fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
 /// A step that a signal ended is cancelled, as in Slurm's books, whoever sent it; its job has failed.
 fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
     match outcome {
-        Outcome::Failed if exit.signal > 0 && exit != NOT_LAUNCHED => Outcome::Cancelled { by: 0 },
+        Outcome::Failed if exit.signal > 0 && exit != ExitStatus::NOT_LAUNCHED => {
+            Outcome::Cancelled { by: 0 }
+        }
         other => other,
     }
 }
@@ -353,7 +352,7 @@ fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
 /// Slurm's pair for what the kernel killed for its memory, whatever the process made of it.
 fn shown_exit(outcome: Outcome, exit: ExitStatus) -> ExitStatus {
     match outcome {
-        Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
+        Outcome::OutOfMemory => ExitStatus::OUT_OF_MEMORY,
         _ => exit,
     }
 }

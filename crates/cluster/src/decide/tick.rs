@@ -1,6 +1,6 @@
 //! What time alone brings about.
 
-use super::{ended_unstarted, ending};
+use super::end::{ended_unstarted, ending};
 use crate::command::Context;
 use crate::dependency;
 use crate::event::Event;

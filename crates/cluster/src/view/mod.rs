@@ -5,6 +5,7 @@ pub mod builder;
 pub mod priority;
 
 use crate::dependency;
+use crate::requeue;
 use crate::state::State;
 use crate::state::hardware::Hardware;
 use crate::state::job::Job;
@@ -15,7 +16,6 @@ use model::partition::{Access, OverSubscribe, Partition};
 use model::reason::{PartitionDenial, Reason};
 use model::request::Sharing;
 use model::reservation::ReservationFlag;
-use model::run::LaunchKind;
 use model::select::Select;
 use model::time::Timestamp;
 use priority::Ranking;
@@ -177,8 +177,7 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
         reservation: attempt.reservation.clone(),
         start: attempt.start,
         priority: job.priority,
-        // An allocation that a client holds has nothing to run again.
-        requeue: job.spec.requeue && job.spec.launch.kind != LaunchKind::Interactive,
+        requeue: requeue::is_preempted_by_requeue(job),
         is_ending: attempt.is_ending_or_preempted(),
         suspended: attempt.has_released_cores(),
         goes_on: attempt.suspended && attempt.auto_resume,

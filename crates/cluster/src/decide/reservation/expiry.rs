@@ -1,6 +1,6 @@
 //! What time does to reservations: windows end and come again, nodes fail, jobs stay too long.
 
-use super::super::ending;
+use crate::decide::end::ending;
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::Job;
