@@ -11,7 +11,7 @@ pub use choose::{Part, Wanted, choose};
 use crate::timeline::{CORE, CORES, GRES, Millis, NEVER};
 use crate::view::{View, Waiting};
 use model::reason::Reason;
-use model::reservation::{Reservation, ReservationFlag as Flag, names};
+use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -96,8 +96,9 @@ impl Windows {
         let positions = || self.reservations.iter().zip(0u32..);
         if let Some(list) = &request.reservation {
             let position = |name: &str| positions().find(|(r, _)| r.name == name);
-            let usable =
-                names(list).filter_map(position).filter(|(r, _)| r.admits(owner, &waiting.account));
+            let usable = split_names(list)
+                .filter_map(position)
+                .filter(|(r, _)| r.admits(owner, &waiting.account));
             let asked: Vec<u32> = usable.map(|(_, at)| at).collect();
             return Pass { open: asked.clone(), asked, overlaps };
         }
