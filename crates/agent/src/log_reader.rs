@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use wire::stream::Credit;
+use wire::stream::SendCredit;
 
 /// The largest piece sent at once, so that a long log does not hold up reports.
 const PIECE_BYTES: usize = 64 << 10;

@@ -2,7 +2,7 @@
 
 use super::sample;
 use model::run::{ExitStatus, Usage};
-use model::usage::Measure;
+use model::usage::TaskSample;
 use nix::unistd::Pid;
 
 /// A child that has ended. Orphans of the job come here too: the supervisor is their reaper.

@@ -1,7 +1,7 @@
 //! What processes use, by the kernel's own tables: looked at now and then while tasks run, and once more at their end.
 
 use crate::kernel_file;
-use model::usage::Measure;
+use model::usage::TaskSample;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 

@@ -2,7 +2,7 @@
 
 use super::spawn::Stream;
 use model::run::ExitStatus;
-use model::usage::Measure;
+use model::usage::TaskSample;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::unistd::{Gid, Pid, Uid, fchown, pipe2};

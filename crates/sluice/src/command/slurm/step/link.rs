@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
 use wire::resume::{ReceiveCounter, ResendBuffer};
 use wire::step::{StepMessage, channel};
-use wire::stream::Credit;
+use wire::stream::SendCredit;
 
 /// How long one that knocks may take to say who it is, and how many bytes that may take.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
