@@ -5,7 +5,7 @@ use model::allocation::Allocation;
 use model::priority::billing;
 use model::tres::{Tres, TresKind};
 
-/// What an allocation is charged for: all that is counted, with the typed resources and the billing.
+/// What an allocation is charged for: its trackable resources, those with a type too, and the billing.
 pub fn charged_tres(state: &State, allocation: &Allocation) -> Tres {
     let mut tres = allocation.tres();
     let typed = allocation.nodes.iter().flat_map(|share| &share.gres);
@@ -17,7 +17,7 @@ pub fn charged_tres(state: &State, allocation: &Allocation) -> Tres {
     tres
 }
 
-/// The billing of so much in a partition, whole.
+/// The billing of these resources in a partition, rounded down.
 pub fn bill(state: &State, partition: &str, tres: &Tres) -> u64 {
     let largest = state.config.parameters.priority.flags.max_tres;
     match state.partition(partition) {

@@ -1,4 +1,5 @@
-//! What happened. These are what the journal holds; a release reads those of the release before.
+//! What happened. The journal holds these events, and a release reads those of the release before: a renamed field or
+//! variant keeps its serialised name.
 
 use crate::config::ClusterConfig;
 use crate::state::job::EndRecord;
@@ -59,17 +60,17 @@ pub enum Event {
     Suspended {
         job: JobId,
         at: Timestamp,
-        /// For another job: it goes on by itself when there is room.
+        /// For a job that preempts it: it resumes by itself when its cores are free.
         #[serde(default, rename = "for_room", skip_serializing_if = "std::ops::Not::not")]
         for_preemption: bool,
     },
-    /// It stands still while others that share its cores have their turn.
+    /// The job is suspended while others that share its cores have their time slice.
     #[serde(rename = "turn_over")]
     GangSuspended {
         job: JobId,
         at: Timestamp,
     },
-    /// It may go on, and does so when its cores are free.
+    /// The job resumes when its cores are free.
     #[serde(rename = "resume_wanted")]
     ResumeRequested {
         job: JobId,
@@ -93,19 +94,19 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<StepEnd>,
     },
-    /// The site's program before the attempt is over on this node.
+    /// The prolog is over on this node.
     #[serde(rename = "part_ready")]
     PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
     },
-    /// The attempt must make room soon; its processes are told.
+    /// The attempt is preempted after a grace time; its processes are signalled.
     #[serde(rename = "leaving")]
     PreemptionGraceStarted {
         job: JobId,
         leaving: PreemptionGrace,
     },
-    /// The attempt is to end; its nodes are told.
+    /// The attempt is to end; its nodes get the order.
     Ending {
         job: JobId,
         ending: Box<Ending>,
@@ -120,7 +121,7 @@ pub enum Event {
         usage: Usage,
         at: Timestamp,
     },
-    /// The node does not answer and its part of the attempt was given up.
+    /// The node does not answer: its share of the attempt counts as free, and the attempt as stale there.
     #[serde(rename = "part_given_up")]
     AttemptAbandonedOnNode {
         attempt: AttemptId,
@@ -146,7 +147,7 @@ pub enum Event {
         job: JobId,
         at: Timestamp,
         hold: Option<Hold>,
-        /// Not before this; none: at once.
+        /// The earliest start; none: at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begin: Option<Timestamp>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +155,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         special_exit: bool,
     },
-    /// Ended records that are old enough; the books have them.
+    /// Records of ended jobs that are old enough to leave memory; the books have them.
     Purged {
         jobs: Vec<JobId>,
     },
@@ -207,7 +208,7 @@ pub enum Event {
     QosRemoved {
         name: String,
     },
-    /// A period of usage ended; with `reset` what was spent is forgotten.
+    /// A period of usage ended: raw usage decays, or with `reset` begins from nothing.
     #[serde(rename = "usage_settled")]
     UsagePeriodEnded {
         at: Timestamp,
@@ -224,7 +225,7 @@ pub enum Event {
         nodes: Vec<String>,
         expires: Timestamp,
     },
-    /// The token is spent; this certificate speaks for its nodes from now on.
+    /// The join token was used; this certificate identifies its nodes from now on.
     TokenUsed {
         hash: String,
         nodes: Vec<String>,
@@ -235,7 +236,7 @@ pub enum Event {
     ReservationRemoved {
         name: String,
     },
-    /// A waiting job asked for a reservation that is gone; `remaining`: those of its list that are not.
+    /// A waiting job asked for a reservation that is gone; `remaining` lists the others that it asked for.
     ReservationLost {
         job: JobId,
         reservation: String,
@@ -260,10 +261,10 @@ pub struct Submitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     pub priority: u64,
-    /// Somebody set it: it is not worked out.
+    /// Somebody set the priority: it is not computed.
     #[serde(default)]
     pub priority_set: bool,
-    /// It starts with others or not at all.
+    /// Its place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
     pub at: Timestamp,
@@ -272,20 +273,20 @@ pub struct Submitted {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     pub attempt: AttemptId,
-    /// The array and index, for a task that leaves the pending state with this.
+    /// The array and index, for a task that leaves the array's pending set with this start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<(JobId, u32)>,
     pub allocation: Allocation,
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
-    /// The reservation that it runs in.
+    /// The reservation that the attempt runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// What it had when it started.
+    /// The job's priority at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
-    /// Somebody waits for the site's programs before it, on all its nodes.
+    /// Something waits until the prolog is over on all nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preparing: bool,
     /// The batch step, or the step that `srun` starts with its job.
@@ -293,7 +294,7 @@ pub struct Started {
     pub step: Option<Step>,
 }
 
-/// A token by its hash, and who it stands for.
+/// A token by its hash, and the user whom it authenticates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserToken {
     pub hash: String,

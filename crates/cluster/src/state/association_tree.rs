@@ -12,7 +12,7 @@ type ByUser = HashMap<String, Vec<(Option<String>, u32)>>;
 pub struct AssociationTree {
     pub members: Vec<(Arc<Association>, Option<u32>)>,
     accounts: HashMap<String, u32>,
-    /// By account and user, with the partition it is for.
+    /// By account and user, with the partition that the association is for.
     users: HashMap<String, ByUser>,
 }
 
@@ -28,7 +28,7 @@ impl AssociationTree {
             of_account.entry(&association.account).or_default().push(association);
         }
         let mut tree = AssociationTree::default();
-        // The accounts of one parent are taken from the end of the stack.
+        // Children are pushed in reverse: the stack pops them in order.
         let mut stack: Vec<(&str, Option<u32>)> = vec![(ROOT_ACCOUNT, None)];
         while let Some((name, parent)) = stack.pop() {
             if tree.accounts.contains_key(name) {
@@ -49,7 +49,7 @@ impl AssociationTree {
         self.members.push((Arc::new(own), parent));
         self.accounts.insert(name.to_owned(), at);
         let mut users: Vec<&&Association> = known.iter().filter(|a| a.user.is_some()).collect();
-        // As Slurm lists them: those for a partition before the one for all.
+        // Slurm's order: a user's associations for a partition before the one for all partitions.
         let order = |a: &Association| (a.user.clone(), a.partition.is_none(), a.partition.clone());
         users.sort_by_key(|a| order(a));
         for association in users {
@@ -62,12 +62,12 @@ impl AssociationTree {
         at
     }
 
-    /// Who a job is charged to: the user's association for the partition, the user's own, the account's.
+    /// The association that a job is charged to: the user's for the partition, else the user's, else the account's.
     pub fn find(&self, account: &str, user: &str, partition: Option<&str>) -> Option<u32> {
         self.find_user(account, user, partition).or_else(|| self.accounts.get(account).copied())
     }
 
-    /// As [`AssociationTree::find`], where the user must have one.
+    /// As [`AssociationTree::find`], without the account's own association.
     pub fn find_user(&self, account: &str, user: &str, partition: Option<&str>) -> Option<u32> {
         let own = self.users.get(account)?.get(user)?;
         let of = |wanted: Option<&str>| own.iter().find(|(p, _)| p.as_deref() == wanted);
@@ -78,12 +78,12 @@ impl AssociationTree {
         self.members[at as usize].0.key()
     }
 
-    /// The association and those above it.
+    /// The association and its parents up to the root.
     pub fn chain(&self, at: u32) -> impl Iterator<Item = &Association> {
         self.places(at).map(|(_, association)| association)
     }
 
-    /// As [`AssociationTree::chain`], with their places in the tree.
+    /// As [`AssociationTree::chain`], with their indices in the tree.
     pub fn places(&self, at: u32) -> impl Iterator<Item = (u32, &Association)> {
         let mut next = Some(at);
         std::iter::from_fn(move || {
@@ -94,7 +94,7 @@ impl AssociationTree {
         })
     }
 
-    /// The value of the nearest that says one.
+    /// The value that the association sets, or the nearest parent that sets one.
     pub fn nearest<T>(&self, at: u32, get: impl Fn(&Association) -> Option<T>) -> Option<T> {
         self.chain(at).find_map(get)
     }

@@ -1,8 +1,8 @@
-//! What is worked out from the state when it is asked for, and kept until what it came from changes.
+//! A value that is computed from the state on demand, and kept until its inputs change.
 
 use std::sync::{Arc, OnceLock};
 
-/// Not a part of the state: two states are equal whatever they have worked out.
+/// Two states are equal whatever their caches hold.
 #[derive(Debug)]
 pub struct Cache<T>(OnceLock<Arc<T>>);
 

@@ -1,6 +1,5 @@
-//! What associations and QOS have used: charged when a job ends and at each period, decayed at each period.
-//!
-//! Usage of the period that runs is added as it is; what was there before decays. So `U = u + D·U'`, as Slurm has it.
+//! The raw usage of associations and QOS. Usage of the current period is added as it is, earlier usage decays:
+//! `U = u + D·U'`, as in Slurm.
 
 use model::account::AssociationKey;
 use model::raw_usage::RawUsage;
@@ -8,24 +7,24 @@ use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What was spent, up to the last period.
+/// The raw usage of associations and QOS, up to the end of the last period.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChargedUsage {
     /// The end of the last period.
     pub as_of: Option<Timestamp>,
-    /// Of each association its own; an account's users are not in it.
+    /// Each association's own usage; an account's does not include its users'.
     #[serde(with = "entries")]
     pub associations: BTreeMap<AssociationKey, RawUsage>,
     pub qos: BTreeMap<String, RawUsage>,
-    /// What each had been billed at the end of the last period, which the ranking goes by.
+    /// What each association had been billed at the end of the last period; fair share ranks by it.
     #[serde(with = "entries")]
     pub ranked: BTreeMap<AssociationKey, f64>,
-    /// When usage last began from nothing.
+    /// When usage was last reset.
     pub reset: Option<Timestamp>,
 }
 
-/// A map whose keys are no strings, as a list of pairs.
+/// JSON keys are strings: a map with other keys is stored as a list of pairs.
 mod entries {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Nodes and partitions with nothing on them, for what is checked at submit.
+//! The cluster with nothing on it: whether a request can ever be placed, checked at submit.
 
 use model::reason::Refusal;
 use model::request::Request;
@@ -7,14 +7,14 @@ use sched::view::View;
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-/// Requests that are known to fit; with more the set is begun anew.
+/// The most requests that are remembered as fitting; with more the set is cleared.
 const KNOWN_MAX: usize = 1_024;
 
-/// Worked out again when the configuration or a partition changes.
+/// Rebuilt when the configuration or a partition changes.
 #[derive(Debug)]
 pub struct Hardware {
     pub view: View,
-    /// Long queues are of few kinds: one that has been found to fit is not placed again.
+    /// Long queues hold few distinct requests: one that was found to fit is not placed again.
     fitting: Mutex<HashSet<(Request, Vec<u32>)>>,
 }
 

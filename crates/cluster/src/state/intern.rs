@@ -1,6 +1,6 @@
-//! Equal parts of jobs, held once: ten thousand jobs of one script by one user keep one copy of it all.
+//! Interning: ten thousand jobs of one script by one user hold one copy of what they have in common.
 //!
-//! Derived and never stored: it changes what the state takes in memory, not what it says.
+//! Derived and never stored: interning changes how much memory the state takes, and not its value.
 
 use foldhash::fast::RandomState;
 use model::principal::Principal;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A pool is swept when it has this many more than survived the last sweep.
+/// A pool is swept when it has grown by so many entries since the last sweep.
 const SWEEP_AFTER: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -24,14 +24,14 @@ pub struct Interner {
     texts: Pool<str>,
 }
 
-/// A copy of the state holds what the state holds, and needs no pools to find it.
+/// A copy of the state shares the parts already, and needs no pools.
 impl Clone for Interner {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-/// What is equal is equal, however it is shared.
+/// Two states are equal however their parts are shared.
 impl PartialEq for Interner {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -43,7 +43,7 @@ impl Interner {
         self.texts.shared(text)
     }
 
-    /// The same specification, sharing all that is held already.
+    /// The same specification, with every part that is known already shared.
     pub fn spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         if let Some(held) = self.specs.held(spec) {
             return held;

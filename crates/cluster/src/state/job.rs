@@ -1,4 +1,4 @@
-//! A job as the state holds it: waiting, active with one attempt, or ended and soon forgotten.
+//! A job as the state holds it: waiting, active with one attempt, or ended until its record is purged.
 
 use super::intern::Interner;
 use model::allocation::Allocation;
@@ -29,14 +29,14 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     pub priority: u64,
-    /// Somebody set it: it is not worked out.
+    /// Somebody set the priority: it is not computed.
     #[serde(default)]
     pub priority_set: bool,
-    /// Added to the priority that is worked out.
+    /// Added to the computed priority.
     #[serde(default)]
     pub site_factor: i32,
     pub submit: Timestamp,
-    /// Not before this: `--begin`, or the time of the last requeue.
+    /// The earliest start: `--begin`, or the pause after the last requeue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<Timestamp>,
     /// Attempts made so far.
@@ -44,18 +44,18 @@ pub struct Job {
     /// A reason that holds until somebody releases the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed_reason: Option<Box<Reason>>,
-    /// When it last came to wait again.
+    /// When it was last requeued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeued: Option<Timestamp>,
-    /// Held after an end that somebody should look at: a state of its own in Slurm.
+    /// Held after an end that somebody should look at: JobState::SpecialExit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub special_exit: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_comment: Option<Arc<str>>,
-    /// Since when its age counts; none: since it could start.
+    /// Since when its age counts towards its priority; none: since it could start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
-    /// It starts and ends with others.
+    /// Its place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
     pub phase: Phase,
@@ -99,7 +99,7 @@ pub struct EndRecord {
 }
 
 impl Job {
-    /// Holds what equal jobs hold.
+    /// Shares in memory what equal jobs hold.
     pub(crate) fn share(&mut self, interner: &mut Interner) {
         self.spec = interner.spec(&self.spec);
         self.account = interner.text(&self.account);
@@ -118,14 +118,14 @@ impl Job {
         }
     }
 
-    /// Whether it runs in this reservation, or asks for it.
+    /// Whether the job runs in this reservation, or asks for it.
     pub fn is_of_reservation(&self, name: &str) -> bool {
         let asked = self.spec.request().reservation.as_deref().unwrap_or_default();
         let uses = || self.attempt().is_some_and(|a| a.reservation.as_deref() == Some(name));
         model::reservation::split_names(asked).any(|own| own == name) || uses()
     }
 
-    /// Whether it is held because its reservation is gone.
+    /// Whether the job is held because its reservation is gone.
     pub fn lost_reservation(&self) -> bool {
         matches!(self.fixed_reason.as_deref(), Some(Reason::ReservationGone(_)))
     }
@@ -146,7 +146,7 @@ impl Job {
         }
     }
 
-    /// When it was submitted, or last came to wait again: what Slurm shows for it.
+    /// The submit time to show: that of the last requeue, if there was one.
     pub fn shown_submit(&self) -> Timestamp {
         self.requeued.unwrap_or(self.submit)
     }
@@ -170,7 +170,7 @@ impl Job {
         matches!(self.phase, Phase::Ended(_))
     }
 
-    /// The exit of the step that an `srun` started with its job, once nothing of the job's steps runs any more.
+    /// The exit of the step that an `srun` started with its job, once all steps of the job have ended.
     pub fn finished_step(&self) -> Option<ExitStatus> {
         self.spec.launch.first_step.as_ref()?;
         let steps = &self.attempt()?.steps;

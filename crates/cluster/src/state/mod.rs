@@ -1,4 +1,4 @@
-//! Everything that is alive: one value, changed only by `apply`.
+//! The state of the cluster: one value, changed only by `apply`.
 
 pub mod association_tree;
 pub mod cache;
@@ -42,51 +42,51 @@ pub struct State {
     pub partitions: Vec<Arc<Partition>>,
     /// Shared with the copies that snapshots and plans are made from; changed by copy on write.
     pub jobs: BTreeMap<JobId, Arc<Job>>,
-    /// Runs of many jobs: arrays. A run of one job is told by the job.
+    /// Runs of many jobs: arrays. A run of one job follows from the job.
     pub runs: BTreeMap<RunId, Run>,
-    /// Tasks with a record of their own, by array and index; gone with the last of them.
+    /// Tasks with a record of their own, by array and index; an array leaves with its last task.
     pub arrays: BTreeMap<JobId, BTreeMap<u32, JobId>>,
     pub accounts: BTreeMap<String, Account>,
     pub associations: Vec<Association>,
     pub qos: BTreeMap<String, Arc<Qos>>,
     pub roles: BTreeMap<String, Role>,
     pub reservations: BTreeMap<String, Arc<Reservation>>,
-    /// The number of the newest.
+    /// The number of the newest reservation.
     #[serde(default)]
     pub last_reservation: u32,
     pub tokens: BTreeMap<String, JoinToken>,
-    /// Node to the fingerprint of the certificate that speaks for it.
+    /// Node to the fingerprint of the certificate that identifies it.
     pub agents: BTreeMap<String, String>,
     pub user_tokens: BTreeMap<String, UserToken>,
     pub next_job: u32,
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
     pub charged_usage: ChargedUsage,
-    /// Derived: ended records, which `Tick` looks through for old ones.
+    /// Derived: ended jobs by their end, for the purge of old records.
     #[serde(skip)]
     pub ended: BTreeSet<(Timestamp, JobId)>,
     /// Derived: jobs that hold resources.
     #[serde(skip)]
     pub active: BTreeSet<JobId>,
-    /// Derived: jobs that wait and that nobody holds: what a plan looks at.
+    /// Derived: jobs that wait and are not held, which the plan considers.
     #[serde(skip)]
     pub queue: BTreeSet<JobId>,
-    /// Derived: what equal jobs share.
+    /// Derived: the parts that equal jobs share in memory.
     #[serde(skip)]
     pub interner: Interner,
     /// Derived: accounts and users as a tree.
     #[serde(skip)]
     pub(crate) tree: Cache<AssociationTree>,
-    /// Derived: the tree with what was spent.
+    /// Derived: the tree with its raw usage, for the scheduler.
     #[serde(skip)]
     pub(crate) accounting: Cache<sched::accounting::Accounting>,
-    /// Derived: where each association stands in fair share.
+    /// Derived: the rank of each association by fair share.
     #[serde(skip)]
     pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
-    /// Derived: what priorities are measured against.
+    /// Derived: the totals that priorities are computed against.
     #[serde(skip)]
     pub(crate) priority_totals: Cache<PriorityTotals>,
-    /// Derived: nodes and partitions with nothing on them, for what is checked at submit.
+    /// Derived: nodes and partitions with nothing on them, for feasibility at submit.
     #[serde(skip)]
     pub(crate) hardware: Cache<Hardware>,
 }
@@ -132,7 +132,7 @@ impl Default for State {
     }
 }
 
-/// The root of the tree of accounts, which is always there.
+/// The root of the account tree, which always exists.
 fn root_account() -> Account {
     Account {
         name: "root".into(),
@@ -152,7 +152,8 @@ impl State {
         self.partitions.iter().find(|p| p.default)
     }
 
-    /// Partitions of a job by index, in the order asked; none if one is unknown.
+    /// The indices of the partitions that a request names, in its order; the default if it names none. `None` if one is
+    /// unknown.
     pub fn partition_indices(&self, asked: &[String]) -> Option<Vec<u32>> {
         let position = |name: &str| self.partitions.iter().position(|p| p.name == name);
         if asked.is_empty() {
@@ -167,7 +168,7 @@ impl State {
         self.jobs.get(self.arrays.get(&array)?.get(&index)?).map(Arc::as_ref)
     }
 
-    /// Every record of an array: what is pending together, and each task apart.
+    /// Every record of an array: the one for its pending tasks, and one for each other task.
     pub fn array_jobs(&self, array: JobId) -> Vec<&Arc<Job>> {
         let whole = self.jobs.get(&array).filter(|j| j.pending.is_some());
         let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
@@ -178,7 +179,7 @@ impl State {
         self.jobs.get(&id).map(Arc::as_ref)
     }
 
-    /// Puts a job into the queue or takes it out, as it stands now.
+    /// Puts a job into the queue or takes it out, by its present phase and hold.
     pub(crate) fn enqueue(&mut self, id: JobId) {
         match self.job(id).is_some_and(|job| job.is_waiting() && job.hold.is_none()) {
             true => self.queue.insert(id),
@@ -186,7 +187,7 @@ impl State {
         };
     }
 
-    /// What is not stored but follows from what is: filled in after a snapshot was read.
+    /// Fills in what is derived from the stored fields, after a snapshot was read.
     pub fn rebuild_derived(&mut self) {
         self.runs.retain(|_, run| !run.tasks.is_empty());
         self.ended.clear();

@@ -17,21 +17,21 @@ pub struct Node {
     pub reason: Option<NodeReason>,
     #[serde(default)]
     pub facts: NodeFacts,
-    /// Since when it has not answered.
+    /// Since when the node has not answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<Timestamp>,
-    /// Attempts that were given up while it did not answer, and that it still has.
+    /// Attempts that were given up while the node did not answer, and that it still holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale: Vec<AttemptId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_busy: Option<Timestamp>,
-    /// It is no longer in the configuration; it goes when its last job ends.
+    /// No longer in the configuration: the node is dropped when its last job ends.
     #[serde(default)]
     pub removed: bool,
     /// Derived from the active attempts; not stored.
     #[serde(skip)]
     pub used: NodeUse,
-    /// Derived: attempts that hold a part of it.
+    /// Derived: attempts that hold a share of the node.
     #[serde(skip)]
     pub holders: Vec<AttemptId>,
 }

@@ -1,4 +1,4 @@
-//! What priorities are measured against: the cluster's size and the highest priorities that are set.
+//! The totals that priorities are computed against: the cluster's size and the highest priorities that are set.
 
 use super::association_tree::AssociationTree;
 use super::node::Node;
@@ -9,11 +9,11 @@ use sched::order::multifactor::Scale;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What there is in all, which changes with the configuration and the accounts alone.
+/// They change with the configuration and the accounts alone.
 #[derive(Debug)]
 pub struct PriorityTotals {
     pub scale: Scale,
-    /// What each partition has.
+    /// The resources of each partition.
     pub partitions: Vec<Tres>,
 }
 
