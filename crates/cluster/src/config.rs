@@ -10,7 +10,7 @@ use model::run::{NicePolicy, RlimitPolicy};
 use model::select::Select;
 use model::site::Site;
 use model::topology::Topology;
-use sched::view::{ReservePolicy, SchedulerPolicy};
+use sched::view::{BackfillLimits, SchedulerPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub struct Parameters {
     pub slice_s: Option<u32>,
     /// Waiting jobs of each partition that keep a place for later.
     pub places_kept: u32,
-    pub reserve: ReservePolicy,
+    pub reserve: BackfillLimits,
     /// How long a job that was requeued waits before it may start again.
     pub requeue_wait_s: u32,
     /// Exits of scripts that make them run again, and those after which they are held: from, to.
@@ -146,8 +146,8 @@ impl Default for Parameters {
             reservation_over_run_min: Some(0),
             preempt: PreemptPolicy::default(),
             slice_s: None,
-            places_kept: SchedulerPolicy::default().reservations,
-            reserve: ReservePolicy::default(),
+            places_kept: SchedulerPolicy::default().backfill_slots_max,
+            reserve: BackfillLimits::default(),
             requeue_wait_s: 0,
             requeue_exits: Vec::new(),
             requeue_exits_held: Vec::new(),

@@ -11,8 +11,8 @@ use model::id::JobId;
 use model::priority::{Factors, PriorityPolicy};
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
-use sched::order::fair_tree::Standing;
-use sched::order::multifactor::{self, Facts, Scale};
+use sched::order::fair_tree::BranchRank;
+use sched::order::multifactor::{self, PriorityInputs, Scale};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Measures {
 pub struct Ranking<'a> {
     state: &'a State,
     pub(crate) tree: Arc<Tree>,
-    pub(crate) standings: Arc<Vec<Standing>>,
+    pub(crate) standings: Arc<Vec<BranchRank>>,
     pub(crate) measures: Arc<Measures>,
     /// Only so many of a user's, an account's or a QOS's jobs may age at a time.
     pub(crate) limits_ageing: bool,
@@ -125,7 +125,7 @@ impl<'a> Ranking<'a> {
         tres.set(TresKind::Billing, billed);
         let limit = request.time_limit.or(info.default_time).unwrap_or(info.max_time);
         let year = 365 * 24 * 60;
-        let facts = Facts {
+        let facts = PriorityInputs {
             waited_s: self.waited_s(job, now),
             association_priority: of_member(&|at| self.tree.nearest(at, |a| a.priority)),
             fair_share: member

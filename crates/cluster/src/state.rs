@@ -71,7 +71,7 @@ pub struct State {
     pub(crate) accounting: Cache<sched::accounting::Accounting>,
     /// Derived: where each association stands in fair share.
     #[serde(skip)]
-    pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
+    pub(crate) standings: Cache<Vec<sched::order::fair_tree::BranchRank>>,
     /// Derived: what priorities are measured against.
     #[serde(skip)]
     pub(crate) measures: Cache<crate::priority::Measures>,

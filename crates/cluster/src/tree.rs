@@ -4,7 +4,7 @@ use crate::state::State;
 use model::account::{Association, AssociationKey, ROOT_ACCOUNT};
 use model::raw_usage::RawUsage;
 use sched::accounting::{Accounting, Enforce, Member};
-use sched::order::fair_tree::{self, Branch, Standing};
+use sched::order::fair_tree::{self, Branch, BranchRank};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -151,11 +151,11 @@ impl State {
     }
 
     /// Where each stands by what it had been billed at the end of the last period: until the next it stays there.
-    pub fn standings(&self) -> Arc<Vec<Standing>> {
+    pub fn standings(&self) -> Arc<Vec<BranchRank>> {
         self.standings.get(|| self.rank(&self.tree()))
     }
 
-    fn rank(&self, tree: &Tree) -> Vec<Standing> {
+    fn rank(&self, tree: &Tree) -> Vec<BranchRank> {
         let billed = |association: &Association| {
             self.spending.ranked.get(&association.key()).copied().unwrap_or(0.0)
         };

@@ -15,7 +15,8 @@ use model::run::LaunchKind;
 use model::select::Select;
 use model::time::Timestamp;
 use sched::view::{
-    DependencyState as Standing, NodeInfo, PartitionInfo, Running, SchedulerPolicy, View, Waiting,
+    DependencyState as Standing, NodeInfo, PartitionInfo, PendingJob, RunningJob, SchedulerPolicy,
+    View,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,8 +88,8 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
     let parameters = &state.config.parameters;
     SchedulerPolicy {
         backfill: parameters.backfill,
-        reservations: parameters.places_kept,
-        reserve: parameters.reserve.clone(),
+        backfill_slots_max: parameters.places_kept,
+        backfill_limits: parameters.reserve.clone(),
         preempt: parameters.preempt,
         default_memory: parameters.default_memory,
         memory_by_core: parameters.memory_by_core,
@@ -124,11 +125,11 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
     [attempt.end_limit, leaving, window].into_iter().flatten().min()
 }
 
-pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Running {
+pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> RunningJob {
     let attempt = job.attempt().expect("an active job has an attempt");
     let held = |node: &str| attempt.held_nodes.iter().any(|n| n == node);
     let partition = &attempt.allocation.partition;
-    Running {
+    RunningJob {
         job: job.id,
         uid: job.spec.owner.uid,
         account: job.account.to_string(),
@@ -155,7 +156,7 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
         requeue: job.spec.requeue && job.spec.launch.kind != LaunchKind::Interactive,
         is_ending: attempt.is_ending_or_preempted(),
         suspended: attempt.has_released_cores(),
-        goes_on: attempt.suspended && attempt.auto_resume,
+        resume_when_free: attempt.suspended && attempt.auto_resume,
         licenses: job.spec.request().licenses.clone(),
     }
 }
@@ -205,7 +206,12 @@ fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box
 }
 
 /// One entry of the queue.
-pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) -> Option<Waiting> {
+pub fn waiting(
+    state: &State,
+    ranking: &Ranking<'_>,
+    job: &Job,
+    now: Timestamp,
+) -> Option<PendingJob> {
     let pending = job.pending.as_deref();
     // Those that `aftercorr` still keeps back are not shown: they could not start.
     let ready = pending.map_or(1, |p| dependency::tasks_ready(state, job, &p.indices, now));
@@ -232,7 +238,7 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
         _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
         _ => (Vec::new(), false),
     };
-    Some(Waiting {
+    Some(PendingJob {
         job: job.id,
         tasks,
         tasks_allowed,

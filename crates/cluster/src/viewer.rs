@@ -12,8 +12,8 @@ use model::id::JobId;
 use model::partition::Partition;
 use model::reservation::Reservation;
 use model::time::Timestamp;
-use sched::order::fair_tree::Standing;
-use sched::view::{NodeInfo, PartitionInfo, Running, View, Waiting};
+use sched::order::fair_tree::BranchRank;
+use sched::view::{NodeInfo, PartitionInfo, PendingJob, RunningJob, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub struct Viewer {
     ground: Option<Ground>,
     nodes: Vec<Arc<NodeInfo>>,
     partitions: Vec<PartitionInfo>,
-    running: Vec<Seen<Running>>,
-    queue: Vec<Seen<Waiting>>,
+    running: Vec<Seen<RunningJob>>,
+    queue: Vec<Seen<PendingJob>>,
 }
 
 /// A job as it was, and what was shown of it.
@@ -42,7 +42,7 @@ struct Ground {
     qos: Vec<Arc<Qos>>,
     reservations: Vec<Arc<Reservation>>,
     tree: Arc<Tree>,
-    standings: Arc<Vec<Standing>>,
+    standings: Arc<Vec<BranchRank>>,
     measures: Arc<Measures>,
     priorities_of: Option<Timestamp>,
     nodes: Vec<String>,

@@ -57,7 +57,7 @@ impl Planner {
 fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
     let view = viewer.view(&shared.read(), now);
-    if view.queue.is_empty() && !view.running.iter().any(|running| running.goes_on) {
+    if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
         return false;
     }
     let begun = Instant::now();

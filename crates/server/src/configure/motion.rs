@@ -3,7 +3,7 @@
 use cluster::Parameters;
 use model::partition::Partition;
 use model::preempt::{PreemptBy, PreemptMode, PreemptPolicy};
-use sched::view::ReservePolicy;
+use sched::view::BackfillLimits;
 use slurm::conf::choices::{self as conf, Choice, PreemptType};
 use slurm::conf::globals::Globals;
 
@@ -38,7 +38,7 @@ pub(super) fn motion(globals: &Globals) -> Parameters {
         },
         slice_s: has(conf::PreemptMode::Gang).then_some(preemption.time_slice_s),
         places_kept: backfill.places.unwrap_or(defaults.places_kept),
-        reserve: ReservePolicy {
+        reserve: BackfillLimits {
             window_min: backfill.window_min,
             per_user: backfill.per_user,
             per_array: backfill.per_array.unwrap_or(defaults.reserve.per_array),
