@@ -10,7 +10,7 @@ use model::run::{NicePolicy, RlimitPolicy};
 use model::select::Select;
 use model::site::Site;
 use model::topology::Topology;
-use sched::view::{ReservePolicy, SchedulerPolicy};
+use sched::view::{BackfillLimits, SchedulerPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,8 +90,9 @@ pub struct Parameters {
     pub gang_slice_s: Option<u32>,
     /// Waiting jobs of each partition for which backfill keeps a slot.
     #[serde(rename = "places_kept")]
-    pub backfill_slots: u32,
-    pub reserve: ReservePolicy,
+    pub backfill_slots_max: u32,
+    #[serde(rename = "reserve")]
+    pub backfill_limits: BackfillLimits,
     /// How long a requeued job waits before it may start again.
     pub requeue_wait_s: u32,
     /// Exit codes of scripts that requeue them, as ranges from, to.
@@ -149,8 +150,8 @@ impl Default for Parameters {
             reservation_over_run_min: Some(0),
             preempt: PreemptPolicy::default(),
             gang_slice_s: None,
-            backfill_slots: SchedulerPolicy::default().reservations,
-            reserve: ReservePolicy::default(),
+            backfill_slots_max: SchedulerPolicy::default().backfill_slots_max,
+            backfill_limits: BackfillLimits::default(),
             requeue_wait_s: 0,
             requeue_exits: Vec::new(),
             requeue_exits_held: Vec::new(),

@@ -7,7 +7,7 @@ use model::dependency::{DependencyKind, DependencyState, DependencyTask, Depende
 use model::id::JobId;
 use model::run::Outcome;
 use model::time::Timestamp;
-use sched::view::Awaited;
+use sched::view::AwaitedEvent;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -209,7 +209,7 @@ const AWAITED_MAX: usize = 1_000;
 
 /// What must come about before the dependency is met, if all goes well; and whether one of these is enough. Nothing
 /// where that cannot be awaited_events.
-pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>, bool) {
+pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<AwaitedEvent>, bool) {
     let any = job.spec.dependency.as_ref().is_some_and(|d| d.join == Join::Any);
     let mut awaits = Vec::new();
     for open in unmet_terms(state, job, now) {
@@ -221,9 +221,9 @@ pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>
             DependencyKind::AfterNotOk => return (Vec::new(), false),
             DependencyKind::After { minutes } => {
                 let started = open.jobs.iter().map(|job| job.id);
-                awaits.extend(started.map(|job| Awaited::StartOf { job, minutes }));
+                awaits.extend(started.map(|job| AwaitedEvent::StartOf { job, minutes }));
             }
-            _ => awaits.extend(alive.map(Awaited::EndOf)),
+            _ => awaits.extend(alive.map(AwaitedEvent::EndOf)),
         }
         if awaits.len() > AWAITED_MAX {
             return (Vec::new(), false);
@@ -233,10 +233,10 @@ pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<Awaited>
 }
 
 /// The tasks of the array that run: one of them must end before a throttled one starts.
-pub fn own_tasks(state: &State, job: &Job) -> Vec<Awaited> {
+pub fn own_tasks(state: &State, job: &Job) -> Vec<AwaitedEvent> {
     let tasks = state.arrays.get(&job.id).into_iter().flat_map(|tasks| tasks.values());
     let active = tasks.filter(|id| state.active.contains(id));
-    active.take(AWAITED_MAX).map(|id| Awaited::EndOf(*id)).collect()
+    active.take(AWAITED_MAX).map(|id| AwaitedEvent::EndOf(*id)).collect()
 }
 
 fn is_success(outcome: Outcome) -> bool {

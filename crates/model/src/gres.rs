@@ -12,6 +12,9 @@ const ENTRIES_MAX: usize = 256;
 /// No machine numbers its sockets higher.
 const SOCKET_MAX: u32 = 1_023;
 
+/// The name of GPUs among the generic resources.
+pub const GPU: &str = "gpu";
+
 const EXPECTED: &str = "NAME, NAME:COUNT, NAME:TYPE or NAME:TYPE:COUNT, as in gpu:h100:2";
 
 /// So many of a resource: `gpu:h100:2`. Without a kind any kind will do.
@@ -94,7 +97,7 @@ pub fn parse_gpus(text: &str) -> Result<Vec<GresCount>, GrammarError> {
     const WHAT: &str = "gpu count";
     let entries = entries(WHAT, text)?;
     let parsed: Option<Vec<_>> =
-        entries.into_iter().map(|entry| kind_and_count("gpu", entry)).collect();
+        entries.into_iter().map(|entry| kind_and_count(GPU, entry)).collect();
     parsed.ok_or_else(|| GrammarError::new(WHAT, text, "COUNT, TYPE or TYPE:COUNT, as in h100:2"))
 }
 

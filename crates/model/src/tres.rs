@@ -46,7 +46,7 @@ const SIMPLE_KINDS: [(&str, TresKind); 8] = [
 impl TresKind {
     /// GPUs of any kind.
     pub fn gpu() -> Self {
-        Self::gres("gpu", None)
+        Self::gres(crate::gres::GPU, None)
     }
 
     pub fn gres(name: &str, kind: Option<&str>) -> Self {

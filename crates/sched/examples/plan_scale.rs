@@ -15,7 +15,7 @@ use model::request::{GresRequest, Memory, Per, Request};
 use model::run::{Component, JobSpec, Launch, LaunchKind};
 use model::time::{TimeLimit, Timestamp};
 use sched::view::{Availability, DependencyState, NodeUse};
-use sched::{Memo, NodeInfo, PartitionInfo, Plan, Running, View, Waiting};
+use sched::{Memo, NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, View};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -157,7 +157,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
 }
 
 /// Fills nodes with jobs of 1, 2, 4 or 8 GPUs until nine tenths of the GPUs are held.
-fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
+fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<RunningJob>> {
     let mut running = Vec::new();
     for (at, node) in nodes.iter_mut().enumerate() {
         let mut gpu = 0u32;
@@ -185,7 +185,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);
-            running.push(Arc::new(Running {
+            running.push(Arc::new(RunningJob {
                 job: JobId(running.len() as u32 + 1),
                 uid,
                 account: format!("account{}", uid % 50),
@@ -201,7 +201,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<Running>> {
                 priority: 0,
                 is_ending: false,
                 suspended: false,
-                goes_on: false,
+                resume_when_free: false,
                 licenses: Vec::new(),
             }));
         }
@@ -234,7 +234,7 @@ fn world(seed: u64) -> View {
     let queue = (0..JOBS).map(|at| {
         let request = shapes[random.below(SHAPES) as usize].clone();
         let uid = 1_000 + random.below(USERS) as u32;
-        Arc::new(Waiting {
+        Arc::new(PendingJob {
             job: JobId(first + at),
             tasks: 1,
             tasks_allowed: None,
@@ -267,13 +267,13 @@ fn world(seed: u64) -> View {
         queue,
         ..View::default()
     };
-    view.policy.reservations = RESERVATIONS;
+    view.policy.backfill_slots_max = RESERVATIONS;
     view
 }
 
 /// What the cluster would do: the starts run and leave the queue.
 fn carry_out(view: &mut View, plan: &Plan) {
-    let by_job: std::collections::HashMap<JobId, &Arc<Waiting>> =
+    let by_job: std::collections::HashMap<JobId, &Arc<PendingJob>> =
         view.queue.iter().map(|waiting| (waiting.job, waiting)).collect();
     let mut started = Vec::new();
     for start in &plan.starts {
@@ -288,7 +288,7 @@ fn carry_out(view: &mut View, plan: &Plan) {
         for (node, share) in &shares {
             hold(&mut Arc::make_mut(&mut view.nodes[*node as usize]).used, share, uid);
         }
-        started.push(Arc::new(Running {
+        started.push(Arc::new(RunningJob {
             job: start.job,
             uid,
             account: waiting.account.clone(),
@@ -304,7 +304,7 @@ fn carry_out(view: &mut View, plan: &Plan) {
             priority: 0,
             is_ending: false,
             suspended: false,
-            goes_on: false,
+            resume_when_free: false,
             licenses: Vec::new(),
         }));
     }
@@ -317,7 +317,7 @@ fn carry_out(view: &mut View, plan: &Plan) {
 /// One running job is over.
 fn end_one(view: &mut View, at: usize) {
     let ended = view.running.remove(at);
-    let rest: Vec<Arc<Running>> = view.running.clone();
+    let rest: Vec<Arc<RunningJob>> = view.running.clone();
     for (node, _) in &ended.shares {
         let info = Arc::make_mut(&mut view.nodes[*node as usize]);
         info.used = NodeUse::default();

@@ -1,4 +1,4 @@
-//! Who jobs are charged to: the tree of associations, with what each has spent.
+//! The tree of associations that jobs are charged to, with what each has spent.
 
 use model::account::Association;
 use model::raw_usage::RawUsage;
@@ -12,7 +12,7 @@ pub struct Accounting {
     /// Every parent before its children; the root of the tree first.
     pub members: Vec<Member>,
     pub raw_usage_by_qos: BTreeMap<String, RawUsage>,
-    /// `PriorityFlags=MAX_TRES`: a job is billed for the dearest of what it holds, not for all of it.
+    /// `PriorityFlags=MAX_TRES`: a job is billed for the most expensive TRES of a node, not for the sum.
     pub max_tres: bool,
 }
 
@@ -34,19 +34,26 @@ impl Default for Enforce {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     pub association: Arc<Association>,
-    /// Index into [`Accounting::members`]; none for the root.
+    /// Index into [`Accounting::members`]; `None` for the root.
     pub parent: Option<u32>,
-    /// By it and all below it.
+    /// What the association and all below it have spent.
     pub raw_usage: RawUsage,
-    /// From 0 to 1; for users only.
+    /// The fair share of a user, from 0 to 1; `None` for accounts.
     pub fair_share: Option<f64>,
+}
+
+impl Member {
+    /// The user, or the account where the association is an account's own.
+    pub fn name(&self) -> &str {
+        self.association.user.as_deref().unwrap_or(&self.association.account)
+    }
 }
 
 impl Accounting {
     /// The association and those above it, up to the root.
     pub fn chain(&self, member: Option<u32>) -> impl Iterator<Item = (u32, &Member)> + '_ {
         let get = |at: u32| self.members.get(at as usize).map(|member| (at, member));
-        // A parent comes before its child, so that this ends.
+        // The filter bounds the walk: every parent comes before its child.
         std::iter::successors(member.and_then(get), move |(at, member)| {
             member.parent.filter(|parent| parent < at).and_then(get)
         })

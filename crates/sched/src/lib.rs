@@ -1,31 +1,35 @@
 //! The scheduler: `plan(&View, now, &mut Memo) -> Plan`. No I/O, no clock, no randomness.
 //!
-//! Daemon, simulator, `--test-only`, estimates and explanations all call the same `plan`. What a
-//! submit is refused for, and what a dstack plan lists, is answered by the same placement:
-//! [`feasible::check`] and [`offers::offers`].
+//! ```text
+//!   view          the cluster as the scheduler is shown it, and the plan that it answers
+//!   accounting    associations with their limits and usage
+//!   plan/         one pass over the queue: starts, backfill slots, preemptions, reasons
+//!   order/        priority, fair share and the order of the queue
+//!   gate/         what holds a job back beside resources: holds, partitions, limits of QOS and accounts
+//!   place/        which nodes, CPUs and devices a job gets
+//!   free/         what is free on each node, now and later, and the search for the earliest start
+//!   reservation/  advance reservations, and nodes for a new one
+//!   preempt       which running jobs give way
+//!   topology      switches and blocks
+//!   memo/         what `plan` may remember from call to call
+//!   query/        estimates, explanations, refusals at submit, offers
+//! ```
+//!
+//! Every caller uses the same `plan`: the daemon, `--test-only`, estimates and explanations. A refusal at submit
+//! ([`query::feasible::check`]) and dstack's offers ([`query::offers::offers`]) come from the same placement.
 
 pub mod accounting;
-pub mod estimate;
-pub mod explain;
-pub mod feasible;
 pub mod memo;
-pub mod offers;
 pub mod order;
 pub mod plan;
-pub mod reserved;
+pub mod query;
+pub mod reservation;
 pub mod view;
 
-mod backfill;
-mod board;
-mod class;
-mod footprint;
 mod free;
 mod gate;
 mod place;
 mod preempt;
-mod search;
-mod shape;
-mod timeline;
 mod topology;
 
 #[cfg(test)]
@@ -33,15 +37,11 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use estimate::estimates;
-pub use explain::{Explanation, explain};
-pub use feasible::check;
-pub use free::devices_of;
-pub use gate::limits::refused_alone;
+pub use free::node_free::gpus_shared_by;
+pub use gate::limits::limit_broken_alone;
 pub use memo::Memo;
-pub use offers::{NodeOffer, offers};
 pub use place::demand::is_whole_node;
-pub use place::gres::GPU;
 pub use plan::plan;
-pub use shape::is_in_service;
-pub use view::{NodeInfo, PartitionInfo, Plan, Running, Start, View, Waiting};
+pub use query::estimate::estimates;
+pub use query::explain::{Explanation, explain};
+pub use view::{NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, Start, View};

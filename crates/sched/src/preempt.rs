@@ -4,13 +4,14 @@
 //! the next plan starts the job. Jobs that are ending already count as gone, so that nobody else is
 //! sent away for the same job in the meantime.
 
-use crate::backfill::Ground;
-use crate::board::{Through, end_of};
-use crate::footprint::{Footprint, Part};
+use crate::free::backfill_slot::end_of;
+use crate::free::needs::{NeedsScope, NodeNeeds};
+use crate::free::node_timelines::FreeDuring;
+use crate::free::shape::{PlacementMode, Shape};
+use crate::free::slot_finder::SlotFinder;
+use crate::free::timeline::{BEGINNING, CORES, Millis, NEVER, Timeline, columns_of};
 use crate::place::place;
-use crate::shape::{Mode, Shape};
-use crate::timeline::{BEGINNING, CORES, Millis, NEVER, Timeline, columns_of};
-use crate::view::{PreemptBy, Preemption, Running, View};
+use crate::view::{PreemptBy, Preemption, RunningJob, View};
 use model::account::Qos;
 use model::id::JobId;
 use model::preempt::PreemptMode;
@@ -24,7 +25,7 @@ const PREEMPTORS_MAX: usize = 256;
 /// Jobs that are tried one by one whether they could stay.
 const SPARED_MAX: usize = 64;
 
-pub struct Preempt<'a> {
+pub struct PreemptionSearch<'a> {
     view: &'a View,
     now: Timestamp,
     /// Somebody runs who could have to go.
@@ -38,14 +39,14 @@ pub struct Preempt<'a> {
 
 /// Whom a job may send away.
 #[derive(Debug, Clone, Copy)]
-pub struct Rights<'a> {
+pub struct PreemptRights<'a> {
     pub tier: u32,
     pub qos: &'a str,
     pub priority: u64,
 }
 
 /// Room for one job.
-pub struct Room {
+pub struct PreemptionPlan {
     pub victims: Vec<Preemption>,
     /// What the job takes of each node, by column.
     pub parts: Vec<(u32, Vec<u64>)>,
@@ -55,9 +56,9 @@ pub struct Room {
 }
 
 /// A running job on one node.
-type OnNode<'s> = &'s (Arc<Running>, u32);
+type OnNode<'s> = &'s (Arc<RunningJob>, u32);
 
-impl<'a> Preempt<'a> {
+impl<'a> PreemptionSearch<'a> {
     pub fn new(view: &'a View, now: Timestamp) -> Self {
         let mut preempt = Self {
             view,
@@ -77,7 +78,7 @@ impl<'a> Preempt<'a> {
     }
 
     /// What becomes of the job if it must go.
-    fn mode(&self, running: &Running) -> PreemptMode {
+    fn mode(&self, running: &RunningJob) -> PreemptMode {
         let policy = &self.view.policy.preempt;
         let own = match policy.by {
             PreemptBy::Nothing => return PreemptMode::Off,
@@ -93,7 +94,7 @@ impl<'a> Preempt<'a> {
         }
     }
 
-    fn grace_s(&self, running: &Running) -> u32 {
+    fn grace_s(&self, running: &RunningJob) -> u32 {
         match self.view.policy.preempt.by {
             PreemptBy::Qos => self.qos(&running.qos).map_or(0, |qos| qos.grace_time_s),
             _ => {
@@ -110,14 +111,14 @@ impl<'a> Preempt<'a> {
     }
 
     /// Whether it has run for so long that it may be sent away.
-    fn has_had_its_time(&self, running: &Running, mode: PreemptMode) -> bool {
+    fn is_past_exempt_time(&self, running: &RunningJob, mode: PreemptMode) -> bool {
         let exempt = self.qos(&running.qos).and_then(|qos| qos.preempt_exempt_s);
         let exempt_s = exempt.unwrap_or(self.view.policy.preempt.exempt_s);
         mode == PreemptMode::Suspend
             || self.now.since(running.start).as_secs() >= u64::from(exempt_s)
     }
 
-    fn may_send_away(&self, rights: Rights<'_>, running: &Running) -> bool {
+    fn may_preempt(&self, rights: PreemptRights<'_>, running: &RunningJob) -> bool {
         if running.is_ending || running.suspended || self.claimed.contains(&running.job) {
             return false;
         }
@@ -135,56 +136,60 @@ impl<'a> Preempt<'a> {
                         && self.is_within(qos))
             }),
         };
-        below && mode != PreemptMode::Off && self.has_had_its_time(running, mode)
+        below && mode != PreemptMode::Off && self.is_past_exempt_time(running, mode)
     }
 
     /// Room for one of the shape now, if enough can be sent away for it.
-    pub fn room(
+    pub fn make_room(
         &mut self,
-        ground: &mut Ground<'_, 'a>,
+        finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
         at: usize,
-        rights: Rights<'_>,
+        rights: PreemptRights<'_>,
         job: JobId,
-    ) -> Option<Room> {
+    ) -> Option<PreemptionPlan> {
         let key = (at, rights.tier, rights.qos.to_string());
         if !self.is_active || self.preemptors >= PREEMPTORS_MAX || self.failed.contains(&key) {
             return None;
         }
-        let room = match shape.mode {
-            Mode::One => self.alike(ground, shape, Part::Whole, 1, rights),
-            Mode::OneFirst => self
-                .alike(ground, shape, Part::Whole, 1, rights)
-                .or_else(|| self.set(ground, shape, rights)),
-            Mode::Alike(count) => self.alike(ground, shape, Part::Each, count as usize, rights),
-            Mode::Set => self.set(ground, shape, rights),
+        let found = match shape.mode {
+            PlacementMode::Single => {
+                self.on_equal_nodes(finder, shape, NeedsScope::WholeJob, 1, rights)
+            }
+            PlacementMode::SingleFirst => self
+                .on_equal_nodes(finder, shape, NeedsScope::WholeJob, 1, rights)
+                .or_else(|| self.on_node_set(finder, shape, rights)),
+            PlacementMode::EqualNodes(count) => {
+                self.on_equal_nodes(finder, shape, NeedsScope::EachNode, count as usize, rights)
+            }
+            PlacementMode::NodeSet => self.on_node_set(finder, shape, rights),
         };
-        let Some((parts, victims)) = room else {
+        let Some((parts, victims)) = found else {
             self.failed.insert(key);
             return None;
         };
         self.preemptors += 1;
-        let left = self.leave(ground, &parts, &victims);
+        let left = self.released_by(finder, &parts, &victims);
         let grace_s = victims.iter().map(|victim| self.grace_s(victim)).max().unwrap_or(0);
-        let start = ground.board.now + 1_000 * i64::from(grace_s);
+        let start = finder.timelines.now + 1_000 * i64::from(grace_s);
         let victims = victims.into_iter().map(|victim| Preemption {
             victim: victim.job,
             mode: self.mode(&victim),
             grace_s: self.grace_s(&victim),
             by: job,
         });
-        Some(Room { victims: victims.collect(), parts, left, start })
+        Some(PreemptionPlan { victims: victims.collect(), parts, left, start })
     }
 
     /// What is left by those who go, wherever they are, and by those who were going anyway on the
     /// nodes in question.
-    fn leave(
+    fn released_by(
         &mut self,
-        ground: &Ground<'_, 'a>,
+        finder: &SlotFinder<'_, 'a>,
         parts: &[(u32, Vec<u64>)],
-        victims: &[Arc<Running>],
+        victims: &[Arc<RunningJob>],
     ) -> Vec<(u32, Millis, Vec<u64>)> {
-        let on_nodes = parts.iter().flat_map(|(node, _)| ground.standing.on_node(*node));
+        let on_nodes = parts.iter().flat_map(|(node, _)| finder.baseline.on_node(*node));
         let ending = on_nodes.map(|(running, _)| running).filter(|running| running.is_ending);
         let mut left = Vec::new();
         for running in ending.chain(victims) {
@@ -192,16 +197,21 @@ impl<'a> Preempt<'a> {
                 continue;
             }
             for ((node, _), at) in running.shares.iter().zip(0u32..) {
-                let given = self.given(ground, *node, &(running.clone(), at));
-                left.push((*node, end_at(running, ground.board.now), given));
+                let given = self.amounts_released(finder, *node, &(running.clone(), at));
+                left.push((*node, end_at(running, finder.timelines.now), given));
             }
         }
         left
     }
 
     /// What a job gives of its node by going.
-    fn given(&self, ground: &Ground<'_, 'a>, node: u32, (running, share): OnNode<'_>) -> Vec<u64> {
-        let config = ground.board.config(node);
+    fn amounts_released(
+        &self,
+        finder: &SlotFinder<'_, 'a>,
+        node: u32,
+        (running, share): OnNode<'_>,
+    ) -> Vec<u64> {
+        let config = finder.timelines.config(node);
         let mut given = columns_of(config, &running.shares[*share as usize].1);
         if !running.is_ending && self.mode(running) == PreemptMode::Suspend {
             given[CORES + 1..].fill(0);
@@ -210,52 +220,57 @@ impl<'a> Preempt<'a> {
     }
 
     /// It is going, and nobody has been given its room.
-    fn is_leaving(&self, running: &Running) -> bool {
+    fn is_leaving(&self, running: &RunningJob) -> bool {
         running.is_ending && !self.claimed.contains(&running.job)
     }
 
     /// The node's timeline as if these had gone.
-    fn without(&self, ground: &Ground<'_, 'a>, node: u32, gone: &[OnNode<'_>]) -> Timeline {
-        let mut timeline = ground.board.timeline(node).clone();
+    fn timeline_without(
+        &self,
+        finder: &SlotFinder<'_, 'a>,
+        node: u32,
+        gone: &[OnNode<'_>],
+    ) -> Timeline {
+        let mut timeline = finder.timelines.of_node(node).clone();
         for on in gone {
-            let end = end_at(&on.0, ground.board.now);
-            timeline.give(BEGINNING, end, &self.given(ground, node, on));
+            let end = end_at(&on.0, finder.timelines.now);
+            timeline.give(BEGINNING, end, &self.amounts_released(finder, node, on));
         }
         timeline
     }
 
     fn fits(
         &self,
-        ground: &Ground<'_, 'a>,
+        finder: &SlotFinder<'_, 'a>,
         shape: &Shape<'_>,
-        footprint: &Footprint,
+        needs: &NodeNeeds,
         node: u32,
         timeline: &Timeline,
     ) -> bool {
-        let (now, class) = (ground.board.now, ground.board.class(node));
-        let fits = |free: &[u64], there: &_| footprint.fits(class, free, there);
+        let (now, class) = (finder.timelines.now, finder.timelines.class(node));
+        let fits = |free: &[u64], there: &_| needs.fits(class, free, there);
         let end = end_of(now, shape.full.length);
         timeline.earliest(now, shape.full.length, fits) == Some(now)
-            && ground.board.windows.in_the_way(node, &shape.pass, now, end).is_none()
+            && finder.timelines.windows.blocked_until(node, &shape.access, now, end).is_none()
     }
 
     /// The fewest and youngest jobs of one node that make room for the footprint, ending ones apart.
-    fn on_node<'s>(
+    fn victims_on<'s>(
         &self,
-        ground: &Ground<'_, 'a>,
+        finder: &SlotFinder<'_, 'a>,
         shape: &Shape<'_>,
-        footprint: &Footprint,
+        needs: &NodeNeeds,
         node: u32,
-        rights: Rights<'_>,
-        on: &'s [(Arc<Running>, u32)],
+        rights: PreemptRights<'_>,
+        on: &'s [(Arc<RunningJob>, u32)],
     ) -> Option<Vec<OnNode<'s>>> {
         let mut gone: Vec<OnNode<'s>> = on.iter().filter(|on| self.is_leaving(&on.0)).collect();
         let ending = gone.len();
         let mut eligible: Vec<OnNode<'s>> =
-            on.iter().filter(|on| self.may_send_away(rights, &on.0)).collect();
+            on.iter().filter(|on| self.may_preempt(rights, &on.0)).collect();
         eligible.sort_by_key(|on| (Reverse(on.0.start), Reverse(on.0.job)));
         let fits = |gone: &[OnNode<'s>]| {
-            self.fits(ground, shape, footprint, node, &self.without(ground, node, gone))
+            self.fits(finder, shape, needs, node, &self.timeline_without(finder, node, gone))
         };
         let mut more = eligible.into_iter();
         while !fits(&gone) {
@@ -274,22 +289,22 @@ impl<'a> Preempt<'a> {
         Some(gone)
     }
 
-    fn alike(
+    fn on_equal_nodes(
         &self,
-        ground: &mut Ground<'_, 'a>,
+        finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
-        part: Part,
+        part: NeedsScope,
         count: usize,
-        rights: Rights<'_>,
-    ) -> Option<Found> {
-        let footprint = shape.footprint(part, ground.footprints, ground.standing);
+        rights: PreemptRights<'_>,
+    ) -> Option<PreemptionChoice> {
+        let needs = shape.needs(part, finder.needs_cache, finder.baseline);
         let mut rooms = Vec::new();
-        for (&node, rank) in footprint.candidates.iter().zip(0u32..) {
-            if !ground.board.is_available(node) || !footprint.admits(node) {
+        for (&node, rank) in needs.candidates.iter().zip(0u32..) {
+            if !finder.timelines.is_available(node) || !needs.admits(node) {
                 continue;
             }
-            let on = ground.standing.on_node(node);
-            let Some(gone) = self.on_node(ground, shape, &footprint, node, rights, on) else {
+            let on = finder.baseline.on_node(node);
+            let Some(gone) = self.victims_on(finder, shape, &needs, node, rights, on) else {
                 continue;
             };
             let lost: u64 = gone.iter().map(|on| self.now.since(on.0.start).as_secs()).sum();
@@ -300,15 +315,15 @@ impl<'a> Preempt<'a> {
         }
         rooms.sort_by_key(|(cost, _, _)| *cost);
         rooms.truncate(count);
-        let mut victims: Vec<Arc<Running>> = Vec::new();
+        let mut victims: Vec<Arc<RunningJob>> = Vec::new();
         let mut parts = Vec::new();
         for (_, node, gone) in &rooms {
-            let leaving = ground.standing.on_node(*node).iter().filter(|on| self.is_leaving(&on.0));
+            let leaving = finder.baseline.on_node(*node).iter().filter(|on| self.is_leaving(&on.0));
             let gone: Vec<OnNode<'_>> = gone.iter().copied().chain(leaving).collect();
-            let timeline = self.without(ground, *node, &gone);
-            let end = end_of(ground.board.now, shape.full.length);
-            let (free, _) = timeline.least(ground.board.now, end);
-            parts.push((*node, footprint.amounts(ground.board.class(*node), &free)));
+            let timeline = self.timeline_without(finder, *node, &gone);
+            let end = end_of(finder.timelines.now, shape.full.length);
+            let (free, _) = timeline.least_free(finder.timelines.now, end);
+            parts.push((*node, needs.amounts(finder.timelines.class(*node), &free)));
             for on in gone.iter().filter(|on| !on.0.is_ending) {
                 if !victims.iter().any(|known| known.job == on.0.job) {
                     victims.push(on.0.clone());
@@ -321,65 +336,66 @@ impl<'a> Preempt<'a> {
 
     /// A set that is right as a whole: with everybody gone who could, then with as many spared as
     /// can be.
-    fn set(
+    fn on_node_set(
         &self,
-        ground: &mut Ground<'_, 'a>,
+        finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
-        rights: Rights<'_>,
-    ) -> Option<Found> {
-        let footprint = shape.footprint(Part::Each, ground.footprints, ground.standing);
-        let standing = ground.standing;
-        let candidates: Vec<u32> = footprint
+        rights: PreemptRights<'_>,
+    ) -> Option<PreemptionChoice> {
+        let needs = shape.needs(NeedsScope::EachNode, finder.needs_cache, finder.baseline);
+        let baseline = finder.baseline;
+        let candidates: Vec<u32> = needs
             .candidates
             .iter()
             .copied()
-            .filter(|&node| ground.board.is_available(node) && footprint.admits(node))
+            .filter(|&node| finder.timelines.is_available(node) && needs.admits(node))
             .collect();
-        let placed = |ground: &mut Ground<'_, 'a>, spared: &HashSet<JobId>, nodes: &[u32]| {
+        let placed = |finder: &mut SlotFinder<'_, 'a>, spared: &HashSet<JobId>, nodes: &[u32]| {
             let free = nodes.iter().filter_map(|&node| {
                 let leaves = |on: &OnNode<'_>| {
                     self.is_leaving(&on.0)
-                        || (!spared.contains(&on.0.job) && self.may_send_away(rights, &on.0))
+                        || (!spared.contains(&on.0.job) && self.may_preempt(rights, &on.0))
                 };
-                let gone: Vec<OnNode<'_>> = standing.on_node(node).iter().filter(leaves).collect();
-                let timeline = self.without(ground, node, &gone);
-                self.fits(ground, shape, &footprint, node, &timeline)
-                    .then(|| (node, ground.board.numbers(node, &timeline, shape.full.length)))
+                let gone: Vec<OnNode<'_>> = baseline.on_node(node).iter().filter(leaves).collect();
+                let timeline = self.timeline_without(finder, node, &gone);
+                self.fits(finder, shape, &needs, node, &timeline).then(|| {
+                    (node, finder.timelines.free_by_amounts(node, &timeline, shape.full.length))
+                })
             });
             let free: Vec<_> = free.collect();
             let nodes: Vec<u32> = free.iter().map(|(node, _)| *node).collect();
-            let mut space = Through { view: self.view, free };
+            let mut space = FreeDuring { view: self.view, free };
             space.free.sort_unstable_by_key(|(node, _)| *node);
             place(&shape.demand, &space, &nodes)
         };
         let mut spared = HashSet::new();
-        let placement = placed(ground, &spared, &candidates)?;
+        let placement = placed(finder, &spared, &candidates)?;
         let nodes: Vec<u32> = placement.shares.iter().map(|(node, _)| *node).collect();
-        let mut victims: Vec<Arc<Running>> = Vec::new();
-        for on in nodes.iter().flat_map(|&node| standing.on_node(node)) {
+        let mut victims: Vec<Arc<RunningJob>> = Vec::new();
+        for on in nodes.iter().flat_map(|&node| baseline.on_node(node)) {
             let known = victims.iter().any(|known| known.job == on.0.job);
-            if !known && self.may_send_away(rights, &on.0) {
+            if !known && self.may_preempt(rights, &on.0) {
                 victims.push(on.0.clone());
             }
         }
         victims.sort_by_key(|running| (running.start, running.job));
         for victim in victims.iter().take(SPARED_MAX) {
             spared.insert(victim.job);
-            if placed(ground, &spared, &nodes).is_none() {
+            if placed(finder, &spared, &nodes).is_none() {
                 spared.remove(&victim.job);
             }
         }
         victims.retain(|victim| !spared.contains(&victim.job));
-        let placement = placed(ground, &spared, &nodes)?;
+        let placement = placed(finder, &spared, &nodes)?;
         let part =
-            |(node, share): &(u32, _)| (*node, columns_of(ground.board.config(*node), share));
+            |(node, share): &(u32, _)| (*node, columns_of(finder.timelines.config(*node), share));
         Some((placement.shares.iter().map(part).collect(), victims))
     }
 }
 
 /// What is taken of which nodes, and those who must go for it.
-type Found = (Vec<(u32, Vec<u64>)>, Vec<Arc<Running>>);
+type PreemptionChoice = (Vec<(u32, Vec<u64>)>, Vec<Arc<RunningJob>>);
 
-fn end_at(running: &Running, now: Millis) -> Millis {
+fn end_at(running: &RunningJob, now: Millis) -> Millis {
     running.end.map_or(NEVER, |end| end.millis()).max(now + 1)
 }

@@ -1,10 +1,10 @@
 //! Builders for tests: a cluster and its jobs in a few lines, and plans as text.
 
-use crate::free::{Holder, NodeFree};
+use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::place::demand::Demand;
 use crate::view::{
-    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, Plan, Preemption, Running,
-    View, Waiting,
+    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, PendingJob, Plan, Preemption,
+    RunningJob, View,
 };
 use model::account::NORMAL_QOS;
 use model::allocation::{GresShare, NodeShare};
@@ -97,7 +97,7 @@ impl View {
         self
     }
 
-    pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = Waiting>) -> Self {
+    pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = PendingJob>) -> Self {
         self.queue.extend(jobs.into_iter().map(Arc::new));
         self
     }
@@ -130,7 +130,7 @@ impl View {
             let sharing = waiting.spec.request().sharing;
             let request = waiting.spec.request();
             let demand = Demand::new(request, partition, &self.policy, 0);
-            let holder = Holder {
+            let holder = ShareHolder {
                 uid: waiting.spec.owner.uid,
                 whole_node: demand.holder.whole_node,
                 user_exclusive: sharing == Sharing::User || partition.exclusive_user,
@@ -138,7 +138,7 @@ impl View {
             shares.iter().for_each(|(node, share)| {
                 occupy(Arc::make_mut(&mut self.nodes[*node as usize]), start.job, share, holder)
             });
-            self.running.push(Arc::new(Running {
+            self.running.push(Arc::new(RunningJob {
                 job: start.job,
                 uid: holder.uid,
                 account: waiting.account.clone(),
@@ -154,7 +154,7 @@ impl View {
                 priority: 0,
                 is_ending: false,
                 suspended: false,
-                goes_on: false,
+                resume_when_free: false,
                 licenses: waiting.spec.request().licenses.clone(),
             }));
             Arc::make_mut(&mut self.queue[at]).tasks -= 1;
@@ -166,7 +166,7 @@ impl View {
 }
 
 /// Takes a share of a node, and fails the test if any of it is taken already or not there at all.
-fn occupy(node: &mut NodeInfo, job: JobId, share: &NodeShare, holder: Holder) {
+fn occupy(node: &mut NodeInfo, job: JobId, share: &NodeShare, holder: ShareHolder) {
     let free = NodeFree::of(node);
     let usable = share.cpus.is_subset(&node.config.usable_cpus());
     assert!(usable && node.used.admits_cpus(share), "CPUs {} of {:?}", share.cpus, free);
@@ -194,9 +194,9 @@ fn occupy(node: &mut NodeInfo, job: JobId, share: &NodeShare, holder: Holder) {
 /// Fails the test if units of it are taken already, or not there.
 fn occupy_gres(node: &NodeInfo, gres: &GresShare) {
     let held: Vec<&GresShare> = node.used.gres.iter().filter(|g| g.name == gres.name).collect();
-    let parts = crate::devices_of(&node.config, gres);
+    let parts = crate::free::node_free::gpus_shared_by(&node.config, gres);
     let whole =
-        |g: &&GresShare| g.name == crate::GPU && g.indices.iter().any(|i| parts.contains(i));
+        |g: &&GresShare| g.name == model::gres::GPU && g.indices.iter().any(|i| parts.contains(i));
     assert!(!node.used.gres.iter().any(|g| whole(&g)), "{gres:?} is given whole");
     if let [gpu] = parts {
         let lines = node.config.gres.iter().filter(|line| line.share_of == Some(*gpu));
@@ -217,13 +217,13 @@ fn is_used_up(config: &NodeConfig, share: &GresShare) -> bool {
 }
 
 /// One task of one CPU with 1 GiB for an hour, of user 1000 in partition `main`.
-pub fn job(id: u32) -> Waiting {
+pub fn job(id: u32) -> PendingJob {
     let request = Request {
         memory: Memory::PerNode(Range::exactly(Bytes::from_gib(1))),
         time_limit: Some(TimeLimit::Minutes(60)),
         ..Request::default()
     };
-    Waiting {
+    PendingJob {
         job: JobId(id),
         tasks: 1,
         tasks_allowed: None,
@@ -245,7 +245,7 @@ pub fn job(id: u32) -> Waiting {
     }
 }
 
-impl Waiting {
+impl PendingJob {
     pub fn asking(mut self, ask: impl FnOnce(&mut Request)) -> Self {
         ask(Arc::make_mut(
             &mut Arc::make_mut(&mut Arc::make_mut(&mut self.spec).components)[0].request,
@@ -253,7 +253,7 @@ impl Waiting {
         self
     }
 
-    pub fn with(mut self, set: impl FnOnce(&mut Waiting)) -> Self {
+    pub fn with(mut self, set: impl FnOnce(&mut PendingJob)) -> Self {
         set(&mut self);
         self
     }
@@ -401,7 +401,7 @@ impl View {
             used.exclusive &= !ended.exclusive;
             used.jobs -= 1;
             used.user_exclusive.retain(|(job, _)| *job != ended.job);
-            let on = |running: &&Arc<Running>| running.shares.iter().any(|(on, _)| on == node);
+            let on = |running: &&Arc<RunningJob>| running.shares.iter().any(|(on, _)| on == node);
             used.users = self.running.iter().filter(on).map(|running| running.uid).collect();
             used.users.sort_unstable();
             used.users.dedup();

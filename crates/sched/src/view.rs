@@ -1,4 +1,4 @@
-//! What the scheduler is shown, and what it answers.
+//! The scheduler's input, [`View`], and its answer, [`Plan`].
 
 use crate::accounting::Accounting;
 use model::account::Qos;
@@ -18,23 +18,22 @@ use std::sync::Arc;
 
 /// The cluster at one instant. Indices of nodes and partitions are positions in these lists.
 ///
-/// Whatever did not change since the last view should be the same `Arc`: a plan with a [`Memo`]
-/// takes what is pointed to by the same pointer as known, and works out only the rest. Lists that
-/// keep their order (by job id, say) are compared fastest.
+/// Whatever did not change since the last view should be the same `Arc`: a plan with a [`Memo`] works out again only
+/// what is behind another pointer. Lists that keep their order (by job id, say) are compared fastest.
 ///
 /// [`Memo`]: crate::Memo
 #[derive(Debug, Clone, Default)]
 pub struct View {
     pub nodes: Vec<Arc<NodeInfo>>,
     pub partitions: Vec<PartitionInfo>,
-    pub running: Vec<Arc<Running>>,
+    pub running: Vec<Arc<RunningJob>>,
     /// In any order; `plan` sorts.
-    pub queue: Vec<Arc<Waiting>>,
+    pub queue: Vec<Arc<PendingJob>>,
     pub qos: Vec<Arc<Qos>>,
     /// The associations that jobs are charged to.
     pub accounting: Arc<Accounting>,
     pub reservations: Vec<Arc<Reservation>>,
-    /// Licences by name: how many are free.
+    /// Free licenses by name.
     pub licenses: Vec<(String, u64)>,
     pub topology: Option<Arc<Topology>>,
     pub policy: SchedulerPolicy,
@@ -44,19 +43,26 @@ pub struct View {
 pub struct NodeInfo {
     pub config: Arc<NodeConfig>,
     pub availability: Availability,
-    /// What running and ending jobs hold of it.
+    /// The sum of what running and ending jobs hold of the node.
     pub used: NodeUse,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
     Available,
-    /// It answers, but something on it must end first (an attempt that was given up).
+    /// The node answers, but an attempt that was given up must end on it first.
     Reconciling,
     Drained,
     Down,
-    /// It has not answered for a little while; nothing new is started there.
+    /// The node has not answered for a little while; nothing new is started there.
     Silent,
+}
+
+impl Availability {
+    /// A node that is silent, or ends something first, is expected back.
+    pub fn is_in_service(self) -> bool {
+        !matches!(self, Self::Drained | Self::Down)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,26 +70,25 @@ pub struct NodeUse {
     pub cpus: CpuSet,
     pub memory: Bytes,
     pub gres: Vec<GresShare>,
-    /// Of `cpus` those that jobs share: the CPUs of each such job, and how many may be on them.
+    /// Jobs that share their CPUs: the CPUs of each, all of them in `cpus`, and how many jobs may be on them.
     pub shared: Vec<(CpuSet, u32)>,
     /// A job has the whole node.
     pub exclusive: bool,
     pub jobs: u32,
     /// The users whose jobs are here, for `--exclusive=user`; sorted.
     pub users: Vec<u32>,
-    /// Jobs here that run with `--exclusive=user`, each with its user: while they do, no other
-    /// user's job may join.
+    /// Jobs on the node that run with `--exclusive=user`, each with its user. While one runs, no other user's job may
+    /// join.
     pub user_exclusive: Vec<(JobId, u32)>,
 }
 
 impl NodeUse {
-    /// Whether a share's CPUs are nobody's, or those of jobs that share them with so many.
+    /// Whether every CPU of the share is free, or may be shared with the jobs that are on it.
     pub fn admits_cpus(&self, share: &NodeShare) -> bool {
         !self.cpus.intersects(&share.cpus)
-            || share
-                .cpus
-                .iter()
-                .all(|cpu| !self.cpus.contains(cpu) || may_join(&self.shared, cpu, share.sharers))
+            || share.cpus.iter().all(|cpu| {
+                !self.cpus.contains(cpu) || may_share_cpu(&self.shared, cpu, share.sharers)
+            })
     }
 
     pub fn take_cpus(&mut self, share: &NodeShare) {
@@ -94,8 +99,8 @@ impl NodeUse {
     }
 }
 
-/// Whether one more job, which shares with so many, may be on a CPU that these have.
-pub fn may_join(shared: &[(CpuSet, u32)], cpu: u32, sharers: u32) -> bool {
+/// Whether a job that shares its CPUs with up to `sharers` jobs may join those on this CPU.
+pub fn may_share_cpu(shared: &[(CpuSet, u32)], cpu: u32, sharers: u32) -> bool {
     let there = || shared.iter().filter(|(cpus, _)| cpus.contains(cpu));
     let most = there().map(|(_, sharers)| *sharers).fold(sharers, u32::min);
     let count = there().count() as u32;
@@ -112,7 +117,7 @@ pub struct PartitionInfo {
 /// A job that holds resources, one that is ending included: what it holds is in its nodes' `used`
 /// as well.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Running {
+pub struct RunningJob {
     pub job: JobId,
     pub uid: u32,
     pub account: String,
@@ -121,32 +126,32 @@ pub struct Running {
     pub association: Option<u32>,
     pub partition: u32,
     pub shares: Vec<(u32, NodeShare)>,
-    /// When its time limit ends it; none: never.
+    /// When its time limit ends it; `None` without a limit.
     pub end: Option<Timestamp>,
     pub exclusive: bool,
     /// The reservation that it runs in.
     pub reservation: Option<String>,
     pub start: Timestamp,
     pub priority: u64,
-    /// It may wait again if it must make room.
+    /// The job may be requeued when it is preempted.
     pub requeue: bool,
-    /// It is being ended, by whatever.
+    /// The job is being ended, for whatever reason.
     pub is_ending: bool,
-    /// Suspended: its cores are not in the nodes' `used`, nor is it counted among their jobs; all else is.
+    /// The job is suspended: its cores and the job itself are not counted in its nodes' `used`; memory and devices are.
     pub suspended: bool,
-    /// Suspended, and to go on when its cores are free.
-    pub goes_on: bool,
-    /// Licences that come free when it ends.
+    /// The job was suspended by a preemption and resumes when its cores are free.
+    pub resume_when_free: bool,
+    /// Licenses that come free when it ends.
     pub licenses: Vec<(String, u32)>,
 }
 
 /// A job, or the pending tasks of one array, that wait.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Waiting {
+pub struct PendingJob {
     pub job: JobId,
     /// Pending tasks of the array; 1 for a plain job.
     pub tasks: u32,
-    /// How many more tasks of it may run now (`%N`); none: all.
+    /// How many more tasks of it may run now (`%N`); `None` without a throttle.
     pub tasks_allowed: Option<u32>,
     pub spec: Arc<JobSpec>,
     pub priority: u64,
@@ -155,31 +160,30 @@ pub struct Waiting {
     pub submit: Timestamp,
     pub hold: Option<Hold>,
     pub dependency: DependencyState,
-    /// Not before this (`--begin`, the pause after a requeue).
+    /// The earliest start: `--begin`, or the pause after a requeue.
     pub begin: Option<Timestamp>,
     /// Indices into `View::partitions`, in the order asked.
     pub partitions: Vec<u32>,
-    /// Effective in each of `partitions`: what was asked, or the partition's default.
     pub account: String,
     pub qos: String,
     /// Index into the members of `View::accounting`.
     pub association: Option<u32>,
-    /// A reason that holds whatever the resources (a failed launch, a bad account).
+    /// A reason that keeps the job waiting whatever is free: a failed launch, a bad account.
     pub fixed_reason: Option<Reason>,
-    /// What must come about with other jobs first, as far as it can be foreseen: a dependency's terms, or the ends of
-    /// an array's own tasks where its throttle holds it. For estimates only.
-    pub awaits: Vec<Awaited>,
-    /// One of them is enough.
+    /// Events of other jobs that this one waits for, as far as they can be foreseen: the terms of its dependency, or the
+    /// ends of its array's running tasks where the throttle holds it back. Used for estimates only.
+    pub awaits: Vec<AwaitedEvent>,
+    /// One of the events in `awaits` is enough.
     pub awaits_any: bool,
-    /// It starts with others or not at all; the first of them has the turn for all.
+    /// The job is a component of a heterogeneous job: all components start together, when the first has its turn.
     pub het: Option<HetComponent>,
 }
 
-/// What a job waits for of another.
+/// An event of another job that a job waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AwaitedEvent {
     EndOf(JobId),
-    /// So many minutes after it has started.
+    /// The moment `minutes` after the job's start.
     StartOf {
         job: JobId,
         minutes: u32,
@@ -195,24 +199,24 @@ pub enum DependencyState {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerPolicy {
-    /// `sched/backfill`; else strictly in order within each partition.
+    /// `sched/backfill`. Without it jobs start strictly in order within each partition.
     pub backfill: bool,
-    /// Waiting jobs of each partition that keep a place for later, in order (`bf_max_job_test`,
-    /// `bf_max_job_part`). Whether one can start now is asked for every job, however long the queue.
-    pub reservations: u32,
-    pub reserve: ReservePolicy,
+    /// How many waiting jobs of each partition get a backfill slot, in queue order (`bf_max_job_test`,
+    /// `bf_max_job_part`). Beyond it a job is still tried for a start now.
+    pub backfill_slots_max: u32,
+    pub backfill_limits: BackfillLimits,
     pub preempt: PreemptPolicy,
     pub default_memory: Option<model::partition::DefaultMemory>,
-    /// With no configuration: the node's memory over its cores, for each core.
+    /// Without a configured default a job gets the node's memory in proportion to its cores.
     pub memory_by_core: bool,
-    /// The most that a job may have, where its partition says nothing.
+    /// The cluster's `MaxMemPer…`, for partitions without one.
     pub max_memory: Option<model::partition::DefaultMemory>,
     /// `DefCpuPerGPU`
     pub cpus_per_gpu: Option<u32>,
     pub select: model::select::Select,
-    /// `max_switch_wait`: so long at most a job waits for few switches.
+    /// `max_switch_wait`: the longest that a job waits for its `--switches`.
     pub switch_wait_s: u32,
-    /// Beyond a limit (`over_time_limit`), minutes.
+    /// `OverTimeLimit`: the minutes that a job may run beyond its time limit.
     pub over_time_min: u32,
 }
 
@@ -220,8 +224,8 @@ impl Default for SchedulerPolicy {
     fn default() -> Self {
         Self {
             backfill: true,
-            reservations: 1_000,
-            reserve: ReservePolicy::default(),
+            backfill_slots_max: 1_000,
+            backfill_limits: BackfillLimits::default(),
             preempt: PreemptPolicy::default(),
             default_memory: None,
             memory_by_core: false,
@@ -234,26 +238,26 @@ impl Default for SchedulerPolicy {
     }
 }
 
-/// Who may keep a place: `SchedulerParameters=bf_…`, as far as they make sense where the whole queue
-/// is looked at each time.
+/// Which jobs may reserve a backfill slot: `SchedulerParameters=bf_…`, as far as the options make sense in a plan that
+/// looks at the whole queue each time.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub struct ReservePolicy {
-    /// `bf_window`: no place is kept that begins later than this.
+pub struct BackfillLimits {
+    /// `bf_window`: no slot begins later than this.
     pub window_min: Option<u32>,
-    /// `bf_max_job_user`: places kept for one user.
+    /// `bf_max_job_user`: slots for one user.
     pub per_user: Option<u32>,
-    /// `bf_max_job_array_resv`: places kept for tasks of one array.
+    /// `bf_max_job_array_resv`: slots for tasks of one array.
     pub per_array: u32,
     /// `bf_min_prio_reserve`
     pub priority_min: Option<u64>,
-    /// `bf_min_age_reserve`: a job keeps a place once it has waited so long.
+    /// `bf_min_age_reserve`: a job gets a slot once it has waited so long.
     pub age_min_s: u32,
     /// `bf_max_job_start`: starts in one plan.
     pub starts_max: Option<u32>,
 }
 
-impl Default for ReservePolicy {
+impl Default for BackfillLimits {
     fn default() -> Self {
         Self {
             window_min: None,
@@ -268,15 +272,15 @@ impl Default for ReservePolicy {
 
 pub use model::preempt::{PreemptBy, PreemptPolicy};
 
-/// The answer: who starts where, and why the others wait.
+/// The scheduler's answer: which jobs start where, and why the others wait.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     pub starts: Vec<Start>,
-    /// One for each entry of the queue that has something left waiting, in queue order.
+    /// One for each entry of the queue with tasks that still wait, in queue order.
     pub reasons: Vec<(JobId, Reason)>,
-    /// Expected starts of those that hold a reservation, with the nodes they wait for.
+    /// Expected starts of the jobs with a backfill slot, with the nodes of the slot.
     pub estimates: Vec<Estimate>,
-    /// Who must make room; those for whom they do start in a later plan.
+    /// Jobs to preempt. The jobs that they are preempted for start in a later plan.
     pub preemptions: Vec<Preemption>,
     /// Suspended jobs whose cores are free again.
     pub resumes: Vec<JobId>,
@@ -284,14 +288,14 @@ pub struct Plan {
     pub backfilled: u32,
 }
 
-/// A running job that makes room for another.
+/// A running job that is preempted for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preemption {
     pub victim: JobId,
     pub mode: PreemptMode,
-    /// It is told now, and ends this much later.
+    /// The victim is warned now, and ended this much later.
     pub grace_s: u32,
-    /// The job that needs the room.
+    /// The job that needs the resources.
     pub by: JobId,
 }
 
@@ -301,7 +305,7 @@ pub struct Start {
     pub job: JobId,
     pub allocation: Allocation,
     pub time_limit: TimeLimit,
-    /// The others of these follow or precede it in the plan without a gap.
+    /// A component of a heterogeneous job. The starts of the other components are next to it in the plan.
     pub het: Option<HetComponent>,
 }
 

@@ -12,7 +12,7 @@ use model::dependency::DependencyState;
 use model::id::JobId;
 use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
-use sched::explain::{ClassReport, Explanation, Resource};
+use sched::query::explain::{ClassReport, Explanation, Resource};
 use sched::view::Estimate;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Waits<'_> {
     fn licenses(&self, view: &sched::View) -> Vec<LicenseShortage> {
         let asked = &self.job.spec.request().licenses;
         let used = |name: &String, count: u32| {
-            let of = |running: &sched::Running| {
+            let of = |running: &sched::RunningJob| {
                 let held = running.licenses.iter().filter(|(held, _)| held == name);
                 (running.job, held.map(|(_, count)| u64::from(*count)).sum::<u64>())
             };

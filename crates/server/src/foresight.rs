@@ -156,7 +156,9 @@ impl Estimates {
 fn expect(view: &sched::View, now: Timestamp, jobs: &[JobId]) -> Result<Vec<Estimate>, Reason> {
     let mut memo = sched::Memo::default();
     let mut found: Vec<Estimate> = match jobs {
-        [one] => sched::estimate::expected(view, now, &mut memo, *one).into_iter().collect(),
+        [one] => {
+            sched::query::estimate::estimate_of(view, now, &mut memo, *one).into_iter().collect()
+        }
         several => {
             let all = sched::estimates(view, now, &mut memo).into_iter();
             all.filter(|estimate| several.contains(&estimate.job)).collect()

@@ -57,7 +57,7 @@ impl Planner {
 fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
     let view = view_builder.view(&shared.read(), now);
-    if view.queue.is_empty() && !view.running.iter().any(|running| running.goes_on) {
+    if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
         return false;
     }
     let begun = Instant::now();

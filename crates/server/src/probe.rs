@@ -62,7 +62,7 @@ pub async fn test_submit(
 
 pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
     let (submit, (view, _), partitions, _) = probe(shared, &by, submission)?;
-    let offers = sched::feasible::offers(&view, &submit.spec, &partitions);
+    let offers = sched::query::offers::offers(&view, &submit.spec, &partitions);
     let offers = offers.into_iter().map(|offer| {
         let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
         let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");

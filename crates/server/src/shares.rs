@@ -14,7 +14,7 @@ use wire::view::{PrioritiesView, PriorityView, ShareView, SharesView};
 pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let state = shared.read();
     let tree = state.tree();
-    let standings = state.standings();
+    let ranks = state.fair_share_ranks();
     let spent = state.raw_usage_with_children(&tree);
     let run_minutes = run_minutes(&state, now);
     let ranked: f64 = state.charged_usage.ranked.values().sum();
@@ -37,11 +37,11 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
         association: (*tree.members[at].0).clone(),
         id: at as u32 + 1,
         depth: depths[at],
-        shares: standings[at].shares,
-        effective_usage: standings[at].usage,
+        shares: ranks[at].shares,
+        effective_usage: ranks[at].usage,
         usage: (at > 0 && ranked > 0.0).then(|| ranked_of[at] / ranked),
-        level: Some(standings[at].level).filter(|level| level.is_finite()),
-        fair_share: standings[at].fair_share,
+        level: Some(ranks[at].level).filter(|level| level.is_finite()),
+        fair_share: ranks[at].fair_share,
         raw_usage: spent[at].clone(),
         run_minutes: run_minutes[at].clone(),
     };

@@ -160,7 +160,7 @@ impl State {
         self.config = Arc::new(config.clone());
         self.tree.forget();
         self.accounting.forget();
-        self.standings.forget();
+        self.fair_share_ranks.forget();
         self.priority_totals.forget();
         self.hardware.forget();
     }

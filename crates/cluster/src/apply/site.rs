@@ -28,7 +28,7 @@ impl State {
         if is_of_accounts(event) {
             self.tree.forget();
             self.accounting.forget();
-            self.standings.forget();
+            self.fair_share_ranks.forget();
             self.priority_totals.forget();
         }
         match event {

@@ -70,7 +70,7 @@ impl State {
             charged_usage.associations.iter().map(|(key, raw_usage)| (key.clone(), raw_usage));
         charged_usage.ranked =
             billed.map(|(key, raw_usage)| (key, raw_usage.billing_s())).collect();
-        self.standings.forget();
+        self.fair_share_ranks.forget();
         self.accounting.forget();
     }
 
@@ -92,7 +92,7 @@ impl State {
         if let UsageOwner::Qos(name) = of {
             self.charged_usage.qos.remove(name);
         }
-        self.standings.forget();
+        self.fair_share_ranks.forget();
         self.accounting.forget();
     }
 }

@@ -5,7 +5,7 @@ use crate::state::job::Job;
 use model::account::{Association, Qos};
 use model::reason::{Limit, LimitKind, LimitScope, Refusal};
 use model::run::JobSpec;
-use sched::Waiting;
+use sched::PendingJob;
 
 /// Who would submit, and under what.
 pub(super) struct Submitter<'a> {
@@ -110,8 +110,12 @@ impl State {
     }
 
     /// Where a QOS refuses what could never run under its limits.
-    pub(super) fn check_alone(&self, view: &sched::View, waiting: &Waiting) -> Result<(), Refusal> {
-        let refused = |at: &u32| sched::refused_alone(view, waiting, *at);
+    pub(super) fn check_alone(
+        &self,
+        view: &sched::View,
+        waiting: &PendingJob,
+    ) -> Result<(), Refusal> {
+        let refused = |at: &u32| sched::limit_broken_alone(view, waiting, *at);
         let mut refusals = waiting.partitions.iter().map(refused);
         match refusals.next() {
             Some(Some(limit)) if refusals.all(|other| other.is_some()) => {

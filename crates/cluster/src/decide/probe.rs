@@ -29,7 +29,7 @@ impl State {
             let partitions = self.partition_indices(&spec.request().partitions);
             self.probe_one(spec, &partitions.unwrap_or_default(), context)
         });
-        let entries: Vec<Arc<sched::Waiting>> = of_first.into_iter().chain(others).collect();
+        let entries: Vec<Arc<sched::PendingJob>> = of_first.into_iter().chain(others).collect();
         for (mut entry, offset) in entries.into_iter().zip(0..) {
             let own = Arc::make_mut(&mut entry);
             own.job = JobId(first.0 + offset);
@@ -51,7 +51,7 @@ impl State {
         spec: &JobSpec,
         partitions: &[u32],
         context: &Context,
-    ) -> Arc<sched::Waiting> {
+    ) -> Arc<sched::PendingJob> {
         // What was checked at submit is as it was: where that failed, nobody asks.
         let account = self.effective_account(spec).unwrap_or_else(|_| "".into());
         let qos = self.effective_qos(spec, &account, partitions);
@@ -66,7 +66,7 @@ impl State {
         qos: &str,
         partitions: &[u32],
         context: &Context,
-    ) -> sched::Waiting {
+    ) -> sched::PendingJob {
         let job = Job {
             id: JobId(self.next_job),
             run: RunId::from_random(context.random),
@@ -93,7 +93,7 @@ impl State {
         let ranking = Ranking::new(self, context.now);
         let priorities = ranking.priorities(&job, partitions, context.now);
         let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
-        sched::Waiting {
+        sched::PendingJob {
             job: job.id,
             tasks: 1,
             tasks_allowed: None,

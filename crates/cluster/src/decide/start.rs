@@ -10,12 +10,13 @@ use crate::view;
 use crate::view::priority::Ranking;
 use model::allocation::{Allocation, GresShare, NodeShare};
 use model::dependency::DependencyState;
+use model::gres::GPU;
 use model::id::{AttemptId, JobId, StepId};
 use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
 use model::time::Timestamp;
+use sched::Start;
 use sched::view::Availability;
-use sched::{GPU, Start};
 use std::collections::BTreeMap;
 
 impl State {
@@ -152,7 +153,7 @@ fn shares_are_free(node: &Node, wanted: &GresShare) -> bool {
 
 /// Whether a GPU that is wanted whole is held in shares, or the other way round.
 fn is_in_another_form(node: &Node, wanted: &GresShare) -> bool {
-    let in_shares = |share: &GresShare| sched::devices_of(&node.config, share).to_vec();
+    let in_shares = |share: &GresShare| sched::gpus_shared_by(&node.config, share).to_vec();
     let whole = |share: &GresShare| match share.name.as_str() {
         GPU => share.indices.clone(),
         _ => Vec::new(),

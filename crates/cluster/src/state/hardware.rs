@@ -30,7 +30,7 @@ impl Hardware {
         if is_single && self.fitting.lock().is_ok_and(|known| known.contains(&key)) {
             return Ok(());
         }
-        sched::feasible::check(&self.view, spec, partitions)?;
+        sched::query::feasible::check(&self.view, spec, partitions)?;
         if is_single && let Ok(mut known) = self.fitting.lock() {
             if known.len() >= KNOWN_MAX {
                 known.clear();

@@ -82,7 +82,7 @@ pub struct State {
     pub(crate) accounting: Cache<sched::accounting::Accounting>,
     /// Derived: the rank of each association by fair share.
     #[serde(skip)]
-    pub(crate) standings: Cache<Vec<sched::order::fair_tree::Standing>>,
+    pub(crate) fair_share_ranks: Cache<Vec<sched::order::fair_tree::BranchRank>>,
     /// Derived: the totals that priorities are computed against.
     #[serde(skip)]
     pub(crate) priority_totals: Cache<PriorityTotals>,
@@ -125,7 +125,7 @@ impl Default for State {
             charged_usage: ChargedUsage::default(),
             tree: Cache::default(),
             accounting: Cache::default(),
-            standings: Cache::default(),
+            fair_share_ranks: Cache::default(),
             priority_totals: Cache::default(),
             hardware: Cache::default(),
         }

@@ -6,7 +6,7 @@ use crate::state::priority_totals::PriorityTotals;
 use model::account::Association;
 use model::raw_usage::RawUsage;
 use sched::accounting::{Accounting, Enforce, Member};
-use sched::order::fair_tree::{self, Branch, Standing};
+use sched::order::fair_tree::{self, Branch, BranchRank};
 use std::sync::Arc;
 
 impl State {
@@ -24,14 +24,14 @@ impl State {
         self.accounting.get(|| {
             let tree = self.tree();
             let parameters = &self.config.parameters;
-            let standings = self.standings();
+            let fair_share_ranks = self.fair_share_ranks();
             let raw_usage = self.raw_usage_with_children(&tree);
             let member =
                 |((at, (association, parent)), raw_usage): ((usize, &(_, _)), RawUsage)| Member {
                     association: Arc::clone(association),
                     parent: *parent,
                     raw_usage,
-                    fair_share: standings[at].fair_share,
+                    fair_share: fair_share_ranks[at].fair_share,
                 };
             Accounting {
                 enforce: Enforce {
@@ -61,11 +61,11 @@ impl State {
     }
 
     /// Where each stands by what it had been billed at the end of the last period: until the next it stays there.
-    pub fn standings(&self) -> Arc<Vec<Standing>> {
-        self.standings.get(|| self.rank(&self.tree()))
+    pub fn fair_share_ranks(&self) -> Arc<Vec<BranchRank>> {
+        self.fair_share_ranks.get(|| self.rank(&self.tree()))
     }
 
-    fn rank(&self, tree: &AssociationTree) -> Vec<Standing> {
+    fn rank(&self, tree: &AssociationTree) -> Vec<BranchRank> {
         let billed = |association: &Association| {
             self.charged_usage.ranked.get(&association.key()).copied().unwrap_or(0.0)
         };

@@ -13,8 +13,8 @@ use model::id::JobId;
 use model::partition::Partition;
 use model::reservation::Reservation;
 use model::time::Timestamp;
-use sched::order::fair_tree::Standing;
-use sched::view::{NodeInfo, PartitionInfo, Running, View, Waiting};
+use sched::order::fair_tree::BranchRank;
+use sched::view::{NodeInfo, PartitionInfo, PendingJob, RunningJob, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ pub struct ViewBuilder {
     ground: Option<ViewInputs>,
     nodes: Vec<Arc<NodeInfo>>,
     partitions: Vec<PartitionInfo>,
-    running: Vec<ViewedJob<Running>>,
-    queue: Vec<ViewedJob<Waiting>>,
+    running: Vec<ViewedJob<RunningJob>>,
+    queue: Vec<ViewedJob<PendingJob>>,
 }
 
 /// A job as it was, and what was shown of it.
@@ -43,7 +43,7 @@ struct ViewInputs {
     qos: Vec<Arc<Qos>>,
     reservations: Vec<Arc<Reservation>>,
     tree: Arc<AssociationTree>,
-    standings: Arc<Vec<Standing>>,
+    fair_share_ranks: Arc<Vec<BranchRank>>,
     priority_totals: Arc<PriorityTotals>,
     priorities_of: Option<Timestamp>,
     nodes: Vec<String>,
@@ -57,7 +57,7 @@ impl ViewInputs {
             qos: state.qos.values().cloned().collect(),
             reservations: state.reservations.values().cloned().collect(),
             tree: ranking.tree.clone(),
-            standings: ranking.standings.clone(),
+            fair_share_ranks: ranking.fair_share_ranks.clone(),
             priority_totals: ranking.priority_totals.clone(),
             priorities_of: state.charged_usage.as_of,
             nodes: state.nodes.keys().cloned().collect(),
@@ -70,7 +70,7 @@ impl ViewInputs {
             && are_same(&self.qos, state.qos.values())
             && are_same(&self.reservations, state.reservations.values())
             && Arc::ptr_eq(&self.tree, &ranking.tree)
-            && Arc::ptr_eq(&self.standings, &ranking.standings)
+            && Arc::ptr_eq(&self.fair_share_ranks, &ranking.fair_share_ranks)
             && Arc::ptr_eq(&self.priority_totals, &ranking.priority_totals)
             && self.priorities_of == state.charged_usage.as_of
             && self.nodes.iter().eq(state.nodes.keys())

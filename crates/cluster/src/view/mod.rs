@@ -20,8 +20,8 @@ use model::select::Select;
 use model::time::Timestamp;
 use priority::Ranking;
 use sched::view::{
-    Availability, DependencyState as Standing, NodeInfo, NodeUse, PartitionInfo, Running,
-    SchedulerPolicy, View, Waiting,
+    Availability, DependencyState as Standing, NodeInfo, NodeUse, PartitionInfo, PendingJob,
+    RunningJob, SchedulerPolicy, View,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
     let parameters = &state.config.parameters;
     SchedulerPolicy {
         backfill: parameters.backfill,
-        reservations: parameters.backfill_slots,
-        reserve: parameters.reserve.clone(),
+        backfill_slots_max: parameters.backfill_slots_max,
+        backfill_limits: parameters.backfill_limits.clone(),
         preempt: parameters.preempt,
         default_memory: parameters.default_memory,
         memory_by_core: parameters.memory_by_core,
@@ -150,11 +150,11 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
     [attempt.end_limit, leaving, window].into_iter().flatten().min()
 }
 
-pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Running {
+pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> RunningJob {
     let attempt = job.attempt().expect("an active job has an attempt");
     let held = |node: &str| attempt.held_nodes.iter().any(|n| n == node);
     let partition = &attempt.allocation.partition;
-    Running {
+    RunningJob {
         job: job.id,
         uid: job.spec.owner.uid,
         account: job.account.to_string(),
@@ -180,7 +180,7 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
         requeue: requeue::is_preempted_by_requeue(job),
         is_ending: attempt.is_ending_or_preempted(),
         suspended: attempt.has_released_cores(),
-        goes_on: attempt.suspended && attempt.auto_resume,
+        resume_when_free: attempt.suspended && attempt.auto_resume,
         licenses: job.spec.request().licenses.clone(),
     }
 }
@@ -220,7 +220,12 @@ fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box
 }
 
 /// One entry of the queue.
-pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) -> Option<Waiting> {
+pub fn waiting(
+    state: &State,
+    ranking: &Ranking<'_>,
+    job: &Job,
+    now: Timestamp,
+) -> Option<PendingJob> {
     let pending = job.pending.as_deref();
     // Those that `aftercorr` still keeps back are not shown: they could not start.
     let ready = pending.map_or(1, |p| dependency::tasks_ready(state, job, &p.indices, now));
@@ -247,7 +252,7 @@ pub fn waiting(state: &State, ranking: &Ranking<'_>, job: &Job, now: Timestamp) 
         _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
         _ => (Vec::new(), false),
     };
-    Some(Waiting {
+    Some(PendingJob {
         job: job.id,
         tasks,
         tasks_allowed,

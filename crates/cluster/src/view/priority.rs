@@ -12,8 +12,8 @@ use model::id::JobId;
 use model::priority::{Factors, PriorityPolicy};
 use model::time::Timestamp;
 use model::tres::TresKind;
-use sched::order::fair_tree::Standing;
-use sched::order::multifactor::{self, Facts};
+use sched::order::fair_tree::BranchRank;
+use sched::order::multifactor::{self, PriorityInputs};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub struct Ranking<'a> {
     state: &'a State,
     pub(crate) tree: Arc<AssociationTree>,
-    pub(crate) standings: Arc<Vec<Standing>>,
+    pub(crate) fair_share_ranks: Arc<Vec<BranchRank>>,
     pub(crate) priority_totals: Arc<PriorityTotals>,
     /// Only so many of a user's, an account's or a QOS's jobs may age at a time.
     pub(crate) limits_ageing: bool,
@@ -34,7 +34,7 @@ impl<'a> Ranking<'a> {
         let mut ranking = Self {
             state,
             tree: state.tree(),
-            standings: state.standings(),
+            fair_share_ranks: state.fair_share_ranks(),
             priority_totals: state.priority_totals(),
             limits_ageing: false,
             ageless: HashSet::new(),
@@ -96,11 +96,11 @@ impl<'a> Ranking<'a> {
         tres.set(TresKind::Billing, billed);
         let limit = request.time_limit.or(info.default_time).unwrap_or(info.max_time);
         let year = 365 * 24 * 60;
-        let facts = Facts {
+        let facts = PriorityInputs {
             waited_s: self.waited_s(job, now),
             association_priority: of_member(&|at| self.tree.nearest(at, |a| a.priority)),
             fair_share: member
-                .and_then(|at| self.standings.get(at as usize)?.fair_share)
+                .and_then(|at| self.fair_share_ranks.get(at as usize)?.fair_share)
                 .unwrap_or(0.0),
             nodes: u64::from(request.nodes.min),
             cpus: u64::from(request.cpu_count()),

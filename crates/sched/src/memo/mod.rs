@@ -10,18 +10,18 @@
 //! All of it is a function of the view and the time alone. What is pointed to by the same `Arc` as
 //! last time is taken as unchanged.
 
-mod footprints;
-mod line;
+mod baseline;
+mod needs_cache;
+mod ordered_queue;
 mod replay;
-mod standing;
 
-pub(crate) use footprints::Footprints;
-pub(crate) use line::{Line, Place, ShapeKey};
-pub(crate) use replay::{Record, Replay, Rerun};
-pub(crate) use standing::Standing;
+pub(crate) use baseline::Baseline;
+pub(crate) use needs_cache::NeedsCache;
+pub(crate) use ordered_queue::{OrderedQueue, QueueSlot, ShapeKey};
+pub(crate) use replay::{Replay, ReplayLog, SlotRecord};
 
-use crate::reserved::Windows;
-use crate::timeline::Timeline;
+use crate::free::timeline::Timeline;
+use crate::reservation::ReservationWindows;
 use crate::topology::Switches;
 use crate::view::{PartitionInfo, SchedulerPolicy, View};
 use model::time::Timestamp;
@@ -29,39 +29,39 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
 pub struct Memo {
-    pub(crate) standing: Standing,
-    pub(crate) footprints: Footprints,
-    pub(crate) line: Line,
-    pub(crate) replay: Replay,
+    pub(crate) baseline: Baseline,
+    pub(crate) needs_cache: NeedsCache,
+    pub(crate) queue: OrderedQueue,
+    pub(crate) replay_log: ReplayLog,
     /// Timelines of an earlier plan, for their room.
     pub(crate) scratch: Vec<Timeline>,
     partitions: Vec<PartitionInfo>,
     policy: SchedulerPolicy,
-    pub(crate) windows: Windows,
+    pub(crate) windows: ReservationWindows,
     pub(crate) switches: Option<Arc<Switches>>,
 }
 
 impl Memo {
     /// Brings everything in line with the view.
     pub(crate) fn refresh(&mut self, view: &View, now: Timestamp) {
-        let all_new = !self.standing.is_of(view)
+        let all_new = !self.baseline.is_of(view)
             || !are_same(&self.partitions, &view.partitions)
             || self.policy != view.policy;
         if all_new {
             let (partitions, policy) = (view.partitions.clone(), view.policy.clone());
             *self = Self { partitions, policy, ..Self::default() };
         }
-        let changed = self.standing.refresh(view, now.millis());
+        let changed = self.baseline.refresh(view, now.millis());
         if all_new {
-            self.footprints = Footprints::over(view, &self.standing);
+            self.needs_cache = NeedsCache::over(view, &self.baseline);
         } else {
-            self.replay.add_changed(&changed);
-            self.footprints.refresh(&self.standing, changed);
+            self.replay_log.add_changed(&changed);
+            self.needs_cache.refresh(&self.baseline, changed);
         }
-        let windows = Windows::of(view, now.millis());
+        let windows = ReservationWindows::of(view, now.millis());
         if windows != self.windows {
-            self.line = Line::default();
-            self.replay.forget();
+            self.queue = OrderedQueue::default();
+            self.replay_log.forget();
         }
         self.windows = windows;
         let is_same = match &self.switches {
@@ -70,9 +70,9 @@ impl Memo {
         };
         if !is_same {
             self.switches = Switches::of(view);
-            self.replay.forget();
+            self.replay_log.forget();
         }
-        self.line.refresh(view, self.standing.has_owners(), &self.windows, now);
+        self.queue.refresh(view, self.baseline.has_user_exclusive_nodes(), &self.windows, now);
     }
 }
 

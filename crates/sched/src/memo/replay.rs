@@ -6,33 +6,33 @@
 //! says whether last time's place is still the best. Entries of the line that are the same as last
 //! time stand in the same order; one that changed counts as new.
 
-use crate::board::Kept;
+use crate::free::backfill_slot::BackfillSlot;
 use model::id::JobId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// With more nodes than this that differ, searching anew is quicker.
-const DIFFERING_MAX: usize = 2_048;
+const CHANGED_MAX: usize = 2_048;
 
 #[derive(Debug, Clone, Default)]
-pub struct Replay {
-    records: HashMap<JobId, Record>,
+pub struct ReplayLog {
+    records: HashMap<JobId, SlotRecord>,
     /// Nodes that changed since the records were made.
     changed: Vec<u32>,
 }
 
 /// What became of a job that looked for a place to keep.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct SlotRecord {
     /// None: there was no place for it, ever.
-    pub kept: Option<Arc<Kept>>,
+    pub slot: Option<Arc<BackfillSlot>>,
     /// It was the first of single nodes: nothing else decided.
     pub single: bool,
 }
 
-impl Replay {
+impl ReplayLog {
     pub fn add_changed(&mut self, nodes: &[u32]) {
-        if self.changed.len() <= DIFFERING_MAX {
+        if self.changed.len() <= CHANGED_MAX {
             self.changed.extend(nodes);
         }
     }
@@ -41,22 +41,22 @@ impl Replay {
         *self = Self::default();
     }
 
-    pub fn begin(&mut self, nodes: usize) -> Rerun {
+    pub fn begin(&mut self, nodes: usize) -> Replay {
         let changed = std::mem::take(&mut self.changed);
-        let mut rerun = Rerun {
-            is_active: !self.records.is_empty() && changed.len() <= DIFFERING_MAX,
+        let mut replay = Replay {
+            is_active: !self.records.is_empty() && changed.len() <= CHANGED_MAX,
             records: std::mem::take(&mut self.records),
-            differs: Vec::new(),
-            is_listed: Vec::new(),
+            changed_nodes: Vec::new(),
+            is_changed: Vec::new(),
         };
-        if rerun.is_active {
-            rerun.is_listed = vec![false; nodes];
-            changed.into_iter().for_each(|node| rerun.list(node));
+        if replay.is_active {
+            replay.is_changed = vec![false; nodes];
+            changed.into_iter().for_each(|node| replay.mark(node));
         }
-        rerun
+        replay
     }
 
-    pub fn end(&mut self, records: HashMap<JobId, Record>, started_on: &[u32]) {
+    pub fn end(&mut self, records: HashMap<JobId, SlotRecord>, started_on: &[u32]) {
         self.records = records;
         self.add_changed(started_on);
     }
@@ -64,50 +64,50 @@ impl Replay {
 
 /// One plan that follows another.
 #[derive(Default)]
-pub struct Rerun {
+pub struct Replay {
     pub is_active: bool,
-    records: HashMap<JobId, Record>,
-    differs: Vec<u32>,
-    is_listed: Vec<bool>,
+    records: HashMap<JobId, SlotRecord>,
+    changed_nodes: Vec<u32>,
+    is_changed: Vec<bool>,
 }
 
-impl Rerun {
+impl Replay {
     /// The nodes that differ from what they were at this turn of the last plan.
-    pub fn differing(&self) -> &[u32] {
-        &self.differs
+    pub fn changed_nodes(&self) -> &[u32] {
+        &self.changed_nodes
     }
 
-    pub fn is_listed(&self, node: u32) -> bool {
-        self.is_listed[node as usize]
+    pub fn is_changed(&self, node: u32) -> bool {
+        self.is_changed[node as usize]
     }
 
-    fn list(&mut self, node: u32) {
-        if !self.is_listed[node as usize] {
-            self.is_listed[node as usize] = true;
-            self.differs.push(node);
-            self.is_active &= self.differs.len() <= DIFFERING_MAX;
+    fn mark(&mut self, node: u32) {
+        if !self.is_changed[node as usize] {
+            self.is_changed[node as usize] = true;
+            self.changed_nodes.push(node);
+            self.is_active &= self.changed_nodes.len() <= CHANGED_MAX;
         }
     }
 
-    pub fn differ(&mut self, nodes: impl Iterator<Item = u32>) {
+    pub fn mark_changed(&mut self, nodes: impl Iterator<Item = u32>) {
         if self.is_active {
-            nodes.for_each(|node| self.list(node));
+            nodes.for_each(|node| self.mark(node));
         }
     }
 
     /// Leaves only the records of these jobs; the others are gone or count as new.
-    pub fn keep_only(&mut self, jobs: impl Iterator<Item = JobId>) {
+    pub fn retain_jobs(&mut self, jobs: impl Iterator<Item = JobId>) {
         if !self.is_active {
             return;
         }
         let mut gone = std::mem::take(&mut self.records);
         self.records = jobs.filter_map(|job| Some((job, gone.remove(&job)?))).collect();
-        let kept = gone.into_values().filter_map(|record| record.kept);
-        self.differ(kept.flat_map(|kept| kept.nodes().collect::<Vec<_>>()));
+        let kept = gone.into_values().filter_map(|record| record.slot);
+        self.mark_changed(kept.flat_map(|kept| kept.nodes().collect::<Vec<_>>()));
     }
 
     /// The job's record, as its turn comes.
-    pub fn meet(&mut self, job: JobId) -> Option<Record> {
+    pub fn take_record(&mut self, job: JobId) -> Option<SlotRecord> {
         if self.is_active { self.records.remove(&job) } else { None }
     }
 }

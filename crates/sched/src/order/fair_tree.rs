@@ -18,7 +18,7 @@ pub struct Branch {
 
 /// Where an association stands.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Standing {
+pub struct BranchRank {
     /// Its part of the shares of its level.
     pub shares: f64,
     /// Its part of the usage of its level.
@@ -30,14 +30,14 @@ pub struct Standing {
 }
 
 /// The standing of each branch, in the same order.
-pub fn rank(branches: &[Branch]) -> Vec<Standing> {
+pub fn rank(branches: &[Branch]) -> Vec<BranchRank> {
     let mut ranking = Ranking {
         branches,
         children: children(branches),
-        standings: vec![Standing::default(); branches.len()],
+        ranks: vec![BranchRank::default(); branches.len()],
         users: branches.iter().filter(|branch| branch.is_user).count() as u64,
     };
-    if let Some(root) = ranking.standings.first_mut() {
+    if let Some(root) = ranking.ranks.first_mut() {
         root.usage = 1.0;
     }
     for at in 0..branches.len() {
@@ -47,13 +47,13 @@ pub fn rank(branches: &[Branch]) -> Vec<Standing> {
     if !branches.is_empty() {
         ranking.walk(vec![0], &mut left);
     }
-    ranking.standings
+    ranking.ranks
 }
 
 struct Ranking<'a> {
     branches: &'a [Branch],
     children: Vec<Vec<usize>>,
-    standings: Vec<Standing>,
+    ranks: Vec<BranchRank>,
     users: u64,
 }
 
@@ -89,7 +89,7 @@ impl Ranking<'_> {
         let usage: f64 = children.iter().map(|at| self.branches[*at].usage).sum();
         for at in &children {
             let own = match self.branches[*at].shares {
-                Shares::Parent(_) => self.standings[parent].shares,
+                Shares::Parent(_) => self.ranks[parent].shares,
                 Shares::Count(count) if shares > 0.0 => f64::from(count) / shares,
                 Shares::Count(_) => 0.0,
             };
@@ -101,7 +101,7 @@ impl Ranking<'_> {
                 Shares::Count(_) if used == 0.0 => f64::INFINITY,
                 Shares::Count(_) => own / used,
             };
-            self.standings[*at] = Standing { shares: own, usage: used, level, fair_share: None };
+            self.ranks[*at] = BranchRank { shares: own, usage: used, level, fair_share: None };
         }
         self.children[parent] = children;
     }
@@ -111,20 +111,20 @@ impl Ranking<'_> {
         let mut level: Vec<usize> =
             accounts.iter().flat_map(|at| self.children[*at].iter().copied()).collect();
         level.sort_by(|a, b| {
-            let (a_level, b_level) = (self.standings[*a].level, self.standings[*b].level);
+            let (a_level, b_level) = (self.ranks[*a].level, self.ranks[*b].level);
             b_level.total_cmp(&a_level).then(a.cmp(b))
         });
         let mut rest = level.as_slice();
         while let Some(first) = rest.first() {
-            let height = self.standings[*first].level;
-            let equal = rest.iter().take_while(|at| self.standings[**at].level == height).count();
+            let height = self.ranks[*first].level;
+            let equal = rest.iter().take_while(|at| self.ranks[**at].level == height).count();
             let (group, after) = rest.split_at(equal);
             rest = after;
             let (users, accounts): (Vec<usize>, Vec<usize>) =
                 group.iter().partition(|at| self.branches[**at].is_user);
             let rank = *left as f64 / self.users as f64;
             for user in &users {
-                self.standings[*user].fair_share = Some(rank);
+                self.ranks[*user].fair_share = Some(rank);
             }
             // An equal account's best user has the same rank, so the walk below begins with it.
             if !accounts.is_empty() {

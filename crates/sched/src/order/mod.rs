@@ -4,4 +4,4 @@ pub mod fair_tree;
 pub mod multifactor;
 mod queue;
 
-pub use queue::{Key, Turn, turns_of};
+pub use queue::{JobInPartition, QueueKey, job_in_partitions};

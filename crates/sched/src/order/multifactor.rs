@@ -24,7 +24,7 @@ pub struct Scale {
 
 /// One job in one partition.
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
+pub struct PriorityInputs<'a> {
     /// Seconds that count for its age.
     pub waited_s: u64,
     pub association_priority: u32,
@@ -44,7 +44,7 @@ pub struct Facts<'a> {
     pub nice: i64,
 }
 
-pub fn factors(policy: &PriorityPolicy, scale: &Scale, job: &Facts<'_>) -> Factors {
+pub fn factors(policy: &PriorityPolicy, scale: &Scale, job: &PriorityInputs<'_>) -> Factors {
     let flags = &policy.flags;
     let part = |value: u32, most: u32, whole: bool| match (whole, most) {
         (true, _) => f64::from(value),
@@ -70,7 +70,7 @@ pub fn factors(policy: &PriorityPolicy, scale: &Scale, job: &Facts<'_>) -> Facto
     }
 }
 
-fn tres_factor(job: &Facts<'_>, kind: &TresKind, whole: bool) -> f64 {
+fn tres_factor(job: &PriorityInputs<'_>, kind: &TresKind, whole: bool) -> f64 {
     let asked = job.tres.amount(kind);
     if whole { asked as f64 } else { share(asked, job.partition_tres.amount(kind)) }
 }
@@ -80,7 +80,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 /// Half by nodes and half by CPUs; or the larger of both over the minutes of the time limit.
-fn job_size(policy: &PriorityPolicy, scale: &Scale, job: &Facts<'_>) -> f64 {
+fn job_size(policy: &PriorityPolicy, scale: &Scale, job: &PriorityInputs<'_>) -> f64 {
     let (nodes, cpus) = (share(job.nodes, scale.nodes), share(job.cpus, scale.cpus));
     let size = match policy.flags.small_relative_to_time {
         true => nodes.max(cpus) / job.minutes.max(1) as f64,
@@ -140,8 +140,8 @@ mod tests {
         (policy, scale, Tres::parse("cpu=64,node=2,gres/gpu=16").expect("a list"))
     }
 
-    fn job<'a>(nodes: u64, cpus: u64, tres: &'a Tres, whole: &'a Tres) -> Facts<'a> {
-        Facts {
+    fn job<'a>(nodes: u64, cpus: u64, tres: &'a Tres, whole: &'a Tres) -> PriorityInputs<'a> {
+        PriorityInputs {
             waited_s: 0,
             association_priority: 0,
             fair_share: 0.0,
@@ -178,7 +178,7 @@ mod tests {
         ];
         for (nodes, cpus, tres, fair_share, expected) in table {
             let tres = of(tres);
-            let facts = Facts { fair_share, ..job(nodes, cpus, &tres, &whole) };
+            let facts = PriorityInputs { fair_share, ..job(nodes, cpus, &tres, &whole) };
             let factors = factors(&policy, &scale, &facts);
             assert_eq!(priority(&policy.weights, &factors), expected, "{tres}");
         }
@@ -190,18 +190,20 @@ mod tests {
         policy.weights.dstack = 10_000;
         let tres = of("cpu=1");
         let plain = job(1, 1, &tres, &whole);
-        let of = |facts: &Facts<'_>| priority(&policy.weights, &factors(&policy, &scale, facts));
+        let of = |facts: &PriorityInputs<'_>| {
+            priority(&policy.weights, &factors(&policy, &scale, facts))
+        };
         let base = of(&plain);
         // A week is the oldest: half of it is half of 1000, two are the same as one.
         const WEEK_S: u64 = 7 * 24 * 3600;
-        assert_eq!(of(&Facts { waited_s: WEEK_S / 2, ..plain.clone() }), base + 500);
-        assert_eq!(of(&Facts { waited_s: WEEK_S * 2, ..plain.clone() }), base + 1000);
-        assert_eq!(of(&Facts { qos_priority: 500, ..plain.clone() }), base + 5000);
-        assert_eq!(of(&Facts { dstack: 50, ..plain.clone() }), base + 5000);
-        assert_eq!(of(&Facts { nice: 100, ..plain.clone() }), base - 100);
-        assert_eq!(of(&Facts { nice: -100, ..plain.clone() }), base + 100);
-        assert_eq!(of(&Facts { site: 7, ..plain.clone() }), base + 7);
-        assert_eq!(of(&Facts { nice: i64::from(i32::MAX), ..plain.clone() }), 1);
+        assert_eq!(of(&PriorityInputs { waited_s: WEEK_S / 2, ..plain.clone() }), base + 500);
+        assert_eq!(of(&PriorityInputs { waited_s: WEEK_S * 2, ..plain.clone() }), base + 1000);
+        assert_eq!(of(&PriorityInputs { qos_priority: 500, ..plain.clone() }), base + 5000);
+        assert_eq!(of(&PriorityInputs { dstack: 50, ..plain.clone() }), base + 5000);
+        assert_eq!(of(&PriorityInputs { nice: 100, ..plain.clone() }), base - 100);
+        assert_eq!(of(&PriorityInputs { nice: -100, ..plain.clone() }), base + 100);
+        assert_eq!(of(&PriorityInputs { site: 7, ..plain.clone() }), base + 7);
+        assert_eq!(of(&PriorityInputs { nice: i64::from(i32::MAX), ..plain.clone() }), 1);
     }
 
     #[test]
@@ -215,7 +217,7 @@ mod tests {
             ..PriorityFlags::default()
         };
         let tres = of("cpu=4,gres/gpu=2");
-        let facts = Facts {
+        let facts = PriorityInputs {
             qos_priority: 10,
             association_priority: 3,
             partition_priority: 5,
@@ -234,7 +236,7 @@ mod tests {
         let mut size = |small: bool, relative: bool, nodes, cpus, minutes| {
             policy.favor_small = small;
             policy.flags.small_relative_to_time = relative;
-            let facts = Facts { minutes, ..job(nodes, cpus, &tres, &whole) };
+            let facts = PriorityInputs { minutes, ..job(nodes, cpus, &tres, &whole) };
             format!("{:.7}", factors(&policy, &scale, &facts).job_size)
         };
         let table = [

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 /// One waiting entry seen through one of its partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct JobInPartition {
     /// Position in `View::queue`.
     pub waiting: u32,
     /// Position in `View::partitions`.
@@ -15,16 +15,19 @@ pub struct Turn {
 }
 
 /// Tier, priority, submit time, job, and the partition as it was asked for.
-pub type Key = (Reverse<u32>, Reverse<u64>, Timestamp, JobId, u32);
+pub type QueueKey = (Reverse<u32>, Reverse<u64>, Timestamp, JobId, u32);
 
 /// An entry once for each partition it may use. The order of the keys depends on what the entries
 /// say, never on where they stand in the view.
-pub fn turns_of(view: &View, waiting: u32) -> impl Iterator<Item = (Key, Turn)> + '_ {
+pub fn job_in_partitions(
+    view: &View,
+    waiting: u32,
+) -> impl Iterator<Item = (QueueKey, JobInPartition)> + '_ {
     let entry = &view.queue[waiting as usize];
     entry.partitions.iter().enumerate().filter_map(move |(asked, &partition)| {
         let tier = view.partitions.get(partition as usize)?.partition.priority_tier;
         let priority = entry.priorities.get(asked).copied().unwrap_or(entry.priority);
         let key = (Reverse(tier), Reverse(priority), entry.submit, entry.job, asked as u32);
-        Some((key, Turn { waiting, partition }))
+        Some((key, JobInPartition { waiting, partition }))
     })
 }

@@ -1,12 +1,12 @@
 //! What a request comes to in one partition, before any node is looked at.
 
-use super::gres::GPU;
 use super::memory::MemoryRule;
-use crate::free::Holder;
+use crate::free::node_free::ShareHolder;
 use crate::topology::Switches;
 use crate::view::SchedulerPolicy;
 use model::amount::Bytes;
 use model::constraint::Constraint;
+use model::gres::GPU;
 use model::partition::{DefaultMemory, OverSubscribe, Partition};
 use model::range::Range;
 use model::request::{GresRequest, Per, Request, Sharing};
@@ -37,7 +37,7 @@ pub struct Demand<'a> {
     pub select: Select,
     /// So many jobs may have its CPUs at once, itself among them.
     pub sharers: u32,
-    pub holder: Holder,
+    pub holder: ShareHolder,
     /// The network between the nodes, where it matters.
     pub switches: Option<Arc<Switches>>,
     /// The most leaf switches.
@@ -118,7 +118,7 @@ impl<'a> Demand<'a> {
             constraint: request.constraint.as_ref(),
             select,
             sharers,
-            holder: Holder {
+            holder: ShareHolder {
                 uid,
                 whole_node,
                 user_exclusive: request.sharing == Sharing::User || partition.exclusive_user,
@@ -146,7 +146,7 @@ impl<'a> Demand<'a> {
     }
 
     /// Where it matters beyond one node's own features which nodes are together.
-    pub fn is_choosy(&self) -> bool {
+    pub fn needs_matching_nodes(&self) -> bool {
         let together = |c: &Constraint| c.has_counts() || c.alternatives().len() > 1;
         self.request.prefer.is_some()
             || self.request.segment.is_some()

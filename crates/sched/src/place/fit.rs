@@ -1,13 +1,15 @@
 //! One node and one demand: may it serve, what would it give, does that fit in what is free.
 
 use super::demand::{Demand, Tasks};
-use super::gres::{self, GPU};
+use super::gres;
 use super::memory::MemoryRule;
-use super::{cores, offer};
-use crate::free::NodeFree;
+use super::offer;
+use crate::free::cores;
+use crate::free::node_free::NodeFree;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
+use model::gres::GPU;
 use model::node::NodeConfig;
 use model::request::{Grant, GresBinding};
 use model::select::Unit;
@@ -170,7 +172,7 @@ fn cpus_open<'f>(demand: &Demand<'_>, config: &NodeConfig, free: &'f NodeFree) -
         }
     };
     match demand.cpus_per_socket_max {
-        Some(most) => Cow::Owned(cores::capped(&open, config, most)),
+        Some(most) => Cow::Owned(cores::capped_per_socket(&open, config, most)),
         None => open,
     }
 }
@@ -184,7 +186,7 @@ fn cpus_chosen(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, wanted
     let mut chosen = CpuSet::new();
     for level in free.cpus_to_share(demand.sharers) {
         let missing = wanted.saturating_sub(cores::count(&chosen, threads));
-        chosen.union(&cores::lowest(&level, threads, missing));
+        chosen.union(&cores::lowest_cores(&level, threads, missing));
     }
     chosen
 }
@@ -273,7 +275,8 @@ pub fn grant(
         false => gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?,
     };
     let gres = gres::pick(config, &free.gres, &units);
-    let cpus = if amounts.cpus < cpus.len() { cores::few(&cpus, amounts.cpus) } else { cpus };
+    let cpus =
+        if amounts.cpus < cpus.len() { cores::lowest_cpus(&cpus, amounts.cpus) } else { cpus };
     let (node, memory, sharers) = (config.name.clone(), amounts.memory, demand.sharers);
     let disk = demand.request.disk.unwrap_or_default();
     Some(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
@@ -288,7 +291,7 @@ fn cpus_near(
 ) -> Option<CpuSet> {
     let threads = cores::threads(config);
     let open = cpus_chosen(demand, config, free, amounts.cores);
-    let lowest = || Some(cores::lowest(&open, threads, amounts.cores));
+    let lowest = || Some(cores::lowest_cores(&open, threads, amounts.cores));
     let binding = demand.request.gres_binding;
     let is_bound = |line: &model::node::NodeGres| {
         line.cores.is_some() && demand.gres.iter().any(|wanted| gres::serves(line, wanted))
@@ -302,14 +305,14 @@ fn cpus_near(
         config.gres.iter().filter(|line| is_bound(line)).filter_map(|l| l.cores.as_ref()).collect();
     places.dedup();
     let near = |place: &&CpuSet| {
-        let cpus = cores::whole(&common(&open, place), threads);
+        let cpus = cores::whole_cores(&common(&open, place), threads);
         let enough = cores::count(&cpus, threads) >= amounts.cores;
         let count = |line: usize| match &config.gres[line].cores {
             Some(cores) if !cores.intersects(place) => 0,
             _ => free.gres[line].count,
         };
         let units = gres::divide(config, count, &demand.gres, &amounts.gres, &CpuSet::new());
-        (enough && units.is_some()).then(|| cores::lowest(&cpus, threads, amounts.cores))
+        (enough && units.is_some()).then(|| cores::lowest_cores(&cpus, threads, amounts.cores))
     };
     let best = places.iter().filter_map(near).min_by_key(|cpus| cpus.iter().next());
     match (best, binding) {
@@ -324,8 +327,8 @@ fn cpus_near(
                 amounts.cores > most || amounts.gres.iter().sum::<u64>() > units.max().unwrap_or(0);
             // Only what no single place could hold even when empty may be spread, close ones first.
             let missing = amounts.cores.saturating_sub(cores::count(&near, threads));
-            let mut cpus = cores::lowest(&near, threads, amounts.cores);
-            cpus.union(&cores::lowest(&far, threads, missing));
+            let mut cpus = cores::lowest_cores(&near, threads, amounts.cores);
+            cpus.union(&cores::lowest_cores(&far, threads, missing));
             (is_large && cores::count(&cpus, threads) >= amounts.cores).then_some(cpus)
         }
         (None, _) => lowest(),

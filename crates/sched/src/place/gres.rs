@@ -1,14 +1,12 @@
 //! Generic resources: which units of which lines a share gets, close to its CPUs where there is a
 //! choice.
 
-use super::cores;
 use super::demand::GresDemand;
-use crate::free::LineFree;
+use crate::free::cores;
+use crate::free::node_free::GresLineFree;
 use model::allocation::GresShare;
 use model::cpuset::CpuSet;
 use model::node::{NodeConfig, NodeGres};
-
-pub const GPU: &str = "gpu";
 
 /// Whether units of this line serve the demand. Devices of unknown memory serve no demand for
 /// memory.
@@ -172,7 +170,7 @@ fn is_near(line: &NodeGres, cpus: &CpuSet) -> bool {
 }
 
 /// The lowest free units, so many of each line; lines of one name and kind become one share.
-pub fn pick(config: &NodeConfig, free: &[LineFree], units: &[u64]) -> Vec<GresShare> {
+pub fn pick(config: &NodeConfig, free: &[GresLineFree], units: &[u64]) -> Vec<GresShare> {
     let mut shares: Vec<GresShare> = Vec::new();
     for ((line, free), &count) in config.gres.iter().zip(free).zip(units) {
         if count == 0 {

@@ -3,12 +3,12 @@
 //! every range. What the share has beyond the upper end of a range stays with the node, though a
 //! core is never split.
 
-use super::cores;
 use super::demand::Demand;
 use super::fit::Amounts;
-use super::gres::GPU;
 use super::memory::portion;
+use crate::free::cores;
 use model::amount::Bytes;
+use model::gres::GPU;
 use model::node::NodeConfig;
 use model::request::Memory;
 

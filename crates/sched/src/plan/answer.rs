@@ -1,8 +1,8 @@
 //! What came out of a walk: the plan, the estimates, the reasons.
 
-use super::{Known, Planner};
-use crate::backfill::Ground;
-use crate::shape::Shape;
+use super::{NextPlanFacts, Planner};
+use crate::free::shape::Shape;
+use crate::free::slot_finder::SlotFinder;
 use crate::view::{Estimate, Plan, Start};
 use model::id::JobId;
 use model::reason::Reason;
@@ -11,17 +11,17 @@ use std::collections::{HashMap, HashSet};
 impl<'a> Planner<'a> {
     /// Walks until the job's estimate is known.
     pub fn expect(&mut self, job: JobId) -> Option<Estimate> {
-        let places = &self.line.places;
-        let last = places.iter().rposition(|place| place.job() == job)?;
+        let slots = &self.queue.slots;
+        let last = slots.iter().rposition(|slot| slot.job() == job)?;
         for at in 0..=last {
-            self.turn(at);
+            self.visit(at);
         }
         if self.is_deferred(job) {
             // What holds it back depends on those after it as well.
-            for at in last + 1..self.line.places.len() {
-                self.turn(at);
+            for at in last + 1..self.queue.slots.len() {
+                self.visit(at);
             }
-            self.foresee();
+            self.forecast_deferred();
         }
         let found = self.estimates.iter().find(|estimate| estimate.job == job).cloned();
         found.or_else(|| {
@@ -47,38 +47,38 @@ impl<'a> Planner<'a> {
     }
 
     /// The job's turns, as places in line.
-    pub fn turns_of(&self, job: JobId) -> Vec<usize> {
-        let places = self.line.places.iter().enumerate();
-        places.filter(|(_, place)| place.job() == job).map(|(at, _)| at).collect()
+    pub fn slots_of(&self, job: JobId) -> Vec<usize> {
+        let slots = self.queue.slots.iter().enumerate();
+        slots.filter(|(_, slot)| slot.job() == job).map(|(at, _)| at).collect()
     }
 
     /// How many entries have their turns before this one in its partition, and the first of them.
-    pub fn ahead_of(&self, turn: usize, most: usize) -> (u32, Vec<JobId>) {
-        let places = &self.line.places;
-        let partition = places[turn].turn.partition;
-        let ahead = || places[..turn].iter().filter(|place| place.turn.partition == partition);
-        (ahead().count() as u32, ahead().take(most).map(|place| place.job()).collect())
+    pub fn jobs_ahead_of(&self, entry: usize, most: usize) -> (u32, Vec<JobId>) {
+        let slots = &self.queue.slots;
+        let partition = slots[entry].entry.partition;
+        let ahead = || slots[..entry].iter().filter(|slot| slot.entry.partition == partition);
+        (ahead().count() as u32, ahead().take(most).map(|slot| slot.job()).collect())
     }
 
     /// Takes the turns of others in this range of places in line.
     pub fn walk_others(&mut self, range: std::ops::Range<usize>, job: JobId) {
         for at in range {
-            if self.line.places[at].job() != job {
-                self.turn(at);
+            if self.queue.slots[at].job() != job {
+                self.visit(at);
             }
         }
     }
 
     /// The shape that the job has at this turn, and where places for it are looked for.
-    pub fn ground_at(&mut self, turn: usize) -> (&mut Shape<'a>, Ground<'_, 'a>) {
-        let shape = self.line.places[turn].shape as usize;
-        self.ground(shape)
+    pub fn finder_at(&mut self, entry: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
+        let shape = self.queue.slots[entry].shape as usize;
+        self.finder(shape)
     }
 
     /// Of the reasons in several partitions the one nearest to a start stands.
-    pub(super) fn note(&mut self, waiting: u32, reason: Reason) {
-        let entry = &self.line.entries[waiting as usize];
-        if entry.turns <= 1 && !entry.is_joined {
+    pub(super) fn note_reason(&mut self, waiting: u32, reason: Reason) {
+        let entry = &self.queue.summaries[waiting as usize];
+        if entry.partition_count <= 1 && !entry.is_het {
             self.reasons.push((entry.job, reason));
             return;
         }
@@ -108,15 +108,15 @@ impl<'a> Planner<'a> {
         for estimate in starting.chain(self.estimates.iter().cloned()) {
             by_job.entry(estimate.job).or_insert(estimate);
         }
-        self.line.places.iter().filter_map(|place| by_job.remove(&place.job())).collect()
+        self.queue.slots.iter().filter_map(|slot| by_job.remove(&slot.job())).collect()
     }
 
-    pub fn finish(mut self) -> (Plan, Known) {
+    pub fn finish(mut self) -> (Plan, NextPlanFacts) {
         // One that is in no partition had no turn.
-        let mut turnless = self.line.turnless.clone();
-        turnless.sort_unstable_by_key(|&at| self.view.queue[at as usize].job);
-        for &waiting in &turnless {
-            self.note(waiting, Reason::NotPlanned);
+        let mut without_partition = self.queue.without_partition.clone();
+        without_partition.sort_unstable_by_key(|&at| self.view.queue[at as usize].job);
+        for &waiting in &without_partition {
+            self.note_reason(waiting, Reason::NotPlanned);
         }
         // A reason of one turn is void if the rest started at another.
         let started = |(waiting, _): &(&u32, &usize)| self.left[**waiting as usize] == 0;
@@ -134,6 +134,6 @@ impl<'a> Planner<'a> {
             resumes: self.resumes,
             backfilled: self.backfilled,
         };
-        (plan, self.known)
+        (plan, self.next_plan)
     }
 }

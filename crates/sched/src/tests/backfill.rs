@@ -71,7 +71,7 @@ fn several_reservations_stand_beside_each_other() {
         job(13).cpus(2).for_min(40),
         job(14).cpus(2).for_min(30),
     ]);
-    view.policy.reservations = 3;
+    view.policy.backfill_slots_max = 3;
     assert_snapshot!(text(&view.plan()), @r#"
     13 starts: node2 cpu 30-31 mem 1024M x1
     14 starts: node1 cpu 30-31 mem 1024M x1

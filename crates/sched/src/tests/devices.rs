@@ -17,7 +17,7 @@ fn shards() -> View {
     cluster(vec![node])
 }
 
-pub fn wanting(id: u32, name: &str, count: u64) -> crate::Waiting {
+pub fn wanting(id: u32, name: &str, count: u64) -> crate::view::PendingJob {
     let name = name.to_string();
     job(id).asking(move |r| {
         r.gres = vec![GresRequest {

@@ -1,6 +1,6 @@
 //! Explanations say what is missing where, who holds the limit, and when it will be.
 
-use crate::explain::{ClassReport, Explanation, Missing, Resource};
+use crate::query::explain::{ClassReport, Explanation, Missing, Resource};
 use crate::testing::*;
 use crate::view::{Availability, View};
 use crate::{Memo, explain};

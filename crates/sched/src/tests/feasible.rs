@@ -1,13 +1,13 @@
 //! What is refused at submit, and what a plan of dstack's lists.
 
 use crate::testing::*;
-use crate::view::{Availability, Waiting};
+use crate::view::{Availability, PendingJob};
 use model::amount::Bytes;
 use model::constraint::Constraint;
 use model::range::Range;
 use model::request::{Grant, GresRequest, Memory, Per};
 
-fn refusal(job: Waiting) -> Option<String> {
+fn refusal(job: PendingJob) -> Option<String> {
     let mut nodes = gpu_nodes(2);
     nodes[1].features = vec!["ib".to_string()];
     let mut view = cluster(nodes).with_partition("one", &[0], |p| p.max_nodes = Some(1));
@@ -15,18 +15,20 @@ fn refusal(job: Waiting) -> Option<String> {
     std::sync::Arc::make_mut(&mut view.nodes[0]).availability = Availability::Down;
     let all = view.nodes[1].config.usable_cpus();
     std::sync::Arc::make_mut(&mut view.nodes[1]).used.cpus = all;
-    crate::check(&view, &job.spec, &job.partitions).err().map(|refusal| refusal.to_string())
+    crate::query::feasible::check(&view, &job.spec, &job.partitions)
+        .err()
+        .map(|refusal| refusal.to_string())
 }
 
-fn memory(gib: u64) -> Waiting {
+fn memory(gib: u64) -> PendingJob {
     job(1).asking(|r| r.memory = Memory::PerNode(Range::exactly(Bytes::from_gib(gib))))
 }
 
-fn constraint(text: &str) -> Waiting {
+fn constraint(text: &str) -> PendingJob {
     job(1).asking(|r| r.constraint = Some(Constraint::parse(text).unwrap()))
 }
 
-fn named(name: &str) -> Waiting {
+fn named(name: &str) -> PendingJob {
     job(1).asking(|r| r.node_list = vec![name.to_string()])
 }
 
@@ -100,7 +102,7 @@ fn offers_list_each_node_once_and_say_what_is_free() {
     nodes[2].gres.clear();
     let mut view = cluster(nodes).with_partition("one", &[0], |_| {});
     std::sync::Arc::make_mut(&mut view.nodes[0]).used.cpus = "0-29".parse().unwrap();
-    let listed: Vec<String> = crate::offers(&view, &run.spec, &[1, 0])
+    let listed: Vec<String> = crate::query::offers::offers(&view, &run.spec, &[1, 0])
         .into_iter()
         .map(|o| {
             let gpus = o.share.gres_count("gpu");

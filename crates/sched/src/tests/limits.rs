@@ -17,7 +17,7 @@ fn with_qos(set: impl Fn(&mut Qos)) -> View {
     view
 }
 
-fn capped(id: u32) -> crate::Waiting {
+fn capped(id: u32) -> crate::view::PendingJob {
     job(id).with(|w| w.qos = "capped".to_string())
 }
 

@@ -18,7 +18,7 @@ fn tiers(mode: PreemptMode) -> View {
 }
 
 /// These jobs run, started one minute after the other, the first longest ago.
-fn running(view: View, jobs: impl IntoIterator<Item = crate::Waiting>) -> View {
+fn running(view: View, jobs: impl IntoIterator<Item = crate::view::PendingJob>) -> View {
     let mut view = view.with_jobs(jobs);
     let plan = view.plan();
     view.carry_out(&plan);
@@ -30,7 +30,7 @@ fn running(view: View, jobs: impl IntoIterator<Item = crate::Waiting>) -> View {
     view
 }
 
-fn urgent(id: u32) -> crate::Waiting {
+fn urgent(id: u32) -> crate::view::PendingJob {
     job(id).with(|w| w.partitions = vec![1])
 }
 
@@ -182,7 +182,7 @@ fn a_suspended_job_keeps_its_devices_and_goes_on_when_its_cores_are_free() {
     // Job 2 was suspended on node2; what took its cores is gone, and another waits.
     let mut after = view;
     let victim = Arc::make_mut(&mut after.running[1]);
-    (victim.suspended, victim.goes_on) = (true, true);
+    (victim.suspended, victim.resume_when_free) = (true, true);
     let used = &mut Arc::make_mut(&mut after.nodes[1]).used;
     (used.cpus, used.jobs) = (Default::default(), 0);
     let after = after.with_jobs([job(20).cpus(4)]);

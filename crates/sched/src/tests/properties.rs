@@ -1,7 +1,7 @@
 //! What must hold for any cluster and any queue.
 
 use crate::testing::*;
-use crate::view::{Estimate, Plan, PreemptBy, View, Waiting};
+use crate::view::{Estimate, PendingJob, Plan, PreemptBy, View};
 use crate::{Memo, plan};
 use model::amount::Bytes;
 use model::id::JobId;
@@ -54,7 +54,7 @@ fn request() -> impl Strategy<Value = Request> {
     )
 }
 
-pub fn waiting() -> impl Strategy<Value = Waiting> {
+pub fn waiting() -> impl Strategy<Value = PendingJob> {
     (
         request(),
         1u32..=3,
@@ -76,8 +76,8 @@ pub fn view() -> impl Strategy<Value = View> {
     (nodes, queue(), queue(), 0u32..=3).prop_map(|(nodes, first, then, reservations)| {
         let half: Vec<u32> = (0..nodes.len().div_ceil(2) as u32).collect();
         let mut view = cluster(nodes).with_partition("half", &half, |p| p.priority_tier = 2);
-        view.policy.reservations = reservations;
-        let numbered = |from: u32, jobs: Vec<Waiting>| {
+        view.policy.backfill_slots_max = reservations;
+        let numbered = |from: u32, jobs: Vec<PendingJob>| {
             jobs.into_iter()
                 .zip(from..)
                 .map(|(w, id)| w.with(|w| w.job = JobId(id)))
@@ -110,7 +110,7 @@ fn satisfies(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
         let waiting = view.queue.iter().find(|w| w.job == start.job).expect("it waited");
         let request = waiting.spec.request();
         let nodes = &start.allocation.nodes;
-        let allowed = |w: &Waiting| {
+        let allowed = |w: &PendingJob| {
             w.partitions
                 .iter()
                 .any(|&p| view.partitions[p as usize].partition.name == start.allocation.partition)
@@ -191,7 +191,7 @@ proptest! {
             // With all that started in place, and nobody else in line, it still starts by then.
             let mut alone = after.clone();
             alone.queue.retain(|w| w.job == estimate.job);
-            alone.policy.reservations = 1;
+            alone.policy.backfill_slots_max = 1;
             let alone = alone.plan();
             let starts = alone.starts.iter().any(|s| s.job == estimate.job);
             let in_time = |e: &Estimate| e.job == estimate.job && e.start <= estimate.start;
@@ -245,8 +245,8 @@ proptest! {
     #[test]
     fn every_job_that_can_start_does_if_the_load_is_finite(view in view()) {
         let mut view = view;
-        view.policy.reservations = 1_000;
-        let forever = |running: &std::sync::Arc<crate::Running>| running.end.is_none();
+        view.policy.backfill_slots_max = 1_000;
+        let forever = |running: &std::sync::Arc<crate::view::RunningJob>| running.end.is_none();
         view.running.iter().position(forever).into_iter().for_each(|at| view.end(at));
         while let Some(at) = view.running.iter().position(forever) {
             view.end(at);

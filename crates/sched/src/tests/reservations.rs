@@ -1,6 +1,6 @@
 //! Reservations: who is kept out, who is let in, and when.
 
-use crate::reserved::{Part, Wanted, choose};
+use crate::reservation::{ReservationDemand, ReservedNode, choose_nodes};
 use crate::testing::*;
 use crate::view::View;
 use insta::assert_snapshot;
@@ -30,11 +30,11 @@ fn with(reservation: Reservation) -> View {
     view
 }
 
-fn of_ada(id: u32) -> crate::Waiting {
+fn of_ada(id: u32) -> crate::view::PendingJob {
     job(id).with(|w| Arc::make_mut(&mut Arc::make_mut(&mut w.spec).owner).name = "ada".to_string())
 }
 
-fn asking(id: u32) -> crate::Waiting {
+fn asking(id: u32) -> crate::view::PendingJob {
     of_ada(id).asking(|r| r.reservation = Some("kept".to_string()))
 }
 
@@ -172,7 +172,7 @@ fn licences_are_kept_from_others_while_it_lasts() {
     kept.licenses = vec![("matlab".to_string(), 2)];
     let mut view = with(kept);
     view.licenses = vec![("matlab".to_string(), 3)];
-    let needs = |waiting: crate::Waiting, count| {
+    let needs = |waiting: crate::view::PendingJob, count| {
         waiting.asking(|r| r.licenses = vec![("matlab".to_string(), count)])
     };
     let view = view.with_jobs([
@@ -229,21 +229,29 @@ fn nodes_for_a_new_one_are_idle_then_and_in_no_other() {
     let mut view = with(reservation(30, 90, &["node1"], &[])).with_jobs([job(1).for_min(20)]);
     let plan = view.plan();
     view.carry_out(&plan);
-    let choose = |from: i64, nodes, cores, overlap, ignore_jobs| {
+    let chosen = |from: i64, nodes, cores, overlap, ignore_jobs| {
         let (start, end) = (after_min(from), after_min(from + 30));
-        let wanted = Wanted { start, end, nodes, cores, overlap, ignore_jobs, ..Wanted::default() };
-        choose(&view, NOW, &wanted).map(|nodes| {
-            let text = |part: &Part| format!("{}:{}", part.node, part.cores);
+        let wanted = ReservationDemand {
+            start,
+            end,
+            nodes,
+            cores,
+            overlap,
+            ignore_jobs,
+            ..ReservationDemand::default()
+        };
+        choose_nodes(&view, NOW, &wanted).map(|nodes| {
+            let text = |part: &ReservedNode| format!("{}:{}", part.node, part.cores);
             nodes.iter().map(text).collect::<Vec<_>>().join(",")
         })
     };
-    assert_eq!(choose(30, 1, 0, false, false).as_deref(), Some("node2:32"));
-    assert_eq!(choose(30, 2, 0, false, false), None, "node1 is in another then");
-    assert_eq!(choose(30, 2, 40, true, false).as_deref(), Some("node1:20,node2:20"));
-    assert_eq!(choose(30, 0, 40, true, false).as_deref(), Some("node1:32,node2:8"));
-    assert_eq!(choose(90, 2, 0, false, false).as_deref(), Some("node1:32,node2:32"));
-    assert_eq!(choose(0, 2, 0, false, false), None, "node1 is busy, and in another soon");
-    assert_eq!(choose(0, 1, 0, true, true).as_deref(), Some("node1:32"));
+    assert_eq!(chosen(30, 1, 0, false, false).as_deref(), Some("node2:32"));
+    assert_eq!(chosen(30, 2, 0, false, false), None, "node1 is in another then");
+    assert_eq!(chosen(30, 2, 40, true, false).as_deref(), Some("node1:20,node2:20"));
+    assert_eq!(chosen(30, 0, 40, true, false).as_deref(), Some("node1:32,node2:8"));
+    assert_eq!(chosen(90, 2, 0, false, false).as_deref(), Some("node1:32,node2:32"));
+    assert_eq!(chosen(0, 2, 0, false, false), None, "node1 is busy, and in another soon");
+    assert_eq!(chosen(0, 1, 0, true, true).as_deref(), Some("node1:32"));
 }
 
 #[test]
@@ -253,17 +261,23 @@ fn devices_of_nodes_are_found_for_a_new_one_and_kept_for_its_jobs() {
     kept.cores = BTreeMap::from([("node1".to_string(), 0)]);
     kept.gres = BTreeMap::from([("node1".to_string(), gpus(6))]);
     let view = with(kept);
-    let choose = |count, nodes| {
+    let chosen = |count, nodes| {
         let end = after_min(60);
-        let wanted = Wanted { start: NOW, end, nodes, gres: gpus(count), ..Wanted::default() };
-        let parts = choose(&view, NOW, &wanted)?;
-        let text = |part: &Part| format!("{}:{}", part.node, part.gres["gpu"]);
+        let wanted = ReservationDemand {
+            start: NOW,
+            end,
+            nodes,
+            gres: gpus(count),
+            ..ReservationDemand::default()
+        };
+        let parts = choose_nodes(&view, NOW, &wanted)?;
+        let text = |part: &ReservedNode| format!("{}:{}", part.node, part.gres["gpu"]);
         Some(parts.iter().map(text).collect::<Vec<_>>().join(","))
     };
-    assert_eq!(choose(3, 0).as_deref(), Some("node1:2,node2:1"));
-    assert_eq!(choose(4, 2).as_deref(), Some("node1:2,node2:2"));
-    assert_eq!(choose(6, 2), None, "node1 has but two left");
-    assert_eq!(choose(11, 0), None);
+    assert_eq!(chosen(3, 0).as_deref(), Some("node1:2,node2:1"));
+    assert_eq!(chosen(4, 2).as_deref(), Some("node1:2,node2:2"));
+    assert_eq!(chosen(6, 2), None, "node1 has but two left");
+    assert_eq!(chosen(11, 0), None);
     let view = view.with_jobs([
         job(1)
             .gpus(model::request::Per::Node, 3)

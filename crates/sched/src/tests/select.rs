@@ -32,7 +32,7 @@ fn granting(unit: Unit) -> View {
     view
 }
 
-fn tasks(id: u32, count: u32) -> crate::Waiting {
+fn tasks(id: u32, count: u32) -> crate::view::PendingJob {
     job(id).asking(|r| r.tasks = Some(count))
 }
 

@@ -80,15 +80,15 @@ fn places_are_kept_as_the_parameters_say() {
         view.plan().estimates.iter().map(|estimate| estimate.job.0).collect()
     };
     assert_eq!(kept(&view), [10, 11, 12, 13]);
-    view.policy.reserve.per_user = Some(1);
+    view.policy.backfill_limits.per_user = Some(1);
     assert_eq!(kept(&view), [10, 12, 13]);
-    view.policy.reserve.priority_min = Some(50);
+    view.policy.backfill_limits.priority_min = Some(50);
     assert_eq!(kept(&view), [10, 12]);
-    view.policy.reserve.window_min = Some(60);
+    view.policy.backfill_limits.window_min = Some(60);
     assert_eq!(kept(&view), [10]);
-    view.policy.reserve.age_min_s = u32::MAX;
+    view.policy.backfill_limits.age_min_s = u32::MAX;
     assert_eq!(kept(&view), [] as [u32; 0]);
     let mut starts = cluster(gpu_nodes(1)).with_jobs((1..=5).map(job));
-    starts.policy.reserve.starts_max = Some(2);
+    starts.policy.backfill_limits.starts_max = Some(2);
     assert_eq!(starts.plan().starts.len(), 2);
 }

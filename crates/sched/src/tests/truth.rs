@@ -1,9 +1,9 @@
 //! Reasons are true: take away what is named, and the job starts.
 
 use super::properties::{view, waiting};
-use crate::explain::Resource;
+use crate::query::explain::Resource;
 use crate::testing::*;
-use crate::view::{Availability, Awaited, DependencyState, View, Waiting};
+use crate::view::{Availability, AwaitedEvent, DependencyState, PendingJob, View};
 use crate::{Memo, explain};
 use model::account::Qos;
 use model::id::JobId;
@@ -45,7 +45,7 @@ const BARS: [Bar; 11] = [
     Bar::Throttle,
 ];
 
-fn barred(view: View, job: Waiting, bar: Bar) -> View {
+fn barred(view: View, job: PendingJob, bar: Bar) -> View {
     let mut capped = Qos::named("capped");
     let cpus = |count: u64| Tres::parse(&format!("cpu={count}")).expect("it reads");
     let mut job = job.with(|w| (w.job, w.qos) = (JobId(900), "capped".to_string()));
@@ -168,7 +168,7 @@ proptest! {
         let mut capped = Qos::named("capped");
         capped.max_jobs_per_user = Some(1);
         view.qos = vec![Arc::new(Qos::named("normal")), Arc::new(capped)];
-        let endless = |w: &Waiting| w.spec.request().time_limit == Some(TimeLimit::Unlimited);
+        let endless = |w: &PendingJob| w.spec.request().time_limit == Some(TimeLimit::Unlimited);
         view.queue.retain(|w| !endless(w));
         while let Some(at) = view.running.iter().position(|running| running.end.is_none()) {
             view.end(at);
@@ -180,13 +180,13 @@ proptest! {
                     0 => w.qos = "capped".to_string(),
                     1 if id > 900 => {
                         w.dependency = DependencyState::Waiting;
-                        w.awaits = vec![Awaited::EndOf(JobId(id - 1))];
+                        w.awaits = vec![AwaitedEvent::EndOf(JobId(id - 1))];
                     }
                     _ => {}
                 }
             })
         });
-        let numbered: Vec<Waiting> = numbered.filter(|w| !endless(w)).collect();
+        let numbered: Vec<PendingJob> = numbered.filter(|w| !endless(w)).collect();
         let view = view.with_jobs(numbered.clone());
         let estimates = crate::estimates(&view, NOW, &mut Memo::default());
         let has = |id: JobId| estimates.iter().any(|e| e.job == id);

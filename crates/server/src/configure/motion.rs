@@ -3,7 +3,7 @@
 use cluster::Parameters;
 use model::partition::Partition;
 use model::preempt::{PreemptBy, PreemptMode, PreemptPolicy};
-use sched::view::ReservePolicy;
+use sched::view::BackfillLimits;
 use slurm::conf::choices::{self as conf, Choice, PreemptType};
 use slurm::conf::globals::Globals;
 
@@ -37,11 +37,11 @@ pub(super) fn motion(globals: &Globals) -> Parameters {
             within: has(conf::PreemptMode::Within),
         },
         gang_slice_s: has(conf::PreemptMode::Gang).then_some(preemption.time_slice_s),
-        backfill_slots: backfill.places.unwrap_or(defaults.backfill_slots),
-        reserve: ReservePolicy {
+        backfill_slots_max: backfill.places.unwrap_or(defaults.backfill_slots_max),
+        backfill_limits: BackfillLimits {
             window_min: backfill.window_min,
             per_user: backfill.per_user,
-            per_array: backfill.per_array.unwrap_or(defaults.reserve.per_array),
+            per_array: backfill.per_array.unwrap_or(defaults.backfill_limits.per_array),
             priority_min: backfill.priority_min,
             age_min_s: backfill.age_min_s.unwrap_or(0),
             starts_max: backfill.starts_max,
@@ -97,8 +97,8 @@ mod tests {
             within: false,
         };
         assert_eq!((parameters.preempt, parameters.gang_slice_s), (preempt, Some(10)));
-        assert_eq!((parameters.backfill_slots, parameters.requeue_wait_s), (7, 31));
-        let reserve = &parameters.reserve;
+        assert_eq!((parameters.backfill_slots_max, parameters.requeue_wait_s), (7, 31));
+        let reserve = &parameters.backfill_limits;
         assert_eq!((reserve.per_user, reserve.starts_max), (Some(3), Some(9)));
         assert_eq!((reserve.window_min, reserve.per_array), (Some(60), 20));
         assert_eq!(parameters.requeue_exits, [(5, 5)]);

@@ -8,7 +8,7 @@ use model::reason::Refusal;
 use model::reservation::{Reservation, ReservationFlag as Flag};
 use model::reservation_request::{NodesChoice, ReservationRefusal as Why, ReservationRequest};
 use model::time::Timestamp;
-use sched::reserved::{Part, Wanted, choose};
+use sched::reservation::{ReservationDemand, ReservedNode, choose_nodes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ impl State {
         besides: &[String],
         (nodes, cores, gres): (u32, u32, BTreeMap<String, u64>),
         now: Timestamp,
-    ) -> Result<Vec<Part>, Refusal> {
+    ) -> Result<Vec<ReservedNode>, Refusal> {
         let partition = match &r.partition {
             Some(name) => self.partitions.iter().position(|p| p.name == *name),
             None => self.partitions.iter().position(|p| p.default),
@@ -146,7 +146,7 @@ impl State {
         let mut view = view::resources(self);
         view.reservations.retain(|other| other.name != r.name);
         let (start, end) = r.windows(now, 1).first().copied().unwrap_or((r.start, r.end));
-        let wanted = Wanted {
+        let wanted = ReservationDemand {
             start,
             end,
             nodes,
@@ -158,7 +158,7 @@ impl State {
             ignore_jobs: r.has(Flag::IgnoreJobs),
             overlap: r.overlaps(),
         };
-        choose(&view, now, &wanted).ok_or_else(|| refused(Why::Busy))
+        choose_nodes(&view, now, &wanted).ok_or_else(|| refused(Why::Busy))
     }
 
     /// `Nodes=a,b CoreCnt=2,3`: of each node that was named so many cores.
@@ -245,7 +245,7 @@ impl State {
         let poor = |name: &String| {
             self.nodes.get(name).is_none_or(|node| {
                 let allocated = r.has(Flag::Replace) && !node.holders.is_empty();
-                !sched::is_in_service(node.availability()) || allocated
+                !node.availability().is_in_service() || allocated
             })
         };
         let poor: Vec<&String> = r.nodes.iter().filter(|name| poor(name)).collect();
@@ -254,7 +254,7 @@ impl State {
             let r = changed.as_ref().unwrap_or(r);
             let one = (1, 0, BTreeMap::new());
             let Ok(found) = self.chosen(r, &r.nodes, one, now) else { break };
-            let Some(Part { node: instead, .. }) = found.into_iter().next() else { break };
+            let Some(ReservedNode { node: instead, .. }) = found.into_iter().next() else { break };
             let others = r.nodes.iter().filter(|other| *other != name).cloned();
             let names: Vec<String> = others.chain([instead]).collect();
             changed = Some(Reservation { nodes: self.in_order(&names), ..r.clone() });

@@ -23,7 +23,7 @@ pub enum Measure {
 
 /// Whose use a QOS counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum CountedOver {
     User,
     Account,
     All,
@@ -34,7 +34,7 @@ pub struct QosRow {
     pub limits: fn(&Qos) -> &Tres,
     pub scope: LimitScope,
     pub measure: Measure,
-    pub of: Of,
+    pub of: CountedOver,
 }
 
 /// The limits of TRES that an association may have.
@@ -49,14 +49,14 @@ pub struct AssociationRow {
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 pub const QOS_ROWS: [QosRow; 8] = [
-    QosRow { limits: |q| &q.max_tres_per_job, scope: LimitScope::QosPerJob, measure: Measure::Job, of: Of::All },
-    QosRow { limits: |q| &q.min_tres_per_job, scope: LimitScope::QosLeast, measure: Measure::Least, of: Of::All },
-    QosRow { limits: |q| &q.max_tres_minutes_per_job, scope: LimitScope::QosPerJob, measure: Measure::JobMinutes, of: Of::All },
-    QosRow { limits: |q| &q.group_tres_minutes, scope: LimitScope::QosGroup, measure: Measure::SpentMinutes, of: Of::All },
-    QosRow { limits: |q| &q.group_tres, scope: LimitScope::QosGroup, measure: Measure::Held, of: Of::All },
-    QosRow { limits: |q| &q.group_tres_run_minutes, scope: LimitScope::QosGroup, measure: Measure::RunMinutes, of: Of::All },
-    QosRow { limits: |q| &q.max_tres_per_account, scope: LimitScope::QosPerAccount, measure: Measure::Held, of: Of::Account },
-    QosRow { limits: |q| &q.max_tres_per_user, scope: LimitScope::QosPerUser, measure: Measure::Held, of: Of::User },
+    QosRow { limits: |q| &q.max_tres_per_job, scope: LimitScope::QosPerJob, measure: Measure::Job, of: CountedOver::All },
+    QosRow { limits: |q| &q.min_tres_per_job, scope: LimitScope::QosLeast, measure: Measure::Least, of: CountedOver::All },
+    QosRow { limits: |q| &q.max_tres_minutes_per_job, scope: LimitScope::QosPerJob, measure: Measure::JobMinutes, of: CountedOver::All },
+    QosRow { limits: |q| &q.group_tres_minutes, scope: LimitScope::QosGroup, measure: Measure::SpentMinutes, of: CountedOver::All },
+    QosRow { limits: |q| &q.group_tres, scope: LimitScope::QosGroup, measure: Measure::Held, of: CountedOver::All },
+    QosRow { limits: |q| &q.group_tres_run_minutes, scope: LimitScope::QosGroup, measure: Measure::RunMinutes, of: CountedOver::All },
+    QosRow { limits: |q| &q.max_tres_per_account, scope: LimitScope::QosPerAccount, measure: Measure::Held, of: CountedOver::Account },
+    QosRow { limits: |q| &q.max_tres_per_user, scope: LimitScope::QosPerUser, measure: Measure::Held, of: CountedOver::User },
 ];
 
 /// Of the job alone: the nearest account that says one counts.

@@ -54,7 +54,7 @@ fn limits(member: &mut Member) -> &mut AssociationLimits {
     &mut Arc::make_mut(&mut member.association).limits
 }
 
-fn of(id: u32, association: u32) -> Waiting {
+fn of(id: u32, association: u32) -> PendingJob {
     let uid = if association == BOB { 1001 } else { 1000 };
     let account = if association == 5 { "chem" } else { "physics" };
     job(id).of_user(uid).with(|w| (w.association, w.account) = (Some(association), account.into()))
@@ -112,7 +112,7 @@ fn the_nearest_account_and_the_qos_come_before_those_above() {
     let expected = "AssociationGroup Tres(Cpu) physics 0+2>1";
     assert_eq!(said(view.with_jobs([of(1, ALICE).cpus(2)])), expected);
     // What the QOS says of a TRES replaces what the association says of the same, and of no other.
-    let capped = |w: &mut Waiting| w.qos = "capped".into();
+    let capped = |w: &mut PendingJob| w.qos = "capped".into();
     let view = lab(|m, q| {
         q.group_tres = tres("cpu=4");
         limits(&mut m[2]).group_tres = tres("cpu=1");
@@ -187,8 +187,8 @@ fn a_job_is_refused_alone_only_where_its_qos_denies() {
         })
     };
     let job = of(1, ALICE).cpus(4).with(|w| w.qos = "capped".into());
-    assert_eq!(refused_alone(&view(false), &job, 0), None);
-    let limit = refused_alone(&view(true), &job, 0).expect("refused");
+    assert_eq!(limit_broken_alone(&view(false), &job, 0), None);
+    let limit = limit_broken_alone(&view(true), &job, 0).expect("refused");
     assert_eq!((limit.scope, limit.asked), (LimitScope::AssociationPerJob, 4));
     // What others hold does not count.
     let mut full = view(true);
@@ -198,7 +198,7 @@ fn a_job_is_refused_alone_only_where_its_qos_denies() {
     let plan = full.plan();
     full.carry_out(&plan);
     assert_eq!(full.running.len(), 1);
-    assert_eq!(refused_alone(&full, &job, 0), None);
+    assert_eq!(limit_broken_alone(&full, &job, 0), None);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_flag_of_the_qos_lifts_the_partitions_limits() {
 }
 
 /// Every counter by name.
-fn counters(usage: &Usage<'_>) -> BTreeMap<String, Held> {
+fn counters(usage: &Usage<'_>) -> BTreeMap<String, UsageTotals> {
     let mut all = BTreeMap::new();
     for (name, held) in &usage.qos {
         all.insert(format!("qos {name}"), held.together.clone());
@@ -287,7 +287,7 @@ fn set_limit(members: &mut [Member], qos: &mut Qos, (where_, what, amount): (u8,
     }
 }
 
-fn some_job(id: u32) -> impl Strategy<Value = Waiting> {
+fn some_job(id: u32) -> impl Strategy<Value = PendingJob> {
     (0_u8..3, 1_u32..6, 0_u64..3, 1_u32..3, any::<bool>()).prop_map(
         move |(who, cpus, gpus, nodes, capped)| {
             let association = [ALICE, BOB, 5][usize::from(who)];
@@ -298,7 +298,7 @@ fn some_job(id: u32) -> impl Strategy<Value = Waiting> {
     )
 }
 
-fn some_jobs() -> impl Strategy<Value = Vec<Waiting>> {
+fn some_jobs() -> impl Strategy<Value = Vec<PendingJob>> {
     (1_usize..8).prop_flat_map(|count| (1..=count as u32).map(some_job).collect::<Vec<_>>())
 }
 
@@ -345,7 +345,7 @@ fn lift(view: &mut View, limit: &Limit) {
     }
 }
 
-fn world(set: &[(u8, u8, u64)], jobs: Vec<Waiting>) -> View {
+fn world(set: &[(u8, u8, u64)], jobs: Vec<PendingJob>) -> View {
     let view = lab(|members, qos| set.iter().for_each(|one| set_limit(members, qos, *one)));
     view.with_jobs(jobs)
 }

@@ -1,0 +1,67 @@
+//! Classes of nodes with equal hardware: what a job takes of a node is worked out once for each class.
+
+use crate::view::NodeInfo;
+use model::node::NodeConfig;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default)]
+pub struct NodeClasses {
+    /// The class of each node.
+    pub of: Vec<u32>,
+    /// The configuration of one node of each class.
+    pub samples: Vec<Arc<NodeConfig>>,
+}
+
+impl NodeClasses {
+    pub fn of_nodes(nodes: &[Arc<NodeInfo>]) -> Self {
+        let mut classes = Self::default();
+        let mut known: HashMap<u64, Vec<u32>> = HashMap::new();
+        for node in nodes {
+            let same_hash = known.entry(class_hash(&node.config)).or_default();
+            let alike = |class: &&u32| are_alike(&classes.samples[**class as usize], &node.config);
+            let class = match same_hash.iter().find(alike) {
+                Some(class) => *class,
+                None => {
+                    classes.samples.push(node.config.clone());
+                    let class = classes.samples.len() as u32 - 1;
+                    same_hash.push(class);
+                    class
+                }
+            };
+            classes.of.push(class);
+        }
+        classes
+    }
+}
+
+/// A hash that is equal for nodes of one class.
+fn class_hash(config: &NodeConfig) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (config.cpus, config.sockets, config.cores_per_socket, config.threads_per_core)
+        .hash(&mut hasher);
+    (config.memory.0, config.memory_reserved.0, config.tmp_disk.0, config.weight).hash(&mut hasher);
+    (&config.features, &config.cpus_reserved).hash(&mut hasher);
+    for line in &config.gres {
+        (&line.name, &line.kind, line.count, line.first_index).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn are_alike(a: &NodeConfig, b: &NodeConfig) -> bool {
+    let lines_alike = || {
+        a.gres.len() == b.gres.len()
+            && a.gres.iter().zip(&b.gres).all(|(a, b)| {
+                (&a.name, &a.kind, a.count, a.first_index, &a.cores, a.device_memory)
+                    == (&b.name, &b.kind, b.count, b.first_index, &b.cores, b.device_memory)
+                    && (a.no_consume, a.share_of) == (b.no_consume, b.share_of)
+            })
+    };
+    (a.cpus, a.boards, a.sockets, a.cores_per_socket, a.threads_per_core, a.weight)
+        == (b.cpus, b.boards, b.sockets, b.cores_per_socket, b.threads_per_core, b.weight)
+        && (a.memory, a.memory_reserved, a.tmp_disk) == (b.memory, b.memory_reserved, b.tmp_disk)
+        && a.cpus_reserved == b.cpus_reserved
+        && a.features == b.features
+        && lines_alike()
+}

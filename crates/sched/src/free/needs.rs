@@ -1,0 +1,208 @@
+//! Footprints: what a job, or one node's part of it, takes of a node of each class; and the nodes of
+//! its partition in the order in which they come free for it.
+//!
+//! That order is of what runs now, whatever a plan adds: it holds from plan to plan as long as the
+//! nodes do, and is a lower bound within one, since a plan only takes.
+
+use crate::free::class::NodeClasses;
+use crate::free::cores;
+use crate::free::node_free::{NodeFree, ShareHolder};
+use crate::free::timeline::{
+    CORES, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
+};
+use crate::place::demand::{Demand, GresDemand};
+use crate::place::{fit, gres};
+use crate::view::NodeInfo;
+use model::cpuset::CpuSet;
+use model::node::NodeConfig;
+use std::sync::Arc;
+
+#[derive(Debug, Clone)]
+pub struct NodeNeeds {
+    pub holder: ShareHolder,
+    gres: Vec<GresDemand>,
+    /// For each class of nodes; none: never there.
+    needs: Vec<Option<ClassNeed>>,
+    /// Nodes by their names: these alone, and none of those.
+    only: Option<Vec<u32>>,
+    never: Vec<u32>,
+    /// The partition's nodes as they are tried.
+    pub candidates: Arc<[u32]>,
+}
+
+/// When each candidate is first free for a footprint, with its rank among the candidates; sorted.
+pub type FreeOrder = Vec<(Millis, u32)>;
+
+#[derive(Debug, Clone)]
+struct ClassNeed {
+    /// By column.
+    amounts: Box<[u64]>,
+    /// Counts of each GRES demand, where more than one line can serve one of them: divided among the
+    /// lines when it is known what is free.
+    divided: Option<Box<[u64]>>,
+    config: Arc<NodeConfig>,
+}
+
+/// Which part of a job a footprint is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NeedsScope {
+    /// All of it, on one node.
+    WholeJob,
+    /// The least that each of its nodes must hold.
+    EachNode,
+}
+
+impl NodeNeeds {
+    pub fn new(
+        demand: &Demand<'_>,
+        part: NeedsScope,
+        classes: &NodeClasses,
+        candidates: &Arc<[u32]>,
+        nodes: &[Arc<NodeInfo>],
+    ) -> Self {
+        let (tasks, totals) = match part {
+            NeedsScope::WholeJob => (demand.task_count(), demand.job_totals()),
+            NeedsScope::EachNode => (demand.tasks_on_each(), vec![0; demand.gres.len()]),
+        };
+        let need = |config: &Arc<NodeConfig>| need(demand, config, tasks, &totals);
+        let named = |names: &[String]| -> Vec<u32> {
+            let listed = |node: &Arc<NodeInfo>| names.contains(&node.config.name);
+            (0u32..).zip(nodes).filter(|(_, node)| listed(node)).map(|(at, _)| at).collect()
+        };
+        let request = demand.request;
+        // Of several nodes only some need be those that were named.
+        let only = match (part, request.node_list.len()) {
+            (_, 0) => None,
+            (NeedsScope::EachNode, listed) if listed < demand.nodes_min as usize => None,
+            _ => Some(named(&request.node_list)),
+        };
+        let never = if request.exclude.is_empty() { Vec::new() } else { named(&request.exclude) };
+        Self {
+            only,
+            never,
+            holder: demand.holder,
+            gres: demand.gres.clone(),
+            needs: classes.samples.iter().map(need).collect(),
+            candidates: candidates.clone(),
+        }
+    }
+
+    pub fn fits(&self, class: u32, free: &[u64], presence: &Occupancy) -> bool {
+        self.needs[class as usize].as_ref().is_some_and(|need| self.has(need, free, presence))
+    }
+
+    fn has(&self, need: &ClassNeed, free: &[u64], presence: &Occupancy) -> bool {
+        need.amounts.iter().zip(free).all(|(amount, free)| amount <= free)
+            && presence.admits(self.holder)
+            && need.divided.as_ref().is_none_or(|counts| self.divide(need, counts, free).is_some())
+    }
+
+    fn divide(&self, need: &ClassNeed, counts: &[u64], free: &[u64]) -> Option<Vec<u64>> {
+        gres::divide(&need.config, |line| free[GRES + line], &self.gres, counts, &CpuSet::new())
+    }
+
+    pub fn is_for_any_name(&self) -> bool {
+        self.only.is_none() && self.never.is_empty()
+    }
+
+    /// What it takes of a node with so much free, by column.
+    pub fn amounts(&self, class: u32, free: &[u64]) -> Vec<u64> {
+        let Some(need) = &self.needs[class as usize] else { return Vec::new() };
+        let mut amounts = need.amounts.to_vec();
+        if let Some(counts) = &need.divided
+            && let Some(units) = self.divide(need, counts, free)
+        {
+            amounts[GRES..].copy_from_slice(&units);
+        }
+        amounts
+    }
+
+    /// When the node is first free for it, from now on, if only what runs is counted.
+    pub fn first_free(&self, class: u32, timeline: &Timeline) -> Option<Millis> {
+        let need = self.needs[class as usize].as_ref()?;
+        let free = |at: &usize| self.has(need, timeline.free(*at), timeline.presence(*at));
+        (0..timeline.segments()).find(free).map(|at| timeline.start(at))
+    }
+
+    /// Whether an empty node of the class could hold it.
+    pub fn fits_empty(&self, class: u32) -> bool {
+        let Some(need) = &self.needs[class as usize] else { return false };
+        let empty = columns_free(&NodeFree::empty(&need.config), &need.config);
+        self.has(need, &empty, &Occupancy::default())
+    }
+
+    /// The candidates by a key; those without one are left out.
+    pub fn sorted(&self, key: impl Fn(&Self, u32) -> Option<Millis>) -> FreeOrder {
+        let ranked = self.candidates.iter().zip(0u32..);
+        let mut order: FreeOrder =
+            ranked.filter_map(|(&node, rank)| Some((key(self, node)?, rank))).collect();
+        order.sort_unstable();
+        order
+    }
+
+    /// Whether the node may serve by its name.
+    pub fn admits(&self, node: u32) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&node)) && !self.never.contains(&node)
+    }
+
+    /// The order with these nodes in their new places.
+    pub fn resorted(
+        &self,
+        order: &FreeOrder,
+        is_changed: &[bool],
+        mut fresh: FreeOrder,
+    ) -> FreeOrder {
+        fresh.sort_unstable();
+        let mut merged = Vec::with_capacity(order.len() + fresh.len());
+        let mut fresh = fresh.into_iter().peekable();
+        let stays =
+            |(_, rank): &&(Millis, u32)| !is_changed[self.candidates[*rank as usize] as usize];
+        for entry in order.iter().filter(stays) {
+            while let Some(new) = fresh.next_if(|new| new < entry) {
+                merged.push(new);
+            }
+            merged.push(*entry);
+        }
+        merged.extend(fresh);
+        merged
+    }
+}
+
+fn need(
+    demand: &Demand<'_>,
+    config: &Arc<NodeConfig>,
+    tasks: u32,
+    totals: &[u64],
+) -> Option<ClassNeed> {
+    if !fit::is_of_class(demand, config) || tasks > fit::tasks_max(demand, config) {
+        return None;
+    }
+    let amounts = fit::amounts(demand, config, tasks, totals)?;
+    if !fit::is_within_partition(demand, config, &amounts) {
+        return None;
+    }
+    let mut columns = vec![0; GRES + config.gres.len()];
+    let cores_there = cores::count(&config.usable_cpus(), cores::threads(config));
+    if demand.sharers > 1 && amounts.cores > cores_there {
+        return None;
+    }
+    columns[CORES] = cores_shared(amounts.cores, demand.sharers);
+    columns[MEMORY] = amounts.memory.0;
+    let serving = |wanted: &GresDemand| {
+        let lines = config.gres.iter().enumerate();
+        lines.filter(|(_, line)| gres::serves(line, wanted)).map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let mut several = false;
+    for (wanted, &count) in demand.gres.iter().zip(&amounts.gres).filter(|(_, count)| **count > 0) {
+        match serving(wanted).as_slice() {
+            [] => return None,
+            [line] => columns[GRES + line] += count,
+            _ => several = true,
+        }
+    }
+    if several {
+        columns[GRES..].fill(0);
+    }
+    let divided = several.then(|| amounts.gres.clone().into_boxed_slice());
+    Some(ClassNeed { amounts: columns.into(), divided, config: config.clone() })
+}

@@ -1,0 +1,411 @@
+//! The board: every node through time, with what runs and with what this plan has started or kept.
+//!
+//! A plan only takes. The nodes as they stand are the memo's; the first to take something of a node
+//! gets a copy of its timeline.
+
+use crate::free::backfill_slot::{BackfillSlot, end_of};
+use crate::free::class::NodeClasses;
+use crate::free::cores;
+use crate::free::needs::NodeNeeds;
+use crate::free::node_free::{GresLineFree, NodeFree, ShareHolder, gpus_shared_by};
+use crate::free::timeline::{
+    BEGINNING, GRES, MEMORY, Millis, Occupancy, Timeline, Users, columns_of,
+};
+use crate::free::timeline::{CORE, CORES, NEVER};
+use crate::memo::Baseline;
+use crate::place::{FreeNodes, Placement};
+use crate::reservation::{ReservationAccess, ReservationWindows};
+use crate::view::{Availability, RunningJob, View};
+use model::allocation::NodeShare;
+use model::amount::Bytes;
+use model::gres::GPU;
+use model::node::NodeConfig;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+pub struct NodeTimelines<'a> {
+    pub view: &'a View,
+    pub now: Millis,
+    pub classes: &'a NodeClasses,
+    base: &'a [Timeline],
+    /// For each node where its own timeline is, counted from one; zero: it has none.
+    modified_at: Vec<u32>,
+    modified: &'a mut Vec<Timeline>,
+    modified_used: usize,
+    /// For each node how often this plan has taken of it.
+    versions: Vec<u32>,
+    /// The very cores and devices that are free now, of nodes that this plan looked into.
+    free_now: Vec<Option<Box<NodeFree>>>,
+    /// How often something was given back: times found before may be too late.
+    pub releases: u32,
+    /// Nodes that somebody will leave before his time.
+    pub vacated: HashSet<u32>,
+    pub windows: &'a ReservationWindows,
+    /// What is left of the parts of nodes that reservations keep, by node and reservation.
+    unused_portions: HashMap<(u32, u32), Vec<u64>>,
+}
+
+/// Some nodes of the board as they were.
+pub struct Checkpoint {
+    nodes: Vec<(u32, Timeline, Option<Box<NodeFree>>)>,
+    unused_portions: HashMap<(u32, u32), Vec<u64>>,
+}
+
+/// Who keeps a part of a node for a reservation.
+const NOBODY: ShareHolder = ShareHolder { uid: u32::MAX, whole_node: false, user_exclusive: false };
+
+impl<'a> NodeTimelines<'a> {
+    pub fn new(
+        view: &'a View,
+        now: Millis,
+        baseline: &'a Baseline,
+        modified: &'a mut Vec<Timeline>,
+        windows: &'a ReservationWindows,
+    ) -> Self {
+        let (classes, base) = (&baseline.classes, &baseline.timelines);
+        let mut timelines = Self {
+            view,
+            now,
+            classes,
+            base,
+            modified_at: vec![0; base.len()],
+            modified,
+            modified_used: 0,
+            versions: vec![0; base.len()],
+            free_now: vec![None; base.len()],
+            releases: 0,
+            vacated: HashSet::new(),
+            windows,
+            unused_portions: HashMap::new(),
+        };
+        timelines.reserve_portions();
+        timelines
+    }
+
+    /// Reservations of parts of nodes keep what their own jobs do not use.
+    fn reserve_portions(&mut self) {
+        let windows = self.windows;
+        for node in windows.nodes() {
+            for (at, columns, times) in windows.portions_of(node) {
+                let left = self.unused_portion(node, at, columns);
+                for &(start, end) in times {
+                    let start = if start <= self.now { BEGINNING } else { start };
+                    self.modified(node).take(start, end, &left, NOBODY);
+                }
+                self.unused_portions.insert((node, at), left);
+            }
+        }
+    }
+
+    fn unused_portion(&self, node: u32, reservation: u32, columns: &[u64]) -> Vec<u64> {
+        let name = &self.view.reservations[reservation as usize].name;
+        let inside = |running: &&Arc<RunningJob>| running.reservation.as_ref() == Some(name);
+        let mut left = columns.to_vec();
+        for running in self.view.running.iter().filter(inside) {
+            for (_, share) in running.shares.iter().filter(|(on, _)| *on == node) {
+                let used = columns_of(self.config(node), share);
+                left.iter_mut()
+                    .zip(used)
+                    .for_each(|(left, used)| *left = left.saturating_sub(used));
+            }
+        }
+        left
+    }
+
+    /// What the job may use of the node beyond what is free for everybody.
+    fn reserved_extra(&self, node: u32, access: &ReservationAccess) -> Option<&Vec<u64>> {
+        access.asked().iter().find_map(|at| self.unused_portions.get(&(node, *at)))
+    }
+
+    /// A job takes of its reservation's part what there is.
+    fn use_reserved_portion(&mut self, node: u32, access: &ReservationAccess, amounts: &[u64]) {
+        let mut asked = access.asked().iter().copied();
+        let Some(at) = asked.find(|at| self.unused_portions.contains_key(&(node, *at))) else {
+            return;
+        };
+        let Some(left) = self.unused_portions.get_mut(&(node, at)) else { return };
+        let back: Vec<u64> = left.iter().zip(amounts).map(|(l, amount)| *l.min(amount)).collect();
+        left.iter_mut().zip(&back).for_each(|(l, back)| *l -= back);
+        let now = self.now;
+        let times: Vec<(Millis, Millis)> = self
+            .windows
+            .portions_of(node)
+            .filter(|(other, _, _)| *other == at)
+            .flat_map(|(_, _, times)| times.iter().copied())
+            .collect();
+        for (start, end) in times {
+            let start = if start <= now { BEGINNING } else { start };
+            self.modified(node).give(start, end, &back);
+        }
+    }
+
+    pub fn of_node(&self, node: u32) -> &Timeline {
+        match self.modified_at[node as usize] {
+            0 => &self.base[node as usize],
+            at => &self.modified[at as usize - 1],
+        }
+    }
+
+    /// Whether the memo's order of candidates is right for the node as it is.
+    pub fn is_unchanged(&self, node: u32) -> bool {
+        self.modified_at[node as usize] == 0 && !self.windows.touch(node)
+    }
+
+    pub fn version(&self, node: u32) -> u32 {
+        self.versions[node as usize]
+    }
+
+    pub fn class(&self, node: u32) -> u32 {
+        self.classes.of[node as usize]
+    }
+
+    pub fn config(&self, node: u32) -> &'a NodeConfig {
+        &self.view.nodes[node as usize].config
+    }
+
+    pub fn is_available(&self, node: u32) -> bool {
+        self.view.nodes[node as usize].availability == Availability::Available
+    }
+
+    /// When the footprint fits on the node from `from` on, for `length`; none: never.
+    pub fn earliest(
+        &self,
+        node: u32,
+        needs: &NodeNeeds,
+        access: &ReservationAccess,
+        from: Millis,
+        length: Millis,
+    ) -> Option<Millis> {
+        if !self.is_available(node) {
+            return None;
+        }
+        let class = self.class(node);
+        let timeline = self.of_node(node);
+        let extra = self.reserved_extra(node, access);
+        let fits = |free: &[u64], there: &Occupancy| match extra {
+            None => needs.fits(class, free, there),
+            Some(extra) => {
+                let more: Vec<u64> = free.iter().zip(extra).map(|(free, e)| free + e).collect();
+                needs.fits(class, &more, there)
+            }
+        };
+        let mut from = from;
+        loop {
+            let start = timeline.earliest(from, length, fits)?;
+            // Each turn leaves one window behind.
+            match self.windows.blocked_until(node, access, start, end_of(start, length)) {
+                None => return Some(start),
+                Some(NEVER) => return None,
+                Some(over) => from = over,
+            }
+        }
+    }
+
+    /// The very cores and devices that are free now.
+    pub fn free_now(&mut self, node: u32) -> &NodeFree {
+        let info = &self.view.nodes[node as usize];
+        self.free_now[node as usize].get_or_insert_with(|| Box::new(NodeFree::of(info)))
+    }
+
+    /// What a job that starts at `start` may use of a node until its end.
+    pub fn free_through(
+        &mut self,
+        node: u32,
+        access: &ReservationAccess,
+        start: Millis,
+        length: Millis,
+    ) -> NodeFree {
+        let (mut least, there) = self.of_node(node).least_free(start, end_of(start, length));
+        if let Some(extra) = self.reserved_extra(node, access) {
+            least.iter_mut().zip(extra).for_each(|(least, extra)| *least += extra);
+        }
+        match start <= self.now {
+            true => limited_to(self.free_now(node).clone(), &least, &there, self.config(node)),
+            false => {
+                limited_to(NodeFree::empty(self.config(node)), &least, &there, self.config(node))
+            }
+        }
+    }
+
+    /// What a timeline of the node leaves from now on, in no particular cores and devices.
+    pub fn free_by_amounts(&self, node: u32, timeline: &Timeline, length: Millis) -> NodeFree {
+        let (least, there) = timeline.least_free(self.now, end_of(self.now, length));
+        limited_to(NodeFree::empty(self.config(node)), &least, &there, self.config(node))
+    }
+
+    /// The job runs from now on.
+    pub fn start(
+        &mut self,
+        placement: &Placement,
+        holder: ShareHolder,
+        access: &ReservationAccess,
+        length: Millis,
+    ) {
+        let end = end_of(self.now, length);
+        for (node, share) in &placement.shares {
+            let config = self.config(*node);
+            let mut amounts = columns_of(config, share);
+            add_first_gpu_shares(&mut amounts, config, share, self.free_now(*node));
+            if let Some(exact) = &mut self.free_now[*node as usize] {
+                exact.take(config, share, holder);
+            }
+            self.use_reserved_portion(*node, access, &amounts);
+            self.modified(*node).take(BEGINNING, end, &amounts, holder);
+        }
+    }
+
+    /// Somebody will go who holds so much of the node until then; the very cores and devices are not
+    /// free before that.
+    pub fn vacate(&mut self, node: u32, until: Millis, amounts: &[u64]) {
+        self.releases += 1;
+        self.vacated.insert(node);
+        self.modified(node).give(BEGINNING, until, amounts);
+    }
+
+    /// A suspended job has its cores again.
+    pub fn resume(&mut self, running: &RunningJob, end: Millis) {
+        for (node, share) in &running.shares {
+            let config = self.config(*node);
+            self.free_now(*node);
+            if let Some(exact) = &mut self.free_now[*node as usize] {
+                exact.cpus.subtract(&share.cpus);
+            }
+            let mut amounts = columns_of(config, share);
+            amounts[CORES + 1..].fill(0);
+            let end = end.max(self.now + 1);
+            self.modified(*node).take(BEGINNING, end, &amounts, NOBODY);
+        }
+    }
+
+    pub fn reserve(&mut self, kept: &BackfillSlot, holder: ShareHolder) {
+        for (node, amounts) in &kept.amounts {
+            self.modified(*node).take(kept.start, kept.end, amounts, holder);
+        }
+    }
+
+    pub fn release(&mut self, kept: &BackfillSlot) {
+        self.releases += 1;
+        for (node, amounts) in &kept.amounts {
+            self.modified(*node).give(kept.start, kept.end, amounts);
+        }
+    }
+
+    /// These nodes as they are, to go back to.
+    pub fn checkpoint(&self, nodes: impl Iterator<Item = u32>) -> Checkpoint {
+        let one = |node| (node, self.of_node(node).clone(), self.free_now[node as usize].clone());
+        Checkpoint {
+            nodes: nodes.map(one).collect(),
+            unused_portions: self.unused_portions.clone(),
+        }
+    }
+
+    /// What was taken since then is free again.
+    pub fn restore(&mut self, saved: Checkpoint) {
+        self.releases += 1;
+        for (node, timeline, exact) in saved.nodes {
+            self.modified(node).clone_from(&timeline);
+            self.free_now[node as usize] = exact;
+        }
+        self.unused_portions = saved.unused_portions;
+    }
+
+    fn modified(&mut self, node: u32) -> &mut Timeline {
+        self.versions[node as usize] += 1;
+        if self.modified_at[node as usize] == 0 {
+            // One of an earlier plan has room already.
+            let base = &self.base[node as usize];
+            match self.modified.get_mut(self.modified_used) {
+                Some(spare) => spare.clone_from(base),
+                None => self.modified.push(base.clone()),
+            }
+            self.modified_used += 1;
+            self.modified_at[node as usize] = self.modified_used as u32;
+        }
+        &mut self.modified[self.modified_at[node as usize] as usize - 1]
+    }
+}
+
+/// Who has the first share of a GPU takes it from those who want it whole. The last to leave gives it back, which may
+/// be somebody else: until then the numbers say a little too much, and the very devices decide.
+fn add_first_gpu_shares(
+    amounts: &mut [u64],
+    config: &NodeConfig,
+    share: &NodeShare,
+    free: &NodeFree,
+) {
+    for &gpu in share.gres.iter().flat_map(|gres| gpus_shared_by(config, gres)) {
+        let lines = config.gres.iter().zip(&free.gres).enumerate();
+        let whole = lines.filter(|(_, (line, _))| line.name == GPU);
+        for (at, _) in whole.filter(|(_, (_, free))| free.indices.contains(&gpu)) {
+            amounts[GRES + at] += 1;
+        }
+    }
+}
+
+/// No more than the numbers say, and no others beside than they say.
+fn limited_to(
+    mut free: NodeFree,
+    least: &[u64],
+    there: &Occupancy,
+    config: &NodeConfig,
+) -> NodeFree {
+    let threads = cores::threads(config);
+    let cores = (least[CORES] / CORE) as u32;
+    if cores::count(&free.cpus, threads) > cores {
+        free.cpus = cores::lowest_cores(&free.cpus, threads, cores);
+    }
+    free.memory = Bytes(least[MEMORY].min(free.memory.0));
+    for (line, &count) in free.gres.iter_mut().zip(&least[GRES..]) {
+        limit_line(line, count);
+    }
+    free.jobs = there.jobs;
+    free.exclusive = there.exclusive;
+    free.owner = there.owner.map(|uid| (uid, 1));
+    // Who they are matters no more where there are several.
+    free.users = match there.users {
+        Users::Nobody => Vec::new(),
+        Users::One(uid) => vec![(uid, 1)],
+        Users::Several => vec![(u32::MAX - 1, 1), (u32::MAX, 1)],
+    };
+    free
+}
+
+fn limit_line(line: &mut GresLineFree, count: u64) {
+    line.count = line.count.min(count);
+    if !line.indices.is_empty() {
+        line.indices.truncate(line.count as usize);
+    }
+}
+
+/// Nodes as a job sees them that would run from `start` for `length`; worked out beforehand.
+pub struct FreeDuring<'b> {
+    pub view: &'b View,
+    pub free: Vec<(u32, NodeFree)>,
+}
+
+impl<'b> FreeDuring<'b> {
+    pub fn new<'a: 'b>(
+        timelines: &mut NodeTimelines<'a>,
+        nodes: &[u32],
+        access: &ReservationAccess,
+        start: Millis,
+        length: Millis,
+    ) -> FreeDuring<'a> {
+        let mut through = |node: u32| (node, timelines.free_through(node, access, start, length));
+        let mut free: Vec<(u32, NodeFree)> = nodes.iter().map(|&node| through(node)).collect();
+        free.sort_unstable_by_key(|(node, _)| *node);
+        FreeDuring { view: timelines.view, free }
+    }
+}
+
+impl FreeNodes for FreeDuring<'_> {
+    fn config(&self, node: u32) -> &NodeConfig {
+        &self.view.nodes[node as usize].config
+    }
+
+    fn free(&self, node: u32) -> Option<Cow<'_, NodeFree>> {
+        let at = self.free.binary_search_by_key(&node, |(node, _)| *node).ok()?;
+        Some(Cow::Borrowed(&self.free[at].1))
+    }
+}

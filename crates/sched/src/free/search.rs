@@ -1,0 +1,339 @@
+//! The search for the earliest start of jobs of one shape.
+//!
+//! Nodes come from a footprint's order, the first to come free first. Where this plan has touched a
+//! node, its time is worked out again and the node waits its turn in a heap: times only grow within
+//! a plan, so nothing is looked at before it can matter.
+
+use crate::free::needs::{FreeOrder, NodeNeeds};
+use crate::free::node_timelines::NodeTimelines;
+use crate::free::timeline::{BEGINNING, Millis};
+use crate::reservation::ReservationAccess;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::sync::Arc;
+
+pub struct Search {
+    pub needs: Arc<NodeNeeds>,
+    pub order: Arc<FreeOrder>,
+    access: ReservationAccess,
+    length: Millis,
+    /// How much of the footprint's order has been moved to the heap or dropped.
+    at: usize,
+    heap: BinaryHeap<Reverse<(Millis, u32)>>,
+    /// Drawn by searches for several nodes at once; they stay drawn.
+    drawn: Vec<DrawnNode>,
+    /// Ranks whose numbers would do now, but not their very cores and devices.
+    refused: HashSet<u32>,
+    /// The board's count of what was given back, as of what is known here.
+    releases: u32,
+}
+
+/// A node whose time from now on is known, as of a version of its timeline.
+#[derive(Debug, Clone, Copy)]
+struct DrawnNode {
+    key: Millis,
+    rank: u32,
+    version: u32,
+}
+
+/// A candidate, by when it could serve and its rank.
+type RankedTime = (Millis, u32);
+
+impl Search {
+    pub fn new(
+        needs: Arc<NodeNeeds>,
+        order: Arc<FreeOrder>,
+        access: ReservationAccess,
+        length: Millis,
+    ) -> Self {
+        Self {
+            needs,
+            order,
+            access,
+            length,
+            at: 0,
+            heap: BinaryHeap::new(),
+            drawn: Vec::new(),
+            refused: HashSet::new(),
+            releases: 0,
+        }
+    }
+
+    fn node(&self, rank: u32) -> u32 {
+        self.needs.candidates[rank as usize]
+    }
+
+    /// The least of what is left; its key is no later than its true time.
+    fn peek(&self) -> Option<RankedTime> {
+        let ordered = self.order.get(self.at).copied();
+        let heaped = self.heap.peek().map(|Reverse(entry)| *entry);
+        match (ordered, heaped) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn pop(&mut self) -> Option<RankedTime> {
+        let ordered = self.order.get(self.at).copied();
+        let heaped = self.heap.peek().map(|Reverse(entry)| *entry);
+        match (ordered, heaped) {
+            (Some(a), Some(b)) if b < a => self.heap.pop().map(|Reverse(entry)| entry),
+            (Some(a), _) => {
+                self.at += 1;
+                Some(a)
+            }
+            (None, _) => self.heap.pop().map(|Reverse(entry)| entry),
+        }
+    }
+
+    /// The true time of an entry from `from` on.
+    fn time(
+        &self,
+        timelines: &NodeTimelines<'_>,
+        (key, rank): RankedTime,
+        from: Millis,
+    ) -> Option<Millis> {
+        let node = self.node(rank);
+        if !self.refused.is_empty() && self.refused.contains(&rank) {
+            let from = from.max(timelines.now + 1);
+            return timelines.earliest(node, &self.needs, &self.access, from, self.length);
+        }
+        if timelines.is_unchanged(node)
+            && timelines.is_available(node)
+            && !self.access.is_confined()
+        {
+            return Some(key.max(from));
+        }
+        // Nothing before its key: times only grow.
+        timelines.earliest(node, &self.needs, &self.access, from.max(key), self.length)
+    }
+
+    /// Keys are times, and what is free now stands before every time.
+    fn key(timelines: &NodeTimelines<'_>, time: Millis) -> Millis {
+        if time <= timelines.now { BEGINNING } else { time }
+    }
+
+    /// Whether anything could start now.
+    pub fn may_start_now(&self) -> bool {
+        self.peek().is_some_and(|(key, _)| key == BEGINNING)
+    }
+
+    /// The first node to be free for one, and when.
+    pub fn one(&mut self, timelines: &NodeTimelines<'_>, from: Millis) -> Option<(Millis, u32)> {
+        self.follow(timelines);
+        self.put_back();
+        if from > timelines.now {
+            return self.one_from(timelines, from);
+        }
+        while let Some(entry) = self.peek() {
+            let in_heap = self.heap.peek() == Some(&Reverse(entry));
+            let time = self.time(timelines, entry, timelines.now);
+            let found = time.map(|time| (Self::key(timelines, time), entry.1));
+            // In place where it can be: most stay near the top.
+            match found {
+                Some(found) if in_heap => {
+                    if let Some(mut top) = self.heap.peek_mut() {
+                        *top = Reverse(found);
+                    }
+                }
+                _ => {
+                    self.pop();
+                    self.heap.extend(found.map(Reverse));
+                }
+            }
+            if found == Some(entry) {
+                return Some((time?, self.node(entry.1)));
+            }
+        }
+        None
+    }
+
+    /// The same from a later moment on: what was found out for now is no help and is left alone.
+    fn one_from(&self, timelines: &NodeTimelines<'_>, from: Millis) -> Option<(Millis, u32)> {
+        let mut best: Option<RankedTime> = None;
+        for entry in self.order.iter() {
+            if best.is_some_and(|(time, _)| entry.0 > time) {
+                break;
+            }
+            if let Some(time) = self.time(timelines, *entry, from)
+                && best.is_none_or(|best| (time, entry.1) < best)
+            {
+                best = Some((time, entry.1));
+            }
+        }
+        best.map(|(time, rank)| (time, self.node(rank)))
+    }
+
+    /// Begins anew if anything was given back since.
+    fn follow(&mut self, timelines: &NodeTimelines<'_>) {
+        if self.releases != timelines.releases {
+            self.releases = timelines.releases;
+            self.at = 0;
+            self.heap.clear();
+            self.drawn.clear();
+            self.look_at_left(timelines);
+        }
+    }
+
+    /// Nodes that somebody will leave for another may come free before what stands on them says, or at all: they are
+    /// looked at first.
+    fn look_at_left(&mut self, timelines: &NodeTimelines<'_>) {
+        if timelines.vacated.is_empty() {
+            return;
+        }
+        let ranked = self.needs.candidates.iter().zip(0u32..);
+        let left: HashSet<u32> = ranked
+            .filter(|(node, _)| timelines.vacated.contains(node))
+            .map(|(_, rank)| rank)
+            .collect();
+        let stays = self.order.iter().filter(|(_, rank)| !left.contains(rank)).copied();
+        let admitted = left.iter().filter(|rank| self.needs.admits(self.node(**rank)));
+        let mut order: FreeOrder = admitted.map(|rank| (BEGINNING, *rank)).chain(stays).collect();
+        order.sort_unstable();
+        self.order = Arc::new(order);
+    }
+
+    fn put_back(&mut self) {
+        for drawn in self.drawn.drain(..) {
+            self.heap.push(Reverse((drawn.key, drawn.rank)));
+        }
+    }
+
+    /// The one that was found first does not serve now after all.
+    pub fn refuse_now(&mut self, timelines: &NodeTimelines<'_>) {
+        debug_assert_eq!(self.releases, timelines.releases, "what was found is still so");
+        if let Some((_, rank)) = self.pop() {
+            self.refused.insert(rank);
+            self.heap.push(Reverse((timelines.now + 1, rank)));
+        }
+    }
+
+    /// Every node that could serve now, by rank.
+    pub fn ready_now(&mut self, timelines: &NodeTimelines<'_>, most: usize) -> Vec<u32> {
+        self.follow(timelines);
+        self.put_back();
+        let mut ready = Vec::new();
+        while ready.len() < most && self.may_start_now() {
+            let Some(entry) = self.pop() else { break };
+            let Some(time) = self.time(timelines, entry, timelines.now) else { continue };
+            match Self::key(timelines, time) {
+                BEGINNING => ready.push(entry.1),
+                later => self.heap.push(Reverse((later, entry.1))),
+            }
+        }
+        ready.iter().for_each(|rank| self.heap.push(Reverse((BEGINNING, *rank))));
+        ready.iter().map(|rank| self.node(*rank)).collect()
+    }
+
+    /// The first moment from `from` on at which so many nodes are free for one each, with the first
+    /// of them.
+    pub fn several(
+        &mut self,
+        timelines: &NodeTimelines<'_>,
+        count: usize,
+        from: Millis,
+    ) -> Option<(Millis, Vec<u32>)> {
+        self.follow(timelines);
+        self.renew(timelines);
+        let time_of = |search: &Self, drawn: &DrawnNode, from: Millis| match drawn.key {
+            key if key >= from => Some(key),
+            key => search.time(timelines, (key, drawn.rank), from),
+        };
+        let mut times: Vec<Option<Millis>> =
+            self.drawn.iter().map(|drawn| time_of(self, drawn, from)).collect();
+        let mut time = from;
+        loop {
+            while self.peek().is_some_and(|(key, _)| key <= time) {
+                if self.draw(timelines) {
+                    times.extend(self.drawn.last().map(|drawn| time_of(self, drawn, time)));
+                }
+            }
+            if times.iter().filter(|t| **t == Some(time)).count() >= count {
+                return Some((time, self.first_ranked(&times, time, count)));
+            }
+            // Not before the count-th of them could be free, each by itself.
+            let mut soonest = EarliestTimes::new(count);
+            times.iter().flatten().for_each(|time| soonest.add(*time));
+            while self.peek().is_some_and(|(key, _)| soonest.is_open_to(key)) {
+                if self.draw(timelines) {
+                    let drawn_time = self.drawn.last().and_then(|d| time_of(self, d, time));
+                    times.push(drawn_time);
+                    drawn_time.into_iter().for_each(|time| soonest.add(time));
+                }
+            }
+            time = soonest.last()?;
+            for (at, known) in times.iter_mut().enumerate() {
+                if known.is_some_and(|known| known < time) {
+                    *known = time_of(self, &self.drawn[at], time);
+                }
+            }
+        }
+    }
+
+    /// Works out again what was touched since it was drawn.
+    fn renew(&mut self, timelines: &NodeTimelines<'_>) {
+        let mut drawn = std::mem::take(&mut self.drawn);
+        drawn.retain_mut(|drawn| {
+            let version = timelines.version(self.node(drawn.rank));
+            if drawn.version == version {
+                return true;
+            }
+            drawn.version = version;
+            let time = self.time(timelines, (drawn.key, drawn.rank), timelines.now);
+            drawn.key = time.map_or(drawn.key, |time| Self::key(timelines, time));
+            time.is_some()
+        });
+        self.drawn = drawn;
+    }
+
+    /// Takes the next candidate in; false if it can never serve.
+    fn draw(&mut self, timelines: &NodeTimelines<'_>) -> bool {
+        let Some((key, rank)) = self.pop() else { return false };
+        let Some(time) = self.time(timelines, (key, rank), timelines.now) else { return false };
+        let version = timelines.version(self.node(rank));
+        self.drawn.push(DrawnNode { key: Self::key(timelines, time), rank, version });
+        true
+    }
+
+    fn first_ranked(&self, times: &[Option<Millis>], time: Millis, count: usize) -> Vec<u32> {
+        let free = times.iter().zip(&self.drawn).filter(|(t, _)| **t == Some(time));
+        let mut ranks: Vec<u32> = free.map(|(_, drawn)| drawn.rank).collect();
+        if ranks.len() > count {
+            ranks.select_nth_unstable(count - 1);
+            ranks.truncate(count);
+        }
+        let mut nodes: Vec<u32> = ranks.into_iter().map(|rank| self.node(rank)).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+}
+
+/// The so many soonest of the times that it is told.
+struct EarliestTimes {
+    count: usize,
+    times: BinaryHeap<Millis>,
+}
+
+impl EarliestTimes {
+    fn new(count: usize) -> Self {
+        Self { count, times: BinaryHeap::with_capacity(count + 1) }
+    }
+
+    fn add(&mut self, time: Millis) {
+        if self.is_open_to(time) {
+            self.times.push(time);
+        }
+        if self.times.len() > self.count {
+            self.times.pop();
+        }
+    }
+
+    fn is_open_to(&self, time: Millis) -> bool {
+        self.times.len() < self.count || self.times.peek().is_some_and(|last| time < *last)
+    }
+
+    /// The last of them, if there are as many.
+    fn last(&self) -> Option<Millis> {
+        (self.times.len() == self.count).then(|| self.times.peek().copied()).flatten()
+    }
+}

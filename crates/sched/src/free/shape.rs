@@ -1,0 +1,312 @@
+//! Shapes: jobs that ask for the same in the same partition fare the same, so each shape is worked
+//! out once a plan.
+
+use crate::free::needs::{NeedsScope, NodeNeeds};
+use crate::free::node_free::NodeFree;
+use crate::free::search::Search;
+use crate::free::timeline::{Millis, NEVER};
+use crate::gate;
+use crate::memo::{Baseline, NeedsCache, ShapeKey};
+use crate::place::demand::{Demand, Tasks};
+use crate::place::{FreeNodes, place};
+use crate::reservation::ReservationAccess;
+use crate::topology::Switches;
+use crate::view::{SchedulerPolicy, View};
+use model::node::NodeConfig;
+use model::reason::Reason;
+use model::time::TimeLimit;
+use model::tres::Tres;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+pub struct Shape<'a> {
+    pub demand: Demand<'a>,
+    pub partition: u32,
+    pub uid: Option<u32>,
+    pub access: ReservationAccess,
+    /// What the partition's policy says to it, once and for all.
+    pub gate: Option<Reason>,
+    pub least: Tres,
+    pub time_limit: TimeLimit,
+    pub mode: PlacementMode,
+    pub full: DurationSearch,
+    /// With `--time-min` the shortest that it may be cut to.
+    pub short: Option<DurationSearch>,
+    whole: Option<Arc<NodeNeeds>>,
+    each: Option<Arc<NodeNeeds>>,
+    /// Why it could not start even on empty nodes; worked out when first wanted.
+    prospect: Option<Option<Reason>>,
+}
+
+/// How the nodes of a job are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlacementMode {
+    /// It fits on one node or nowhere.
+    Single,
+    /// One node if it can be, else several.
+    SingleFirst,
+    /// So many nodes, with the same on each.
+    EqualNodes(u32),
+    /// A set that is right only as a whole.
+    NodeSet,
+}
+
+/// The search for places for jobs of one length.
+#[derive(Default)]
+pub struct DurationSearch {
+    pub length: Millis,
+    pub whole: Option<Search>,
+    pub each: Option<Search>,
+    /// One of it found no place now. Within a plan nothing comes free, so none of it will.
+    pub failed: bool,
+    /// No set of nodes serves before this moment, as of the board's count of gives.
+    pub none_before: (u32, Millis),
+    pub differing: ChangedNodes,
+}
+
+/// What the nodes that differ from the last plan have to offer, in their order: the version of each
+/// that was asked, and when it serves, with its rank.
+#[derive(Default)]
+pub struct ChangedNodes {
+    pub from: Millis,
+    pub answers: Vec<(u32, Option<(Millis, u32)>)>,
+}
+
+impl DurationSearch {
+    fn of(limit: TimeLimit, policy: &SchedulerPolicy) -> Self {
+        Self { length: length(limit, policy), ..Self::default() }
+    }
+}
+
+/// The time that a job with this limit is sure to be gone after, counted from its start.
+pub fn length(limit: TimeLimit, policy: &SchedulerPolicy) -> Millis {
+    let over_time = 60_000 * i64::from(policy.over_time_min);
+    limit.duration().map_or(NEVER, |length| {
+        i64::try_from(length.as_millis()).unwrap_or(NEVER).saturating_add(over_time)
+    })
+}
+
+impl<'a> Shape<'a> {
+    pub fn new(view: &'a View, key: &'a ShapeKey, switches: Option<&Arc<Switches>>) -> Self {
+        let info = &view.partitions[key.partition as usize];
+        let request = key.request();
+        let uid = key.uid.unwrap_or(key.spec.owner.uid);
+        let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
+        demand.switches = switches.filter(|known| known.matter_to(request)).cloned();
+        let most = request.switches.filter(|_| !key.switches_waived);
+        demand.switches_max = most.map(|most| most.count);
+        let time_limit = gate::time_limit(request, &info.partition);
+        let short = request.time_min.filter(|least| *least < time_limit);
+        Self {
+            partition: key.partition,
+            uid: key.uid,
+            access: key.access.clone(),
+            gate: gate::partition(info, &demand),
+            least: demand.least(),
+            time_limit,
+            mode: mode(&demand),
+            full: DurationSearch::of(time_limit, &view.policy),
+            short: short.map(|least| DurationSearch::of(least, &view.policy)),
+            whole: None,
+            each: None,
+            prospect: None,
+            demand,
+        }
+    }
+
+    /// The search for all of it on one node, in the lane of the full length or the short one.
+    pub fn search<'s>(
+        &'s mut self,
+        part: NeedsScope,
+        short: bool,
+        needs_cache: &mut NeedsCache,
+        baseline: &Baseline,
+    ) -> &'s mut Search {
+        let lane = match (&mut self.short, short) {
+            (Some(lane), true) => lane,
+            _ => &mut self.full,
+        };
+        let length = lane.length;
+        let slot = match part {
+            NeedsScope::WholeJob => &mut lane.whole,
+            NeedsScope::EachNode => &mut lane.each,
+        };
+        slot.get_or_insert_with(|| {
+            let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
+            let needs = needs_cache.get(demand, part, partition, uid, baseline);
+            let order = needs_cache.order(demand, part, partition, uid, baseline);
+            Search::new(needs, order, self.access.clone(), length)
+        })
+    }
+
+    /// What it takes, without a search.
+    pub fn needs(
+        &mut self,
+        part: NeedsScope,
+        needs_cache: &mut NeedsCache,
+        baseline: &Baseline,
+    ) -> Arc<NodeNeeds> {
+        let slot = match part {
+            NeedsScope::WholeJob => &mut self.whole,
+            NeedsScope::EachNode => &mut self.each,
+        };
+        let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
+        slot.get_or_insert_with(|| needs_cache.get(demand, part, partition, uid, baseline)).clone()
+    }
+
+    /// Nothing more is to be found out about it in this plan: it passes its gates, has no place now
+    /// and could have one later.
+    pub fn is_settled(&self) -> bool {
+        self.gate.is_none()
+            && self.full.failed
+            && self.short.as_ref().is_none_or(|short| short.failed)
+            && matches!(self.prospect, Some(None))
+    }
+
+    /// The last moment at which it can start and end before its deadline.
+    pub fn latest_start(&self) -> Millis {
+        let Some(deadline) = self.demand.request.deadline else { return NEVER };
+        let least = self.demand.request.time_min.unwrap_or(self.time_limit).min(self.time_limit);
+        let least_ms = least.secs().map_or(NEVER, |s| i64::try_from(s).unwrap_or(NEVER) * 1_000);
+        deadline.millis().saturating_sub(least_ms)
+    }
+
+    /// The limit with which it ends before its deadline if it starts now.
+    pub fn limit_until_deadline(&self, limit: TimeLimit, now: Millis) -> TimeLimit {
+        let Some(deadline) = self.demand.request.deadline else { return limit };
+        let minutes = (deadline.millis() - now).max(0) / 60_000;
+        limit.min(TimeLimit::Minutes(u32::try_from(minutes).unwrap_or(u32::MAX)))
+    }
+
+    pub fn search_of_length(&mut self, short: bool) -> &mut DurationSearch {
+        match (&mut self.short, short) {
+            (Some(lane), true) => lane,
+            _ => &mut self.full,
+        }
+    }
+
+    /// Why the shape could not start whoever else left: nodes out of service, or a demand that no
+    /// nodes meet.
+    pub fn reason_never(
+        &mut self,
+        view: &View,
+        needs_cache: &mut NeedsCache,
+        baseline: &Baseline,
+    ) -> Option<&Reason> {
+        if self.prospect.is_none() {
+            self.prospect = Some(self.find_reason_never(view, needs_cache, baseline));
+        }
+        self.prospect.as_ref().and_then(Option::as_ref)
+    }
+
+    fn find_reason_never(
+        &mut self,
+        view: &View,
+        needs_cache: &mut NeedsCache,
+        baseline: &Baseline,
+    ) -> Option<Reason> {
+        let named = &self.demand.request.node_list;
+        if !named.is_empty() {
+            let away = |node: &&std::sync::Arc<crate::view::NodeInfo>| {
+                !node.availability.is_in_service() && named.contains(&node.config.name)
+            };
+            let away: Vec<String> =
+                view.nodes.iter().filter(away).map(|node| node.config.name.clone()).collect();
+            if !away.is_empty() {
+                return Some(Reason::RequiredNodesUnavailable { nodes: away });
+            }
+        }
+        let fits = match self.mode {
+            PlacementMode::Single => {
+                self.fits_empty(NeedsScope::WholeJob, 1, needs_cache, baseline)
+            }
+            PlacementMode::EqualNodes(count) => {
+                self.fits_empty(NeedsScope::EachNode, count, needs_cache, baseline)
+            }
+            PlacementMode::SingleFirst | PlacementMode::NodeSet => {
+                // Most fit on one node: that is quickly seen.
+                let one = self.mode == PlacementMode::SingleFirst
+                    && self.fits_empty(NeedsScope::WholeJob, 1, needs_cache, baseline).0;
+                let candidates = needs_cache.candidates(self.partition);
+                let fits = |in_service_only| {
+                    let space = EmptyNodes { view, in_service_only };
+                    // Few switches are waited for, not for ever.
+                    let anywhere = Demand { switches_max: None, ..self.demand.clone() };
+                    place(&anywhere, &space, candidates).is_some()
+                };
+                if one { (true, true) } else { (fits(true), fits(false)) }
+            }
+        };
+        match fits {
+            (true, _) => None,
+            (false, true) => Some(Reason::NodesDown),
+            (false, false) => Some(Reason::BadConstraints),
+        }
+    }
+
+    /// Whether enough nodes would hold it if they were empty: of those in service, and of all.
+    fn fits_empty(
+        &mut self,
+        part: NeedsScope,
+        count: u32,
+        needs_cache: &mut NeedsCache,
+        baseline: &Baseline,
+    ) -> (bool, bool) {
+        let needs = self.needs(part, needs_cache, baseline);
+        let (in_service, all) = needs_cache.hold_empty(&needs, self.partition, baseline);
+        (in_service >= count, all >= count)
+    }
+}
+
+fn mode(demand: &Demand<'_>) -> PlacementMode {
+    let request = demand.request;
+    let constraint = request.constraint.as_ref();
+    let as_a_whole =
+        request.contiguous || demand.switches.is_some() || demand.needs_matching_nodes();
+    let (least, most) = (demand.nodes_min, demand.nodes_max);
+    let is_ranked = demand.select.least_loaded || request.prefer.is_some();
+    if is_ranked {
+        return PlacementMode::NodeSet;
+    }
+    if most == 1 && !constraint.is_some_and(|c| c.has_counts()) {
+        return PlacementMode::Single;
+    }
+    let by_network_only = !request.contiguous && !demand.needs_matching_nodes();
+    if least > most || (as_a_whole && !by_network_only) {
+        return PlacementMode::NodeSet;
+    }
+    if !demand.wants_many_nodes() && least == 1 {
+        return PlacementMode::SingleFirst;
+    }
+    if as_a_whole {
+        return PlacementMode::NodeSet;
+    }
+    let alike = match demand.tasks {
+        Tasks::PerNode(_) => true,
+        Tasks::Total { count, .. } => count <= least,
+    };
+    let named = request.node_list.len();
+    let by_name = named == 0 || named == least as usize;
+    if least == most && alike && by_name && !demand.has_job_totals() {
+        return PlacementMode::EqualNodes(least);
+    }
+    PlacementMode::NodeSet
+}
+
+/// The nodes with nothing on them: all, or those in service.
+pub struct EmptyNodes<'a> {
+    pub view: &'a View,
+    pub in_service_only: bool,
+}
+
+impl FreeNodes for EmptyNodes<'_> {
+    fn config(&self, node: u32) -> &NodeConfig {
+        &self.view.nodes[node as usize].config
+    }
+
+    fn free(&self, node: u32) -> Option<Cow<'_, NodeFree>> {
+        let info = &self.view.nodes[node as usize];
+        let usable = !self.in_service_only || info.availability.is_in_service();
+        usable.then(|| Cow::Owned(NodeFree::empty(&info.config)))
+    }
+}

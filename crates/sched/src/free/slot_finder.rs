@@ -1,0 +1,418 @@
+//! Places for jobs: now, or at the earliest time at which everything will be free, if nothing runs
+//! over its limit.
+//!
+//! Jobs after one that keeps a place start only where the board leaves that place alone, so a
+//! backfilled job never delays it.
+
+use crate::free::backfill_slot::{BackfillSlot, end_of};
+use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
+use crate::free::node_timelines::{FreeDuring, NodeTimelines};
+use crate::free::shape::{ChangedNodes, PlacementMode, Shape, length};
+use crate::free::timeline::{Millis, NEVER, columns_of};
+use crate::memo::{Baseline, NeedsCache, Replay, SlotRecord};
+use crate::place::{Placement, fit, place};
+use model::time::TimeLimit;
+use std::sync::Arc;
+
+/// Moments that are tried for a job whose nodes are right only as a whole; the last ones far apart.
+const PROBES_MAX: usize = 48;
+/// The same for a job that has a place on one node already.
+const SPREAD_PROBES_MAX: usize = 16;
+/// Nodes that are looked at for it at a later moment.
+const LATER_NODES_MAX: usize = 512;
+
+/// Where places are looked for.
+pub struct SlotFinder<'g, 'a> {
+    pub timelines: &'g mut NodeTimelines<'a>,
+    pub needs_cache: &'g mut NeedsCache,
+    pub baseline: &'a Baseline,
+    pub replay: &'g Replay,
+}
+
+impl SlotFinder<'_, '_> {
+    /// A place from now on, for the shape's full length or its short one.
+    pub fn place_now(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
+        if shape.search_of_length(short).failed {
+            return None;
+        }
+        let placement = match shape.mode {
+            PlacementMode::Single => self.place_single(shape, short),
+            PlacementMode::SingleFirst => {
+                self.place_single(shape, short).or_else(|| self.place_set(shape, short))
+            }
+            PlacementMode::EqualNodes(count) => self.place_equal(shape, short, count as usize),
+            PlacementMode::NodeSet => self.place_set(shape, short),
+        };
+        shape.search_of_length(short).failed = placement.is_none();
+        placement
+    }
+
+    fn place_single(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
+        let length = shape.search_of_length(short).length;
+        let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
+        let most = search.needs.candidates.len();
+        // Each refusal passes one node for good.
+        for _ in 0..=most {
+            let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
+            let (time, node) = search.one(self.timelines, self.timelines.now)?;
+            if time > self.timelines.now {
+                return None;
+            }
+            let free = self.timelines.free_through(node, &shape.access, time, length);
+            let config = self.timelines.config(node);
+            let demand = &shape.demand;
+            let granted =
+                fit::grant(demand, config, &free, demand.task_count(), &demand.job_totals());
+            if let Some(share) = granted {
+                return Some(Placement { shares: vec![(node, share)] });
+            }
+            let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
+            search.refuse_now(self.timelines);
+        }
+        None
+    }
+
+    fn place_equal(
+        &mut self,
+        shape: &mut Shape<'_>,
+        short: bool,
+        count: usize,
+    ) -> Option<Placement> {
+        let length = shape.search_of_length(short).length;
+        let now = self.timelines.now;
+        let nothing = vec![0; shape.demand.gres.len()];
+        let mut shares = Vec::with_capacity(count);
+        let search = shape.search(NeedsScope::EachNode, short, self.needs_cache, self.baseline);
+        let ready = search.ready_now(self.timelines, count);
+        let each = shape.demand.tasks_on_each();
+        for &node in &ready {
+            let free = self.timelines.free_through(node, &shape.access, now, length);
+            let config = self.timelines.config(node);
+            let share = fit::grant(&shape.demand, config, &free, each, &nothing);
+            shares.extend(share.map(|share| (node, share)));
+        }
+        if ready.len() == count && shares.len() < count {
+            // The very cores of some do not serve: look at every node.
+            return self.place_set(shape, short);
+        }
+        shares.sort_unstable_by_key(|(node, _)| *node);
+        (shares.len() == count).then_some(Placement { shares })
+    }
+
+    fn place_set(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
+        let length = shape.search_of_length(short).length;
+        let search = shape.search(NeedsScope::EachNode, short, self.needs_cache, self.baseline);
+        let ready = search.ready_now(self.timelines, usize::MAX);
+        if (ready.len() as u64) < u64::from(shape.demand.nodes_min) {
+            return None;
+        }
+        let space =
+            FreeDuring::new(self.timelines, &ready, &shape.access, self.timelines.now, length);
+        place(&shape.demand, &space, &ready)
+    }
+
+    /// The longest limit, up to the shape's own, with which the place lasts.
+    pub fn longest_limit(&self, shape: &Shape<'_>, placement: &Placement) -> TimeLimit {
+        let holder = shape.demand.holder;
+        let ends = placement.shares.iter().map(|(node, share)| {
+            let amounts = columns_of(self.timelines.config(*node), share);
+            let lasts =
+                self.timelines.of_node(*node).free_until(self.timelines.now, &amounts, holder);
+            lasts.min(self.timelines.windows.next_closed(*node, &shape.access, self.timelines.now))
+        });
+        let over_time = length(TimeLimit::Minutes(0), &self.timelines.view.policy);
+        let minutes = (ends.min().unwrap_or(NEVER) - over_time - self.timelines.now) / 60_000;
+        let longest = TimeLimit::Minutes(u32::try_from(minutes.max(0)).unwrap_or(u32::MAX));
+        let least = shape.demand.request.time_min.unwrap_or(shape.time_limit);
+        longest.min(shape.time_limit).max(least)
+    }
+
+    /// One of the shape found no place at this turn of the last plan. Unless a node that differs
+    /// could serve, none does now.
+    pub fn fail_unless_changed(&mut self, shape: &mut Shape<'_>) {
+        if !self.replay.is_active || shape.full.failed {
+            return;
+        }
+        let (part, short) = match shape.mode {
+            PlacementMode::Single => (NeedsScope::WholeJob, shape.short.is_some()),
+            _ => (NeedsScope::EachNode, shape.short.is_some()),
+        };
+        let now = self.timelines.now;
+        if self.first_changed(shape, part, short, now).is_none_or(|(time, _)| time > now) {
+            shape.full.failed = true;
+            shape.short.iter_mut().for_each(|lane| lane.failed = true);
+        }
+    }
+
+    /// Of the nodes that differ from the last plan the first to serve, with its rank.
+    fn first_changed(
+        &mut self,
+        shape: &mut Shape<'_>,
+        part: NeedsScope,
+        short: bool,
+        from: Millis,
+    ) -> Option<(Millis, u32)> {
+        let partition = shape.partition;
+        let needs = shape.needs(part, self.needs_cache, self.baseline);
+        let mut asked = std::mem::take(&mut shape.search_of_length(short).differing);
+        if asked.from != from {
+            asked = ChangedNodes { from, ..ChangedNodes::default() };
+        }
+        let length = shape.search_of_length(short).length;
+        let access = &shape.access;
+        for (at, &node) in self.replay.changed_nodes().iter().enumerate() {
+            let version = self.timelines.version(node);
+            if asked.answers.get(at).is_some_and(|(of, _)| *of == version) {
+                continue;
+            }
+            let rank = self.needs_cache.rank(partition, node).filter(|_| needs.admits(node));
+            let earliest =
+                |rank| Some((self.timelines.earliest(node, &needs, access, from, length)?, rank));
+            let answer = (version, rank.and_then(earliest));
+            match asked.answers.get_mut(at) {
+                Some(known) => *known = answer,
+                None => asked.answers.push(answer),
+            }
+        }
+        let first = asked.answers.iter().filter_map(|(_, answer)| *answer).min();
+        shape.search_of_length(short).differing = asked;
+        first
+    }
+
+    /// The same as `later`, where the last plan's answer is known: what the nodes that differ offer
+    /// beside it, as long as that settles it.
+    pub fn find_slot_as_before(
+        &mut self,
+        shape: &mut Shape<'_>,
+        from: Millis,
+        before: &SlotRecord,
+    ) -> SlotRecord {
+        let settled = match (before.single, shape.mode) {
+            _ if !self.replay.is_active => None,
+            (true, _) => self.single_as_before(shape, from, before),
+            (false, PlacementMode::EqualNodes(count)) => {
+                self.equal_as_before(shape, from, before, count)
+            }
+            _ => None,
+        };
+        settled.unwrap_or_else(|| self.find_slot(shape, from))
+    }
+
+    /// Nodes that do not differ serve no earlier than the one that was kept.
+    fn single_as_before(
+        &mut self,
+        shape: &mut Shape<'_>,
+        from: Millis,
+        before: &SlotRecord,
+    ) -> Option<SlotRecord> {
+        let differing = self.first_changed(shape, NeedsScope::WholeJob, false, from);
+        let found = match &before.slot {
+            None => differing,
+            Some(kept) => {
+                let node = kept.amounts[0].0;
+                let known = (kept.start, self.needs_cache.rank(shape.partition, node)?);
+                match differing {
+                    Some(first) if first < known => Some(first),
+                    Some(first) if first == known => differing,
+                    _ if self.replay.is_changed(node) => return None,
+                    _ => return Some(before.clone()),
+                }
+            }
+        };
+        let Some((start, rank)) = found else { return Some(before.clone()) };
+        let needs = shape.needs(NeedsScope::WholeJob, self.needs_cache, self.baseline);
+        let node = needs.candidates[rank as usize];
+        let kept = self.slot_on(&needs, start, shape.full.length, vec![node]);
+        Some(SlotRecord { slot: Some(kept), single: true })
+    }
+
+    /// Before the moment of last time too few serve, unless one that differs does; at that moment the
+    /// others that serve stand behind all that were kept.
+    fn equal_as_before(
+        &mut self,
+        shape: &mut Shape<'_>,
+        from: Millis,
+        before: &SlotRecord,
+        count: u32,
+    ) -> Option<SlotRecord> {
+        let first = self.first_changed(shape, NeedsScope::EachNode, false, from);
+        let Some(kept) = &before.slot else {
+            return first.is_none().then(|| before.clone());
+        };
+        if first.is_some_and(|(time, _)| time < kept.start) {
+            return None;
+        }
+        let differs = kept.nodes().any(|node| self.replay.is_changed(node));
+        if !differs && first.is_none_or(|(time, _)| time > kept.start) {
+            return Some(before.clone());
+        }
+        let (partition, length) = (shape.partition, shape.full.length);
+        let needs = shape.needs(NeedsScope::EachNode, self.needs_cache, self.baseline);
+        let rank = |node: u32| self.needs_cache.rank(partition, node);
+        let last = kept.nodes().filter_map(rank).max()?;
+        let serves = |node: &u32| {
+            let time = self.timelines.earliest(*node, &needs, &shape.access, from, length);
+            needs.admits(*node) && time == Some(kept.start)
+        };
+        let differing = self.replay.changed_nodes().iter().copied().filter(serves);
+        let staying = kept.nodes().filter(|node| !self.replay.is_changed(*node));
+        let mut ranks: Vec<u32> =
+            staying.chain(differing).filter_map(rank).filter(|rank| *rank <= last).collect();
+        if ranks.len() < count as usize {
+            return None;
+        }
+        ranks.sort_unstable();
+        let nodes = ranks.into_iter().take(count as usize);
+        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidates[rank as usize]).collect();
+        nodes.sort_unstable();
+        let kept = self.slot_on(&needs, kept.start, length, nodes);
+        Some(SlotRecord { slot: Some(kept), single: false })
+    }
+
+    /// What one of these nodes each keeps.
+    fn slot_on(
+        &self,
+        needs: &NodeNeeds,
+        start: Millis,
+        length: Millis,
+        nodes: Vec<u32>,
+    ) -> Arc<BackfillSlot> {
+        let end = end_of(start, length);
+        let part = |node: u32| {
+            let (free, _) = self.timelines.of_node(node).least_free(start, end);
+            (node, needs.amounts(self.timelines.class(node), &free))
+        };
+        Arc::new(BackfillSlot { start, end, amounts: nodes.into_iter().map(part).collect() })
+    }
+
+    /// When and where from `from` on; nowhere if what is in the way has no end.
+    pub fn find_slot(&mut self, shape: &mut Shape<'_>, from: Millis) -> SlotRecord {
+        let kept = match shape.mode {
+            PlacementMode::NodeSet => self.set_slot(shape, from, NEVER, PROBES_MAX),
+            PlacementMode::Single | PlacementMode::EqualNodes(_) => self.equal_slot(shape, from),
+            PlacementMode::SingleFirst => {
+                // Several nodes, if that is earlier.
+                let one = self.equal_slot(shape, from);
+                let (before, probes) =
+                    one.as_ref().map_or((NEVER, PROBES_MAX), |one| (one.start, SPREAD_PROBES_MAX));
+                self.set_slot(shape, from, before, probes).or(one)
+            }
+        };
+        SlotRecord { slot: kept, single: shape.mode == PlacementMode::Single }
+    }
+
+    fn equal_slot(&mut self, shape: &mut Shape<'_>, from: Millis) -> Option<Arc<BackfillSlot>> {
+        let length = shape.full.length;
+        let (part, count) = match shape.mode {
+            PlacementMode::Single | PlacementMode::SingleFirst => (NeedsScope::WholeJob, 1),
+            PlacementMode::EqualNodes(count) => (NeedsScope::EachNode, count as usize),
+            PlacementMode::NodeSet => return None,
+        };
+        let search = shape.search(part, false, self.needs_cache, self.baseline);
+        let found = match count {
+            1 => search.one(self.timelines, from).map(|(time, node)| (time, vec![node])),
+            _ => search.several(self.timelines, count, from),
+        };
+        let (start, nodes) = found?;
+        let needs = search.needs.clone();
+        Some(self.slot_on(&needs, start, length, nodes))
+    }
+
+    /// The first of so many moments before `before` at which a set of nodes serves.
+    fn set_slot(
+        &mut self,
+        shape: &mut Shape<'_>,
+        from: Millis,
+        before: Millis,
+        probes: usize,
+    ) -> Option<Arc<BackfillSlot>> {
+        let least = shape.demand.nodes_min.max(1) as usize;
+        let search = shape.search(NeedsScope::EachNode, false, self.needs_cache, self.baseline);
+        // No earlier than the least number of nodes could hold the least on each.
+        let (first, _) = search.several(self.timelines, least, from)?;
+        let (needs, order) = (search.needs.clone(), search.order.clone());
+        let first = match shape.full.none_before {
+            (releases, time) if releases == self.timelines.releases => first.max(time),
+            _ => first,
+        };
+        if first >= before {
+            return None;
+        }
+        for (start, follows) in self.moments(&needs, &order, first, probes) {
+            if start >= before {
+                break;
+            }
+            let nodes = self.free_at(shape, &needs, &order, start);
+            let space =
+                FreeDuring::new(self.timelines, &nodes, &shape.access, start, shape.full.length);
+            if let Some(placement) = place(&shape.demand, &space, &nodes) {
+                let part = |(node, share): &(u32, _)| {
+                    (*node, columns_of(self.timelines.config(*node), share))
+                };
+                let parts = placement.shares.iter().map(part).collect();
+                let end = end_of(start, shape.full.length);
+                return Some(Arc::new(BackfillSlot { start, end, amounts: parts }));
+            }
+            if follows && from <= self.timelines.now {
+                shape.full.none_before = (self.timelines.releases, start + 1);
+            }
+        }
+        None
+    }
+
+    /// The first moment, and those after it at which something changes: all of the near ones, then
+    /// ever fewer, and the last of all; each with whether none is left out before it.
+    fn moments(
+        &self,
+        needs: &NodeNeeds,
+        order: &FreeOrder,
+        first: Millis,
+        most: usize,
+    ) -> Vec<(Millis, bool)> {
+        let mut changes: Vec<Millis> = order
+            .iter()
+            .flat_map(|(_, rank)| {
+                self.timelines.of_node(needs.candidates[*rank as usize]).changes()
+            })
+            .filter(|time| *time > first && *time < NEVER)
+            .collect();
+        changes.sort_unstable();
+        changes.dedup();
+        let mut moments = vec![(first, true)];
+        let (mut at, mut step) = (0, 1);
+        while at < changes.len() && moments.len() < most {
+            moments.push((changes[at], step == 1));
+            if moments.len() > most / 2 {
+                step *= 2;
+            }
+            at += step;
+        }
+        let last = changes.last().filter(|last| moments.last().is_some_and(|m| m.0 != **last));
+        moments.extend(last.map(|last| (*last, false)));
+        moments
+    }
+
+    fn free_at(
+        &self,
+        shape: &Shape<'_>,
+        needs: &NodeNeeds,
+        order: &FreeOrder,
+        start: Millis,
+    ) -> Vec<u32> {
+        let length = shape.full.length;
+        let mut ranks: Vec<u32> = order
+            .iter()
+            .take_while(|(key, _)| *key <= start)
+            .filter(|(_, rank)| {
+                let node = needs.candidates[*rank as usize];
+                self.timelines.earliest(node, needs, &shape.access, start, length) == Some(start)
+            })
+            .map(|(_, rank)| *rank)
+            .collect();
+        ranks.sort_unstable();
+        if shape.demand.request.node_list.is_empty() {
+            ranks.truncate(LATER_NODES_MAX);
+        }
+        ranks.into_iter().map(|rank| needs.candidates[rank as usize]).collect()
+    }
+}

@@ -1,0 +1,345 @@
+//! How each limit is judged.
+
+use super::table::{AssociationRow, CountedOver, GROUP_ROWS, INHERITED_ROWS, Measure, QOS_ROWS};
+use super::{Claimant, JobUsage, Usage, UsageTotals};
+use model::account::{AssociationLimits, Qos, QosFlag};
+use model::raw_usage::RawUsage;
+use model::reason::{Limit, LimitKind, LimitScope};
+use model::time::TimeLimit;
+use model::tres::{Tres, TresKind};
+
+/// What a job would take.
+pub struct JobClaim<'t> {
+    pub load: &'t JobUsage,
+    pub time: TimeLimit,
+}
+
+/// One claim, and what it is judged by.
+pub struct LimitCheck<'u, 'a> {
+    usage: &'u Usage<'a>,
+    claimant: Claimant<'a>,
+    /// The QOS, the first before the second.
+    qos: [Option<&'a Qos>; 2],
+    /// Only what the job is by itself is looked at.
+    alone: bool,
+}
+
+impl<'u, 'a> LimitCheck<'u, 'a> {
+    pub fn new(usage: &'u Usage<'a>, claimant: Claimant<'a>) -> Self {
+        let find = |name: Option<&str>| Some(usage.qos.get(name?)?.qos);
+        let own = find(Some(claimant.qos));
+        let of_partition = find(claimant.partition_qos.filter(|name| *name != claimant.qos));
+        let over = own.is_some_and(|qos| qos.has(QosFlag::OverPartQos));
+        let qos = if over { [own, of_partition] } else { [of_partition, own] };
+        Self { usage, claimant, qos, alone: false }
+    }
+
+    pub fn broken(&self, asked: &JobClaim<'_>) -> Option<Limit> {
+        self.counts()
+            .or_else(|| self.walls(asked.time))
+            .or_else(|| self.qos_tres(asked))
+            .or_else(|| self.association_tres(asked))
+    }
+
+    /// As if nothing ran and nothing had been used.
+    pub fn broken_alone(mut self, asked: &JobClaim<'_>) -> Option<Limit> {
+        self.alone = true;
+        self.walls(asked.time)
+            .or_else(|| self.qos_tres(asked))
+            .or_else(|| self.association_tres(asked))
+    }
+
+    pub fn broken_on_node(&self, tres: Tres) -> Option<Limit> {
+        let none = UsageTotals::default();
+        let holding = LimitHolder { held: &none, raw_usage: None, holder: "" };
+        let load = JobUsage { tres, run_minutes: Tres::new(), nodes: Vec::new() };
+        let asked = JobClaim { load: &load, time: TimeLimit::Unlimited };
+        let of_qos = self.first_said(|q| &q.max_tres_per_node).find_map(|(qos, kind, limit)| {
+            let holding = LimitHolder { holder: &qos.name, ..holding };
+            self.over(LimitScope::QosPerNode, Measure::Job, kind, limit, &asked, &holding)
+        });
+        of_qos.or_else(|| {
+            let row = AssociationRow {
+                limits: |l| &l.max_tres_per_node,
+                in_qos: |q| &q.max_tres_per_node,
+                scope: LimitScope::AssociationPerNode,
+                measure: Measure::Job,
+            };
+            self.inherited(&row, &asked)
+        })
+    }
+
+    fn qos(&self) -> impl Iterator<Item = &'a Qos> + use<'a> {
+        self.qos.into_iter().flatten()
+    }
+
+    /// The limits of all QOS, each kind by the QOS that says it first.
+    fn first_said<'s>(
+        &'s self,
+        limits: fn(&Qos) -> &Tres,
+    ) -> impl Iterator<Item = (&'a Qos, &'a TresKind, u64)> + 's {
+        self.qos.iter().enumerate().filter_map(|(at, qos)| Some((at, (*qos)?))).flat_map(
+            move |(at, qos)| {
+                let said = move |kind: &TresKind| {
+                    let before = self.qos[..at].iter().flatten();
+                    before.into_iter().any(|qos| limits(qos).get(kind).is_some())
+                };
+                let rows = limits(qos).iter().filter(move |(kind, _)| !said(kind));
+                rows.map(move |(kind, limit)| (qos, kind, limit))
+            },
+        )
+    }
+
+    fn counts(&self) -> Option<Limit> {
+        let nobody = UsageTotals::default();
+        let held = |qos: &Qos| &self.usage.qos[qos.name.as_str()];
+        let user = |qos: &Qos| held(qos).users.get(&self.claimant.uid).unwrap_or(&nobody).jobs;
+        let account =
+            |qos: &Qos| held(qos).accounts.get(self.claimant.account).unwrap_or(&nobody).jobs;
+        let first = |limit: fn(&Qos) -> Option<u32>| {
+            self.qos().find_map(|qos| limit(qos).map(|most| (qos, most)))
+        };
+        let reached = |scope, holder: &str, most: u32, jobs: u32| {
+            (jobs >= most).then(|| Limit {
+                scope,
+                kind: LimitKind::Jobs,
+                holder: holder.to_owned(),
+                limit: u64::from(most),
+                in_use: u64::from(jobs),
+                asked: 1,
+            })
+        };
+        let group = first(|q| q.group_jobs);
+        let per_user = first(|q| q.max_jobs_per_user);
+        let per_account = first(|q| q.max_jobs_per_account);
+        let of_qos = group
+            .and_then(|(q, most)| {
+                reached(LimitScope::QosGroup, &q.name, most, held(q).together.jobs)
+            })
+            .or_else(|| {
+                let (q, most) = per_account?;
+                reached(LimitScope::QosPerAccount, &q.name, most, account(q))
+            })
+            .or_else(|| {
+                let (q, most) = per_user?;
+                reached(LimitScope::QosPerUser, &q.name, most, user(q))
+            });
+        of_qos.or_else(|| {
+            let jobs = |at: u32| self.usage.members.get(at as usize).map_or(0, |held| held.jobs);
+            let own = self.claimant.association?;
+            self.chain()
+                .find_map(|(at, limits, name)| {
+                    let together = limits.group_jobs.filter(|_| group.is_none());
+                    together.and_then(|most| {
+                        reached(LimitScope::AssociationGroup, name, most, jobs(at))
+                    })
+                })
+                .or_else(|| {
+                    let (most, name) =
+                        self.chain().find_map(|(_, l, name)| Some((l.max_jobs?, name)))?;
+                    let most = Some(most).filter(|_| per_user.is_none())?;
+                    reached(LimitScope::AssociationPerJob, name, most, jobs(own))
+                })
+        })
+    }
+
+    fn walls(&self, time: TimeLimit) -> Option<Limit> {
+        let minutes = |limit: TimeLimit| limit.minutes().map_or(u64::MAX, u64::from);
+        let too_long = |scope, holder: &str, most: TimeLimit| {
+            (time > most).then(|| Limit {
+                scope,
+                kind: LimitKind::Wall,
+                holder: holder.to_owned(),
+                limit: minutes(most),
+                in_use: 0,
+                asked: minutes(time),
+            })
+        };
+        let used_up = |scope, holder: &str, most: TimeLimit, raw_usage: Option<&RawUsage>| {
+            let used = (raw_usage.map_or(0.0, |raw_usage| raw_usage.wall_s) / 60.0) as u64;
+            (used >= minutes(most) && !self.alone).then(|| Limit {
+                scope,
+                kind: LimitKind::Wall,
+                holder: holder.to_owned(),
+                limit: minutes(most),
+                in_use: used,
+                asked: minutes(time),
+            })
+        };
+        let per_job = self.qos().find_map(|q| q.max_wall.map(|most| (q, most)));
+        let group = self.qos().find_map(|q| q.group_wall.map(|most| (q, most)));
+        let of_qos = per_job
+            .and_then(|(q, most)| too_long(LimitScope::QosPerJob, &q.name, most))
+            .or_else(|| {
+                let (q, most) = group?;
+                used_up(LimitScope::QosGroup, &q.name, most, self.raw_usage_of(q))
+            });
+        of_qos.or_else(|| {
+            let own = self.chain().find_map(|(_, l, name)| Some((l.max_wall?, name)));
+            let own = own.filter(|_| per_job.is_none());
+            own.and_then(|(most, name)| too_long(LimitScope::AssociationPerJob, name, most))
+                .or_else(|| {
+                    self.chain().find_map(|(at, limits, name)| {
+                        let most = limits.group_wall.filter(|_| group.is_none() && at > 0)?;
+                        let raw_usage = &self.usage.accounting().members[at as usize].raw_usage;
+                        used_up(LimitScope::AssociationGroup, name, most, Some(raw_usage))
+                    })
+                })
+        })
+    }
+
+    fn qos_tres(&self, asked: &JobClaim<'_>) -> Option<Limit> {
+        let nobody = UsageTotals::default();
+        QOS_ROWS.iter().find_map(|row| {
+            self.first_said(row.limits).find_map(|(qos, kind, limit)| {
+                let under = &self.usage.qos[qos.name.as_str()];
+                let held = match row.of {
+                    _ if self.alone => &nobody,
+                    CountedOver::All => &under.together,
+                    CountedOver::User => under.users.get(&self.claimant.uid).unwrap_or(&nobody),
+                    CountedOver::Account => {
+                        under.accounts.get(self.claimant.account).unwrap_or(&nobody)
+                    }
+                };
+                let holding =
+                    LimitHolder { held, raw_usage: self.raw_usage_of(qos), holder: &qos.name };
+                self.over(row.scope, row.measure, kind, limit, asked, &holding)
+            })
+        })
+    }
+
+    fn raw_usage_of(&self, qos: &Qos) -> Option<&'a RawUsage> {
+        self.usage.accounting().raw_usage_by_qos.get(&qos.name)
+    }
+
+    /// The association and those above it: index, limits, and the name of whoever has them.
+    fn chain(&self) -> impl Iterator<Item = (u32, &'a AssociationLimits, &'a str)> + use<'a> {
+        let limited = !self.usage.members.is_empty();
+        let association = self.claimant.association.filter(|_| limited);
+        self.usage.accounting().chain(association).map(|(at, member)| {
+            let association = &member.association;
+            let name = association.user.as_deref().unwrap_or(&association.account);
+            (at, &association.limits, name)
+        })
+    }
+
+    fn association_tres(&self, asked: &JobClaim<'_>) -> Option<Limit> {
+        let of_group = |row: &AssociationRow| {
+            self.chain().find_map(|(at, limits, name)| {
+                // A limit of minutes on the root is shown, and not kept.
+                if at == 0 && row.measure == Measure::SpentMinutes {
+                    return None;
+                }
+                let nobody = UsageTotals::default();
+                let held = if self.alone { &nobody } else { &self.usage.members[at as usize] };
+                let raw_usage = &self.usage.accounting().members[at as usize].raw_usage;
+                let holding = LimitHolder { held, raw_usage: Some(raw_usage), holder: name };
+                self.unless_in_qos(row, limits).find_map(|(kind, limit)| {
+                    self.over(row.scope, row.measure, kind, limit, asked, &holding)
+                })
+            })
+        };
+        let inherited = INHERITED_ROWS.iter().find_map(|row| self.inherited(row, asked));
+        inherited.or_else(|| GROUP_ROWS.iter().find_map(of_group))
+    }
+
+    fn inherited(&self, row: &AssociationRow, asked: &JobClaim<'_>) -> Option<Limit> {
+        let nobody = UsageTotals::default();
+        self.chain().enumerate().find_map(|(depth, (_, limits, name))| {
+            let nearer = |kind: &TresKind| {
+                let mut below = self.chain().take(depth);
+                below.any(|(_, limits, _)| (row.limits)(limits).get(kind).is_some())
+            };
+            let holding = LimitHolder { held: &nobody, raw_usage: None, holder: name };
+            self.unless_in_qos(row, limits).filter(|(kind, _)| !nearer(kind)).find_map(
+                |(kind, limit)| self.over(row.scope, row.measure, kind, limit, asked, &holding),
+            )
+        })
+    }
+
+    /// The limits of a row that no QOS says, by the QOS's own factor.
+    fn unless_in_qos<'s>(
+        &'s self,
+        row: &AssociationRow,
+        limits: &'s AssociationLimits,
+    ) -> impl Iterator<Item = (&'s TresKind, u64)> + 's {
+        let in_qos = row.in_qos;
+        let said = move |kind: &TresKind| self.qos().any(|qos| in_qos(qos).get(kind).is_some());
+        let counts = matches!(row.measure, Measure::Job | Measure::Held);
+        let own = self.usage.view.qos.iter().find(|qos| qos.name == self.claimant.qos);
+        let factor = own.and_then(|qos| qos.limit_factor).filter(|_| counts);
+        let scaled = move |limit: u64| match factor {
+            Some(factor) => (limit as f64 * factor.value()) as u64,
+            None => limit,
+        };
+        let free = (row.limits)(limits).iter().filter(move |(kind, _)| !said(kind));
+        free.map(move |(kind, limit)| (kind, scaled(limit)))
+    }
+
+    fn over(
+        &self,
+        scope: LimitScope,
+        measure: Measure,
+        kind: &TresKind,
+        limit: u64,
+        asked: &JobClaim<'_>,
+        holding: &LimitHolder<'_>,
+    ) -> Option<Limit> {
+        let load = asked.load;
+        let (amount, minutes) = (load.tres.amount(kind), load.run_minutes.amount(kind));
+        let job_minutes = amount.saturating_mul(super::minutes(asked.time));
+        let held_minutes = holding.held.run_minutes.amount(kind);
+        let raw_usage = holding
+            .raw_usage
+            .filter(|_| !self.alone)
+            .map_or(0, |raw_usage| raw_usage.minutes(kind));
+        let tres = LimitKind::Tres(kind.clone());
+        let (broken, kind, in_use, asked) = match measure {
+            Measure::Job => (amount > limit, tres, 0, amount),
+            Measure::Least => (amount < limit, tres, 0, amount),
+            Measure::JobMinutes => {
+                (job_minutes > limit, LimitKind::TresMinutes(kind.clone()), 0, job_minutes)
+            }
+            Measure::Held if *kind == TresKind::Node => {
+                let (in_use, more) = nodes(holding.held, load);
+                (in_use + more > limit, tres, in_use, amount)
+            }
+            Measure::Held => {
+                let in_use = holding.held.tres.amount(kind);
+                (amount > 0 && in_use.saturating_add(amount) > limit, tres, in_use, amount)
+            }
+            Measure::RunMinutes => {
+                let broken = amount > 0 && held_minutes.saturating_add(minutes) > limit;
+                (broken, LimitKind::TresRunMinutes(kind.clone()), held_minutes, minutes)
+            }
+            Measure::SpentMinutes => {
+                let safe = self.usage.accounting().enforce.safe;
+                let whole = raw_usage.saturating_add(held_minutes).saturating_add(job_minutes);
+                let broken = if safe || self.alone { whole > limit } else { raw_usage >= limit };
+                let in_use = if safe { raw_usage.saturating_add(held_minutes) } else { raw_usage };
+                let kind = LimitKind::TresMinutes(kind.clone());
+                (amount > 0 && broken, kind, in_use, job_minutes)
+            }
+        };
+        let holder = holding.holder;
+        broken.then(|| Limit { scope, kind, holder: holder.to_owned(), limit, in_use, asked })
+    }
+}
+
+/// The nodes held, and how many more the job takes; of one that is not placed, how many at least.
+fn nodes(held: &UsageTotals, load: &JobUsage) -> (u64, u64) {
+    let in_use = held.nodes.len() as u64;
+    let more = match load.nodes.as_slice() {
+        [] => load.tres.amount(&TresKind::Node).saturating_sub(in_use),
+        nodes => nodes.iter().filter(|node| !held.nodes.contains_key(*node)).count() as u64,
+    };
+    (in_use, more)
+}
+
+/// What somebody holds and has spent.
+#[derive(Clone, Copy)]
+struct LimitHolder<'h> {
+    held: &'h UsageTotals,
+    raw_usage: Option<&'h RawUsage>,
+    holder: &'h str,
+}

@@ -1,0 +1,71 @@
+//! What keeps a job from being looked at: holds, dependencies, times, its partition's policy.
+
+pub mod limits;
+
+use crate::place::demand::Demand;
+use crate::view::{DependencyState, PartitionInfo, PendingJob};
+use model::partition::{Partition, PartitionState};
+use model::reason::Reason;
+use model::request::Request;
+use model::run::Hold;
+use model::time::{TimeLimit, Timestamp};
+
+/// Gates of the job itself, whatever the partition.
+pub fn job(waiting: &PendingJob, now: Timestamp) -> Option<Reason> {
+    if let Some(reason) = &waiting.fixed_reason {
+        return Some(reason.clone());
+    }
+    match waiting.hold {
+        Some(Hold::User) => return Some(Reason::HeldByUser),
+        Some(Hold::Admin) => return Some(Reason::HeldByAdmin),
+        None => {}
+    }
+    match waiting.dependency {
+        DependencyState::Waiting => return Some(Reason::Dependency),
+        DependencyState::Never => return Some(Reason::DependencyNeverSatisfied),
+        DependencyState::Met => {}
+    }
+    if waiting.begin.is_some_and(|begin| begin > now) {
+        return Some(Reason::BeginTime);
+    }
+    // A gang of several requests has no allocation to start on yet; `feasible` refuses it at
+    // submit.
+    (waiting.spec.components.len() != 1).then_some(Reason::BadConstraints)
+}
+
+/// Gates of one partition.
+pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
+    let partition = &info.partition;
+    match partition.state {
+        PartitionState::Down => return Some(Reason::PartitionDown),
+        PartitionState::Inactive => return Some(Reason::PartitionInactive),
+        PartitionState::Up | PartitionState::Drain => {}
+    }
+    if partition.require_reservation && demand.request.reservation.is_none() {
+        return Some(Reason::Reservation);
+    }
+    if exceeds_nodes(info, demand) {
+        return Some(Reason::PartitionNodeLimit);
+    }
+    (time_limit(demand.request, partition) > partition.max_time)
+        .then_some(Reason::PartitionTimeLimit)
+}
+
+/// More nodes than the partition has or gives to one job, or fewer than it gives at least.
+pub fn exceeds_nodes(info: &PartitionInfo, demand: &Demand<'_>) -> bool {
+    let request = demand.request;
+    let most = info.partition.max_nodes.unwrap_or(u32::MAX).min(info.nodes.len() as u32);
+    let too_few =
+        request.nodes_given && request.nodes.max.is_some_and(|max| max < info.partition.min_nodes);
+    let asked = if request.nodes_given { request.nodes.min } else { 1 };
+    asked.max(info.partition.min_nodes) > most || too_few
+}
+
+/// What was asked, else the partition's default, else the most it gives.
+pub fn time_limit(request: &Request, partition: &Partition) -> TimeLimit {
+    request
+        .time_limit
+        .map(TimeLimit::zero_is_unlimited)
+        .or(partition.default_time)
+        .unwrap_or(partition.max_time)
+}

@@ -1,0 +1,200 @@
+//! The nodes as they stand: what runs on each, and when it ends.
+
+use crate::free::class::NodeClasses;
+use crate::free::node_free::{NodeFree, gpus_shared_by};
+use crate::free::timeline::{
+    CORES, GRES, Millis, Occupancy, Timeline, Users, columns_free, columns_of,
+};
+use crate::view::{NodeInfo, RunningJob, View};
+use model::gres::GPU;
+use model::node::NodeConfig;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default)]
+pub struct Baseline {
+    pub nodes: Vec<Arc<NodeInfo>>,
+    pub classes: NodeClasses,
+    pub timelines: Vec<Timeline>,
+    running: Vec<Arc<RunningJob>>,
+    /// For each node the jobs on it, with the position of its share in the job's.
+    on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
+}
+
+impl Baseline {
+    /// Whether these are the nodes of the view, whatever is on them.
+    pub fn is_of(&self, view: &View) -> bool {
+        let same = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
+            Arc::ptr_eq(a, b) || Arc::ptr_eq(&a.config, &b.config) || a.config == b.config
+        };
+        self.nodes.len() == view.nodes.len() && self.nodes.iter().zip(&view.nodes).all(same)
+    }
+
+    /// The jobs on a node, with the position of its share in the job's.
+    pub fn on_node(&self, node: u32) -> &[(Arc<RunningJob>, u32)] {
+        &self.on_node[node as usize]
+    }
+
+    /// A node is open to one user only.
+    pub fn has_user_exclusive_nodes(&self) -> bool {
+        self.nodes.iter().any(|node| !node.used.user_exclusive.is_empty())
+    }
+
+    /// Takes the view's nodes and jobs over; the nodes that changed, in order.
+    pub fn refresh(&mut self, view: &View, now: Millis) -> Vec<u32> {
+        if self.nodes.len() != view.nodes.len() || self.on_node.is_empty() {
+            self.classes = NodeClasses::of_nodes(&view.nodes);
+            self.nodes = view.nodes.clone();
+            self.on_node = vec![Vec::new(); view.nodes.len()];
+            self.running = Vec::new();
+            self.timelines = Vec::new();
+        }
+        let mut changed = vec![self.timelines.is_empty(); view.nodes.len()];
+        self.take_running(view, &mut changed);
+        for (at, node) in view.nodes.iter().enumerate() {
+            let known = &mut self.nodes[at];
+            if !Arc::ptr_eq(known, node) {
+                changed[at] |= known.used != node.used || known.availability != node.availability;
+                *known = node.clone();
+            }
+            // Something should have ended by now.
+            changed[at] |= self
+                .timelines
+                .get(at)
+                .and_then(Timeline::next_change)
+                .is_some_and(|next| next <= now);
+        }
+        let changed: Vec<u32> =
+            (0..view.nodes.len() as u32).filter(|&n| changed[n as usize]).collect();
+        let timeline =
+            |node: u32| timeline(&self.nodes[node as usize], &self.on_node[node as usize], now);
+        if self.timelines.is_empty() {
+            self.timelines = changed.iter().map(|&node| timeline(node)).collect();
+        } else {
+            for &node in &changed {
+                self.timelines[node as usize] = timeline(node);
+            }
+        }
+        changed
+    }
+
+    /// Compares what runs with what ran: fastest where both lists are by job id.
+    fn take_running(&mut self, view: &View, changed: &mut [bool]) {
+        let known = std::mem::take(&mut self.running);
+        let (mut at, mut gone, mut come) = (0, Vec::new(), Vec::new());
+        for running in &view.running {
+            while let Some(old) = known.get(at) {
+                if Arc::ptr_eq(old, running) || old.job > running.job {
+                    break;
+                }
+                gone.push(old);
+                at += 1;
+            }
+            match known.get(at) {
+                Some(old) if Arc::ptr_eq(old, running) => at += 1,
+                _ => come.push(running),
+            }
+        }
+        gone.extend(&known[at..]);
+        for old in gone {
+            for (node, _) in &old.shares {
+                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+                on.retain(|(other, _)| !Arc::ptr_eq(other, old));
+                changed[*node as usize] = true;
+            }
+        }
+        for new in come {
+            for ((node, _), at) in new.shares.iter().zip(0u32..) {
+                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+                on.push((new.clone(), at));
+                changed[*node as usize] = true;
+            }
+        }
+        self.running.clone_from(&view.running);
+    }
+}
+
+/// One node's timeline: free now what is not used, and more as each job ends.
+fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Timeline {
+    let config = &*info.config;
+    let mut free = columns_free(&NodeFree::of(info), config);
+    let whole = columns_free(&NodeFree::empty(config), config);
+    let mut there = Occupancy {
+        jobs: info.used.jobs,
+        exclusive: info.used.exclusive,
+        users: info.used.users.iter().fold(Users::Nobody, |users, uid| users.and(*uid)),
+        owner: info.used.user_exclusive.first().map(|(_, uid)| *uid),
+    };
+    let in_shares = config.gres.iter().any(|line| line.share_of.is_some());
+    let mut timeline = Timeline::constant(free.clone(), there);
+    let mut ends: Vec<(Millis, &(Arc<RunningJob>, u32))> = on
+        .iter()
+        // One that is over its time will end, but has not yet.
+        .filter_map(|on| Some((on.0.end?.millis().max(now + 1), on)))
+        .collect();
+    ends.sort_unstable_by_key(|(end, (running, _))| (*end, running.job));
+    for (end, (running, share)) in &ends {
+        let mut given = columns_of(config, &running.shares[*share as usize].1);
+        if running.suspended {
+            given[CORES] = 0;
+        }
+        if in_shares {
+            release_shared_gpus(&mut given, config, running, *share, &staying_at(on, *end));
+        }
+        for ((free, given), whole) in free.iter_mut().zip(given).zip(&whole) {
+            *free = (*free + given).min(*whole);
+        }
+        // One that made room is not among those who are there.
+        if !running.suspended {
+            there.jobs = there.jobs.saturating_sub(1);
+            there.exclusive &= !running.exclusive;
+        }
+        (there.users, there.owner) = users_after(info, on, *end);
+        timeline.push(*end, &free, there);
+    }
+    timeline
+}
+
+type OnNode = (Arc<RunningJob>, u32);
+
+fn staying_at(on: &[OnNode], time: Millis) -> Vec<&OnNode> {
+    on.iter().filter(|(r, _)| r.end.is_none_or(|end| end.millis() > time)).collect()
+}
+
+/// The last who has a share of a GPU gives it back to those who want it whole.
+fn release_shared_gpus(
+    given: &mut [u64],
+    config: &NodeConfig,
+    running: &RunningJob,
+    share: u32,
+    staying: &[&OnNode],
+) {
+    let parts = |running: &RunningJob, share: u32| -> Vec<u32> {
+        let shares = &running.shares[share as usize].1.gres;
+        shares.iter().flat_map(|gres| gpus_shared_by(config, gres)).copied().collect()
+    };
+    for gpu in parts(running, share) {
+        let still = staying.iter().any(|(other, at)| parts(other, *at).contains(&gpu));
+        let of_gpu = |line: &model::node::NodeGres| {
+            let first = u64::from(line.first_index);
+            line.name == GPU && (first..first + line.count).contains(&u64::from(gpu))
+        };
+        if let Some(line) = config.gres.iter().position(of_gpu).filter(|_| !still) {
+            given[GRES + line] += 1;
+        }
+    }
+}
+
+/// The users of those that are still there then, and whose node it is.
+fn users_after(
+    info: &NodeInfo,
+    on: &[(Arc<RunningJob>, u32)],
+    time: Millis,
+) -> (Users, Option<u32>) {
+    let stays = |running: &RunningJob| running.end.is_none_or(|end| end.millis() > time);
+    let staying = || on.iter().map(|(running, _)| running).filter(|running| stays(running));
+    let unknown = info.used.users.iter().filter(|uid| on.iter().all(|(r, _)| r.uid != **uid));
+    let users = staying().map(|running| &running.uid).chain(unknown);
+    let users = users.fold(Users::Nobody, |users, uid| users.and(*uid));
+    let owns = |job| info.used.user_exclusive.iter().any(|(owner, _)| *owner == job);
+    (users, staying().find(|running| owns(running.job)).map(|running| running.uid))
+}

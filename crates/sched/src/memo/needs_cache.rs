@@ -1,0 +1,229 @@
+//! Footprints of the demands that are about, kept in order.
+
+use super::Baseline;
+use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
+use crate::place::candidates;
+use crate::place::demand::Demand;
+use crate::view::{Availability, View};
+use model::request::Request;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Footprints that no job needed lately are dropped beyond this many.
+const KEPT_MAX: usize = 1_024;
+
+#[derive(Debug, Clone, Default)]
+pub struct NeedsCache {
+    known: HashMap<NeedsKey, CachedNeeds>,
+    partitions: Vec<PartitionNodes>,
+    /// Nodes that changed, in order; orders are brought up to date when they are wanted.
+    log: Vec<u32>,
+    /// Counts the times that the log was begun anew.
+    volume: u64,
+    /// Counts the plans.
+    plan_count: u64,
+}
+
+/// Of so many times the nodes the log is begun anew, and orders are sorted afresh.
+const LOG_SHARE: usize = 4;
+
+/// The nodes of one partition.
+#[derive(Debug, Clone, Default)]
+struct PartitionNodes {
+    /// As they are tried.
+    nodes: Arc<[u32]>,
+    /// Each node's rank among them.
+    ranks: Vec<u32>,
+    /// For each class how many are in service, and how many there are.
+    by_class: Vec<(u32, u32)>,
+}
+
+#[derive(Debug, Clone)]
+struct CachedNeeds {
+    needs: Arc<NodeNeeds>,
+    order: Arc<FreeOrder>,
+    /// The volume and page of the log up to which the order is right; none: not sorted yet.
+    as_of: Option<(u64, usize)>,
+    used: u64,
+}
+
+/// Times and whereabouts do not change what is taken of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct NeedsKey {
+    request: Request,
+    partition: u32,
+    part: NeedsScope,
+    uid: Option<u32>,
+}
+
+impl NeedsCache {
+    pub fn over(view: &View, baseline: &Baseline) -> Self {
+        let partition = |at: u32| {
+            let nodes = candidates(view, at);
+            let mut ranks = vec![u32::MAX; view.nodes.len()];
+            for (rank, &node) in nodes.iter().enumerate() {
+                ranks[node as usize] = rank as u32;
+            }
+            PartitionNodes { nodes, ranks, by_class: Vec::new() }
+        };
+        let partitions = (0..view.partitions.len() as u32).map(partition).collect();
+        let mut needs_cache = Self { partitions, ..Self::default() };
+        needs_cache.count(baseline);
+        needs_cache
+    }
+
+    fn count(&mut self, baseline: &Baseline) {
+        for members in &mut self.partitions {
+            members.by_class = vec![(0, 0); baseline.classes.samples.len()];
+            for &node in members.nodes.iter() {
+                let counts = &mut members.by_class[baseline.classes.of[node as usize] as usize];
+                let availability = baseline.nodes[node as usize].availability;
+                counts.0 += u32::from(availability.is_in_service());
+                counts.1 += 1;
+            }
+        }
+    }
+
+    /// How many nodes would hold it if they were empty: of those in service, and of all.
+    pub fn hold_empty(&self, of: &NodeNeeds, partition: u32, baseline: &Baseline) -> (u32, u32) {
+        let members = &self.partitions[partition as usize];
+        if of.is_for_any_name() {
+            let classes = members.by_class.iter().zip(0u32..);
+            let fitting = classes.filter(|(_, class)| of.fits_empty(*class));
+            return fitting.fold((0, 0), |sum, (counts, _)| (sum.0 + counts.0, sum.1 + counts.1));
+        }
+        let fits =
+            |node: &&u32| of.admits(**node) && of.fits_empty(baseline.classes.of[**node as usize]);
+        members.nodes.iter().filter(fits).fold((0, 0), |sum, &node| {
+            let availability = baseline.nodes[node as usize].availability;
+            (sum.0 + u32::from(availability.is_in_service()), sum.1 + 1)
+        })
+    }
+
+    pub fn candidates(&self, partition: u32) -> &Arc<[u32]> {
+        &self.partitions[partition as usize].nodes
+    }
+
+    /// A node's place among the candidates of a partition.
+    pub fn rank(&self, partition: u32, node: u32) -> Option<u32> {
+        let rank = *self.partitions[partition as usize].ranks.get(node as usize)?;
+        (rank != u32::MAX).then_some(rank)
+    }
+
+    /// Puts the nodes that changed in their new places.
+    pub fn refresh(&mut self, baseline: &Baseline, changed: Vec<u32>) {
+        self.plan_count += 1;
+        let plan_count = self.plan_count;
+        if self.known.len() > KEPT_MAX {
+            self.known.retain(|_, known| known.used + 1 >= plan_count);
+        }
+        if changed.is_empty() {
+            return;
+        }
+        self.count(baseline);
+        self.log.extend(changed);
+        if self.log.len() * LOG_SHARE > baseline.nodes.len() {
+            self.log.clear();
+            self.volume += 1;
+        }
+    }
+
+    fn known(
+        &mut self,
+        demand: &Demand<'_>,
+        part: NeedsScope,
+        partition: u32,
+        uid: Option<u32>,
+        baseline: &Baseline,
+    ) -> &mut CachedNeeds {
+        let key = NeedsKey {
+            request: Request {
+                partitions: Vec::new(),
+                reservation: None,
+                switches: None,
+                ..demand.request.without_times()
+            },
+            partition,
+            part,
+            uid,
+        };
+        let plan_count = self.plan_count;
+        let candidates = &self.partitions[partition as usize].nodes;
+        let known = self.known.entry(key).or_insert_with(|| {
+            let classes = &baseline.classes;
+            let needs = NodeNeeds::new(demand, part, classes, candidates, &baseline.nodes);
+            CachedNeeds {
+                needs: Arc::new(needs),
+                order: Arc::default(),
+                as_of: None,
+                used: plan_count,
+            }
+        });
+        known.used = plan_count;
+        known
+    }
+
+    pub fn get(
+        &mut self,
+        demand: &Demand<'_>,
+        part: NeedsScope,
+        partition: u32,
+        uid: Option<u32>,
+        baseline: &Baseline,
+    ) -> Arc<NodeNeeds> {
+        self.known(demand, part, partition, uid, baseline).needs.clone()
+    }
+
+    /// The nodes in the order in which they come free for it.
+    pub fn order(
+        &mut self,
+        demand: &Demand<'_>,
+        part: NeedsScope,
+        partition: u32,
+        uid: Option<u32>,
+        baseline: &Baseline,
+    ) -> Arc<FreeOrder> {
+        let log = std::mem::take(&mut self.log);
+        let (volume, page) = (self.volume, log.len());
+        let known = self.known(demand, part, partition, uid, baseline);
+        let needs = known.needs.clone();
+        match known.as_of {
+            Some(as_of) if as_of == (volume, page) => {}
+            Some((of, from)) if of == volume => {
+                let mut is_changed = vec![false; baseline.nodes.len()];
+                log[from..].iter().for_each(|&node| is_changed[node as usize] = true);
+                known.order = Arc::new(resorted(&needs, &known.order, &is_changed, baseline));
+            }
+            _ => {
+                let key = |needs: &NodeNeeds, node| first_free(needs, baseline, node);
+                known.order = Arc::new(needs.sorted(key));
+            }
+        }
+        known.as_of = Some((volume, page));
+        let order = known.order.clone();
+        self.log = log;
+        order
+    }
+}
+
+fn resorted(
+    needs: &NodeNeeds,
+    order: &FreeOrder,
+    is_changed: &[bool],
+    baseline: &Baseline,
+) -> FreeOrder {
+    let ranked = needs.candidates.iter().zip(0u32..);
+    let fresh = ranked
+        .filter(|(node, _)| is_changed[**node as usize])
+        .filter_map(|(&node, rank)| Some((first_free(needs, baseline, node)?, rank)));
+    needs.resorted(order, is_changed, fresh.collect())
+}
+
+fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> {
+    let at = node as usize;
+    let serves = baseline.nodes[at].availability == Availability::Available && needs.admits(node);
+    if !serves {
+        return None;
+    }
+    needs.first_free(baseline.classes.of[at], &baseline.timelines[at])
+}

@@ -1,0 +1,282 @@
+//! The queue in order, and the shape of each of its entries.
+
+use crate::order::{self, JobInPartition, QueueKey};
+use crate::reservation::{ReservationAccess, ReservationWindows};
+use crate::topology::is_waived;
+use crate::view::{DependencyState, PendingJob, View};
+use model::id::JobId;
+use model::request::{Request, Sharing};
+use model::time::Timestamp;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default)]
+pub struct OrderedQueue {
+    /// The queue as last seen.
+    queue: Vec<Arc<PendingJob>>,
+    pub summaries: Vec<EntrySummary>,
+    /// In order.
+    pub slots: Vec<QueueSlot>,
+    /// Entries without a partition.
+    pub without_partition: Vec<u32>,
+    pub shapes: Vec<ShapeKey>,
+    by_hash: HashMap<u64, Vec<u32>>,
+    /// It matters who asks.
+    by_user: bool,
+    now: Timestamp,
+    switch_wait_s: u32,
+}
+
+/// What matters of an entry, close together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntrySummary {
+    pub job: JobId,
+    pub tasks: u32,
+    /// How many tasks the throttle lets start now.
+    pub tasks_allowed: u32,
+    /// Nothing holds it back: no hold, no time, no dependency.
+    pub is_open: bool,
+    wants_own_nodes: bool,
+    /// As many as it has partitions.
+    pub partition_count: u32,
+    /// It starts with others or not at all.
+    pub is_het: bool,
+    /// One task, in one partition, that nothing holds back.
+    is_plain: bool,
+    /// What it asks for changes as time passes: it counts as new each time.
+    is_volatile: bool,
+}
+
+/// One turn, with its key and its shape.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueSlot {
+    pub key: QueueKey,
+    pub entry: JobInPartition,
+    pub shape: u32,
+    /// One task, in one partition, that nothing holds back but resources and limits.
+    pub is_plain: bool,
+    /// In the last plan it found no place to start.
+    pub nothing_free: bool,
+    /// In the last plan it looked for a place to keep.
+    pub is_recorded: bool,
+}
+
+impl QueueSlot {
+    pub fn job(&self) -> JobId {
+        self.key.3
+    }
+}
+
+/// Jobs that ask for the same in the same partition, and may use the same reservations, fare the
+/// same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeKey {
+    pub spec: Arc<model::run::JobSpec>,
+    pub partition: u32,
+    /// Only where it makes a difference.
+    pub uid: Option<u32>,
+    pub access: ReservationAccess,
+    /// It has waited long enough for few switches.
+    pub switches_waived: bool,
+}
+
+impl ShapeKey {
+    pub fn request(&self) -> &Request {
+        self.spec.request()
+    }
+}
+
+impl OrderedQueue {
+    /// Takes the view's queue over: entries that are the same keep what is known of them.
+    pub fn refresh(
+        &mut self,
+        view: &View,
+        owned_nodes: bool,
+        windows: &ReservationWindows,
+        now: Timestamp,
+    ) {
+        self.now = now;
+        self.switch_wait_s = view.policy.switch_wait_s;
+        let moved = self.compare(view);
+        if let Some(moved) = &moved {
+            self.take_entries(view, moved);
+        }
+        let by_user = owned_nodes
+            || view.partitions.iter().any(|p| p.partition.exclusive_user)
+            || self.summaries.iter().any(|summary| summary.wants_own_nodes);
+        if by_user != self.by_user || self.shapes.len() > 2 * view.queue.len() + 1_024 {
+            let Self { queue, summaries, without_partition, .. } = std::mem::take(self);
+            let switch_wait_s = view.policy.switch_wait_s;
+            *self = Self {
+                by_user,
+                queue,
+                summaries,
+                without_partition,
+                now,
+                switch_wait_s,
+                ..Self::default()
+            };
+            self.move_slots(view, &vec![None; view.queue.len()], windows);
+        } else if let Some(moved) = &moved {
+            self.move_slots(view, moved, windows);
+        }
+    }
+
+    /// For each entry of the view where it stood before, if it did; nothing if all are as before.
+    fn compare(&self, view: &View) -> Option<Vec<Option<u32>>> {
+        let same = |(a, b): (&Arc<PendingJob>, &Arc<PendingJob>)| Arc::ptr_eq(a, b);
+        let volatile = self.summaries.iter().any(|summary| summary.is_volatile);
+        if self.queue.len() == view.queue.len()
+            && self.queue.iter().zip(&view.queue).all(same)
+            && !volatile
+        {
+            return None;
+        }
+        let mut at = 0;
+        let find = |waiting: &Arc<PendingJob>| {
+            while let Some(old) = self.queue.get(at) {
+                if Arc::ptr_eq(old, waiting) {
+                    at += 1;
+                    return Some(at as u32 - 1)
+                        .filter(|at| !self.summaries[*at as usize].is_volatile);
+                }
+                if old.job > waiting.job {
+                    return None;
+                }
+                at += 1;
+            }
+            None
+        };
+        Some(view.queue.iter().map(find).collect())
+    }
+
+    fn take_entries(&mut self, view: &View, moved: &[Option<u32>]) {
+        let mut old = std::mem::take(&mut self.queue).into_iter().zip(0u32..);
+        let summaries = std::mem::take(&mut self.summaries);
+        self.queue.reserve(view.queue.len());
+        self.summaries.reserve(view.queue.len());
+        for (waiting, from) in view.queue.iter().zip(moved) {
+            // Where it was is further on each time.
+            let known = from.and_then(|from| old.find(|(_, at)| *at == from));
+            match known {
+                Some((known, at)) => {
+                    self.queue.push(known);
+                    self.summaries.push(summaries[at as usize]);
+                }
+                None => {
+                    self.queue.push(waiting.clone());
+                    self.summaries.push(summary(waiting));
+                }
+            }
+        }
+        let without_partition = |(_, summary): &(u32, &EntrySummary)| summary.partition_count == 0;
+        let without_partition =
+            (0..).zip(&self.summaries).filter(without_partition).map(|(at, _)| at);
+        self.without_partition = without_partition.collect();
+    }
+
+    fn move_slots(&mut self, view: &View, moved: &[Option<u32>], windows: &ReservationWindows) {
+        let known = std::mem::take(&mut self.slots);
+        let most = moved.iter().flatten().last().map_or(0, |last| *last as usize + 1);
+        let mut now_at = vec![u32::MAX; most];
+        let mut fresh = Vec::new();
+        for (from, at) in moved.iter().zip(0u32..) {
+            match from {
+                Some(from) => now_at[*from as usize] = at,
+                None => {
+                    for (key, entry) in order::job_in_partitions(view, at) {
+                        let waiting = &view.queue[at as usize];
+                        let shape = self.shape(waiting, entry.partition, windows);
+                        let is_plain = self.summaries[at as usize].is_plain;
+                        fresh.push(QueueSlot {
+                            key,
+                            entry,
+                            shape,
+                            is_plain,
+                            nothing_free: false,
+                            is_recorded: false,
+                        });
+                    }
+                }
+            }
+        }
+        let new_at = |slot: &QueueSlot| match now_at.get(slot.entry.waiting as usize) {
+            None | Some(&u32::MAX) => None,
+            Some(at) => Some(*at),
+        };
+        if fresh.is_empty() {
+            self.slots = known;
+            self.slots.retain_mut(|slot| {
+                let at = new_at(slot);
+                slot.entry.waiting = at.unwrap_or(u32::MAX);
+                at.is_some()
+            });
+            return;
+        }
+        fresh.sort_unstable_by_key(|slot| slot.key);
+        let mut fresh = fresh.into_iter().peekable();
+        let mut slots = Vec::with_capacity(known.len() + fresh.len());
+        for mut slot in known {
+            let Some(at) = new_at(&slot) else { continue };
+            slot.entry.waiting = at;
+            while let Some(new) = fresh.next_if(|new| new.key < slot.key) {
+                slots.push(new);
+            }
+            slots.push(slot);
+        }
+        slots.extend(fresh);
+        self.slots = slots;
+    }
+
+    fn shape(&mut self, waiting: &PendingJob, partition: u32, windows: &ReservationWindows) -> u32 {
+        let uid = self.by_user.then_some(waiting.spec.owner.uid);
+        let access = windows.access_of(waiting);
+        let waived =
+            is_waived(waiting.spec.request(), waiting.submit, self.now, self.switch_wait_s);
+        let mut hasher = DefaultHasher::new();
+        (waiting.spec.request(), partition, uid, &access, waived).hash(&mut hasher);
+        let same_hash = self.by_hash.entry(hasher.finish()).or_default();
+        let is_same = |at: &&u32| {
+            let known = &self.shapes[**at as usize];
+            (known.partition, known.uid, &known.access, known.switches_waived)
+                == (partition, uid, &access, waived)
+                && known.request() == waiting.spec.request()
+        };
+        if let Some(known) = same_hash.iter().find(is_same) {
+            return *known;
+        }
+        self.shapes.push(ShapeKey {
+            spec: waiting.spec.clone(),
+            partition,
+            uid,
+            access,
+            switches_waived: waived,
+        });
+        let at = self.shapes.len() as u32 - 1;
+        same_hash.push(at);
+        at
+    }
+}
+
+fn summary(waiting: &PendingJob) -> EntrySummary {
+    let is_open = waiting.hold.is_none()
+        && waiting.fixed_reason.is_none()
+        && waiting.dependency == DependencyState::Met
+        && waiting.begin.is_none()
+        && waiting.spec.request().reservation.is_none()
+        && waiting.spec.components.len() == 1;
+    let is_single =
+        waiting.tasks == 1 && waiting.tasks_allowed.is_none() && waiting.partitions.len() == 1;
+    EntrySummary {
+        job: waiting.job,
+        tasks: waiting.tasks,
+        tasks_allowed: waiting.tasks_allowed.unwrap_or(u32::MAX),
+        partition_count: waiting.partitions.len() as u32,
+        is_open,
+        is_het: waiting.het.is_some(),
+        is_plain: is_open && is_single && waiting.het.is_none(),
+        is_volatile: waiting.spec.request().switches.is_some(),
+        wants_own_nodes: waiting.spec.request().sharing == Sharing::User,
+    }
+}

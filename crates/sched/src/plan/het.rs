@@ -1,0 +1,304 @@
+//! Jobs that start together or not at all: the first of them has the turn for all.
+//!
+//! ```text
+//!   the largest first ─▶ a place now, beside those of the ones before ─▶ all have one: they start
+//!                        │ one has none: the board goes back
+//!                        └─▶ the first moment at which all have one: each keeps its place from then on
+//! ```
+//!
+//! Their shapes are their own: what fails beside the others of a group does not fail for everybody.
+
+use super::Planner;
+use crate::free::backfill_slot::BackfillSlot;
+use crate::free::node_timelines::Checkpoint;
+use crate::free::shape::Shape;
+use crate::free::slot_finder::SlotFinder;
+use crate::gate;
+use crate::gate::limits::{Claimant, JobUsage};
+use crate::memo::{OrderedQueue, QueueSlot};
+use crate::order::JobInPartition;
+use crate::place::Placement;
+use crate::view::View;
+use model::id::JobId;
+use model::reason::Reason;
+use model::run::HetComponent;
+use model::time::TimeLimit;
+use model::tres::TresKind;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The most moments that are tried for a place for all.
+const MOMENTS_MAX: usize = 64;
+
+/// By the first job: where the others stand in line, each with as many places as it has partitions.
+pub(super) type HetGroups = HashMap<JobId, BTreeMap<u32, Vec<usize>>>;
+
+pub(super) fn groups(view: &View, queue: &OrderedQueue) -> HetGroups {
+    let mut groups = HetGroups::new();
+    if !queue.summaries.iter().any(|entry| entry.is_het) {
+        return groups;
+    }
+    for (at, slot) in queue.slots.iter().enumerate() {
+        if let Some(het) = view.queue[slot.entry.waiting as usize].het {
+            let group = groups.entry(het.first).or_default();
+            group.entry(het.offset).or_default().push(at);
+        }
+    }
+    groups
+}
+
+/// One that has a place now, which the board shows as taken.
+struct PlacedComponent<'a> {
+    entry: JobInPartition,
+    placement: Placement,
+    time_limit: TimeLimit,
+    saved: Checkpoint,
+    counted: Option<(Claimant<'a>, JobUsage)>,
+    licenses: &'a [(String, u32)],
+}
+
+/// One that has a place later.
+struct ReservedComponent {
+    entry: JobInPartition,
+    kept: Arc<BackfillSlot>,
+    saved: Checkpoint,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn visit_het(&mut self, slot: &QueueSlot) {
+        let waiting = slot.entry.waiting;
+        let Some(het) = self.view.queue[waiting as usize].het else { return };
+        let group = self.groups.get(&het.first).cloned().unwrap_or_default();
+        if !group.contains_key(&0) {
+            self.note_reason(waiting, Reason::NotPlanned);
+        }
+        if !het.is_leader() || self.left[waiting as usize] == 0 {
+            return;
+        }
+        let Some(reason) = self.start_het(slot, het, &group) else { return };
+        for slots in group.values() {
+            let of_group = self.queue.slots[slots[0]].entry.waiting;
+            self.note_reason(of_group, reason.clone());
+        }
+    }
+
+    /// Starts all of them; else the reason why they wait.
+    fn start_het(
+        &mut self,
+        slot: &QueueSlot,
+        het: HetComponent,
+        group: &BTreeMap<u32, Vec<usize>>,
+    ) -> Option<Reason> {
+        if group.len() != het.size as usize {
+            return Some(Reason::NotPlanned);
+        }
+        let mut members: Vec<&[usize]> = group.values().map(Vec::as_slice).collect();
+        let own = [self.at];
+        members[0] = &own;
+        // The large first: the small find a place beside them more often than the other way round.
+        members.sort_by_cached_key(|slots| {
+            let shape = self.own_shape(&self.queue.slots[slots[0]]);
+            Reverse(shape.least.amount(&TresKind::Cpu))
+        });
+        for slots in &members {
+            let waiting = &self.view.queue[self.queue.slots[slots[0]].entry.waiting as usize];
+            // What another partition kept for them is not in their way.
+            self.release_slot(waiting.job);
+            let closed = || self.timelines.windows.gate(waiting, self.timelines.now);
+            if let Some(reason) = gate::job(waiting, self.now).or_else(closed) {
+                return Some(reason);
+            }
+        }
+        let blocked = match self.place_all_now(&members) {
+            Ok(mut all) => {
+                all.sort_by_key(|found| self.view.queue[found.entry.waiting as usize].job);
+                all.into_iter().for_each(|f| self.record_start(f.entry, f.placement, f.time_limit));
+                return None;
+            }
+            Err(reason) => reason,
+        };
+        if blocked != Reason::Resources {
+            return Some(blocked);
+        }
+        let is_first = self.blocked[slot.entry.partition as usize] == 0;
+        for slots in &members {
+            self.blocked[self.queue.slots[slots[0]].entry.partition as usize] += 1;
+        }
+        if self.may_reserve(slot.entry) {
+            self.backfill_slots[slot.entry.partition as usize] += 1;
+            self.reserve_all(&members);
+        }
+        Some(if is_first { Reason::Resources } else { Reason::Priority })
+    }
+
+    /// A place for each from now on; on the way back nothing is taken.
+    fn place_all_now(&mut self, members: &[&[usize]]) -> Result<Vec<PlacedComponent<'a>>, Reason> {
+        let mut all: Vec<PlacedComponent<'a>> = Vec::with_capacity(members.len());
+        for slots in members {
+            let mut why = Reason::Resources;
+            let found = slots.iter().find_map(|at| {
+                let slot = self.queue.slots[*at];
+                self.place_component_now(slot).map_err(|reason| why = reason).ok()
+            });
+            match found {
+                Some(found) => all.push(found),
+                None => {
+                    all.into_iter().rev().for_each(|found| self.undo(found));
+                    return Err(why);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// A place for one of them beside those that are taken; it is taken too.
+    fn place_component_now(&mut self, slot: QueueSlot) -> Result<PlacedComponent<'a>, Reason> {
+        let entry = slot.entry;
+        let mut shape = self.own_shape(&slot);
+        let claimant = self.has_limits.then(|| self.claimant(entry));
+        self.may_start(&slot, &shape, claimant)?;
+        let (now, partition) = (self.timelines.now, entry.partition as usize);
+        let starts_max =
+            self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
+        if (!self.view.policy.backfill && self.blocked[partition] > 0)
+            || starts_max.is_some_and(|most| self.starts.len() >= most as usize)
+        {
+            return Err(Reason::Resources);
+        }
+        let mut finder = self.own_finder();
+        let Some(placement) = finder.place_now(&mut shape, false) else {
+            let never = shape.reason_never(self.view, self.needs_cache, self.baseline);
+            return Err(never.cloned().unwrap_or(Reason::Resources));
+        };
+        let time_limit = shape.limit_until_deadline(shape.time_limit, now);
+        if let Some(limit) = claimant.and_then(|c| self.broken_limit(c, &placement, time_limit)) {
+            return Err(Reason::Limit(Box::new(limit)));
+        }
+        let saved = self.timelines.checkpoint(placement.shares.iter().map(|(node, _)| *node));
+        let length = self.length(time_limit);
+        self.timelines.start(&placement, shape.demand.holder, &shape.access, length);
+        let shares = placement.shares.iter().map(|(_, share)| share);
+        let counted = claimant.and_then(|c| Some((c, self.usage.add(c, shares)?)));
+        let licenses = &self.view.queue[entry.waiting as usize].spec.request().licenses;
+        for (name, count) in licenses {
+            if let Some(free) = self.licenses.get_mut(name.as_str()) {
+                *free -= u64::from(*count);
+            }
+        }
+        Ok(PlacedComponent { entry, placement, time_limit, saved, counted, licenses })
+    }
+
+    /// What keeps it back beside resources.
+    fn may_start(
+        &mut self,
+        slot: &QueueSlot,
+        shape: &Shape<'a>,
+        claimant: Option<Claimant<'a>>,
+    ) -> Result<(), Reason> {
+        if self.timelines.now > shape.latest_start() {
+            return Err(Reason::Deadline);
+        }
+        if let Some(reason) = &shape.gate
+            && !claimant.is_some_and(|claimant| self.usage.lifts(claimant, reason))
+        {
+            return Err(reason.clone());
+        }
+        if let Some(claimant) = claimant {
+            if let Some(reason) = self.usage.threshold_reason(claimant) {
+                return Err(reason);
+            }
+            if let Some(limit) = self.usage.broken_by(claimant, &shape.least, shape.time_limit) {
+                return Err(Reason::Limit(Box::new(limit)));
+            }
+        }
+        match self.has_licenses(slot.shape as usize) {
+            true => Ok(()),
+            false => Err(Reason::Licenses),
+        }
+    }
+
+    fn undo(&mut self, found: PlacedComponent<'a>) {
+        self.timelines.restore(found.saved);
+        if let Some((claimant, load)) = &found.counted {
+            self.usage.remove_usage(*claimant, load);
+        }
+        for (name, count) in found.licenses {
+            if let Some(free) = self.licenses.get_mut(name.as_str()) {
+                *free += u64::from(*count);
+            }
+        }
+    }
+
+    /// Each keeps a place from the first moment on at which all have one. What has none after so many moments, as what
+    /// is more than there is, keeps nothing.
+    fn reserve_all(&mut self, members: &[&[usize]]) {
+        let mut from = self.timelines.now;
+        for _ in 0..MOMENTS_MAX {
+            let Some(all) = self.find_slots_for_all(members, from) else { return };
+            let latest = all.iter().map(|later| later.kept.start).max().unwrap_or(from);
+            if all.iter().any(|later| later.kept.start < latest) {
+                all.into_iter().rev().for_each(|later| self.timelines.restore(later.saved));
+                from = latest;
+                continue;
+            }
+            let window =
+                self.view.policy.backfill_limits.window_min.filter(|_| self.is_for_starts());
+            let most = window.map_or(i64::MAX, |min| self.timelines.now + 60_000 * i64::from(min));
+            if latest > most {
+                all.into_iter().rev().for_each(|later| self.timelines.restore(later.saved));
+                return;
+            }
+            let mut all = all;
+            all.sort_by_key(|later| self.view.queue[later.entry.waiting as usize].job);
+            for ReservedComponent { entry, kept, .. } in all {
+                let job = self.view.queue[entry.waiting as usize].job;
+                self.replay.mark_changed(kept.nodes());
+                self.next_plan.touched_nodes.extend(kept.nodes());
+                let estimate = self.estimate_of(job, entry.partition, latest, &kept);
+                self.estimates.push(estimate);
+                self.slot_of_job.insert(job, kept);
+            }
+            return;
+        }
+    }
+
+    /// A place for each from then on, which is kept; none, and nothing kept, if one never has any.
+    fn find_slots_for_all(
+        &mut self,
+        members: &[&[usize]],
+        from: i64,
+    ) -> Option<Vec<ReservedComponent>> {
+        let mut all: Vec<ReservedComponent> = Vec::with_capacity(members.len());
+        for slots in members {
+            let options = slots.iter().filter_map(|at| {
+                let slot = self.queue.slots[*at];
+                let mut shape = self.own_shape(&slot);
+                let kept = self.own_finder().find_slot(&mut shape, from).slot?;
+                (kept.start <= shape.latest_start()).then_some((slot.entry, kept, shape))
+            });
+            let Some((entry, kept, shape)) = options.min_by_key(|(_, kept, _)| kept.start) else {
+                all.into_iter().rev().for_each(|later| self.timelines.restore(later.saved));
+                return None;
+            };
+            let saved = self.timelines.checkpoint(kept.nodes());
+            self.timelines.reserve(&kept, shape.demand.holder);
+            all.push(ReservedComponent { entry, kept, saved });
+        }
+        Some(all)
+    }
+
+    fn own_shape(&self, slot: &QueueSlot) -> Shape<'a> {
+        let key = &self.queue.shapes[slot.shape as usize];
+        Shape::new(self.view, key, self.switches.as_ref())
+    }
+
+    fn own_finder(&mut self) -> SlotFinder<'_, 'a> {
+        SlotFinder {
+            timelines: &mut self.timelines,
+            needs_cache: self.needs_cache,
+            baseline: self.baseline,
+            replay: &self.replay,
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The plan: who starts now and where, and why the others wait.
+//!
+//! ```text
+//!   queue ─▶ order ─▶ gate ─────────▶ place ─────────▶ start ─▶ the next task, or the next turn
+//!            tier,    holds, times,   the whole job    │
+//!            priority partition,      beside every     └─▶ none fits: the first of its partition keep their
+//!            …        limits          place that is        place (backfill); the very first waits for
+//!                     │               kept                 Resources, those after it for their Priority
+//!                     └─▶ waits for a reason of its own and is in nobody's way
+//! ```
+//!
+//! One pass over the queue. Resources are only taken, never freed, in that pass: what did not fit
+//! once is not tried again.
+
+mod answer;
+mod backfill_slots;
+mod forecast;
+mod het;
+mod preemption;
+mod reservations;
+
+use crate::free::backfill_slot::BackfillSlot;
+use crate::free::node_timelines::NodeTimelines;
+use crate::free::shape::Shape;
+use crate::free::slot_finder::SlotFinder;
+use crate::gate;
+use crate::gate::limits::{Claimant, Usage};
+use crate::memo::{Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, SlotRecord};
+use crate::order::JobInPartition;
+use crate::place::Placement;
+use crate::preempt::PreemptionSearch;
+use crate::topology::Switches;
+use crate::view::{Estimate, Plan, Preemption, RunningJob, Start, View};
+use model::allocation::Allocation;
+use model::id::JobId;
+use model::reason::Reason;
+use model::time::{TimeLimit, Timestamp};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub fn plan(view: &View, now: Timestamp, memo: &mut Memo) -> Plan {
+    memo.refresh(view, now);
+    let replay = memo.replay_log.begin(view.nodes.len());
+    let mut planner = Planner::new(view, now, memo, replay, Purpose::Starts);
+    planner.walk();
+    let (plan, known) = planner.finish();
+    memo.replay_log.end(known.records, &known.touched_nodes);
+    for (slot, nothing_free) in memo.queue.slots.iter_mut().zip(known.nothing_free) {
+        slot.nothing_free = nothing_free;
+        slot.is_recorded = false;
+    }
+    for at in known.recorded {
+        memo.queue.slots[at].is_recorded = true;
+    }
+    plan
+}
+
+/// What the next plan may use.
+#[derive(Default)]
+pub struct NextPlanFacts {
+    records: HashMap<JobId, SlotRecord>,
+    /// Places in line with a record.
+    recorded: Vec<usize>,
+    /// Nodes on which something starts or that are kept without a record: to the next plan they are
+    /// not what they were in this one.
+    touched_nodes: Vec<u32>,
+    /// For each place in line whether it looked for a place to start and found none.
+    nothing_free: Vec<bool>,
+}
+
+/// What a walk over the line is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Who starts now; the first of those that wait keep places.
+    Starts,
+    /// When everybody is expected to start.
+    Estimates,
+}
+
+pub struct Planner<'a> {
+    purpose: Purpose,
+    view: &'a View,
+    now: Timestamp,
+    baseline: &'a Baseline,
+    needs_cache: &'a mut NeedsCache,
+    queue: &'a OrderedQueue,
+    timelines: NodeTimelines<'a>,
+    usage: Usage<'a>,
+    has_limits: bool,
+    /// By the position of their key in the line.
+    shapes: Vec<Option<Box<Shape<'a>>>>,
+    /// For each entry of the queue the tasks that have not started, and how many of them the
+    /// throttle lets start now.
+    left: Vec<u32>,
+    allowed: Vec<u32>,
+    /// In the order of the first turns.
+    reasons: Vec<(JobId, Reason)>,
+    /// Of entries with several turns where their reason is.
+    reason_at: HashMap<u32, usize>,
+    /// The turn that is being taken.
+    at: usize,
+    /// For each partition how many jobs have had to wait for resources, and how many keep a place.
+    blocked: Vec<u32>,
+    backfill_slots: Vec<u32>,
+    backfill_slots_by_user: HashMap<u32, u32>,
+    slot_of_job: HashMap<JobId, Arc<BackfillSlot>>,
+    /// The last plan's places, and what is known for the next.
+    switches: Option<Arc<Switches>>,
+    preempt: PreemptionSearch<'a>,
+    /// Free licences.
+    licenses: HashMap<&'a str, u64>,
+    preemptions: Vec<Preemption>,
+    /// Jobs that were suspended to make room, with their tiers; the first to go on last.
+    suspended: Vec<(u32, &'a RunningJob)>,
+    resumes: Vec<JobId>,
+    replay: Replay,
+    record: Option<SlotRecord>,
+    next_plan: NextPlanFacts,
+    starts: Vec<Start>,
+    /// Those that keep a place, in order.
+    estimates: Vec<Estimate>,
+    /// Starts that overtook somebody.
+    backfilled: u32,
+    /// For estimates: turns that wait for more than resources, and when further tasks of an array begin and end.
+    deferred: Vec<forecast::DeferredSlot>,
+    array_task_times: HashMap<u32, Vec<(i64, i64)>>,
+    groups: het::HetGroups,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(
+        view: &'a View,
+        now: Timestamp,
+        memo: &'a mut Memo,
+        mut replay: Replay,
+        purpose: Purpose,
+    ) -> Self {
+        let Memo { baseline, needs_cache, queue, scratch, windows, switches, .. } = memo;
+        let (baseline, queue, windows) = (&*baseline, &*queue, &*windows);
+        let recorded = queue.slots.iter().filter(|slot| slot.is_recorded);
+        replay.retain_jobs(recorded.map(|slot| slot.job()));
+        // What a window lets through changes as time passes.
+        replay.mark_changed(windows.nodes());
+        let usage = Usage::of(view, now);
+        Self {
+            purpose,
+            view,
+            now,
+            timelines: NodeTimelines::new(view, now.millis(), baseline, scratch, windows),
+            baseline,
+            needs_cache,
+            has_limits: usage.has_limits(),
+            usage,
+            shapes: queue.shapes.iter().map(|_| None).collect(),
+            left: queue.summaries.iter().map(|entry| entry.tasks).collect(),
+            allowed: queue.summaries.iter().map(|entry| entry.tasks_allowed).collect(),
+            reasons: Vec::with_capacity(queue.summaries.len()),
+            reason_at: HashMap::new(),
+            at: 0,
+            queue,
+            blocked: vec![0; view.partitions.len()],
+            backfill_slots: vec![0; view.partitions.len()],
+            backfill_slots_by_user: HashMap::new(),
+            slot_of_job: HashMap::new(),
+            switches: switches.clone(),
+            preempt: PreemptionSearch::new(view, now),
+            licenses: view.licenses.iter().map(|(name, free)| (name.as_str(), *free)).collect(),
+            preemptions: Vec::new(),
+            suspended: preemption::suspended(view),
+            resumes: Vec::new(),
+            replay,
+            record: None,
+            next_plan: NextPlanFacts {
+                nothing_free: vec![false; queue.slots.len()],
+                ..NextPlanFacts::default()
+            },
+            starts: Vec::new(),
+            estimates: Vec::new(),
+            backfilled: 0,
+            deferred: Vec::new(),
+            array_task_times: HashMap::new(),
+            groups: het::groups(view, queue),
+        }
+    }
+
+    pub fn walk(&mut self) {
+        for at in 0..self.queue.slots.len() {
+            if !self.suspended.is_empty() {
+                let Reverse(tier) = self.queue.slots[at].key.0;
+                self.resume_down_to(tier);
+            }
+            self.visit(at);
+        }
+        self.resume_down_to(0);
+    }
+
+    fn visit(&mut self, at: usize) {
+        self.at = at;
+        let slot = &self.queue.slots[at];
+        if slot.is_plain && self.waits_like_others(slot) {
+            return;
+        }
+        if self.queue.summaries[slot.entry.waiting as usize].is_het {
+            self.visit_het(slot);
+            return;
+        }
+        if slot.is_recorded {
+            self.record = self.replay.take_record(slot.job());
+        }
+        if let Some(reason) = self.try_start(*slot) {
+            self.defer(slot, &reason);
+            self.note_reason(slot.entry.waiting, reason);
+        }
+        // It kept a place last time, and has not looked for one now.
+        if let Some(SlotRecord { slot: Some(kept), .. }) = self.record.take() {
+            self.replay.mark_changed(kept.nodes());
+        }
+    }
+
+    /// The most of a long line: others of its shape had no place to start, and no more are kept.
+    fn waits_like_others(&mut self, slot: &QueueSlot) -> bool {
+        let partition = slot.entry.partition as usize;
+        let settled = self.shapes[slot.shape as usize].as_ref().is_some_and(|s| s.is_settled());
+        let waits = settled
+            && self.purpose == Purpose::Starts
+            && !self.has_limits
+            && !self.preempt.is_active
+            && !slot.is_recorded
+            && self.blocked[partition] > 0
+            && self.backfill_slots[partition] >= self.view.policy.backfill_slots_max;
+        if waits {
+            self.blocked[partition] += 1;
+            self.next_plan.nothing_free[self.at] = true;
+            self.reasons.push((slot.job(), Reason::Priority));
+        }
+        waits
+    }
+
+    /// Starts what can start of the entry; the reason why the rest of it waits.
+    fn try_start(&mut self, slot: QueueSlot) -> Option<Reason> {
+        let entry = slot.entry;
+        let waiting = entry.waiting as usize;
+        if self.left[waiting] == 0 {
+            return None;
+        }
+        if !self.queue.summaries[waiting].is_open
+            && let Some(reason) = gate::job(&self.view.queue[waiting], self.now)
+        {
+            self.reserve_from_begin(slot, &reason);
+            return Some(reason);
+        }
+        if !self.queue.summaries[waiting].is_open
+            && let Some(reason) =
+                self.timelines.windows.gate(&self.view.queue[waiting], self.timelines.now)
+        {
+            self.reserve_from_begin(slot, &reason);
+            return Some(reason);
+        }
+        let shape = slot.shape as usize;
+        if self.timelines.now > self.shape(shape).latest_start() {
+            return Some(Reason::Deadline);
+        }
+        let claimant = self.has_limits.then(|| self.claimant(entry));
+        if let Some(reason) = self.shape(shape).gate.clone()
+            && !claimant.is_some_and(|claimant| self.usage.lifts(claimant, &reason))
+        {
+            return Some(reason);
+        }
+        if let Some(reason) = claimant.and_then(|claimant| self.usage.threshold_reason(claimant)) {
+            return Some(reason);
+        }
+        loop {
+            if self.left[waiting] == 0 {
+                return None;
+            }
+            if self.allowed[waiting] == 0 {
+                return Some(Reason::ArrayTaskLimit);
+            }
+            if let Some(claimant) = claimant {
+                let Some(Some(known)) = self.shapes.get(shape) else { return None };
+                let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
+                if let Some(limit) = broken {
+                    return Some(Reason::Limit(Box::new(limit)));
+                }
+            }
+            if !self.has_licenses(shape) {
+                return Some(Reason::Licenses);
+            }
+            let Some((placement, time_limit)) = self.find_placement(entry, shape) else {
+                self.next_plan.nothing_free[self.at] = true;
+                if self.preempt_for(entry, shape) {
+                    return Some(Reason::Resources);
+                }
+                return Some(self.blocked_reason(entry, shape));
+            };
+            // Whole cores and the node's memory may make it more than was asked.
+            if let Some(limit) = claimant.and_then(|c| self.broken_limit(c, &placement, time_limit))
+            {
+                return Some(Reason::Limit(Box::new(limit)));
+            }
+            self.start(entry, shape, claimant, placement, time_limit);
+        }
+    }
+
+    fn claimant(&self, entry: JobInPartition) -> Claimant<'a> {
+        Claimant::of(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
+    }
+
+    fn broken_limit(
+        &self,
+        claimant: Claimant<'a>,
+        placement: &Placement,
+        time_limit: TimeLimit,
+    ) -> Option<model::reason::Limit> {
+        if !self.usage.is_limited(claimant) {
+            return None;
+        }
+        let shares = || placement.shares.iter().map(|(_, share)| share);
+        self.usage.broken_by_shares(claimant, shares(), time_limit)
+    }
+
+    fn shape(&mut self, shape: usize) -> &mut Shape<'a> {
+        let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
+        self.shapes[shape]
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)))
+    }
+
+    /// The shape, and where places for it are looked for.
+    fn finder(&mut self, shape: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
+        let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
+        let slot = &mut self.shapes[shape];
+        let shape =
+            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let finder = SlotFinder {
+            timelines: &mut self.timelines,
+            needs_cache: self.needs_cache,
+            baseline: self.baseline,
+            replay: &self.replay,
+        };
+        (shape, finder)
+    }
+
+    fn find_placement(
+        &mut self,
+        entry: JobInPartition,
+        shape: usize,
+    ) -> Option<(Placement, TimeLimit)> {
+        if !self.view.policy.backfill && self.blocked[entry.partition as usize] > 0 {
+            return None;
+        }
+        let starts_max =
+            self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
+        if starts_max.is_some_and(|most| self.starts.len() >= most as usize) {
+            return None;
+        }
+        let nothing_free = self.queue.slots[self.at].nothing_free;
+        let (shape, mut finder) = self.finder(shape);
+        if nothing_free {
+            finder.fail_unless_changed(shape);
+        }
+        let now = finder.timelines.now;
+        if let Some(placement) = finder.place_now(shape, false) {
+            return Some((placement, shape.limit_until_deadline(shape.time_limit, now)));
+        }
+        shape.short.as_ref()?;
+        let placement = finder.place_now(shape, true)?;
+        let time_limit = finder.longest_limit(shape, &placement);
+        Some((placement, shape.limit_until_deadline(time_limit, now)))
+    }
+
+    fn start(
+        &mut self,
+        entry: JobInPartition,
+        shape: usize,
+        claimant: Option<Claimant<'a>>,
+        placement: Placement,
+        time_limit: TimeLimit,
+    ) {
+        let length = self.length(time_limit);
+        for (name, count) in &self.shape(shape).demand.request.licenses {
+            if let Some(free) = self.licenses.get_mut(name.as_str()) {
+                *free -= u64::from(*count);
+            }
+        }
+        let known = self.shape(shape);
+        let (holder, access) = (known.demand.holder, known.access.clone());
+        self.timelines.start(&placement, holder, &access, length);
+        let shares = || placement.shares.iter().map(|(_, share)| share);
+        if let Some(claimant) = claimant {
+            self.usage.add(claimant, shares());
+        }
+        self.record_start(entry, placement, time_limit);
+    }
+
+    /// The start of what is on the board and counted already.
+    fn record_start(&mut self, entry: JobInPartition, placement: Placement, time_limit: TimeLimit) {
+        let nodes = || placement.shares.iter().map(|(node, _)| *node);
+        self.replay.mark_changed(nodes());
+        self.next_plan.touched_nodes.extend(nodes());
+        self.backfilled += u32::from(self.blocked[entry.partition as usize] > 0);
+        let waiting = entry.waiting as usize;
+        self.left[waiting] -= 1;
+        self.allowed[waiting] = self.allowed[waiting].saturating_sub(1);
+        let job = self.view.queue[waiting].job;
+        // What another partition kept for it is used up: this start was not held back by it.
+        self.release_slot(job);
+        let partition = &self.view.partitions[entry.partition as usize].partition;
+        self.starts.push(Start {
+            job,
+            time_limit,
+            het: self.view.queue[waiting].het,
+            allocation: Allocation {
+                partition: partition.name.clone(),
+                nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),
+            },
+        });
+    }
+
+    /// The time that a job with this limit is sure to be gone after.
+    fn length(&self, limit: TimeLimit) -> i64 {
+        crate::free::shape::length(limit, &self.view.policy)
+    }
+
+    /// Why it waits when no place was found; the first in line keep one for later.
+    fn blocked_reason(&mut self, entry: JobInPartition, shape: usize) -> Reason {
+        let (view, baseline) = (self.view, self.baseline);
+        let (known, finder) = self.finder(shape);
+        if let Some(reason) = known.reason_never(view, finder.needs_cache, baseline) {
+            return reason.clone();
+        }
+        let partition = entry.partition as usize;
+        let is_first = self.blocked[partition] == 0;
+        let is_kept = self.is_reserved_for_others(entry, shape);
+        self.blocked[partition] += 1;
+        if self.may_reserve(entry) {
+            self.backfill_slots[partition] += 1;
+            self.reserve(entry, shape, self.timelines.now);
+        }
+        match (is_kept, is_first) {
+            (true, _) => Reason::NodesReserved,
+            (false, true) => Reason::Resources,
+            (false, false) => Reason::Priority,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Those who make room for others, and go on when there is room again.
+
+use super::Planner;
+use crate::free::backfill_slot::BackfillSlot;
+use crate::free::shape::Shape;
+use crate::free::slot_finder::SlotFinder;
+use crate::free::timeline::BEGINNING;
+use crate::order::JobInPartition;
+use crate::preempt::PreemptRights;
+use crate::view::{RunningJob, View};
+use std::cmp::Reverse;
+
+impl<'a> Planner<'a> {
+    /// Those who made room go on when they can, before anybody of their own tier or below starts.
+    pub(super) fn resume_down_to(&mut self, tier: u32) {
+        while self.suspended.last().is_some_and(|(of, _)| *of >= tier) {
+            let Some((_, running)) = self.suspended.pop() else { return };
+            let is_free = running.shares.iter().all(|(node, share)| {
+                let free = self.timelines.free_now(*node);
+                share.cpus.is_subset(&free.cpus)
+            });
+            if is_free {
+                let left = running.end.map_or(crate::free::timeline::NEVER, |end| end.millis());
+                self.timelines.resume(running, left);
+                self.replay.mark_changed(running.shares.iter().map(|(node, _)| *node));
+                self.next_plan.touched_nodes.extend(running.shares.iter().map(|(node, _)| *node));
+                self.resumes.push(running.job);
+            }
+        }
+    }
+
+    /// Sends others away for it, if it may and that helps.
+    pub(super) fn preempt_for(&mut self, entry: JobInPartition, shape: usize) -> bool {
+        if !self.preempt.is_active {
+            return false;
+        }
+        let waiting = &self.view.queue[entry.waiting as usize];
+        let tier = self.view.partitions[entry.partition as usize].partition.priority_tier;
+        let priority = waiting.priority;
+        let rights = PreemptRights { tier, qos: &waiting.qos, priority };
+        let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
+        let slot = &mut self.shapes[shape];
+        let known =
+            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let mut finder = SlotFinder {
+            timelines: &mut self.timelines,
+            needs_cache: self.needs_cache,
+            baseline: self.baseline,
+            replay: &self.replay,
+        };
+        let holder = known.demand.holder;
+        let length = known.full.length;
+        let room = self.preempt.make_room(&mut finder, known, shape, rights, waiting.job);
+        let Some(room) = room else { return false };
+        let end = crate::free::backfill_slot::end_of(room.start, length);
+        for (node, until, amounts) in &room.left {
+            self.timelines.vacate(*node, *until, amounts);
+        }
+        let kept = BackfillSlot { start: BEGINNING, end, amounts: room.parts };
+        self.timelines.reserve(&kept, holder);
+        self.replay.mark_changed(kept.nodes().chain(room.left.iter().map(|(node, ..)| *node)));
+        // Until they have gone, those nodes are not what they were in this plan.
+        let left = room.left.iter().map(|(node, ..)| *node);
+        self.next_plan.touched_nodes.extend(left.chain(kept.nodes()));
+        let estimate = self.estimate_of(waiting.job, entry.partition, room.start, &kept);
+        self.estimates.push(estimate);
+        self.preemptions.extend(room.victims);
+        true
+    }
+}
+
+pub(super) fn suspended(view: &View) -> Vec<(u32, &RunningJob)> {
+    let tier = |running: &RunningJob| {
+        let info = view.partitions.get(running.partition as usize);
+        info.map_or(0, |info| info.partition.priority_tier)
+    };
+    let mut suspended: Vec<(u32, &RunningJob)> = view
+        .running
+        .iter()
+        .filter(|running| running.resume_when_free && !running.is_ending)
+        .map(|running| (tier(running), &**running))
+        .collect();
+    suspended.sort_by_key(|(tier, running)| (*tier, Reverse(running.start), Reverse(running.job)));
+    suspended
+}

@@ -1,0 +1,226 @@
+//! What is refused at submit: a request that no nodes of its partitions, empty and all in service,
+//! could ever hold.
+
+use crate::free::cores;
+use crate::free::node_free::NodeFree;
+use crate::free::shape::EmptyNodes;
+use crate::gate;
+use crate::place::demand::{Demand, GresDemand, Tasks};
+use crate::place::{candidates, fit, gres, place};
+use crate::view::View;
+use model::node::NodeConfig;
+use model::reason::{NeverFits, Refusal, UnmetConstraint};
+use model::request::Request;
+use model::run::JobSpec;
+
+/// Whether the job can start one day in at least one of the partitions (positions in
+/// `View::partitions`). More nodes than a partition has are no refusal: the job waits with
+/// `PartitionNodeLimit`, as in Slurm.
+pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refusal> {
+    if spec.components.len() != 1 {
+        return Err(Refusal::Other(format!(
+            "a job of {} components cannot be started together yet: one is right",
+            spec.components.len()
+        )));
+    }
+    let request = spec.request();
+    check_names(view, request)?;
+    let mut why = None;
+    for &partition in partitions {
+        match never_fits(view, request, partition, spec.owner.uid) {
+            None => return Ok(()),
+            Some(never) => why = why.or(Some((partition, never))),
+        }
+    }
+    let Some((partition, why)) = why else { return Ok(()) };
+    let partition = view.partitions.get(partition as usize).map(|p| p.partition.name.clone());
+    Err(Refusal::NodeConfiguration(UnmetConstraint { partition, why }))
+}
+
+/// Names that are nowhere in the cluster: a typing error more often than not.
+fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
+    let configs = || view.nodes.iter().map(|node| &*node.config);
+    let stranger = |name: &&String| !configs().any(|config| config.name == **name);
+    if let Some(name) = request.node_list.iter().chain(&request.exclude).find(stranger) {
+        return Err(Refusal::UnknownNode(name.clone()));
+    }
+    let unknown =
+        |name: &&str| !configs().any(|config| config.features.iter().any(|has| has == name));
+    if let Some(name) = request.constraint.iter().flat_map(|c| c.features()).find(unknown) {
+        return Err(Refusal::UnknownFeature(name.to_owned()));
+    }
+    if let Some(name) = request.prefer.iter().flat_map(|c| c.features()).find(unknown) {
+        return Err(Refusal::UnknownPreference(name.to_owned()));
+    }
+    let nowhere =
+        |name: &String| !configs().any(|config| config.gres.iter().any(|line| line.name == *name));
+    match request.gres.iter().find(|gres| nowhere(&gres.name)) {
+        Some(gres) => Err(Refusal::UnknownGres(gres.name.clone())),
+        None => Ok(()),
+    }
+}
+
+fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Option<NeverFits> {
+    let info = view.partitions.get(partition as usize)?;
+    let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
+    let candidates = candidates(view, partition);
+    if gate::exceeds_nodes(info, &demand) {
+        demand.nodes_min = demand.nodes_min.min(info.nodes.len() as u32).max(1);
+        demand.nodes_max = demand.nodes_max.max(demand.nodes_min);
+        demand.tasks = Tasks::PerNode(demand.tasks_on_each());
+    }
+    let space = EmptyNodes { view, in_service_only: false };
+    match place(&demand, &space, &candidates) {
+        Some(_) => None,
+        None => Some(diagnose(view, &demand, &candidates)),
+    }
+}
+
+/// What this node, were it empty, has too little of for its part of the job.
+pub(crate) fn lack_on(view: &View, demand: &Demand<'_>, node: u32) -> NeverFits {
+    diagnose(view, demand, &[node])
+}
+
+/// The first thing that no node, or not enough nodes, of the partition have.
+fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
+    let request = demand.request;
+    let all = || candidates.iter().map(|&node| &*view.nodes[node as usize].config);
+    if let Some(constraint) = &request.constraint
+        && !all().any(|config| constraint.matches(&config.features))
+    {
+        return NeverFits::Features(constraint.to_string());
+    }
+    if let Some(disk) = request.disk
+        && !all().any(|config| config.tmp_disk >= disk)
+    {
+        let most = all().map(|config| config.tmp_disk.mib_floor()).max().unwrap_or(0);
+        return NeverFits::Disk { asked_mib: disk.mib(), most_mib: most };
+    }
+    if let Some(layout) = layout_nowhere(request, all()) {
+        return layout;
+    }
+    let of_sort: Vec<&NodeConfig> =
+        all().filter(|config| fit::is_of_sort(demand, config)).collect();
+    if of_sort.is_empty() && all().all(|config| request.exclude.contains(&config.name)) {
+        return NeverFits::Nodes { asked: u64::from(demand.nodes_min), most: 0 };
+    }
+    if let Some(lack) = lack_on_every_node(demand, &of_sort).or(gres_nowhere(demand, &of_sort)) {
+        return lack;
+    }
+    if !request.node_list.is_empty() {
+        return NeverFits::NamedNodes;
+    }
+    nodes_short(demand, &of_sort)
+}
+
+/// The sockets, cores and threads that were asked for, if no node is built so.
+fn layout_nowhere<'a>(
+    request: &Request,
+    mut nodes: impl Iterator<Item = &'a NodeConfig>,
+) -> Option<NeverFits> {
+    let has = |asked: Option<u32>, count: u32| asked.is_none_or(|least| least <= count);
+    let fits = |config: &NodeConfig| {
+        has(request.sockets_per_node, config.sockets)
+            && has(request.cores_per_socket, config.cores_per_socket)
+            && has(request.threads_per_core, config.threads_per_core)
+    };
+    let words = [
+        (request.sockets_per_node, "sockets"),
+        (request.cores_per_socket, "cores a socket"),
+        (request.threads_per_core, "threads a core"),
+    ];
+    let asked: Vec<String> =
+        words.iter().filter_map(|(count, word)| count.map(|n| format!("{n} {word}"))).collect();
+    (!asked.is_empty() && !nodes.any(fits)).then(|| NeverFits::Layout(asked.join(", ")))
+}
+
+/// What the job asks for in all, and no node has any of.
+fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits> {
+    let served = |wanted: &&GresDemand| {
+        let serves = |config: &&NodeConfig| {
+            config.gres.iter().any(|line| line.count > 0 && gres::serves(line, wanted))
+        };
+        wanted.per_job == 0 || nodes.iter().any(serves)
+    };
+    let wanted = demand.gres.iter().find(|wanted| !served(wanted))?;
+    Some(NeverFits::Gres { name: gres_name(wanted), asked: wanted.per_job, most: 0 })
+}
+
+fn gres_name(wanted: &GresDemand) -> String {
+    wanted.kinds.first().map_or(wanted.name.clone(), |kind| format!("{}:{kind}", wanted.name))
+}
+
+/// What the least that one node must hold exceeds on each of them.
+fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits> {
+    let tasks = match demand.nodes_max {
+        1 => demand.task_count(),
+        _ => demand.tasks_on_each(),
+    };
+    let totals = match demand.nodes_max {
+        1 => demand.job_totals(),
+        _ => vec![0; demand.gres.len()],
+    };
+    let asked = |config: &NodeConfig| fit::asked(demand, config, tasks, &totals);
+    let cpus_max = demand.cpus_max.unwrap_or(u32::MAX);
+    let cpus = |config: &NodeConfig| u64::from(config.usable_cpus().len().min(cpus_max));
+    let cpus_asked = |config: &NodeConfig| u64::from(asked(config).cores * cores::threads(config));
+    if nodes.iter().all(|config| cpus_asked(config) > cpus(config)) {
+        return Some(NeverFits::Cpus {
+            asked: nodes.iter().map(|config| cpus_asked(config)).min().unwrap_or(0),
+            most: nodes.iter().map(|config| cpus(config)).max().unwrap_or(0),
+        });
+    }
+    let memory = |config: &NodeConfig| {
+        demand.memory_max.map_or(config.usable_memory(), |most| most.min(config.usable_memory()))
+    };
+    if nodes.iter().all(|config| asked(config).memory > memory(config)) {
+        return Some(NeverFits::Memory {
+            asked_mib: nodes.iter().map(|config| asked(config).memory.mib()).min().unwrap_or(0),
+            most_mib: nodes.iter().map(|config| memory(config).mib_floor()).max().unwrap_or(0),
+        });
+    }
+    demand.gres.iter().enumerate().find_map(|(at, wanted)| {
+        let has = |config: &NodeConfig| -> u64 {
+            let lines = config.gres.iter().filter(|line| gres::serves(line, wanted));
+            lines.map(|line| line.count).sum()
+        };
+        nodes.iter().all(|config| asked(config).gres[at] > has(config)).then(|| NeverFits::Gres {
+            name: gres_name(wanted),
+            asked: nodes.iter().map(|config| asked(config).gres[at]).min().unwrap_or(0),
+            most: nodes.iter().map(|config| has(config)).max().unwrap_or(0),
+        })
+    })
+}
+
+/// Each node holds a part, but there are too few of them for the whole.
+fn nodes_short(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> NeverFits {
+    let nothing = vec![0; demand.gres.len()];
+    let each = demand.tasks_on_each();
+    let fits: Vec<&&NodeConfig> = nodes
+        .iter()
+        .filter(|config| fit::fits(demand, config, &NodeFree::empty(config), each, &nothing))
+        .collect();
+    let most = fits.len().min(demand.nodes_max as usize) as u64;
+    let tasks_on = |config: &NodeConfig| {
+        let free = NodeFree::empty(config);
+        u64::from(fit::capacity(demand, config, &free, demand.task_count(), &nothing))
+    };
+    let by_tasks = match fits.iter().map(|config| tasks_on(config)).max() {
+        Some(largest) if largest > 0 => u64::from(demand.task_count()).div_ceil(largest),
+        _ => 1,
+    };
+    let by_totals = demand.gres.iter().filter(|wanted| wanted.per_job > 0).map(|wanted| {
+        let has = |config: &NodeConfig| -> u64 {
+            config
+                .gres
+                .iter()
+                .filter(|line| gres::serves(line, wanted))
+                .map(|line| line.count)
+                .sum()
+        };
+        let largest = nodes.iter().map(|config| has(config)).max().unwrap_or(0).max(1);
+        wanted.per_job.div_ceil(largest)
+    });
+    let asked = by_totals.max().unwrap_or(1).max(by_tasks).max(u64::from(demand.nodes_min));
+    NeverFits::Nodes { asked: asked.max(most + 1), most }
+}

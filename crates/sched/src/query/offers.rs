@@ -1,0 +1,55 @@
+//! What a plan of dstack's lists: the share that each node would give, and whether it is free now.
+
+use crate::free::node_free::NodeFree;
+use crate::place::demand::Demand;
+use crate::place::{candidates, fit};
+use crate::view::{Availability, View};
+use model::allocation::NodeShare;
+use model::run::JobSpec;
+use std::collections::HashSet;
+
+/// One node's share for one node of the job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeOffer {
+    /// Position in `View::partitions`.
+    pub partition: u32,
+    /// Position in `View::nodes`.
+    pub node: u32,
+    /// Where it is free now, what a start now would be granted; else what the empty node would
+    /// give.
+    pub share: NodeShare,
+    pub available: bool,
+}
+
+/// In the order in which `plan` tries them; a node that several partitions show is listed once, and
+/// one that could never serve is not listed. A total over the job's nodes is listed as if one node
+/// gave all of it.
+pub fn offers(view: &View, spec: &JobSpec, partitions: &[u32]) -> Vec<NodeOffer> {
+    let request = spec.request();
+    let mut seen = HashSet::new();
+    let mut offers = Vec::new();
+    for &partition in partitions {
+        let Some(info) = view.partitions.get(partition as usize) else { continue };
+        let demand = Demand::new(request, &info.partition, &view.policy, spec.owner.uid);
+        let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());
+        for &node in candidates(view, partition).iter() {
+            let info = &view.nodes[node as usize];
+            if !fit::is_of_sort(&demand, &info.config) {
+                continue;
+            }
+            let grant = |free: &NodeFree| fit::grant(&demand, &info.config, free, tasks, &totals);
+            let now = match info.availability {
+                Availability::Available => grant(&NodeFree::of(info)),
+                _ => None,
+            };
+            let available = now.is_some();
+            let share = now.or_else(|| grant(&NodeFree::empty(&info.config)));
+            if let Some(share) = share
+                && seen.insert(node)
+            {
+                offers.push(NodeOffer { partition, node, share, available });
+            }
+        }
+    }
+    offers
+}

@@ -1,0 +1,20 @@
+//! The scheduler as a whole: plans as text, reasons, refusals, and what must hold for any cluster
+//! and queue.
+
+mod backfill;
+mod closeness;
+mod devices;
+mod explain;
+mod feasible;
+mod forecast;
+mod het;
+mod limits;
+mod placement;
+mod preemption;
+mod properties;
+mod reasons;
+mod reservations;
+mod scale;
+mod select;
+mod times;
+mod truth;
