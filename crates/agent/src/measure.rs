@@ -153,6 +153,6 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
-        around: Default::default(),
+        prolog_epilog: Default::default(),
     }
 }
