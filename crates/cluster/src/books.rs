@@ -1,4 +1,4 @@
-//! The books' entry of a job, made from the state: the same for living and for ended attempts.
+//! The books' record of a job, made from the state; the same for running and for ended attempts.
 
 use crate::billing::bill;
 use crate::requested::{self, default_memory, effective_limit, requested_tres};
@@ -14,7 +14,7 @@ use model::run::{Outcome, Step};
 use model::time::Timestamp;
 use model::tres::TresKind;
 
-/// The entry of `id` as it stands, or as it ends with `ended`.
+/// The record of `id` as it is now, or as it ends with `ended`.
 pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobRecord {
     let job = &state.jobs[&id];
     let ended = ended.or(job.ended());
@@ -40,7 +40,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     };
     JobRecord {
         job: id,
-        // One that waits is shown under the number that its next start will have.
+        // A waiting job is recorded under the number of its next attempt.
         attempt: if start.is_some() { job.attempts } else { job.attempts + 1 },
         run: job.run,
         array_job: job.task.map(|t| t.array).or(job.pending.as_ref().map(|_| id)),
@@ -106,7 +106,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     }
 }
 
-/// The entry of `id` as it stands now: one that stands still does so up to this moment.
+/// The record of `id` at `now`, which counts the time of a suspension that lasts.
 pub fn record_at(state: &State, id: JobId, now: Timestamp) -> JobRecord {
     let mut record = record_of(state, id, None);
     if let Some(attempt) = state.jobs[&id].attempt() {

@@ -1,4 +1,4 @@
-//! Which jobs a filter means.
+//! Which jobs a filter selects.
 
 use crate::requested;
 use crate::state::State;
@@ -9,11 +9,11 @@ use model::id::JobId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A job that was named, and which pending tasks of it if it stands for an array's.
+/// A selected job, and for the record of an array's pending tasks which of them.
 #[derive(Debug)]
 pub struct SelectedJob<'a> {
     pub job: &'a Arc<Job>,
-    /// None: all of it.
+    /// None: all tasks.
     pub tasks: Option<IndexSet>,
 }
 
@@ -27,7 +27,7 @@ pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<SelectedJob<'a>> {
             }
             let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.het));
             let Some(job) = job else { return Vec::new() };
-            // The first of several that start together stands for all.
+            // The leader's id names all components of a het job.
             let ids: Vec<JobId> = match job.het.filter(|of| of.is_leader()) {
                 Some(het) => het.jobs().collect(),
                 None => vec![job.id],
@@ -56,8 +56,7 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Se
     chosen
 }
 
-/// Every job that the filter means; those named by id, or all that match. However often one is
-/// named, it is there once.
+/// Every job that the filter selects: those named by id, or all that match. A job that is named twice is selected once.
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
     let meant = |chosen: &SelectedJob<'a>| matches(state, chosen.job, filter);
     if filter.jobs.is_empty() {

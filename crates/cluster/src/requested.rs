@@ -25,7 +25,7 @@ pub fn first_partition<'a>(state: &'a State, job: &'a Job) -> Option<&'a Partiti
     partitions(state, job).next().and_then(|name| state.partition(name)).map(|p| &**p)
 }
 
-/// What was asked, or the default of the first partition in question.
+/// The requested time limit, or the default of the job's first partition.
 pub fn effective_limit(state: &State, job: &Job) -> TimeLimit {
     if let Some(limit) = job.spec.request().time_limit {
         return limit;
@@ -40,7 +40,7 @@ pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     of_partition.or(state.config.parameters.default_memory)
 }
 
-/// The memory that the job asks for in all, where that can be said before it is placed.
+/// The memory that the job asks for in total; `None` if it depends on the placement.
 fn requested_memory(state: &State, job: &Job, request: &Request) -> Option<Bytes> {
     let cpus = u64::from(request.cpu_count());
     let nodes = u64::from(request.nodes.min);
@@ -72,7 +72,7 @@ fn times(request: &Request, per: Per) -> u64 {
     }
 }
 
-/// What is asked for, as trackable resources with their billing.
+/// The request as trackable resources, with their billing.
 pub fn requested_tres(state: &State, job: &Job) -> Tres {
     let request = job.spec.request();
     let mut tres = Tres::new();

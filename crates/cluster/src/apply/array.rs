@@ -1,4 +1,4 @@
-//! Tasks that leave an array's pending set: into records of their own, or for good.
+//! Tasks that leave an array's pending set: they get records of their own, or are cancelled.
 
 use crate::books;
 use crate::state::State;
@@ -47,7 +47,7 @@ impl State {
         let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");
         let left = pending.indices.difference(indices);
         if left.is_empty() {
-            // The last to go stay named: the record is shown until it is forgotten.
+            // The last tasks stay in the record, which is shown until it is purged.
             pending.throttle = None;
             whole.phase = Phase::Ended(Box::new(ended.clone()));
             self.ended.insert((ended.end, array));

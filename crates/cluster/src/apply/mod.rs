@@ -1,4 +1,4 @@
-//! `apply`: the one place where the state changes. It never judges; what an event says has happened.
+//! `apply`: the one place where the state changes. It never judges: what an event says has happened.
 //!
 //! The assertions state what must hold in any history. They stay on in release builds: a replay
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl State {
-    /// Takes one event in; gives the books' entry of the attempt that it closed, if it closed one and books are kept.
+    /// Applies one event. Returns the books' record of the attempt that the event closed, if jobs are recorded.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
         let record = self.change(event);
         for id in moved(event) {
@@ -151,7 +151,7 @@ impl State {
             };
             self.nodes.insert(configured.name.clone(), node);
         }
-        // A node that left the file stays until its last job has ended.
+        // A node that left the configuration stays until its last job has ended.
         for (name, node) in known.into_iter().filter(|(_, n)| !n.holders.is_empty()) {
             self.nodes.insert(name, Node { removed: true, ..node });
         }
@@ -255,8 +255,8 @@ impl State {
         }
     }
 
-    /// Counts an attempt's shares on these nodes as used. What a node has is not looked at: the file
-    /// may have taken some of it away under a running job.
+    /// Counts an attempt's shares on these nodes as used. The node's size is not checked: a new configuration may have
+    /// shrunk the node under a running job.
     pub(crate) fn occupy(&mut self, id: JobId, allocation: &Allocation, nodes: &[String]) {
         let job = &self.jobs[&id];
         let uid = job.spec.owner.uid;
@@ -265,7 +265,7 @@ impl State {
             crate::view::is_exclusive(job, partition.as_deref(), self.config.parameters.select);
         let alone = crate::view::is_user_exclusive(job, partition.as_deref());
         let attempt = AttemptId { job: id, number: job.attempts };
-        // One that stands still keeps its memory and devices, and is in nobody's way otherwise.
+        // A suspended job keeps its memory and devices, and gives up its CPUs.
         let stands = job.attempt().is_some_and(|a| a.has_released_cores());
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
@@ -300,7 +300,7 @@ impl State {
         self.recount(name);
     }
 
-    /// What is used of a node, anew from those that hold it: sets of users and the exclusive mark cannot be subtracted.
+    /// Counts the use of a node anew from its holders: sets of users and the exclusive mark cannot be subtracted.
     fn recount(&mut self, name: &str) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         let holders = std::mem::take(&mut node.holders);
@@ -372,7 +372,7 @@ impl State {
     }
 }
 
-/// The jobs that an event may bring into the queue or take out of it.
+/// The jobs that an event may put into the queue or take out of it.
 fn moved(event: &Event) -> Vec<JobId> {
     match event {
         Event::Submitted(s) => vec![s.job],
@@ -393,7 +393,7 @@ fn moved(event: &Event) -> Vec<JobId> {
     }
 }
 
-/// One more job on a node's CPUs, beside those that are there.
+/// Adds a job to a node's CPUs.
 pub(crate) fn join(
     used: &mut sched::view::NodeUse,
     share: &NodeShare,

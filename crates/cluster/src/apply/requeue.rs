@@ -1,4 +1,4 @@
-//! Jobs that wait again: after an attempt, or after their end.
+//! Requeued jobs: they wait again after an attempt, or after their end.
 
 use crate::books;
 use crate::event::Event;
@@ -23,7 +23,7 @@ impl State {
         let job = self.job_mut(id);
         job.phase = Phase::Waiting;
         job.begin = Some(*begin);
-        // One that was held while it ran stays held.
+        // A job that was held while it ran stays held.
         job.hold = hold.or(job.hold);
         job.fixed_reason = reason.clone().map(Box::new);
         job.special_exit = *special_exit;
@@ -38,7 +38,7 @@ impl State {
         let job = self.job_mut(id);
         let Phase::Ended(ended) = &job.phase else { panic!("job {id} has not ended") };
         let end = ended.end;
-        // The books have its wait under the number of the start that never came.
+        // The books recorded a job that never started under the number of its next attempt.
         job.attempts += u32::from(ended.start.is_none());
         job.phase = Phase::Waiting;
         job.begin = Some(begin.unwrap_or(*at));

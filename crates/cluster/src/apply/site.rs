@@ -10,7 +10,7 @@ use model::reason::Reason;
 use model::run::Hold;
 use std::sync::Arc;
 
-/// Whether what is worked out from accounts, users and QOS has to be worked out anew.
+/// Whether values that are derived from accounts, users and QOS have to be computed anew.
 fn is_of_accounts(event: &Event) -> bool {
     matches!(
         event,
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// Nobody is left with a name that means nothing any more.
+    /// Removes a QOS, and its name from associations and from the QOS that preempt it.
     fn remove_qos(&mut self, name: &str) {
         self.qos.remove(name);
         self.charged_usage.qos.remove(name);
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Who is in no account any more coordinates none.
+    /// A user who is in no account any more coordinates none.
     fn dismiss_coordinator(&mut self, user: &str) {
         if self.associations.iter().any(|a| a.user.as_deref() == Some(user)) {
             return;

@@ -1,4 +1,4 @@
-//! Jobs that stand still: their cores are free meanwhile, all else is theirs.
+//! Suspended jobs: they give up their cores, and keep everything else.
 
 use crate::state::State;
 use model::attempt::Attempt;
@@ -32,9 +32,9 @@ impl State {
         attempt.auto_resume = false;
         attempt.gang_suspended = false;
         attempt.suspended_ms += stood_ms;
-        // What was not run is not charged.
+        // Suspended time is not charged.
         attempt.charged_until = Some(at);
-        // As the node's own clock does: the limit moves by the time that was not run.
+        // Suspended time does not count against the limit; the node's supervisor does the same.
         attempt.end_limit = attempt.end_limit.map(|end| end + Duration::from_millis(stood_ms));
         self.recount_all(id);
     }

@@ -47,7 +47,7 @@ impl State {
         self.accounting.forget();
     }
 
-    /// The end of a period: what was spent decays or is forgotten, and what runs is charged.
+    /// Ends a period: raw usage decays or is reset, and running jobs are charged.
     pub(crate) fn settle(&mut self, at: Timestamp, reset: bool) {
         let policy = self.config.parameters.priority.clone();
         let passed = self.charged_usage.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());

@@ -47,12 +47,12 @@ impl State {
         parents.iter().try_for_each(|parent| authorise(self, by, Act::KeepBooks(parent)))
     }
 
-    /// The account in whose books an association stands: an account's own stands in those above it.
+    /// The account whose coordinators may change an association: for an account's own, the parent.
     fn keeper<'a>(&'a self, account: &'a str, user: &Option<String>) -> &'a str {
         if user.is_some() { account } else { self.above(account) }
     }
 
-    /// Nobody coordinates what is above `root`, or above an account that is not there.
+    /// The parent of an account; empty for `root` and for unknown accounts, which nobody coordinates.
     fn above(&self, account: &str) -> &str {
         self.accounts.get(account).and_then(|known| known.parent.as_deref()).unwrap_or_default()
     }
@@ -129,7 +129,7 @@ impl State {
         Ok(Event::AccountRemoved { name: name.to_owned() })
     }
 
-    /// A user has one default account: a new one takes the place of the old.
+    /// A user has one default account: a new one replaces the old.
     fn association_set(&self, set: &Association) -> Result<Vec<Event>, Refusal> {
         if !self.accounts.contains_key(&set.account) {
             return Err(unknown("account", &set.account));
@@ -176,7 +176,7 @@ impl State {
         Ok(Event::UsageForgotten(of.clone()))
     }
 
-    /// Nothing that waits or runs is taken its account or QOS.
+    /// Refuses to remove an account or QOS that waiting or running jobs use.
     fn check_idle(&self, of: impl Fn(&Job) -> bool) -> Result<(), Refusal> {
         let alive = self.jobs.values().filter(|job| !job.has_ended() && of(job));
         let name = |job: &Job| (job.id, job.account.to_string(), job.spec.owner.name.clone());
@@ -190,7 +190,7 @@ impl State {
         below.map(|child| child.name.as_str())
     }
 
-    /// Whether `account` below `parent` would be below itself.
+    /// Whether placing `account` below `parent` would make a circle.
     fn goes_round(&self, account: &str, parent: &str) -> bool {
         let mut at = Some(parent);
         // Each step goes one account up; there are no more than there are accounts.

@@ -1,4 +1,4 @@
-//! `scancel`, `dstack stop`, a client that lets go: the same thing.
+//! Cancelling and signalling jobs: `scancel`, `dstack stop`, and a client that gives up its allocation.
 
 use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::authorise::{Act, authorise};
@@ -28,7 +28,7 @@ impl State {
             if chosen.job.has_ended() {
                 continue;
             }
-            // A step is of the job that was named, and of none that started with it.
+            // A step id belongs to the component that was named, and to no other component of its het job.
             let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
             if cancel.step.is_some() && chosen.job.het.is_some() && !is_named() {
                 continue;
@@ -109,8 +109,8 @@ impl State {
         let Some(job) = self.jobs.get(&id).filter(|j| !j.has_ended()) else {
             return Decision::default();
         };
-        // Its `srun` had nothing left to do but to say so, and found no server. Tasks that were killed were so for the
-        // loss of their `srun`: that word can be here before the server has missed it.
+        // An `srun` that had nothing left to do, and found no server to say so, has ended as its step did. Killed tasks do
+        // not count: they may have been killed because their `srun` was lost.
         let by_itself =
             |exit: &ExitStatus| *exit != ExitStatus::NOT_LAUNCHED && exit.signal != SIGKILL;
         if let Some(exit) = job.finished_step().filter(by_itself) {
@@ -129,13 +129,13 @@ fn signal_of(
 ) -> Option<SignalJob> {
     let attempt = chosen.job.attempt()?;
     let signal = signal.unwrap_or(SIGKILL);
-    // As Slurm: a signal without more goes to the steps alone, also where there are none; the kill goes to all.
+    // As in Slurm, a plain signal goes to the steps alone, even if there are none; SIGKILL goes to all.
     let plain = !cancel.batch_only && !cancel.full && cancel.step.is_none();
     Some(SignalJob {
         attempt: AttemptId { job: chosen.job.id, number: attempt.number },
         step: cancel.step,
         signal,
-        // Slurm's rule: with both, all are meant.
+        // As in Slurm, both options together mean all processes.
         leader_only: cancel.batch_only && !cancel.full,
         steps_only: plain && signal != SIGKILL,
     })
@@ -151,7 +151,7 @@ fn shown(wanted: &JobRef) -> String {
     }
 }
 
-/// An array that was named is shown by its number, one that was found by its tasks.
+/// An array that was named by id is shown by its id, one that a filter found by its tasks.
 fn shown_chosen(chosen: &SelectedJob<'_>, found: bool) -> String {
     match &chosen.tasks {
         Some(tasks) => shown(&JobRef::tasks(chosen.job.id, tasks.clone())),

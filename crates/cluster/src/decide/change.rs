@@ -30,7 +30,7 @@ impl State {
         let mut events = Vec::new();
         let mut results: PerJob = Vec::new();
         let mut next_id = self.next_job;
-        // Those that started together run again with the first of them.
+        // The components of a het job are requeued with their leader.
         let follows = |one: &SelectedJob<'_>| {
             let first = one.job.het.filter(|of| !of.is_leader()).map(|of| of.first);
             let named = first.is_some_and(|id| chosen.iter().any(|other| other.job.id == id));
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// The event for the whole record, or for each named pending task, split off first.
+    /// The event for the whole record, or for each selected pending task after it is split off.
     pub(super) fn each_task(
         &self,
         chosen: &SelectedJob<'_>,
@@ -110,13 +110,13 @@ impl State {
         authorise(self, &context.by, Act::Operate).is_ok()
     }
 
-    /// It stands still, and others may have its cores meanwhile.
+    /// Suspends a job by hand; others may use its cores meanwhile.
     fn suspend(&self, job: &Job, context: &Context) -> Result<Vec<Event>, Refusal> {
         authorise(self, &context.by, Act::Operate)?;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_none() => {
-                // One that made room stands still as it is, and does not go on by itself any more.
+                // A job that was suspended for another stays suspended, and no longer resumes by itself.
                 let again = attempt.has_released_cores() && !attempt.auto_resume;
                 let event =
                     Event::Suspended { job: job.id, at: context.now, for_preemption: false };
@@ -126,14 +126,14 @@ impl State {
         }
     }
 
-    /// It goes on, at once or as soon as nobody else has its cores.
+    /// Resumes a job, at once or as soon as its cores are free.
     fn resume(&self, job: &Job, context: &Context) -> Result<Vec<Event>, Refusal> {
         authorise(self, &context.by, Act::Operate)?;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_none() => match attempt.suspended {
                 false => Err(Refusal::JobNotSuspended(job.id)),
-                // Its turn comes by itself.
+                // Its time slice comes by itself.
                 true if attempt.gang_suspended => Ok(Vec::new()),
                 true if self.can_go_on(job) => {
                     Ok(vec![Event::Resumed { job: job.id, at: context.now }])
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// Holds what waits. An administrator's hold is not made less by a user's.
+    /// Holds a job. A user's hold does not replace an administrator's.
     fn hold(
         &self,
         chosen: &SelectedJob<'_>,

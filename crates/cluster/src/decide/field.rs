@@ -20,7 +20,7 @@ use model::time::TimeLimit;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The most jobs that a circle of dependencies is looked for through.
+/// The most jobs that are searched for a circle of dependencies.
 const CIRCLE_MAX: usize = 10_000;
 
 impl State {
@@ -42,7 +42,7 @@ impl State {
             fields.iter().map(|field| self.resolved(job, field)).collect::<Result<_, _>>()?;
         let changed = |job| Event::Changed { job, fields: fields.clone(), at: context.now };
         let mut events = self.each_task(chosen, next_id, changed);
-        // A priority of zero is a hold: of the one who sets it.
+        // A priority of zero is a hold by whoever sets it.
         if fields.contains(&JobField::Priority(0)) && !self.operates(context) {
             let held: Vec<Event> = events
                 .iter()
@@ -56,7 +56,7 @@ impl State {
         Ok(events)
     }
 
-    /// What a field means for this job: an end is a limit, and no name is the default's.
+    /// The field as it is stored: an end time becomes a time limit, an empty QOS the default.
     fn resolved(&self, job: &Job, field: &JobField) -> Result<JobField, Refusal> {
         Ok(match field {
             JobField::EndTime(end) => {
@@ -117,7 +117,7 @@ impl State {
             JobField::Priority(priority) => self.check_priority(job, *priority, context),
             JobField::Nice(nice) if *nice < 0 => self.only_operators(context),
             JobField::Nice(_) => Ok(()),
-            // Of one that runs Slurm takes it and lets it be.
+            // Slurm accepts a deadline for a running job, without effect.
             JobField::Deadline(_) if running => Ok(()),
             JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
             JobField::Deadline(_) => self.only_operators(context),
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Fields that only a job that waits has.
+    /// Checks a field that can only be changed while the job waits.
     fn check_waiting(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
         match field {
             JobField::Sharing(_) | JobField::Contiguous(true) | JobField::TasksPerNode(_) => {
@@ -182,7 +182,7 @@ impl State {
         }
     }
 
-    /// A job that runs gets more time from operators alone, one that waits up to what its partition gives.
+    /// Only operators lengthen the limit of a running job, or set one beyond the partition's maximum.
     fn check_limit(&self, job: &Job, limit: TimeLimit, context: &Context) -> Result<(), Refusal> {
         let raises = limit > requested::effective_limit(self, job);
         let partition = requested::first_partition(self, job);
@@ -194,7 +194,7 @@ impl State {
     }
 
     fn check_priority(&self, job: &Job, priority: u64, context: &Context) -> Result<(), Refusal> {
-        // What an administrator holds is not made less by its owner's own hold.
+        // The owner's hold does not replace an administrator's.
         if job.hold == Some(Hold::Admin) {
             self.only_operators(context)?;
         }
@@ -215,7 +215,7 @@ impl State {
 
     fn check_nodes(&self, job: &Job, nodes: Range<u32>) -> Result<(), Refusal> {
         if let Some(attempt) = job.attempt() {
-            // What is granted stays as it is.
+            // An allocation keeps its nodes.
             return match nodes.min as usize == attempt.allocation.nodes.len() {
                 true => Ok(()),
                 false => {
@@ -235,7 +235,7 @@ impl State {
         if u64::from(cpus) > most { Err(Refusal::CpuCount) } else { Ok(()) }
     }
 
-    /// The most that a partition which the job may use has of something.
+    /// The largest value among the job's partitions.
     fn largest(&self, job: &Job, of: impl Fn(&model::partition::Partition) -> u64) -> u64 {
         let partitions = requested::partitions(self, job).filter_map(|name| self.partition(name));
         partitions.map(|partition| of(partition)).max().unwrap_or(0)
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// Whether those that it would wait for wait for it.
+    /// Refuses a dependency through which the job would wait for itself.
     fn check_circle(&self, job: &Job, dependency: &Dependency) -> Result<(), Refusal> {
         let own = job.task.map_or(job.id, |task| task.array);
         let targets = |d: &Dependency| -> Vec<JobId> {

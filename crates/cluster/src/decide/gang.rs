@@ -1,4 +1,4 @@
-//! Jobs that share the same cores and take turns: one of them runs for a slice of time, the others stand still.
+//! Gang scheduling: of jobs that share the same cores one runs for a time slice, and the others are suspended.
 
 use crate::event::Event;
 use crate::state::State;
@@ -12,8 +12,8 @@ use model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Who goes first: one whose turn is not over, one that waits for its turn, one that has had it; in each the one that
-/// has been so for longest.
+/// The order in which jobs get their cores: first those within their slice, then those that wait for one, then those that
+/// have used theirs up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GangTurn {
     Has,
@@ -22,7 +22,7 @@ enum GangTurn {
 }
 
 impl State {
-    /// Whose turn begins and whose is over.
+    /// Resumes the jobs whose slice begins, and suspends those whose slice is over.
     pub(super) fn turns(&self, now: Timestamp) -> Vec<Event> {
         let Some(gang_slice_s) = self.config.parameters.gang_slice_s else { return Vec::new() };
         let slice = Duration::from_secs(u64::from(gang_slice_s));
@@ -59,7 +59,7 @@ impl State {
         events
     }
 
-    /// Whether the attempt shares its cores in a partition where that is done in turns, and nobody else stopped it.
+    /// Whether the attempt shares its cores in a partition with gang scheduling, and is not suspended for another reason.
     fn takes_turns(&self, attempt: &Attempt) -> bool {
         let shared = attempt.allocation.nodes.iter().any(|share| share.sharers > 1);
         let partition = self.partition(&attempt.allocation.partition);

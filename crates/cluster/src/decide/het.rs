@@ -1,6 +1,6 @@
-//! Jobs that are taken, start and end together: the components of Slurm's heterogeneous job.
+//! Heterogeneous jobs: their components are submitted, start and end together.
 //!
-//! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
+//! Each component is a job with an id of its own. The leader, which is the first, has the script, and its id names all.
 
 use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::apply::join;
@@ -78,7 +78,7 @@ impl State {
         Ok(Decision { events, reply: Reply::Submitted { job: first, run } })
     }
 
-    /// The starts of a whole group, each checked beside the ones before it.
+    /// Starts all components; each is checked beside those before it.
     pub(super) fn decide_start_het_job(
         &self,
         starts: &[Start],
@@ -109,7 +109,7 @@ impl State {
         Ok(events.into())
     }
 
-    /// The nodes as they are with this one on them.
+    /// Counts a start on the nodes in `beside`.
     fn put_beside(&self, start: &Start, beside: &mut BTreeMap<String, Node>) {
         let Some(job) = self.jobs.get(&start.job) else { return };
         let partition = self.partition(&start.allocation.partition).map(|p| &**p);
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// Whether it waits with others, of which the first is not meant.
+    /// Whether the job is a pending component whose leader the filter does not select.
     pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
         let others = job.het.filter(|of| !of.is_leader() && job.is_waiting());
         others.is_some_and(|het| {
@@ -233,12 +233,12 @@ fn end_component(job: &Job, end: &HetEnd, now: Timestamp) -> Option<Event> {
     for_good.or_else(|| ending(job, end.outcome, ExitStatus::default(), now, end.requeue))
 }
 
-/// Whether the others go on when one that is not the first ends so.
+/// Whether the other components go on when one that is not the leader has this outcome.
 fn ends_alone(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Cancelled { .. } | Outcome::Timeout)
 }
 
-/// The job that an event ends, and how.
+/// The job that an event ends, and its outcome.
 fn end_of(event: &Event) -> Option<(JobId, Outcome)> {
     match event {
         Event::Ending { job, ending, .. } => Some((*job, ending.outcome)),

@@ -27,14 +27,14 @@ use model::priority::UsageReset;
 use model::reason::Refusal;
 
 impl State {
-    /// Looks, and never changes.
+    /// Decides on a command. The state is not changed: `apply` does that with the events.
     pub fn decide(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
         let mut decision = self.decide_alone(command, context)?;
         self.end_het_jobs(&mut decision.events, context.now);
         Ok(decision)
     }
 
-    /// What becomes of those that were started together comes after.
+    /// Decides without regard to het jobs, whose other components are decided afterwards.
     fn decide_alone(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
         match command {
             Command::StartTerm { term } => {

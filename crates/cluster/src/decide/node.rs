@@ -12,11 +12,12 @@ use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The reason that a node gets when it stops answering; a return takes it away again.
+/// The reason of a node that stopped answering; it is removed when the node answers again.
 pub const NOT_RESPONDING: &str = "Not responding";
 
 impl State {
-    /// An agent is there. What it holds and we gave up is stale, and must end before anything else.
+    /// An agent has connected. Attempts that it holds and that were given up are stale: they must end before the node takes
+    /// new work.
     pub(super) fn decide_hello(
         &self,
         name: &str,
@@ -65,7 +66,7 @@ impl State {
         let overdue = self.nodes.iter().filter(|(_, node)| {
             node.slot == SlotState::Silent && node.silent_since.is_some_and(|s| s + timeout <= now)
         });
-        // One node at a time: the next tick sees what this one did to jobs of several nodes.
+        // One node a tick: the next tick sees what this one did to jobs of several nodes.
         if let Some((name, _)) = overdue.into_iter().next() {
             events.push(Event::NodeDown {
                 node: name.clone(),
@@ -77,14 +78,14 @@ impl State {
         events
     }
 
-    /// A node that cannot start anything takes nothing more until somebody has looked at it.
+    /// Drains a node that cannot start anything, unless an administrator set its state already.
     pub(super) fn drained(&self, name: &str, why: &str, at: Timestamp) -> Option<Event> {
         let node = self.nodes.get(name).filter(|node| node.admin.is_none())?;
         let (admin, name) = (Some(AdminState::Drain), node.config.name.clone());
         Some(Event::NodeAdmin { node: name, admin, reason: Some(reason(why, "slurm", 0, at)) })
     }
 
-    /// All of them together: a job that loses several parts at once is closed once.
+    /// Fails all nodes at once: a job that loses several shares is closed once.
     fn fail_jobs_on(&self, names: &[&str], now: Timestamp) -> Vec<Event> {
         let failed = names.iter().filter_map(|name| self.nodes.get(*name));
         let holders: BTreeSet<AttemptId> = failed.flat_map(|n| n.holders.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Jobs that make room for others, and go on when there is room again.
+//! Preemption: jobs that give their resources to others, and suspended jobs that resume when their cores are free.
 
 use super::end::ending;
 use crate::command::{Context, Decision, Preempt};
@@ -17,8 +17,7 @@ use sched::view::Preemption;
 use std::time::Duration;
 
 impl State {
-    /// What a plan proposed, looked at again: the job that needs the room may be gone, and the other may be another
-    /// attempt by now, or on its way out already.
+    /// Checks again what a plan proposed: the preempting job may be gone, and the victim may be ending, or another attempt.
     pub(super) fn decide_preempt(
         &self,
         preempt: &Preempt,
@@ -54,7 +53,7 @@ impl State {
         Ok(event.into_iter().collect::<Vec<_>>().into())
     }
 
-    /// Those whose time to make room is over.
+    /// Ends the jobs whose preemption grace is over.
     pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
         self.active.iter().filter_map(move |id| {
             let job = &self.jobs[id];
@@ -77,7 +76,7 @@ impl State {
         }
     }
 
-    /// Whether nobody has the cores of a job that stands still, and its nodes would take it beside the others.
+    /// Whether the cores of a suspended job are free, and its nodes admit it beside their other jobs.
     pub(super) fn can_go_on(&self, job: &Job) -> bool {
         let Some(attempt) = job.attempt() else { return false };
         let partition = self.partition(&attempt.allocation.partition).map(|p| &**p);

@@ -1,4 +1,4 @@
-//! What the scheduler would be shown of jobs that are not submitted.
+//! The scheduler's view with jobs that are not submitted.
 
 use crate::command::{Context, Submit};
 use crate::state::State;
@@ -11,7 +11,7 @@ use model::run::{HetComponent, JobSpec};
 use std::sync::Arc;
 
 impl State {
-    /// The scheduler's view with the job, or with all that start together, as if submitted; and their ids.
+    /// The scheduler's view with the job, or all components of a het job, as if submitted; and their ids.
     pub fn probe_all(
         &self,
         submit: &Submit,
@@ -39,7 +39,7 @@ impl State {
         (view, (first.0..).take(size as usize).map(JobId).collect())
     }
 
-    /// The scheduler's view with one more job, which was not submitted.
+    /// The scheduler's view with one job that was not submitted.
     pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
         let mut view = view::view(self, context.now);
         view.queue.push(self.probe_one(spec, partitions, context));
@@ -52,7 +52,7 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Arc<sched::PendingJob> {
-        // What was checked at submit is as it was: where that failed, nobody asks.
+        // The submit was checked before: the fallbacks are for jobs that were refused.
         let account = self.effective_account(spec).unwrap_or_else(|_| "".into());
         let qos = self.effective_qos(spec, &account, partitions);
         let qos = qos.unwrap_or_else(|_| NORMAL_QOS.into());

@@ -1,4 +1,4 @@
-//! What agents report of their parts of attempts: each taken in once, however often it is said.
+//! Reports of agents about attempts on their nodes. Each is taken in once, however often it is sent.
 
 use super::end::{closing, ending};
 use crate::command::AttemptReport;
@@ -13,7 +13,7 @@ use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
 
-/// What a node's clock may be off by. Who runs out so shortly before the limit is taken to be at it, as all soon are.
+/// How much a node's clock may differ. An attempt that times out so shortly before its limit counts as at its limit.
 const CLOCKS_APART: Duration = Duration::from_secs(10);
 
 impl State {
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// One node's part of an attempt, at the time of a report.
+/// An attempt's share of one node, at the time of a report.
 struct ReportedShare<'a> {
     parameters: &'a Parameters,
     job: &'a Job,
@@ -94,7 +94,7 @@ impl ReportedShare<'_> {
         requeue::after_end(self.parameters, self.job, outcome, exit, self.at)
     }
 
-    /// Whether the end of the script here is the end of the job.
+    /// Whether the end of the script on this node is the end of the job.
     fn leads(&self) -> bool {
         let first = self.active.allocation.node_names().next() == Some(self.node);
         match self.job.spec.launch.kind {
@@ -104,7 +104,7 @@ impl ReportedShare<'_> {
         }
     }
 
-    /// The site's program before the job is over here, if somebody waits for that.
+    /// The prolog is over on this node, if something waits for that.
     fn ready(&self) -> Option<Event> {
         let waited = self.active.prolog_nodes.iter().any(|node| node == self.node);
         waited.then(|| Event::PrologEndedOnNode {
@@ -113,7 +113,8 @@ impl ReportedShare<'_> {
         })
     }
 
-    /// The limit of time comes to all nodes at once; one that ends for time before it has used up its own CPU time.
+    /// Whether the share has used up its CPU time. The time limit comes to all nodes at once: a share that times out before
+    /// it has met a limit of its own.
     fn ran_out_alone(&self, outcome: Outcome) -> bool {
         let before_limit = self.active.end_limit.is_none_or(|end| self.at + CLOCKS_APART < end);
         outcome == Outcome::Timeout && before_limit
@@ -128,7 +129,7 @@ impl ReportedShare<'_> {
             return Vec::new();
         }
         let outcome = outcome_of(exit, oom, timed_out);
-        // A task of several nodes ends early only by failing.
+        // A dstack task on several nodes ends before the others only by failing.
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
@@ -161,7 +162,7 @@ impl ReportedShare<'_> {
         }
     }
 
-    /// The batch step is over with its script.
+    /// When the step ended: the batch step ends with its script.
     fn end_of(&self, step: &Step) -> Timestamp {
         match &self.active.ending {
             Some(ending) if step.id == StepId::Batch => ending.own_end(self.at),
@@ -169,7 +170,7 @@ impl ReportedShare<'_> {
         }
     }
 
-    /// The batch step ends with its node's part; numbered steps that never reported do too.
+    /// Ends the steps that are still open on this node: the batch step, and numbered steps that never reported.
     fn batch_step_ended(
         &self,
         exit: ExitStatus,
@@ -195,7 +196,7 @@ impl ReportedShare<'_> {
         .collect()
     }
 
-    /// Nothing is left here. Others are told to end; the last closes the attempt.
+    /// Nothing of the attempt is left on this node. The other nodes are told to end, and the last one closes the attempt.
     fn over(&self, verdict: Verdict<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
@@ -211,7 +212,7 @@ impl ReportedShare<'_> {
         let ending = match going {
             Some(ending) => Some(ending),
             None if leads && !task_done => {
-                // Only an attempt that was never launched is requeued by its own part.
+                // A share reports the outcome `Requeued` only if it was never launched.
                 let cause = match verdict.outcome {
                     Outcome::Requeued => EndCause::LaunchFailed,
                     outcome => self.end_cause(outcome),
@@ -228,7 +229,7 @@ impl ReportedShare<'_> {
             }
             None => None,
         };
-        // An end that somebody forced has its own exit status; a signal of ours is not the job's.
+        // The signal of an end that was forced is not the job's exit status.
         let forced = ending.as_ref().is_some_and(is_forced);
         let exit = if forced { ExitStatus::default() } else { verdict.exit };
         events.push(Event::AttemptEndedOnNode {
@@ -243,14 +244,14 @@ impl ReportedShare<'_> {
             active.usage.absorb(&verdict.usage.without_tasks());
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
-            // A part that ends unasked, as the last, ends the job by what it says of itself.
+            // The last share to end unasked decides the job's outcome.
             let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));
             events.push(closing(self.parameters, self.job, &active, &ending, self.at));
         }
         events
     }
 
-    /// The copy of the steps that the closing record carries has their ends filled in.
+    /// Fills in the ends of steps in the copy that the closing record carries.
     fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict<'_>, forced: bool) {
         for step in active.steps.iter_mut().filter(|s| s.end.is_none()) {
             let batch = step.id == StepId::Batch;
@@ -269,7 +270,7 @@ impl ReportedShare<'_> {
         }
     }
 
-    /// Nothing was started here. Where that was the node's fault the job waits for another, if it may.
+    /// Nothing was started on this node. With `requeue` the job waits for another node.
     fn not_launched(&self, requeue: Option<RequeueAs>) -> Vec<Event> {
         let (outcome, exit) = match requeue {
             Some(_) => (Outcome::Requeued, ExitStatus::default()),
@@ -278,7 +279,7 @@ impl ReportedShare<'_> {
         self.over(Verdict { outcome, exit, usage: &Usage::default(), requeue })
     }
 
-    /// The part is gone without an end of its own: as a node's failure.
+    /// The share is gone without a reported end, which counts as a node's failure.
     fn lost(&self) -> Vec<Event> {
         self.over(Verdict {
             outcome: Outcome::NodeFail,
@@ -289,7 +290,7 @@ impl ReportedShare<'_> {
     }
 }
 
-/// Whether the end came from outside the job.
+/// Whether the attempt was ended from outside the job.
 fn is_forced(ending: &Ending) -> bool {
     !matches!(
         ending.outcome,
@@ -297,7 +298,7 @@ fn is_forced(ending: &Ending) -> bool {
     )
 }
 
-/// Nodes that failed: their parts are given up, and the rest of the attempt is ended.
+/// Gives up a job's shares of nodes that failed, and ends the rest of the attempt.
 pub(super) fn nodes_failed(
     parameters: &Parameters,
     job: &Job,
@@ -339,7 +340,7 @@ fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
     }
 }
 
-/// A step that a signal ended is cancelled, as in Slurm's books, whoever sent it; its job has failed.
+/// A step that a signal ended counts as cancelled, whoever sent it, while its job has failed.
 fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
     match outcome {
         Outcome::Failed if exit.signal > 0 && exit != ExitStatus::NOT_LAUNCHED => {
@@ -349,7 +350,7 @@ fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
     }
 }
 
-/// Slurm's pair for what the kernel killed for its memory, whatever the process made of it.
+/// What the kernel killed for its memory has one exit status, whatever the process made of it.
 fn shown_exit(outcome: Outcome, exit: ExitStatus) -> ExitStatus {
     match outcome {
         Outcome::OutOfMemory => ExitStatus::OUT_OF_MEMORY,

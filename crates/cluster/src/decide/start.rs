@@ -1,4 +1,4 @@
-//! A start that the plan proposes: checked again, since the state has moved on meanwhile.
+//! A start that the plan proposes, checked again: the state may have changed since.
 
 use crate::command::{Context, Decision};
 use crate::dependency;
@@ -32,7 +32,7 @@ impl State {
         Ok(vec![Event::Started(Box::new(started))].into())
     }
 
-    /// A start beside others of the same moment, which have made these nodes what they are.
+    /// A start beside others of the same decision; `beside` holds the nodes with those counted.
     pub(super) fn start_beside(
         &self,
         start: &Start,
@@ -74,7 +74,7 @@ impl State {
         })
     }
 
-    /// The id that starts, and the task that leaves the pending set for it.
+    /// The id of the job that starts, and for an array the task that leaves its pending set.
     fn leaving(&self, job: &Job, now: Timestamp) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
         let Some(pending) = &job.pending else { return Ok((job.id, None)) };
         let ready = |index: &u32| dependency::task_ready(self, job, *index, now);
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-/// Whether the units of one resource that a share names are there and nobody's.
+/// Whether the units of a resource that a share names exist and are free.
 fn gres_is_free(node: &Node, share: &NodeShare, wanted: &GresShare) -> bool {
     let held = || node.used.gres.iter().filter(|g| g.name == wanted.name);
     let units = || node.config.gres.iter().filter(|g| g.name == wanted.name);
@@ -139,7 +139,7 @@ fn gres_is_free(node: &Node, share: &NodeShare, wanted: &GresShare) -> bool {
         && !is_in_another_form(node, wanted)
 }
 
-/// Whether the GPU that shares are wanted of has as many left.
+/// Whether the GPU has as many shares left as are wanted of it.
 fn shares_are_free(node: &Node, wanted: &GresShare) -> bool {
     let lines = node.config.gres.iter().filter(|line| line.name == wanted.name);
     let of_gpu =
@@ -151,7 +151,7 @@ fn shares_are_free(node: &Node, wanted: &GresShare) -> bool {
     wanted.indices.len() == 1 && held + wanted.count <= there
 }
 
-/// Whether a GPU that is wanted whole is held in shares, or the other way round.
+/// Whether a GPU that is wanted whole is held in shares, or one wanted in shares is held whole.
 fn is_in_another_form(node: &Node, wanted: &GresShare) -> bool {
     let in_shares = |share: &GresShare| sched::gpus_shared_by(&node.config, share).to_vec();
     let whole = |share: &GresShare| match share.name.as_str() {
@@ -165,7 +165,7 @@ fn is_in_another_form(node: &Node, wanted: &GresShare) -> bool {
     })
 }
 
-/// The step that a job has from its start: its script.
+/// The batch step, which a job has from its start. `None` for an interactive job.
 fn first_step(job: &Job, allocation: &Allocation, at: Timestamp) -> Option<Step> {
     let every_node = match job.spec.launch.kind {
         LaunchKind::Interactive => return None,

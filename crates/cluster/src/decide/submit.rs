@@ -1,4 +1,4 @@
-//! A new job: everything that is refused is refused here, before an id is spent.
+//! A new job: whatever is refused is refused here, before an id is used.
 
 use super::limits::Submitter;
 use crate::authorise::{Act, authorise};
@@ -27,7 +27,7 @@ impl State {
         self.decide_submit_of(submit, 1, context)
     }
 
-    /// One of so many jobs that are submitted at once.
+    /// One of `jobs` jobs that are submitted at once.
     pub(super) fn decide_submit_of(
         &self,
         submit: &Submit,
@@ -104,7 +104,7 @@ impl State {
         }))
     }
 
-    /// Anybody may step back in the queue; only an operator may put a job before others.
+    /// Anybody may lower a job's priority; only an operator may raise it.
     fn check_precedence(
         &self,
         spec: &JobSpec,
@@ -173,7 +173,7 @@ impl State {
         let member = member.filter(|_| self.config.parameters.enforce_qos);
         let listed = |at| tree.nearest(at, |a| Some(a.qos.clone()).filter(|q| !q.is_empty()));
         let list = member.map(|at| listed(at).unwrap_or_else(|| vec![NORMAL_QOS.to_string()]));
-        // Who has the use of one only need not name it.
+        // A user with one QOS need not name it.
         let only = list.as_ref().filter(|list| list.len() == 1).map(|list| list[0].clone());
         let name = spec.qos.clone().or(default).or(only);
         let name = name.unwrap_or_else(|| NORMAL_QOS.to_string());
@@ -190,7 +190,7 @@ impl State {
         Ok(name.into())
     }
 
-    /// The partitions asked for that take this job; refused if there is none.
+    /// The requested partitions that admit the job; refused if none does.
     fn admitted_partitions(&self, spec: &JobSpec, account: &str) -> Result<Vec<u32>, Refusal> {
         let asked = &spec.request().partitions;
         if asked.is_empty() && self.default_partition().is_none() {
@@ -214,8 +214,8 @@ impl State {
         }
     }
 
-    /// Of several partitions those that are open to the account and the QOS, if any is: a job that none is open to
-    /// waits, as it would in Slurm.
+    /// Keeps the partitions that are open to the account and the QOS, if any is. A job that none is open to waits, as it
+    /// would in Slurm.
     fn keep_admitted(&self, partitions: &mut Vec<u32>, account: &str, qos: &str) {
         let open = |at: &u32| {
             let partition = &self.partitions[*at as usize];
@@ -227,7 +227,7 @@ impl State {
         }
     }
 
-    /// Of the partitions that were named, those that take the job: the plan looks at no other.
+    /// Keeps the admitted partitions in the request: the plan considers no others.
     fn keep_to(&self, spec: &mut JobSpec, admitted: &[u32]) {
         let asked =
             &mut Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request).partitions;
@@ -308,7 +308,7 @@ impl State {
         self.check_patience(request, spec, partitions, context)
     }
 
-    /// At once or never: refused if the plan would not start it now.
+    /// Refuses a job that is to start at once, if the plan would not start it now.
     fn check_patience(
         &self,
         request: &Request,
@@ -331,7 +331,7 @@ impl State {
         if names_itself { Err(Refusal::InvalidDependency) } else { Ok(()) }
     }
 
-    /// The nodes on which the request would be granted alone, for dstack's plan.
+    /// Why the request can never be granted, even alone; for dstack's plan.
     pub fn never_fits(&self, spec: &JobSpec) -> Option<NeverFits> {
         let partitions = self.partition_indices(&spec.request().partitions)?;
         match self.hardware().check(spec, &partitions) {
@@ -340,14 +340,14 @@ impl State {
         }
     }
 
-    /// The command that only checks.
+    /// Checks a submit without submitting.
     pub fn check_submit(&self, submit: &Submit, context: &Context) -> Result<(), Refusal> {
         let test = Command::Submit(Box::new(Submit { test_only: true, ..submit.clone() }));
         self.decide(&test, context).map(|_| ())
     }
 }
 
-/// Whether so little time is within the limit, and ends before the deadline.
+/// Whether the minimum time is within the time limit, and ends before the deadline.
 fn leaves_room(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
     let in_time = |deadline: Timestamp| {
         let secs = least.secs().and_then(|secs| i64::try_from(secs).ok());

@@ -1,4 +1,4 @@
-//! What time alone brings about.
+//! What the passing of time brings about: deadlines, limits, gang slices, reservations, and the purge of old records.
 
 use super::end::{ended_unstarted, ending};
 use crate::command::Context;
@@ -18,11 +18,11 @@ use model::tres::{Tres, TresKind};
 use sched::accounting::Accounting;
 use std::time::Duration;
 
-/// The most records that one tick forgets.
+/// The most records that one tick purges.
 const PURGE_MAX: usize = 10_000;
 
 impl State {
-    /// `booked`: the books have everything that has ended, so old records may go.
+    /// `booked`: the books have everything that has ended, so that old records may be purged.
     pub(super) fn decide_tick(&self, booked: bool, context: &Context) -> Vec<Event> {
         let mut events = self.silent_nodes(context.now);
         if !events.is_empty() {
@@ -56,7 +56,7 @@ impl State {
         events
     }
 
-    /// Jobs that run on where a limit of minutes is used up: they are ended, as if their own time were.
+    /// Running jobs whose account or QOS has used up its minutes: they end as if their own time limit were reached.
     fn spent_out(&self) -> impl Iterator<Item = &Job> {
         let parameters = &self.config.parameters;
         let kept = parameters.priority.multifactor && parameters.enforces_limits();
@@ -77,7 +77,7 @@ impl State {
         };
         let partition = Some(attempt.allocation.partition.as_str());
         let at = self.tree().find(&job.account, &job.spec.owner.name, partition);
-        // A limit of minutes on the root is shown, and not kept.
+        // A limit of minutes on the root is shown, and not enforced.
         let mut above = accounting.chain(at).filter(|(at, _)| *at > 0);
         let of_qos = || {
             let qos = self.qos.get(&*job.qos)?;
@@ -106,7 +106,7 @@ impl State {
         never.then_some(Outcome::Cancelled { by: 0 })
     }
 
-    /// When it must have started to end in time; the deadline itself for one without a limit.
+    /// The latest start that still meets the deadline; the deadline itself for a job without a time limit.
     fn latest_start(&self, job: &Job, deadline: Timestamp) -> Timestamp {
         let least =
             job.spec.request().time_min.unwrap_or_else(|| requested::effective_limit(self, job));
@@ -115,7 +115,7 @@ impl State {
         Timestamp::from_millis(deadline.millis().saturating_sub(least_ms))
     }
 
-    /// Ended records older than `MinJobAge` that no waiting job still looks at.
+    /// Ended records older than `MinJobAge` on which no waiting job depends.
     fn old_records(&self, now: Timestamp) -> Vec<JobId> {
         let age = Duration::from_secs(u64::from(self.config.parameters.min_job_age_s));
         let old = self.ended.iter().take_while(|(end, _)| *end + age <= now);
@@ -134,7 +134,7 @@ impl State {
 
 fn end_waiting(job: &Job, outcome: Outcome, now: Timestamp) -> Event {
     let mut ended = Box::new(ended_unstarted(outcome, now));
-    // Time alone cancels only what waits for something that cannot come about any more.
+    // A tick cancels only jobs whose dependency can never be met.
     if matches!(outcome, Outcome::Cancelled { .. }) {
         ended.reason = Reason::DependencyNeverSatisfied;
     }

@@ -1,4 +1,4 @@
-//! When a period of raw usage ends, and whether usage begins from nothing with the next.
+//! When a period of raw usage ends, and whether usage is reset then.
 
 use crate::state::State;
 use jiff::civil::Date;
@@ -7,7 +7,7 @@ use model::priority::{PriorityPolicy, UsageReset};
 use model::time::Timestamp;
 
 impl State {
-    /// Whether a period has ended, and usage begins from nothing with the next.
+    /// `None` while the period lasts; else whether usage is reset at its end.
     pub(crate) fn due_settlement(&self, now: Timestamp) -> Option<bool> {
         let policy = &self.config.parameters.priority;
         let idle = self.active.is_empty() && self.charged_usage.associations.is_empty();
@@ -21,7 +21,7 @@ impl State {
     }
 }
 
-/// Whether a boundary of the reset's period lies between the two.
+/// Whether a boundary of the reset's calendar period lies between the two times.
 fn resets(policy: &PriorityPolicy, last: Timestamp, now: Timestamp) -> bool {
     let Some((before, after)) = date(policy, last).zip(date(policy, now)) else { return false };
     let quarter = |date: Date| (date.year(), (date.month() - 1) / 3);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_texts_are_one_and_those_that_nobody_holds_are_swept() {
+    fn equal_texts_are_shared_and_unused_ones_are_swept() {
         let mut interner = Interner::default();
         let one = interner.text(&"gpu".into());
         assert!(Arc::ptr_eq(&one, &interner.text(&"gpu".into())));

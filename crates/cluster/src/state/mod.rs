@@ -223,7 +223,7 @@ mod tests {
 
     /// Snapshots of before told a run of one job too, and no run its tasks.
     #[test]
-    fn a_snapshot_from_before_runs_had_tasks_is_read() {
+    fn snapshot_from_before_runs_had_tasks_is_read() {
         let mut old = serde_json::to_value(State::default()).expect("state");
         old["runs"] = serde_json::json!({"00000000-0000-4000-8000-000000000005": {"id": "00000000-0000-4000-8000-000000000005", "name": "x", "kind": "batch", "owner": "ann", "job": 5}});
         let mut state: State = serde_json::from_value(old).expect("the old snapshot");

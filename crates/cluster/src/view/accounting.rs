@@ -45,7 +45,7 @@ impl State {
         })
     }
 
-    /// What each association and all below it have spent.
+    /// The raw usage of each association with all below it.
     pub fn raw_usage_with_children(&self, tree: &AssociationTree) -> Vec<RawUsage> {
         let own = |(association, _): &(Arc<Association>, Option<u32>)| {
             self.charged_usage.associations.get(&association.key()).cloned().unwrap_or_default()
@@ -60,7 +60,7 @@ impl State {
         raw_usage
     }
 
-    /// Where each stands by what it had been billed at the end of the last period: until the next it stays there.
+    /// The rank of each association by its billing at the end of the last period; ranks change only then.
     pub fn fair_share_ranks(&self) -> Arc<Vec<BranchRank>> {
         self.fair_share_ranks.get(|| self.rank(&self.tree()))
     }

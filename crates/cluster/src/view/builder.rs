@@ -1,5 +1,5 @@
-//! Views that follow one another: what did not change since the last is the same `Arc` in the next,
-//! so that making one costs little and a plan can tell at once what is new.
+//! Successive views: what did not change since the last view is the same `Arc` in the next, so that building one costs
+//! little and a plan can tell at once what is new.
 
 use crate::config::ClusterConfig;
 use crate::state::State;
@@ -28,14 +28,14 @@ pub struct ViewBuilder {
     queue: Vec<ViewedJob<PendingJob>>,
 }
 
-/// A job as it was, and what was shown of it.
+/// A job with its entry in the last view.
 #[derive(Debug)]
 struct ViewedJob<T> {
     job: Arc<Job>,
     shown: Arc<T>,
 }
 
-/// Everything but the jobs and the use of nodes that a view of a job is made from.
+/// What a job's entry is built from besides the job itself and the use of nodes.
 #[derive(Debug)]
 struct ViewInputs {
     config: Arc<ClusterConfig>,
@@ -82,7 +82,7 @@ fn are_same<'a, T: 'a>(known: &[Arc<T>], new: impl ExactSizeIterator<Item = &'a 
 }
 
 impl ViewBuilder {
-    /// As [`view::view`], with the parts of the last one that are the same.
+    /// As [`view::view`], with the unchanged parts of the last view.
     pub fn view(&mut self, state: &State, now: Timestamp) -> View {
         let ranking = Ranking::new(state, now);
         if !self.ground.as_ref().is_some_and(|ground| ground.is_of(state, &ranking)) {
@@ -128,7 +128,7 @@ fn shown<T>(seen: &[ViewedJob<T>]) -> Vec<Arc<T>> {
     seen.iter().map(|seen| seen.shown.clone()).collect()
 }
 
-/// Whether how the job stands follows from more than itself and the ground: from other jobs, or the time.
+/// Whether a job's entry also depends on other jobs or on the time.
 fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
     job.pending.is_some()
         || job.begin.is_some()
@@ -136,8 +136,8 @@ fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
         || ranking.limits_ageing
 }
 
-/// Brings what is known of these jobs up to date: made again unless the job is as it was and stands
-/// alone, and even then only exchanged if it differs.
+/// Brings the entries of these jobs up to date. An entry is rebuilt if the job changed or its entry depends on more than
+/// the job, and replaced only if it differs.
 fn look<T: PartialEq + std::fmt::Debug>(
     seen: &mut Vec<ViewedJob<T>>,
     state: &State,
@@ -147,7 +147,7 @@ fn look<T: PartialEq + std::fmt::Debug>(
 ) {
     let mut known = std::mem::take(seen).into_iter().peekable();
     seen.reserve(ids.len());
-    // All are in the order of the ids: walking along is quicker than looking each of them up.
+    // All are ordered by id: walking in step is quicker than a lookup for each.
     let mut jobs = state.jobs.iter();
     for id in ids {
         let Some((_, job)) = jobs.find(|(at, _)| *at == id) else { break };

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Builds the view. Held jobs stay out of the queue: nothing but a release can start them.
+/// Builds the whole view. Held jobs are not in the queue: nothing but a release can start them.
 pub fn view(state: &State, now: Timestamp) -> View {
     let mut view = resources(state);
     let ranking = Ranking::new(state, now);
@@ -52,7 +52,7 @@ pub fn resources(state: &State) -> View {
     }
 }
 
-/// Where each node is in the view.
+/// The index of each node in the view.
 pub(crate) type NodeIndex<'a> = BTreeMap<&'a str, u32>;
 
 pub(crate) fn node_index(state: &State) -> NodeIndex<'_> {
@@ -76,7 +76,7 @@ pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
     state.partitions.iter().map(info).collect()
 }
 
-/// What is neither node, partition nor job.
+/// The parts of the view that are neither nodes, partitions nor jobs.
 pub(crate) fn site(state: &State) -> View {
     View {
         qos: state.qos.values().cloned().collect(),
@@ -126,18 +126,18 @@ impl State {
     }
 }
 
-/// Whether the job has its nodes to itself: it asked for that, or it gets nothing less.
+/// Whether the job has its nodes to itself, by its request or by the partition's configuration.
 pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) -> bool {
     let sharing = partition.map_or(OverSubscribe::No, |p| p.over_subscribe);
     sched::is_whole_node(job.spec.request(), sharing, select)
 }
 
-/// Whether its nodes take no other user's jobs beside it.
+/// Whether other users' jobs are kept off the job's nodes.
 pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
     job.spec.request().sharing == Sharing::User || partition.is_some_and(|p| p.exclusive_user)
 }
 
-/// When an attempt is over at the latest: by its limit, by who makes it leave, or with the window that it runs in.
+/// The latest end of an attempt: by its time limit, by preemption, or with the window of its reservation.
 fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
     let leaving = attempt.preemption_grace.map(|leaving| leaving.until);
     let window = attempt.reservation.as_ref().and_then(|name| {
@@ -185,7 +185,7 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
     }
 }
 
-/// Of these partitions those that are open to the job's account and QOS; where none is, all of them, and the reason.
+/// The partitions that are open to the job's account and QOS. If none is: all of them, with the reason.
 fn open_partitions(state: &State, job: &Job, asked: Vec<u32>) -> (Vec<u32>, Option<Reason>) {
     let closed = |at: &u32| {
         let partition = &state.partitions[*at as usize];
@@ -227,9 +227,9 @@ pub fn waiting(
     now: Timestamp,
 ) -> Option<PendingJob> {
     let pending = job.pending.as_deref();
-    // Those that `aftercorr` still keeps back are not shown: they could not start.
+    // Tasks that wait for `aftercorr` are not counted: they could not start.
     let ready = pending.map_or(1, |p| dependency::tasks_ready(state, job, &p.indices, now));
-    // With none ready the dependency itself says why the array waits.
+    // With no task ready the dependency is the reason that the array waits.
     let tasks = ready.clamp(1, u64::from(u32::MAX)) as u32;
     let tasks_allowed = pending.and_then(|p| {
         let running = state.arrays.get(&job.id).map_or(0, |tasks| {

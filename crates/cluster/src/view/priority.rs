@@ -1,4 +1,4 @@
-//! The priorities of jobs, as the configuration has them worked out.
+//! The priorities of jobs, by the configured plugin.
 
 use crate::billing::bill;
 use crate::dependency;
@@ -17,15 +17,15 @@ use sched::order::multifactor::{self, PriorityInputs};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// What all jobs are measured against, taken once for a view.
+/// Computes priorities; its inputs are collected once for a view.
 pub struct Ranking<'a> {
     state: &'a State,
     pub(crate) tree: Arc<AssociationTree>,
     pub(crate) fair_share_ranks: Arc<Vec<BranchRank>>,
     pub(crate) priority_totals: Arc<PriorityTotals>,
-    /// Only so many of a user's, an account's or a QOS's jobs may age at a time.
+    /// Some limit on how many jobs may age at a time is set.
     pub(crate) limits_ageing: bool,
-    /// Jobs beyond a limit on how many may age at a time.
+    /// Jobs beyond such a limit, which do not age.
     ageless: HashSet<JobId>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Ranking<'a> {
         self.tree.find(&job.account, &job.spec.owner.name, partition)
     }
 
-    /// The priority in each of these partitions; one number where it is the same in all.
+    /// The priority in each of these partitions; a single one if all are equal.
     pub fn priorities(&self, job: &Job, partitions: &[u32], now: Timestamp) -> Vec<u64> {
         let policy = self.policy();
         if !policy.multifactor || job.priority_set {
@@ -74,7 +74,7 @@ impl<'a> Ranking<'a> {
         all
     }
 
-    /// The priority that is shown: the highest of its partitions'.
+    /// The priority to show: the highest among the job's partitions.
     pub fn shown(&self, job: &Job, now: Timestamp) -> u64 {
         if !self.policy().multifactor || job.priority_set || !job.is_waiting() {
             return job.priority;
@@ -84,7 +84,7 @@ impl<'a> Ranking<'a> {
         self.priorities(job, &partitions, now).into_iter().max().unwrap_or(job.priority)
     }
 
-    /// What speaks for a job in one partition.
+    /// The priority factors of a job in one partition.
     pub fn factors(&self, job: &Job, partition: u32, now: Timestamp) -> Factors {
         let state = self.state;
         let request = job.spec.request();
@@ -116,7 +116,7 @@ impl<'a> Ranking<'a> {
         multifactor::factors(self.policy(), &self.priority_totals.scale, &facts)
     }
 
-    /// Seconds that count for its age, up to the last period: the priorities stand still between.
+    /// Seconds that count towards the job's age, up to the end of the last period: priorities change only then.
     fn waited_s(&self, job: &Job, now: Timestamp) -> u64 {
         let Some(as_of) = self.state.charged_usage.as_of else { return 0 };
         let from = match self.policy().flags.accrue_always {
@@ -128,7 +128,7 @@ impl<'a> Ranking<'a> {
         (as_of.secs() - from.secs()).max(0) as u64
     }
 
-    /// Whether the job could run, were there room: one that is held or depends on others does not age.
+    /// Whether only a lack of resources keeps the job waiting. A held or dependent job does not age.
     fn ages(&self, job: &Job, now: Timestamp) -> bool {
         job.hold.is_none()
             && job.begin.is_none_or(|begin| begin <= now)
@@ -151,7 +151,7 @@ impl<'a> Ranking<'a> {
         of_qos || self.tree.members.iter().any(of_member)
     }
 
-    /// The jobs that do not age because so many of the same user, account or QOS do: the oldest come first.
+    /// The jobs that do not age because enough older ones of the same user, account or QOS do.
     fn beyond_accrual(&self, now: Timestamp) -> HashSet<JobId> {
         let state = self.state;
         let mut counted: BTreeMap<AccrualScope, u64> = BTreeMap::new();
@@ -171,7 +171,7 @@ impl<'a> Ranking<'a> {
         beyond
     }
 
-    /// The limits on ageing that a job is under: a QOS's before the associations'.
+    /// The limits on ageing that apply to a job; those of a QOS come before those of associations.
     fn accrual_limits(&self, job: &Job) -> Vec<(AccrualScope, u32)> {
         let mut limits = Vec::new();
         let qos = self.state.qos.get(&*job.qos);
@@ -200,12 +200,12 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// Whose ageing jobs are counted.
+/// Whose ageing jobs a limit counts.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AccrualScope {
     Qos(String),
     QosUser(String, u32),
     QosAccount(String, String),
-    /// With all below it, or alone.
+    /// An association by index, with all below it or alone.
     Member(u32, bool),
 }

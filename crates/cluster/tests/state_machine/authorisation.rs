@@ -24,7 +24,7 @@ fn staffed() -> (World, Principal, Principal) {
 }
 
 #[test]
-fn only_the_owner_and_the_staff_touch_a_job() {
+fn only_owner_operators_and_administrators_may_change_a_job() {
     let (mut w, olga, adam) = staffed();
     for (by, allowed) in [(alice(), true), (bob(), false), (olga, true), (adam, true)] {
         let job = w.submit(ask().of(alice()));
@@ -39,7 +39,7 @@ fn only_the_owner_and_the_staff_touch_a_job() {
 }
 
 #[test]
-fn only_administrators_submit_for_somebody_else() {
+fn only_administrators_submit_for_other_users() {
     let (mut w, olga, adam) = staffed();
     for (by, allowed) in [(bob(), false), (olga, false), (adam, true), (root(), true)] {
         let submit = Command::Submit(Box::new(ask().of(alice()).0));
@@ -48,7 +48,7 @@ fn only_administrators_submit_for_somebody_else() {
 }
 
 #[test]
-fn an_administrators_hold_is_lifted_by_the_staff_alone() {
+fn only_operators_release_an_administrators_hold() {
     let (mut w, olga, _) = staffed();
     let job = w.submit(ask());
     let by_alice = |w: &mut World, change| w.change_as(alice(), JobRef::whole(job), change);
@@ -74,7 +74,7 @@ fn an_administrators_hold_is_lifted_by_the_staff_alone() {
 }
 
 #[test]
-fn going_before_others_is_for_operators() {
+fn only_operators_raise_a_priority() {
     let (mut w, olga, _) = staffed();
     let first = w.submit(ask());
     let own = w.job(first).priority;
@@ -94,7 +94,7 @@ fn going_before_others_is_for_operators() {
 }
 
 #[test]
-fn nodes_tokens_and_roles_are_for_administrators() {
+fn only_administrators_change_nodes_tokens_and_roles() {
     let (mut w, olga, adam) = staffed();
     let expires = w.now + Duration::from_secs(60);
     let commands = [
@@ -121,7 +121,7 @@ fn account(name: &str, parent: &str, coordinators: &[&str]) -> Account {
 }
 
 #[test]
-fn books_are_kept_by_operators_and_in_their_accounts_by_coordinators() {
+fn accounts_are_changed_by_operators_and_by_their_coordinators() {
     let (mut w, olga, _) = staffed();
     w.run(Command::SetAccount(account("physics", "root", &["alice"])));
     w.run(Command::SetAccount(account("optics", "physics", &[])));
@@ -165,7 +165,7 @@ fn books_are_kept_by_operators_and_in_their_accounts_by_coordinators() {
 }
 
 #[test]
-fn a_coordinator_has_a_hand_in_the_jobs_of_its_accounts_until_it_leaves() {
+fn coordinator_may_change_jobs_of_its_accounts_until_it_leaves_them() {
     let (mut w, ..) = staffed();
     w.run(Command::SetAccount(account("physics", "root", &["bob"])));
     w.run(Command::SetAccount(account("optics", "physics", &[])));
@@ -199,7 +199,7 @@ fn with_a_closed_partition() -> World {
 }
 
 #[test]
-fn a_further_group_opens_a_partition_too() {
+fn supplementary_group_opens_a_partition() {
     let mut w = with_a_closed_partition();
     let closed = || ask().asking(|r| r.partitions = vec!["closed".into()]);
     assert!(w.try_submit(closed()).is_err());
@@ -207,7 +207,7 @@ fn a_further_group_opens_a_partition_too() {
 }
 
 #[test]
-fn a_closed_partition_is_closed_beside_an_open_one_and_by_update() {
+fn closed_partition_is_refused_beside_an_open_one_and_by_update() {
     let mut w = with_a_closed_partition();
     let named = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<String>>();
     let alone = w.try_submit(ask().asking(|r| r.partitions = named(&["closed"])));
@@ -222,7 +222,7 @@ fn a_closed_partition_is_closed_beside_an_open_one_and_by_update() {
 }
 
 #[test]
-fn a_token_works_once_and_until_it_expires() {
+fn join_token_works_once_and_until_it_expires() {
     let mut w = world(2);
     let issue = |w: &mut World, hash: &str, expires: Timestamp| {
         w.run(Command::IssueToken { hash: hash.into(), nodes: vec!["n2".into()], expires })
@@ -243,7 +243,7 @@ fn a_token_works_once_and_until_it_expires() {
 }
 
 #[test]
-fn a_filter_without_ids_cancels_only_what_the_caller_may() {
+fn filter_without_ids_cancels_only_jobs_that_the_caller_may_cancel() {
     let mut w = world(1);
     let mine = w.submit(ask());
     let theirs = w.submit(ask().of(bob()));

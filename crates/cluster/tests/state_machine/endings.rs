@@ -23,7 +23,7 @@ fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> AttemptRepo
 }
 
 #[test]
-fn the_last_report_says_how_the_job_ended() {
+fn last_report_decides_the_outcome() {
     let launch_failed =
         || AttemptReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
     let table = [
@@ -53,7 +53,7 @@ fn the_last_report_says_how_the_job_ended() {
 }
 
 #[test]
-fn a_cancelled_job_is_recorded_with_who_did_it_and_not_with_our_signal() {
+fn cancelled_job_is_recorded_with_its_canceller_and_not_our_signal() {
     let mut w = world(1);
     let attempt = w.started(ask().of(bob()));
     w.cancel_as(bob(), &[JobRef::whole(attempt.job)]);
@@ -64,7 +64,7 @@ fn a_cancelled_job_is_recorded_with_who_did_it_and_not_with_our_signal() {
 }
 
 #[test]
-fn the_first_to_decide_the_end_keeps_its_word() {
+fn first_decided_end_is_not_overwritten() {
     let mut w = world(1);
     let attempt = w.started(ask());
     let script = AttemptReport::ScriptEnded { exit: exited(2), oom: false, timed_out: false };
@@ -77,7 +77,7 @@ fn the_first_to_decide_the_end_keeps_its_word() {
 }
 
 #[test]
-fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
+fn epilog_time_after_the_scripts_end_is_not_the_jobs() {
     let mut w = world(1);
     let attempt = w.started(ask());
     w.pass(20);
@@ -96,7 +96,7 @@ fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
 }
 
 #[test]
-fn reports_that_come_again_late_or_from_elsewhere_change_nothing() {
+fn repeated_late_or_foreign_reports_change_nothing() {
     let mut w = world(2);
     let attempt = w.started(ask().on("n1"));
     let before = w.state.clone();
@@ -115,7 +115,7 @@ fn reports_that_come_again_late_or_from_elsewhere_change_nothing() {
 }
 
 #[test]
-fn a_batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
+fn batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
     let mut w = world(2);
     let attempt = w.started(ask().nodes(2).cpus(8));
     let script = AttemptReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
@@ -131,7 +131,7 @@ fn a_batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
 }
 
 #[test]
-fn a_task_on_several_nodes_is_done_when_all_are_and_fails_with_the_first() {
+fn task_on_several_nodes_completes_with_the_last_and_fails_with_the_first() {
     let mut w = world(2);
     let attempt = w.started(ask().task().nodes(2));
     w.report("n2", attempt, ended(0));
@@ -148,7 +148,7 @@ fn a_task_on_several_nodes_is_done_when_all_are_and_fails_with_the_first() {
 }
 
 #[test]
-fn a_part_that_is_lost_ends_the_whole_attempt_as_its_node_would() {
+fn lost_attempt_on_one_node_ends_the_job_as_node_fail() {
     let of: [fn(Ask) -> Ask; 3] = [|a| a, Ask::task, Ask::interactive];
     for kind in of {
         let mut w = world(2);
@@ -169,7 +169,7 @@ fn step_ended(step: StepId, code: i32) -> AttemptReport {
 }
 
 #[test]
-fn a_step_ends_with_its_last_node_and_the_highest_code_is_derived() {
+fn step_ends_with_its_last_node_and_gives_the_derived_exit_code() {
     let mut w = world(2);
     let attempt = w.started(ask().nodes(2).cpus(2));
     let placed = w.step(attempt.job, step(2));
@@ -188,7 +188,7 @@ fn a_step_ends_with_its_last_node_and_the_highest_code_is_derived() {
 }
 
 #[test]
-fn steps_that_do_not_fit_are_refused_and_numbers_have_no_overflow() {
+fn steps_that_do_not_fit_are_refused_without_overflow() {
     let mut w = world(2);
     let job = w.started(ask().nodes(2).cpus(2)).job;
     let huge = u32::MAX;
@@ -216,7 +216,7 @@ fn steps_that_do_not_fit_are_refused_and_numbers_have_no_overflow() {
 }
 
 #[test]
-fn an_allocation_ends_as_its_holder_says() {
+fn allocation_ends_with_the_exit_of_its_client() {
     let table = [(0, JobState::Completed), (4, JobState::Failed)];
     for (code, state) in table {
         let mut w = world(1);
@@ -236,7 +236,7 @@ fn an_allocation_ends_as_its_holder_says() {
 }
 
 #[test]
-fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
+fn lost_srun_whose_step_had_ended_ends_its_job_as_the_step() {
     let not_launched = ExitStatus { code: 0, signal: 53 };
     let table = [
         (exited(0), JobState::Completed, exited(0)),
@@ -262,7 +262,7 @@ fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
 }
 
 #[test]
-fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
+fn cpu_time_exhausted_on_one_node_ends_the_job() {
     let mut w = world(2);
     let limited = || ask().nodes(2).cpus(8).asking(|r| r.time_limit = Some(TimeLimit::Minutes(10)));
     let attempt = w.started(limited());
@@ -283,7 +283,7 @@ fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
 }
 
 #[test]
-fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
+fn prolog_ends_node_by_node_where_it_is_awaited() {
     let set = |config: &mut ClusterConfig| {
         config.site.prolog = vec!["/bin/p".into()];
         config.site.prolog_at_allocation = true;

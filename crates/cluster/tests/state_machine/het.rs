@@ -33,7 +33,7 @@ fn cancel(w: &mut World, job: JobId) {
 }
 
 #[test]
-fn all_are_taken_or_none_is() {
+fn all_components_are_submitted_or_none() {
     let mut w = world(2);
     let first = w.submit(three());
     let shown: Vec<String> = (0..3).map(|at| w.job(JobId(first.0 + at)).shown_id()).collect();
@@ -52,7 +52,7 @@ fn all_are_taken_or_none_is() {
 }
 
 #[test]
-fn all_start_in_one_decision_or_none_does() {
+fn all_components_start_in_one_decision_or_none() {
     let mut w = world(2);
     let other = w.started(ask().cpus(4)).job;
     let first = w.submit(three());
@@ -64,7 +64,7 @@ fn all_start_in_one_decision_or_none_does() {
 }
 
 #[test]
-fn a_start_of_a_part_or_of_what_is_taken_meanwhile_is_refused_whole() {
+fn incomplete_or_overtaken_het_start_is_refused_as_a_whole() {
     let mut w = world(2);
     let first = w.submit(three());
     let starts = w.planned();
@@ -81,7 +81,7 @@ fn a_start_of_a_part_or_of_what_is_taken_meanwhile_is_refused_whole() {
 }
 
 #[test]
-fn with_the_script_all_end_and_so_they_do_with_any_of_them() {
+fn end_of_the_leader_or_of_any_component_ends_all() {
     type Cause = fn(&mut World, JobId);
     let fail_second: Cause = |w, first| w.fail(&w.nodes_of(JobId(first.0 + 1))[0].clone());
     let table: [(Cause, JobState); 4] = [
@@ -107,7 +107,7 @@ fn with_the_script_all_end_and_so_they_do_with_any_of_them() {
 }
 
 #[test]
-fn one_that_runs_is_cancelled_alone_and_one_that_waits_is_not() {
+fn running_component_is_cancelled_alone_and_pending_one_is_refused() {
     let mut w = world(2);
     let first = w.submit(three());
     let second = JobId(first.0 + 1);
@@ -126,7 +126,7 @@ fn one_that_runs_is_cancelled_alone_and_one_that_waits_is_not() {
 }
 
 #[test]
-fn a_place_that_a_job_does_not_have_is_no_other_job() {
+fn component_offset_that_does_not_exist_selects_no_job() {
     let mut w = world(2);
     let first = w.submit(three());
     let other = w.submit(ask());
@@ -144,7 +144,7 @@ fn a_place_that_a_job_does_not_have_is_no_other_job() {
 }
 
 #[test]
-fn what_waits_is_cancelled_held_and_released_whole() {
+fn pending_het_job_is_cancelled_held_and_released_as_a_whole() {
     let mut w = world(1);
     let first = w.submit(three());
     w.change(first, JobChange::Hold { by: model::run::Hold::User }).expect("they wait");
@@ -166,7 +166,7 @@ fn close(w: &mut World, first: JobId) {
 }
 
 #[test]
-fn where_the_first_runs_again_all_wait_and_start_together_anew() {
+fn requeue_of_the_leader_requeues_all_components() {
     type Cause = fn(&mut World, JobId);
     let fail = |w: &mut World, job: JobId| w.fail(&w.nodes_of(job)[0].clone());
     let table: [(Cause, bool); 5] = [
@@ -212,7 +212,7 @@ fn where_the_first_runs_again_all_wait_and_start_together_anew() {
 }
 
 #[test]
-fn all_that_would_wait_again_are_cancelled_with_the_first() {
+fn cancelled_leader_takes_back_the_requeue_of_all_components() {
     for ended in [0, 1, 2] {
         let mut w = world(2);
         let mut asked = three();
@@ -229,7 +229,7 @@ fn all_that_would_wait_again_are_cancelled_with_the_first() {
 }
 
 #[test]
-fn a_launch_that_fails_on_one_ends_all() {
+fn failed_launch_of_one_component_ends_all() {
     let mut w = world(2);
     let first = w.submit(three());
     w.plan();
@@ -246,7 +246,7 @@ fn a_launch_that_fails_on_one_ends_all() {
 }
 
 #[test]
-fn who_depends_on_the_first_waits_for_it() {
+fn dependency_on_a_het_job_waits_for_its_leader() {
     let mut w = world(3);
     let first = w.submit(three());
     let next = w.submit(ask().after(&format!("afterok:{first}")));

@@ -47,7 +47,7 @@ fn state(w: &World, jobs: [JobId; 2]) -> [JobState; 2] {
 }
 
 #[test]
-fn a_job_of_a_lower_tier_is_requeued_and_the_other_starts() {
+fn preemption_requeues_a_job_of_a_lower_tier() {
     use JobState::{Completed, Completing, Pending, Running};
     let mut w = tiers(PreemptMode::Requeue, 0);
     let low = w.started(ask().cpus(8).requeue()).job;
@@ -70,7 +70,7 @@ fn a_job_of_a_lower_tier_is_requeued_and_the_other_starts() {
 }
 
 #[test]
-fn one_that_may_not_run_again_ends_as_preempted() {
+fn preempted_job_without_requeue_ends_as_preempted() {
     for (mode, requeue) in [(PreemptMode::Cancel, true), (PreemptMode::Requeue, false)] {
         let mut w = tiers(mode, 0);
         let low = if requeue { ask().requeue() } else { ask() };
@@ -83,7 +83,7 @@ fn one_that_may_not_run_again_ends_as_preempted() {
 }
 
 #[test]
-fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
+fn preemption_grace_survives_a_restart_and_ends_in_time() {
     let mut w = tiers(PreemptMode::Requeue, 20);
     let low = w.started(ask().cpus(8).requeue()).job;
     let high = w.submit(urgent());
@@ -108,7 +108,7 @@ fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
 }
 
 #[test]
-fn a_plan_that_was_overtaken_sends_nobody_away() {
+fn overtaken_plan_preempts_no_job() {
     let mut w = tiers(PreemptMode::Cancel, 0);
     let low = w.started(ask().cpus(8)).job;
     let high = w.submit(urgent());
@@ -137,7 +137,7 @@ fn a_plan_that_was_overtaken_sends_nobody_away() {
 }
 
 #[test]
-fn one_that_stands_still_keeps_its_memory_and_goes_on_when_its_cores_are_free() {
+fn suspended_job_keeps_its_memory_and_resumes_when_its_cores_are_free() {
     use JobState::{Completed, Running, Suspended};
     let mut w = tiers(PreemptMode::Suspend, 0);
     let low = w.started(ask().cpus(8).of(bob())).job;
@@ -168,7 +168,7 @@ fn one_that_stands_still_keeps_its_memory_and_goes_on_when_its_cores_are_free() 
 }
 
 #[test]
-fn one_that_was_stopped_by_hand_gives_its_cores_and_waits_for_them_when_told_to_go_on() {
+fn job_suspended_by_hand_frees_its_cores_and_waits_for_them_on_resume() {
     use JobState::{Pending, Running, Suspended};
     let mut w = tiers(PreemptMode::Off, 0);
     let first = w.started(ask().cpus(8)).job;
@@ -189,7 +189,7 @@ fn one_that_was_stopped_by_hand_gives_its_cores_and_waits_for_them_when_told_to_
 }
 
 #[test]
-fn those_that_share_cores_take_turns() {
+fn gang_jobs_on_the_same_cores_take_turns() {
     use JobState::{Pending, Running, Suspended};
     let mut w = world_with(1, |config| {
         config.partitions[0].over_subscribe = model::partition::OverSubscribe::Force(2);

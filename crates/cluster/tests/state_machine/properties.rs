@@ -18,7 +18,7 @@ proptest! {
     })]
 
     #[test]
-    fn no_history_breaks_what_must_hold(moves in prop::collection::vec(moves(), 1..MOVES_MAX)) {
+    fn no_random_history_breaks_an_invariant(moves in prop::collection::vec(moves(), 1..MOVES_MAX)) {
         let mut history = History::of(world(3));
         for one in &moves {
             history.make(one);

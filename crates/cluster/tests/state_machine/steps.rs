@@ -61,7 +61,7 @@ fn cpus(placed: &StepPlacement) -> String {
 }
 
 #[test]
-fn a_plain_step_takes_all_and_the_next_waits_until_it_has_ended() {
+fn plain_step_takes_all_cpus_and_the_next_waits_for_its_end() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let first = w.step(job.job, StepRequest { tasks: Some(1), ..StepRequest::default() });
@@ -80,7 +80,7 @@ fn a_plain_step_takes_all_and_the_next_waits_until_it_has_ended() {
 }
 
 #[test]
-fn exact_steps_run_beside_each_other_until_nothing_is_left() {
+fn exact_steps_run_side_by_side_until_no_cpu_is_free() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let no_gpu = |tasks| with(exact(tasks), |a| a.shape.gres = Some(Vec::new()));
@@ -99,7 +99,7 @@ fn exact_steps_run_beside_each_other_until_nothing_is_left() {
 }
 
 #[test]
-fn devices_and_memory_are_counted_as_cpus_are() {
+fn steps_do_not_share_devices_and_memory() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let one_gpu = || with(exact(1), |a| a.shape.gres = gpus(Per::Node, 1));
@@ -126,7 +126,7 @@ fn devices_and_memory_are_counted_as_cpus_are() {
 }
 
 #[test]
-fn what_the_job_does_not_have_is_refused_and_not_waited_for() {
+fn step_that_asks_for_more_than_its_job_has_is_refused() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let busy = try_step(&mut w, job, StepRequest::default()).expect("all of it");
@@ -165,7 +165,7 @@ fn what_the_job_does_not_have_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn idle_nodes_come_first_and_named_ones_before_them() {
+fn step_prefers_named_nodes_then_idle_nodes() {
     let mut w = world(3);
     let job = w.started(ask().nodes(3).cpus(2));
     let nodes = |placed: &StepPlacement| {
@@ -197,7 +197,7 @@ fn idle_nodes_come_first_and_named_ones_before_them() {
 }
 
 #[test]
-fn one_that_asks_again_gets_the_step_that_it_has() {
+fn step_request_with_a_known_ticket_gets_the_existing_step() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let asks = || with(StepRequest::default(), |a| a.shape.ticket = 77);
@@ -210,7 +210,7 @@ fn one_that_asks_again_gets_the_step_that_it_has() {
 }
 
 #[test]
-fn steps_are_the_owners_of_a_running_job() {
+fn only_the_owner_creates_steps_and_only_in_a_running_job() {
     let mut w = world(1);
     let job = four_cpus(&mut w).job;
     let create = |job| Command::CreateStep { job, ask: Box::default() };
@@ -248,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn steps_never_have_more_than_their_job(
+    fn steps_never_hold_more_than_their_job(
         moves in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), shapes()), 1..40)
     ) {
         let mut w = world(2);

@@ -15,7 +15,7 @@ fn after(secs: u64) -> Timestamp {
 }
 
 #[test]
-fn a_job_whose_patience_is_over_ends_for_want_of_capacity() {
+fn job_whose_wait_is_over_ends_with_no_capacity() {
     let mut w = world(1);
     w.started(ask().cpus(8));
     let until =
@@ -31,7 +31,7 @@ fn a_job_whose_patience_is_over_ends_for_want_of_capacity() {
 }
 
 #[test]
-fn a_deadline_ends_what_waits_and_what_runs() {
+fn deadline_ends_waiting_and_running_jobs() {
     let mut w = world(1);
     let late = |a: crate::job_builder::Ask| a.asking(|r| r.deadline = Some(after(7200)));
     let runs = w.started(late(ask().cpus(8))).job;
@@ -49,7 +49,7 @@ fn a_deadline_ends_what_waits_and_what_runs() {
 }
 
 #[test]
-fn begin_keeps_a_job_back_until_then() {
+fn begin_time_delays_the_start() {
     let mut w = world(1);
     w.submit(ask().asking(|r| r.begin = Some(after(60))));
     assert_eq!(w.plan(), []);
@@ -58,7 +58,7 @@ fn begin_keeps_a_job_back_until_then() {
 }
 
 #[test]
-fn a_time_limit_counts_from_the_start_and_only_its_own_update_moves_it() {
+fn time_limit_counts_from_the_start_and_changes_only_by_its_own_update() {
     let mut w = world(1);
     let job = w.started(ask()).job;
     let limit = |w: &crate::testbed::World| w.job(job).attempt().expect("it runs").end_limit;
@@ -77,7 +77,7 @@ fn a_time_limit_counts_from_the_start_and_only_its_own_update_moves_it() {
 }
 
 #[test]
-fn a_comment_does_not_move_the_limit_that_a_partition_gave() {
+fn other_updates_do_not_change_a_time_limit_from_the_partition() {
     let mut w = crate::testbed::world_with(1, |c| {
         c.partitions[0].max_time = TimeLimit::Minutes(120);
     });
@@ -90,7 +90,7 @@ fn a_comment_does_not_move_the_limit_that_a_partition_gave() {
 }
 
 #[test]
-fn ended_records_are_forgotten_after_min_job_age_and_only_once_booked() {
+fn ended_records_are_purged_after_min_job_age_and_once_booked() {
     let mut w = world(1);
     let attempt = w.started(ask());
     w.end(attempt.job, 0);
@@ -106,7 +106,7 @@ fn ended_records_are_forgotten_after_min_job_age_and_only_once_booked() {
 }
 
 #[test]
-fn one_tick_takes_down_one_silent_node_so_that_shared_jobs_end_once() {
+fn tick_fails_one_silent_node_so_that_shared_jobs_end_once() {
     let mut w = world(2);
     let job = w.started(ask().nodes(2)).job;
     for node in ["n1", "n2"] {

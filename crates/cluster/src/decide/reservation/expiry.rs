@@ -1,4 +1,4 @@
-//! What time does to reservations: windows end and come again, nodes fail, jobs stay too long.
+//! Reservations as time passes: they expire or recur, replace failed nodes, and end jobs that overstay.
 
 use crate::decide::end::ending;
 use crate::event::Event;
@@ -10,7 +10,7 @@ use model::time::Timestamp;
 use std::time::Duration;
 
 impl State {
-    /// What the present moment brings for reservations and the jobs in them.
+    /// The events that are due for reservations and the jobs in them.
     pub(in crate::decide) fn reservation_events(&self, now: Timestamp) -> Vec<Event> {
         if self.reservations.is_empty() {
             return Vec::new();
@@ -30,7 +30,7 @@ impl State {
         }
         if over {
             let running = self.jobs_of_reservation(&r.name).any(|job| job.attempt().is_some());
-            // It stays until the last of its jobs has ended, unless those may stay without it.
+            // An expired reservation stays until its jobs have ended, unless they may overstay.
             return if running && !self.may_overstay(r) { Vec::new() } else { self.gone(r) };
         }
         if let Some(event) = self.idleness(r, now) {
@@ -50,7 +50,7 @@ impl State {
         self.replenished(r, now).map(set).into_iter().collect()
     }
 
-    /// It goes. Jobs that wait for it are held, or lose their wish.
+    /// Removes the reservation. Jobs that wait for it are held, or no longer ask for it.
     fn gone(&self, r: &Reservation) -> Vec<Event> {
         let waiting = self.jobs_of_reservation(&r.name).filter(|job| job.is_waiting());
         let mut events: Vec<Event> = waiting.map(|job| left_behind(job, r)).collect();
@@ -62,7 +62,7 @@ impl State {
         r.has(Flag::Flex) || self.config.parameters.reservation_over_run_min.is_none()
     }
 
-    /// Jobs whose window has ended, and what they may run over it.
+    /// Ends the jobs whose window is over, after the permitted overrun.
     fn overstaying(&self, now: Timestamp) -> Vec<Event> {
         let Some(minutes) = self.config.parameters.reservation_over_run_min else {
             return Vec::new();
@@ -107,7 +107,7 @@ fn set(reservation: Reservation) -> Event {
     Event::ReservationSet(Box::new(reservation))
 }
 
-/// What becomes of a job that waits for a reservation which is gone.
+/// What becomes of a job that waits for a removed reservation.
 fn left_behind(job: &Job, r: &Reservation) -> Event {
     let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
     let left: Vec<&str> = split_names(asked).filter(|name| *name != r.name).collect();

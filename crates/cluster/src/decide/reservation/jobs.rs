@@ -1,4 +1,4 @@
-//! Jobs and the reservations that they ask for, or run in.
+//! Jobs and reservations: who may use one, which one a start uses, and which nodes are reserved for others.
 
 use super::refused;
 use crate::state::State;
@@ -56,7 +56,7 @@ impl State {
         why.map_or(Ok(()), |why| Err(Refusal::NodeConfiguration(why.into())))
     }
 
-    /// The reservation that a job starting now on these nodes runs in: one that it asked for, else one that draws it in.
+    /// The reservation that a job starting now on these nodes runs in: one that it asked for, else a magnetic one.
     pub(in crate::decide) fn reservation_used(
         &self,
         job: &Job,
@@ -86,7 +86,7 @@ impl State {
         Ok(drawn.map(|r| r.name.clone()))
     }
 
-    /// When a job that runs into a reservation must be gone: the reservation's own jobs wait no longer for it.
+    /// When a job that runs into a reservation must end, by the reservation's maximum start delay.
     pub(in crate::decide) fn leaves_by(
         &self,
         job: &Job,
@@ -103,7 +103,7 @@ impl State {
         });
         let of = |r: &Arc<Reservation>| {
             let delay = Duration::from_secs(u64::from(r.max_start_delay_s?));
-            // The one that lasts now has let the job in, and the next comes after it.
+            // The present window has admitted the job: the next one counts.
             let windows = r.windows(now, 2);
             let next = windows.into_iter().map(|(start, _)| start).find(|start| *start > now)?;
             Some(next + delay)
@@ -111,7 +111,7 @@ impl State {
         others.filter_map(of).min()
     }
 
-    /// Whether these nodes are kept for others now: a reservation may be newer than the plan.
+    /// Refuses nodes that are reserved for others now: a reservation may be newer than the plan.
     pub(in crate::decide) fn check_not_kept(
         &self,
         job: &Job,
@@ -125,7 +125,7 @@ impl State {
             let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
             whole && !own && !drawn && r.is_active(now)
         });
-        // Where reservations share a node, who may use one of them may use it.
+        // A node that several reservations share is open to the users of each.
         let of_own = |node: &str| {
             let mut own = split_names(asked).filter_map(|name| self.reservations.get(name));
             own.any(|r| r.nodes.iter().any(|n| n == node))

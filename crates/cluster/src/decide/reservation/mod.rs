@@ -1,4 +1,4 @@
-//! Reservations: made, changed and removed by operators.
+//! Reservations: created, changed and removed by operators.
 
 mod expiry;
 mod jobs;
@@ -18,13 +18,13 @@ use model::reservation_request::{
 use model::time::Timestamp;
 use std::time::Duration;
 
-/// How far a start may lie back: what was `now` to a client arrives a little later.
+/// How far a start may lie in the past: a client's `now` arrives a little later.
 const PAST_MAX: Duration = Duration::from_secs(60);
 
-/// How long one without an end lasts.
+/// How long a reservation without an end lasts.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// The most reservations there may be: each is looked at in every plan.
+/// The most reservations: every plan considers each.
 const RESERVATIONS_MAX: usize = 1_000;
 
 const RECURRING: [Flag; 5] =
@@ -60,7 +60,7 @@ impl State {
         Ok(Decision { events, reply: Reply::ReservationCreated { name } })
     }
 
-    /// `alice_3`: the first that is named, and the number.
+    /// `alice_3`: the first user, account or group that is named, and the reservation's number.
     fn made_up_name(&self, ask: &ReservationRequest, id: u32) -> String {
         let lists = [&ask.users, &ask.accounts, &ask.groups];
         let first = lists.into_iter().flatten().flat_map(NamesEdit::plain).next();
@@ -114,7 +114,7 @@ impl State {
         Ok(vec![Event::ReservationRemoved { name: name.to_owned() }].into())
     }
 
-    /// The account that somebody is charged to who names none.
+    /// The caller's default account.
     fn any_account(&self, context: &Context) -> String {
         let of_user =
             |a: &&model::account::Association| a.user.as_deref() == Some(context.by.name.as_str());
@@ -123,7 +123,7 @@ impl State {
         default.map(|a| a.account.clone()).unwrap_or_default()
     }
 
-    /// Jobs that have not ended and use the reservation, or ask for it.
+    /// Jobs that have not ended and run in the reservation, or ask for it.
     pub(super) fn jobs_of_reservation<'a>(
         &'a self,
         name: &'a str,
@@ -132,7 +132,7 @@ impl State {
         jobs.filter(move |job: &&Job| !job.has_ended() && job.is_of_reservation(name))
     }
 
-    /// The reservation with what was asked put into it, if all of that can be.
+    /// The reservation with all that was asked; refused if part of it cannot be.
     fn reservation_as_asked(
         &self,
         mut r: Reservation,
@@ -151,7 +151,7 @@ impl State {
             r.max_start_delay_s = Some(delay).filter(|delay| *delay > 0);
         }
         if let Some(features) = &ask.features {
-            // Which nodes it has would have to change with them.
+            // Other features would mean other nodes.
             if !is_new && !features.is_empty() {
                 return Err(refused(Why::Flags));
             }
@@ -182,7 +182,7 @@ impl State {
             let kept = match groups.edited(before.as_ref()) {
                 Ok(None) => Vec::new(),
                 Ok(Some(Access::Only(names))) => names,
-                // Groups are let in, and never kept out.
+                // Groups can be admitted, and not excluded.
                 _ => return Err(refused(Why::Group(groups.names.join(",")))),
             };
             let number = |name: &String| {
@@ -222,15 +222,15 @@ impl State {
     }
 }
 
-/// How many of this licence a list names.
+/// How many of this license a list names.
 pub(crate) fn licenses_named(list: &[(String, u32)], name: &str) -> u64 {
     list.iter().filter(|(own, _)| own == name).map(|(_, count)| u64::from(*count)).sum()
 }
 
-/// Windows of each that are compared with the other's.
+/// The most windows of a recurring reservation that are compared with another's.
 const WINDOWS_MAX: usize = 64;
 
-/// Whether some window of the one meets one of the other.
+/// Whether a window of one reservation overlaps one of the other.
 pub(super) fn meet(a: &Reservation, b: &Reservation, now: Timestamp) -> bool {
     let (a, b) = (a.windows(now, WINDOWS_MAX), b.windows(now, WINDOWS_MAX));
     a.iter().any(|(start, end)| b.iter().any(|(from, to)| start < to && from < end))
@@ -273,7 +273,7 @@ fn set_times(
         if start + PAST_MAX < now {
             return Err(wrong());
         }
-        // A later or earlier start is as long as before.
+        // A moved start keeps the duration.
         (r.start, r.end) = (start, start + length);
     }
     let minutes = |count: u32| Duration::from_secs(60 * u64::from(count));

@@ -15,7 +15,7 @@ pub(super) struct StepDemand<'a> {
     pub ask: &'a StepRequest,
     pub cpus_per_task: u32,
     pub overcommit: bool,
-    /// What the job has for each CPU, where it is counted so.
+    /// The job's memory for each CPU, if it is granted by CPU.
     pub memory_per_cpu: Option<Bytes>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Counts {
 }
 
 impl StepDemand<'_> {
-    /// The nodes of the job that come into question.
+    /// The nodes of the job that the step may use.
     pub fn candidates(&self) -> Result<Vec<&NodeShare>, Refusal> {
         let (shape, nodes) = (&self.ask.shape, &self.allocation.nodes);
         let missing = self.ask.node_list.iter().find(|n| self.allocation.share(n).is_none());
@@ -74,7 +74,7 @@ impl StepDemand<'_> {
             let (asked, most) = (u64::from(tasks), u64::from(TASKS_MAX));
             return Err(Refusal::Step(StepRefusal::Processors { asked, most }));
         }
-        // No node without a task.
+        // Every node has a task.
         let nodes_min = ask.nodes.unwrap_or(1).min(tasks).max(1);
         Ok(Counts { tasks, nodes_min, nodes_max: most.min(tasks).max(nodes_min) })
     }
@@ -84,7 +84,7 @@ impl StepDemand<'_> {
         match (ask.tasks_per_node, ask.cpus_per_task) {
             _ if ask.shape.own => allocation.task_count().max(nodes),
             (Some(each), _) => each.saturating_mul(nodes),
-            // As many as the job's CPUs are enough for.
+            // As many as the job's CPUs allow.
             (None, Some(each)) => (allocation.cpu_count() / each.max(1)).max(nodes),
             (None, None) => nodes,
         }
@@ -97,7 +97,7 @@ impl StepDemand<'_> {
         names.len()
     }
 
-    /// The host of each rank, where every rank has one said.
+    /// The host of each rank, for the arbitrary distribution.
     pub fn hosts(&self) -> Option<&[String]> {
         let arbitrary = self.ask.shape.distribution == Some(TaskDistribution::Arbitrary);
         arbitrary.then_some(self.ask.node_list.as_slice())

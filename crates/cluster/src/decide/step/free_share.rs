@@ -1,4 +1,4 @@
-//! What other steps of the job have left of one node's share.
+//! What the other steps of a job leave free of its share of one node.
 
 use super::demand::StepDemand;
 use model::allocation::{GresShare, NodeShare};
@@ -7,14 +7,14 @@ use model::cpuset::CpuSet;
 use model::request::{GresRequest, Memory, Per};
 use model::step::StepRefusal;
 
-/// One node of the job: all that the job has there, and what of it nobody uses.
+/// A job's share of one node, and what of it no step uses.
 #[derive(Debug, Clone)]
 pub(super) struct FreeShare<'a> {
     pub share: &'a NodeShare,
     pub cpus: CpuSet,
     pub memory: Bytes,
     pub gres: Vec<GresShare>,
-    /// No step counts here.
+    /// No step uses the share.
     pub idle: bool,
 }
 
@@ -24,7 +24,7 @@ impl<'a> FreeShare<'a> {
         Self { share, cpus: cpus.clone(), memory: *memory, gres: gres.clone(), idle: true }
     }
 
-    /// Less what a running step has here.
+    /// Subtracts what a running step holds.
     pub fn take(&mut self, taken: &NodeShare) {
         self.idle = false;
         self.cpus.subtract(&taken.cpus);
@@ -40,10 +40,10 @@ impl<'a> FreeShare<'a> {
         }
     }
 
-    /// How many tasks could run here.
+    /// How many tasks fit into what is free.
     pub fn tasks(&self, demand: &StepDemand<'_>) -> u32 {
         let all_free = self.cpus == self.share.cpus;
-        // One that takes all CPUs waits until it can have all of them.
+        // A step that takes all CPUs waits until all are free.
         if !demand.ask.shape.exact && !all_free {
             return 0;
         }
@@ -59,7 +59,7 @@ impl<'a> FreeShare<'a> {
         units(&self.gres, wanted)
     }
 
-    /// What the step has here with so many tasks; `total` gives this node's part of what is asked for the whole step.
+    /// The step's share of this node for `tasks` tasks; `part` gives this node's part of a total for the whole step.
     pub fn grant(
         &self,
         demand: &StepDemand<'_>,
@@ -80,7 +80,7 @@ impl<'a> FreeShare<'a> {
         // Tasks that share CPUs need no more memory than the CPUs bring.
         let needed = needed.min(self.share.cpus.len());
         let memory = self.memory_for(demand, &cpus, needed, &gres)?;
-        // The job's folder is all its steps' alike.
+        // All steps use the job's scratch folder.
         let (node, sharers, disk) = (self.share.node.clone(), self.share.sharers, self.share.disk);
         Ok(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
     }
@@ -93,7 +93,7 @@ impl<'a> FreeShare<'a> {
         gres: &[GresShare],
     ) -> Result<Bytes, StepRefusal> {
         let all = self.share.memory;
-        // Where memory is not counted, a step has no less of it than its job.
+        // Zero means that memory is not counted: the step has as much as its job.
         if all.0 == 0 {
             return Ok(all);
         }
@@ -157,7 +157,7 @@ impl<'a> FreeShare<'a> {
     }
 }
 
-/// Several units of one device: shares of a GPU, which all have its index.
+/// Whether the units are shares of one GPU, which all have its index.
 fn is_in_shares(gres: &GresShare) -> bool {
     gres.indices.len() == 1 && gres.count > 1
 }

@@ -22,7 +22,7 @@ fn shown(room: &[u32], tasks: u32, how: LayoutPolicy) -> String {
 }
 
 #[test]
-fn tasks_sit_where_slurm_puts_them() {
+fn tasks_are_laid_out_as_slurm_does() {
     let table: [(&[u32], u32, TaskDistribution, bool, &str); 32] = [
         (&[4; 4], 16, BLOCK, false, "1 1 1 1 2 2 2 2 3 3 3 3 4 4 4 4"),
         (&[4; 4], 8, BLOCK, false, "1 1 2 2 3 3 4 4"),
@@ -64,7 +64,7 @@ fn tasks_sit_where_slurm_puts_them() {
 }
 
 #[test]
-fn what_is_beyond_all_room_goes_round() {
+fn overcommitted_tasks_go_round_robin() {
     let how = LayoutPolicy { distribution: BLOCK, pack: false, overcommit: true };
     let counts = |room: &[u32], tasks| -> Vec<usize> {
         deal(room, tasks, how).expect("overcommitted").iter().map(Vec::len).collect()
@@ -76,6 +76,6 @@ fn what_is_beyond_all_room_goes_round() {
 }
 
 #[test]
-fn named_hosts_get_the_ranks_in_their_order() {
+fn arbitrary_distribution_follows_the_named_hosts() {
     assert_eq!(arbitrary(&[1, 0, 1], 2), [vec![1], vec![0, 2]]);
 }

@@ -1,4 +1,4 @@
-//! A step within its job's allocation: which nodes, what of them, and which task where.
+//! Steps within their job's allocation: which nodes, which share of them, and which task where.
 
 mod demand;
 mod free_share;
@@ -75,7 +75,7 @@ impl State {
         Ok(Decision { events, reply: Reply::Step(reply) })
     }
 
-    /// Whether a step that waits could be had now; what else is wrong with it is not for it to wait for.
+    /// Whether the step has to wait for others of its job. Any other refusal is not a reason to wait.
     pub fn step_waits(&self, id: JobId, ask: &StepRequest) -> bool {
         let Some(job) = self.jobs.get(&id) else { return false };
         let Ok(attempt) = active(job) else { return false };
@@ -123,7 +123,7 @@ fn active(job: &Job) -> Result<&Attempt, Refusal> {
     }
 }
 
-/// The step that this asker has already: the answer to it was lost.
+/// The open step that this ticket created before: its answer was lost.
 fn known(attempt: &Attempt, ticket: u64) -> Option<&Step> {
     let same = |s: &&Step| ticket != 0 && s.ticket == ticket && s.end.is_none();
     attempt.steps.iter().rev().find(same)

@@ -1,4 +1,4 @@
-//! The placement of a step: first as if it were alone in its job, which says what can never be; then beside the others.
+//! The placement of a step: first as if alone in its job, which shows what can never fit; then beside the other steps.
 
 use super::demand::{Counts, StepDemand};
 use super::free_share::{FreeShare, units};
@@ -23,7 +23,7 @@ impl StepDemand<'_> {
         let counts = self.counts(alone.len() as u32)?;
         self.check_gres(&alone, counts)?;
         let placed = self.among(&alone, counts).map_err(|why| match why {
-            // Alone there is nobody to wait for.
+            // Alone there is no other step to wait for.
             Refusal::Step(StepRefusal::Busy) => self.too_many(&alone, counts),
             other => other,
         })?;
@@ -40,11 +40,11 @@ impl StepDemand<'_> {
                 beside[*at].take(share);
             }
         }
-        // What a lack of room beside others refuses is only a lack of room.
+        // The step fits alone: any refusal beside other steps means that it has to wait.
         self.among(&beside, counts).map_err(|_| Refusal::Step(StepRefusal::Busy))
     }
 
-    /// What the job itself does not have.
+    /// Refuses GRES that the job itself does not have.
     fn check_gres(&self, alone: &[FreeShare<'_>], counts: Counts) -> Result<(), Refusal> {
         for wanted in self.ask.shape.gres.iter().flatten() {
             let of_node = |room: &FreeShare<'_>| units(&room.share.gres, wanted);
@@ -72,7 +72,7 @@ impl StepDemand<'_> {
         Ok(())
     }
 
-    /// Why not even an empty job could hold it.
+    /// Why the step does not even fit into an otherwise empty job.
     fn too_many(&self, alone: &[FreeShare<'_>], counts: Counts) -> Refusal {
         let whole = self.gres_of(Per::Job).next();
         if let Some(wanted) = whole {
@@ -105,7 +105,7 @@ impl StepDemand<'_> {
         Ok(placed)
     }
 
-    /// How a step's own total of a resource is spread: one each, then what the first have.
+    /// Spreads a step's total of a resource over its nodes: one each, then as much as the first ones have.
     fn parts<'r>(&self, chosen: &'r [&FreeShare<'r>]) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
         move |wanted, index| {
             let mut left = wanted.count.min;
@@ -120,12 +120,12 @@ impl StepDemand<'_> {
                 *got += more;
                 left -= more;
             }
-            // What nobody has is asked of the last, and missing there.
+            // What no node has is asked of the last one, where it is missing.
             if index + 1 == given.len() { given[index] + left } else { given[index] }
         }
     }
 
-    /// The nodes to use, in the order of the allocation: those that were named, then idle ones, then others.
+    /// Chooses the nodes to use: those that were named, then idle ones, then others; in the allocation's order.
     fn choose<'r>(
         &self,
         rooms: &'r [FreeShare<'r>],
@@ -154,7 +154,7 @@ impl StepDemand<'_> {
             return None;
         }
         if !holds(count) {
-            // The first do not do: those with the most room may.
+            // The first nodes have too few slots: those with the most are tried.
             order.sort_by_key(|(at, room)| (!named(room), u32::MAX - room.tasks(self), *at));
         }
         order.truncate(count);

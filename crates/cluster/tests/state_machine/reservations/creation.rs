@@ -8,7 +8,7 @@ use model::reason::NeverFits;
 use model::run::JobState;
 
 #[test]
-fn names_are_made_up_of_who_is_first_and_a_number_that_counts() {
+fn unnamed_reservation_is_named_for_its_first_user_and_its_number() {
     let mut world = world(3);
     let unnamed = |node: &str| ReservationRequest { name: None, nodes: named(&[node]), ..plain() };
     assert_eq!(create(&mut world, unnamed("n1")), "alice_1");
@@ -20,7 +20,7 @@ fn names_are_made_up_of_who_is_first_and_a_number_that_counts() {
 }
 
 #[test]
-fn what_cannot_be_reserved_is_refused_and_changes_nothing() {
+fn impossible_reservation_is_refused_and_changes_nothing() {
     let mut world = world(2);
     world.submit(ask().asking(|r| r.node_list = vec!["n2".into()]));
     world.plan();
@@ -78,7 +78,7 @@ fn what_cannot_be_reserved_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn operators_make_them_and_users_remove_their_own_where_they_may() {
+fn operators_create_reservations_and_users_delete_theirs_where_the_flag_allows() {
     let mut world = world(2);
     let operator = Principal { role: Role::Operator, ..bob() };
     let own = ReservationRequest { flags: flags(&[Flag::UserDelete]), ..plain() };
@@ -92,7 +92,7 @@ fn operators_make_them_and_users_remove_their_own_where_they_may() {
 }
 
 #[test]
-fn two_do_not_have_the_same_node_at_the_same_time_unless_they_may() {
+fn two_reservations_share_a_node_at_the_same_time_only_if_they_may_overlap() {
     let mut world = world(2);
     create(&mut world, plain());
     let second = || ReservationRequest { name: Some("s".into()), ..plain() };
@@ -129,7 +129,7 @@ fn two_do_not_have_the_same_node_at_the_same_time_unless_they_may() {
 }
 
 #[test]
-fn jobs_ask_for_those_that_let_them_in() {
+fn jobs_may_ask_only_for_reservations_that_admit_them() {
     let mut world = world(2);
     create(&mut world, plain());
     assert_eq!(world.try_submit(inside("lost")), Err(Refusal::InvalidReservation("lost".into())));
@@ -156,7 +156,7 @@ fn jobs_ask_for_those_that_let_them_in() {
 }
 
 #[test]
-fn a_start_that_a_new_reservation_overtook_is_refused() {
+fn start_on_a_newly_reserved_node_is_refused() {
     let mut world = world(1);
     world.submit(ask().of(bob()));
     let starts = world.planned();
@@ -167,7 +167,7 @@ fn a_start_that_a_new_reservation_overtook_is_refused() {
 }
 
 #[test]
-fn updates_change_what_they_name_and_nothing_else() {
+fn reservation_update_changes_only_what_it_names() {
     let mut world = world(3);
     create(&mut world, ReservationRequest { start: Some(in_min(30)), ..plain() });
     let update = |world: &mut World, ask| try_update(world, ask).expect("right");

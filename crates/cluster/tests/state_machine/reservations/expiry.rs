@@ -9,7 +9,7 @@ use model::reason::Reason;
 use model::run::{Hold, JobState, SignalBefore};
 
 #[test]
-fn with_its_end_jobs_are_ended_and_those_that_wait_are_held() {
+fn end_of_a_reservation_ends_its_jobs_and_holds_those_that_wait_for_it() {
     let mut world = world(1);
     create(&mut world, plain());
     let runs =
@@ -37,7 +37,7 @@ fn with_its_end_jobs_are_ended_and_those_that_wait_are_held() {
 }
 
 #[test]
-fn jobs_may_go_on_without_it_where_that_is_said() {
+fn jobs_outlive_their_reservation_where_the_configuration_or_a_flag_allows() {
     let mut world = world(2);
     create(&mut world, ReservationRequest { flags: flags(&[Flag::NoHoldJobsAfter]), ..plain() });
     let later = ReservationRequest {
@@ -63,7 +63,7 @@ fn jobs_may_go_on_without_it_where_that_is_said() {
 }
 
 #[test]
-fn a_job_may_run_over_as_long_as_the_configuration_says() {
+fn job_may_overrun_its_reservation_by_the_configured_time() {
     let mut world = world_with(1, |config| config.parameters.reservation_over_run_min = Some(5));
     create(&mut world, plain());
     let runs = world.submit(inside("r").asking(|r| r.time_limit = Some(TimeLimit::Minutes(600))));
@@ -75,7 +75,7 @@ fn a_job_may_run_over_as_long_as_the_configuration_says() {
 }
 
 #[test]
-fn one_that_recurs_comes_again_and_keeps_its_jobs() {
+fn recurring_reservation_returns_and_keeps_its_jobs() {
     let mut world = world(1);
     create(&mut world, ReservationRequest { flags: flags(&[Flag::Daily]), ..plain() });
     let runs =
@@ -101,7 +101,7 @@ fn one_that_recurs_comes_again_and_keeps_its_jobs() {
 }
 
 #[test]
-fn nodes_that_fail_are_replaced_unless_they_were_named() {
+fn failed_nodes_of_a_reservation_are_replaced_unless_named() {
     let mut world = world(3);
     create(&mut world, by_count(1));
     create(
@@ -122,7 +122,7 @@ fn nodes_that_fail_are_replaced_unless_they_were_named() {
 }
 
 #[test]
-fn one_that_nobody_uses_goes_where_that_is_said() {
+fn unused_reservation_is_purged_where_its_flag_says_so() {
     let mut world = world(1);
     let ask = ReservationRequest {
         flags: flags(&[Flag::PurgeComp]),
@@ -143,7 +143,7 @@ fn one_that_nobody_uses_goes_where_that_is_said() {
 }
 
 #[test]
-fn a_magnetic_one_draws_its_users_in_and_one_of_a_partition_follows_it() {
+fn magnetic_reservation_attracts_its_users_jobs_and_partition_reservation_follows_its_partition() {
     let mut world = world(2);
     create(
         &mut world,
@@ -174,7 +174,7 @@ fn a_magnetic_one_draws_its_users_in_and_one_of_a_partition_follows_it() {
 }
 
 #[test]
-fn licences_are_counted_reserved_and_refused() {
+fn licenses_are_counted_reserved_and_refused() {
     let mut world = world_with(2, |config| {
         config.parameters.licenses = [("matlab".to_string(), 3)].into();
     });
@@ -207,7 +207,7 @@ fn licences_are_counted_reserved_and_refused() {
 }
 
 #[test]
-fn a_replayed_journal_has_the_same_reservations() {
+fn replayed_journal_has_the_same_reservations() {
     let mut world = world(2);
     create(&mut world, ReservationRequest { name: None, flags: flags(&[Flag::Daily]), ..plain() });
     create(&mut world, by_count(1));
@@ -223,7 +223,7 @@ fn a_replayed_journal_has_the_same_reservations() {
 }
 
 #[test]
-fn who_runs_into_it_is_gone_when_it_has_waited_long_enough() {
+fn job_that_runs_into_a_reservation_ends_after_the_maximum_start_delay() {
     let mut world = world(1);
     let later =
         |delay| ReservationRequest { start: Some(in_min(30)), max_start_delay_s: delay, ..plain() };
