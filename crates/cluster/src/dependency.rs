@@ -98,7 +98,7 @@ fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
         DependencyTask::Task(index) => match state.task_job(id, index) {
             Some(job) => vec![job],
             // The task has no record of its own: it is in the array's, pending or cancelled.
-            None => state.job(id).filter(|j| stands_for(j, index)).into_iter().collect(),
+            None => state.job(id).filter(|j| has_pending_task(j, index)).into_iter().collect(),
         },
         DependencyTask::Whole | DependencyTask::All => {
             let of_array = state.array_jobs(id);
@@ -124,7 +124,7 @@ fn was_cancelled(state: &State, id: u32, task: DependencyTask) -> bool {
     }
 }
 
-fn stands_for(job: &Job, index: u32) -> bool {
+fn has_pending_task(job: &Job, index: u32) -> bool {
     job.pending.as_ref().is_some_and(|p| p.indices.contains(index))
 }
 

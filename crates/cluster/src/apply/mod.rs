@@ -31,7 +31,7 @@ impl State {
     /// Applies one event. Returns the books' record of the attempt that the event closed, if jobs are recorded.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
         let record = self.change(event);
-        for id in moved(event) {
+        for id in queue_changes(event) {
             self.enqueue(id);
         }
         let mut record = record?;
@@ -66,7 +66,7 @@ impl State {
             Event::Suspended { job, at, for_preemption } => {
                 self.apply_suspended(*job, *at, *for_preemption)
             }
-            Event::GangSuspended { job, at } => self.apply_turn_over(*job, *at),
+            Event::GangSuspended { job, at } => self.apply_gang_suspended(*job, *at),
             Event::ResumeRequested { job } => self.attempt_mut(*job).auto_resume = true,
             Event::Resumed { job, at } => self.apply_resumed(*job, *at),
             Event::PreemptionGraceStarted { job, leaving } => {
@@ -102,10 +102,10 @@ impl State {
                 let active = self.attempt_mut(attempt.job);
                 active.usage.absorb(usage);
                 active.exit = active.exit.max(*exit);
-                self.release_part(*attempt, node, Some(*at));
+                self.release_share(*attempt, node, Some(*at));
             }
             Event::AttemptAbandonedOnNode { attempt, node } => {
-                self.release_part(*attempt, node, None);
+                self.release_share(*attempt, node, None);
                 if let Some(node) = self.nodes.get_mut(node) {
                     node.stale.push(*attempt);
                 }
@@ -158,11 +158,11 @@ impl State {
         self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
-        self.tree.forget();
-        self.accounting.forget();
-        self.fair_share_ranks.forget();
-        self.priority_totals.forget();
-        self.hardware.forget();
+        self.tree.invalidate();
+        self.accounting.invalidate();
+        self.fair_share_ranks.invalidate();
+        self.priority_totals.invalidate();
+        self.hardware.invalidate();
     }
 
     fn apply_submitted(&mut self, s: &Submitted) {
@@ -206,7 +206,7 @@ impl State {
             het: s.het,
             phase: Phase::Waiting,
         };
-        job.share(&mut self.interner);
+        job.intern(&mut self.interner);
         self.jobs.insert(s.job, Arc::new(job));
     }
 
@@ -266,14 +266,14 @@ impl State {
         let alone = crate::view::is_user_exclusive(job, partition.as_deref());
         let attempt = AttemptId { job: id, number: job.attempts };
         // A suspended job keeps its memory and devices, and gives up its CPUs.
-        let stands = job.attempt().is_some_and(|a| a.has_released_cores());
+        let is_suspended = job.attempt().is_some_and(|a| a.has_released_cores());
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;
             node.holders.push(attempt);
             used.memory.0 += share.memory.0;
             used.gres.extend(share.gres.iter().cloned());
-            if stands {
+            if is_suspended {
                 continue;
             }
             assert!(
@@ -282,12 +282,12 @@ impl State {
                 share.cpus,
                 share.node
             );
-            join(used, share, (id, uid), exclusive, alone);
+            add_job(used, share, (id, uid), exclusive, alone);
         }
     }
 
     /// Frees an attempt's share of one node.
-    fn release_part(&mut self, attempt: AttemptId, name: &str, busy_until: Option<Timestamp>) {
+    fn release_share(&mut self, attempt: AttemptId, name: &str, busy_until: Option<Timestamp>) {
         let active = self.attempt_mut(attempt.job);
         active.held_nodes.retain(|n| n != name);
         let Some(node) = self.nodes.get_mut(name) else { return };
@@ -373,7 +373,7 @@ impl State {
 }
 
 /// The jobs that an event may put into the queue or take out of it.
-fn moved(event: &Event) -> Vec<JobId> {
+fn queue_changes(event: &Event) -> Vec<JobId> {
     match event {
         Event::Submitted(s) => vec![s.job],
         Event::Held { job, .. }
@@ -394,7 +394,7 @@ fn moved(event: &Event) -> Vec<JobId> {
 }
 
 /// Adds a job to a node's CPUs.
-pub(crate) fn join(
+pub(crate) fn add_job(
     used: &mut sched::view::NodeUse,
     share: &NodeShare,
     (id, uid): (JobId, u32),

@@ -26,10 +26,10 @@ fn is_of_accounts(event: &Event) -> bool {
 impl State {
     pub(super) fn apply_node_or_account(&mut self, event: &Event) {
         if is_of_accounts(event) {
-            self.tree.forget();
-            self.accounting.forget();
-            self.fair_share_ranks.forget();
-            self.priority_totals.forget();
+            self.tree.invalidate();
+            self.accounting.invalidate();
+            self.fair_share_ranks.invalidate();
+            self.priority_totals.invalidate();
         }
         match event {
             Event::NodeUp { node, facts, stale, .. } => {
@@ -92,7 +92,7 @@ impl State {
                     self.dismiss_coordinator(user);
                 }
             }
-            Event::UsagePeriodEnded { at, reset } => self.settle(*at, *reset),
+            Event::UsagePeriodEnded { at, reset } => self.end_usage_period(*at, *reset),
             Event::QosSet(qos) => {
                 self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
             }
@@ -157,7 +157,7 @@ impl State {
     }
 
     fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
-        self.hardware.forget();
+        self.hardware.invalidate();
         for partition in &mut self.partitions {
             let chosen = partition.name == name;
             let changes_others = matches!(change, PartitionChange::Default(true));

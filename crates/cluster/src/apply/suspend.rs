@@ -16,7 +16,7 @@ impl State {
         self.recount_all(id);
     }
 
-    pub(super) fn apply_turn_over(&mut self, id: JobId, at: Timestamp) {
+    pub(super) fn apply_gang_suspended(&mut self, id: JobId, at: Timestamp) {
         self.charge(id, at);
         let attempt = self.attempt_mut(id);
         attempt.gang_suspended = true;

@@ -44,11 +44,11 @@ impl State {
         for name in of_partition.filter(|name| *name != own).into_iter().chain([own]) {
             charged_usage.qos.entry(name).or_default().charge(&tres, seconds, factor);
         }
-        self.accounting.forget();
+        self.accounting.invalidate();
     }
 
     /// Ends a period: raw usage decays or is reset, and running jobs are charged.
-    pub(crate) fn settle(&mut self, at: Timestamp, reset: bool) {
+    pub(crate) fn end_usage_period(&mut self, at: Timestamp, reset: bool) {
         let policy = self.config.parameters.priority.clone();
         let passed = self.charged_usage.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());
         let kept = if reset { 0.0 } else { decay_factor(policy.half_life_s, passed) };
@@ -70,8 +70,8 @@ impl State {
             charged_usage.associations.iter().map(|(key, raw_usage)| (key.clone(), raw_usage));
         charged_usage.ranked =
             billed.map(|(key, raw_usage)| (key, raw_usage.billing_s())).collect();
-        self.fair_share_ranks.forget();
-        self.accounting.forget();
+        self.fair_share_ranks.invalidate();
+        self.accounting.invalidate();
     }
 
     pub(crate) fn forget_usage(&mut self, of: &UsageOwner) {
@@ -92,7 +92,7 @@ impl State {
         if let UsageOwner::Qos(name) = of {
             self.charged_usage.qos.remove(name);
         }
-        self.fair_share_ranks.forget();
-        self.accounting.forget();
+        self.fair_share_ranks.invalidate();
+        self.accounting.invalidate();
     }
 }

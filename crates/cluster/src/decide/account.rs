@@ -22,10 +22,14 @@ impl State {
     ) -> Result<(), Refusal> {
         let act = match command {
             Command::SetAccount(account) => return self.authorise_account(account, by),
-            Command::RemoveAccount { name } => Act::KeepBooks(self.above(name)),
-            Command::SetAssociation(set) => Act::KeepBooks(self.keeper(&set.account, &set.user)),
-            Command::RemoveAssociation(key) => Act::KeepBooks(self.keeper(&key.account, &key.user)),
-            Command::ForgetUsage(UsageOwner::Account(name)) => Act::KeepBooks(self.above(name)),
+            Command::RemoveAccount { name } => Act::KeepBooks(self.parent_of(name)),
+            Command::SetAssociation(set) => {
+                Act::KeepBooks(self.responsible_account(&set.account, &set.user))
+            }
+            Command::RemoveAssociation(key) => {
+                Act::KeepBooks(self.responsible_account(&key.account, &key.user))
+            }
+            Command::ForgetUsage(UsageOwner::Account(name)) => Act::KeepBooks(self.parent_of(name)),
             Command::ForgetUsage(UsageOwner::User { account, .. }) => Act::KeepBooks(account),
             Command::SetQos(_) | Command::RemoveQos { .. } | Command::ForgetUsage(_) => {
                 Act::Operate
@@ -48,12 +52,12 @@ impl State {
     }
 
     /// The account whose coordinators may change an association: for an account's own, the parent.
-    fn keeper<'a>(&'a self, account: &'a str, user: &Option<String>) -> &'a str {
-        if user.is_some() { account } else { self.above(account) }
+    fn responsible_account<'a>(&'a self, account: &'a str, user: &Option<String>) -> &'a str {
+        if user.is_some() { account } else { self.parent_of(account) }
     }
 
     /// The parent of an account; empty for `root` and for unknown accounts, which nobody coordinates.
-    fn above(&self, account: &str) -> &str {
+    fn parent_of(&self, account: &str) -> &str {
         self.accounts.get(account).and_then(|known| known.parent.as_deref()).unwrap_or_default()
     }
 
@@ -107,7 +111,7 @@ impl State {
             return Err(unknown("account", parent));
         }
         let parent = account.parent.as_deref().unwrap_or_default();
-        if self.goes_round(&account.name, parent) {
+        if self.makes_circle(&account.name, parent) {
             return Err(Refusal::Other(format!(
                 "account {} cannot be below {parent}, which is below it",
                 account.name
@@ -191,7 +195,7 @@ impl State {
     }
 
     /// Whether placing `account` below `parent` would make a circle.
-    fn goes_round(&self, account: &str, parent: &str) -> bool {
+    fn makes_circle(&self, account: &str, parent: &str) -> bool {
         let mut at = Some(parent);
         // Each step goes one account up; there are no more than there are accounts.
         for _ in 0..=self.accounts.len() {

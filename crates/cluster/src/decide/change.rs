@@ -135,7 +135,7 @@ impl State {
                 false => Err(Refusal::JobNotSuspended(job.id)),
                 // Its time slice comes by itself.
                 true if attempt.gang_suspended => Ok(Vec::new()),
-                true if self.can_go_on(job) => {
+                true if self.can_resume(job) => {
                     Ok(vec![Event::Resumed { job: job.id, at: context.now }])
                 }
                 true if attempt.auto_resume => Ok(Vec::new()),

@@ -16,14 +16,14 @@ use std::time::Duration;
 /// have used theirs up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GangTurn {
-    Has,
-    Waits,
-    Had,
+    Running,
+    Waiting,
+    Expired,
 }
 
 impl State {
     /// Resumes the jobs whose slice begins, and suspends those whose slice is over.
-    pub(super) fn turns(&self, now: Timestamp) -> Vec<Event> {
+    pub(super) fn gang_events(&self, now: Timestamp) -> Vec<Event> {
         let Some(gang_slice_s) = self.config.parameters.gang_slice_s else { return Vec::new() };
         let slice = Duration::from_secs(u64::from(gang_slice_s));
         let mut sharers: Vec<((GangTurn, Timestamp), &Job, &Attempt)> = self
@@ -31,8 +31,8 @@ impl State {
             .iter()
             .filter_map(|id| {
                 let job = self.job(*id)?;
-                let attempt = job.attempt().filter(|attempt| self.takes_turns(attempt))?;
-                Some((turn(attempt, slice, now), job, attempt))
+                let attempt = job.attempt().filter(|attempt| self.is_gang_scheduled(attempt))?;
+                Some((gang_turn(attempt, slice, now), job, attempt))
             })
             .collect();
         sharers.sort_by_key(|(turn, job, _)| (*turn, job.id));
@@ -60,27 +60,27 @@ impl State {
     }
 
     /// Whether the attempt shares its cores in a partition with gang scheduling, and is not suspended for another reason.
-    fn takes_turns(&self, attempt: &Attempt) -> bool {
+    fn is_gang_scheduled(&self, attempt: &Attempt) -> bool {
         let shared = attempt.allocation.nodes.iter().any(|share| share.sharers > 1);
         let partition = self.partition(&attempt.allocation.partition);
         shared
             && !attempt.is_ending_or_preempted()
             && (!attempt.suspended || attempt.gang_suspended)
-            && partition.is_some_and(|partition| has_turns(partition))
+            && partition.is_some_and(|partition| allows_gang(partition))
     }
 }
 
-fn has_turns(partition: &Partition) -> bool {
+fn allows_gang(partition: &Partition) -> bool {
     let own = partition.preempt_mode.as_deref();
     own.is_none_or(|words| PreemptMode::parse(words) != Some(PreemptMode::Off))
 }
 
-fn turn(attempt: &Attempt, slice: Duration, now: Timestamp) -> (GangTurn, Timestamp) {
+fn gang_turn(attempt: &Attempt, slice: Duration, now: Timestamp) -> (GangTurn, Timestamp) {
     let since = attempt.suspend_changed.unwrap_or(attempt.start);
     let turn = match attempt.suspended {
-        true => GangTurn::Waits,
-        false if since + slice <= now => GangTurn::Had,
-        false => GangTurn::Has,
+        true => GangTurn::Waiting,
+        false if since + slice <= now => GangTurn::Expired,
+        false => GangTurn::Running,
     };
     (turn, since)
 }

@@ -3,7 +3,7 @@
 //! Each component is a job with an id of its own. The leader, which is the first, has the script, and its id names all.
 
 use super::end::{ended_unstarted, ending, ending_for_good};
-use crate::apply::join;
+use crate::apply::add_job;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
 use crate::job_selection;
@@ -61,7 +61,7 @@ impl State {
             one.spec.requeue = submit.spec.requeue;
             one.spec.retry = None;
             let Decision { events: of_one, .. } =
-                self.decide_submit_of(&one, size as u64, context)?;
+                self.decide_submit_job(&one, size as u64, context)?;
             for mut event in of_one {
                 if let Event::Submitted(submitted) = &mut event {
                     submitted.job = JobId(first.0 + offset);
@@ -103,14 +103,14 @@ impl State {
         let mut events = Vec::with_capacity(starts.len());
         for start in starts {
             let started = self.start_beside(start, &beside, context)?;
-            self.put_beside(start, &mut beside);
+            self.count_beside(start, &mut beside);
             events.push(Event::Started(Box::new(started)));
         }
         Ok(events.into())
     }
 
     /// Counts a start on the nodes in `beside`.
-    fn put_beside(&self, start: &Start, beside: &mut BTreeMap<String, Node>) {
+    fn count_beside(&self, start: &Start, beside: &mut BTreeMap<String, Node>) {
         let Some(job) = self.jobs.get(&start.job) else { return };
         let partition = self.partition(&start.allocation.partition).map(|p| &**p);
         let whole = view::is_exclusive(job, partition, self.config.parameters.select);
@@ -120,7 +120,7 @@ impl State {
             let node = beside.entry(share.node.clone()).or_insert_with(|| known.clone());
             node.used.memory.0 += share.memory.0;
             node.used.gres.extend(share.gres.iter().cloned());
-            join(&mut node.used, share, (job.id, job.spec.owner.uid), whole, alone);
+            add_job(&mut node.used, share, (job.id, job.spec.owner.uid), whole, alone);
         }
     }
 

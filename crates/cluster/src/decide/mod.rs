@@ -29,13 +29,17 @@ use model::reason::Refusal;
 impl State {
     /// Decides on a command. The state is not changed: `apply` does that with the events.
     pub fn decide(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
-        let mut decision = self.decide_alone(command, context)?;
+        let mut decision = self.decide_without_het(command, context)?;
         self.end_het_jobs(&mut decision.events, context.now);
         Ok(decision)
     }
 
     /// Decides without regard to het jobs, whose other components are decided afterwards.
-    fn decide_alone(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
+    fn decide_without_het(
+        &self,
+        command: &Command,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
         match command {
             Command::StartTerm { term } => {
                 Ok(vec![Event::TermStarted { term: *term, at: context.now }].into())

@@ -54,7 +54,7 @@ impl State {
     }
 
     /// Ends the jobs whose preemption grace is over.
-    pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
+    pub(super) fn preemptions_due(&self, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
         self.active.iter().filter_map(move |id| {
             let job = &self.jobs[id];
             let leaving = job.attempt()?.preemption_grace.filter(|leaving| leaving.until <= now)?;
@@ -68,7 +68,7 @@ impl State {
             .attempt()
             .is_some_and(|a| a.suspended && a.auto_resume && !a.is_ending_or_preempted());
         match waits {
-            true if self.can_go_on(job) => {
+            true if self.can_resume(job) => {
                 Ok(vec![Event::Resumed { job: id, at: context.now }].into())
             }
             true => Err(Refusal::NoCapacityNow),
@@ -77,7 +77,7 @@ impl State {
     }
 
     /// Whether the cores of a suspended job are free, and its nodes admit it beside their other jobs.
-    pub(super) fn can_go_on(&self, job: &Job) -> bool {
+    pub(super) fn can_resume(&self, job: &Job) -> bool {
         let Some(attempt) = job.attempt() else { return false };
         let partition = self.partition(&attempt.allocation.partition).map(|p| &**p);
         let whole = view::is_exclusive(job, partition, self.config.parameters.select);

@@ -42,30 +42,35 @@ impl State {
             return Vec::new();
         }
         let parameters = &self.config.parameters;
-        let part = ReportedShare { parameters, job, active, node, attempt, at };
+        let share = ReportedShare { parameters, job, active, node, attempt, at };
         match what {
-            AttemptReport::Started => part.ready().into_iter().collect(),
+            AttemptReport::Started => share.prolog_ended().into_iter().collect(),
             AttemptReport::ScriptEnded { exit, oom, timed_out } => {
-                part.script_ended(*exit, *oom, *timed_out)
+                share.script_ended(*exit, *oom, *timed_out)
             }
             AttemptReport::StepEnded { step, exit, usage, oom } => {
-                part.step_ended(*step, *exit, usage, *oom).into_iter().collect()
+                share.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
             AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            AttemptReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
+            AttemptReport::LaunchFailed { unfit: None, .. } => share.not_launched(None),
             AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
                 let requeue = requeue::after_failed_launch(parameters, job, *hold, at);
-                events.extend(part.not_launched(requeue));
+                events.extend(share.not_launched(requeue));
                 events
             }
-            AttemptReport::Missing => part.lost(),
-            AttemptReport::Ended { lost: true, .. } => part.lost(),
+            AttemptReport::Missing => share.lost(),
+            AttemptReport::Ended { lost: true, .. } => share.lost(),
             AttemptReport::Ended { exit, usage, oom, timed_out, lost: false } => {
-                let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
+                let mut events = share.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = part.requeue_after(outcome, *exit);
-                events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
+                let requeue = share.requeue_after(outcome, *exit);
+                events.extend(share.ended_on_node(Verdict {
+                    outcome,
+                    exit: *exit,
+                    usage,
+                    requeue,
+                }));
                 events
             }
         }
@@ -95,7 +100,7 @@ impl ReportedShare<'_> {
     }
 
     /// Whether the end of the script on this node is the end of the job.
-    fn leads(&self) -> bool {
+    fn decides_the_end(&self) -> bool {
         let first = self.active.allocation.node_names().next() == Some(self.node);
         match self.job.spec.launch.kind {
             LaunchKind::Batch => first,
@@ -105,7 +110,7 @@ impl ReportedShare<'_> {
     }
 
     /// The prolog is over on this node, if something waits for that.
-    fn ready(&self) -> Option<Event> {
+    fn prolog_ended(&self) -> Option<Event> {
         let waited = self.active.prolog_nodes.iter().any(|node| node == self.node);
         waited.then(|| Event::PrologEndedOnNode {
             attempt: self.attempt,
@@ -115,17 +120,21 @@ impl ReportedShare<'_> {
 
     /// Whether the share has used up its CPU time. The time limit comes to all nodes at once: a share that times out before
     /// it has met a limit of its own.
-    fn ran_out_alone(&self, outcome: Outcome) -> bool {
+    fn has_exhausted_cpu_time(&self, outcome: Outcome) -> bool {
         let before_limit = self.active.end_limit.is_none_or(|end| self.at + CLOCKS_APART < end);
         outcome == Outcome::Timeout && before_limit
     }
 
     fn end_cause(&self, outcome: Outcome) -> EndCause {
-        if self.ran_out_alone(outcome) { EndCause::CpuTimeExhausted } else { EndCause::Usual }
+        if self.has_exhausted_cpu_time(outcome) {
+            EndCause::CpuTimeExhausted
+        } else {
+            EndCause::Usual
+        }
     }
 
     fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
-        if !self.leads() {
+        if !self.decides_the_end() {
             return Vec::new();
         }
         let outcome = outcome_of(exit, oom, timed_out);
@@ -133,8 +142,8 @@ impl ReportedShare<'_> {
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        let how = self.requeue_after(outcome, exit);
-        let mut event = ending(self.job, outcome, exit, self.at, how);
+        let requeue = self.requeue_after(outcome, exit);
+        let mut event = ending(self.job, outcome, exit, self.at, requeue);
         if let Some(Event::Ending { ending, .. }) = &mut event {
             ending.cause = self.end_cause(outcome);
         }
@@ -146,11 +155,17 @@ impl ReportedShare<'_> {
         step.waiting.iter().any(|n| n == self.node).then(|| {
             let worst = step.exit.max(exit);
             let outcome = of_step(outcome_of(worst, oom, false), worst);
-            self.step_part(step, exit, usage, outcome)
+            self.step_ended_on_node(step, exit, usage, outcome)
         })
     }
 
-    fn step_part(&self, step: &Step, exit: ExitStatus, usage: &Usage, outcome: Outcome) -> Event {
+    fn step_ended_on_node(
+        &self,
+        step: &Step,
+        exit: ExitStatus,
+        usage: &Usage,
+        outcome: Outcome,
+    ) -> Event {
         let last = step.waiting.iter().all(|n| n == self.node);
         Event::StepEndedOnNode {
             job: self.job.id,
@@ -191,27 +206,27 @@ impl ReportedShare<'_> {
                 StepId::Batch => (exit, &own),
                 _ => (ExitStatus::default(), &nothing),
             };
-            self.step_part(step, exit, usage, outcome)
+            self.step_ended_on_node(step, exit, usage, outcome)
         })
         .collect()
     }
 
     /// Nothing of the attempt is left on this node. The other nodes are told to end, and the last one closes the attempt.
-    fn over(&self, verdict: Verdict<'_>) -> Vec<Event> {
+    fn ended_on_node(&self, verdict: Verdict<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
-        let leads = self.leads()
+        let decides = self.decides_the_end()
             || fatal
             || verdict.requeue.is_some()
-            || self.ran_out_alone(verdict.outcome);
-        let going = self.active.ending;
+            || self.has_exhausted_cpu_time(verdict.outcome);
+        let under_way = self.active.ending;
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
             && self.active.held_nodes.len() > 1;
         let mut active = self.active.clone();
-        let ending = match going {
+        let ending = match under_way {
             Some(ending) => Some(ending),
-            None if leads && !task_done => {
+            None if decides && !task_done => {
                 // A share reports the outcome `Requeued` only if it was never launched.
                 let cause = match verdict.outcome {
                     Outcome::Requeued => EndCause::LaunchFailed,
@@ -276,12 +291,12 @@ impl ReportedShare<'_> {
             Some(_) => (Outcome::Requeued, ExitStatus::default()),
             None => (Outcome::LaunchFailed, ExitStatus::NOT_LAUNCHED),
         };
-        self.over(Verdict { outcome, exit, usage: &Usage::default(), requeue })
+        self.ended_on_node(Verdict { outcome, exit, usage: &Usage::default(), requeue })
     }
 
     /// The share is gone without a reported end, which counts as a node's failure.
     fn lost(&self) -> Vec<Event> {
-        self.over(Verdict {
+        self.ended_on_node(Verdict {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: &Usage::default(),

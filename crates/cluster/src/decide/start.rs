@@ -50,12 +50,12 @@ impl State {
         self.check_free(job, &start.allocation, beside)?;
         self.check_licenses_free(&job.spec.request().licenses)?;
         let nodes: Vec<&str> = start.allocation.node_names().collect();
-        self.check_not_kept(job, &nodes, context.now)?;
+        self.check_not_reserved(job, &nodes, context.now)?;
         let reservation = self.reservation_used(job, &nodes, context.now)?;
-        let (id, task) = self.leaving(job, context.now)?;
+        let (id, task) = self.starting_id(job, context.now)?;
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
-        let leaves = self.leaves_by(job, &nodes, context.now);
+        let leaves = self.must_end_by(job, &nodes, context.now);
         let end_limit = end_limit.into_iter().chain(leaves).min();
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
@@ -75,7 +75,11 @@ impl State {
     }
 
     /// The id of the job that starts, and for an array the task that leaves its pending set.
-    fn leaving(&self, job: &Job, now: Timestamp) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
+    fn starting_id(
+        &self,
+        job: &Job,
+        now: Timestamp,
+    ) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
         let Some(pending) = &job.pending else { return Ok((job.id, None)) };
         let ready = |index: &u32| dependency::task_ready(self, job, *index, now);
         let index = pending.indices.iter().find(ready).ok_or(Refusal::InvalidDependency)?;

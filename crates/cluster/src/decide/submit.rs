@@ -24,11 +24,11 @@ impl State {
         if !submit.het_components.is_empty() {
             return self.decide_submit_het_job(submit, context);
         }
-        self.decide_submit_of(submit, 1, context)
+        self.decide_submit_job(submit, 1, context)
     }
 
     /// One of `jobs` jobs that are submitted at once.
-    pub(super) fn decide_submit_of(
+    pub(super) fn decide_submit_job(
         &self,
         submit: &Submit,
         jobs: u64,
@@ -41,16 +41,16 @@ impl State {
         let mut partitions = self.admitted_partitions(&spec, &account)?;
         let qos = self.effective_qos(&spec, &account, &partitions)?;
         self.keep_admitted(&mut partitions, &account, &qos);
-        self.keep_to(&mut spec, &partitions);
+        self.keep_partitions(&mut spec, &partitions);
         let who = Submitter { spec: &spec, account: &account, qos: &qos, partitions: &partitions };
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         self.check_submit_limits(&who, asked)?;
         self.check_request(&spec, &account, &qos, &partitions, context)?;
-        let worked_out = match self.config.parameters.priority.multifactor {
+        let computed = match self.config.parameters.priority.multifactor {
             true => self.probe_entry(&spec, &account, &qos, &partitions, context).priority,
             false => self.next_priority,
         };
-        self.check_precedence(&spec, submit, worked_out, context)?;
+        self.check_precedence(&spec, submit, computed, context)?;
         let id = JobId(self.next_job);
         if id.0 > self.config.parameters.max_job_id {
             return Err(Refusal::TooManyJobs {
@@ -109,13 +109,13 @@ impl State {
         &self,
         spec: &JobSpec,
         submit: &Submit,
-        worked_out: u64,
+        computed: u64,
         context: &Context,
     ) -> Result<(), Refusal> {
         if spec.nice < 0 {
             authorise(self, &context.by, Act::Operate).map_err(|_| Refusal::Nice)?;
         }
-        if submit.priority.is_some_and(|asked| asked > worked_out) {
+        if submit.priority.is_some_and(|asked| asked > computed) {
             authorise(self, &context.by, Act::Operate)?;
         }
         Ok(())
@@ -228,7 +228,7 @@ impl State {
     }
 
     /// Keeps the admitted partitions in the request: the plan considers no others.
-    fn keep_to(&self, spec: &mut JobSpec, admitted: &[u32]) {
+    fn keep_partitions(&self, spec: &mut JobSpec, admitted: &[u32]) {
         let asked =
             &mut Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request).partitions;
         let kept =
@@ -294,7 +294,7 @@ impl State {
             self.check_fits_reservation(request)?;
         }
         self.check_licenses(&request.licenses)?;
-        if request.time_min.is_some_and(|least| !leaves_room(request, least, context.now)) {
+        if request.time_min.is_some_and(|least| !time_min_fits(request, least, context.now)) {
             return Err(Refusal::TimeMin);
         }
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
@@ -305,11 +305,11 @@ impl State {
         let entry = self.probe_entry(spec, account, qos, partitions, context);
         let site = sched::View { partitions: hardware.view.partitions.clone(), ..view::site(self) };
         self.check_alone(&site, &entry)?;
-        self.check_patience(request, spec, partitions, context)
+        self.check_wait_policy(request, spec, partitions, context)
     }
 
     /// Refuses a job that is to start at once, if the plan would not start it now.
-    fn check_patience(
+    fn check_wait_policy(
         &self,
         request: &Request,
         spec: &JobSpec,
@@ -348,7 +348,7 @@ impl State {
 }
 
 /// Whether the minimum time is within the time limit, and ends before the deadline.
-fn leaves_room(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
+fn time_min_fits(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
     let in_time = |deadline: Timestamp| {
         let secs = least.secs().and_then(|secs| i64::try_from(secs).ok());
         secs.is_some_and(|secs| now.millis().saturating_add(secs * 1_000) <= deadline.millis())

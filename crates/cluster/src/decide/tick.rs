@@ -38,13 +38,13 @@ impl State {
             let late = deadline <= context.now;
             late.then(|| ending(job, Outcome::Deadline, ExitStatus::default(), context.now, None))?
         }));
-        events.extend(self.spent_out().filter_map(|job| {
+        events.extend(self.out_of_minutes().filter_map(|job| {
             ending(job, Outcome::Timeout, ExitStatus::default(), context.now, None)
         }));
-        events.extend(self.overdue(context.now));
-        events.extend(self.turns(context.now));
+        events.extend(self.preemptions_due(context.now));
+        events.extend(self.gang_events(context.now));
         events.extend(self.reservation_events(context.now));
-        if let Some(reset) = self.due_settlement(context.now) {
+        if let Some(reset) = self.usage_period_due(context.now) {
             events.push(Event::UsagePeriodEnded { at: context.now, reset });
         }
         if booked {
@@ -57,17 +57,17 @@ impl State {
     }
 
     /// Running jobs whose account or QOS has used up its minutes: they end as if their own time limit were reached.
-    fn spent_out(&self) -> impl Iterator<Item = &Job> {
+    fn out_of_minutes(&self) -> impl Iterator<Item = &Job> {
         let parameters = &self.config.parameters;
         let kept = parameters.priority.multifactor && parameters.enforces_limits();
         let accounting = kept.then(|| self.accounting());
         let running = self.active.iter().map(|id| &*self.jobs[id]);
         running.filter(move |job| {
-            accounting.as_ref().is_some_and(|accounting| self.is_spent_out(job, accounting))
+            accounting.as_ref().is_some_and(|accounting| self.is_out_of_minutes(job, accounting))
         })
     }
 
-    fn is_spent_out(&self, job: &Job, accounting: &Accounting) -> bool {
+    fn is_out_of_minutes(&self, job: &Job, accounting: &Accounting) -> bool {
         let Some(attempt) = job.attempt() else { return false };
         let used_up = |minutes: &Tres, wall: Option<TimeLimit>, raw_usage: &RawUsage| {
             let minutes_used = |(kind, limit): (&TresKind, u64)| raw_usage.minutes(kind) > limit;

@@ -11,7 +11,7 @@ impl<T> Cache<T> {
         self.0.get_or_init(|| Arc::new(make())).clone()
     }
 
-    pub fn forget(&mut self) {
+    pub fn invalidate(&mut self) {
         self.0 = OnceLock::new();
     }
 }

@@ -100,7 +100,7 @@ pub struct EndRecord {
 
 impl Job {
     /// Shares in memory what equal jobs hold.
-    pub(crate) fn share(&mut self, interner: &mut Interner) {
+    pub(crate) fn intern(&mut self, interner: &mut Interner) {
         self.spec = interner.spec(&self.spec);
         self.account = interner.text(&self.account);
         self.qos = interner.text(&self.qos);

@@ -201,7 +201,7 @@ impl State {
         for id in ids {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             if let Some(job) = Arc::get_mut(job) {
-                job.share(&mut self.interner);
+                job.intern(&mut self.interner);
             }
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The last view, and what it was made from.
 #[derive(Debug, Default)]
 pub struct ViewBuilder {
-    ground: Option<ViewInputs>,
+    inputs: Option<ViewInputs>,
     nodes: Vec<Arc<NodeInfo>>,
     partitions: Vec<PartitionInfo>,
     running: Vec<ViewedJob<RunningJob>>,
@@ -64,7 +64,7 @@ impl ViewInputs {
         }
     }
 
-    fn is_of(&self, state: &State, ranking: &Ranking<'_>) -> bool {
+    fn is_unchanged(&self, state: &State, ranking: &Ranking<'_>) -> bool {
         Arc::ptr_eq(&self.config, &state.config)
             && are_same(&self.partitions, state.partitions.iter())
             && are_same(&self.qos, state.qos.values())
@@ -85,20 +85,20 @@ impl ViewBuilder {
     /// As [`view::view`], with the unchanged parts of the last view.
     pub fn view(&mut self, state: &State, now: Timestamp) -> View {
         let ranking = Ranking::new(state, now);
-        if !self.ground.as_ref().is_some_and(|ground| ground.is_of(state, &ranking)) {
+        if !self.inputs.as_ref().is_some_and(|inputs| inputs.is_unchanged(state, &ranking)) {
             *self = Self {
-                ground: Some(ViewInputs::of(state, &ranking)),
+                inputs: Some(ViewInputs::of(state, &ranking)),
                 partitions: view::partitions(state),
                 ..Self::default()
             };
         }
-        self.look_at_nodes(state);
+        self.update_nodes(state);
         let index = view::node_index(state);
         let running = |job: &Job| Some(view::running(state, job, &index));
-        look(&mut self.running, state, &state.active, |_| true, running);
+        update_entries(&mut self.running, state, &state.active, |_| true, running);
         let waiting = |job: &Job| view::waiting(state, &ranking, job, now);
-        let stands_alone = |job: &Job| !depends_on_more(job, &ranking);
-        look(&mut self.queue, state, &state.queue, stands_alone, waiting);
+        let is_independent = |job: &Job| !depends_on_more(job, &ranking);
+        update_entries(&mut self.queue, state, &state.queue, is_independent, waiting);
         View {
             nodes: self.nodes.clone(),
             partitions: self.partitions.clone(),
@@ -108,7 +108,7 @@ impl ViewBuilder {
         }
     }
 
-    fn look_at_nodes(&mut self, state: &State) {
+    fn update_nodes(&mut self, state: &State) {
         for (at, node) in state.nodes.values().enumerate() {
             let Some(known) = self.nodes.get_mut(at) else {
                 self.nodes.push(Arc::new(view::node(node)));
@@ -138,11 +138,11 @@ fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
 
 /// Brings the entries of these jobs up to date. An entry is rebuilt if the job changed or its entry depends on more than
 /// the job, and replaced only if it differs.
-fn look<T: PartialEq + std::fmt::Debug>(
+fn update_entries<T: PartialEq + std::fmt::Debug>(
     seen: &mut Vec<ViewedJob<T>>,
     state: &State,
     ids: &BTreeSet<JobId>,
-    stands_alone: impl Fn(&Job) -> bool,
+    is_independent: impl Fn(&Job) -> bool,
     make: impl Fn(&Job) -> Option<T>,
 ) {
     let mut known = std::mem::take(seen).into_iter().peekable();
@@ -154,7 +154,7 @@ fn look<T: PartialEq + std::fmt::Debug>(
         while known.next_if(|seen| seen.job.id < *id).is_some() {}
         let before = known.next_if(|seen| seen.job.id == *id);
         if let Some(before) = before.as_ref().filter(|seen| Arc::ptr_eq(&seen.job, job))
-            && stands_alone(job)
+            && is_independent(job)
         {
             debug_assert_eq!(Some(&*before.shown), make(job).as_ref(), "job {id} was not followed");
             seen.push(ViewedJob { job: job.clone(), shown: before.shown.clone() });

@@ -31,12 +31,12 @@ impl State {
         if over {
             let running = self.jobs_of_reservation(&r.name).any(|job| job.attempt().is_some());
             // An expired reservation stays until its jobs have ended, unless they may overstay.
-            return if running && !self.may_overstay(r) { Vec::new() } else { self.gone(r) };
+            return if running && !self.may_overstay(r) { Vec::new() } else { self.removal(r) };
         }
         if let Some(event) = self.idleness(r, now) {
             return match event {
                 Idleness::Changed(event) => vec![event],
-                Idleness::TooLong => self.gone(r),
+                Idleness::TooLong => self.removal(r),
             };
         }
         if r.has(Flag::PartNodes)
@@ -51,9 +51,9 @@ impl State {
     }
 
     /// Removes the reservation. Jobs that wait for it are held, or no longer ask for it.
-    fn gone(&self, r: &Reservation) -> Vec<Event> {
+    fn removal(&self, r: &Reservation) -> Vec<Event> {
         let waiting = self.jobs_of_reservation(&r.name).filter(|job| job.is_waiting());
-        let mut events: Vec<Event> = waiting.map(|job| left_behind(job, r)).collect();
+        let mut events: Vec<Event> = waiting.map(|job| reservation_lost(job, r)).collect();
         events.push(Event::ReservationRemoved { name: r.name.clone() });
         events
     }
@@ -108,7 +108,7 @@ fn set(reservation: Reservation) -> Event {
 }
 
 /// What becomes of a job that waits for a removed reservation.
-fn left_behind(job: &Job, r: &Reservation) -> Event {
+fn reservation_lost(job: &Job, r: &Reservation) -> Event {
     let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
     let left: Vec<&str> = split_names(asked).filter(|name| *name != r.name).collect();
     let others = (!left.is_empty()).then(|| left.join(","));

@@ -87,7 +87,7 @@ impl State {
     }
 
     /// When a job that runs into a reservation must end, by the reservation's maximum start delay.
-    pub(in crate::decide) fn leaves_by(
+    pub(in crate::decide) fn must_end_by(
         &self,
         job: &Job,
         nodes: &[&str],
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Refuses nodes that are reserved for others now: a reservation may be newer than the plan.
-    pub(in crate::decide) fn check_not_kept(
+    pub(in crate::decide) fn check_not_reserved(
         &self,
         job: &Job,
         nodes: &[&str],

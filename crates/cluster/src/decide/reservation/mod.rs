@@ -51,7 +51,7 @@ impl State {
                 return Err(refused(Why::Duplicate(name.clone())));
             }
             Some(name) => name.clone(),
-            None => self.made_up_name(ask, id),
+            None => self.generated_name(ask, id),
         };
         let utc_offset_s = self.config.parameters.priority.utc_offset_s;
         let blank = Reservation { name: name.clone(), id, utc_offset_s, ..Reservation::default() };
@@ -61,7 +61,7 @@ impl State {
     }
 
     /// `alice_3`: the first user, account or group that is named, and the reservation's number.
-    fn made_up_name(&self, ask: &ReservationRequest, id: u32) -> String {
+    fn generated_name(&self, ask: &ReservationRequest, id: u32) -> String {
         let lists = [&ask.users, &ask.accounts, &ask.groups];
         let first = lists.into_iter().flatten().flat_map(NamesEdit::plain).next();
         let first = first.unwrap_or("reservation");
@@ -100,7 +100,7 @@ impl State {
     ) -> Result<Decision, Refusal> {
         let known = self.reservations.get(name);
         let by_user = known.is_some_and(|known| {
-            known.has(Flag::UserDelete) && known.admits(&context.by, &self.any_account(context))
+            known.has(Flag::UserDelete) && known.admits(&context.by, &self.default_account(context))
         });
         if !by_user {
             authorise(self, &context.by, Act::Operate)?;
@@ -115,7 +115,7 @@ impl State {
     }
 
     /// The caller's default account.
-    fn any_account(&self, context: &Context) -> String {
+    fn default_account(&self, context: &Context) -> String {
         let of_user =
             |a: &&model::account::Association| a.user.as_deref() == Some(context.by.name.as_str());
         let mut own = self.associations.iter().filter(of_user);
@@ -142,7 +142,7 @@ impl State {
     ) -> Result<Reservation, Refusal> {
         set_flags(&mut r, ask, is_new)?;
         set_times(&mut r, ask, is_new, now)?;
-        self.set_people(&mut r, ask)?;
+        self.set_users(&mut r, ask)?;
         if let Some(name) = &ask.partition {
             self.partition(name).ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
             r.partition = Some(name.clone());
@@ -162,7 +162,7 @@ impl State {
         Ok(r)
     }
 
-    fn set_people(&self, r: &mut Reservation, ask: &ReservationRequest) -> Result<(), Refusal> {
+    fn set_users(&self, r: &mut Reservation, ask: &ReservationRequest) -> Result<(), Refusal> {
         if let Some(users) = &ask.users {
             let first = || users.names.first().cloned().unwrap_or_default();
             let edited = users.edited(r.users.as_ref());
@@ -212,7 +212,7 @@ impl State {
         for (name, count) in &r.licenses {
             let total = self.config.parameters.licenses.get(name).copied().unwrap_or(0);
             let others = self.reservations.values().filter(|other| other.name != r.name);
-            let meeting = others.filter(|other| meet(other, r, now));
+            let meeting = others.filter(|other| overlap_in_time(other, r, now));
             let kept: u64 = meeting.map(|other| licenses_named(&other.licenses, name)).sum();
             if u64::from(*count) + kept > total {
                 return Err(Refusal::UnknownLicense(name.clone()));
@@ -231,7 +231,7 @@ pub(crate) fn licenses_named(list: &[(String, u32)], name: &str) -> u64 {
 const WINDOWS_MAX: usize = 64;
 
 /// Whether a window of one reservation overlaps one of the other.
-pub(super) fn meet(a: &Reservation, b: &Reservation, now: Timestamp) -> bool {
+pub(super) fn overlap_in_time(a: &Reservation, b: &Reservation, now: Timestamp) -> bool {
     let (a, b) = (a.windows(now, WINDOWS_MAX), b.windows(now, WINDOWS_MAX));
     a.iter().any(|(start, end)| b.iter().any(|(from, to)| start < to && from < end))
 }

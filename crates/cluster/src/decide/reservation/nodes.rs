@@ -1,6 +1,6 @@
 //! The nodes of a reservation: those that were named, or those that are free.
 
-use super::{meet, refused};
+use super::{overlap_in_time, refused};
 use crate::state::State;
 use crate::view;
 use model::constraint::Constraint;
@@ -192,7 +192,7 @@ impl State {
         }
         let others = self.reservations.values().filter(|o| o.name != r.name && !o.overlaps());
         let meeting: Vec<&Arc<Reservation>> =
-            others.filter(|o| o.has_nodes() && meet(o, r, now)).collect();
+            others.filter(|o| o.has_nodes() && overlap_in_time(o, r, now)).collect();
         for node in &r.nodes {
             let mut left = self.cores_of(node);
             let taken = |r: &Reservation| r.cores.get(node).copied().unwrap_or(u32::MAX);

@@ -14,32 +14,32 @@ pub(super) struct LayoutPolicy {
 
 /// The ranks of each node, where node `i` has `slots[i]` task slots; `None` if there are too few for all tasks.
 /// Every node gets a task while there are as many tasks as nodes.
-pub(super) fn deal(room: &[u32], tasks: u32, how: LayoutPolicy) -> Option<Vec<Vec<u32>>> {
-    let all: u64 = room.iter().map(|r| u64::from(*r)).sum();
-    if room.is_empty() || (all < u64::from(tasks) && !how.overcommit) {
+pub(super) fn lay_out(slots: &[u32], tasks: u32, how: LayoutPolicy) -> Option<Vec<Vec<u32>>> {
+    let all: u64 = slots.iter().map(|r| u64::from(*r)).sum();
+    if slots.is_empty() || (all < u64::from(tasks) && !how.overcommit) {
         return None;
     }
     match how.distribution {
-        TaskDistribution::Cyclic => Some(in_turn(room, tasks, 1)),
-        TaskDistribution::Plane(size) => Some(in_turn(room, tasks, size.max(1))),
+        TaskDistribution::Cyclic => Some(in_turn(slots, tasks, 1)),
+        TaskDistribution::Plane(size) => Some(in_turn(slots, tasks, size.max(1))),
         TaskDistribution::Block | TaskDistribution::Arbitrary => {
-            let counts = if how.pack { packed(room, tasks) } else { even(room, tasks) };
+            let counts = if how.pack { packed(slots, tasks) } else { even(slots, tasks) };
             Some(blocks(&counts))
         }
     }
 }
 
 /// Round robin: each node gets up to `at_once` ranks a round, and one a round when all slots are full.
-fn in_turn(room: &[u32], tasks: u32, at_once: u32) -> Vec<Vec<u32>> {
-    let mut nodes: Vec<Vec<u32>> = vec![Vec::new(); room.len()];
+fn in_turn(slots: &[u32], tasks: u32, at_once: u32) -> Vec<Vec<u32>> {
+    let mut nodes: Vec<Vec<u32>> = vec![Vec::new(); slots.len()];
     let (mut next, mut first) = (0, true);
     while next < tasks {
-        let full = nodes.iter().zip(room).all(|(ranks, room)| ranks.len() as u32 >= *room);
+        let full = nodes.iter().zip(slots).all(|(ranks, slots)| ranks.len() as u32 >= *slots);
         for (index, ranks) in nodes.iter_mut().enumerate() {
             let left = tasks - next;
             // In the first round a task is kept for every node that is still to come.
-            let behind = if first { (room.len() - index - 1) as u32 } else { 0 };
-            let free = room[index].saturating_sub(ranks.len() as u32);
+            let behind = if first { (slots.len() - index - 1) as u32 } else { 0 };
+            let free = slots[index].saturating_sub(ranks.len() as u32);
             let spared = left.saturating_sub(behind).max(1);
             let most = if full { 1 } else { at_once.min(free).min(spared) };
             let here = most.min(left);
@@ -52,16 +52,16 @@ fn in_turn(room: &[u32], tasks: u32, at_once: u32) -> Vec<Vec<u32>> {
 }
 
 /// As many tasks for each node as round robin gives it.
-fn even(room: &[u32], tasks: u32) -> Vec<u32> {
-    in_turn(room, tasks, 1).iter().map(|ranks| ranks.len() as u32).collect()
+fn even(slots: &[u32], tasks: u32) -> Vec<u32> {
+    in_turn(slots, tasks, 1).iter().map(|ranks| ranks.len() as u32).collect()
 }
 
 /// Every node has one task; the rest fill the first nodes.
-fn packed(room: &[u32], tasks: u32) -> Vec<u32> {
+fn packed(slots: &[u32], tasks: u32) -> Vec<u32> {
     let mut left = tasks;
-    let mut counts = Vec::with_capacity(room.len());
-    for (index, free) in room.iter().enumerate() {
-        let behind = (room.len() - index - 1) as u32;
+    let mut counts = Vec::with_capacity(slots.len());
+    for (index, free) in slots.iter().enumerate() {
+        let behind = (slots.len() - index - 1) as u32;
         let here = left.saturating_sub(behind).max(left.min(1)).min(*free);
         counts.push(here);
         left -= here;

@@ -10,8 +10,8 @@ fn plane(size: u32) -> TaskDistribution {
 }
 
 /// The node of each rank, counted from 1, as it was dumped.
-fn shown(room: &[u32], tasks: u32, how: LayoutPolicy) -> String {
-    let Some(nodes) = deal(room, tasks, how) else { return "refused".into() };
+fn shown(slots: &[u32], tasks: u32, how: LayoutPolicy) -> String {
+    let Some(nodes) = lay_out(slots, tasks, how) else { return "refused".into() };
     let mut places: Vec<(u32, usize)> = Vec::new();
     for (index, ranks) in nodes.iter().enumerate() {
         places.extend(ranks.iter().map(|rank| (*rank, index + 1)));
@@ -57,17 +57,17 @@ fn tasks_are_laid_out_as_slurm_does() {
         (&[4; 4], 5, BLOCK, true, "1 1 2 3 4"),
         (&[13, 1], 6, BLOCK, true, "1 1 1 1 1 2"),
     ];
-    for (room, tasks, distribution, pack, expected) in table {
+    for (slots, tasks, distribution, pack, expected) in table {
         let how = LayoutPolicy { distribution, pack, overcommit: false };
-        assert_eq!(shown(room, tasks, how), expected, "{tasks} of {room:?} by {distribution:?}");
+        assert_eq!(shown(slots, tasks, how), expected, "{tasks} of {slots:?} by {distribution:?}");
     }
 }
 
 #[test]
 fn overcommitted_tasks_go_round_robin() {
     let how = LayoutPolicy { distribution: BLOCK, pack: false, overcommit: true };
-    let counts = |room: &[u32], tasks| -> Vec<usize> {
-        deal(room, tasks, how).expect("overcommitted").iter().map(Vec::len).collect()
+    let counts = |slots: &[u32], tasks| -> Vec<usize> {
+        lay_out(slots, tasks, how).expect("overcommitted").iter().map(Vec::len).collect()
     };
     assert_eq!(counts(&[13, 1, 1, 1], 40), [19, 7, 7, 7]);
     assert_eq!(counts(&[4, 4, 4, 4], 40), [10, 10, 10, 10]);

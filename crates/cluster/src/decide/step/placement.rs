@@ -2,7 +2,7 @@
 
 use super::demand::{Counts, StepDemand};
 use super::free_share::{FreeShare, units};
-use super::layout::{LayoutPolicy, arbitrary, deal};
+use super::layout::{LayoutPolicy, arbitrary, lay_out};
 use model::allocation::NodeShare;
 use model::reason::Refusal;
 use model::request::{GresRequest, Per};
@@ -22,7 +22,7 @@ impl StepDemand<'_> {
             self.candidates()?.into_iter().map(FreeShare::whole).collect();
         let counts = self.counts(alone.len() as u32)?;
         self.check_gres(&alone, counts)?;
-        let placed = self.among(&alone, counts).map_err(|why| match why {
+        let placed = self.place_in(&alone, counts).map_err(|why| match why {
             // Alone there is no other step to wait for.
             Refusal::Step(StepRefusal::Busy) => self.too_many(&alone, counts),
             other => other,
@@ -41,13 +41,13 @@ impl StepDemand<'_> {
             }
         }
         // The step fits alone: any refusal beside other steps means that it has to wait.
-        self.among(&beside, counts).map_err(|_| Refusal::Step(StepRefusal::Busy))
+        self.place_in(&beside, counts).map_err(|_| Refusal::Step(StepRefusal::Busy))
     }
 
     /// Refuses GRES that the job itself does not have.
     fn check_gres(&self, alone: &[FreeShare<'_>], counts: Counts) -> Result<(), Refusal> {
         for wanted in self.ask.shape.gres.iter().flatten() {
-            let of_node = |room: &FreeShare<'_>| units(&room.share.gres, wanted);
+            let of_node = |free: &FreeShare<'_>| units(&free.share.gres, wanted);
             let most = alone.iter().map(of_node).max().unwrap_or(0);
             let all: u64 = alone.iter().map(of_node).sum();
             let (name, asked) = (wanted.name.clone(), wanted.count.min);
@@ -85,28 +85,31 @@ impl StepDemand<'_> {
         Refusal::Step(StepRefusal::Processors { asked, most })
     }
 
-    fn among(
+    fn place_in(
         &self,
-        rooms: &[FreeShare<'_>],
+        free_shares: &[FreeShare<'_>],
         counts: Counts,
     ) -> Result<Vec<NodePlacement>, Refusal> {
-        let chosen = self.choose(rooms, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
-        let ranks = self.deal(&chosen, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
-        let parts = self.parts(&chosen);
+        let chosen = self.choose(free_shares, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
+        let ranks = self.lay_out(&chosen, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
+        let parts = self.spread_gres(&chosen);
         let mut placed = Vec::with_capacity(chosen.len());
-        for (index, (room, ranks)) in chosen.iter().zip(ranks).enumerate() {
+        for (index, (free, ranks)) in chosen.iter().zip(ranks).enumerate() {
             if ranks.is_empty() {
                 continue;
             }
             let part = |wanted: &GresRequest| parts(wanted, index);
-            let share = room.grant(self, ranks.len() as u32, part).map_err(Refusal::Step)?;
+            let share = free.grant(self, ranks.len() as u32, part).map_err(Refusal::Step)?;
             placed.push(NodePlacement { share, ranks });
         }
         Ok(placed)
     }
 
     /// Spreads a step's total of a resource over its nodes: one each, then as much as the first ones have.
-    fn parts<'r>(&self, chosen: &'r [&FreeShare<'r>]) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
+    fn spread_gres<'r>(
+        &self,
+        chosen: &'r [&FreeShare<'r>],
+    ) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
         move |wanted, index| {
             let mut left = wanted.count.min;
             let free: Vec<u64> = chosen.iter().map(|r| r.free_units(wanted)).collect();
@@ -128,18 +131,18 @@ impl StepDemand<'_> {
     /// Chooses the nodes to use: those that were named, then idle ones, then others; in the allocation's order.
     fn choose<'r>(
         &self,
-        rooms: &'r [FreeShare<'r>],
+        free_shares: &'r [FreeShare<'r>],
         counts: Counts,
     ) -> Option<Vec<&'r FreeShare<'r>>> {
-        let named = |room: &FreeShare<'_>| self.ask.node_list.contains(&room.share.node);
+        let named = |free: &FreeShare<'_>| self.ask.node_list.contains(&free.share.node);
         let loose = self.overcommit || self.ask.shape.own;
-        let usable = |room: &FreeShare<'_>| room.tasks(self) > 0 || (loose && room.idle);
+        let usable = |free: &FreeShare<'_>| free.tasks(self) > 0 || (loose && free.idle);
         let mut order: Vec<(usize, &FreeShare<'_>)> =
-            rooms.iter().enumerate().filter(|(_, r)| usable(r)).collect();
+            free_shares.iter().enumerate().filter(|(_, r)| usable(r)).collect();
         if order.iter().filter(|(_, r)| named(r)).count() < self.named_nodes() {
             return None;
         }
-        order.sort_by_key(|(at, room)| (!named(room), !room.idle, *at));
+        order.sort_by_key(|(at, free)| (!named(free), !free.idle, *at));
         let holds = |count: usize| {
             let all: u64 = order[..count].iter().map(|(_, r)| u64::from(r.tasks(self))).sum();
             self.overcommit || self.hosts().is_some() || all >= u64::from(counts.tasks)
@@ -155,26 +158,26 @@ impl StepDemand<'_> {
         }
         if !holds(count) {
             // The first nodes have too few slots: those with the most are tried.
-            order.sort_by_key(|(at, room)| (!named(room), u32::MAX - room.tasks(self), *at));
+            order.sort_by_key(|(at, free)| (!named(free), u32::MAX - free.tasks(self), *at));
         }
         order.truncate(count);
         order.sort_by_key(|(at, _)| *at);
-        Some(order.into_iter().map(|(_, room)| room).collect())
+        Some(order.into_iter().map(|(_, free)| free).collect())
     }
 
-    fn deal(&self, chosen: &[&FreeShare<'_>], counts: Counts) -> Option<Vec<Vec<u32>>> {
+    fn lay_out(&self, chosen: &[&FreeShare<'_>], counts: Counts) -> Option<Vec<Vec<u32>>> {
         if let Some(hosts) = self.hosts() {
             let place = |host: &String| chosen.iter().position(|r| r.share.node == *host);
             let hosts: Option<Vec<usize>> =
                 hosts.iter().take(counts.tasks as usize).map(place).collect();
             let ranks = arbitrary(&hosts?, chosen.len());
-            let fits = |(ranks, room): (&Vec<u32>, &&FreeShare<'_>)| {
-                ranks.len() as u32 <= room.tasks(self)
+            let fits = |(ranks, free): (&Vec<u32>, &&FreeShare<'_>)| {
+                ranks.len() as u32 <= free.tasks(self)
             };
             let loose = self.overcommit || self.ask.shape.own;
             return (loose || ranks.iter().zip(chosen).all(fits)).then_some(ranks);
         }
-        let room: Vec<u32> = chosen.iter().map(|room| room.tasks(self)).collect();
+        let slots: Vec<u32> = chosen.iter().map(|free| free.tasks(self)).collect();
         let usual = if counts.tasks <= chosen.len() as u32 {
             TaskDistribution::Cyclic
         } else {
@@ -185,6 +188,6 @@ impl StepDemand<'_> {
             pack: self.ask.shape.pack,
             overcommit: self.overcommit,
         };
-        deal(&room, counts.tasks, how)
+        lay_out(&slots, counts.tasks, how)
     }
 }
