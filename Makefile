@@ -11,7 +11,7 @@ help:
 
 build:
 	@scripts/install build
-	@cargo build --release -q -p sluice
+	@scripts/progress "building" cargo build --release --locked -p sluice
 
 up: build
 	@scripts/up

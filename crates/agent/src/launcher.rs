@@ -4,7 +4,8 @@
 //! exec. So the agent forks this one first, while it is still alone in its process, and later only asks it.
 //! A supervisor is then a fork of a small process: no exec, no runtime, and little memory of its own.
 
-use crate::cgroup::{Hierarchy, Plugin};
+use crate::cgroup::Hierarchy;
+use crate::launch_request::LaunchRequest;
 use crate::supervisor;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -17,31 +18,19 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use wire::report::ReportEvent;
 use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent};
 
 /// The largest request: two names and a path.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// How long the agent waits for a launcher that takes nothing more before it counts as lost.
-const PATIENCE_S: i64 = 10;
+const SEND_TIMEOUT_S: i64 = 10;
 /// What the child of a fork that panicked exits with.
 const PANICKED: i32 = 70;
-
-/// What a supervisor is started with, beside its end of the socket to the agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LaunchRequest {
-    /// The attempt's folder in the spool.
-    pub folder: PathBuf,
-    pub group_root: String,
-    /// `CgroupPlugin` in its own words.
-    pub plugin: String,
-}
 
 /// The agent's handle on its launcher.
 #[derive(Debug)]
@@ -55,7 +44,7 @@ impl Launcher {
     pub fn start() -> io::Result<Launcher> {
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
-        setsockopt(&ours, sockopt::SendTimeout, &TimeVal::seconds(PATIENCE_S))?;
+        setsockopt(&ours, sockopt::SendTimeout, &TimeVal::seconds(SEND_TIMEOUT_S))?;
         // SAFETY: the caller promises to be the only thread, so the child finds no lock held by another.
         match unsafe { fork() }? {
             ForkResult::Parent { .. } => Ok(Launcher { socket: ours }),
@@ -126,7 +115,7 @@ fn serve(socket: OwnedFd) -> i32 {
         };
         let key = (request.plugin.clone(), request.group_root.clone());
         if !hierarchies.contains_key(&key) {
-            match discover(&request) {
+            match request.discover_groups() {
                 Ok(found) => drop(hierarchies.insert(key.clone(), found)),
                 Err(reason) => {
                     let unfit = Some(reason.clone());
@@ -149,11 +138,6 @@ fn serve(socket: OwnedFd) -> i32 {
             }
         }
     }
-}
-
-pub(crate) fn discover(request: &LaunchRequest) -> Result<Hierarchy, String> {
-    let plugin: Plugin = request.plugin.parse()?;
-    Hierarchy::discover(plugin, &request.group_root).map_err(|e| e.to_string())
 }
 
 /// Leaves the agent's session, files and signal settings behind, so that no job inherits them.

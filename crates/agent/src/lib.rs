@@ -1,38 +1,42 @@
-//! The agent of a node: what the machine has, the job's supervisor, control groups, I/O and usage.
+//! The agent of a node: it takes signed orders from the server and runs the jobs of its machine.
 //!
 //! Three kinds of processes, so that a job outlives its agent:
-//! - the agent ([`run`]) holds the link to the server and verifies its orders;
-//! - the launcher ([`Launcher`]), forked before the agent has threads, forks the supervisors;
-//! - a supervisor for each attempt of a job runs it in a group of its own and keeps its end until it is taken.
+//! - the agent ([`run`]) holds the link to the server and verifies its orders: `agent/`, with `link/` (TLS connection,
+//!   credentials, reports, streams), `order_gate/` (signature, expiry, replay guard), `node/` (policy, facts) and
+//!   `login_listener` (logins of users into their jobs);
+//! - the launcher ([`Launcher`], `launcher`), forked before the agent has threads, forks the supervisors;
+//! - a supervisor for each attempt of a job (`supervisor/`) runs it in a control group of its own and keeps its end
+//!   until an agent has taken it: prolog and epilog, script, steps, time limit, scratch folders.
+//!
+//! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
+//! memory and GPUs), `device_access` (which device files a job may open).
+//!
+//! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
+//! their images is the agent's, `images/`; the health of GPUs is a fact of the node, `node/gpu_health.rs`; their
+//! metrics are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
 
 pub mod cgroup;
 pub mod detect;
 #[doc(hidden)]
-pub mod measure;
+pub mod launch_bench;
 
 mod agent;
-mod conversation;
-mod cpu_map;
-mod credentials;
-mod devices;
+mod attempt_key;
+mod device_access;
 mod error;
-mod facts;
-mod gate;
 mod kernel_file;
+mod launch_request;
 mod launcher;
 mod link;
-mod liveness;
-mod log_reader;
-mod login_door;
+mod login_listener;
 mod node;
-mod reports;
-mod seen;
-mod session;
+mod order_gate;
+mod ownership;
+mod pidfd;
 mod spool;
-mod stream;
 mod supervisor;
 mod wall_clock;
 
+pub use agent::{AgentConfig, run};
 pub use error::AgentError;
 pub use launcher::Launcher;
-pub use session::{AgentConfig, run};

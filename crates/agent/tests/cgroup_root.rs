@@ -15,7 +15,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 
 /// Our root group under a name of its own; whatever a failed test leaves in it is taken away.
@@ -53,8 +53,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         for name in self.hierarchy.leftovers().unwrap_or_default() {
-            if let Ok(group) = self.hierarchy.open_existing(&name) {
-                let _ = group.kill_all(PATIENCE);
+            if let Ok(group) = JobGroup::open(&self.hierarchy, &name) {
+                let _ = group.kill_all(TIMEOUT);
                 let _ = group.remove();
             }
         }
@@ -90,7 +90,7 @@ fn spawn_in(group: &JobGroup, script: &str) -> Child {
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         thread::yield_now();
     }
 }
@@ -123,7 +123,7 @@ fn root_a_child_starts_inside_its_limits() {
         let status = child.wait().expect("wait");
         assert_ne!(status.code(), Some(0), "the shell could not fork and says so");
     }
-    group.kill_all(PATIENCE).expect("kill");
+    group.kill_all(TIMEOUT).expect("kill");
     let _ = child.wait();
     let mut text = String::new();
     output.read_to_string(&mut text).expect("read");
@@ -170,7 +170,7 @@ fn root_a_kill_for_memory_is_counted_from_the_leaf() {
         let killed = usage.oom_kills.unwrap_or(0);
         assert!((1..=3).contains(&killed), "{plugin} {usage:?}");
         assert!(usage.memory_peak_bytes.is_some_and(|peak| peak <= 33 * MIB), "{usage:?}");
-        job.kill_all(PATIENCE).expect("nothing left to kill");
+        job.kill_all(TIMEOUT).expect("nothing left to kill");
         job.remove().expect("remove job with its step");
         scratch.end();
     }
@@ -188,7 +188,7 @@ fn root_a_daemon_that_ignores_signals_and_left_its_session_is_killed() {
         until("the daemon runs", || group.pids().expect("list").len() >= 2);
         assert!(!group.is_empty().expect("look"), "{plugin}: the daemon holds the group");
         group.signal_all(Signal::SIGHUP).expect("signal");
-        group.kill_all(PATIENCE).expect("kill");
+        group.kill_all(TIMEOUT).expect("kill");
         assert!(group.is_empty().expect("look"), "{plugin}");
         group.remove().expect("remove");
         scratch.end();
@@ -209,7 +209,7 @@ fn root_a_fork_bomb_is_killed() {
         let mut child = spawn_in(&group, &format!("exec 2>/dev/null; {script}"));
         drop(child.stdout.take());
         child.wait().expect("the first shell ends");
-        group.kill_all(PATIENCE).expect("kill");
+        group.kill_all(TIMEOUT).expect("kill");
         assert_eq!(group.pids().expect("list"), Vec::<i32>::new(), "{plugin}");
         group.remove().expect("remove");
         scratch.end();
@@ -241,7 +241,7 @@ fn root_frozen_means_no_output_and_a_frozen_job_can_be_killed() {
         group.thaw().expect("thaw");
         assert!(readable(10_000), "{plugin}: it writes again");
         group.freeze().expect("freeze");
-        group.kill_all(PATIENCE).expect("kill while frozen");
+        group.kill_all(TIMEOUT).expect("kill while frozen");
         assert_eq!(child.wait().expect("wait").signal(), Some(9));
         group.remove().expect("remove");
         scratch.end();
@@ -260,14 +260,14 @@ fn root_groups_of_a_dead_agent_are_found_and_cleaned() {
         };
         let later = Hierarchy::discover(plugin, scratch.hierarchy.root_name()).expect("again");
         assert_eq!(later.leftovers().expect("list"), ["job_1_1"]);
-        let found = later.open_existing("job_1_1").expect("adopt");
+        let found = JobGroup::open(&later, "job_1_1").expect("adopt");
         assert_eq!(found.pids().expect("list"), [child.id() as i32], "{plugin}");
         assert!(found.remove().is_err(), "{plugin}: not while something runs in it");
-        found.kill_all(PATIENCE).expect("kill");
+        found.kill_all(TIMEOUT).expect("kill");
         assert_eq!(child.wait().expect("wait").signal(), Some(9));
         found.remove().expect("remove with the step inside");
         found.remove().expect("twice is no error");
-        assert!(matches!(later.open_existing("job_1_1"), Err(CgroupError::NotFound { .. })));
+        assert!(matches!(JobGroup::open(&later, "job_1_1"), Err(CgroupError::NotFound { .. })));
         scratch.end();
     }
 }
@@ -308,7 +308,7 @@ fn root_a_member_that_left_the_v2_tree_is_still_a_member() {
         let watch = group.wait_empty_fd().expect("open").expect("v2 has one");
         assert!(watch.is_empty().expect("look"), "gone from the v2 group");
         assert!(!group.is_empty().expect("look"), "yet its memory is still the job's");
-        group.kill_all(PATIENCE).expect("kill");
+        group.kill_all(TIMEOUT).expect("kill");
         assert_eq!(child.wait().expect("wait").signal(), Some(9));
         group.remove().expect("remove");
     }
@@ -355,7 +355,7 @@ fn root_an_ordinary_user_works_in_the_v2_group_delegated_to_him() {
         let leaf = group.leaf("step_batch").expect("a place inside");
         let mut child = spawn_in(leaf.as_ref().unwrap_or(&group), "exec sleep 300");
         let inside = places(child.id()).contains("/sluicetest/job_1_1");
-        group.kill_all(PATIENCE).expect("kill");
+        group.kill_all(TIMEOUT).expect("kill");
         let signal = child.wait().expect("wait").signal();
         group.remove().expect("remove");
         hierarchy.remove_root().expect("remove our root");

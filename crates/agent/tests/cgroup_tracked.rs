@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use agent::cgroup::{GroupLimits, Hierarchy, JobGroup, Layout, Plugin};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         thread::yield_now();
     }
 }
@@ -46,12 +46,12 @@ fn a_tracked_job_ends_with_all_its_daemons() {
     until("both daemons run", || group.pids().expect("list").len() == 4);
 
     assert_eq!(hierarchy.leftovers().expect("list").first().map(String::as_str), Some("job_1_1"));
-    let adopted = hierarchy.open_existing("job_1_1").expect("by its mark");
+    let adopted = JobGroup::open(&hierarchy, "job_1_1").expect("by its mark");
     assert_eq!(adopted.pids().expect("list").len(), 2, "only the marked daemon without ancestry");
     assert_eq!(group.usage().expect("usage").pids_now, Some(4));
     group.freeze().expect("stop");
-    group.kill_all(PATIENCE).expect("kill");
+    group.kill_all(TIMEOUT).expect("kill");
     assert!(group.is_empty().expect("look"));
-    assert!(hierarchy.open_existing("job_1_1").is_err(), "nothing carries its mark now");
+    assert!(JobGroup::open(&hierarchy, "job_1_1").is_err(), "nothing carries its mark now");
     group.remove().expect("nothing to remove");
 }

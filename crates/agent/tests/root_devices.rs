@@ -100,8 +100,8 @@ fn root_a_group_beside_the_jobs_has_no_limits_and_is_found_like_it() {
         // A daemon in it is killed with it, and the job's own group is not.
         said(&beside, "setsid sleep 1000 > /dev/null 2>&1 &");
         assert!(!beside.is_empty().expect("look"), "{plugin}");
-        let opened = scratch.hierarchy.open_existing("job_1_1.prolog").expect("open");
-        opened.kill_all(groups::PATIENCE).expect("kill");
+        let opened = JobGroup::open(&scratch.hierarchy, "job_1_1.prolog").expect("open");
+        opened.kill_all(groups::TIMEOUT).expect("kill");
         opened.remove().expect("remove");
         assert_eq!(scratch.hierarchy.leftovers().expect("list"), ["job_1_1"], "{plugin}");
     }

@@ -110,7 +110,7 @@ fn root_a_job_that_forks_without_end_stays_within_its_processes() {
         let bomb = "while :; do sleep 60 > /dev/null 2>&1 & done";
         let text = said(&job, &format!("exec sh -c '{bomb}'"));
         assert!(text.contains("Cannot fork"), "{plugin}: {text}");
-        job.kill_all(groups::PATIENCE).expect("kill");
+        job.kill_all(groups::TIMEOUT).expect("kill");
         let elsewhere = Command::new("true").status().expect("others fork as before");
         assert!(elsewhere.success());
     }

@@ -6,7 +6,7 @@ use model::id::StepId;
 use model::run::{ExitStatus, LaunchKind, Usage};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use support::{Cluster, PATIENCE, PlayedLink, attempt};
+use support::{Cluster, PlayedLink, TIMEOUT, attempt};
 use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
@@ -92,7 +92,7 @@ impl PlayedSrun {
 
     fn accept_at(&self, node_index: u32, waits: bool) -> PlayedStep {
         let (stream, _) = self.listener.accept().expect("the supervisor dials");
-        stream.set_read_timeout(Some(PATIENCE)).expect("bounded");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("bounded");
         let mut step = PlayedStep { stream, decoder: Decoder::default() };
         let hello = step.next_message();
         let (key, node) = ("secret".into(), support::NODE.into());

@@ -4,7 +4,7 @@
 //! the asking process. It is loaded into `sshd` as root, so it is small, has one thread, waits with a bound, and when
 //! in doubt refuses.
 
-mod door;
+mod agent_socket;
 mod namespaces;
 mod options;
 mod verdict;

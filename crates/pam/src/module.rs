@@ -1,10 +1,11 @@
 //! The functions that PAM calls, and the few of its own that are called back.
 
-use crate::door;
+use crate::agent_socket;
 use crate::namespaces::enter;
 use crate::options::{Action, Options};
-use crate::verdict::{Verdict, Visitor, judge};
+use crate::verdict::{LoginUser, Verdict, judge};
 use libc::{c_char, c_int, c_void};
+use nix::unistd::User;
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -18,8 +19,6 @@ const PAM_IGNORE: c_int = 25;
 const PAM_ERROR_MSG: c_int = 3;
 /// Words of one line in the PAM file: more than anybody writes.
 const WORDS_MAX: usize = 64;
-/// Room for one entry of the user database.
-const PASSWD_BYTES: usize = 16 << 10;
 
 type Handle = *mut c_void;
 
@@ -103,12 +102,13 @@ unsafe fn admit(handle: Handle, count: c_int, words: *const *const c_char) -> c_
     }
     // SAFETY: PAM's names are ended by zero and live as long as the handle's item is not set anew.
     let name = unsafe { CStr::from_ptr(name) };
-    let Some(uid) = uid_of(name) else { return PAM_USER_UNKNOWN };
     let name = name.to_string_lossy();
-    let visitor = Visitor { name: &name, uid };
+    let Ok(Some(entry)) = User::from_name(&name) else { return PAM_USER_UNKNOWN };
+    let uid = entry.uid.as_raw();
+    let user = LoginUser { name: &name, uid };
     let mut namespaces = Vec::new();
-    let verdict = judge(&options, &visitor, |ask| {
-        let (answer, came) = door::ask(&options.state, ask)?;
+    let verdict = judge(&options, &user, |ask| {
+        let (answer, came) = agent_socket::ask(&options.state, ask)?;
         namespaces = came;
         Ok(answer)
     });
@@ -151,18 +151,6 @@ unsafe fn words_of(count: c_int, words: *const *const c_char) -> Vec<String> {
         unsafe { CStr::from_ptr(*words.add(index)) }.to_string_lossy().into_owned()
     };
     (0..count).map(text).collect()
-}
-
-fn uid_of(name: &CStr) -> Option<u32> {
-    // SAFETY: all of its fields are numbers and pointers, for which zero is a value.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut room = vec![0; PASSWD_BYTES];
-    let mut found = ptr::null_mut();
-    // SAFETY: every pointer is to a live value, and the room is of the length given.
-    let result = unsafe {
-        libc::getpwnam_r(name.as_ptr(), &mut entry, room.as_mut_ptr(), room.len(), &mut found)
-    };
-    (result == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
 fn log(handle: Handle, priority: c_int, line: &str) {

@@ -14,7 +14,7 @@ pub enum Action {
 
 /// Which job a user with several comes into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Several {
+pub enum SeveralJobs {
     Newest,
     Otherwise(Action),
 }
@@ -24,7 +24,7 @@ pub struct Options {
     /// The agent's state folder.
     pub state: PathBuf,
     pub no_jobs: Action,
-    pub several: Several,
+    pub several: SeveralJobs,
     pub adopt_failure: Action,
     /// The agent does not answer.
     pub generic_failure: Action,
@@ -39,7 +39,7 @@ impl Default for Options {
         Options {
             state: "/var/lib/sluice".into(),
             no_jobs: Action::Deny,
-            several: Several::Newest,
+            several: SeveralJobs::Newest,
             adopt_failure: Action::Deny,
             generic_failure: Action::Deny,
             ignore_root: true,
@@ -65,8 +65,8 @@ impl Options {
         match name {
             "state" if value.starts_with('/') => self.state = value.into(),
             "action_no_jobs" => self.no_jobs = action(value)?,
-            "action_unknown" if value == "newest" => self.several = Several::Newest,
-            "action_unknown" => self.several = Several::Otherwise(action(value)?),
+            "action_unknown" if value == "newest" => self.several = SeveralJobs::Newest,
+            "action_unknown" => self.several = SeveralJobs::Otherwise(action(value)?),
             "action_adopt_failure" => self.adopt_failure = action(value)?,
             "action_generic_failure" => self.generic_failure = action(value)?,
             "ignore_root" => self.ignore_root = yes_or_no(value)?,
@@ -116,7 +116,7 @@ mod tests {
         let expected = Options {
             state: "/srv/sluice".into(),
             no_jobs: Action::Ignore,
-            several: Several::Otherwise(Action::Deny),
+            several: SeveralJobs::Otherwise(Action::Deny),
             adopt_failure: Action::Allow,
             generic_failure: Action::Allow,
             ignore_root: false,

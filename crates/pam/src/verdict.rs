@@ -1,10 +1,10 @@
 //! Who is let in, and into what: the rules, apart from PAM's own words for them.
 
-use crate::door::DoorError;
-use crate::options::{Action, Options, Several};
+use crate::agent_socket::LoginError;
+use crate::options::{Action, Options, SeveralJobs};
 use wire::login::{LoginAction, LoginAnswer, LoginRequest};
 
-pub struct Visitor<'a> {
+pub struct LoginUser<'a> {
     pub name: &'a str,
     pub uid: u32,
 }
@@ -15,36 +15,36 @@ pub enum Verdict {
     Pass,
     /// Into this job, for the log.
     Entered(u32),
-    /// As the options say, for a reason that the visitor is told and the log keeps.
+    /// As the options say, for a reason that the user is told and the log keeps.
     By(Action, String),
 }
 
 /// `ask` brings a question to the agent.
 pub fn judge(
     options: &Options,
-    visitor: &Visitor,
-    mut ask: impl FnMut(LoginRequest) -> Result<LoginAnswer, DoorError>,
+    user: &LoginUser,
+    mut ask: impl FnMut(LoginRequest) -> Result<LoginAnswer, LoginError>,
 ) -> Verdict {
-    if visitor.uid == 0 && options.ignore_root
-        || options.ignored_users.iter().any(|name| name == visitor.name)
+    if user.uid == 0 && options.ignore_root
+        || options.ignored_users.iter().any(|name| name == user.name)
     {
         return Verdict::Pass;
     }
-    let who = format!("user {} (uid={})", visitor.name, visitor.uid);
+    let who = format!("user {} (uid={})", user.name, user.uid);
     if !options.wrong.is_empty() {
         let words = options.wrong.join(" ");
         return Verdict::By(Action::Deny, format!("{who}: pam_sluice does not know {words}"));
     }
-    let mut of = |action| ask(LoginRequest { action, uid: visitor.uid });
+    let mut of = |action| ask(LoginRequest { action, uid: user.uid });
     let no_answer =
-        |error: DoorError| Verdict::By(options.generic_failure, format!("{who}: {error}"));
+        |error: LoginError| Verdict::By(options.generic_failure, format!("{who}: {error}"));
     let odd =
         || Verdict::By(options.generic_failure, format!("{who}: the agent is not understood"));
     let no_jobs = || {
         let words = format!("{who} has no active jobs on this node.");
         Verdict::By(options.no_jobs, words)
     };
-    if let Several::Otherwise(action) = options.several {
+    if let SeveralJobs::Otherwise(action) = options.several {
         match of(LoginAction::Count) {
             Err(error) => return no_answer(error),
             Ok(LoginAnswer::NoJobs) => return no_jobs(),
@@ -74,7 +74,7 @@ mod tests {
 
     fn judged(words: &[&str], name: &str, uid: u32, answers: &[LoginAnswer]) -> Verdict {
         let mut answers = answers.iter().cloned();
-        judge(&Options::parse(words.iter().copied()), &Visitor { name, uid }, |_| {
+        judge(&Options::parse(words.iter().copied()), &LoginUser { name, uid }, |_| {
             answers.next().ok_or_else(|| std::io::Error::other("nobody there").into())
         })
     }
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(action(&judged(&[], "ann", 5, answers)), Some(Action::Deny), "{answers:?}");
         }
         let wrong = judged(&["action_no_job=allow"], "ann", 5, &[entered()]);
-        assert_eq!(action(&wrong), Some(Action::Deny), "a word that is not known closes the door");
+        assert_eq!(action(&wrong), Some(Action::Deny), "a word that is not known denies the login");
         let open = judged(&["action_generic_failure=allow"], "ann", 5, &[]);
         assert_eq!(action(&open), Some(Action::Allow));
         let failed =

@@ -1,9 +1,9 @@
 //! What the server orders: carried out here, passed on to the attempt's supervisor, or refused with a reason.
 
-use super::{Agent, Held};
+use super::{Agent, AttemptEntry};
+use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
-use crate::gate::{OrderRefusal, Refused};
-use crate::reports::Key;
+use crate::order_gate::{OrderRefusal, Refused};
 use crate::wall_clock;
 use model::id::AttemptId;
 use std::os::fd::AsFd;
@@ -17,9 +17,9 @@ use wire::supervisor::{SupervisorEvent, ToSupervisor};
 impl Agent {
     /// Carries an order out, or gives the answer that refuses it.
     pub fn on_order(&mut self, signed: &SignedOrder) -> Option<ToServer> {
-        let held = &self.held;
+        let held = &self.attempts;
         let uid_of = |node: &str, attempt: AttemptId| {
-            held.get(&Key { node: node.to_owned(), attempt }).and_then(|held| held.uid)
+            held.get(&AttemptKey { node: node.to_owned(), attempt }).and_then(|held| held.uid)
         };
         let now = self.skew.to_server(wall_clock::now());
         let refused = match self.gate.admit(signed, now, uid_of) {
@@ -45,7 +45,7 @@ impl Agent {
         };
         let (serial, attempt, node, launch, why) = refused;
         let before = matches!(why, OrderRefusal::AlreadyLaunched(_) | OrderRefusal::Replayed(_));
-        let held = self.held.contains_key(&Key { node: node.clone(), attempt });
+        let held = self.attempts.contains_key(&AttemptKey { node: node.clone(), attempt });
         tracing::warn!(node, %attempt, serial, %why, "order refused");
         let order = match (&why, launch) {
             // Said twice. It is here, and its own reports tell of it: it must not be taken for lost.
@@ -63,7 +63,7 @@ impl Agent {
     }
 
     fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {
-        let key = Key { node: order.node, attempt: order.attempt };
+        let key = AttemptKey { node: order.node, attempt: order.attempt };
         match order.action {
             Action::Launch(launch) => {
                 self.launch(key, *launch);
@@ -78,10 +78,10 @@ impl Agent {
         }
     }
 
-    fn launch(&mut self, key: Key, launch: JobLaunch) {
-        self.held.insert(key.clone(), Held::new(Some(launch.user.uid)));
+    fn launch(&mut self, key: AttemptKey, launch: JobLaunch) {
+        self.attempts.insert(key.clone(), AttemptEntry::new(Some(launch.user.uid)));
         match self.start_supervisor(&key, launch) {
-            Ok(stream) => self.attend(key, stream),
+            Ok(stream) => self.connect_supervisor(key, stream),
             Err(error) => {
                 tracing::warn!(node = key.node, attempt = %key.attempt, %error, "launch failed");
                 let (what, unfit) = (error.to_string(), error.unfit());
@@ -91,7 +91,11 @@ impl Agent {
         }
     }
 
-    fn start_supervisor(&self, key: &Key, launch: JobLaunch) -> Result<UnixStream, AgentError> {
+    fn start_supervisor(
+        &self,
+        key: &AttemptKey,
+        launch: JobLaunch,
+    ) -> Result<UnixStream, AgentError> {
         let node = self
             .nodes
             .get(&key.node)
@@ -105,9 +109,9 @@ impl Agent {
         Ok(stream)
     }
 
-    fn pass_on(&mut self, key: &Key, action: Action) -> Result<(), OrderRefusal> {
+    fn pass_on(&mut self, key: &AttemptKey, action: Action) -> Result<(), OrderRefusal> {
         let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
-        let held = self.held.get(key).ok_or_else(unknown)?;
+        let held = self.attempts.get(key).ok_or_else(unknown)?;
         if held.has_ended() {
             // Its end is on the way to the server, which did not know it yet. Only a step needs an answer.
             return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
@@ -117,17 +121,17 @@ impl Agent {
         match sent {
             // Without a supervisor everything of the attempt is being killed already.
             Some(Ok(())) | None => Ok(()),
-            Some(Err(_)) => Err(OrderRefusal::Deaf(key.attempt)),
+            Some(Err(_)) => Err(OrderRefusal::SupervisorBusy(key.attempt)),
         }
     }
 
-    fn forget(&mut self, key: &Key) -> Result<(), OrderRefusal> {
-        if self.held.get(key).is_some_and(|held| !held.has_ended()) {
+    fn forget(&mut self, key: &AttemptKey) -> Result<(), OrderRefusal> {
+        if self.attempts.get(key).is_some_and(|held| !held.has_ended()) {
             return Err(OrderRefusal::StillRuns(key.attempt));
         }
-        self.held.remove(key);
+        self.attempts.remove(key);
         self.reports.forget(key);
-        let noted = self.gate.seen(&key.node).map(|seen| seen.forget(key.attempt));
+        let noted = self.gate.replay_guard(&key.node).map(|guard| guard.forget(key.attempt));
         if let Some(node) = self.nodes.get(&key.node) {
             // Also where there was no room for the note: this is what makes some.
             node.spool.remove(key.attempt)?;

@@ -2,8 +2,9 @@
 
 use nix::unistd::Uid;
 
-use super::hierarchy::{Plugin, Root};
 use super::mounts::{Controller, ControllerSet, Version, absence};
+use super::plugin::Plugin;
+use super::root_group::RootGroup;
 
 /// How processes are held together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl Findings<'_> {
 }
 
 impl Capabilities {
-    pub(super) fn assess(roots: &[Root], found: &Findings) -> Capabilities {
+    pub(super) fn assess(roots: &[RootGroup], found: &Findings) -> Capabilities {
         let unified = roots.iter().find(|root| root.version == Version::V2);
         let v1 = roots.iter().any(|root| root.version == Version::V1);
         let holder = |one| roots.iter().find(move |root| root.controllers.has(one));

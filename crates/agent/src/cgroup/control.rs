@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::error::CgroupError;
-use super::group::{JobGroup, Member};
+use super::group::JobGroup;
 use super::mounts::{Controller, Version};
 use super::signal::signal_listed;
+use super::tree_group::TreeGroup;
 
 /// How long a freeze may take before it is given up. A task in an uninterruptible wait delays it.
-const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two looks at a group that cannot be polled.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
@@ -37,8 +38,8 @@ impl JobGroup {
         killed.and(thawed)
     }
 
-    /// Kills until nothing is left, in any tree; gives up after `patience` and names what remains.
-    pub fn kill_all(&self, patience: Duration) -> Result<(), CgroupError> {
+    /// Kills until nothing is left, in any tree; gives up after `timeout` and names what remains.
+    pub fn kill_all(&self, timeout: Duration) -> Result<(), CgroupError> {
         let start = Instant::now();
         let watch = self.wait_empty_fd()?;
         let mut pause = Duration::from_millis(1);
@@ -54,8 +55,8 @@ impl JobGroup {
             if self.is_empty()? {
                 return Ok(());
             }
-            let Some(left) = patience.checked_sub(start.elapsed()) else {
-                return Err(self.stuck("empty", patience));
+            let Some(left) = timeout.checked_sub(start.elapsed()) else {
+                return Err(self.stuck("empty", timeout));
             };
             match &watch {
                 Some(watch) if !watch.is_empty()? => watch.wait(left.min(pause * 8)),
@@ -67,10 +68,10 @@ impl JobGroup {
 
     /// Stops every process of the group; returns when all have stopped.
     pub fn freeze(&self) -> Result<(), CgroupError> {
-        self.freeze_within(FREEZE_PATIENCE)
+        self.freeze_within(FREEZE_TIMEOUT)
     }
 
-    fn freeze_within(&self, patience: Duration) -> Result<(), CgroupError> {
+    fn freeze_within(&self, timeout: Duration) -> Result<(), CgroupError> {
         let Some((first, file, value)) = self.freezer(true) else {
             return self.signal_all(Signal::SIGSTOP);
         };
@@ -86,8 +87,8 @@ impl JobGroup {
             if frozen {
                 return Ok(());
             }
-            let Some(left) = patience.checked_sub(start.elapsed()) else {
-                return Err(self.stuck("frozen", patience));
+            let Some(left) = timeout.checked_sub(start.elapsed()) else {
+                return Err(self.stuck("frozen", timeout));
             };
             match &watch {
                 Some(watch) => watch.wait(left.min(PAUSE_MAX)),
@@ -105,7 +106,7 @@ impl JobGroup {
     }
 
     /// Where to write what to freeze or thaw; `None` where only signals can do it.
-    fn freezer(&self, freeze: bool) -> Option<(&Member, &'static str, &'static str)> {
+    fn freezer(&self, freeze: bool) -> Option<(&TreeGroup, &'static str, &'static str)> {
         let first = self.members().first()?;
         match (first.version, freeze) {
             (Version::V2, true) => Some((first, "cgroup.freeze", "1")),
@@ -116,10 +117,10 @@ impl JobGroup {
         }
     }
 
-    fn stuck(&self, wanted: &'static str, patience: Duration) -> CgroupError {
+    fn stuck(&self, wanted: &'static str, timeout: Duration) -> CgroupError {
         let mut pids = self.pids().unwrap_or_default();
         pids.truncate(10);
-        let waited_ms = patience.as_millis();
+        let waited_ms = timeout.as_millis();
         CgroupError::Stuck { name: self.name().to_owned(), wanted, waited_ms, pids }
     }
 }

@@ -144,11 +144,11 @@ impl GroupDir {
     }
 
     /// Calls `visit` for this group and every group below it; a group that goes away meanwhile is passed over.
-    pub fn walk(&self, visit: &mut Visit) -> Result<(), CgroupError> {
+    pub fn walk(&self, visit: &mut GroupVisitor) -> Result<(), CgroupError> {
         self.walk_to(DEPTH_MAX, visit)
     }
 
-    fn walk_to(&self, depth: usize, visit: &mut Visit) -> Result<(), CgroupError> {
+    fn walk_to(&self, depth: usize, visit: &mut GroupVisitor) -> Result<(), CgroupError> {
         unless_gone(visit(self))?;
         let children = self.children()?;
         if depth == 0 && !children.is_empty() {
@@ -207,7 +207,7 @@ impl GroupDir {
     }
 }
 
-type Visit<'a> = dyn FnMut(&GroupDir) -> Result<(), CgroupError> + 'a;
+type GroupVisitor<'a> = dyn FnMut(&GroupDir) -> Result<(), CgroupError> + 'a;
 
 /// `None` if the group was removed meanwhile, or is threaded and lists its processes in the group above.
 /// Any other failure must not pass for an empty group: its processes would be taken for dead.

@@ -4,50 +4,20 @@ use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 
-use super::device::DeviceRule;
 use super::dir::{GroupDir, check_name, keyed_value, unless_gone};
 use super::entry::EntryFds;
 use super::error::CgroupError;
 use super::hierarchy::Hierarchy;
+use super::limits::GroupLimits;
 use super::mounts::{Controller, ControllerSet, Version};
-use super::process::{MARKER_VARIABLE, ProcessSet};
+use super::tracked_processes::{MARKER_VARIABLE, ProcessSet};
+use super::tree_group::TreeGroup;
 use super::usage::{Usage, oom_kills_of, oom_kills_outside};
 use super::watch::EmptyWatch;
 
-/// The limits of one group; `None` leaves a thing unlimited and uncounted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupLimits {
-    pub memory_bytes: Option<u64>,
-    /// Swap beyond `memory_bytes`; zero forbids swapping.
-    pub swap_bytes: Option<u64>,
-    /// Where the kernel begins to press; less than `memory_bytes`.
-    pub soft_memory_bytes: Option<u64>,
-    /// v1 only.
-    pub swappiness: Option<u8>,
-    /// Memory is counted here also where it is not limited.
-    pub count_memory: bool,
-    /// A list as the kernel writes it: `0-3,8`.
-    pub cpuset: Option<String>,
-    /// CPU time, as so many CPUs' worth.
-    pub cpu_time: Option<u32>,
-    pub pids_max: Option<u64>,
-    /// The devices that may be opened, and no other.
-    pub devices: Option<Vec<DeviceRule>>,
-}
-
-/// A job's group in one tree.
-pub(super) struct Member {
-    pub version: Version,
-    pub controllers: ControllerSet,
-    pub dir: Arc<GroupDir>,
-    parent: Arc<GroupDir>,
-    /// A child group without limits of its own in this tree lives in its parent's directory.
-    pub owned: bool,
-}
-
 enum Backing {
     /// Never empty; the first says who is a member.
-    Groups(Vec<Member>),
+    Groups(Vec<TreeGroup>),
     Processes(ProcessSet),
 }
 
@@ -99,14 +69,16 @@ impl JobGroup {
     ) -> Result<(), CgroupError> {
         let Backing::Groups(members) = &mut self.backing else { return Ok(()) };
         let dir = parent.make_child(&self.name)?.shared();
-        let member = Member { version, controllers, dir, parent: parent.clone(), owned: true };
+        let member = TreeGroup { version, controllers, dir, parent: parent.clone(), owned: true };
         members.push(member);
         members.last().map_or(Ok(()), |member| limits.apply(&member.dir, version, controllers))
     }
 
-    pub(super) fn open(hierarchy: &Hierarchy, name: &str) -> Result<JobGroup, CgroupError> {
+    /// Opens a group that an earlier process made.
+    pub fn open(hierarchy: &Hierarchy, name: &str) -> Result<JobGroup, CgroupError> {
         check_name(name)?;
-        let missing = || CgroupError::NotFound { name: name.to_owned(), root: hierarchy.place() };
+        let missing =
+            || CgroupError::NotFound { name: name.to_owned(), root: hierarchy.location() };
         if hierarchy.roots().is_empty() {
             let set = ProcessSet::marked(hierarchy.root_name(), name);
             if set.pids()?.is_empty() {
@@ -117,7 +89,7 @@ impl JobGroup {
         let mut members = Vec::new();
         for root in hierarchy.roots() {
             if let Some(dir) = unless_gone(root.dir.open_child(name))? {
-                members.push(Member {
+                members.push(TreeGroup {
                     version: root.version,
                     controllers: root.controllers,
                     dir: dir.shared(),
@@ -194,9 +166,9 @@ impl JobGroup {
         self.owned_members().any(|member| member.controllers.has(Controller::Memory))
     }
 
-    fn share_member(&mut self, member: &Member) {
+    fn share_member(&mut self, member: &TreeGroup) {
         let Backing::Groups(members) = &mut self.backing else { return };
-        members.push(Member {
+        members.push(TreeGroup {
             version: member.version,
             controllers: member.controllers,
             dir: member.dir.clone(),
@@ -225,8 +197,8 @@ impl JobGroup {
 
     pub fn entry_fds(&self) -> Result<EntryFds, CgroupError> {
         // Moving one thread spares v1 the lock over every fork of the machine; a forked child has only one.
-        let open = |member: &Member| member.dir.open_file("tasks", OFlag::O_WRONLY);
-        let (unified, others): (Vec<&Member>, Vec<&Member>) =
+        let open = |member: &TreeGroup| member.dir.open_file("tasks", OFlag::O_WRONLY);
+        let (unified, others): (Vec<&TreeGroup>, Vec<&TreeGroup>) =
             self.members().iter().partition(|member| member.version == Version::V2);
         let fds = others.into_iter().map(open).collect::<Result<_, _>>()?;
         Ok(EntryFds { fds, unified: unified.first().map(|one| one.dir.clone()) })
@@ -305,7 +277,7 @@ impl JobGroup {
     /// Kills by the kernel for want of memory among the processes of the group that are in no group inside it whose
     /// name begins with `inner`. `None`: nobody counts them.
     pub fn own_oom_kills(&self, inner: &str) -> Option<u64> {
-        let counting = |member: &&Member| member.controllers.has(Controller::Memory);
+        let counting = |member: &&TreeGroup| member.controllers.has(Controller::Memory);
         oom_kills_outside(self.owned_members().find(counting)?, inner)
     }
 
@@ -318,27 +290,14 @@ impl JobGroup {
         result
     }
 
-    pub(super) fn members(&self) -> &[Member] {
+    pub(super) fn members(&self) -> &[TreeGroup] {
         match &self.backing {
             Backing::Groups(members) => members,
             Backing::Processes(_) => &[],
         }
     }
 
-    fn owned_members(&self) -> impl Iterator<Item = &Member> {
+    fn owned_members(&self) -> impl Iterator<Item = &TreeGroup> {
         self.members().iter().filter(|member| member.owned)
-    }
-}
-
-impl Member {
-    /// v2 lets a child group be limited only after its parent has passed the controller on.
-    fn pass_on(&self, controllers: ControllerSet) -> Result<(), CgroupError> {
-        if self.version == Version::V1 {
-            return Ok(());
-        }
-        controllers
-            .both(ControllerSet::DELEGATED)
-            .names()
-            .try_for_each(|(_, name)| self.dir.write("cgroup.subtree_control", &format!("+{name}")))
     }
 }

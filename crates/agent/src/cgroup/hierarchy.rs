@@ -1,89 +1,22 @@
 //! Finds the control-group trees of this machine and keeps our own root group in each that is of use.
 
-use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::Uid;
 
 use super::capability::{Capabilities, Findings};
-use super::dir::{GroupDir, check_name};
+use super::dir::check_name;
 use super::error::CgroupError;
-use super::group::JobGroup;
-use super::mounts::{
-    Controller, ControllerSet, Mount, Version, folder_of, own_group, parse_mountinfo,
-};
-use super::prepare::{delegate_v2, leaf_name, prepare_v1, with_devices};
-use super::process;
-
-/// Which trees may be used: Slurm's `CgroupPlugin`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Plugin {
-    #[default]
-    Auto,
-    V1,
-    V2,
-    Disabled,
-}
-
-const PLUGINS: [(Plugin, &str); 4] = [
-    (Plugin::Auto, "autodetect"),
-    (Plugin::V1, "cgroup/v1"),
-    (Plugin::V2, "cgroup/v2"),
-    (Plugin::Disabled, "disabled"),
-];
-
-impl Plugin {
-    pub fn as_str(self) -> &'static str {
-        PLUGINS[self as usize].1
-    }
-
-    fn takes(self, version: Version) -> bool {
-        match self {
-            Plugin::Auto => true,
-            Plugin::V1 => version == Version::V1,
-            Plugin::V2 => version == Version::V2,
-            Plugin::Disabled => false,
-        }
-    }
-}
-
-impl FromStr for Plugin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Plugin, String> {
-        PLUGINS
-            .into_iter()
-            .find(|(_, word)| word.eq_ignore_ascii_case(text))
-            .map(|(plugin, _)| plugin)
-            .ok_or_else(|| {
-                format!("CgroupPlugin={text}: use autodetect, cgroup/v1, cgroup/v2 or disabled")
-            })
-    }
-}
-
-impl fmt::Display for Plugin {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        out.write_str(self.as_str())
-    }
-}
-
-/// Our root group in one tree.
-pub(super) struct Root {
-    pub version: Version,
-    /// What a job's group in this tree can limit or count.
-    pub controllers: ControllerSet,
-    pub dir: Arc<GroupDir>,
-    base: GroupDir,
-}
+use super::mounts::{Controller, ControllerSet, Mount, Version, parse_mountinfo};
+use super::plugin::Plugin;
+use super::root_group::{RootGroup, open_root};
+use super::tracked_processes;
 
 pub struct Hierarchy {
     root_name: Box<str>,
     /// The tree that says who belongs to a job comes first. Empty: processes are only tracked.
-    roots: Vec<Root>,
+    roots: Vec<RootGroup>,
     capabilities: Capabilities,
 }
 
@@ -99,7 +32,7 @@ impl Hierarchy {
         mounts.sort_by_key(|mount| mount.version == Version::V1);
 
         let mut found = Findings { plugin, proc_cgroups: &proc_cgroups, refusals: Vec::new() };
-        let mut roots: Vec<Root> = Vec::new();
+        let mut roots: Vec<RootGroup> = Vec::new();
         for mount in &mounts {
             if !plugin.takes(mount.version) {
                 continue;
@@ -137,12 +70,12 @@ impl Hierarchy {
         &self.root_name
     }
 
-    pub(super) fn roots(&self) -> &[Root] {
+    pub(super) fn roots(&self) -> &[RootGroup] {
         &self.roots
     }
 
     /// Where our groups are, for messages.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn location(&self) -> String {
         match self.roots.first() {
             Some(root) => root.dir.path().to_owned(),
             None => format!("the tracked processes of {}", self.root_name),
@@ -156,16 +89,11 @@ impl Hierarchy {
             names.extend(root.dir.children()?);
         }
         if self.roots.is_empty() {
-            names = process::marked_groups(&self.root_name)?;
+            names = tracked_processes::marked_groups(&self.root_name)?;
         }
         names.sort_unstable();
         names.dedup();
         Ok(names)
-    }
-
-    /// Takes up a group that an earlier process made.
-    pub fn open_existing(&self, name: &str) -> Result<JobGroup, CgroupError> {
-        JobGroup::open(self, name)
     }
 
     /// Takes our root groups away again; an error if a job's group is still there.
@@ -183,7 +111,7 @@ fn read_proc(path: &str) -> Result<String, CgroupError> {
 
 /// What a mount would add to the roots found so far; empty if nothing.
 /// Every further tree costs each job a directory, so freezer and cpuacct are used only where v2 is not.
-fn wanted_of(mount: &Mount, roots: &[Root]) -> ControllerSet {
+fn wanted_of(mount: &Mount, roots: &[RootGroup]) -> ControllerSet {
     let have_v2 = roots.iter().any(|root| root.version == Version::V2);
     match mount.version {
         Version::V2 if have_v2 => ControllerSet::default(),
@@ -199,89 +127,16 @@ fn wanted_of(mount: &Mount, roots: &[Root]) -> ControllerSet {
                 useful = useful.with(Controller::Devices);
             }
             let fresh = mount.controllers.both(useful);
-            let taken = |root: &Root| !root.controllers.both(fresh).is_empty();
+            let taken = |root: &RootGroup| !root.controllers.both(fresh).is_empty();
             if roots.iter().any(taken) { ControllerSet::default() } else { fresh }
         }
     }
 }
 
-/// The groups under which our root may be made: root takes the top of the tree, others what was delegated to them.
-fn bases(mount: &Mount, own: &str, root_name: &str) -> Vec<PathBuf> {
-    let delegated = own_group(own, mount)
-        .map(|path| above_ours(&path, root_name))
-        .and_then(|path| folder_of(mount, &path));
-    let top = Uid::effective().is_root().then(|| mount.at.clone());
-    let mut bases: Vec<PathBuf> = top.into_iter().chain(delegated).collect();
-    bases.dedup();
-    bases
-}
-
-/// An agent started from inside one of our own groups works beside it, not below it.
-fn above_ours(own: &Path, root_name: &str) -> PathBuf {
-    let leaf = leaf_name(root_name);
-    own.components()
-        .take_while(|part| part.as_os_str() != root_name && part.as_os_str() != leaf.as_str())
-        .collect()
-}
-
-fn open_root(
-    mount: &Mount,
-    wanted: ControllerSet,
-    own: &str,
-    root_name: &str,
-    refusals: &mut Vec<(ControllerSet, String)>,
-) -> Result<Root, CgroupError> {
-    let mut failure =
-        CgroupError::io("find our own group in", mount.at.to_string_lossy(), Errno::ENOENT);
-    for base in bases(mount, own, root_name) {
-        let opened = GroupDir::open(&base).and_then(|base| {
-            let dir = base.make_or_open_child(root_name)?;
-            // Moving a process into a group below `base` needs leave to write `base`'s own list too.
-            base.check_writable("cgroup.procs")?;
-            dir.check_writable(".")?;
-            Ok((base, dir))
-        });
-        match opened {
-            Ok((base, dir)) => {
-                let controllers = match mount.version {
-                    Version::V1 => prepare_v1(&base, &dir, wanted, refusals),
-                    Version::V2 => {
-                        let passed = delegate_v2(&base, &dir, root_name, refusals)?;
-                        with_devices(passed, refusals)
-                    }
-                };
-                return Ok(Root { version: mount.version, controllers, dir: dir.shared(), base });
-            }
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plugin_words_are_slurms() {
-        for (plugin, word) in PLUGINS {
-            assert_eq!(word.parse(), Ok(plugin));
-            assert_eq!(plugin.as_str(), word);
-        }
-        assert!("cgroup/v3".parse::<Plugin>().expect_err("unknown").contains("cgroup/v3"));
-    }
-
-    #[test]
-    fn an_agent_inside_our_groups_works_beside_them() {
-        for (own, base) in [
-            ("/user.slice/x", "/user.slice/x"),
-            ("/a/sluice.agent", "/a"),
-            ("/a/sluice/job_1", "/a"),
-            ("/", "/"),
-        ] {
-            assert_eq!(above_ours(Path::new(own), "sluice"), Path::new(base), "{own}");
-        }
-    }
+    use crate::cgroup::dir::GroupDir;
 
     #[test]
     fn trees_that_add_nothing_cost_nothing() {
@@ -292,7 +147,7 @@ mod tests {
             controllers: ControllerSet::of(controllers),
         };
         let scratch = tempfile::tempdir().expect("scratch folder");
-        let root = |version, controllers: &[Controller]| Root {
+        let root = |version, controllers: &[Controller]| RootGroup {
             version,
             controllers: ControllerSet::of(controllers),
             dir: GroupDir::open(scratch.path()).expect("open").shared(),

@@ -1,11 +1,12 @@
 //! Signals to processes found by listing, without ever hitting a stranger that took over a freed pid.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 use super::error::CgroupError;
+use crate::pidfd;
 
 /// Descriptors held at a time: well below the usual limit of 1024 open files.
 const BATCH: usize = 128;
@@ -19,7 +20,7 @@ pub(crate) fn signal_listed(
     let first = list()?;
     for batch in first.chunks(BATCH) {
         let pinned: Vec<(i32, OwnedFd)> =
-            batch.iter().filter_map(|pid| Some((*pid, open_pidfd(*pid).ok()?))).collect();
+            batch.iter().filter_map(|pid| Some((*pid, pidfd::open(*pid).ok()?))).collect();
         if pinned.is_empty() {
             continue;
         }
@@ -27,7 +28,7 @@ pub(crate) fn signal_listed(
         still.sort_unstable();
         for (pid, pidfd) in pinned {
             if still.binary_search(&pid).is_ok() {
-                match send(pidfd.as_raw_fd(), signal) {
+                match pidfd::send_signal(pidfd.as_fd(), signal) {
                     Ok(()) | Err(Errno::ESRCH) => {}
                     Err(errno) => {
                         return Err(CgroupError::io("signal", format!("process {pid}"), errno));
@@ -37,23 +38,6 @@ pub(crate) fn signal_listed(
         }
     }
     Ok(())
-}
-
-pub(crate) fn open_pidfd(pid: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: pidfd_open takes two integers and touches no memory of ours.
-    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else holds its number.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn send(pidfd: RawFd, signal: Signal) -> Result<(), Errno> {
-    let no_info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: a null siginfo is allowed and means what kill(2) would send; the rest are integers.
-    let rc = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd, signal as libc::c_int, no_info, 0)
-    };
-    Errno::result(rc).map(drop)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::dir::{GroupDir, keyed_value};
 use super::error::CgroupError;
-use super::group::Member;
 use super::mounts::{Controller, Version};
+use super::tree_group::TreeGroup;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -17,7 +17,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    pub(super) fn read(members: &[Member]) -> Usage {
+    pub(super) fn read(members: &[TreeGroup]) -> Usage {
         let mut usage = Usage::read_consumed(members);
         for member in counting(members) {
             usage.memory_now = member.dir.read_number(match member.version {
@@ -29,14 +29,14 @@ impl Usage {
         usage
     }
 
-    pub(super) fn read_consumed(members: &[Member]) -> Usage {
+    pub(super) fn read_consumed(members: &[TreeGroup]) -> Usage {
         let mut usage = Usage::default();
         members.iter().filter(|member| member.owned).for_each(|member| usage.add_cpu(member));
         counting(members).for_each(|member| usage.add_peak(member));
         usage
     }
 
-    fn add_cpu(&mut self, member: &Member) {
+    fn add_cpu(&mut self, member: &TreeGroup) {
         let dir = &member.dir;
         match member.version {
             Version::V2 => {
@@ -53,7 +53,7 @@ impl Usage {
         }
     }
 
-    fn add_peak(&mut self, member: &Member) {
+    fn add_peak(&mut self, member: &TreeGroup) {
         self.memory_peak_bytes = member.dir.read_number(match member.version {
             Version::V2 => "memory.peak",
             Version::V1 => "memory.max_usage_in_bytes",
@@ -62,7 +62,7 @@ impl Usage {
 }
 
 /// The kills in a group and in all groups inside it; `None` where the tree does not count them.
-pub(super) fn oom_kills_of(member: &Member) -> Option<u64> {
+pub(super) fn oom_kills_of(member: &TreeGroup) -> Option<u64> {
     if !member.controllers.has(Controller::Memory) {
         return None;
     }
@@ -74,7 +74,7 @@ pub(super) fn oom_kills_of(member: &Member) -> Option<u64> {
 }
 
 /// The trees that count memory for this group.
-fn counting(members: &[Member]) -> impl Iterator<Item = &Member> {
+fn counting(members: &[TreeGroup]) -> impl Iterator<Item = &TreeGroup> {
     members.iter().filter(|member| member.owned && member.controllers.has(Controller::Memory))
 }
 
@@ -92,7 +92,7 @@ fn leaf_kills(dir: &GroupDir) -> Result<Option<u64>, CgroupError> {
 }
 
 /// The kills in a group but for those in the groups directly inside it whose names begin with `inner`.
-pub(super) fn oom_kills_outside(member: &Member, inner: &str) -> Option<u64> {
+pub(super) fn oom_kills_outside(member: &TreeGroup, inner: &str) -> Option<u64> {
     let dir = &member.dir;
     match member.version {
         // What is in no group inside it. Groups inside it that are not ours are in the leaf of the script.

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::{DetectError, read_under};
+use model::cpuset::CpuSet;
 
-/// Beyond any machine; a list that claims more is damaged.
-const CPUS_MAX: usize = 65_536;
+use super::{DetectError, read_under};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
@@ -36,7 +35,7 @@ impl CpuTopology {
     pub fn read(root: &Path) -> Result<CpuTopology, DetectError> {
         let online = read_list(root, "sys/devices/system/cpu/online")?;
         let allowed = allowed_cpus(root)?;
-        let usable = online.into_iter().filter(|id| allowed.binary_search(id).is_ok());
+        let usable = online.iter().filter(|id| allowed.contains(*id));
         let numa = numa_nodes(root);
         // Socket, then core (named by its first thread), then threads: the map's order is the numbering.
         let mut sockets: BTreeMap<u32, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
@@ -72,12 +71,12 @@ fn place_of(root: &Path, id: u32) -> (u32, u32) {
     };
     let package = file("physical_package_id").and_then(|text| text.trim().parse().ok());
     let siblings = file("core_cpus_list").or_else(|| file("thread_siblings_list"));
-    let first = siblings.and_then(|text| parse_cpu_list(text.trim())?.into_iter().next());
+    let first = siblings.and_then(|text| parse_cpu_list(text.trim())?.iter().next());
     (package.unwrap_or(0), first.unwrap_or(id))
 }
 
 /// What this process's cpuset and affinity leave it.
-fn allowed_cpus(root: &Path) -> Result<Vec<u32>, DetectError> {
+fn allowed_cpus(root: &Path) -> Result<CpuSet, DetectError> {
     let path = "proc/self/status";
     let text = read_under(root, path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -94,13 +93,13 @@ fn numa_nodes(root: &Path) -> BTreeMap<u32, u32> {
         let list = fs::read_to_string(entry.path().join("cpulist")).ok();
         if let (Some(node), Some(list)) = (number, list) {
             let cpus = parse_cpu_list(list.trim()).unwrap_or_default();
-            nodes.extend(cpus.into_iter().map(|id| (id, node)));
+            nodes.extend(cpus.iter().map(|id| (id, node)));
         }
     }
     nodes
 }
 
-fn read_list(root: &Path, path: &str) -> Result<Vec<u32>, DetectError> {
+fn read_list(root: &Path, path: &str) -> Result<CpuSet, DetectError> {
     let text = read_under(root, path)?;
     parse_cpu_list(text.trim()).ok_or_else(|| bad_list(path, text.trim()))
 }
@@ -110,33 +109,11 @@ fn bad_list(path: &str, value: &str) -> DetectError {
     DetectError::Content { path: format!("/{path}"), value: value.to_owned(), expected }
 }
 
-/// The kernel's list form, `0-3,8`, as sorted numbers; empty text is the empty list.
-pub fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut ids = Vec::new();
-    for part in text.split(',').filter(|_| !text.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last as usize >= CPUS_MAX || ids.len() > CPUS_MAX {
-            return None;
-        }
-        ids.extend(first..=last);
-    }
-    ids.sort_unstable();
-    ids.dedup();
-    Some(ids)
-}
-
-/// Sorted numbers in the kernel's list form.
-pub fn format_cpu_list(ids: &[u32]) -> String {
-    let runs = ids.chunk_by(|one, next| one.checked_add(1) == Some(*next));
-    let words: Vec<String> = runs
-        .map(|run| match run {
-            [one] => one.to_string(),
-            [first, .., last] => format!("{first}-{last}"),
-            [] => String::new(),
-        })
-        .collect();
-    words.join(",")
+/// The kernel's list form, `0-3,8`; empty text is the empty set.
+pub(super) fn parse_cpu_list(text: &str) -> Option<CpuSet> {
+    // `CpuSet` passes over empty words; the kernel writes none, so a list with one is damaged.
+    let whole = text.is_empty() || text.split(',').all(|word| !word.is_empty());
+    whole.then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
@@ -146,13 +123,14 @@ mod tests {
     #[test]
     fn lists_go_both_ways() {
         for (text, ids) in [
-            ("", vec![]),
+            ("", Vec::<u32>::new()),
             ("0", vec![0]),
             ("0-3,8", vec![0, 1, 2, 3, 8]),
             ("1,3,5-6", vec![1, 3, 5, 6]),
         ] {
-            assert_eq!(parse_cpu_list(text), Some(ids.clone()), "{text}");
-            assert_eq!(format_cpu_list(&ids), text);
+            let parsed = parse_cpu_list(text).expect(text);
+            assert_eq!(parsed.iter().collect::<Vec<_>>(), ids, "{text}");
+            assert_eq!(parsed.to_string(), text);
         }
         for bad in ["x", "3-1", "0,,1", "0-", "-1", "0-4000000000", "99999999999"] {
             assert_eq!(parse_cpu_list(bad), None, "{bad}");

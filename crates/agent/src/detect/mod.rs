@@ -1,9 +1,9 @@
 //! What this machine has: processors, memory, disk and GPUs, and the `NodeName` line that says so.
 
 mod cpu;
+pub(crate) mod cpu_map;
 mod gpu;
 mod memory;
-mod mig;
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use model::cpuset::CpuSet;
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 
-pub use cpu::{Cpu, CpuTopology, format_cpu_list, parse_cpu_list};
+use cpu::parse_cpu_list;
+pub use cpu::{Cpu, CpuTopology};
 pub use gpu::{GpuDevice, Vendor, detect_gpus};
 
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +82,7 @@ impl Machine {
     /// The CPUs near a device, as a node counts its own: by socket, core and thread. None: it has none nearer than others.
     pub fn near(&self, gpu: &GpuDevice) -> Option<CpuSet> {
         let kernel = parse_cpu_list(gpu.cpus.as_deref()?)?;
-        let is_near = |cpu: &Cpu| kernel.binary_search(&cpu.id).is_ok();
+        let is_near = |cpu: &Cpu| kernel.contains(cpu.id);
         let near = (0..).zip(&self.cpu_list).filter(|(_, cpu)| is_near(cpu));
         let near: CpuSet = near.map(|(id, _)| id).collect();
         let some = 1..self.cpu_list.len();

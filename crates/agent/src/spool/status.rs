@@ -3,7 +3,7 @@
 //! The file is written when the attempt's folder is made, with two slots of equal size that take turns: a new status
 //! goes over the older one. So an end can be written on a disk that has filled up. What does not fit has a file of its own.
 
-use super::{AttemptDir, STATUS, STATUS_LONG, STATUS_NEW};
+use super::attempt_dir::{AttemptDir, STATUS, STATUS_LONG, STATUS_NEW};
 use crate::error::AgentError;
 use model::time::Timestamp;
 use nix::errno::Errno;
@@ -46,7 +46,7 @@ impl Slots {
 
 /// A status as it is on disk: which of several is the newest, the turn says.
 #[derive(Serialize, Deserialize)]
-struct Turn<S> {
+struct NumberedStatus<S> {
     turn: u64,
     status: S,
 }
@@ -154,13 +154,13 @@ impl AttemptDir {
     }
 }
 
-fn parsed(bytes: &[u8]) -> Option<Turn<StatusFile>> {
+fn parsed(bytes: &[u8]) -> Option<NumberedStatus<StatusFile>> {
     serde_json::from_slice(bytes).ok()
 }
 
 /// As JSON, filled up with blanks: a file keeps all the room that it has.
 fn encoded(turn: u64, status: &StatusFile) -> io::Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec(&Turn { turn, status })?;
+    let mut bytes = serde_json::to_vec(&NumberedStatus { turn, status })?;
     bytes.resize(bytes.len().max(RESERVE_BYTES), b' ');
     Ok(bytes)
 }

@@ -1,11 +1,14 @@
 //! An attempt's folder from its making to its removal, and records that other tests use.
 
 use super::*;
+use attempt_dir::STATUS;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
+use model::limits::Limits;
 use model::run::LaunchKind;
 use model::time::Timestamp;
-use wire::order::{FileNames, Notices, Output, UserIds};
+use nix::unistd::{Gid, Uid};
+use wire::order::{FileNames, JobLaunch, Notices, Output, UserIds};
 use wire::report::ReportEvent;
 use wire::supervisor::SupervisorEvent;
 
@@ -75,7 +78,6 @@ pub fn record(attempt: AttemptId) -> LaunchRecord {
         has_script: true,
         launch: launch(),
         site: Default::default(),
-        inside: Default::default(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The lines that a node adds to a job's error output, in the words that came with the launch.
 
-use super::control;
-use crate::cgroup::open_pidfd;
-use crate::spool::{LaunchRecord, leave_to_parent};
+use crate::pidfd;
+use crate::spool::{LaunchRecord, close_claim_in_child};
+use crate::supervisor::agent_connections;
 use jiff::tz::TimeZone;
 use model::id::StepId;
 use model::time::{Timestamp, format_iso};
@@ -12,7 +12,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// How long a line may take to be written before the job's end goes on without it.
-const PATIENCE_MS: u16 = 500;
+const WRITE_TIMEOUT_MS: u16 = 500;
 
 /// Fills a line in; `None` if there are no words for it.
 pub(super) fn fill(
@@ -52,8 +52,8 @@ pub(super) fn write(stderr: &OwnedFd, line: &str) {
     match unsafe { fork() } {
         Ok(ForkResult::Parent { child }) => wait_a_while(child),
         Ok(ForkResult::Child) => {
-            leave_to_parent();
-            control::leave_to_parent();
+            close_claim_in_child();
+            agent_connections::close_in_child();
             // The job's output may be full or gone; its end does not depend on this line.
             let _ = nix::unistd::write(stderr, line.as_bytes());
             // SAFETY: ends the child without running exit handlers of the process it was forked from.
@@ -66,10 +66,10 @@ pub(super) fn write(stderr: &OwnedFd, line: &str) {
 
 /// Who is not done by then is reaped like any other child.
 fn wait_a_while(child: Pid) {
-    if let Ok(pidfd) = open_pidfd(child.as_raw()) {
+    if let Ok(pidfd) = pidfd::open(child.as_raw()) {
         let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
         // An interrupted wait is a shorter one.
-        let _ = poll(&mut fds, PollTimeout::from(PATIENCE_MS));
+        let _ = poll(&mut fds, PollTimeout::from(WRITE_TIMEOUT_MS));
     }
     let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent::cgroup::{CgroupError, GroupLimits, Hierarchy, JobGroup, Plugin};
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 pub const MIB: u64 = 1 << 20;
 
 pub struct Scratch {
@@ -43,8 +43,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         for name in self.hierarchy.leftovers().unwrap_or_default() {
-            if let Ok(group) = self.hierarchy.open_existing(&name) {
-                let _ = group.kill_all(PATIENCE);
+            if let Ok(group) = JobGroup::open(&self.hierarchy, &name) {
+                let _ = group.kill_all(TIMEOUT);
                 let _ = group.remove();
             }
         }

@@ -28,7 +28,7 @@ pub const NODE: &str = "n1";
 /// A user without an account: nothing on the machine belongs to it.
 pub const UID: u32 = 23_456;
 /// Nothing here takes long; what takes this long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOKEN: &str = "one-time";
 
 pub fn now() -> Timestamp {
@@ -139,7 +139,7 @@ impl Cluster {
     pub fn connect(&mut self) -> PlayedLink {
         let Cluster { runtime, server, .. } = self;
         runtime.block_on(async {
-            timeout(PATIENCE, server.accept()).await.expect("the agent did not come")
+            timeout(TIMEOUT, server.accept()).await.expect("the agent did not come")
         })
     }
 
@@ -155,7 +155,7 @@ impl Cluster {
 
     pub fn next(&self, link: &mut PlayedLink) -> ToServer {
         self.runtime.block_on(async {
-            timeout(PATIENCE, link.next()).await.expect("the agent said nothing")
+            timeout(TIMEOUT, link.next()).await.expect("the agent said nothing")
         })
     }
 
@@ -347,7 +347,7 @@ pub fn attempt(job: u32, number: u32) -> AttemptId {
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        assert!(start.elapsed() < TIMEOUT, "never: {what}");
         std::thread::yield_now();
     }
 }

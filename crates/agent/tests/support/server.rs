@@ -1,6 +1,6 @@
 //! A server that is only played: real TLS, real signatures, and a test that decides what it says.
 
-use super::{NODE, PATIENCE, TOKEN, UID, now};
+use super::{NODE, TIMEOUT, TOKEN, UID, now};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::id::AttemptId;
@@ -146,7 +146,7 @@ impl PlayedServer {
             node: NODE.into(),
             attempt,
             uid: UID,
-            expires: now() + PATIENCE,
+            expires: now() + TIMEOUT,
             action,
         };
         let body = serde_json::to_string(&order).expect("JSON");

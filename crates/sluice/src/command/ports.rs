@@ -1,4 +1,4 @@
-//! The doors' addresses: as asked, as last time, or the usual ones.
+//! The listeners' addresses: as asked, as last time, or the usual ones.
 
 use super::VerbError;
 use super::state_dir::StateDir;
@@ -23,12 +23,12 @@ struct Kept {
 }
 
 pub struct Bound {
-    pub doors: ::server::Doors,
+    pub listeners: ::server::Listeners,
     pub listen: SocketAddr,
     pub agents: SocketAddr,
 }
 
-/// Binds the three doors. An address that was asked for must be free; a usual one may give way.
+/// Binds the three listening sockets. An address that was asked for must be free; a usual one may give way.
 pub fn bind(
     state: &StateDir,
     listen: Option<SocketAddr>,
@@ -47,8 +47,8 @@ pub fn bind(
     let text = serde_json::to_string(&kept).map_err(|e| VerbError::Said(e.to_string()))?;
     std::fs::write(&file, text).map_err(VerbError::file(&file))?;
     let socket = bind_socket(state)?;
-    let doors = ::server::Doors { socket, port, agents };
-    Ok(Bound { doors, listen: listen_at, agents: agents_at })
+    let listeners = ::server::Listeners { socket, port, agents };
+    Ok(Bound { listeners, listen: listen_at, agents: agents_at })
 }
 
 fn bind_one(

@@ -3,7 +3,7 @@
 use super::state_dir::{self, StateDir};
 use super::{Done, VerbError, ports, reach};
 use ::server::configure::{self, Machine};
-use ::server::{DoorLimits, ServerOptions};
+use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct ServerArgs {
     pub snapshot_events: u64,
     /// Lower bounds at the doors, as places=100,silence_ms=500
     #[arg(long, env = "SLUICE_DOORS", default_value = "", hide = true)]
-    pub doors: DoorLimits,
+    pub doors: ConnectionLimits,
     /// Where ssh will connect: ADDR:PORT (kept for later)
     #[arg(long)]
     pub ssh: Option<SocketAddr>,
@@ -53,15 +53,14 @@ pub struct Local {
     pub servers: Vec<String>,
 }
 
-/// The log goes to standard error; `SLUICE_LOG` says how much.
+/// The log goes to standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`).
 pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .try_init();
+    use tracing_subscriber::filter::Targets;
+    use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
+    let wanted = std::env::var("SLUICE_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let levels = wanted.unwrap_or_else(|| Targets::new().with_default(tracing::Level::INFO));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
 }
 
 /// Runs the server in this process until it is told to stop. With `machine`, every node of the
@@ -116,12 +115,12 @@ pub fn start(
         agents_addresses: local.servers,
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
-        door_limits: args.doors.clone(),
+        connection_limits: args.doors.clone(),
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),
     };
-    ::server::run(options, bound.doors, move || {
+    ::server::run(options, bound.listeners, move || {
         println!("sluice is up: http://{listen}");
     })?;
     Ok(())

@@ -3,8 +3,8 @@
 use super::{Attempt, own_kills};
 use crate::cgroup::{CgroupError, signal_listed};
 use crate::supervisor::notice;
+use crate::supervisor::process::descendants;
 use crate::supervisor::step::Step;
-use crate::supervisor::strays;
 use crate::wall_clock;
 use model::run::{ExitStatus, Usage};
 use model::usage::{CpuTime, TaskUsage};
@@ -58,7 +58,7 @@ impl Attempt {
 
     /// Nothing of the job is left that could be told anything: it is being killed, or only the site's work goes on.
     pub(super) fn is_past_ending(&self) -> bool {
-        self.emptying.is_some_and(|emptying| emptying.kill) || self.around.is_after_job()
+        self.emptying.is_some_and(|emptying| emptying.kill) || self.hooks.is_after_job()
     }
 
     /// How soon to look again for what no descriptor tells of; none: nothing such is waited for.
@@ -70,7 +70,7 @@ impl Attempt {
             _ => EMPTYING_TICK,
         });
         let of_steps = self.steps.iter().any(Step::is_ending).then_some(EMPTYING_TICK);
-        let of_turn = self.around.needs_tick().then_some(EMPTYING_TICK);
+        let of_turn = self.hooks.waits_for_lock().then_some(EMPTYING_TICK);
         of_group.into_iter().chain(of_steps).chain(of_turn).min()
     }
 
@@ -117,13 +117,13 @@ impl Attempt {
     }
 
     fn settle_end(&mut self) {
-        if self.around.is_busy() {
-            return self.advance_work();
+        if self.hooks.is_busy() {
+            return self.advance_hook();
         }
         let Some(mut emptying) = self.emptying else { return };
         let empty = self.group_is_empty().unwrap_or(false)
-            && self.is_rid_of_programs()
-            && self.strays().is_empty();
+            && self.hook_groups_are_gone()
+            && self.escaped_processes().is_empty();
         if !empty && emptying.kill {
             if emptying.killed_at.is_some() {
                 self.tell_script_ended(&mut emptying);
@@ -134,8 +134,8 @@ impl Attempt {
                 emptying.killed_at = Some(now);
                 // A kill that fails is tried again: the attempt does not end before its group is empty.
                 let _ = self.group.kill();
-                self.kill_left_programs();
-                let _ = signal_listed(Signal::SIGKILL, &|| Ok(self.strays()));
+                self.kill_hook_groups();
+                let _ = signal_listed(Signal::SIGKILL, &|| Ok(self.escaped_processes()));
             }
         }
         if !empty {
@@ -149,13 +149,13 @@ impl Attempt {
     }
 
     /// What has left the job's groups. What the site's programs have left running is theirs for as long as it may be.
-    fn strays(&self) -> Vec<i32> {
-        if !strays::are_there() {
+    fn escaped_processes(&self) -> Vec<i32> {
+        if !descendants::has_children() {
             return Vec::new();
         }
-        let left = self.around.left.iter().filter_map(|group| group.pids().ok());
+        let left = self.hooks.leftover_groups.iter().filter_map(|group| group.pids().ok());
         let of_site: HashSet<i32> = left.flatten().collect();
-        strays::all().into_iter().filter(|pid| !of_site.contains(pid)).collect()
+        descendants::all().into_iter().filter(|pid| !of_site.contains(pid)).collect()
     }
 
     fn group_is_empty(&self) -> Result<bool, CgroupError> {
@@ -196,9 +196,9 @@ impl Attempt {
 
     /// What a kill has not ended for so long is stuck in the kernel: no other job shall meet it here.
     fn tell_unkillable(&mut self, emptying: &mut Emptying) {
-        let patience = Duration::from_secs(u64::from(self.record.launch.unkillable_s));
-        let stuck = emptying.first_kill.is_some_and(|at| at.elapsed() >= patience);
-        if stuck && !patience.is_zero() && !emptying.unkillable {
+        let limit = Duration::from_secs(u64::from(self.record.launch.unkillable_s));
+        let stuck = emptying.first_kill.is_some_and(|at| at.elapsed() >= limit);
+        if stuck && !limit.is_zero() && !emptying.unkillable {
             emptying.unkillable = true;
             self.control.tell(ReportEvent::Unfit { why: UNKILLABLE.to_owned() });
         }
@@ -221,7 +221,7 @@ impl Attempt {
         }
         let event = match self.launch_failed.take() {
             Some(what) => {
-                let unfit = self.around.unfit.take();
+                let unfit = self.hooks.unfit.take();
                 let hold = unfit.is_some() && self.record.site.hold_on_failure;
                 ReportEvent::LaunchFailed { what, unfit, hold }
             }

@@ -2,12 +2,11 @@
 //! nothing of it is there any more.
 
 use super::Attempt;
-use super::programs::{After, Running, Work};
-use crate::supervisor::scratch::{Place, Scratch};
-use crate::supervisor::{private, shared_memory};
+use super::prolog_epilog::{EndStage, Hook, RunningHook};
+use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
+use crate::supervisor::folders::{namespaces, shared_memory};
 use nix::unistd::{ForkResult, fork};
 use std::path::Path;
-use std::sync::Arc;
 
 impl Attempt {
     /// Makes the job's own folders. Without scratch a job can live; one that was promised privacy is not started
@@ -15,8 +14,8 @@ impl Attempt {
     pub(super) fn make_folders(&mut self) -> Result<(), String> {
         let (record, spool) = (&self.record, self.dir.path().parent());
         let node = spool.and_then(Path::parent).unwrap_or(Path::new("/"));
-        let place = Place::scratch(&record.site, node, &record.group_root);
-        match Scratch::make(&place, record.attempt, Some(&record.launch.user)) {
+        let location = ScratchLocation::scratch(&record.site, node, &record.group_root);
+        match Scratch::make(&location, record.attempt, Some(&record.launch.user)) {
             Ok((mut scratch, own)) => {
                 if let Some(limit) = record.limits.scratch
                     && let Err(why) =
@@ -24,18 +23,17 @@ impl Attempt {
                 {
                     self.control.refuse(why);
                 }
-                self.record.inside.scratch = scratch.path().to_str().map(str::to_owned);
-                self.around.scratch = Some(scratch);
+                self.folders.scratch = Some(scratch);
             }
             Err(why) => self.control.refuse(why),
         }
         if let Some(folders) = &self.record.site.private {
-            let beside = self.around.scratch.as_ref();
-            let made = private::make(folders, &self.record, beside)?;
+            let beside = self.folders.scratch.as_ref();
+            let made = namespaces::make_private_folders(folders, &self.record, beside)?;
             if let Some(why) = made.complaint {
                 self.control.refuse(why);
             }
-            self.around.private = Some(made.scratch);
+            self.folders.private = Some(made.scratch);
         }
         Ok(())
     }
@@ -47,16 +45,16 @@ impl Attempt {
     /// What the job will see in the place of the first of the private folders.
     pub(super) fn private_version(&self) -> Option<String> {
         let folders = self.record.site.private.as_ref()?;
-        let (_, version) = private::versions(folders, self.around.private.as_ref()?).next()?;
+        let (_, version) =
+            namespaces::private_versions(folders, self.folders.private.as_ref()?).next()?;
         version.to_str().map(str::to_owned)
     }
 
     /// Makes the namespace in which the job sees its private folders, where it has any.
     pub(super) fn show_private(&mut self) -> Result<(), String> {
-        let folders = self.record.site.private.as_ref().zip(self.around.private.as_ref());
+        let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
         if let Some((folders, scratch)) = folders {
-            let namespaces = private::show(folders, scratch)?;
-            self.record.inside.namespaces = Some(Arc::new(namespaces));
+            self.folders.namespaces = Some(namespaces::mount_private_folders(folders, scratch)?);
         }
         Ok(())
     }
@@ -64,40 +62,40 @@ impl Attempt {
     /// The site's work once the group is empty. Whether all of it is done.
     pub(super) fn is_cleaned(&mut self) -> bool {
         loop {
-            if self.around.is_busy() {
+            if self.hooks.is_busy() {
                 return false;
             }
-            match self.around.after {
-                After::Job => {
-                    self.around.after = After::Epilog;
+            match self.hooks.end_stage {
+                EndStage::JobRuns => {
+                    self.hooks.end_stage = EndStage::Epilog;
                     let kills = self.script_kills();
                     self.used = Some((self.usage(kills), kills));
                     if !self.record.site.epilog.is_empty() {
                         self.tell_job_ended();
-                        self.begin_programs(Work::Epilog);
+                        self.begin_hook(Hook::Epilog);
                     }
                 }
-                After::Epilog => {
-                    if !self.is_rid_of_programs() {
+                EndStage::Epilog => {
+                    if !self.hook_groups_are_gone() {
                         self.kill_again();
                         return false;
                     }
-                    self.around.after = After::Cleaning;
+                    self.hooks.end_stage = EndStage::Cleanup;
                     self.begin_cleaning();
                 }
-                After::Cleaning => self.around.after = After::Nothing,
-                After::Nothing => return true,
+                EndStage::Cleanup => self.hooks.end_stage = EndStage::Done,
+                EndStage::Done => return true,
             }
         }
     }
 
     /// What is empty is removed here; what is not, by a child, for it may take long.
     fn begin_cleaning(&mut self) {
-        self.record.inside.namespaces = None;
+        self.folders.namespaces = None;
         let uid = self.record.launch.user.uid;
         let full = |scratch: &Option<Scratch>| scratch.as_ref().is_some_and(|s| !s.remove_empty());
-        let folders = [&self.around.scratch, &self.around.private].map(full);
-        let left = shared_memory::left_by(uid);
+        let folders = [&self.folders.scratch, &self.folders.private].map(full);
+        let left = shared_memory::owned_by(uid);
         let left = Some(left).filter(|left| !left.is_empty() && !shared_memory::has_processes(uid));
         if folders == [false, false] && left.is_none() {
             return;
@@ -105,8 +103,7 @@ impl Attempt {
         // SAFETY: the supervisor has one thread, and the child ends here.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
-                let folders = [&self.around.scratch, &self.around.private].into_iter().flatten();
-                let failed = folders.filter(|folder| folder.remove().is_err()).count();
+                let failed = self.folders.both().filter(|folder| folder.remove().is_err()).count();
                 if let Some(left) = &left {
                     shared_memory::remove(left, uid);
                 }
@@ -114,7 +111,7 @@ impl Attempt {
                 unsafe { libc::_exit(i32::from(failed > 0)) }
             }
             Ok(ForkResult::Parent { child }) => {
-                self.around.work = Some(Running::child(Work::Cleaning, child, None));
+                self.hooks.running = Some(RunningHook::child(Hook::Cleanup, child, None));
             }
             Err(errno) => self.control.refuse(format!("cannot clean up: {}", errno.desc())),
         }

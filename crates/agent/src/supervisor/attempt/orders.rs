@@ -29,7 +29,7 @@ impl Attempt {
             Action::Suspend => self.suspend(),
             Action::Resume => self.resume(),
             Action::Begin => self.begin(),
-            Action::ExtendTo { end } => self.clock.extend_to(end),
+            Action::ExtendTo { end } => self.deadlines.extend_to(end),
             Action::Disown { step } => self.disown(step),
             // The agent's own; it does not pass them on.
             Action::Launch(_) | Action::Forget => {}
@@ -40,9 +40,9 @@ impl Attempt {
         self.control.step_taken(order.step);
         // A step that waits is not known yet: its `srun` is told to ask again.
         if self.emptying.is_none() && self.waits_for_prolog() {
-            let known = self.around.delayed.iter().any(|delayed| delayed.step == order.step);
-            if !known && self.around.delayed.len() < STEPS_MAX {
-                self.around.delayed.push(order);
+            let known = self.hooks.delayed_steps.iter().any(|delayed| delayed.step == order.step);
+            if !known && self.hooks.delayed_steps.len() < STEPS_MAX {
+                self.hooks.delayed_steps.push(order);
             }
             return;
         }
@@ -51,8 +51,8 @@ impl Attempt {
 
     /// The job's other nodes are ready. It may be said more than once, and before this one is.
     fn begin(&mut self) {
-        self.around.begun = true;
-        if std::mem::take(&mut self.around.waits_to_begin) && self.emptying.is_none() {
+        self.hooks.may_begin = true;
+        if std::mem::take(&mut self.hooks.waits_to_begin) && self.emptying.is_none() {
             self.start_own();
         }
     }
@@ -74,7 +74,7 @@ impl Attempt {
             self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
             return;
         }
-        if let Err(error) = self.door.open(&self.dir) {
+        if let Err(error) = self.step_listener.open(&self.dir) {
             // The step has another way to its `srun`; only the one over the agent is missing.
             self.control.refuse(error.to_string());
         }
@@ -150,7 +150,7 @@ impl Attempt {
         }
         self.ordered_exit = order.exit.or(self.ordered_exit);
         // Said again on a new link. Who heard it is not told twice: many programs take a second SIGTERM for more haste.
-        if self.clock.ends_by(kill_at) || self.is_past_ending() {
+        if self.deadlines.ends_by(kill_at) || self.is_past_ending() {
             return;
         }
         self.begin_end(&words, &step_words, kill_at, now);
@@ -209,7 +209,7 @@ impl Attempt {
                 self.signal_started(number);
             }
         }
-        self.clock.kill_at(kill_at);
+        self.deadlines.kill_at(kill_at);
         self.cpu_limit = None;
         if self.leader.as_ref().is_none_or(|leader| leader.pid.is_none()) {
             self.empty(false);
@@ -228,7 +228,7 @@ impl Attempt {
 
     fn suspend(&mut self) {
         self.suspended = true;
-        self.clock.suspend(wall_clock::now());
+        self.deadlines.suspend(wall_clock::now());
         if let Err(error) = self.group.freeze() {
             self.control.refuse(error.to_string());
         }
@@ -236,7 +236,7 @@ impl Attempt {
 
     fn resume(&mut self) {
         self.suspended = false;
-        let stood = self.clock.resume(wall_clock::now());
+        let stood = self.deadlines.resume(wall_clock::now());
         self.steps.iter_mut().for_each(|step| step.put_off(stood));
         if let Err(error) = self.group.thaw() {
             self.control.refuse(error.to_string());

@@ -1,10 +1,12 @@
 //! The job's own script, from its files and group to its first instruction.
 
 use super::Attempt;
-use crate::supervisor::hold::{self, Hold};
-use crate::supervisor::plan::{Place, merge_environment, process_variables, script_streams};
-use crate::supervisor::spawn::{
-    OwnName, ProcessPlan, Readiness, Spawned, Stream, readiness, spawn,
+use crate::supervisor::process::binding::{self, ProcessBinding};
+use crate::supervisor::process::environment::{
+    ProcessIdentity, merge_environment, process_variables, script_streams,
+};
+use crate::supervisor::process::spawn::{
+    Argv0, ProcessSpec, Readiness, Spawned, Stream, readiness, spawn,
 };
 use model::run::ExitStatus;
 use nix::unistd::Pid;
@@ -49,31 +51,31 @@ impl Attempt {
         streams: Streams,
     ) -> Result<Spawned, String> {
         let launch = &self.record.launch;
-        let place = Place {
+        let identity = ProcessIdentity {
             node: &self.record.node,
             node_index: launch.node_index,
             step: None,
             rank: launch.node_index,
             local_rank: 0,
             ranks_here: &[launch.node_index],
-            scratch: self.record.inside.scratch.as_deref(),
+            scratch: self.folders.scratch_path(),
         };
         let streams = match streams {
-            Streams::OfScript => script_streams(&self.record, &self.dir, &place),
+            Streams::OfScript => script_streams(&self.record, &self.dir, &identity),
             Streams::None => Ok([Stream::Null, Stream::Null, Stream::SameAsStdout]),
         };
         let streams = streams.map_err(|e| e.to_string())?;
         let group = self.leaf.as_ref().unwrap_or(&self.group);
         let entry = group.entry_fds().map_err(|e| e.to_string())?;
-        let (own, pid_variables) = process_variables(&launch.process_variables, &place, None);
+        let (own, pid_variables) = process_variables(&launch.process_variables, &identity, None);
         let marker = self.group.marker().map(|(name, mark)| format!("{name}={mark}"));
         let base = launch.environment.iter().map(String::as_str);
         let over = own.iter().chain(&marker).map(String::as_str);
-        let cpus = hold::of_script(&self.record);
-        let plan = ProcessPlan {
+        let cpus = binding::script_cpus(&self.record);
+        let spec = ProcessSpec {
             user: &launch.user,
             argv,
-            own_name: OwnName::Given,
+            argv0: Argv0::AsGiven,
             environment: merge_environment(base, over),
             pid_variables,
             work_dir: &launch.work_dir,
@@ -81,19 +83,19 @@ impl Attempt {
             rlimits: &launch.rlimits,
             lines: &[],
             nice: launch.nice,
-            hold: Hold {
+            hold: ProcessBinding {
                 cpus: cpus.as_ref(),
-                locks_memory: hold::locks_memory(&self.record),
-                ..Hold::default()
+                locks_memory: binding::locks_memory(&self.record),
+                ..ProcessBinding::default()
             },
             streams,
             terminal: false,
-            namespaces: self.record.inside.namespaces.as_deref(),
+            namespaces: self.folders.namespaces.as_ref(),
             prologs,
             entry: &entry,
             notices: &launch.notices,
         };
-        spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))
+        spawn(spec).map_err(|errno| format!("cannot fork: {}", errno.desc()))
     }
 
     pub fn leader_ready(&self) -> Option<BorrowedFd<'_>> {

@@ -1,7 +1,7 @@
 //! The end of a step: its group is emptied, its last bytes are passed on, and its exit is that of its worst task.
 
 use super::{NOT_LAUNCHED, Stage, Step};
-use crate::supervisor::task::Task;
+use crate::supervisor::step::task::Task;
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use std::time::Instant;

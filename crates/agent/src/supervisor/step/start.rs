@@ -1,26 +1,29 @@
 //! The start of a step's tasks: its group with its limits, and for each task its files, its environment and its program.
 
 use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
-use crate::cgroup::{GroupLimits, JobGroup};
-use crate::spool::LaunchRecord;
-use crate::supervisor::hold::{self, Hold};
-use crate::supervisor::plan::{Place, file_name, merge_environment, process_variables};
-use crate::supervisor::spawn::{OwnName, ProcessPlan, Stream, spawn};
-use crate::supervisor::step_limits::step_limits;
-use crate::supervisor::task::{Task, Wiring};
+use crate::cgroup::GroupLimits;
+use crate::supervisor::job_context::JobContext;
+use crate::supervisor::process::binding::{self, ProcessBinding};
+use crate::supervisor::process::environment::{
+    ProcessIdentity, file_name, merge_environment, process_variables,
+};
+use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
+use crate::supervisor::step::limits::step_limits;
+use crate::supervisor::step::task::{Task, TaskStreams};
 use crate::wall_clock;
 use model::binding::NodeBindings;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
-    pub(super) fn start(&mut self, record: &LaunchRecord, job: &JobGroup) {
+    pub(super) fn start(&mut self, job: JobContext) {
+        let record = job.record;
         self.stage = Stage::Running;
         let limit = self.order.launch.time_limit.and_then(|limit| limit.duration());
         self.limit_at = limit.map(|length| wall_clock::now() + length);
         let name = format!("step_{}", self.order.step);
         let (share, several) = (self.order.share.as_ref(), record.launch.nodes > 1);
         let limits = step_limits(&record.limits, &record.launch.share, share, several);
-        let (mut limits, bound) = match (limits, hold::of_step(record, &self.order)) {
+        let (mut limits, bound) = match (limits, binding::step_binding(record, &self.order)) {
             (Ok(limits), Ok(bound)) => (limits, bound),
             (Err(reason), _) | (_, Err(reason)) => return self.fail_all(&reason),
         };
@@ -30,8 +33,8 @@ impl Step {
         // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step; but
         // never for devices, which somebody else's step may have.
         let devices = limits.devices.clone();
-        let plain = || job.child(&name, &GroupLimits { devices, ..GroupLimits::default() });
-        match job.child(&name, &limits).or_else(|_| plain()) {
+        let plain = || job.group.child(&name, &GroupLimits { devices, ..GroupLimits::default() });
+        match job.group.child(&name, &limits).or_else(|_| plain()) {
             Ok(group) => {
                 self.own_memory = group.counts_memory();
                 self.group = Some(group);
@@ -40,11 +43,11 @@ impl Step {
         }
         let ranks: Vec<u32> = self.order.tasks.iter().copied().take(TASKS_MAX).collect();
         for (local, rank) in ranks.iter().enumerate() {
-            let task = match self.start_task(record, bound.as_ref(), *rank, local as u32, &ranks) {
+            let task = match self.start_task(job, bound.as_ref(), *rank, local as u32, &ranks) {
                 Ok(task) => task,
                 Err(reason) => {
                     self.tell_failed(*rank, &reason);
-                    Task::stillborn(*rank, NOT_LAUNCHED)
+                    Task::not_started(*rank, NOT_LAUNCHED)
                 }
             };
             self.tasks.push(task);
@@ -53,31 +56,32 @@ impl Step {
 
     fn start_task(
         &self,
-        record: &LaunchRecord,
+        job: JobContext,
         bound: Option<&NodeBindings>,
         rank: u32,
         local_rank: u32,
         ranks_here: &[u32],
     ) -> Result<Task, String> {
+        let record = job.record;
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
         let ranks_here = self.told_ranks(ranks_here);
-        let place = Place {
+        let identity = ProcessIdentity {
             node: &record.node,
             node_index: self.order.node_index,
             step: Some(&step),
             rank: self.first_rank.saturating_add(rank),
             local_rank,
             ranks_here: &ranks_here,
-            scratch: record.inside.scratch.as_deref(),
+            scratch: job.folders.scratch_path(),
         };
         let file = |pattern: &Option<String>| {
             let write = |pattern: &String| Stream::Write {
-                path: file_name(pattern, record, &place),
+                path: file_name(pattern, record, &identity),
                 append: false,
             };
             pattern.as_ref().map(write)
         };
-        let wiring = Wiring {
+        let streams_of_task = TaskStreams {
             with_input: match launch.stdin {
                 StepInput::All => true,
                 StepInput::None => false,
@@ -87,13 +91,14 @@ impl Step {
             stderr: file(&launch.stderr),
             terminal: (launch.pty && local_rank == 0).then(|| launch.window.unwrap_or_default()),
         };
-        let terminal = wiring.terminal.is_some();
-        let (streams, ends) = wiring
+        let terminal = streams_of_task.terminal.is_some();
+        let (streams, ends) = streams_of_task
             .connect(&record.launch.user)
             .map_err(|errno| format!("cannot make the pipes of task {rank}: {}", errno.desc()))?;
         let group = self.group.as_ref().ok_or("the step has no group")?;
         let entry = group.entry_fds().map_err(|e| e.to_string())?;
-        let (own, pid_variables) = process_variables(&self.order.process_variables, &place, bound);
+        let (own, pid_variables) =
+            process_variables(&self.order.process_variables, &identity, bound);
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
         let of_task = self.order.task_orders.get(local_rank as usize);
         let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
@@ -104,10 +109,10 @@ impl Step {
         let site = record.site.task_prolog.clone().map(|p| (p, words.task_prolog_failed.as_str()));
         let own = launch.task_prolog.clone().map(|p| (p, words.own_prolog_failed.as_str()));
         let prologs = site.into_iter().chain(own).collect();
-        let plan = ProcessPlan {
+        let spec = ProcessSpec {
             user: &record.launch.user,
             argv: program.unwrap_or(&launch.argv).clone(),
-            own_name: OwnName::Found,
+            argv0: Argv0::ResolvedPath,
             environment: merge_environment(launch.environment.split('\0'), over),
             pid_variables,
             work_dir: &launch.work_dir,
@@ -115,23 +120,23 @@ impl Step {
             rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
             lines: of_task.map(|task| task.lines.as_slice()).unwrap_or_default(),
             nice: self.order.nice,
-            hold: Hold {
+            hold: ProcessBinding {
                 cpus: bound.and_then(|bound| bound.mask(local_rank)),
                 bound,
                 memory: launch.mem_bind.as_ref(),
-                locks_memory: hold::locks_memory(record),
+                locks_memory: binding::locks_memory(record),
                 node: &record.node,
                 rank,
                 local_rank,
             },
             streams,
             terminal,
-            namespaces: record.inside.namespaces.as_deref(),
+            namespaces: job.folders.namespaces.as_ref(),
             prologs,
             entry: &entry,
             notices: &record.launch.notices,
         };
-        let spawned = spawn(plan).map_err(|errno| format!("cannot fork: {}", errno.desc()))?;
+        let spawned = spawn(spec).map_err(|errno| format!("cannot fork: {}", errno.desc()))?;
         let mut task = Task::new(rank, ends);
         task.pid = Some(spawned.pid);
         task.ready = Some(spawned.ready);
@@ -141,7 +146,7 @@ impl Step {
     fn fail_all(&mut self, reason: &str) {
         for rank in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
             self.tell_failed(rank, reason);
-            self.tasks.push(Task::stillborn(rank, NOT_LAUNCHED));
+            self.tasks.push(Task::not_started(rank, NOT_LAUNCHED));
         }
     }
 

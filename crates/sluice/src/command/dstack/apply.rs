@@ -5,11 +5,11 @@ use crate::command::{Done, VerbError, Whither};
 use crate::connect::Client;
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
-use ::dstack::standing::{self, Nodes, Standing};
+use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, Plan, PsRow};
 use ::dstack::yaml::configuration::{self, Configuration};
 use ::dstack::yaml::task::Task;
-use ::dstack::{name, share};
+use ::dstack::{name, node_offer};
 use clap::Args;
 use jiff::tz::TimeZone;
 use model::change::JobFilter;
@@ -163,7 +163,10 @@ fn offers(
     match client.call(Call::Offers(patient))? {
         Answer::Offers(mut found) => {
             found.sort_by_key(|offer| !offer.available);
-            Ok(found.iter().map(|offer| share::offered(offer, nodes.get(&offer.node))).collect())
+            Ok(found
+                .iter()
+                .map(|offer| node_offer::offered(offer, nodes.get(&offer.node)))
+                .collect())
         }
         Answer::Refused(Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_)) => Ok(Vec::new()),
         Answer::Refused(Refusal::UnknownPartition(name)) => {
@@ -234,7 +237,7 @@ fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, S
 fn no_capacity(name: &str, why: &str) -> Done {
     let row = PsRow {
         name: name.to_owned(),
-        status: Standing::without_capacity().message,
+        status: RunSummary::without_capacity().message,
         submitted: time_of_day(::server::clock::now()),
         ..PsRow::default()
     };
@@ -251,13 +254,13 @@ fn time_of_day(time: Timestamp) -> String {
 fn stay(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Done {
     attach::detach_on_interrupt(name)?;
     let started = attach::await_start(client, job, START_PATIENCE_MS, |view| {
-        let message = Standing::of_job(view).message;
+        let message = RunSummary::of_job(view).message;
         eprintln!("{name} waits ({message}); Ctrl-C detaches from it");
     })?;
-    print(&table::ps(&standing::rows(&started, nodes, &time_of_day(started.submit)), false))?;
-    let standing = Standing::of_job(&started);
-    print(&format!("\n{name} provisioning completed ({})\n", standing.status))?;
-    let ended = Standing::of_job(&attach::follow(client, job, 0)?);
+    print(&table::ps(&run_summary::rows(&started, nodes, &time_of_day(started.submit)), false))?;
+    let summary = RunSummary::of_job(&started);
+    print(&format!("\n{name} provisioning completed ({})\n", summary.status))?;
+    let ended = RunSummary::of_job(&attach::follow(client, job, 0)?);
     let mut message = ended.message.clone();
     if let Some(first) = message.get_mut(..1) {
         first.make_ascii_uppercase();

@@ -8,7 +8,7 @@ pub mod stop;
 
 use super::VerbError;
 use crate::connect::Client;
-use ::dstack::standing::Nodes;
+use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use std::io::{self, BufRead, Write};

@@ -3,7 +3,7 @@
 use super::{ask, cluster, nodes_of, print, unexpected};
 use crate::command::{Done, VerbError, Whither};
 use crate::connect::Client;
-use ::dstack::standing::{self, Standing};
+use ::dstack::run_summary::{self, RunSummary};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
 use model::change::JobFilter;
@@ -130,8 +130,8 @@ impl Listing {
         let rows = self.entries.iter().flat_map(|entry| {
             let submitted = ago(entry.submitted(), self.now);
             match entry {
-                Entry::Job(job) => standing::rows(job, &nodes, &submitted),
-                Entry::Record(record) => vec![standing::record_row(record, &submitted)],
+                Entry::Job(job) => run_summary::rows(job, &nodes, &submitted),
+                Entry::Record(record) => vec![run_summary::record_row(record, &submitted)],
             }
         });
         Ok(rows.collect())
@@ -161,10 +161,10 @@ fn history(client: &mut Client) -> Result<Vec<JobRecord>, VerbError> {
 }
 
 fn entry_json(entry: &Entry) -> Value {
-    let (standing, id, name, user) = match entry {
-        Entry::Job(job) => (Standing::of_job(job), job.run, &*job.name, &job.spec.owner.name),
+    let (summary, id, name, user) = match entry {
+        Entry::Job(job) => (RunSummary::of_job(job), job.run, &*job.name, &job.spec.owner.name),
         Entry::Record(record) => {
-            (Standing::of_record(record), Some(record.run), &*record.name, &record.user)
+            (RunSummary::of_record(record), Some(record.run), &*record.name, &record.user)
         }
     };
     let utc = |time| format!("{}Z", format_iso(time, &jiff::tz::TimeZone::UTC));
@@ -177,11 +177,11 @@ fn entry_json(entry: &Entry) -> Value {
         "project_name": MAIN_PROJECT,
         "user": user,
         "submitted_at": utc(entry.submitted()),
-        "status": standing.status.word(),
-        "status_message": standing.message,
-        "termination_reason": standing.end.map(|end| end.word()),
-        "exit_status": standing.exit,
-        "error": standing.error,
+        "status": summary.status.word(),
+        "status_message": summary.message,
+        "termination_reason": summary.end.map(|end| end.word()),
+        "exit_status": summary.exit,
+        "error": summary.error,
         "run_spec": { "run_name": name },
         "job_id": entry.id(),
         "nodes": nodes,

@@ -1,0 +1,33 @@
+//! The pause between two dials of a server that is not there.
+
+use std::time::Duration;
+
+const MIN: Duration = Duration::from_millis(100);
+const MAX: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Backoff(Duration);
+
+impl Backoff {
+    pub fn new() -> Backoff {
+        Backoff(MIN)
+    }
+
+    /// A connection was made: the next outage begins with the shortest pause.
+    pub fn reset(&mut self) {
+        self.0 = MIN;
+    }
+
+    /// Whether nothing failed since the last connection.
+    pub fn is_reset(&self) -> bool {
+        self.0 == MIN
+    }
+
+    pub fn pause(&self) -> Duration {
+        self.0
+    }
+
+    pub fn lengthen(&mut self) {
+        self.0 = (self.0 * 2).min(MAX);
+    }
+}

@@ -1,0 +1,423 @@
+//! The agent's state: its nodes, the attempts that they hold, and what orders and supervisors make of them.
+
+mod backoff;
+mod liveness;
+mod orders;
+mod run;
+mod session;
+mod supervisor_connection;
+
+use crate::attempt_key::AttemptKey;
+use crate::detect::Machine;
+use crate::error::AgentError;
+use crate::launcher::Launcher;
+use crate::link::log_reader::LogReader;
+use crate::link::reports::ReportQueue;
+use crate::link::stream::FolderGuard;
+use crate::login_listener::{self, Login};
+use crate::node::Node;
+use crate::node::facts;
+use crate::order_gate::Gate;
+use crate::supervisor::folders::scratch::ScratchLocation;
+use crate::wall_clock::{self, Skew};
+use model::id::StepId;
+use model::run::{ExitStatus, Usage};
+use model::time::Timestamp;
+use nix::unistd::Uid;
+pub use run::{AgentConfig, run};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use supervisor_connection::{
+    AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use wire::link::{NodeHello, NodePolicy, SpooledAttempt, ToServer};
+use wire::report::{AttemptEnd, ReportEvent};
+use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
+
+/// Words of supervisors that may wait for the agent's loop.
+const UPDATES_MAX: usize = 1024;
+/// Logins that may wait for it.
+const LOGINS_MAX: usize = 32;
+
+/// An attempt that this agent answers for, from its launch until the server lets it be forgotten.
+struct AttemptEntry {
+    /// Unknown where the spool's record cannot be read.
+    uid: Option<u32>,
+    /// None once its supervisor is gone.
+    orders: Option<mpsc::Sender<ToSupervisor>>,
+    /// Its process, once it has said so.
+    supervisor: Option<i32>,
+    last_number: u64,
+    /// What the script's end was, should the supervisor not live to tell the rest.
+    script: Option<(ExitStatus, bool, bool)>,
+    ended: watch::Sender<bool>,
+}
+
+impl AttemptEntry {
+    fn new(uid: Option<u32>) -> AttemptEntry {
+        AttemptEntry {
+            uid,
+            orders: None,
+            supervisor: None,
+            last_number: 0,
+            script: None,
+            ended: watch::channel(false).0,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+}
+
+pub(crate) struct Agent {
+    pub nodes: BTreeMap<String, Node>,
+    attempts: HashMap<AttemptKey, AttemptEntry>,
+    pub launcher: AsyncFd<Launcher>,
+    gate: Gate,
+    pub skew: Skew,
+    pub reports: ReportQueue,
+    updates_in: mpsc::Sender<(AttemptKey, AttemptUpdate)>,
+    pub updates: mpsc::Receiver<(AttemptKey, AttemptUpdate)>,
+    /// For the server; worth nothing to another connection.
+    pub outgoing: Vec<ToServer>,
+    logins_in: mpsc::Sender<Login>,
+    pub logins: mpsc::Receiver<Login>,
+    machine: Machine,
+    started: Timestamp,
+}
+
+impl Agent {
+    pub fn new(
+        nodes: BTreeMap<String, Node>,
+        gate: Gate,
+        launcher: AsyncFd<Launcher>,
+        machine: Machine,
+    ) -> Agent {
+        let (updates_in, updates) = mpsc::channel(UPDATES_MAX);
+        let (logins_in, logins) = mpsc::channel(LOGINS_MAX);
+        Agent {
+            nodes,
+            attempts: HashMap::new(),
+            launcher,
+            gate,
+            skew: Skew::default(),
+            reports: ReportQueue::default(),
+            updates_in,
+            updates,
+            outgoing: Vec::new(),
+            logins_in,
+            logins,
+            machine,
+            started: wall_clock::now(),
+        }
+    }
+
+    /// Takes up what an earlier agent left: living supervisors, their ends, and groups that belong to nobody.
+    pub async fn adopt(&mut self) -> Result<(), AgentError> {
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        for name in names {
+            let node = &self.nodes[&name];
+            let mut attempts = node.spool.attempts()?;
+            node.clear_leftovers(&attempts)?;
+            // A folder without its record was never handed to the launcher.
+            for unstarted in attempts.extract_if(.., |a| !node.spool.has_record(*a)) {
+                node.spool.remove(unstarted)?;
+            }
+            if let Some(guard) = self.gate.replay_guard(&name) {
+                guard.release_unstarted(&attempts)?;
+            }
+            for attempt in attempts {
+                self.adopt_one(AttemptKey { node: name.clone(), attempt }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn adopt_one(&mut self, key: AttemptKey) -> Result<(), AgentError> {
+        let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
+        let uid = match dir.read_launch() {
+            Ok(record) => Some(record.launch.user.uid),
+            Err(error) => {
+                tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
+                None
+            }
+        };
+        match find_supervisor(&dir).await {
+            // An end that was written down is an end, whoever had the attempt.
+            SupervisorSearch::NeverStarted if matches!(dir.read_status(), Ok(None)) => {
+                tracing::info!(node = key.node, attempt = %key.attempt, "found a launch that was never carried out");
+                self.nodes[&key.node].spool.remove(key.attempt)?;
+                if let Some(guard) = self.gate.replay_guard(&key.node) {
+                    guard.release(key.attempt)?;
+                }
+            }
+            SupervisorSearch::Alive(stream) => {
+                tracing::info!(node = key.node, attempt = %key.attempt, "found a running attempt");
+                self.attempts.insert(key.clone(), AttemptEntry::new(uid));
+                self.connect_supervisor(key, stream);
+            }
+            SupervisorSearch::NeverStarted | SupervisorSearch::Gone => {
+                self.attempts.insert(key.clone(), AttemptEntry::new(uid));
+                self.on_closed(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent ends. Jobs go on; a node without any leaves no group of ours behind.
+    pub fn shut_down(&self) {
+        for node in self.nodes.values() {
+            if let Err(error) = node.remove_root() {
+                tracing::info!(node = node.name, %error, "its groups stay");
+            }
+            node.folders(&node.policy.site).iter().for_each(ScratchLocation::remove);
+        }
+    }
+
+    /// Starts to talk with an attempt's supervisor.
+    fn connect_supervisor(&mut self, key: AttemptKey, stream: UnixStream) {
+        let (orders, receiver) = mpsc::channel(ORDERS_MAX);
+        if let Some(held) = self.attempts.get_mut(&key) {
+            held.orders = Some(orders);
+        }
+        tokio::spawn(serve_supervisor(key, stream, receiver, self.updates_in.clone()));
+    }
+
+    /// What each node says of itself at the start of a session.
+    pub fn hello(&self) -> Vec<NodeHello> {
+        let held = |name: &str| {
+            let mine = self.attempts.iter().filter(|(key, _)| key.node == name);
+            let mut attempts: Vec<SpooledAttempt> = mine
+                .map(|(key, held)| SpooledAttempt {
+                    attempt: key.attempt,
+                    alive: !held.has_ended(),
+                })
+                .collect();
+            attempts.sort_by_key(|held| held.attempt);
+            attempts
+        };
+        let node = |node: &Node| NodeHello {
+            name: node.name.clone(),
+            facts: self.facts_of(node),
+            detected: facts::detected(&node.name, &self.machine),
+            attempts: held(&node.name),
+        };
+        self.nodes.values().map(node).collect()
+    }
+
+    pub fn beat(&self) -> ToServer {
+        let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
+        ToServer::Heartbeat { nodes: nodes.collect() }
+    }
+
+    fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
+        let can = node.hierarchy.capabilities();
+        let lacks = facts::not_enforced(can, Some(&node.policy), &node.folder);
+        facts::facts(&self.machine, self.started, lacks)
+    }
+
+    pub fn set_policies(&mut self, policies: BTreeMap<String, NodePolicy>) {
+        for (name, policy) in policies {
+            if let Some(node) = self.nodes.get_mut(&name) {
+                node.policy = policy;
+            }
+        }
+    }
+
+    /// A server of an older term has been replaced and does not know it.
+    pub fn check_term(&self, term: u64) -> Result<(), AgentError> {
+        match self.gate.term() {
+            seen if term < seen => Err(AgentError::Deposed { term, seen }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A report is on the server's disk.
+    pub fn on_acknowledged(&mut self, serial: u64) {
+        let Some(pending) = self.reports.acknowledge(serial) else { return };
+        if pending.is_step_end()
+            && let Some(orders) =
+                self.attempts.get(&pending.key).and_then(|held| held.orders.as_ref())
+        {
+            // Told again on the next connection if it is lost.
+            let _ = orders.try_send(ToSupervisor::Acknowledge { number: pending.number });
+        }
+    }
+
+    pub fn on_update(&mut self, key: &AttemptKey, update: AttemptUpdate) {
+        match update {
+            AttemptUpdate::Message(FromSupervisor::Event(event)) => self.on_event(key, event),
+            AttemptUpdate::Message(FromSupervisor::Hello { pid, .. }) => {
+                if let Some(held) = self.attempts.get_mut(key) {
+                    held.supervisor = Some(pid);
+                }
+            }
+            AttemptUpdate::Message(FromSupervisor::StepAccepted { step }) => {
+                let (node, attempt) = (key.node.clone(), key.attempt);
+                if self.outgoing.len() < UPDATES_MAX {
+                    self.outgoing.push(ToServer::StepAccepted { node, attempt, step });
+                }
+            }
+            AttemptUpdate::Message(FromSupervisor::Measured { request: ask, steps }) => {
+                if self.outgoing.len() < UPDATES_MAX {
+                    self.outgoing.push(ToServer::Measured { request: ask, steps });
+                }
+            }
+            AttemptUpdate::Message(FromSupervisor::Refused { why }) => {
+                tracing::warn!(node = key.node, attempt = %key.attempt, why, "the supervisor refused an order");
+            }
+            AttemptUpdate::Disconnected => self.on_closed(key),
+            AttemptUpdate::Cleared(usage) => self.on_cleared(key, usage),
+        }
+    }
+
+    fn on_event(&mut self, key: &AttemptKey, event: SupervisorEvent) {
+        let Some(held) = self.attempts.get_mut(key) else { return };
+        if event.number <= held.last_number || held.has_ended() {
+            return;
+        }
+        held.last_number = event.number;
+        if let ReportEvent::ScriptEnded { exit, oom, timed_out } = event.event {
+            held.script = Some((exit, oom, timed_out));
+        }
+        if event.is_last() {
+            held.ended.send_replace(true);
+            held.orders = None;
+        }
+        self.reports.push(key.clone(), event.number, event.at, event.event);
+    }
+
+    /// The supervisor is gone. If it had told its last, or left it in the spool, all is well; else the attempt is lost
+    /// and whatever it left is killed.
+    fn on_closed(&mut self, key: &AttemptKey) {
+        let Some(held) = self.attempts.get_mut(key) else { return };
+        held.orders = None;
+        if held.has_ended() {
+            return;
+        }
+        let Some(node) = self.nodes.get(&key.node) else { return };
+        let status = node.spool.open_attempt(key.attempt).and_then(|dir| dir.read_status());
+        match status {
+            Ok(status) => status.into_iter().flat_map(|s| s.events).for_each(|event| {
+                self.on_event(key, event);
+            }),
+            Err(error) => tracing::warn!(%error, "an attempt's status cannot be read"),
+        }
+        if self.attempts.get(key).is_some_and(AttemptEntry::has_ended) {
+            return;
+        }
+        tracing::warn!(node = key.node, attempt = %key.attempt, "the supervisor is lost; killing the attempt");
+        let (groups, updates, key) = (
+            self.nodes[&key.node].attempt_groups(key.attempt),
+            self.updates_in.clone(),
+            key.clone(),
+        );
+        tokio::spawn(async move {
+            let cleared = tokio::task::spawn_blocking(move || groups.clear()).await;
+            let usage = match cleared {
+                Ok(Ok(usage)) => usage,
+                Ok(Err(error)) => {
+                    // Not told as ended: the node is not free of it. The next agent tries again.
+                    tracing::error!(node = key.node, attempt = %key.attempt, %error, "cannot clear an attempt");
+                    return;
+                }
+                Err(_) => Usage::default(),
+            };
+            let _ = updates.send((key, AttemptUpdate::Cleared(usage))).await;
+        });
+    }
+
+    fn on_cleared(&mut self, key: &AttemptKey, usage: Usage) {
+        let Some(held) = self.attempts.get(key) else { return };
+        let (exit, oom, timed_out) = held.script.unwrap_or_default();
+        let end = AttemptEnd { exit, usage, oom, timed_out, supervisor_lost: true };
+        let number = held.last_number + 1;
+        self.on_event(
+            key,
+            SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
+        );
+    }
+
+    /// Asks an attempt's supervisor what its steps use; where there is none, the answer is that nothing runs.
+    pub fn measure(&mut self, ask: u64, key: &AttemptKey) {
+        let orders = self.attempts.get(key).and_then(|held| held.orders.as_ref());
+        let asked =
+            orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { request: ask }).is_ok());
+        if !asked && self.outgoing.len() < UPDATES_MAX {
+            self.outgoing.push(ToServer::Measured { request: ask, steps: Vec::new() });
+        }
+    }
+
+    /// Opens the door for logins. Without it nobody is let in, and jobs run as ever.
+    pub fn listen_for_logins(&self, state: &Path) {
+        if !Uid::effective().is_root() {
+            return;
+        }
+        if let Err(error) = login_listener::listen(state, self.logins_in.clone()) {
+            tracing::warn!(%error, "logins cannot be let into jobs");
+        }
+    }
+
+    /// Tells a login which jobs its user has here, the newest first.
+    pub fn on_login(&self, login: Login) {
+        let uid = Some(login.ask.uid);
+        let here = self.attempts.iter().filter(|(_, held)| held.uid == uid && !held.has_ended());
+        let mut here: Vec<(&AttemptKey, &AttemptEntry)> = here.collect();
+        here.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(key.attempt));
+        let groups = |(key, held): &(&AttemptKey, &AttemptEntry)| {
+            let mut groups = self.nodes.get(&key.node)?.attempt_groups(key.attempt);
+            groups.supervisor = held.supervisor;
+            Some(groups)
+        };
+        // Who asked may have given up.
+        let _ = login.reply.send(here.iter().filter_map(groups).collect());
+    }
+
+    /// The client of a step's stream is gone for good.
+    pub fn on_client_gone(&self, key: &AttemptKey, step: StepId, stream: u32) {
+        if let Some(orders) = self.attempts.get(key).and_then(|held| held.orders.as_ref()) {
+            // If it is lost, the supervisor waits its time for the client to come back.
+            let _ = orders.try_send(ToSupervisor::ClientGone { step, stream });
+        }
+    }
+
+    /// Where streams to an attempt's steps go in, with what keeps the way there open.
+    pub fn step_socket(&self, key: &AttemptKey) -> Result<(PathBuf, FolderGuard), String> {
+        let unknown = || format!("attempt {} does not run on node {}", key.attempt, key.node);
+        let living = self.attempts.get(key).is_some_and(|held| !held.has_ended());
+        let node = self.nodes.get(&key.node).filter(|_| living).ok_or_else(unknown)?;
+        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
+        Ok((dir.steps_path(), Box::new(dir)))
+    }
+
+    /// A reader of an attempt's log; an error in words if there is no such attempt.
+    pub fn read_log(
+        &self,
+        stream: u32,
+        key: &AttemptKey,
+        offset: u64,
+        follow: bool,
+    ) -> Result<LogReader, String> {
+        let unknown = || format!("no attempt {} is on node {}", key.attempt, key.node);
+        let node = self.nodes.get(&key.node).ok_or_else(unknown)?;
+        let Some(held) = self.attempts.get(key) else {
+            let kept = node.spool.kept_log(key.attempt).ok_or_else(unknown)?;
+            let failed = |e| AgentError::file("open", "a kept log", e);
+            let open = move || kept.try_clone().map(Some).map_err(failed);
+            let (_, ended) = tokio::sync::watch::channel(true);
+            return Ok(LogReader { stream, offset, follow, open: Box::new(open), ended });
+        };
+        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
+        Ok(LogReader {
+            stream,
+            offset,
+            follow,
+            open: Box::new(move || dir.read_log()),
+            ended: held.ended.subscribe(),
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! The life of the agent process: set up, take over running attempts, and dial the server again after each lost link.
+
+use super::Agent;
+use super::backoff::Backoff;
+use super::session::{launcher_lost, serve};
+use crate::detect::Machine;
+use crate::error::AgentError;
+use crate::launcher::Launcher;
+use crate::link::credentials::Credentials;
+use crate::node::Node;
+use crate::order_gate::Gate;
+use crate::order_gate::replay_guard::ReplayGuard;
+use crate::wall_clock;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::Uid;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+/// How an agent is set up.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// The state folder; must exist.
+    pub state: PathBuf,
+    /// The one-time join file; not needed once the agent has joined.
+    pub join_file: Option<PathBuf>,
+    /// `host:port` of the agents' port, tried in turn; empty: those of the join file.
+    pub servers: Vec<String>,
+    /// The nodes that this agent is to be; empty: all that the join file is for.
+    pub nodes: Vec<String>,
+}
+
+/// Runs the agent until it is told to stop (SIGTERM, SIGINT: `Ok`) or cannot go on.
+/// Jobs go on without it. `launcher` was started before anything else in the process.
+pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
+    raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| AgentError::Link(format!("cannot start the runtime: {e}")))?;
+    // A follower of a log may be in mid-sleep, and a kill in mid-wait: neither keeps the agent.
+    let ended = runtime.block_on(run_async(config, launcher));
+    runtime.shutdown_background();
+    ended
+}
+
+async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
+    // Folders of the spool are open to users, and what is in them has modes of its own.
+    umask(Mode::from_bits_truncate(0o022));
+    let state =
+        fs::canonicalize(&config.state).map_err(|e| AgentError::file("find", &config.state, e))?;
+    let folder = state.join("agent");
+    fs::create_dir_all(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
+    let _lock = lock(&folder)?;
+    let mut stop = Stop::new()?;
+    let credentials = Credentials::obtain(&folder, config.join_file.as_deref()).await?;
+    let servers = match config.servers.is_empty() {
+        true => credentials.servers.clone(),
+        false => config.servers.clone(),
+    };
+    if servers.is_empty() {
+        return Err(AgentError::NotJoined);
+    }
+    let mut agent = set_up(&state, &config, &credentials, launcher)?;
+    agent.adopt().await?;
+    agent.listen_for_logins(&state);
+    let tls = credentials.tls()?;
+    let mut backoff = Backoff::new();
+    let mut turn = 0;
+    let mut outage = Outage::default();
+    loop {
+        let address = &servers[turn % servers.len()];
+        let ended = tokio::select! {
+            ended = serve(&mut agent, address, tls.clone(), &mut backoff) => ended,
+            () = stop.requested() => {
+                agent.shut_down();
+                return Ok(());
+            }
+        };
+        match ended {
+            Err(lost @ AgentError::LauncherLost) => return Err(lost),
+            Err(error) => {
+                // The pause is at its least after a connection.
+                if backoff.is_reset() {
+                    outage = Outage::default();
+                }
+                outage.say(address, &error);
+            }
+            Ok(never) => match never {},
+        }
+        turn += 1;
+        tokio::select! {
+            paused = pause(&mut agent, backoff.pause()) => paused?,
+            () = stop.requested() => {
+                agent.shut_down();
+                return Ok(());
+            }
+        }
+        backoff.lengthen();
+    }
+}
+
+/// A time without a server: what was said of it, so that it is said once and not at each dial.
+#[derive(Default)]
+struct Outage {
+    said: String,
+    /// It began with the server's goodbye.
+    expected: bool,
+}
+
+impl Outage {
+    fn say(&mut self, server: &str, error: &AgentError) {
+        let text = error.to_string();
+        self.expected |= matches!(error, AgentError::Closed);
+        let away = matches!(error, AgentError::Closed | AgentError::Unreachable { .. });
+        match self.expected && away {
+            _ if text == self.said => tracing::debug!(server, %error, "not connected"),
+            true => tracing::info!(server, %error, "not connected"),
+            false => tracing::warn!(server, %error, "not connected"),
+        }
+        self.said = text;
+    }
+}
+
+/// Each attempt takes a connection and a watch: as many as the machine lets this process have. The launcher was forked
+/// before, so that no job inherits it.
+fn raise_descriptors() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With fewer, launches beyond them fail and say so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// One agent for one state folder: two would take the same attempts for theirs.
+fn lock(folder: &Path) -> Result<Flock<File>, AgentError> {
+    let path = folder.join("lock");
+    let file = File::create(&path).map_err(|e| AgentError::file("make", &path, e))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| AgentError::AlreadyRunning { path: folder.display().to_string() })
+}
+
+fn set_up(
+    state: &Path,
+    config: &AgentConfig,
+    credentials: &Credentials,
+    launcher: Launcher,
+) -> Result<Agent, AgentError> {
+    let granted = &credentials.nodes;
+    if let Some(_stranger) = config.nodes.iter().find(|name| !granted.contains(name)) {
+        let (granted, wanted) = (granted.clone(), config.nodes.clone());
+        return Err(AgentError::OtherNodes { granted, wanted });
+    }
+    let names = if config.nodes.is_empty() { granted } else { &config.nodes };
+    let mut nodes = BTreeMap::new();
+    let mut replay_guard = HashMap::new();
+    for name in names {
+        let node = Node::open(state, name)?;
+        replay_guard.insert(name.clone(), ReplayGuard::open(&node.folder, wall_clock::now())?);
+        nodes.insert(name.clone(), node);
+    }
+    let own = Uid::effective();
+    let only_uid = (!own.is_root()).then(|| own.as_raw());
+    let gate = Gate::new(&credentials.order_key, replay_guard, only_uid)?;
+    // SAFETY: a launcher's descriptor is the same one for as long as the launcher is there, and is closed with it.
+    let launcher =
+        unsafe { AsyncFd::register_with_interest(launcher, tokio::io::Interest::READABLE) }
+            .map_err(|e| AgentError::Link(format!("cannot watch the launcher: {e}")))?;
+    Ok(Agent::new(nodes, gate, launcher, Machine::detect()?))
+}
+
+/// The signals that end the agent.
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Stop, AgentError> {
+        let watch =
+            |kind| signal(kind).map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")));
+        Ok(Stop {
+            terminate: watch(SignalKind::terminate())?,
+            interrupt: watch(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn requested(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Waits before the next dial, and takes in meanwhile what the supervisors say.
+async fn pause(agent: &mut Agent, length: Duration) -> Result<(), AgentError> {
+    let over = sleep(length);
+    tokio::pin!(over);
+    loop {
+        let room = !agent.reports.is_full();
+        tokio::select! {
+            () = &mut over => return Ok(()),
+            lost = launcher_lost(&agent.launcher) => return Err(lost),
+            Some((key, update)) = agent.updates.recv(), if room => agent.on_update(&key, update),
+            Some(login) = agent.logins.recv() => agent.on_login(login),
+        }
+    }
+}

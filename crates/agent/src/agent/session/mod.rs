@@ -1,0 +1,184 @@
+//! One connection to the server: greeting, then orders in and reports out until it breaks.
+
+mod streams;
+
+use super::Agent;
+use super::backoff::Backoff;
+use crate::attempt_key::AttemptKey;
+use crate::error::AgentError;
+use crate::launcher::Launcher;
+use crate::link::connection::Link;
+use crate::link::stream::StreamHandle;
+use crate::link::stream_output::StreamOutput;
+use crate::wall_clock::{self, Skew};
+use rustls::ClientConfig;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use wire::frame::{self, Frame};
+use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, Hello, ToAgent, ToServer, Welcome};
+use wire::version::{PROTOCOL, compatible};
+
+/// How long a server may take from our greeting to its own.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Outputs that wait to be sent, over all streams.
+const OUTPUTS_MAX: usize = 16;
+/// Updates of attempts that are taken in before the messages that they led to are sent.
+const UPDATES_AT_ONCE: usize = 256;
+
+/// Returns when the launcher process has ended.
+pub(super) async fn launcher_lost(launcher: &AsyncFd<Launcher>) -> AgentError {
+    loop {
+        match launcher.readable().await {
+            Ok(mut ready) if !launcher.get_ref().is_lost() => ready.clear_ready(),
+            _ => return AgentError::LauncherLost,
+        }
+    }
+}
+
+/// One connection, from the dial to its end.
+pub(super) async fn serve(
+    agent: &mut Agent,
+    address: &str,
+    tls: Arc<ClientConfig>,
+    backoff: &mut Backoff,
+) -> Result<std::convert::Infallible, AgentError> {
+    let mut link = Link::dial(address, tls).await?;
+    link.send(&ToServer::Hello(Hello {
+        version: PROTOCOL,
+        program: format!("sluice {}", env!("CARGO_PKG_VERSION")),
+        nodes: agent.hello(),
+    }))?;
+    link.flush().await?;
+    let (welcome, early) = timeout(WELCOME_TIMEOUT, await_welcome(&mut link))
+        .await
+        .map_err(|_| AgentError::Link("no welcome came".into()))??;
+    agent.check_term(welcome.term)?;
+    agent.skew = Skew::between(welcome.now, wall_clock::now());
+    agent.set_policies(welcome.policies);
+    agent.reports.reconnect();
+    backoff.reset();
+    tracing::info!(server = address, term = welcome.term, "connected");
+    let mut session =
+        Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
+    session.on_frames(agent, early)?;
+    session.run(agent).await
+}
+
+/// The server's greeting, and what came in the same breath after it.
+async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentError> {
+    loop {
+        let mut frames = link.receive().await?.into_iter();
+        while let Some(frame) = frames.next() {
+            let message = frame::decode_message(&frame.payload)
+                .map_err(|e| AgentError::Link(e.to_string()))?;
+            match message {
+                ToAgent::Welcome(welcome) if !compatible(welcome.version) => {
+                    let why = format!("it speaks protocol version {}", welcome.version);
+                    return Err(AgentError::Refused { why });
+                }
+                ToAgent::Welcome(welcome) => return Ok((welcome, frames.collect())),
+                ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Session {
+    link: Link,
+    beat: Interval,
+    /// Streams under way. Dropped with the session, they end.
+    streams: HashMap<u32, (AttemptKey, StreamHandle)>,
+    outputs_in: mpsc::Sender<(u32, StreamOutput)>,
+    outputs: mpsc::Receiver<(u32, StreamOutput)>,
+}
+
+impl Session {
+    fn new(link: Link, every: Duration) -> Session {
+        let mut beat = interval(every);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (outputs_in, outputs) = mpsc::channel(OUTPUTS_MAX);
+        Session { link, beat, streams: HashMap::new(), outputs_in, outputs }
+    }
+
+    async fn run(&mut self, agent: &mut Agent) -> Result<std::convert::Infallible, AgentError> {
+        loop {
+            for taken in agent.outgoing.drain(..) {
+                self.link.send(&taken)?;
+            }
+            for report in agent.reports.take_unsent(agent.skew) {
+                self.link.send(&ToServer::Report(report))?;
+            }
+            self.link.flush().await?;
+            let room = !agent.reports.is_full();
+            tokio::select! {
+                frames = self.link.receive() => self.on_frames(agent, frames?)?,
+                Some((key, update)) = agent.updates.recv(), if room => {
+                    agent.on_update(&key, update);
+                    for _ in 1..UPDATES_AT_ONCE {
+                        let Ok((key, update)) = agent.updates.try_recv() else { break };
+                        agent.on_update(&key, update);
+                    }
+                }
+                Some((stream, output)) = self.outputs.recv() => self.on_stream_output(stream, output)?,
+                Some(login) = agent.logins.recv() => agent.on_login(login),
+                _ = self.beat.tick() => self.link.send(&agent.beat())?,
+                lost = launcher_lost(&agent.launcher) => return Err(lost),
+            }
+        }
+    }
+
+    fn on_frames(&mut self, agent: &mut Agent, frames: Vec<Frame>) -> Result<(), AgentError> {
+        for frame in &frames {
+            match frame.channel {
+                CHANNEL_CONTROL => {}
+                CHANNEL_STREAM => {
+                    self.on_stream_bytes(&frame.payload)?;
+                    continue;
+                }
+                _ => continue,
+            }
+            // A message that a newer server knows and we do not is no reason to cut the link.
+            match frame::decode_message(&frame.payload) {
+                Ok(message) => self.on_message(agent, message)?,
+                Err(error) => tracing::warn!(%error, "a message of the server was passed over"),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, agent: &mut Agent, message: ToAgent) -> Result<(), AgentError> {
+        match message {
+            ToAgent::Order(signed) => {
+                if let Some(refusal) = agent.on_order(&signed) {
+                    self.link.send(&refusal)?;
+                }
+            }
+            ToAgent::Ack { serial } => agent.on_acknowledged(serial),
+            ToAgent::Open { stream, node, attempt, kind } => {
+                self.open(agent, stream, AttemptKey { node, attempt }, kind)?;
+            }
+            ToAgent::StreamEnd { stream, .. } => {
+                if let Some((key, StreamHandle::Step { ask, .. })) = self.streams.remove(&stream) {
+                    agent.on_client_gone(&key, ask.step, stream);
+                }
+            }
+            ToAgent::Credit { stream, bytes } => {
+                if let Some((_, handle)) = self.streams.get_mut(&stream) {
+                    handle.credit(bytes);
+                }
+            }
+            ToAgent::Measure { request: ask, node, attempt } => {
+                agent.measure(ask, &AttemptKey { node, attempt })
+            }
+            ToAgent::Policies(policies) => agent.set_policies(policies),
+            ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
+            ToAgent::Welcome(_) | ToAgent::Joined(_) => {}
+        }
+        Ok(())
+    }
+}

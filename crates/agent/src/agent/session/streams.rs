@@ -1,0 +1,75 @@
+//! Streams over the link: logs that are read, and the bytes of steps.
+
+use super::Session;
+use crate::agent::Agent;
+use crate::attempt_key::AttemptKey;
+use crate::error::AgentError;
+use crate::link::stream::StreamHandle;
+use crate::link::stream_output::StreamOutput;
+use wire::link::ToServer;
+use wire::stream::{STREAMS_MAX, StreamKind};
+use wire::supervisor::StepStream;
+
+impl Session {
+    pub(super) fn open(
+        &mut self,
+        agent: &Agent,
+        stream: u32,
+        key: AttemptKey,
+        kind: StreamKind,
+    ) -> Result<(), AgentError> {
+        let outputs = self.outputs_in.clone();
+        let handle = match kind {
+            _ if self.streams.len() >= STREAMS_MAX => {
+                Err(format!("{STREAMS_MAX} streams are open already"))
+            }
+            StreamKind::Log { offset, follow } => agent
+                .read_log(stream, &key, offset, follow)
+                .map(|reader| StreamHandle::log(reader, outputs)),
+            StreamKind::Step { step, role } => agent.step_socket(&key).map(|(socket, folder)| {
+                StreamHandle::step(socket, folder, StepStream { step, role, stream }, outputs)
+            }),
+        };
+        match handle {
+            Ok(handle) => {
+                self.streams.insert(stream, (key, handle));
+                Ok(())
+            }
+            Err(why) => self.link.send(&ToServer::StreamEnd { stream, error: Some(why) }),
+        }
+    }
+
+    pub(super) fn on_stream_bytes(&mut self, payload: &[u8]) -> Result<(), AgentError> {
+        let Some((number, bytes)) = payload.split_first_chunk::<4>() else { return Ok(()) };
+        let stream = u32::from_le_bytes(*number);
+        // Its end may have crossed these bytes.
+        let Some((_, handle)) = self.streams.get_mut(&stream) else { return Ok(()) };
+        match handle.bytes(bytes) {
+            Ok(()) => Ok(()),
+            Err(overrun) => {
+                self.streams.remove(&stream);
+                self.link.send(&ToServer::StreamEnd { stream, error: Some(overrun.to_string()) })
+            }
+        }
+    }
+
+    pub(super) fn on_stream_output(
+        &mut self,
+        stream: u32,
+        output: StreamOutput,
+    ) -> Result<(), AgentError> {
+        // The server may have let go of the stream while the output was on its way.
+        let Some((_, handle)) = self.streams.get_mut(&stream) else { return Ok(()) };
+        match output {
+            StreamOutput::Bytes(bytes) => self.link.send_stream(stream, &bytes),
+            StreamOutput::Credit(taken) => match handle.taken(taken as usize) {
+                Some(bytes) => self.link.send(&ToServer::Credit { stream, bytes }),
+                None => Ok(()),
+            },
+            StreamOutput::End(error) => {
+                self.streams.remove(&stream);
+                self.link.send(&ToServer::StreamEnd { stream, error })
+            }
+        }
+    }
+}

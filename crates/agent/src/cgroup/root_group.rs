@@ -1,0 +1,95 @@
+//! Our root group in one tree: found or made, and prepared for the groups of jobs below it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::unistd::Uid;
+
+use super::dir::GroupDir;
+use super::error::CgroupError;
+use super::mounts::{ControllerSet, Mount, Version, folder_of, own_group};
+use super::prepare::{delegate_v2, leaf_name, prepare_v1, with_devices};
+
+pub(super) struct RootGroup {
+    pub version: Version,
+    /// What a job's group in this tree can limit or count.
+    pub controllers: ControllerSet,
+    pub dir: Arc<GroupDir>,
+    pub base: GroupDir,
+}
+
+/// The groups under which our root may be made: root takes the top of the tree, others what was delegated to them.
+fn bases(mount: &Mount, own: &str, root_name: &str) -> Vec<PathBuf> {
+    let delegated = own_group(own, mount)
+        .map(|path| above_ours(&path, root_name))
+        .and_then(|path| folder_of(mount, &path));
+    let top = Uid::effective().is_root().then(|| mount.at.clone());
+    let mut bases: Vec<PathBuf> = top.into_iter().chain(delegated).collect();
+    bases.dedup();
+    bases
+}
+
+/// An agent started from inside one of our own groups works beside it, not below it.
+fn above_ours(own: &Path, root_name: &str) -> PathBuf {
+    let leaf = leaf_name(root_name);
+    own.components()
+        .take_while(|part| part.as_os_str() != root_name && part.as_os_str() != leaf.as_str())
+        .collect()
+}
+
+pub(super) fn open_root(
+    mount: &Mount,
+    wanted: ControllerSet,
+    own: &str,
+    root_name: &str,
+    refusals: &mut Vec<(ControllerSet, String)>,
+) -> Result<RootGroup, CgroupError> {
+    let mut failure =
+        CgroupError::io("find our own group in", mount.at.to_string_lossy(), Errno::ENOENT);
+    for base in bases(mount, own, root_name) {
+        let opened = GroupDir::open(&base).and_then(|base| {
+            let dir = base.make_or_open_child(root_name)?;
+            // Moving a process into a group below `base` needs leave to write `base`'s own list too.
+            base.check_writable("cgroup.procs")?;
+            dir.check_writable(".")?;
+            Ok((base, dir))
+        });
+        match opened {
+            Ok((base, dir)) => {
+                let controllers = match mount.version {
+                    Version::V1 => prepare_v1(&base, &dir, wanted, refusals),
+                    Version::V2 => {
+                        let passed = delegate_v2(&base, &dir, root_name, refusals)?;
+                        with_devices(passed, refusals)
+                    }
+                };
+                return Ok(RootGroup {
+                    version: mount.version,
+                    controllers,
+                    dir: dir.shared(),
+                    base,
+                });
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_inside_our_groups_works_beside_them() {
+        for (own, base) in [
+            ("/user.slice/x", "/user.slice/x"),
+            ("/a/sluice.agent", "/a"),
+            ("/a/sluice/job_1", "/a"),
+            ("/", "/"),
+        ] {
+            assert_eq!(above_ours(Path::new(own), "sluice"), Path::new(base), "{own}");
+        }
+    }
+}

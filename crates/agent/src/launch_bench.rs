@@ -1,0 +1,158 @@
+//! One job after another on a node without a server, for the benchmark that holds it against a bare fork and exec.
+//! Everything is there that an order does from the agent's gate to the report of its end, but for the link.
+
+use crate::error::AgentError;
+use crate::launcher::Launcher;
+use crate::node::Node;
+use crate::wall_clock::Skew;
+use model::allocation::NodeShare;
+use model::amount::Bytes;
+use model::id::{AttemptId, JobId};
+use model::run::LaunchKind;
+use nix::unistd::{getgid, getuid};
+use std::io::Read;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use wire::frame::{self, Decoder};
+use wire::order::{Action, EndOrder, FileNames, JobLaunch, Notices, Output, UserIds};
+use wire::report::ReportEvent;
+use wire::supervisor::{CHANNEL, FromSupervisor, ToSupervisor};
+
+const NODE: &str = "bench";
+/// Reached only when something is broken.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub struct LaunchPath {
+    launcher: Launcher,
+    node: Node,
+    jobs: u32,
+}
+
+/// The connection to one supervisor.
+struct SupervisorConnection {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl LaunchPath {
+    /// The launcher is started before anything else in the process, as ever.
+    pub fn open(launcher: Launcher, state: &Path) -> Result<LaunchPath, AgentError> {
+        Ok(LaunchPath { launcher, node: Node::open(state, NODE)?, jobs: 0 })
+    }
+
+    /// A job of this script from its order to the end of its last trace.
+    pub fn run_one(&mut self, script: &str) -> Result<(), AgentError> {
+        let (attempt, mut connection) = self.launch(script)?;
+        while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
+        self.node.spool.remove(attempt)
+    }
+
+    /// Bytes of private memory that the supervisor of a running job has.
+    pub fn supervisor_memory(&mut self) -> Result<u64, AgentError> {
+        let (attempt, mut connection) = self.launch("#!/bin/sh\nexec sleep 60\n")?;
+        let mut supervisor = 0;
+        loop {
+            match connection.next()? {
+                FromSupervisor::Hello { pid, .. } => supervisor = pid,
+                FromSupervisor::Event(e) if matches!(e.event, ReportEvent::Started) => break,
+                _ => {}
+            }
+        }
+        let path = format!("/proc/{supervisor}/smaps_rollup");
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| AgentError::file("read", &path, e))?;
+        let private = text.lines().filter(|line| line.starts_with("Private_"));
+        let kib = private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        let bytes = kib.sum::<u64>() << 10;
+        connection.say(&ToSupervisor::Execute(Action::End(EndOrder::kill(None, None))))?;
+        while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
+        self.node.spool.remove(attempt)?;
+        Ok(bytes)
+    }
+
+    fn launch(&mut self, script: &str) -> Result<(AttemptId, SupervisorConnection), AgentError> {
+        self.jobs += 1;
+        let attempt = AttemptId { job: JobId(self.jobs), number: 1 };
+        let request = self.node.accept(attempt, launch(self.jobs, script), Skew::default())?;
+        let failed = |e| AgentError::file("start a supervisor for", &request.folder, e);
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        ours.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(failed)?;
+        self.launcher.launch(&request, theirs.as_fd()).map_err(failed)?;
+        Ok((attempt, SupervisorConnection { stream: ours, decoder: Decoder::default() }))
+    }
+}
+
+impl SupervisorConnection {
+    fn next(&mut self) -> Result<FromSupervisor, AgentError> {
+        let broken = |what: String| AgentError::Link(what);
+        loop {
+            if let Some(frame) = self.decoder.next_frame().map_err(|e| broken(e.to_string()))? {
+                return frame::decode_message(&frame.payload).map_err(|e| broken(e.to_string()));
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer).map_err(|e| broken(e.to_string()))? {
+                0 => return Err(broken("the supervisor ended without a word".into())),
+                length => self.decoder.push(&buffer[..length]),
+            }
+        }
+    }
+
+    fn say(&mut self, word: &ToSupervisor) -> Result<(), AgentError> {
+        let mut bytes = Vec::new();
+        frame::encode_message(CHANNEL, word, &mut bytes)
+            .map_err(|e| AgentError::Link(e.to_string()))?;
+        self.stream.write_all(&bytes).map_err(|e| AgentError::Link(e.to_string()))
+    }
+}
+
+fn is_end(event: &ReportEvent) -> bool {
+    matches!(event, ReportEvent::Ended(_) | ReportEvent::LaunchFailed { .. })
+}
+
+/// A small job: one core, some memory, an environment of usual size.
+fn launch(number: u32, script: &str) -> JobLaunch {
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    let share = NodeShare {
+        node: NODE.into(),
+        cpus: [0].into_iter().collect(),
+        memory: Bytes::from_mib(64),
+        gres: Vec::new(),
+        tasks: 1,
+        sharers: 1,
+        disk: Bytes(0),
+    };
+    JobLaunch {
+        kind: LaunchKind::Batch,
+        user: UserIds { name: "bench".into(), uid, gid, groups: vec![gid] },
+        share,
+        node_index: 0,
+        nodes: 1,
+        script: Some(script.to_owned()),
+        deferred: false,
+        arguments: Vec::new(),
+        environment: (0..40).map(|i| format!("SLURM_VARIABLE_{i}=some value")).collect(),
+        process_variables: Vec::new(),
+        work_dir: "/".into(),
+        stdin: "/dev/null".into(),
+        stdout: Output::Discard,
+        stderr: Output::SameAsStdout,
+        umask: 0o022,
+        rlimits: Default::default(),
+        nice: None,
+        bound: true,
+        name: "bench".into(),
+        end_limit: None,
+        kill_wait_s: 30,
+        over_time_s: 0,
+        unkillable_s: 60,
+        signal: None,
+        names: FileNames { job_id: number, ..FileNames::default() },
+        first_step: None,
+        notices: Notices::default(),
+        sample_s: None,
+        prolog_epilog: Default::default(),
+    }
+}

@@ -1,0 +1,23 @@
+//! What the agent asks of its launcher for one attempt.
+
+use crate::cgroup::{Hierarchy, Plugin};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What a supervisor is started with, beside its end of the socket to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaunchRequest {
+    /// The attempt's folder in the spool.
+    pub folder: PathBuf,
+    pub group_root: String,
+    /// `CgroupPlugin` as slurm.conf writes it.
+    pub plugin: String,
+}
+
+impl LaunchRequest {
+    /// Finds the control-group trees that the attempt's group is made in.
+    pub fn discover_groups(&self) -> Result<Hierarchy, String> {
+        let plugin: Plugin = self.plugin.parse()?;
+        Hierarchy::discover(plugin, &self.group_root).map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,138 @@
+//! The TLS connection to the server, as frames.
+
+use crate::error::AgentError;
+use nix::sys::socket::{setsockopt, sockopt};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use wire::frame::{self, Decoder, Frame};
+use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, SERVER_NAME, ToServer};
+
+/// How long a server may take to answer a connection, or to take what we send.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 64 << 10;
+
+pub(crate) struct Link {
+    reader: ReadHalf<TlsStream<TcpStream>>,
+    writer: WriteHalf<TlsStream<TcpStream>>,
+    input: Vec<u8>,
+    decoder: Decoder,
+    out: Vec<u8>,
+}
+
+impl Link {
+    pub async fn dial(address: &str, config: Arc<ClientConfig>) -> Result<Link, AgentError> {
+        let unreachable = |source| AgentError::Unreachable { address: address.to_owned(), source };
+        let late = || unreachable(io::ErrorKind::TimedOut.into());
+        let stream = timeout(IO_TIMEOUT, TcpStream::connect(address))
+            .await
+            .map_err(|_| late())?
+            .map_err(unreachable)?;
+        // Dialling a free port of our own machine may reach ourselves, and would keep the server
+        // from taking the port again.
+        if stream.local_addr().ok() == stream.peer_addr().ok() {
+            return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
+        }
+        stream.set_nodelay(true).map_err(unreachable)?;
+        // A server whose host vanished must show as an error before the node is taken for dead.
+        setsockopt(&stream, sockopt::TcpUserTimeout, &(IO_TIMEOUT.as_millis() as u32))
+            .map_err(|errno| unreachable(errno.into()))?;
+        let name = ServerName::try_from(SERVER_NAME).map_err(|e| AgentError::Tls(e.to_string()))?;
+        let handshake = TlsConnector::from(config).connect(name, stream);
+        let tls = timeout(IO_TIMEOUT, handshake).await.map_err(|_| late())?.map_err(unreachable)?;
+        let (reader, writer) = tokio::io::split(tls);
+        let input = Vec::with_capacity(READ_BYTES);
+        Ok(Link { reader, writer, input, decoder: Decoder::default(), out: Vec::new() })
+    }
+
+    pub fn send(&mut self, message: &ToServer) -> Result<(), AgentError> {
+        frame::encode_message(CHANNEL_CONTROL, message, &mut self.out)
+            .map_err(|e| AgentError::Link(e.to_string()))
+    }
+
+    pub fn send_stream(&mut self, stream: u32, bytes: &[u8]) -> Result<(), AgentError> {
+        let payload = [&stream.to_le_bytes(), bytes].concat();
+        frame::encode(CHANNEL_STREAM, &payload, &mut self.out)
+            .map_err(|e| AgentError::Link(e.to_string()))
+    }
+
+    /// Sends all that was said. A server that takes nothing for long is a broken link, not a reason to wait.
+    pub async fn flush(&mut self) -> Result<(), AgentError> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let writing = async {
+            self.writer.write_all(&self.out).await?;
+            self.writer.flush().await
+        };
+        match timeout(IO_TIMEOUT, writing).await {
+            Ok(Ok(())) => {
+                self.out.clear();
+                Ok(())
+            }
+            Ok(Err(e)) => Err(AgentError::Link(e.to_string())),
+            Err(_) => Err(AgentError::Link(format!("the server took nothing for {IO_TIMEOUT:?}"))),
+        }
+    }
+
+    /// The next frames, at least one. May be dropped at any await without losing bytes.
+    pub async fn receive(&mut self) -> Result<Vec<Frame>, AgentError> {
+        let broken = |e: String| AgentError::Link(e);
+        loop {
+            let mut frames = Vec::new();
+            while let Some(frame) = self.decoder.next_frame().map_err(|e| broken(e.to_string()))? {
+                frames.push(frame);
+            }
+            if !frames.is_empty() {
+                return Ok(frames);
+            }
+            self.input.clear();
+            let length =
+                self.reader.read_buf(&mut self.input).await.map_err(|e| broken(e.to_string()))?;
+            if length == 0 {
+                return Err(AgentError::Closed);
+            }
+            self.decoder.push(&self.input);
+        }
+    }
+}
+
+/// Trusts this authority alone; with an identity, shows it.
+pub(crate) fn client_config(
+    authority: &str,
+    identity: Option<(&str, &str)>,
+) -> Result<Arc<ClientConfig>, AgentError> {
+    let tls = |what: &str, e: &dyn std::fmt::Display| AgentError::Tls(format!("{what}: {e}"));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        let certificate = certificate.map_err(|e| tls("the authority's certificate", &e))?;
+        roots.add(certificate).map_err(|e| tls("the authority's certificate", &e))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| tls("protocol versions", &e))?
+        .with_root_certificates(roots);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+            let chain = chain.map_err(|e| tls("this agent's certificate", &e))?;
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+                .map_err(|e| tls("this agent's key", &e))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| tls("this agent's certificate", &e))?
+        }
+    };
+    Ok(Arc::new(config))
+}

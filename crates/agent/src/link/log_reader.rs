@@ -1,0 +1,163 @@
+//! Sends an attempt's log up a stream, never more than the server has credited.
+
+use crate::error::AgentError;
+use crate::link::stream_output::{StreamOutput, StreamOutputs};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use wire::stream::SendCredit;
+
+/// The largest output sent at once, so that a long log does not hold up reports.
+const PIECE_BYTES: usize = 64 << 10;
+/// How often a log that is followed is looked at for more.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the server says of a stream while it runs.
+pub(crate) type Grants = mpsc::Receiver<u32>;
+
+pub(crate) struct LogReader {
+    pub stream: u32,
+    pub offset: u64,
+    pub follow: bool,
+    /// Opens the log; it may not be there before the job has started.
+    pub open: Box<dyn Fn() -> Result<Option<File>, AgentError> + Send>,
+    /// Becomes true when nothing more will be written.
+    pub ended: watch::Receiver<bool>,
+}
+
+impl LogReader {
+    /// Runs until the log has been sent, or until the server lets go of the stream.
+    pub async fn run(mut self, mut grants: Grants, outputs: StreamOutputs) {
+        let end = match self.send_all(&mut grants, &outputs).await {
+            Ok(true) => None,
+            Ok(false) => return,
+            Err(error) => Some(error.to_string()),
+        };
+        // The session may have ended meanwhile, and the stream with it.
+        let _ = outputs.send((self.stream, StreamOutput::End(end))).await;
+    }
+
+    /// False if nobody wants it any more.
+    async fn send_all(
+        &mut self,
+        grants: &mut Grants,
+        outputs: &StreamOutputs,
+    ) -> Result<bool, AgentError> {
+        let mut credit = SendCredit::default();
+        let mut file = None;
+        let mut buffer = vec![0; PIECE_BYTES];
+        loop {
+            // Looked at before the read: what was written before the end is then surely seen.
+            let ended = *self.ended.borrow();
+            if file.is_none() {
+                file = (self.open)()?;
+            }
+            let granted = credit.take(PIECE_BYTES);
+            if granted == 0 {
+                match grants.recv().await {
+                    Some(bytes) => credit.grant(bytes),
+                    None => return Ok(false),
+                }
+                continue;
+            }
+            let length = match &file {
+                Some(file) => file
+                    .read_at(&mut buffer[..granted], self.offset)
+                    .map_err(|e| AgentError::file("read", "the attempt's log", e))?,
+                None => 0,
+            };
+            credit.grant((granted - length) as u32);
+            self.offset += length as u64;
+            if length > 0 {
+                let output = StreamOutput::Bytes(buffer[..length].to_vec());
+                if outputs.send((self.stream, output)).await.is_err() {
+                    return Ok(false);
+                }
+            } else if ended || !self.follow {
+                return Ok(true);
+            } else if !self.wait_for_more(grants, &mut credit).await {
+                return Ok(false);
+            }
+        }
+    }
+
+    async fn wait_for_more(&mut self, grants: &mut Grants, credit: &mut SendCredit) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_PAUSE) => true,
+            changed = self.ended.changed() => {
+                if changed.is_err() {
+                    // The attempt was forgotten: there will be no more of it.
+                    self.follow = false;
+                }
+                true
+            }
+            granted = grants.recv() => granted.map(|bytes| credit.grant(bytes)).is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use wire::stream::WINDOW_BYTES;
+
+    fn reader(path: &std::path::Path, ended: watch::Receiver<bool>, follow: bool) -> LogReader {
+        let path = path.to_path_buf();
+        LogReader {
+            stream: 7,
+            offset: 2,
+            follow,
+            open: Box::new(move || Ok(File::open(&path).ok())),
+            ended,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_is_followed_to_its_end() {
+        let mut log = tempfile::NamedTempFile::new().expect("a file");
+        log.write_all(b"__first").expect("written");
+        let (end, ended) = watch::channel(false);
+        let (_grant, grants) = mpsc::channel(4);
+        let (send, mut outputs) = mpsc::channel(4);
+        tokio::spawn(reader(log.path(), ended, true).run(grants, send));
+        let mut next = async || match outputs.recv().await {
+            Some((7, StreamOutput::Bytes(bytes))) => String::from_utf8(bytes).expect("text"),
+            Some((7, StreamOutput::End(None))) => "end".to_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(next().await, "first");
+        log.write_all(b" second").expect("written");
+        assert_eq!(next().await, " second");
+        log.write_all(b" last").expect("written");
+        end.send(true).expect("watched");
+        assert_eq!(next().await, " last");
+        assert_eq!(next().await, "end");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_sent_than_was_credited() {
+        let mut log = tempfile::NamedTempFile::new().expect("a file");
+        log.write_all(&vec![b'x'; WINDOW_BYTES as usize + 1000]).expect("written");
+        let (_end, ended) = watch::channel(true);
+        let (grant, grants) = mpsc::channel(4);
+        let (send, mut outputs) = mpsc::channel(1024);
+        let task = tokio::spawn(reader(log.path(), ended, false).run(grants, send));
+        let mut total = 0;
+        while total < WINDOW_BYTES as usize {
+            let Some((7, StreamOutput::Bytes(bytes))) = outputs.recv().await else {
+                panic!("bytes wanted")
+            };
+            total += bytes.len();
+        }
+        assert_eq!(total, WINDOW_BYTES as usize);
+        assert!(outputs.try_recv().is_err(), "the credit is used up");
+        grant.send(WINDOW_BYTES).await.expect("wanted");
+        task.await.expect("ended");
+        assert!(
+            matches!(outputs.recv().await, Some((7, StreamOutput::Bytes(b))) if b.len() == 998)
+        );
+        assert!(matches!(outputs.recv().await, Some((7, StreamOutput::End(None)))));
+    }
+}

@@ -1,0 +1,8 @@
+//! The agent's link to the server: the TLS connection, the credentials for it, and what waits to be sent over it.
+
+pub(crate) mod connection;
+pub(crate) mod credentials;
+pub(crate) mod log_reader;
+pub(crate) mod reports;
+pub(crate) mod stream;
+pub(crate) mod stream_output;

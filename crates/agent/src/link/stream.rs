@@ -1,0 +1,166 @@
+//! Streams of one link to the server: logs going up, and the bytes of steps both ways.
+//!
+//! Each has a task of its own and moves no more than it was credited, so none holds up another, or the link.
+
+use crate::link::log_reader::LogReader;
+use crate::link::stream_output::{StreamOutput, StreamOutputs};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use wire::frame;
+use wire::step::{StepMessage, channel};
+use wire::stream::{CreditOverrun, ReceiveWindow, SendCredit};
+use wire::supervisor::{CHANNEL, StepStream};
+
+/// Credits of one log that wait for its reader.
+const GRANTS_MAX: usize = 16;
+/// The largest output sent at once, so that one stream does not hold up reports.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// What the server has for a step's stream. The window bounds the bytes, and with them the credits.
+pub(crate) enum StreamInput {
+    Bytes(Vec<u8>),
+    Credit(u32),
+}
+
+/// The link's end of one stream. Dropped, it ends the stream.
+pub(crate) enum StreamHandle {
+    Log(mpsc::Sender<u32>),
+    Step { ask: StepStream, sender: mpsc::UnboundedSender<StreamInput>, window: ReceiveWindow },
+}
+
+impl StreamHandle {
+    /// Starts to send a log.
+    pub fn log(reader: LogReader, outputs: StreamOutputs) -> StreamHandle {
+        let (grants_in, grants) = mpsc::channel(GRANTS_MAX);
+        tokio::spawn(reader.run(grants, outputs));
+        StreamHandle::Log(grants_in)
+    }
+
+    /// Starts to carry a step's bytes to and from its supervisor's socket.
+    pub fn step(
+        socket: PathBuf,
+        folder: FolderGuard,
+        ask: StepStream,
+        outputs: StreamOutputs,
+    ) -> StreamHandle {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let relay = Relay { stream: ask.stream, receiver, outputs };
+        tokio::spawn(relay.run(socket, folder, ask.clone()));
+        StreamHandle::Step { ask, sender, window: ReceiveWindow::default() }
+    }
+
+    pub fn credit(&mut self, bytes: u32) {
+        match self {
+            // A reader with so many credits to its name does not need this one.
+            StreamHandle::Log(grants) => drop(grants.try_send(bytes)),
+            // A stream that has ended needs none.
+            StreamHandle::Step { sender, .. } => {
+                drop(sender.send(StreamInput::Credit(bytes)));
+            }
+        }
+    }
+
+    /// Bytes from the server; an error if it did not wait for its credit.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CreditOverrun> {
+        if let StreamHandle::Step { sender, window, .. } = self {
+            window.received(bytes.len())?;
+            drop(sender.send(StreamInput::Bytes(bytes.to_vec())));
+        }
+        Ok(())
+    }
+
+    /// The relay has handed bytes on; what to credit the server.
+    pub fn taken(&mut self, bytes: usize) -> Option<u32> {
+        match self {
+            StreamHandle::Step { window, .. } => window.consumed(bytes),
+            StreamHandle::Log(_) => None,
+        }
+    }
+}
+
+/// Keeps the folder open that the socket's path goes through.
+pub(crate) type FolderGuard = Box<dyn Send>;
+
+struct Relay {
+    stream: u32,
+    receiver: mpsc::UnboundedReceiver<StreamInput>,
+    outputs: StreamOutputs,
+}
+
+impl Relay {
+    async fn run(mut self, socket: PathBuf, folder: FolderGuard, ask: StepStream) {
+        let end = match open(socket, folder, &ask).await {
+            Ok(supervisor) => {
+                self.carry(supervisor).await;
+                None
+            }
+            Err(why) => Some(why),
+        };
+        // The session may have ended meanwhile, and the stream with it.
+        let _ = self.outputs.send((self.stream, StreamOutput::End(end))).await;
+    }
+
+    /// Until the supervisor hangs up, or the server lets go.
+    async fn carry(&mut self, supervisor: UnixStream) {
+        let (mut reader, mut writer) = supervisor.into_split();
+        let mut credit = SendCredit::default();
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut unwritten: Vec<u8> = Vec::new();
+        loop {
+            let room = credit.left().min(PIECE_BYTES);
+            tokio::select! {
+                message = self.receiver.recv() => match message {
+                    Some(StreamInput::Credit(bytes)) => credit.grant(bytes),
+                    Some(StreamInput::Bytes(bytes)) => unwritten.extend(bytes),
+                    None => return,
+                },
+                read = reader.read(&mut buffer[..room]), if room > 0 => {
+                    let Ok(length @ 1..) = read else { return };
+                    credit.take(length);
+                    let output = StreamOutput::Bytes(buffer[..length].to_vec());
+                    if self.outputs.send((self.stream, output)).await.is_err() {
+                        return;
+                    }
+                }
+                written = writer.write(&unwritten), if !unwritten.is_empty() => {
+                    let Ok(length @ 1..) = written else { return };
+                    unwritten.drain(..length);
+                    let output = StreamOutput::Credit(length as u32);
+                    if self.outputs.send((self.stream, output)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a supervisor would say to which no step was ordered yet: until then it has no socket for them.
+async fn no_step_yet() -> Result<UnixStream, String> {
+    let (ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let refused = StepMessage::Refused { why: "no such step runs here".into(), again: true };
+    let mut bytes = Vec::new();
+    frame::encode_message(channel::CONTROL, &refused, &mut bytes).map_err(|e| e.to_string())?;
+    theirs.write_all(&bytes).await.map_err(|e| e.to_string())?;
+    Ok(ours)
+}
+
+async fn open(
+    socket: PathBuf,
+    folder: FolderGuard,
+    ask: &StepStream,
+) -> Result<UnixStream, String> {
+    let connected = UnixStream::connect(&socket).await;
+    drop(folder);
+    let mut supervisor = match connected {
+        Err(e) if e.kind() == ErrorKind::NotFound => return no_step_yet().await,
+        connected => connected.map_err(|e| format!("the step's supervisor: {e}"))?,
+    };
+    let mut bytes = Vec::new();
+    frame::encode_message(CHANNEL, ask, &mut bytes).map_err(|e| e.to_string())?;
+    supervisor.write_all(&bytes).await.map_err(|e| e.to_string())?;
+    Ok(supervisor)
+}

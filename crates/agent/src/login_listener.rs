@@ -1,0 +1,185 @@
+//! The door for logins: the PAM module asks here whether a user has a job on this machine, and has its own process
+//! moved into that job. Only root is answered, and the process that is moved is the one that asks: the kernel names it.
+
+use crate::error::AgentError;
+use crate::node::AttemptGroups;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+use std::fs;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use wire::login::{LINE_BYTES_MAX, LoginAction, LoginAnswer, LoginRequest, SOCKET};
+
+/// Logins that may be under way at once; further ones wait in the socket's own queue.
+const AT_ONCE: usize = 32;
+/// How long one who has come may take to say what for, and to be answered.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is answered, with the job's namespaces where it has its own.
+type Entry = (LoginAnswer, Vec<OwnedFd>);
+
+/// A login that waits for the agent's word.
+pub(crate) struct Login {
+    pub ask: LoginRequest,
+    /// Where the agent says which groups the user may enter, the newest first.
+    pub reply: oneshot::Sender<Vec<AttemptGroups>>,
+}
+
+/// Listens for logins from now on. Only where the agent is root: else it has no jobs of others.
+pub(crate) fn listen(state: &Path, logins: mpsc::Sender<Login>) -> Result<(), AgentError> {
+    let path = state.join(SOCKET);
+    let failed = |e: std::io::Error| AgentError::file("listen at", &path, e);
+    match fs::remove_file(&path) {
+        Ok(()) => {}
+        Err(e) if e.raw_os_error() == Some(Errno::ENOENT as i32) => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    tokio::spawn(accept(listener, logins));
+    Ok(())
+}
+
+async fn accept(listener: UnixListener, logins: mpsc::Sender<Login>) {
+    let groups = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let Ok(groups) = groups.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let logins = logins.clone();
+                tokio::spawn(async move {
+                    // Who is not answered in time is not let in: the module sees to that.
+                    let _ = tokio::time::timeout(LOGIN_TIMEOUT, serve(stream, logins)).await;
+                    drop(groups);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a login could not be taken in");
+                tokio::time::sleep(LOGIN_TIMEOUT).await;
+            }
+        }
+    }
+}
+
+async fn serve(mut stream: UnixStream, logins: mpsc::Sender<Login>) -> std::io::Result<()> {
+    let peer = stream.peer_cred()?;
+    let mut line = String::new();
+    BufReader::new((&mut stream).take(LINE_BYTES_MAX as u64)).read_line(&mut line).await?;
+    let (answer, namespaces) = match (line.trim_end().parse(), peer.uid(), peer.pid()) {
+        (Ok(ask), 0, Some(pid)) if pid > 0 => answer(ask, pid, &logins).await,
+        (Ok(_), 0, _) => failed("the asking process is of another world"),
+        (Ok(_), ..) => failed("only root is answered"),
+        (Err(error), ..) => failed(&error.to_string()),
+    };
+    send(&stream, &format!("{answer}\n"), &namespaces).await
+}
+
+fn failed(why: &str) -> Entry {
+    (LoginAnswer::Failed(why.to_owned()), Vec::new())
+}
+
+/// The line, and the descriptors with it: only who asks can bring itself into a namespace.
+async fn send(stream: &UnixStream, line: &str, namespaces: &[OwnedFd]) -> std::io::Result<()> {
+    let fds: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).collect();
+    let passed = [ControlMessage::ScmRights(&fds)];
+    let passed = if fds.is_empty() { &[][..] } else { &passed };
+    let send = || {
+        let iov = [IoSlice::new(line.as_bytes())];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        sendmsg::<UnixAddr>(stream.as_raw_fd(), &iov, passed, flags, None).map_err(Into::into)
+    };
+    loop {
+        // A line goes whole into a socket that nothing was written to.
+        stream.writable().await?;
+        match stream.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            sent => return sent.map(drop),
+        }
+    }
+}
+
+async fn answer(ask: LoginRequest, pid: i32, logins: &mpsc::Sender<Login>) -> Entry {
+    let (reply, groups) = oneshot::channel();
+    let gone = || failed("the agent is ending");
+    if logins.send(Login { ask, reply }).await.is_err() {
+        return gone();
+    }
+    let Ok(groups) = groups.await else { return gone() };
+    match (ask.action, groups.len()) {
+        (_, 0) => (LoginAnswer::NoJobs, Vec::new()),
+        (LoginAction::Count, count) => (LoginAnswer::Jobs(count as u32), Vec::new()),
+        (LoginAction::Enter, _) => {
+            let moved = tokio::task::spawn_blocking(move || enter_first(&groups, ask.uid, pid));
+            moved.await.unwrap_or_else(|_| gone())
+        }
+    }
+}
+
+/// A job may end, or be suspended, while its user comes: then the next is tried.
+fn enter_first(groups: &[AttemptGroups], uid: u32, pid: i32) -> Entry {
+    let mut why = String::new();
+    for groups in groups {
+        match groups.adopt(pid) {
+            Ok(namespaces) => {
+                let attempt = groups.attempt;
+                tracing::info!(uid, pid, %attempt, "a login is now part of a job");
+                return (LoginAnswer::Entered(attempt.job), namespaces);
+            }
+            Err(error) => {
+                tracing::warn!(uid, pid, attempt = %groups.attempt, %error, "a login cannot enter a job");
+                why = error.to_string();
+            }
+        }
+    }
+    failed(&why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    async fn asked(line: &str) -> String {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let (logins, mut waiting) = mpsc::channel::<Login>(1);
+        let agent = tokio::spawn(async move {
+            if let Some(login) = waiting.recv().await {
+                let _ = login.reply.send(Vec::new());
+            }
+        });
+        let serving = tokio::spawn(serve(server, logins));
+        client.write_all(line.as_bytes()).await.expect("write");
+        let mut said = String::new();
+        // Who sends more than is read may be cut off before the answer comes.
+        let _ = client.read_to_string(&mut said).await;
+        serving.await.expect("served").expect("served");
+        agent.await.expect("ended");
+        said
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_answered_and_lets_nobody_in() {
+        for line in ["\n", "login1 enter me\n", "GET / HTTP/1.1\n", &"x".repeat(4 * LINE_BYTES_MAX)]
+        {
+            let said = asked(line).await;
+            let cut = line.len() > LINE_BYTES_MAX && said.is_empty();
+            assert!(cut || said.starts_with("failed "), "{line:?}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_root_is_told_anything() {
+        let said = asked("login1 look 1000\n").await;
+        match nix::unistd::Uid::effective().is_root() {
+            true => assert_eq!(said, "none\n"),
+            false => assert_eq!(said, "failed only root is answered\n"),
+        }
+    }
+}

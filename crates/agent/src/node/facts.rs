@@ -1,0 +1,146 @@
+//! What a node says of itself: its machine once, its load and memory with every beat, and what it cannot enforce.
+
+use crate::cgroup::{Capabilities, Layout};
+use crate::detect::Machine;
+use crate::device_access;
+use crate::supervisor::folders::quota;
+use model::amount::Bytes;
+use model::limits::CgroupPolicy;
+use model::node::{NodeConfig, NodeFacts, NodeGres};
+use model::time::Timestamp;
+use nix::unistd::Uid;
+use std::fs;
+use std::path::Path;
+use wire::link::NodePolicy;
+
+/// What a job is promised, as the words of [`Capabilities::why_not`].
+const PROMISES: [&str; 8] =
+    ["containment", "memory", "swap", "cpuset", "devices", "pids", "freeze", "kill"];
+
+/// How a line begins that speaks of a device file.
+const UNREACHABLE: &str = "gres";
+
+pub(crate) fn facts(
+    machine: &Machine,
+    agent_start: Timestamp,
+    not_enforced: Vec<String>,
+) -> NodeFacts {
+    let boot_secs = i64::try_from(machine.boot_time).unwrap_or(0);
+    NodeFacts {
+        hostname: machine.hostname.clone(),
+        address: String::new(),
+        arch: machine.arch.clone(),
+        os: machine.os.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        boot_time: Timestamp::from_secs(boot_secs),
+        agent_start,
+        free_memory: free_memory(&read("/proc/meminfo")),
+        cpu_load: cpu_load(&read("/proc/loadavg")),
+        not_enforced,
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Load average of the last minute, times 100.
+fn cpu_load(loadavg: &str) -> u32 {
+    let load: Option<f64> = loadavg.split_whitespace().next().and_then(|word| word.parse().ok());
+    load.map_or(0, |load| (load * 100.0) as u32)
+}
+
+fn free_memory(meminfo: &str) -> Bytes {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemFree:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    Bytes(kib.unwrap_or(0) << 10)
+}
+
+/// What jobs on this node are promised by the policy and do not get, each in one line.
+/// `folder`: the node's own files.
+pub(crate) fn not_enforced(
+    can: &Capabilities,
+    policy: Option<&NodePolicy>,
+    folder: &Path,
+) -> Vec<String> {
+    let mut lines: Vec<String> = PROMISES
+        .iter()
+        .filter_map(|what| Some(format!("{what}: {}", can.reason_against(what)?)))
+        .collect();
+    lines.extend(policy.into_iter().flat_map(|policy| of_policy(can, &policy.limits)));
+    lines.extend(policy.and_then(|policy| scratch_lacks(policy, folder)));
+    let own = Uid::effective();
+    if !own.is_root() {
+        lines.push(format!("users: this agent is not root and runs only jobs of user {own}"));
+    }
+    lines
+}
+
+/// What this one policy asks for and does not get.
+fn of_policy(can: &Capabilities, policy: &CgroupPolicy) -> Vec<String> {
+    let mut lines = Vec::new();
+    if policy.constrain_devices {
+        let files = policy.devices.iter().flat_map(|line| &line.files);
+        let wrong = device_access::not_devices(files.flat_map(|files| files.split(',')));
+        let files = policy.devices.iter().flat_map(|line| &line.files);
+        let wrong = wrong.into_iter().chain(device_access::not_ready(files.map(String::as_str)));
+        lines.extend(wrong.map(|line| format!("{UNREACHABLE}: {line}")));
+    }
+    if policy.swappiness.is_some() && can.layout == Layout::V2 {
+        lines.push("MemorySwappiness: cgroup v2 has none for a group".to_owned());
+    }
+    if let (true, Some(reason)) = (policy.constrain_cpu_time, can.reason_against("cpu_time")) {
+        lines.push(format!("cpu_time: {reason}"));
+    }
+    lines
+}
+
+/// Only where the site gives every job so much: who asks for disk otherwise learns of it from the documents.
+fn scratch_lacks(policy: &NodePolicy, folder: &Path) -> Option<String> {
+    let promised = policy.limits.constrain_scratch && policy.limits.scratch_max.is_some();
+    let place = policy.site.scratch.as_deref().map_or(folder, Path::new);
+    let why = promised.then(|| quota::unsupported_at(place)).flatten()?;
+    Some(format!("scratch: {why}"))
+}
+
+/// The machine as a node's configuration.
+pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
+    let gpus = machine.gpus.iter().enumerate().map(|(index, gpu)| NodeGres {
+        name: "gpu".into(),
+        kind: Some(gpu.gres_type()),
+        count: 1,
+        first_index: index as u32,
+        files: vec![gpu.files()],
+        device_names: gpu.uuid.clone().into_iter().collect(),
+        links: Vec::new(),
+        cores: machine.near(gpu),
+        device_memory: None,
+        variables: None,
+        no_consume: false,
+        share_of: None,
+    });
+    NodeConfig {
+        hostname: machine.hostname.clone(),
+        boards: machine.boards,
+        sockets: machine.sockets,
+        cores_per_socket: machine.cores_per_socket,
+        threads_per_core: machine.threads_per_core,
+        tmp_disk: Bytes::from_mib(machine.tmp_disk_mb),
+        gres: gpus.collect(),
+        ..NodeConfig::plain(name, machine.cpus, Bytes::from_mib(machine.real_memory_mb))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_and_memory_are_read_from_the_kernels_words() {
+        assert_eq!(cpu_load("1.25 0.30 0.22 1/200 99"), 125);
+        assert_eq!(cpu_load(""), 0);
+        let meminfo = "MemTotal:  100 kB\nMemFree:     64 kB\nMemAvailable: 80 kB\n";
+        assert_eq!(free_memory(meminfo), Bytes(64 << 10));
+        assert_eq!(free_memory("nonsense"), Bytes(0));
+    }
+}

@@ -1,0 +1,262 @@
+//! One node of an agent: its spool, its control groups and its policy. An agent may be several nodes on one machine.
+
+pub(crate) mod facts;
+
+use crate::cgroup::{Hierarchy, JobGroup, Plugin};
+use crate::detect::CpuTopology;
+use crate::detect::cpu_map;
+use crate::error::AgentError;
+use crate::launch_request::LaunchRequest;
+use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name, site_group_names};
+use crate::supervisor::folders::namespaces;
+use crate::supervisor::folders::scratch::{self, ScratchLocation};
+use crate::wall_clock::Skew;
+use model::id::AttemptId;
+use model::limits::{CgroupPolicy, Limits};
+use model::run::Usage;
+use model::site::Site;
+use ring::digest::{SHA256, digest};
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::link::NodePolicy;
+use wire::order::JobLaunch;
+use wire::version::PROTOCOL;
+
+/// How long what a lost supervisor left may take to die.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The group of logins inside a job's, beside those of its steps.
+const LOGIN_GROUP: &str = "step_extern";
+
+pub(crate) struct Node {
+    pub name: String,
+    pub spool: Spool,
+    pub folder: PathBuf,
+    pub policy: NodePolicy,
+    /// All trees of the machine, whatever the policy uses: for what is left over, and for what can be enforced.
+    pub hierarchy: Hierarchy,
+    cpus: CpuTopology,
+    group_root: String,
+}
+
+/// What a job gets before the server has said otherwise: everything that can be enforced.
+fn default_policy() -> NodePolicy {
+    NodePolicy {
+        limits: CgroupPolicy::default(),
+        cgroup_plugin: Plugin::Auto.to_string(),
+        cpus: 0,
+        site: Default::default(),
+    }
+}
+
+impl Node {
+    pub fn open(state: &Path, name: &str) -> Result<Node, AgentError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if name.is_empty() || name.len() > 128 || name.starts_with('.') || !name.chars().all(plain)
+        {
+            return Err(AgentError::NodeName { name: name.to_owned() });
+        }
+        let group_root = group_root(state, name);
+        Ok(Node {
+            spool: Spool::open(state, name)?,
+            folder: state.join("nodes").join(name),
+            policy: default_policy(),
+            hierarchy: Hierarchy::discover(Plugin::Auto, &group_root)?,
+            group_root,
+            cpus: CpuTopology::read(Path::new("/"))?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Writes an accepted launch to the spool; gives what the launcher needs to start its supervisor.
+    pub fn accept(
+        &self,
+        attempt: AttemptId,
+        mut launch: JobLaunch,
+        skew: Skew,
+    ) -> Result<LaunchRequest, AgentError> {
+        let script = launch.script.take();
+        let mut limits = Limits::of(&launch.share, &self.policy.limits);
+        let places = match self.policy.limits.declared {
+            true => Vec::new(),
+            false => cpu_map::places(&self.cpus, self.policy.cpus, &launch.share.cpus),
+        };
+        if !places.is_empty() {
+            limits.cpus = limits.cpus.map(|_| cpu_map::kernel_cpus(&places));
+        }
+        let machine_cpus = self.cpus.cpus.len() as u32;
+        launch.end_limit = launch.end_limit.map(|end| skew.to_own(end));
+        let record = LaunchRecord {
+            version: PROTOCOL,
+            attempt,
+            node: self.name.clone(),
+            group_root: self.group_root.clone(),
+            plugin: self.policy.cgroup_plugin.clone(),
+            limits,
+            places,
+            node_cpus: if self.policy.cpus > 0 { self.policy.cpus } else { machine_cpus },
+            machine_cpus,
+            has_script: script.is_some(),
+            launch,
+            site: self.policy.site.clone(),
+        };
+        let dir = self.spool.create(&record, script.as_deref())?;
+        Ok(self.request(&dir, record.plugin))
+    }
+
+    fn request(&self, dir: &AttemptDir, plugin: String) -> LaunchRequest {
+        LaunchRequest {
+            folder: dir.path().to_path_buf(),
+            group_root: self.group_root.clone(),
+            plugin,
+        }
+    }
+
+    /// Kills every group of ours that belongs to no attempt in the spool.
+    pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
+        let names = |attempt: &AttemptId| {
+            site_group_names(*attempt).into_iter().chain([group_name(*attempt)])
+        };
+        let known: HashSet<String> = held.iter().flat_map(names).collect();
+        // The policy may have changed since: look in the trees, and at processes that were only tracked.
+        let tracked = Hierarchy::discover(Plugin::Disabled, &self.group_root)?;
+        for hierarchy in [&self.hierarchy, &tracked] {
+            for name in hierarchy.leftovers()?.iter().filter(|name| !known.contains(*name)) {
+                tracing::warn!(
+                    node = self.name,
+                    group = name,
+                    "killing what an unknown attempt left"
+                );
+                let group = JobGroup::open(hierarchy, name)?;
+                group.kill_all(KILL_TIMEOUT)?;
+                group.remove()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where its jobs have folders.
+    pub fn folders(&self, site: &Site) -> Vec<ScratchLocation> {
+        scratch::locations(site, &self.folder, &self.group_root)
+    }
+
+    /// Takes the node's root groups away, if no job is in them.
+    pub fn remove_root(&self) -> Result<(), AgentError> {
+        // A policy that names its trees has made roots in more of them than are used otherwise.
+        if let Ok(plugin @ (Plugin::V1 | Plugin::V2)) = self.policy.cgroup_plugin.parse()
+            && let Ok(named) = Hierarchy::discover(plugin, &self.group_root)
+        {
+            named.remove_root()?;
+        }
+        Ok(self.hierarchy.remove_root()?)
+    }
+
+    /// Where the group of an attempt is.
+    pub fn attempt_groups(&self, attempt: AttemptId) -> AttemptGroups {
+        let record = self.spool.open_attempt(attempt).and_then(|dir| dir.read_launch());
+        let plugin = record.as_ref().ok().and_then(|record| record.plugin.parse().ok());
+        AttemptGroups {
+            attempt,
+            plugin: plugin.unwrap_or(Plugin::Auto),
+            group_root: self.group_root.clone(),
+            folders: self.folders(record.as_ref().map_or(&self.policy.site, |record| &record.site)),
+            is_private: record.is_ok_and(|record| record.site.private.is_some()),
+            supervisor: None,
+        }
+    }
+}
+
+/// The groups of one attempt, for what may take time and so runs beside the agent's own loop.
+pub(crate) struct AttemptGroups {
+    pub attempt: AttemptId,
+    plugin: Plugin,
+    group_root: String,
+    folders: Vec<ScratchLocation>,
+    /// It has folders of its own in the place of the machine's.
+    is_private: bool,
+    /// The process that holds them.
+    pub supervisor: Option<i32>,
+}
+
+impl AttemptGroups {
+    /// Kills what a lost supervisor left; gives what the group had used.
+    pub fn clear(self) -> Result<Usage, AgentError> {
+        let used = self.kill()?;
+        // What cannot be removed is in nobody's way: its name is never used again.
+        if let Err(errno) = scratch::remove_leftovers(&self.folders, self.attempt) {
+            tracing::warn!(attempt = %self.attempt, %errno, "cannot remove a lost job's folders");
+        }
+        Ok(used)
+    }
+
+    fn kill(&self) -> Result<Usage, AgentError> {
+        let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
+        let left = hierarchy.leftovers()?;
+        for name in site_group_names(self.attempt).iter().filter(|name| left.contains(name)) {
+            let group = JobGroup::open(&hierarchy, name)?;
+            group.kill_all(KILL_TIMEOUT)?;
+            group.remove()?;
+        }
+        let name = group_name(self.attempt);
+        if !left.contains(&name) {
+            return Ok(Usage::default());
+        }
+        let group = JobGroup::open(&hierarchy, &name)?;
+        group.kill_all(KILL_TIMEOUT)?;
+        let used = group.usage()?;
+        group.remove()?;
+        Ok(Usage {
+            cpu_user_us: used.cpu_user_us.unwrap_or(0),
+            cpu_system_us: used.cpu_system_us.unwrap_or(0),
+            memory_peak_bytes: used.memory_peak_bytes.unwrap_or(0),
+            oom_kills: used.oom_kills.unwrap_or(0) as u32,
+            ..Usage::default()
+        })
+    }
+
+    /// Makes a process that came by itself part of the attempt; gives the namespaces that it must enter by itself.
+    pub fn adopt(&self, pid: i32) -> Result<Vec<OwnedFd>, AgentError> {
+        let namespaces = match (self.is_private, self.supervisor) {
+            (false, _) => Vec::new(),
+            (true, Some(supervisor)) => {
+                namespaces::open_held_by(supervisor, self.attempt).map_err(AgentError::Login)?
+            }
+            (true, None) => return Err(AgentError::Login("the job's supervisor is away".into())),
+        };
+        let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
+        JobGroup::open(&hierarchy, &group_name(self.attempt))?.adopt(pid, LOGIN_GROUP)?;
+        Ok(namespaces)
+    }
+}
+
+/// The root of a node's groups. Two clusters on one machine may have nodes of the same name: the state folder tells
+/// them apart, so that neither takes the other's jobs for its own leftovers.
+fn group_root(state: &Path, node: &str) -> String {
+    let whole = digest(&SHA256, state.as_os_str().as_bytes());
+    let short: String = whole.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("sluice-{short}-{node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_one_name_in_two_clusters_have_groups_of_their_own() {
+        let (one, two) = (Path::new("/var/lib/sluice"), Path::new("/tmp/demo"));
+        assert_ne!(group_root(one, "node1"), group_root(two, "node1"));
+        assert_eq!(group_root(one, "node1"), group_root(one, "node1"));
+        assert!(group_root(one, "node1").ends_with("-node1"));
+    }
+
+    #[test]
+    fn a_node_name_is_never_a_path() {
+        let state = tempfile::tempdir().expect("a scratch folder");
+        for name in ["", "..", "a/b", ".x", "a b"] {
+            let refused = Node::open(state.path(), name);
+            assert!(matches!(refused, Err(AgentError::NodeName { .. })), "{name:?}");
+        }
+    }
+}

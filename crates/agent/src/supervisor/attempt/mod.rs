@@ -1,0 +1,325 @@
+//! The state of one attempt and what changes it: ended processes and time. Its script is in [`script`], what it is
+//! ordered in [`orders`], its end in [`ending`].
+
+mod cpu_time_limit;
+mod ending;
+mod folders;
+mod orders;
+mod prolog_epilog;
+mod prolog_epilog_groups;
+mod sampling;
+mod script;
+
+use crate::cgroup::{EmptyWatch, JobGroup};
+use crate::error::AgentError;
+use crate::spool::{AttemptDir, LaunchRecord};
+use crate::supervisor::agent_connections::AgentConnections;
+use crate::supervisor::cpu_time_limit::CpuLimit;
+use crate::supervisor::deadlines::{Deadline, Deadlines};
+use crate::supervisor::folders::JobFolders;
+use crate::supervisor::job_context::JobContext;
+use crate::supervisor::process::reap::reap_next;
+use crate::supervisor::step::Step;
+use crate::supervisor::step::listener::StepListener;
+use crate::wall_clock;
+use ending::Emptying;
+use model::array::IndexSet;
+use model::id::StepId;
+use model::run::{ExitStatus, SignalBefore, Usage};
+use model::time::Timestamp;
+use model::usage::{CpuTime, TaskSample};
+use prolog_epilog::{Hook, SiteHooks};
+use script::Leader;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use wire::order::SignalOrder;
+use wire::report::ReportEvent;
+use wire::supervisor::ToSupervisor;
+
+/// How the names of the groups inside a job's begin.
+const STEP_GROUPS: &str = "step_";
+const SCRIPT_GROUP: &str = "step_batch";
+
+pub(super) struct Attempt {
+    record: LaunchRecord,
+    dir: AttemptDir,
+    pub control: AgentConnections,
+    group: JobGroup,
+    folders: JobFolders,
+    /// Where the script is, if it may not be in the job's own group.
+    leaf: Option<JobGroup>,
+    pub watch: Option<EmptyWatch>,
+    leader: Option<Leader>,
+    /// Where the script writes its errors, for the lines that we add.
+    stderr: Option<OwnedFd>,
+    pub steps: Vec<Step>,
+    pub step_listener: StepListener,
+    /// Every step that an order ever came for: the same order may come again.
+    steps_seen: IndexSet,
+    deadlines: Deadlines,
+    cpu_limit: Option<CpuLimit>,
+    /// What the children used, for machines without control groups to read it from.
+    reaped: Usage,
+    /// Kills by the kernel that ended steps have answered for, and those of them that the job's own group counted.
+    oom_of_steps: u64,
+    oom_shared: u64,
+    cpu_of_steps: CpuTime,
+    timed_out: bool,
+    suspended: bool,
+    /// The exit that an order to end brought along.
+    ordered_exit: Option<ExitStatus>,
+    launch_failed: Option<String>,
+    emptying: Option<Emptying>,
+    hooks: SiteHooks,
+    /// What the script's processes have used as far as they were looked at.
+    script_used: TaskSample,
+    /// When to look next.
+    sample_at: Option<Timestamp>,
+    /// What was used, and how often the kernel killed the script's processes, before the site's own work began.
+    used: Option<(Usage, u64)>,
+    over: bool,
+}
+
+impl Attempt {
+    pub fn new(
+        record: LaunchRecord,
+        dir: AttemptDir,
+        control: AgentConnections,
+        group: JobGroup,
+    ) -> Result<Attempt, AgentError> {
+        let leaf = if record.has_script { group.leaf(SCRIPT_GROUP)? } else { None };
+        let watch = group.wait_empty_fd()?;
+        let deadlines = Deadlines::new(
+            record.launch.end_limit,
+            record.launch.over_time_s,
+            record.launch.signal,
+        );
+        let cpu_limit = CpuLimit::of(&record, wall_clock::now());
+        Ok(Attempt {
+            record,
+            dir,
+            control,
+            group,
+            folders: JobFolders::default(),
+            leaf,
+            watch,
+            leader: None,
+            stderr: None,
+            steps: Vec::new(),
+            step_listener: StepListener::default(),
+            steps_seen: IndexSet::new(),
+            deadlines,
+            cpu_limit,
+            reaped: Usage::default(),
+            oom_of_steps: 0,
+            oom_shared: 0,
+            cpu_of_steps: CpuTime::default(),
+            timed_out: false,
+            suspended: false,
+            ordered_exit: None,
+            launch_failed: None,
+            emptying: None,
+            hooks: SiteHooks::default(),
+            script_used: TaskSample::default(),
+            sample_at: None,
+            used: None,
+            over: false,
+        })
+    }
+
+    /// The job's folders, the prolog, and then what the launch itself starts.
+    pub fn start(&mut self) {
+        if let Err(why) = self.make_folders() {
+            return self.fail_for_node(why);
+        }
+        if self.folders.private.is_some() && self.has_init_script() {
+            self.begin_hook(Hook::InitScript);
+            if self.hooks.is_busy() || self.hooks.unfit.is_some() {
+                return;
+            }
+        }
+        self.start_shown();
+    }
+
+    /// The node cannot do what the job was promised.
+    fn fail_for_node(&mut self, why: String) {
+        self.hooks.unfit = Some(why.clone());
+        self.fail_launch(why);
+    }
+
+    /// The job's folders are ready to be shown to it; then come the prolog and the rest.
+    fn start_shown(&mut self) {
+        if let Err(why) = self.show_private() {
+            return self.fail_for_node(why);
+        }
+        let first_step = self.record.launch.first_step.is_some();
+        let at_once = self.record.has_script || first_step || self.record.site.prolog_at_allocation;
+        if at_once && self.waits_for_prolog() {
+            return;
+        }
+        self.start_own();
+    }
+
+    /// Starts what the launch itself starts: the script, the first step, or nothing yet.
+    fn start_own(&mut self) {
+        if self.record.launch.deferred && !self.hooks.may_begin {
+            self.hooks.waits_to_begin = true;
+            self.control.tell(ReportEvent::Started);
+            return self.control.flush();
+        }
+        let period = self.sample_s();
+        let first = wall_clock::now() + Duration::from_secs(u64::from(period));
+        self.sample_at = (period > 0).then_some(first);
+        if self.record.has_script {
+            match self.start_script() {
+                Ok(leader) => self.leader = Some(leader),
+                Err(what) => return self.fail_launch(what),
+            }
+        } else {
+            self.control.tell(ReportEvent::Started);
+        }
+        if let Some(order) = self.record.launch.first_step.take() {
+            self.start_step(*order);
+        }
+        for order in std::mem::take(&mut self.hooks.delayed_steps) {
+            self.begin_step(order);
+        }
+        self.control.flush();
+    }
+
+    /// Everything that agents have said.
+    pub fn on_agents(&mut self) {
+        for message in self.control.read() {
+            match message {
+                ToSupervisor::Acknowledge { number } => self.control.taken(number),
+                ToSupervisor::ClientGone { step, stream } => {
+                    let steps = self.steps.iter_mut().filter(|one| one.id() == step);
+                    steps.for_each(|one| one.client_gone(stream));
+                }
+                ToSupervisor::Measure { request: ask } => self.measure(ask),
+                ToSupervisor::Execute(action) => self.carry_out(action),
+            }
+        }
+    }
+
+    pub fn on_step_link(&mut self, index: usize) {
+        let (record, group, folders) = (&self.record, &self.group, &self.folders);
+        self.steps[index].on_link(JobContext { record, group, folders });
+        if let Some(at_once) = self.steps[index].take_end_ask() {
+            self.end_asked(self.steps[index].id(), at_once);
+        }
+    }
+
+    /// Streams that the agent brings to steps.
+    pub fn on_step_listener(&mut self) {
+        let (record, group, folders) = (&self.record, &self.group, &self.folders);
+        let job = JobContext { record, group, folders };
+        for joined in self.step_listener.advance() {
+            let id = joined.ask.step;
+            match self.steps.iter_mut().find(|step| step.id() == id) {
+                Some(step) => step.join(joined, job),
+                None => {
+                    let seen = matches!(id, StepId::Number(n) if self.steps_seen.contains(n));
+                    let again = !seen && self.emptying.is_none();
+                    joined.refuse("no such step runs here", again);
+                }
+            }
+        }
+    }
+
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let around = self.hooks.due().into_iter().chain(self.sample_due()).chain(self.cpu_due());
+        let of_steps = self.steps.iter().filter_map(|step| step.next_due(self.suspended));
+        of_steps.chain(self.deadlines.earliest()).chain(around).min()
+    }
+
+    pub fn on_time(&mut self, now: Timestamp) {
+        self.on_hook_timeout(now);
+        self.on_sample_time(now);
+        self.on_cpu_time(now);
+        while let Some(due) = self.deadlines.take_expired(now) {
+            match due {
+                Deadline::Warn(warning) => self.warn(warning),
+                // The site takes its time, not the job.
+                Deadline::TimeLimit if self.is_past_ending() => {}
+                Deadline::TimeLimit => {
+                    self.timed_out = true;
+                    let grace = Duration::from_secs(u64::from(self.record.launch.kill_wait_s));
+                    let notices = self.record.launch.notices.clone();
+                    self.begin_end(&notices.time_limit, &notices.step_time_limit, now + grace, now);
+                }
+                // The site's epilog is not the job's, and has a time of its own.
+                Deadline::Kill if self.hooks.is_after_job() => {}
+                Deadline::Kill => {
+                    let _ = self.group.kill();
+                    self.kill_prolog();
+                    if self.emptying.is_some() {
+                        self.empty(true);
+                    }
+                }
+            }
+        }
+        self.end_steps_out_of_time(now);
+        for step in self.steps.iter_mut().filter(|step| step.kill_at().is_some_and(|at| at <= now))
+        {
+            step.kill();
+        }
+        let dialling = |step: &Step| {
+            step.clients().srun().deadline().is_some_and(|until| until <= Instant::now())
+        };
+        for index in 0..self.steps.len() {
+            if dialling(&self.steps[index]) {
+                self.on_step_link(index);
+            }
+        }
+    }
+
+    /// Slurm's rule: with `B:` the script alone, without it the steps alone.
+    fn warn(&mut self, warning: SignalBefore) {
+        self.signal(&SignalOrder {
+            step: None,
+            signal: warning.signal,
+            leader_only: warning.batch_only,
+            steps_only: !warning.batch_only,
+        });
+    }
+
+    /// Takes in every ended child: the script, tasks, and orphans that came to their reaper.
+    pub fn reap(&mut self) {
+        while let Some(dead) = reap_next() {
+            if self.on_hook_ended(&dead) {
+                continue;
+            }
+            self.reaped.absorb(&dead.usage);
+            if self.leader.as_ref().is_some_and(|leader| leader.pid == Some(dead.pid)) {
+                self.on_leader_ready();
+                self.script_used.update(&dead.used);
+                if let Some(leader) = &mut self.leader {
+                    leader.pid = None;
+                    leader.exit = Some(dead.exit);
+                }
+                // What the script leaves behind has no claim on the node: the job is over with it.
+                self.script_over();
+                continue;
+            }
+            let (record, group, folders) = (&self.record, &self.group, &self.folders);
+            let job = JobContext { record, group, folders };
+            let _ =
+                self.steps.iter_mut().any(|step| step.on_child_ended(&dead, || own_kills(group)));
+            self.steps.iter_mut().for_each(|step| step.begin_epilogs(job));
+        }
+    }
+
+    /// Kills by the kernel that no step answers for.
+    fn script_kills(&self) -> u64 {
+        match &self.leaf {
+            Some(leaf) => leaf.oom_kills().unwrap_or(0),
+            None => own_kills(&self.group).saturating_sub(self.oom_shared),
+        }
+    }
+}
+
+/// Kills by the kernel in the job's own group, without those of the steps that have one.
+fn own_kills(group: &JobGroup) -> u64 {
+    group.own_oom_kills(STEP_GROUPS).unwrap_or(0)
+}

@@ -1,0 +1,153 @@
+//! What is due when: the warning signal, the end of the time limit, and the kill after the grace.
+
+use model::run::SignalBefore;
+use model::time::Timestamp;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deadline {
+    Warn(SignalBefore),
+    TimeLimit,
+    Kill,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Deadlines {
+    end_limit: Option<Timestamp>,
+    /// How long the limit may be overrun; none: for ever.
+    over_time: Option<Duration>,
+    warning: Option<SignalBefore>,
+    kill_at: Option<Timestamp>,
+    /// While an attempt is suspended its limit does not come nearer.
+    suspended_since: Option<Timestamp>,
+}
+
+impl Deadlines {
+    pub fn new(
+        end_limit: Option<Timestamp>,
+        over_time_s: u32,
+        warning: Option<SignalBefore>,
+    ) -> Deadlines {
+        let over_time =
+            (over_time_s < u32::MAX).then(|| Duration::from_secs(u64::from(over_time_s)));
+        Deadlines { end_limit, over_time, warning, ..Deadlines::default() }
+    }
+
+    /// The next thing that is due by now; each is given once.
+    pub fn take_expired(&mut self, now: Timestamp) -> Option<Deadline> {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.kill_at = None;
+            return Some(Deadline::Kill);
+        }
+        if self.suspended_since.is_some() {
+            return None;
+        }
+        if self.warn_at().is_some_and(|at| at <= now) {
+            return self.warning.take().map(Deadline::Warn);
+        }
+        if self.enforced_at().is_some_and(|at| at <= now) {
+            self.end_limit = None;
+            return Some(Deadline::TimeLimit);
+        }
+        None
+    }
+
+    /// When to look again.
+    pub fn earliest(&self) -> Option<Timestamp> {
+        let running = self.suspended_since.is_none();
+        let limits = [self.warn_at(), self.enforced_at()].into_iter().flatten().filter(|_| running);
+        limits.chain(self.kill_at).min()
+    }
+
+    fn enforced_at(&self) -> Option<Timestamp> {
+        Some(self.end_limit? + self.over_time?)
+    }
+
+    fn warn_at(&self) -> Option<Timestamp> {
+        let before = Duration::from_secs(u64::from(self.warning?.before_s));
+        Some(self.end_limit? - before)
+    }
+
+    /// A new limit; it comes too late for an attempt that is ending.
+    pub fn extend_to(&mut self, end: Option<Timestamp>) {
+        if self.kill_at.is_none() {
+            self.end_limit = end;
+        }
+    }
+
+    /// The attempt is ending: it has no limit any more, only a last moment.
+    pub fn kill_at(&mut self, at: Timestamp) {
+        self.end_limit = None;
+        self.warning = None;
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Whether it is ending already, and not later than then.
+    pub fn ends_by(&self, at: Timestamp) -> bool {
+        self.kill_at.is_some_and(|earlier| earlier <= at)
+    }
+
+    pub fn suspend(&mut self, now: Timestamp) {
+        self.suspended_since.get_or_insert(now);
+    }
+
+    /// Gives back how long it stood still.
+    pub fn resume(&mut self, now: Timestamp) -> Duration {
+        let stood = self.suspended_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        self.end_limit = self.end_limit.map(|end| end + stood);
+        stood
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(secs: i64) -> Timestamp {
+        Timestamp::from_secs(secs)
+    }
+
+    const WARNING: SignalBefore =
+        SignalBefore { signal: 10, before_s: 10, batch_only: true, overlaps: false };
+
+    #[test]
+    fn the_warning_comes_before_the_limit_and_each_once() {
+        let mut deadlines = Deadlines::new(Some(s(100)), 0, Some(WARNING));
+        assert_eq!((deadlines.take_expired(s(89)), deadlines.earliest()), (None, Some(s(90))));
+        assert_eq!(deadlines.take_expired(s(90)), Some(Deadline::Warn(WARNING)));
+        assert_eq!((deadlines.take_expired(s(99)), deadlines.earliest()), (None, Some(s(100))));
+        assert_eq!(deadlines.take_expired(s(100)), Some(Deadline::TimeLimit));
+        assert_eq!((deadlines.take_expired(s(100)), deadlines.earliest()), (None, None));
+    }
+
+    #[test]
+    fn a_suspended_attempt_gets_its_time_back() {
+        let mut deadlines = Deadlines::new(Some(s(100)), 0, None);
+        deadlines.suspend(s(50));
+        assert_eq!((deadlines.take_expired(s(200)), deadlines.earliest()), (None, None));
+        assert_eq!(deadlines.resume(s(200)), Duration::from_secs(150));
+        assert_eq!(deadlines.earliest(), Some(s(250)));
+        deadlines.extend_to(Some(s(300)));
+        assert_eq!(deadlines.earliest(), Some(s(300)));
+    }
+
+    #[test]
+    fn a_limit_that_may_be_overrun_still_warns_before_its_end() {
+        let mut deadlines = Deadlines::new(Some(s(100)), 60, Some(WARNING));
+        assert_eq!(deadlines.take_expired(s(90)), Some(Deadline::Warn(WARNING)));
+        assert_eq!((deadlines.take_expired(s(159)), deadlines.earliest()), (None, Some(s(160))));
+        assert_eq!(deadlines.take_expired(s(160)), Some(Deadline::TimeLimit));
+        let mut deadlines = Deadlines::new(Some(s(100)), u32::MAX, None);
+        assert_eq!((deadlines.take_expired(s(1_000_000)), deadlines.earliest()), (None, None));
+    }
+
+    #[test]
+    fn an_ending_attempt_has_only_its_last_moment() {
+        let mut deadlines = Deadlines::new(Some(s(100)), 0, Some(WARNING));
+        deadlines.kill_at(s(95));
+        deadlines.kill_at(s(97));
+        assert_eq!((deadlines.earliest(), deadlines.take_expired(s(94))), (Some(s(95)), None));
+        assert_eq!(deadlines.take_expired(s(95)), Some(Deadline::Kill));
+        assert_eq!((deadlines.take_expired(s(200)), deadlines.earliest()), (None, None));
+    }
+}

@@ -1,0 +1,33 @@
+//! The folders that a job has to itself on its node: scratch, private `/tmp` and `/dev/shm`, their disk quota and their
+//! removal.
+
+pub(crate) mod namespaces;
+pub(crate) mod quota;
+pub(crate) mod remove_tree;
+pub(crate) mod scratch;
+pub(crate) mod shared_memory;
+
+use namespaces::Namespaces;
+use scratch::Scratch;
+
+/// The folders that the supervisor has made for its job.
+#[derive(Default)]
+pub(crate) struct JobFolders {
+    /// For files that need not outlive the job.
+    pub scratch: Option<Scratch>,
+    /// Holds the job's own versions of the folders that the site makes private.
+    pub private: Option<Scratch>,
+    /// In which the job's processes see their private folders.
+    pub namespaces: Option<Namespaces>,
+}
+
+impl JobFolders {
+    /// The path of the scratch folder, where it can be written in an environment variable.
+    pub fn scratch_path(&self) -> Option<&str> {
+        self.scratch.as_ref()?.path().to_str()
+    }
+
+    pub fn both(&self) -> impl Iterator<Item = &Scratch> {
+        self.scratch.iter().chain(&self.private)
+    }
+}

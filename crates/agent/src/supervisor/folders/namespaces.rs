@@ -1,0 +1,200 @@
+//! Namespaces in which a job sees folders of its own in the place of the machine's: `/tmp`, `/dev/shm`. They live as
+//! long as a process of the job or its supervisor does, and with them all that was mounted there.
+
+use crate::ownership::give_to_user;
+use crate::spool::LaunchRecord;
+use crate::supervisor::agent_connections;
+use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
+use crate::supervisor::process_title::is_title_of;
+use model::id::AttemptId;
+use model::site::PrivateFolders;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe2, read, write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// A folder of memory instead of disk, with the System V objects that go with it.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Of folders, and of what goes with shared memory.
+const KINDS: [&str; 2] = ["mnt", "ipc"];
+
+/// What a process of the job enters before it becomes its user.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    fds: Vec<OwnedFd>,
+}
+
+impl Namespaces {
+    pub fn enter(&self) -> Result<(), Errno> {
+        self.fds.iter().try_for_each(|fd| setns(fd, CloneFlags::empty()))
+    }
+}
+
+pub(crate) struct PrivateScratch {
+    pub scratch: Scratch,
+    /// The disk in them is not held to its limit.
+    pub complaint: Option<String>,
+}
+
+/// The namespaces that an attempt's supervisor holds, for whoever comes into the job from outside.
+pub(crate) fn open_held_by(supervisor: i32, attempt: AttemptId) -> Result<Vec<OwnedFd>, String> {
+    let failed = |e: std::io::Error| format!("cannot see the job's private folders: {e}");
+    let folder = PathBuf::from(format!("/proc/{supervisor}"));
+    // A number may be another process's by now, which has another name.
+    let name = std::fs::read_to_string(folder.join("comm")).map_err(failed)?;
+    if !is_title_of(&name, attempt) {
+        return Err("the job is ending".into());
+    }
+    let mut found: Vec<(PathBuf, OwnedFd)> = Vec::new();
+    for entry in std::fs::read_dir(folder.join("fd")).map_err(failed)?.flatten() {
+        let Ok(link) = std::fs::read_link(entry.path()) else { continue };
+        let is_one =
+            KINDS.iter().any(|kind| link.to_string_lossy().starts_with(&format!("{kind}:[")));
+        if is_one && found.iter().all(|(known, _)| *known != link) {
+            let file = std::fs::File::open(entry.path()).map_err(failed)?;
+            found.push((link, file.into()));
+        }
+    }
+    match found.is_empty() {
+        true => Err("the job's private folders are not there yet".into()),
+        false => Ok(found.into_iter().map(|(_, fd)| fd).collect()),
+    }
+}
+
+/// Makes the job's versions of the folders; nobody sees them in their places yet.
+pub(crate) fn make_private_folders(
+    folders: &PrivateFolders,
+    record: &LaunchRecord,
+    beside: Option<&Scratch>,
+) -> Result<PrivateScratch, String> {
+    let user = &record.launch.user;
+    if folders.make_base {
+        make_base(&folders.base)?;
+    }
+    let location = ScratchLocation::in_base(&folders.base, &record.group_root);
+    let (mut scratch, own) = Scratch::make(&location, record.attempt, None)?;
+    let mut complaint = None;
+    if let Some(limit) = record.limits.scratch {
+        let job = (record.group_root.as_str(), record.attempt);
+        complaint = scratch.limit(&own, limit, job, beside).err();
+    }
+    for (number, dir) in on_disk(folders) {
+        let failed = |e: Errno| format!("cannot make a private {dir}: {}", e.desc());
+        let name = number.to_string();
+        mkdirat(&own, name.as_str(), Mode::S_IRWXU).map_err(failed)?;
+        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let version = openat(&own, name.as_str(), flags, Mode::empty()).map_err(failed)?;
+        give_to_user(&version, user.uid, user.gid).map_err(failed)?;
+    }
+    Ok(PrivateScratch { scratch, complaint })
+}
+
+/// The folders whose versions are folders too, with the names of these.
+fn on_disk(folders: &PrivateFolders) -> impl Iterator<Item = (usize, &str)> {
+    let all = folders.dirs.iter().map(String::as_str).enumerate();
+    all.filter(|(_, dir)| *dir != SHARED_MEMORY)
+}
+
+/// Each of these folders, with the job's version of it.
+pub(crate) fn private_versions<'f>(
+    folders: &'f PrivateFolders,
+    scratch: &Scratch,
+) -> impl Iterator<Item = (&'f str, PathBuf)> {
+    on_disk(folders).map(|(number, dir)| (dir, scratch.path().join(number.to_string())))
+}
+
+/// The namespaces in which the job's versions stand in the place of the machine's.
+pub(crate) fn mount_private_folders(
+    folders: &PrivateFolders,
+    scratch: &Scratch,
+) -> Result<Namespaces, String> {
+    let memory = folders.dirs.iter().any(|dir| dir == SHARED_MEMORY);
+    let kept = private_versions(folders, scratch).map(|(dir, version)| (dir, Some(version)));
+    let shown: Vec<_> = kept.chain(memory.then_some((SHARED_MEMORY, None))).collect();
+    create_namespaces(&shown)
+}
+
+fn make_base(base: &str) -> Result<(), String> {
+    match std::fs::create_dir_all(base) {
+        Ok(()) => Ok(()),
+        Err(e) => Err(format!("cannot make {base}: {e}")),
+    }
+}
+
+/// A short-lived child makes the namespaces; held by descriptor they outlive it.
+fn create_namespaces(shown: &[(&str, Option<PathBuf>)]) -> Result<Namespaces, String> {
+    let failed = |e: Errno| format!("cannot make the job's namespace: {}", e.desc());
+    let memory = shown.iter().any(|(dir, _)| *dir == SHARED_MEMORY);
+    let (said, say) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
+    // SAFETY: the supervisor has one thread, and the child below never returns from here.
+    let child = match unsafe { fork() }.map_err(failed)? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            drop(said);
+            agent_connections::close_in_child();
+            // A supervisor that is killed meanwhile leaves nobody waiting.
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+            let word = match unshare_and_mount(shown, memory) {
+                Ok(()) => "ok".to_owned(),
+                Err((what, errno)) => format!("{what}: {}", errno.desc()),
+            };
+            let _ = write(&say, word.as_bytes());
+            loop {
+                // Until the supervisor holds the namespaces, and kills it.
+                nix::unistd::pause();
+            }
+        }
+    };
+    drop(say);
+    let held = open_namespaces(child, &said, memory);
+    let _ = kill(child, Signal::SIGKILL);
+    let _ = waitpid(child, None);
+    held
+}
+
+fn open_namespaces(child: Pid, said: &OwnedFd, memory: bool) -> Result<Namespaces, String> {
+    let mut word = [0; 512];
+    let length = read(said, &mut word).unwrap_or(0);
+    if &word[..length] != b"ok" {
+        let why = String::from_utf8_lossy(&word[..length]).into_owned();
+        return Err(format!("cannot make the job's private folders: {why}"));
+    }
+    let kinds = if memory { &KINDS[..] } else { &KINDS[..1] };
+    let open = |kind: &&str| {
+        let path = format!("/proc/{child}/ns/{kind}");
+        open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|e| format!("cannot hold the job's namespace: {}", e.desc()))
+    };
+    Ok(Namespaces { fds: kinds.iter().map(open).collect::<Result<_, _>>()? })
+}
+
+/// In the child: what is mounted on the machine later is seen, what is mounted here is seen nowhere else.
+fn unshare_and_mount(
+    shown: &[(&str, Option<PathBuf>)],
+    memory: bool,
+) -> Result<(), (String, Errno)> {
+    let ipc = if memory { CloneFlags::CLONE_NEWIPC } else { CloneFlags::empty() };
+    unshare(CloneFlags::CLONE_NEWNS | ipc).map_err(|e| ("unshare".into(), e))?;
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+        .map_err(|e| ("/".into(), e))?;
+    for (dir, version) in shown {
+        let done = match version {
+            // By path: a handle from outside is not of this namespace. Every folder on the way is ours alone.
+            Some(version) => mount(Some(version), *dir, none, MsFlags::MS_BIND, none),
+            None => {
+                let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+                mount(Some("tmpfs"), *dir, Some("tmpfs"), flags, Some("mode=1777"))
+            }
+        };
+        done.map_err(|errno| ((*dir).to_owned(), errno))?;
+    }
+    Ok(())
+}

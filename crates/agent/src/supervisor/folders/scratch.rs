@@ -1,0 +1,241 @@
+//! The folders that a job has to itself while it runs: one for what need not outlive it, and its own versions of folders
+//! that the site makes private. They are made and removed by directory handle, and the user's alone to enter.
+
+use crate::ownership::give_to_user;
+use crate::supervisor::folders::quota::{self, Project};
+use crate::supervisor::folders::remove_tree::remove_tree;
+use model::amount::Bytes;
+use model::id::AttemptId;
+use model::site::Site;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use wire::order::UserIds;
+
+const FOLDER: OFlag =
+    OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC).union(OFlag::O_RDONLY);
+
+/// Our folder among the node's own files.
+const OWN_NAME: &str = "scratch";
+/// Others may go through it, but not look.
+const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
+
+/// A job's folder, in the folder of its node's jobs.
+pub(crate) struct Scratch {
+    jobs: OwnedFd,
+    name: CString,
+    path: PathBuf,
+    /// Counts what is in it, where the file system does.
+    project: Option<Project>,
+}
+
+impl Scratch {
+    /// Makes the folder in `base`, under a name of the node's own that only we can have made. Without an owner it is
+    /// ours, and others may pass through it to what they know of.
+    pub fn make(
+        location: &ScratchLocation,
+        attempt: AttemptId,
+        owner: Option<&UserIds>,
+    ) -> Result<(Scratch, OwnedFd), String> {
+        let path = location.path();
+        let failed = |e: Errno| format!("cannot make a folder in {}: {}", path.display(), e.desc());
+        let jobs = jobs_folder(location).map_err(failed)?;
+        let name = name_of(attempt);
+        // One that an earlier life of this machine has left under the same name is not this job's.
+        if let Err(Errno::EEXIST) = mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU) {
+            discard(jobs.as_fd(), &name).map_err(failed)?;
+            mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU).map_err(failed)?;
+        }
+        let own = openat(&jobs, name.as_c_str(), FOLDER, Mode::empty()).map_err(failed)?;
+        match owner {
+            Some(user) => give_to_user(&own, user.uid, user.gid),
+            None => fchmod(&own, PASSABLE),
+        }
+        .map_err(failed)?;
+        let path = path.join(name.to_string_lossy().as_ref());
+        Ok((Scratch { jobs, name, path, project: None }, own))
+    }
+
+    /// Holds it to so much disk, together with a folder of the job's that is held to it on the same file system. Where
+    /// nothing counts, nothing is held, and the node says so.
+    pub fn limit(
+        &mut self,
+        own: &OwnedFd,
+        limit: Bytes,
+        job: (&str, AttemptId),
+        beside: Option<&Scratch>,
+    ) -> Result<(), String> {
+        let device = |folder: BorrowedFd<'_>| fstat(folder).map(|stat| stat.st_dev);
+        let near = beside.filter(|near| device(near.jobs.as_fd()) == device(own.as_fd()));
+        let held = match near.and_then(|near| near.project) {
+            Some(project) => quota::join(own.as_fd(), project).map(|()| Some(project)),
+            None => quota::limit_folder(self.jobs.as_fd(), own.as_fd(), limit, job.0, job.1),
+        };
+        self.project = held.map_err(|e| {
+            format!("cannot hold {} to {} bytes: {}", self.path.display(), limit.0, e.desc())
+        })?;
+        Ok(())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it was empty, and so is gone at once.
+    pub fn remove_empty(&self) -> bool {
+        let removed = unlinkat(&self.jobs, self.name.as_c_str(), UnlinkatFlags::RemoveDir);
+        let gone = matches!(removed, Ok(()) | Err(Errno::ENOENT));
+        if gone {
+            self.release();
+        }
+        gone
+    }
+
+    fn release(&self) {
+        if let Some(project) = self.project {
+            quota::release(self.jobs.as_fd(), project);
+        }
+    }
+
+    pub fn remove(&self) -> Result<(), String> {
+        let removed = remove_tree(self.jobs.as_fd(), &self.name);
+        self.release();
+        removed.map_err(|e| format!("cannot remove all of {}: {}", self.path.display(), e.desc()))
+    }
+}
+
+/// Where the folders of a node's jobs are: a folder of ours in one that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ScratchLocation {
+    base: PathBuf,
+    name: String,
+}
+
+impl ScratchLocation {
+    /// For what need not outlive a job: where the site says, else with the node's own files.
+    pub fn scratch(site: &Site, node: &Path, group_root: &str) -> ScratchLocation {
+        match &site.scratch {
+            Some(base) => ScratchLocation::in_base(base, group_root),
+            None => ScratchLocation { base: node.to_path_buf(), name: OWN_NAME.into() },
+        }
+    }
+
+    /// In a folder that other nodes and clusters may use as well.
+    pub fn in_base(base: &str, group_root: &str) -> ScratchLocation {
+        ScratchLocation { base: base.into(), name: group_root.to_owned() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.base.join(&self.name)
+    }
+
+    /// Removes our folder there if nothing is in it.
+    pub fn remove(&self) {
+        // With a job's folder in it, or not there at all, it stays as it is.
+        let _ = std::fs::remove_dir(self.path());
+    }
+}
+
+fn name_of(attempt: AttemptId) -> CString {
+    CString::new(attempt.to_string()).unwrap_or_default()
+}
+
+/// Removes a folder of which only the name is known, and what holds it to an amount of disk.
+fn discard(jobs: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let folder = openat(jobs, name, FOLDER, Mode::empty()).ok();
+    let project = folder.as_ref().and_then(|folder| quota::project_of(folder.as_fd()));
+    drop(folder);
+    let removed = remove_tree(jobs, name);
+    if let Some(project) = project {
+        quota::release(jobs, project);
+    }
+    removed
+}
+
+/// The folder of a node's jobs: ours, and nobody else's to look into or to add to.
+fn jobs_folder(location: &ScratchLocation) -> Result<OwnedFd, Errno> {
+    let name = location.name.as_str();
+    let base = open(&location.base, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    match openat(&base, name, FOLDER, Mode::empty()) {
+        Err(Errno::ENOENT) => {}
+        found => return found.and_then(ours),
+    }
+    match mkdirat(&base, name, PASSABLE) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let made = ours(openat(&base, name, FOLDER, Mode::empty())?)?;
+    fchmod(&made, PASSABLE)?;
+    Ok(made)
+}
+
+/// In a folder that everybody may write to, somebody may have been there first.
+fn ours(folder: OwnedFd) -> Result<OwnedFd, Errno> {
+    let stat = fstat(&folder)?;
+    let strange = stat.st_uid != Uid::effective().as_raw() || stat.st_mode & 0o022 != 0;
+    if strange { Err(Errno::EPERM) } else { Ok(folder) }
+}
+
+/// What an attempt whose supervisor is lost has left in these locations.
+pub(crate) fn remove_leftovers(
+    locations: &[ScratchLocation],
+    attempt: AttemptId,
+) -> Result<(), Errno> {
+    for location in locations {
+        match open(&location.path(), FOLDER, Mode::empty()).and_then(ours) {
+            Ok(jobs) => discard(jobs.as_fd(), &name_of(attempt))?,
+            Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// All locations where an attempt of this node may have a folder.
+pub(crate) fn locations(site: &Site, node: &Path, group_root: &str) -> Vec<ScratchLocation> {
+    let private = site.private.as_ref().map(|p| ScratchLocation::in_base(&p.base, group_root));
+    [ScratchLocation::scratch(site, node, group_root)].into_iter().chain(private).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::{attempt, record};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_job_finds_an_empty_folder_of_its_own_and_leaves_none() {
+        let base = tempfile::tempdir().expect("a scratch folder");
+        let user = record(attempt(7, 1)).launch.user;
+        let location = ScratchLocation::scratch(&Site::default(), base.path(), "sluice-n1");
+        let make = || Scratch::make(&location, attempt(7, 1), Some(&user));
+        let (scratch, _) = make().expect("a folder");
+        std::fs::write(scratch.path().join("left"), "x").expect("a file");
+        assert!(!scratch.remove_empty());
+        let (again, _) = make().expect("a folder");
+        let left = std::fs::read_dir(again.path()).expect("the folder").count();
+        assert_eq!(left, 0, "what an earlier one left is gone");
+        std::fs::write(again.path().join("left"), "x").expect("a file");
+        assert_eq!(again.remove(), Ok(()));
+        assert!(!again.path().exists() && again.remove_empty());
+        location.remove();
+        assert!(!location.path().exists(), "nor a folder for them");
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_may_write_to_is_not_used() {
+        let base = tempfile::tempdir().expect("a scratch folder");
+        let user = record(attempt(7, 1)).launch.user;
+        let site = Site { scratch: Some(base.path().display().to_string()), ..Site::default() };
+        let location = ScratchLocation::scratch(&site, Path::new("/nowhere"), "sluice-n1");
+        let trap = base.path().join("sluice-n1");
+        std::fs::create_dir(&trap).expect("a folder");
+        std::fs::set_permissions(&trap, std::fs::Permissions::from_mode(0o777)).expect("a mode");
+        let refused = Scratch::make(&location, attempt(7, 1), Some(&user));
+        assert!(refused.is_err_and(|why| why.contains("cannot make a folder")));
+    }
+}

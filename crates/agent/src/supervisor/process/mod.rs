@@ -1,0 +1,10 @@
+//! The processes of a job: how each is started, with what limits and environment, what it uses, and how it is reaped.
+
+pub(crate) mod binding;
+pub(crate) mod descendants;
+pub(crate) mod environment;
+pub(crate) mod nice;
+pub(crate) mod reap;
+pub(crate) mod rlimits;
+pub(crate) mod spawn;
+pub(crate) mod usage;

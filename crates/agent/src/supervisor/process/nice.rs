@@ -1,0 +1,40 @@
+//! The nice value that a process takes over from where it was asked for.
+
+use nix::errno::Errno;
+use wire::order::Niceness;
+
+/// Takes it, once the process is its user's: what that one may not have the kernel refuses. Gives back what was
+/// refused.
+pub(crate) fn apply(nice: Niceness) -> Result<(), (i32, Errno)> {
+    let own = own();
+    let wanted = wanted(nice, own);
+    if wanted == own {
+        return Ok(());
+    }
+    // SAFETY: takes numbers and gives one.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, wanted) };
+    Errno::result(result).map(drop).map_err(|errno| (wanted, errno))
+}
+
+fn own() -> i32 {
+    // SAFETY: takes numbers and gives one; of ourselves it cannot fail.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+fn wanted(nice: Niceness, own: i32) -> i32 {
+    let least = if nice.below_daemon { own + 1 } else { i32::MIN };
+    nice.value.max(least).clamp(-20, 19)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_asked_or_below_the_daemon() {
+        let nice = |value, below_daemon| wanted(Niceness { value, below_daemon }, 2);
+        assert_eq!([nice(7, false), nice(0, false), nice(-5, false)], [7, 0, -5]);
+        assert_eq!([nice(7, true), nice(0, true), nice(-5, true)], [7, 3, 3]);
+        assert_eq!(nice(i32::MAX, true), 19);
+    }
+}

@@ -1,0 +1,395 @@
+//! Starts one process of a job: in the job's group, as its user, with its files, and only then its program.
+//!
+//! The supervisor has one thread, so a forked child may allocate and open files before it executes. Output files are
+//! opened in the child, after it has become the user: root never opens a path that a user chose.
+
+use super::{nice, rlimits};
+use crate::cgroup::{EntryFds, Forked};
+use crate::spool::close_claim_in_child;
+use crate::supervisor::agent_connections;
+use crate::supervisor::folders::namespaces::Namespaces;
+use crate::supervisor::process::binding::ProcessBinding;
+use crate::supervisor::prolog_epilog::task_prolog;
+use model::run::Rlimits;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    recvmsg, sendmsg, socketpair,
+};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{
+    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getcwd, getpid, setgroups,
+    setpgid, setresgid, setresuid, setsid,
+};
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use wire::order::{Niceness, Notices, UserIds};
+
+/// The longest reason that a child gives for not starting.
+const REASON_BYTES_MAX: usize = 4096;
+/// Where a job goes whose working directory is not there.
+const FALLBACK_DIR: &str = "/tmp";
+/// The first line of a script that is looked at for its interpreter.
+const INTERPRETER_BYTES_MAX: usize = 256;
+
+/// Of a program before a task, where no words came.
+const PROLOG_FAILED: &str = "sluice: the program before the task failed: {error}";
+
+/// Where one of the three standard streams leads.
+pub(crate) enum Stream {
+    Null,
+    Read {
+        path: String,
+    },
+    Write {
+        path: String,
+        append: bool,
+    },
+    Fd(OwnedFd),
+    /// Standard error only: where standard output goes.
+    SameAsStdout,
+}
+
+/// What a process finds as its own name, `$0` of a shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Argv0 {
+    /// The word as it was given.
+    AsGiven,
+    /// The path at which the program was found, as Slurm's tasks have it.
+    ResolvedPath,
+}
+
+/// Everything that a process is started with.
+pub(crate) struct ProcessSpec<'a> {
+    pub user: &'a UserIds,
+    /// The first is also what is executed: a path if it has a slash, else searched for in `PATH`.
+    pub argv: Vec<String>,
+    pub argv0: Argv0,
+    pub environment: Vec<String>,
+    /// Variables that get the new process's own number.
+    pub pid_variables: Vec<&'a str>,
+    pub work_dir: &'a str,
+    pub umask: u32,
+    pub rlimits: &'a Rlimits,
+    /// What it says on its error output first.
+    pub lines: &'a [String],
+    /// None: that of this process.
+    pub nice: Option<Niceness>,
+    pub hold: ProcessBinding<'a>,
+    pub streams: [Stream; 3],
+    /// Its standard input is a terminal that it shall own.
+    pub terminal: bool,
+    /// Entered while it is still ours.
+    pub namespaces: Option<&'a Namespaces>,
+    /// Run as the user, just before the program; what they print changes its environment. Each with the words for its
+    /// failure.
+    pub prologs: Vec<(String, &'a str)>,
+    pub entry: &'a EntryFds,
+    pub notices: &'a Notices,
+}
+
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub pid: Pid,
+    /// Readable once the child is ready or has failed.
+    pub ready: OwnedFd,
+}
+
+#[derive(Debug)]
+pub(crate) enum Readiness {
+    /// The files are open; the program is executed next. Holds the process's standard error.
+    Ready(OwnedFd),
+    /// Nothing was executed.
+    Failed(String),
+}
+
+pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
+    let (ready, report) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    // SAFETY: the supervisor has one thread, and the child below executes or exits.
+    match unsafe { spec.entry.fork() }? {
+        Forked::Parent(pid) => Ok(Spawned { pid, ready }),
+        Forked::Child(entered) => {
+            drop(ready);
+            close_claim_in_child();
+            agent_connections::close_in_child();
+            let life = || begin(spec, entered, &report);
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(life));
+            // SAFETY: ends the child without running exit handlers of the process it was forked from.
+            unsafe { libc::_exit(code.unwrap_or(1)) }
+        }
+    }
+}
+
+/// What the child said. Call it when [`Spawned::ready`] is readable.
+pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let mut buffer = [0; REASON_BYTES_MAX];
+    let mut iov = [IoSliceMut::new(&mut buffer)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<UnixAddr>(ready.as_raw_fd(), &mut iov, Some(&mut space), flags);
+    let (length, passed) = match received {
+        Ok(message) => {
+            let fds = message.cmsgs().into_iter().flatten().find_map(|control| match control {
+                ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
+                _ => None,
+            });
+            // SAFETY: the kernel has just installed this descriptor for us.
+            (message.bytes, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+        Err(errno) => {
+            return Readiness::Failed(format!("no word from the process: {}", errno.desc()));
+        }
+    };
+    match passed {
+        Some(stderr) => Readiness::Ready(stderr),
+        None if length == 0 => Readiness::Failed("the process died before it was executed".into()),
+        None => Readiness::Failed(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+    }
+}
+
+/// The child's whole life up to its program; returns only if that could not be executed.
+fn begin(spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
+    let argv = spec.argv.clone();
+    let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
+    match prepare(spec, entered) {
+        Ok(mut environment) => {
+            let fds = [libc::STDERR_FILENO];
+            let passed = [ControlMessage::ScmRights(&fds)];
+            let _ = send(report, b"R", &passed);
+            for (program, words) in &prologs {
+                if let Err(status) = task_prolog::run(program, &mut environment) {
+                    let words = if words.is_empty() { PROLOG_FAILED } else { words };
+                    say(&words.replace("{error}", &status.to_string()));
+                    return status;
+                }
+            }
+            let (errno, what) = execute(&argv, &environment, argv0);
+            let words = match notices.exec_failed.as_str() {
+                "" => "sluice: cannot execute {what}: {error}",
+                words => words,
+            };
+            complain(words, &culprit(&what, errno), errno);
+            // Slurm's exit code of what cannot be executed is the error's number: 2 for what is not there.
+            errno as i32
+        }
+        Err(reason) => {
+            let reason = reason.as_bytes();
+            let _ = send(report, &reason[..reason.len().min(REASON_BYTES_MAX)], &[]);
+            1
+        }
+    }
+}
+
+fn send(report: &OwnedFd, bytes: &[u8], passed: &[ControlMessage]) -> nix::Result<usize> {
+    let iov = [IoSlice::new(bytes)];
+    sendmsg::<UnixAddr>(report.as_raw_fd(), &iov, passed, MsgFlags::MSG_NOSIGNAL, None)
+}
+
+/// Makes the child what the job's process must be; gives back its environment.
+fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>, String> {
+    let step = |what: &'static str| move |errno: Errno| format!("{what}: {}", errno.desc());
+    entered.map_err(step("cannot enter the job's control group"))?;
+    if spec.terminal {
+        setsid().map_err(step("cannot start a session"))?;
+    } else {
+        setpgid(Pid::from_raw(0), Pid::from_raw(0))
+            .map_err(step("cannot start a process group"))?;
+    }
+    for number in [Signal::SIGPIPE, Signal::SIGCHLD] {
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { signal(number, SigHandler::SigDfl) }.map_err(step("cannot reset signals"))?;
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+        .map_err(step("cannot reset the signal mask"))?;
+    let limits_refused = rlimits::apply(spec.rlimits);
+    spec.hold.take()?;
+    if let Some(namespaces) = spec.namespaces {
+        namespaces.enter().map_err(step("cannot enter the job's private folders"))?;
+    }
+    become_user(spec.user).map_err(|errno| {
+        format!("cannot become user {} ({}): {}", spec.user.name, spec.user.uid, errno.desc())
+    })?;
+    let nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());
+    umask(Mode::from_bits_truncate(spec.umask & 0o777));
+    let lost_dir = enter_work_dir(spec.work_dir)?;
+    connect_streams(spec.streams, spec.terminal)?;
+    if let Some(errno) = lost_dir {
+        let words = match spec.notices.work_dir_failed.as_str() {
+            "" => "sluice: cannot enter {what}: {error}; running in /tmp instead",
+            words => words,
+        };
+        complain(words, spec.work_dir, errno);
+    }
+    for (what, errno) in limits_refused {
+        let words = match spec.notices.limit_refused.as_str() {
+            "" => "sluice: cannot set the limit {what}: {error}",
+            words => words,
+        };
+        complain(words, &what, errno);
+    }
+    if let Some((value, errno)) = nice_refused {
+        let words = match spec.notices.nice_refused.as_str() {
+            "" => "sluice: cannot have the nice value {what}: {error}",
+            words => words,
+        };
+        complain(words, &value.to_string(), errno);
+    }
+    let pid = getpid();
+    for line in spec.hold.lines(pid.as_raw()).iter().chain(spec.lines) {
+        say(line);
+    }
+    let with_pid = spec.pid_variables.iter().map(|name| format!("{name}={pid}"));
+    let whole = spec.environment.into_iter().chain(with_pid);
+    // A variable with a NUL inside cannot exist in an environment.
+    Ok(whole.filter_map(|entry| CString::new(entry).ok()).collect())
+}
+
+fn become_user(user: &UserIds) -> Result<(), Errno> {
+    if !Uid::effective().is_root() {
+        // The agent has taken the order only because this is its own user.
+        return Ok(());
+    }
+    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    setgroups(&groups)?;
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)
+}
+
+/// The error of a working directory that could not be entered, when the fallback could.
+fn enter_work_dir(work_dir: &str) -> Result<Option<Errno>, String> {
+    match chdir(work_dir) {
+        Ok(()) => Ok(None),
+        Err(errno) => match chdir(FALLBACK_DIR) {
+            Ok(()) => Ok(Some(errno)),
+            Err(_) => Err(format!("cannot enter {work_dir}: {}", errno.desc())),
+        },
+    }
+}
+
+fn connect_streams(streams: [Stream; 3], terminal: bool) -> Result<(), String> {
+    let [input, output, error] = streams;
+    if let Some(fd) = open_stream(input)? {
+        dup2_stdin(&fd).map_err(|e| format!("standard input: {}", e.desc()))?;
+        if terminal {
+            // SAFETY: the descriptor is a terminal, and this process leads a new session without one.
+            unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCSCTTY, 0) };
+        }
+    }
+    if let Some(fd) = open_stream(output)? {
+        dup2_stdout(&fd).map_err(|e| format!("standard output: {}", e.desc()))?;
+    }
+    if let Some(fd) = open_stream(error)? {
+        dup2_stderr(&fd).map_err(|e| format!("standard error: {}", e.desc()))?;
+    } else {
+        dup2_stderr(std::io::stdout()).map_err(|e| format!("standard error: {}", e.desc()))?;
+    }
+    Ok(())
+}
+
+fn open_stream(stream: Stream) -> Result<Option<OwnedFd>, String> {
+    let write = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC;
+    let (path, flags) = match stream {
+        Stream::SameAsStdout => return Ok(None),
+        Stream::Fd(fd) => return Ok(Some(fd)),
+        Stream::Null => ("/dev/null".to_owned(), OFlag::O_RDWR | OFlag::O_CLOEXEC),
+        Stream::Read { path } => (path, OFlag::O_RDONLY | OFlag::O_CLOEXEC),
+        Stream::Write { path, append: true } => (path, write | OFlag::O_APPEND),
+        Stream::Write { path, append: false } => (path, write | OFlag::O_TRUNC),
+    };
+    open(path.as_str(), flags | OFlag::O_NOCTTY, Mode::from_bits_truncate(0o666))
+        .map(Some)
+        .map_err(|errno| format!("cannot open {path}: {}", errno.desc()))
+}
+
+/// Replaces the process; returns the error of the attempt that says most, and of what it speaks.
+fn execute(argv: &[String], environment: &[CString], argv0: Argv0) -> (Errno, String) {
+    let given = argv.first().cloned().unwrap_or_default();
+    let words: Result<Vec<CString>, _> =
+        argv.iter().map(|word| CString::new(word.as_str())).collect();
+    let Ok(mut words) = words else { return (Errno::EINVAL, given) };
+    let Some(program) = words.first().cloned() else { return (Errno::EINVAL, given) };
+    if program.is_empty() {
+        // Joined to a folder it would name the folder itself.
+        return (Errno::ENOENT, given);
+    }
+    let mut try_path = |path: &CString| {
+        if argv0 == Argv0::ResolvedPath {
+            words[0] = absolute(path);
+        }
+        match execve(path, &words, environment) {
+            Ok(never) => match never {},
+            Err(errno) => errno,
+        }
+    };
+    if given.contains('/') {
+        return (try_path(&program), given);
+    }
+    let path = environment.iter().find_map(|entry| entry.to_bytes().strip_prefix(b"PATH="));
+    let mut worst = (Errno::ENOENT, given);
+    for folder in path.unwrap_or(b"/usr/bin:/bin").split(|byte| *byte == b':') {
+        let folder = if folder.is_empty() { b".".as_slice() } else { folder };
+        let Ok(candidate) = CString::new([folder, b"/", program.to_bytes()].concat()) else {
+            continue;
+        };
+        match try_path(&candidate) {
+            Errno::ENOENT | Errno::ENOTDIR => {}
+            // A folder that may not be searched says nothing of the program; a file that may not be executed does.
+            Errno::EACCES if is_file(&candidate) => worst = (Errno::EACCES, shown(&candidate)),
+            Errno::EACCES => {}
+            errno => return (errno, shown(&candidate)),
+        }
+    }
+    worst
+}
+
+fn shown(path: &CStr) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn is_file(path: &CStr) -> bool {
+    Path::new(OsStr::from_bytes(path.to_bytes())).is_file()
+}
+
+/// The path as Slurm's tasks see it: from the root, not otherwise tidied.
+fn absolute(path: &CStr) -> CString {
+    let bytes = path.to_bytes();
+    let here = match bytes.starts_with(b"/") {
+        true => None,
+        false => getcwd().ok(),
+    };
+    let joined = here.map(|here| [here.as_os_str().as_bytes(), b"/", bytes].concat());
+    joined.and_then(|joined| CString::new(joined).ok()).unwrap_or_else(|| path.to_owned())
+}
+
+/// What was not there: the program itself, or the interpreter that its first line names.
+fn culprit(program: &str, errno: Errno) -> String {
+    let interpreter = || {
+        let mut head = vec![0; INTERPRETER_BYTES_MAX];
+        let length =
+            std::io::Read::read(&mut std::fs::File::open(program).ok()?, &mut head).ok()?;
+        let line =
+            head[..length].split(|byte| *byte == b'\n').next()?.strip_prefix(b"#!")?.to_vec();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.split_whitespace().next().map(str::to_owned)
+    };
+    match (errno == Errno::ENOENT).then(interpreter).flatten() {
+        Some(interpreter) => format!("bad interpreter({interpreter})"),
+        None => program.to_owned(),
+    }
+}
+
+fn complain(words: &str, what: &str, errno: Errno) {
+    say(&words.replace("{what}", what).replace("{error}", errno.desc()));
+}
+
+fn say(line: &str) {
+    // Where not even standard error can be written there is nobody to tell.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}

@@ -1,0 +1,139 @@
+//! What the clients of a step do to it: they come, say what they want, and go.
+
+use super::{INPUT_BACKLOG, Stage, Step};
+use crate::spool::LaunchRecord;
+use crate::supervisor::job_context::JobContext;
+use crate::supervisor::step::client_link::Progress;
+use crate::supervisor::step::client_set::input_of;
+use crate::supervisor::step::listener::StepConnection;
+use crate::supervisor::step::task::Task;
+use wire::frame::{self, Frame};
+use wire::step::{StepMessage, StepStart, channel};
+use wire::stream::StepRole;
+
+impl Step {
+    /// Moves the connection on: starts the tasks once it is there, hands input on.
+    pub fn on_link(&mut self, job: JobContext) {
+        match self.clients.advance_srun() {
+            Progress::Waiting | Progress::Lost => {}
+            Progress::Opened => {
+                let hello = self.hello(job.record, &self.order.launch.key);
+                self.clients.say_to_srun(&hello);
+                self.on_srun(job);
+                self.clients.flush();
+            }
+            Progress::Frames(frames) => {
+                frames.iter().for_each(|frame| self.on_frame(frame, job));
+                self.clients.flush();
+            }
+        }
+        self.on_input_taken();
+    }
+
+    /// The `srun` is there: the tasks start, unless it has something to do before.
+    fn on_srun(&mut self, job: JobContext) {
+        match self.order.launch.starts {
+            StepStart::OnGo => self.stage = Stage::Awaiting,
+            StepStart::AtOnce | StepStart::AsSite => self.start(job),
+        }
+    }
+
+    fn hello(&self, record: &LaunchRecord, key: &str) -> StepMessage {
+        let (key, node) = (key.to_owned(), record.node.clone());
+        let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
+        let waits = unstarted && self.order.launch.starts == StepStart::OnGo;
+        StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
+    }
+
+    /// A client comes by a stream: the `srun` that could not be reached, or one that looks on.
+    pub fn join(&mut self, joined: StepConnection, job: JobContext) {
+        match joined.ask.role.clone() {
+            StepRole::Srun { key, .. } if key != self.order.launch.key => {
+                joined.refuse("the step is another srun's", false);
+            }
+            StepRole::Srun { received, .. } => match self.clients.srun().check_resume(received) {
+                Ok(()) => self.resume_srun(joined, received, job),
+                Err(why) => joined.refuse(why, false),
+            },
+            StepRole::Attached if self.is_over() => joined.refuse("the step has ended", false),
+            StepRole::Attached if !self.clients.has_free_slot() => {
+                joined.refuse("too many are attached to this step already", false);
+            }
+            StepRole::Attached => {
+                let mut so_far = vec![self.hello(job.record, "")];
+                so_far.extend(self.tasks.iter().flat_map(Task::so_far));
+                self.clients.add(joined, &so_far);
+                self.on_observers();
+            }
+        }
+    }
+
+    fn resume_srun(&mut self, joined: StepConnection, received: u64, job: JobContext) {
+        let hello = self.hello(job.record, "");
+        if self.clients.resume_srun(joined, received, &hello).is_err() {
+            // It has had bytes that were never sent, or lacks some that are gone: it is not the one that was here.
+            return self.clients.close_srun();
+        }
+        if self.stage == Stage::Dialling {
+            self.on_srun(job);
+        }
+        self.clients.flush();
+        // What came along with the stream's opening is not announced by the descriptor.
+        self.on_link(job);
+    }
+
+    /// Somebody who looks on has typed, or gone.
+    pub fn on_observers(&mut self) {
+        for frame in self.clients.advance_observers() {
+            // Signals and the end of the input are the srun's alone.
+            if let Some((rank, bytes)) = input_of(&frame) {
+                self.take_input(rank, bytes);
+            }
+        }
+        self.on_input_taken();
+    }
+
+    pub fn client_gone(&mut self, stream: u32) {
+        self.clients.client_gone(stream);
+    }
+
+    /// Asks for more input once the slowest task has taken most of what there was.
+    pub(super) fn on_input_taken(&mut self) {
+        if self.tasks.iter().all(|task| task.backlog() <= INPUT_BACKLOG) {
+            self.clients.credit_input();
+        }
+    }
+
+    fn take_input(&mut self, rank: Option<u32>, bytes: &[u8]) {
+        let tasks = self.tasks.iter_mut();
+        tasks.filter(|t| rank.is_none_or(|rank| rank == t.rank)).for_each(|t| t.take_input(bytes));
+    }
+
+    fn on_frame(&mut self, frame: &Frame, job: JobContext) {
+        if let Some((rank, bytes)) = input_of(frame) {
+            return self.take_input(rank, bytes);
+        }
+        if frame.channel != channel::CONTROL {
+            return;
+        }
+        match frame::decode_message(&frame.payload) {
+            Ok(StepMessage::Signal { signal }) => self.signal(signal),
+            Ok(StepMessage::InputEnd) => self.tasks.iter_mut().for_each(Task::end_input),
+            Ok(StepMessage::End { at_once }) => {
+                self.end_ask = Some(self.end_ask.unwrap_or(false) || at_once);
+            }
+            Ok(StepMessage::Go) if self.stage == Stage::Awaiting => self.start(job),
+            Ok(StepMessage::GoAs { first_rank, environment }) if self.stage == Stage::Awaiting => {
+                self.first_rank = first_rank;
+                self.order.environment.extend(environment);
+                self.start(job);
+            }
+            Ok(StepMessage::Received { bytes }) => self.clients.srun_received(bytes),
+            Ok(StepMessage::Resize { rows, columns }) => {
+                self.tasks.iter().for_each(|task| task.resize(rows, columns));
+            }
+            // The rest go the other way; a newer srun may know more than we do.
+            Ok(_) | Err(_) => {}
+        }
+    }
+}

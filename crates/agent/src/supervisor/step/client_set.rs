@@ -1,0 +1,210 @@
+//! Who a step's bytes go to: its `srun`, whose pace is the step's, and those that look on, who may miss some.
+
+use crate::supervisor::step::client_link::{ClientLink, Progress};
+use crate::supervisor::step::listener::StepConnection;
+use std::collections::VecDeque;
+use wire::frame::Frame;
+use wire::resume::ResumeGap;
+use wire::step::{StepMessage, channel};
+use wire::stream::ReceiveWindow;
+
+/// Those that look on at one step on one node; more are turned away.
+const OBSERVERS_MAX: usize = 16;
+/// How much of the last output is kept for those that come to look on.
+const RECENT_BYTES_MAX: usize = 16 << 10;
+
+/// A rank before a task's output.
+const RANK_BYTES: usize = size_of::<u32>();
+
+struct Observer {
+    link: ClientLink,
+    /// Bytes of output that it was too slow for since it was last told.
+    skipped: u64,
+    input: ReceiveWindow,
+}
+
+pub(crate) struct StepClients {
+    srun: ClientLink,
+    /// The last pieces of output, by channel.
+    recent: VecDeque<(u8, Vec<u8>)>,
+    recent_bytes: usize,
+    input: ReceiveWindow,
+    observers: Vec<Observer>,
+}
+
+impl StepClients {
+    /// Starts to dial the step's `srun`.
+    pub fn dial(addresses: &[String]) -> StepClients {
+        let srun = ClientLink::dial(addresses);
+        StepClients {
+            srun,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            input: ReceiveWindow::default(),
+            observers: Vec::new(),
+        }
+    }
+
+    pub fn srun(&self) -> &ClientLink {
+        &self.srun
+    }
+
+    pub fn observers(&self) -> impl Iterator<Item = &ClientLink> {
+        self.observers.iter().map(|observer| &observer.link)
+    }
+
+    /// To everybody.
+    pub fn tell(&mut self, message: &StepMessage) {
+        self.srun.send(message);
+        self.observers.iter_mut().for_each(|observer| observer.link.send(message));
+    }
+
+    /// A task's output, to everybody who keeps up.
+    pub fn output(&mut self, channel: u8, rank: u32, bytes: &[u8]) {
+        let payload = [&rank.to_le_bytes(), bytes].concat();
+        self.srun.send_bytes(channel, &payload);
+        self.observers.iter_mut().for_each(|observer| observer.output(channel, &payload));
+        self.remember(channel, payload);
+    }
+
+    fn remember(&mut self, channel: u8, mut payload: Vec<u8>) {
+        // The end of a long piece: the rank, and what fits after it.
+        let beyond = payload.len().saturating_sub(RECENT_BYTES_MAX);
+        if beyond > 0 {
+            payload.drain(RANK_BYTES..RANK_BYTES + beyond);
+        }
+        self.recent_bytes += payload.len();
+        self.recent.push_back((channel, payload));
+        while self.recent_bytes > RECENT_BYTES_MAX
+            && let Some((_, oldest)) = self.recent.pop_front()
+        {
+            self.recent_bytes -= oldest.len();
+        }
+    }
+
+    pub fn flush(&mut self) {
+        self.srun.flush();
+        self.observers.iter_mut().for_each(|observer| observer.link.flush());
+    }
+
+    pub fn advance_srun(&mut self) -> Progress {
+        let progress = self.srun.advance();
+        if let Progress::Frames(frames) = &progress
+            && !admits(&mut self.input, frames)
+        {
+            self.srun.close();
+        }
+        progress
+    }
+
+    pub fn srun_received(&mut self, bytes: u64) {
+        self.srun.acknowledged(bytes);
+    }
+
+    pub fn say_to_srun(&mut self, message: &StepMessage) {
+        self.srun.send(message);
+    }
+
+    pub fn close_srun(&mut self) {
+        self.srun.close();
+    }
+
+    /// The `srun` comes by a stream.
+    pub fn resume_srun(
+        &mut self,
+        joined: StepConnection,
+        received: u64,
+        hello: &StepMessage,
+    ) -> Result<(), ResumeGap> {
+        let StepConnection { stream, decoder, ask } = joined;
+        self.srun.resume_srun(stream, decoder, ask.stream, received, hello)
+    }
+
+    pub fn has_free_slot(&self) -> bool {
+        self.observers.len() < OBSERVERS_MAX
+    }
+
+    /// One more looks on; `so_far` is what it has missed of the tasks' lives.
+    pub fn add(&mut self, joined: StepConnection, so_far: &[StepMessage]) {
+        let link = ClientLink::attached(joined.stream, joined.decoder, joined.ask.stream);
+        let mut observer = Observer { link, skipped: 0, input: ReceiveWindow::default() };
+        let (hello, ends) = so_far.split_at(1.min(so_far.len()));
+        hello.iter().for_each(|message| observer.link.send(message));
+        self.recent.iter().for_each(|(channel, piece)| observer.link.send_bytes(*channel, piece));
+        ends.iter().for_each(|message| observer.link.send(message));
+        observer.link.flush();
+        self.observers.push(observer);
+    }
+
+    /// What those that look on have said; who has gone is let go.
+    pub fn advance_observers(&mut self) -> Vec<Frame> {
+        let mut said = Vec::new();
+        for observer in &mut self.observers {
+            match observer.link.advance() {
+                Progress::Frames(frames) if admits(&mut observer.input, &frames) => {
+                    said.extend(frames);
+                }
+                Progress::Frames(_) | Progress::Lost => observer.link.close(),
+                Progress::Opened | Progress::Waiting => {}
+            }
+        }
+        self.observers.retain(|observer| !observer.link.is_closed());
+        said
+    }
+
+    /// The tasks have taken what was sent: more may come.
+    pub fn credit_input(&mut self) {
+        credit(&mut self.input, &mut self.srun);
+        for observer in &mut self.observers {
+            credit(&mut observer.input, &mut observer.link);
+        }
+    }
+
+    /// The client of this stream is gone for good; whether it was the `srun`.
+    pub fn client_gone(&mut self, stream: u32) -> bool {
+        for observer in &mut self.observers {
+            observer.link.client_gone(stream);
+        }
+        self.observers.retain(|observer| !observer.link.is_closed());
+        self.srun.client_gone(stream)
+    }
+}
+
+impl Observer {
+    fn output(&mut self, channel: u8, payload: &[u8]) {
+        if !self.link.has_room() {
+            self.skipped += payload.len().saturating_sub(RANK_BYTES) as u64;
+            return;
+        }
+        if self.skipped > 0 {
+            let bytes = std::mem::take(&mut self.skipped);
+            self.link.send(&StepMessage::Skipped { bytes });
+        }
+        self.link.send_bytes(channel, payload);
+    }
+}
+
+/// Whether the input among these was credited.
+fn admits(window: &mut ReceiveWindow, frames: &[Frame]) -> bool {
+    let input = frames.iter().filter_map(input_of);
+    input.into_iter().all(|(_, bytes)| window.received(bytes.len()).is_ok())
+}
+
+fn credit(window: &mut ReceiveWindow, link: &mut ClientLink) {
+    if let Some(bytes) = window.consumed_all() {
+        link.send(&StepMessage::InputCredit { bytes });
+        link.flush();
+    }
+}
+
+/// Input in a frame: for which task (none: for all that take any), and the bytes.
+pub(crate) fn input_of(frame: &Frame) -> Option<(Option<u32>, &[u8])> {
+    match frame.channel {
+        channel::STDIN => Some((None, &frame.payload)),
+        channel::STDIN_OF => {
+            let (rank, bytes) = frame.payload.split_first_chunk::<4>()?;
+            Some((Some(u32::from_le_bytes(*rank)), bytes))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,243 @@
+//! One task of a step: its process, the pipes to it, and what waits in them.
+
+use crate::ownership::give_to_user;
+use crate::supervisor::process::spawn::Stream;
+use model::run::ExitStatus;
+use model::usage::TaskSample;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::unistd::{Pid, pipe2};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use wire::order::UserIds;
+use wire::step::StepMessage;
+
+const READ_BYTES: usize = 64 << 10;
+
+/// One of a task's outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+pub(crate) struct Task {
+    pub rank: u32,
+    pub pid: Option<Pid>,
+    pub ready: Option<OwnedFd>,
+    pub exit: Option<ExitStatus>,
+    /// What its processes have used as far as it was looked at.
+    pub used: TaskSample,
+    /// Programs after it were started.
+    pub epilog_started: bool,
+    input: Option<File>,
+    input_ends: bool,
+    waiting: VecDeque<u8>,
+    output: Option<File>,
+    error: Option<File>,
+    terminal: bool,
+}
+
+/// Our ends of a task's streams, beside the task's own ends.
+pub(crate) struct TaskPipes {
+    input: Option<File>,
+    output: Option<File>,
+    error: Option<File>,
+    terminal: bool,
+}
+
+/// How a task is connected.
+pub(crate) struct TaskStreams {
+    pub with_input: bool,
+    /// A stream that goes to a file of the user's instead of to `srun`.
+    pub stdout: Option<Stream>,
+    pub stderr: Option<Stream>,
+    /// A terminal of so many rows and columns instead of pipes.
+    pub terminal: Option<(u16, u16)>,
+}
+
+impl TaskStreams {
+    /// Makes the pipes (or the terminal) of one task. They belong to its user, who may open `/dev/stdout` again.
+    pub fn connect(self, user: &UserIds) -> nix::Result<([Stream; 3], TaskPipes)> {
+        if let Some(size) = self.terminal {
+            return terminal(user, size);
+        }
+        let (stdin, input) = match self.with_input {
+            true => {
+                let (read, write) = pipe(user)?;
+                set_nonblocking(&write)?;
+                (Stream::Fd(read), Some(File::from(write)))
+            }
+            false => (Stream::Null, None),
+        };
+        let outward = |stream: Option<Stream>| match stream {
+            Some(stream) => Ok((stream, None)),
+            None => {
+                let (read, write) = pipe(user)?;
+                set_nonblocking(&read)?;
+                nix::Result::Ok((Stream::Fd(write), Some(File::from(read))))
+            }
+        };
+        let (stdout, output) = outward(self.stdout)?;
+        let (stderr, error) = outward(self.stderr)?;
+        Ok(([stdin, stdout, stderr], TaskPipes { input, output, error, terminal: false }))
+    }
+}
+
+fn pipe(user: &UserIds) -> nix::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    give_to_user(&read, user.uid, user.gid)?;
+    Ok((read, write))
+}
+
+fn terminal(user: &UserIds, size: (u16, u16)) -> nix::Result<([Stream; 3], TaskPipes)> {
+    let size = Winsize { ws_row: size.0, ws_col: size.1, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None)?;
+    for fd in [&pty.master, &pty.slave] {
+        fcntl(fd, FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    }
+    give_to_user(&pty.slave, user.uid, user.gid)?;
+    set_nonblocking(&pty.master)?;
+    let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| nix::Error::EMFILE);
+    let streams =
+        [Stream::Fd(copy(&pty.slave)?), Stream::Fd(copy(&pty.slave)?), Stream::Fd(pty.slave)];
+    let input = File::from(copy(&pty.master)?);
+    let output = File::from(pty.master);
+    Ok((
+        streams,
+        TaskPipes { input: Some(input), output: Some(output), error: None, terminal: true },
+    ))
+}
+
+fn set_nonblocking(fd: &OwnedFd) -> nix::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
+}
+
+impl Task {
+    pub fn new(rank: u32, ends: TaskPipes) -> Task {
+        Task {
+            rank,
+            pid: None,
+            ready: None,
+            exit: None,
+            used: TaskSample::default(),
+            epilog_started: false,
+            input: ends.input,
+            input_ends: false,
+            waiting: VecDeque::new(),
+            output: ends.output,
+            error: ends.error,
+            terminal: ends.terminal,
+        }
+    }
+
+    /// A task that could not even be connected.
+    pub fn not_started(rank: u32, exit: ExitStatus) -> Task {
+        let mut task =
+            Task::new(rank, TaskPipes { input: None, output: None, error: None, terminal: false });
+        task.exit = Some(exit);
+        task
+    }
+
+    pub fn output(&self, output: OutputStream) -> Option<BorrowedFd<'_>> {
+        match output {
+            OutputStream::Stdout => self.output.as_ref(),
+            OutputStream::Stderr => self.error.as_ref(),
+        }
+        .map(AsFd::as_fd)
+    }
+
+    /// Its input, if something waits to be written to it.
+    pub fn wanting_input(&self) -> Option<BorrowedFd<'_>> {
+        self.input.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
+    }
+
+    /// Input that it has not taken yet; what was credited bounds it.
+    pub fn backlog(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// What one who comes late must be told of it.
+    pub fn so_far(&self) -> Vec<StepMessage> {
+        let (task, pid) = (self.rank, self.pid.map_or(0, |pid| pid.as_raw() as u32));
+        let mut messages = Vec::new();
+        if self.ready.is_none() {
+            messages.push(StepMessage::Started { task, pid });
+        }
+        messages.extend(self.exit.map(|exit| StepMessage::Exited { task, exit, oom: false }));
+        messages
+    }
+
+    pub fn outputs_closed(&self) -> bool {
+        self.output.is_none() && self.error.is_none()
+    }
+
+    pub fn take_input(&mut self, bytes: &[u8]) {
+        if self.input.is_some() {
+            self.waiting.extend(bytes);
+            self.write_input();
+        }
+    }
+
+    pub fn end_input(&mut self) {
+        self.input_ends = true;
+        self.write_input();
+    }
+
+    pub fn write_input(&mut self) {
+        let Some(input) = &mut self.input else { return };
+        while !self.waiting.is_empty() {
+            let (front, _) = self.waiting.as_slices();
+            match input.write(front) {
+                Ok(written) if written > 0 => drop(self.waiting.drain(..written)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                // The task has closed its input: what comes for it goes nowhere, as in a pipe of a shell.
+                Ok(_) | Err(_) => {
+                    self.waiting.clear();
+                    self.input = None;
+                    return;
+                }
+            }
+        }
+        if self.input_ends && !self.terminal {
+            self.input = None;
+        }
+    }
+
+    /// What the task has written, up to one buffer; `None` if nothing is there now. An ended output is closed.
+    pub fn read_output(&mut self, output: OutputStream) -> Option<Vec<u8>> {
+        let output = match output {
+            OutputStream::Stdout => &mut self.output,
+            OutputStream::Stderr => &mut self.error,
+        };
+        let mut buffer = vec![0; READ_BYTES];
+        match output.as_mut()?.read(&mut buffer) {
+            Ok(length) if length > 0 => {
+                buffer.truncate(length);
+                Some(buffer)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+            // End, or a terminal whose other side is gone.
+            Ok(_) | Err(_) => {
+                *output = None;
+                None
+            }
+        }
+    }
+
+    pub fn close_outputs(&mut self) {
+        self.output = None;
+        self.error = None;
+    }
+
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let Some(master) = self.output.as_ref().filter(|_| self.terminal) else { return };
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the descriptor is our end of the terminal and `size` is a live value of the type asked for.
+        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &size) };
+    }
+}
