@@ -170,8 +170,8 @@ async fn submit(
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
-            let programs = srun_prolog_epilog(&shared.read());
-            Ok(Answer::Submitted { job, run, name, programs })
+            let srun_prolog_epilog = srun_prolog_epilog(&shared.read());
+            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }

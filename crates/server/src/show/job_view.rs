@@ -104,7 +104,7 @@ impl<'a> JobViews<'a> {
             run: (self.detail == Detail::Full).then_some(job.run),
             name: job.spec.name.clone(),
             array: array_view(job, tasks),
-            together: job.het,
+            het: job.het,
             spec: match self.detail {
                 Detail::Full => job.spec.clone(),
                 Detail::Listing => self.cache.borrow_mut().listed(&job.spec),

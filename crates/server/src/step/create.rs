@@ -52,7 +52,7 @@ pub async fn create(
         attempt: placed.attempt.number,
         nodes: nodes.collect(),
         cpus_per_task: placed.cpus_per_task,
-        programs: srun_prolog_epilog(&shared.read()),
+        srun_prolog_epilog: srun_prolog_epilog(&shared.read()),
     }))
 }
 

@@ -169,7 +169,7 @@ impl WriterThread {
         pending: &mut PendingCommit,
         shared: &Shared,
     ) -> Answer {
-        if self.journal.room() < RESERVED_FOR_ENDS + pending.size as u64 {
+        if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;
