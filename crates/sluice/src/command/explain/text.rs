@@ -1,4 +1,4 @@
-//! The words of an explanation.
+//! The text of an explanation.
 
 use ::slurm::output::Moment;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
@@ -9,12 +9,12 @@ use model::run::JobState;
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    ExpectedStart, ExplainedJob, Lacking, LicenseShortage, LimitHolders, MissingResource,
-    NodeClass, ResourceHolder, TermJob, UnmetTerm, WaitView,
+    Expected, ExplainedJob, Holder, Lacking, LicenseShortage, LimitHolders, Missing, NodeClass,
+    OpenTerm, TermJob, WaitView,
 };
 use wire::view::JobView;
 
-/// All of one job: a line of what it is, then one for each thing that is to be said.
+/// The explanation of one job: a line that names it, then one for each fact.
 pub fn explained(explained: &ExplainedJob, moment: Moment<'_>) -> String {
     let ExplainedJob { shown, job, wait } = explained;
     let owner = &job.spec.owner.name;
@@ -63,7 +63,7 @@ fn waits(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> String {
     format!("waits: {word}\n  {}", sentence(job, wait, reason, moment))
 }
 
-/// What the reason means for this job.
+/// A sentence on what the reason means for this job.
 fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
     let text = match reason {
         Reason::Resources => "Its turn has come; not enough is free for it.",
@@ -141,7 +141,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
             ),
         });
     }
-    // Where something else holds it, what is free is beside the point.
+    // Free resources matter only if nothing else holds the job.
     if matters(wait.reason.as_ref()) {
         let several = job.partition.contains(',');
         wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
@@ -151,11 +151,11 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         let named = named.collect::<Vec<_>>().join(", ");
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
-    if let Some(kept) = &wait.backfill_slot {
-        lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
+    if let Some(kept) = &wait.kept {
+        lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
     }
     lines.push(match &wait.expected {
-        Some(expected) => format!("Expected start: {}.", place(expected, moment)),
+        Some(expected) => format!("Expected start: {}.", start_text(expected, moment)),
         None => "Expected start: not known.".to_owned(),
     });
     lines
@@ -176,13 +176,13 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn place(expected: &ExpectedStart, moment: Moment<'_>) -> String {
-    let ExpectedStart { start, partition, nodes } = expected;
+fn start_text(expected: &Expected, moment: Moment<'_>) -> String {
+    let Expected { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))
 }
 
-fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
+fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
     let one = |job: &TermJob| {
         let when = match job.end {
             Some(end) if job.state.is_ended() => format!(" since {}", moment.iso(end)),
@@ -204,12 +204,12 @@ fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
 }
 
 fn held_by(
-    holders: &[ResourceHolder],
+    holders: &[Holder],
     others: u32,
     others_amount: u64,
     of: &dyn Fn(u64) -> String,
 ) -> Vec<String> {
-    let one = |holder: &ResourceHolder| {
+    let one = |holder: &Holder| {
         format!("  held by job {} ({}): {}", holder.job, holder.user, of(holder.amount))
     };
     let mut lines: Vec<String> = holders.iter().map(one).collect();
@@ -253,8 +253,8 @@ fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
     }
 }
 
-fn missing(missing: &MissingResource, class: &NodeClass) -> String {
-    let MissingResource { what, nodes, asked, most_free, total } = missing;
+fn missing(missing: &Missing, class: &NodeClass) -> String {
+    let Missing { what, nodes, asked, most_free, total } = missing;
     let amounts = |unit: &dyn Fn(u64) -> String| {
         format!("at most {most_free} of {} free, {asked} asked", unit(*total))
     };
@@ -285,7 +285,7 @@ fn missing(missing: &MissingResource, class: &NodeClass) -> String {
     }
 }
 
-/// What a node of the class has too little of, even empty.
+/// What even an empty node of the class has too little of.
 fn never_text(never: &NeverFits) -> String {
     match never {
         NeverFits::Cpus { asked, most } => format!("has {}; {asked} asked", counted(*most, "CPU")),

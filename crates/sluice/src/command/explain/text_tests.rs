@@ -43,12 +43,12 @@ fn names(list: &str) -> Vec<String> {
     hostlist::expand(list).expect("a host list")
 }
 
-fn expected() -> Option<ExpectedStart> {
-    Some(ExpectedStart { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
+fn expected() -> Option<Expected> {
+    Some(Expected { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
 }
 
 #[test]
-fn a_limit_is_said_with_who_holds_it() {
+fn a_limit_is_explained_with_the_jobs_that_use_it() {
     let limit = Limit {
         scope: LimitScope::QosPerUser,
         kind: LimitKind::Tres(TresKind::gpu()),
@@ -57,8 +57,7 @@ fn a_limit_is_said_with_who_holds_it() {
         in_use: 4,
         asked: 2,
     };
-    let holder =
-        |job: &str, amount| ResourceHolder { job: job.into(), user: "alice".into(), amount };
+    let holder = |job: &str, amount| Holder { job: job.into(), user: "alice".into(), amount };
     let wait = WaitView {
         reason: Some(Reason::Limit(Box::new(limit.clone()))),
         limit: Some(LimitHolders {
@@ -84,8 +83,8 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 }
 
 #[test]
-fn each_class_of_nodes_says_what_it_lacks() {
-    let missing = |what, nodes: &str, (asked, most_free, total)| MissingResource {
+fn each_class_of_nodes_is_explained_by_what_it_lacks() {
+    let missing = |what, nodes: &str, (asked, most_free, total)| Missing {
         what,
         nodes: names(nodes),
         asked,
@@ -105,7 +104,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
         reason: Some(Reason::Resources),
         ahead: 3,
         ahead_first: vec![NamedJob { job: "9".into(), user: "bob".into() }],
-        backfill_slot: expected(),
+        kept: expected(),
         expected: expected(),
         classes: vec![
             class("n[1-8]", None, "", vec![missing(gpu(), "n[1-8]", (6, 4, 8))]),
@@ -146,14 +145,14 @@ Job 12 (train, alice, partition gpu) waits: Resources
 }
 
 #[test]
-fn other_jobs_licences_and_reservations_are_said() {
+fn dependencies_licenses_and_reservations_are_explained() {
     let other = |id, state, end| TermJob {
         job: format!("{id}"),
         id: JobId(id),
         state,
         end: Some(NOW).filter(|_| end),
     };
-    let term = |term: &str, failed, jobs: Vec<TermJob>, count| UnmetTerm {
+    let term = |term: &str, failed, jobs: Vec<TermJob>, count| OpenTerm {
         term: term.into(),
         failed,
         jobs,
@@ -170,7 +169,7 @@ fn other_jobs_licences_and_reservations_are_said() {
             name: "matlab".into(),
             asked: 2,
             free: 1,
-            holders: vec![ResourceHolder { job: "5".into(), user: "bob".into(), amount: 3 }],
+            holders: vec![Holder { job: "5".into(), user: "bob".into(), amount: 3 }],
             others: 0,
             others_amount: 0,
         }],
@@ -194,7 +193,7 @@ Job 12 (train, alice, partition gpu) waits: Dependency
 }
 
 #[test]
-fn what_does_not_wait_says_so() {
+fn running_and_ended_jobs_are_explained() {
     let line = |state| {
         let over = ExplainedJob { shown: "12".into(), job: job(state), wait: None };
         explained(&over, Moment { now: NOW, tz: &TimeZone::UTC })

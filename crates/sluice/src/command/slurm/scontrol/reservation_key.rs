@@ -1,33 +1,24 @@
 //! The keys of `scontrol create` and `update reservation`: each with the grammar of its value.
 
-use super::lookup;
+use super::{TimeContext, lookup};
 use ::slurm::option::value;
 use ::slurm::words::reservation as words;
-use jiff::tz::TimeZone;
 use model::hostlist;
 use model::reservation::ReservationFlag;
 use model::reservation_request::{
-    DurationEdit, EditMode, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
+    DurationEdit, Edit, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
 };
-use model::time::{TimeLimit, Timestamp, parse_time_limit};
-use model::time_spec::parse_time_spec;
+use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_time_spec};
 use model::tres::TresKind;
 
-/// What values depend on besides their text.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    pub now: Timestamp,
-    pub tz: &'a TimeZone,
-}
-
-/// Why a word cannot be used, as Slurm says it.
+/// Why a word is invalid, in Slurm's words.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// A sentence that ends with what was therefore not done.
+pub enum KeyError {
+    /// A sentence, after which Slurm says what was not done.
     Sentence(String),
-    /// With a line of its own before.
+    /// A line, and then such a sentence.
     After(String, String),
-    /// The whole of it.
+    /// The whole message.
     Whole(String),
 }
 
@@ -79,18 +70,18 @@ const KEYS: &[(&str, Key)] = &[
     ("Watts",           Key::Unsupported),
 ];
 
-/// Whether a word names a reservation.
+/// Whether a word is the key that names a reservation.
 pub fn names_one(word: &str) -> bool {
     let key = word.split_once('=').map_or(word, |(key, _)| key);
     key.len() >= "res".len() && lookup(KEYS, key).is_some_and(|(_, key)| *key == Key::Name)
 }
 
-/// Puts what one word says into the ask.
+/// Applies one word to the request.
 pub fn read(
     ask: &mut ReservationRequest,
     word: &str,
-    surroundings: Surroundings<'_>,
-) -> Result<(), Wrong> {
+    context: TimeContext<'_>,
+) -> Result<(), KeyError> {
     let (key, text) = match word.split_once('=') {
         Some(pair) => pair,
         None if lookup(KEYS, word).is_some_and(|(_, key)| *key == Key::Skip) => (word, ""),
@@ -101,16 +92,16 @@ pub fn read(
         }
     };
     let (bare, edit) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
-        (Some(bare), _) => (bare, EditMode::Add),
-        (None, Some(bare)) => (bare, EditMode::Remove),
-        (None, None) => (key, EditMode::Set),
+        (Some(bare), _) => (bare, Edit::Add),
+        (None, Some(bare)) => (bare, Edit::Remove),
+        (None, None) => (key, Edit::Set),
     };
     let unknown = || sentence(format!("Unknown parameter {word}"));
     let (name, key) = lookup(KEYS, bare).ok_or_else(unknown)?;
     let names = || Some(NamesEdit { edit, names: value::list(text) });
     let edited =
         matches!(key, Key::Accounts | Key::Users | Key::Groups | Key::Flags | Key::Duration);
-    if edit != EditMode::Set && !edited {
+    if edit != Edit::Set && !edited {
         return Err(unknown());
     }
     match key {
@@ -121,8 +112,8 @@ pub fn read(
         Key::Features => ask.features = Some(text.to_owned()),
         Key::Partition => ask.partition = Some(text.to_owned()),
         Key::Skip => ask.skip = true,
-        Key::StartTime => ask.start = Some(when(word, text, "start", surroundings)?),
-        Key::EndTime => ask.end = Some(when(word, text, "end", surroundings)?),
+        Key::StartTime => ask.start = Some(when(word, text, "start", context)?),
+        Key::EndTime => ask.end = Some(when(word, text, "end", context)?),
         Key::Duration => ask.duration = Some(duration(word, text, edit)?),
         Key::MaxStartDelay => {
             let delay = parse_time_limit(text).ok().and_then(TimeLimit::minutes);
@@ -130,11 +121,11 @@ pub fn read(
             ask.max_start_delay_s = Some(delay.saturating_mul(60));
         }
         Key::NodeCount => {
-            let wrong = || Wrong::Whole(format!("Invalid node count {text}"));
+            let wrong = || KeyError::Whole(format!("Invalid node count {text}"));
             ask.node_count = Some(count(text).ok_or_else(wrong)?);
         }
         Key::CoreCount => {
-            let wrong = || Wrong::Whole(format!("Invalid core count {text}"));
+            let wrong = || KeyError::Whole(format!("Invalid core count {text}"));
             let counts = text.split(',').map(count).collect::<Option<Vec<u32>>>();
             ask.cores = Some(counts.ok_or_else(wrong)?);
         }
@@ -149,29 +140,29 @@ pub fn read(
     Ok(())
 }
 
-fn sentence(text: String) -> Wrong {
-    Wrong::Sentence(text)
+fn sentence(text: String) -> KeyError {
+    KeyError::Sentence(text)
 }
 
 fn when(
     word: &str,
     text: &str,
     which: &str,
-    surroundings: Surroundings<'_>,
-) -> Result<Timestamp, Wrong> {
-    parse_time_spec(text, surroundings.now, surroundings.tz).map_err(|_| {
+    context: TimeContext<'_>,
+) -> Result<Timestamp, KeyError> {
+    parse_time_spec(text, context.now, context.tz).map_err(|_| {
         let line = format!("Invalid time specification (pos=0): {text}");
-        Wrong::After(line, format!("Invalid {which} time {word}"))
+        KeyError::After(line, format!("Invalid {which} time {word}"))
     })
 }
 
-fn duration(word: &str, text: &str, edit: EditMode) -> Result<DurationEdit, Wrong> {
+fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationEdit, KeyError> {
     let wrong = || sentence(format!("Invalid duration {word}"));
     let limit = parse_time_limit(text).map_err(|_| wrong())?;
     match (edit, limit) {
-        (EditMode::Set, limit) => Ok(DurationEdit::Set(limit)),
-        (EditMode::Add, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::AddMin(minutes)),
-        (EditMode::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::SubtractMin(minutes)),
+        (Edit::Set, limit) => Ok(DurationEdit::Set(limit)),
+        (Edit::Add, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::AddMin(minutes)),
+        (Edit::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::SubtractMin(minutes)),
         (_, TimeLimit::Unlimited) => Err(wrong()),
     }
 }
@@ -184,19 +175,19 @@ fn count(text: &str) -> Option<u32> {
     }
 }
 
-fn nodes(text: &str) -> Result<NodesChoice, Wrong> {
+fn nodes(text: &str) -> Result<NodesChoice, KeyError> {
     if text.eq_ignore_ascii_case("ALL") {
         return Ok(NodesChoice::All);
     }
     if text.is_empty() {
         return Ok(NodesChoice::Named(Vec::new()));
     }
-    let names = hostlist::expand(text).map_err(|error| Wrong::Whole(error.to_string()))?;
+    let names = hostlist::expand(text).map_err(|error| KeyError::Whole(error.to_string()))?;
     Ok(NodesChoice::Named(names))
 }
 
-fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
-    let wrong = || Wrong::Whole(format!("Invalid license specification: {text}"));
+fn licenses(text: &str) -> Result<Vec<(String, u32)>, KeyError> {
+    let wrong = || KeyError::Whole(format!("Invalid license specification: {text}"));
     let read = value::licenses(text).map_err(|_| wrong())?;
     let pair = |one: ::slurm::option::job_options::LicenseCount| {
         u32::try_from(one.count).ok().map(|count| (one.name, count))
@@ -204,11 +195,11 @@ fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
     read.into_iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
 }
 
-fn flags(ask: &mut ReservationRequest, text: &str, edit: EditMode) -> Result<(), Wrong> {
+fn flags(ask: &mut ReservationRequest, text: &str, edit: Edit) -> Result<(), KeyError> {
     let sign = match edit {
-        EditMode::Set => "",
-        EditMode::Add => "+",
-        EditMode::Remove => "-",
+        Edit::Set => "",
+        Edit::Add => "+",
+        Edit::Remove => "-",
     };
     let wrong = || sentence(format!("Error parsing flags {sign}{text}"));
     let mut asked = FlagsEdit { edit, ..FlagsEdit::default() };
@@ -229,21 +220,21 @@ fn flags(ask: &mut ReservationRequest, text: &str, edit: EditMode) -> Result<(),
     Ok(())
 }
 
-/// `cpu=5,node=2,license/matlab=1`; the numbers of cores for each node go on after a comma.
-fn tres(ask: &mut ReservationRequest, text: &str) -> Result<(), Wrong> {
+/// `cpu=5,node=2,license/matlab=1`. Further core counts, one for each node, follow `cpu=` after commas.
+fn tres(ask: &mut ReservationRequest, text: &str) -> Result<(), KeyError> {
     let mut licenses = Vec::new();
     let mut of_cpus = false;
     for part in value::list(text) {
         let Some((name, amount)) = part.split_once('=') else {
             let more = count(&part).filter(|_| of_cpus);
             let more =
-                more.ok_or_else(|| Wrong::Whole(format!("invalid TRES cpu value '{part}'")))?;
+                more.ok_or_else(|| KeyError::Whole(format!("invalid TRES cpu value '{part}'")))?;
             ask.cores.get_or_insert_default().push(more);
             continue;
         };
-        let unknown = || Wrong::Whole(format!("couldn't identify configured TRES '{name}'"));
+        let unknown = || KeyError::Whole(format!("couldn't identify configured TRES '{name}'"));
         let kind: TresKind = name.parse().map_err(|_| unknown())?;
-        let wrong = || Wrong::Whole(format!("invalid TRES {name} value '{amount}'"));
+        let wrong = || KeyError::Whole(format!("invalid TRES {name} value '{amount}'"));
         let amount = count(amount).ok_or_else(wrong)?;
         of_cpus = kind == TresKind::Cpu;
         match kind {
@@ -255,7 +246,7 @@ fn tres(ask: &mut ReservationRequest, text: &str) -> Result<(), Wrong> {
             }
             _ => {
                 let text = format!("TRES type '{name}' not supported with reservations");
-                return Err(Wrong::Whole(text));
+                return Err(KeyError::Whole(text));
             }
         }
     }
