@@ -184,27 +184,11 @@ impl State {
         let pending =
             s.tasks.clone().map(|indices| Box::new(PendingTasks { indices, throttle: s.throttle }));
         let mut job = Job {
-            id: s.job,
-            run: s.run,
-            task: None,
             pending,
-            spec: s.spec.clone(),
-            account: s.account.clone(),
-            qos: s.qos.clone(),
             hold: s.hold,
-            priority: s.priority,
             priority_set: s.priority_set,
-            site_factor: 0,
-            submit: s.at,
-            begin: s.spec.request().begin,
-            attempts: 0,
-            fixed_reason: None,
-            requeued: None,
-            special_exit: false,
-            admin_comment: None,
-            accrues_from: None,
             het: s.het,
-            phase: Phase::Waiting,
+            ..Job::waiting(s.job, s.run, &s.spec, (&s.account, &s.qos), s.priority, s.at)
         };
         job.intern(&mut self.interner);
         self.jobs.insert(s.job, Arc::new(job));

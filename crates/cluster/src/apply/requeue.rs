@@ -19,6 +19,8 @@ impl State {
         };
         self.charge(id, ended.end);
         let record = books::record_of(self, id, Some(ended));
+        let held = self.attempt_of(id).held_nodes.len();
+        assert_eq!(held, 0, "job {id} is requeued while it holds nodes");
         self.active.remove(&id);
         let job = self.job_mut(id);
         job.phase = Phase::Waiting;

@@ -131,16 +131,22 @@ impl State {
         authorise(self, &context.by, Act::Operate)?;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
-            Phase::Active(attempt) if attempt.ending.is_none() => match attempt.suspended {
-                false => Err(Refusal::JobNotSuspended(job.id)),
-                // Its time slice comes by itself.
-                true if attempt.gang_suspended => Ok(Vec::new()),
-                true if self.can_resume(job) => {
-                    Ok(vec![Event::Resumed { job: job.id, at: context.now }])
+            Phase::Active(attempt) if attempt.ending.is_none() => {
+                if attempt.suspended {
+                    if attempt.gang_suspended {
+                        // Its time slice comes by itself.
+                        Ok(Vec::new())
+                    } else if self.can_resume(job) {
+                        Ok(vec![Event::Resumed { job: job.id, at: context.now }])
+                    } else if attempt.auto_resume {
+                        Ok(Vec::new())
+                    } else {
+                        Ok(vec![Event::ResumeRequested { job: job.id }])
+                    }
+                } else {
+                    Err(Refusal::JobNotSuspended(job.id))
                 }
-                true if attempt.auto_resume => Ok(Vec::new()),
-                true => Ok(vec![Event::ResumeRequested { job: job.id }]),
-            },
+            }
             _ => Err(Refusal::JobEnded(job.id)),
         }
     }

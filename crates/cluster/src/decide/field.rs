@@ -92,10 +92,13 @@ impl State {
                 JobField::TimeLimit(limit) => self.check_limit(job, limit, context),
                 _ => Ok(()),
             },
-            JobField::TimeMin(least) => match *least > requested::effective_limit(self, job) {
-                true => Err(Refusal::TimeMin),
-                false => Ok(()),
-            },
+            JobField::TimeMin(least) => {
+                if *least > requested::effective_limit(self, job) {
+                    Err(Refusal::TimeMin)
+                } else {
+                    Ok(())
+                }
+            }
             JobField::Name(_)
             | JobField::Comment(_)
             | JobField::Requeue(_)
@@ -124,12 +127,12 @@ impl State {
             JobField::Nodes(nodes) => self.check_nodes(job, *nodes),
             JobField::Qos(name) if running => {
                 let qos = self.resolved(job, field)?;
-                match qos == JobField::Qos(job.qos.to_string()) {
-                    true => Ok(()),
-                    false if !name.is_empty() && !self.qos.contains_key(name) => {
-                        Err(Refusal::InvalidQos(name.clone()))
-                    }
-                    false => Err(Refusal::JobNotPending(job.id)),
+                if qos == JobField::Qos(job.qos.to_string()) {
+                    Ok(())
+                } else if !name.is_empty() && !self.qos.contains_key(name) {
+                    Err(Refusal::InvalidQos(name.clone()))
+                } else {
+                    Err(Refusal::JobNotPending(job.id))
                 }
             }
             _ if running => Err(Refusal::JobNotPending(job.id)),
@@ -187,10 +190,7 @@ impl State {
         let raises = limit > requested::effective_limit(self, job);
         let partition = requested::first_partition(self, job);
         let beyond = partition.is_some_and(|p| limit > p.max_time);
-        match raises && (!job.is_waiting() || beyond) {
-            true => self.only_operators(context),
-            false => Ok(()),
-        }
+        if raises && (!job.is_waiting() || beyond) { self.only_operators(context) } else { Ok(()) }
     }
 
     fn check_priority(&self, job: &Job, priority: u64, context: &Context) -> Result<(), Refusal> {
@@ -205,22 +205,24 @@ impl State {
             return Err(Refusal::JobHeld(job.id));
         }
         let now = Ranking::new(self, context.now).shown(job, context.now);
-        match self.operates(context) {
-            true => Ok(()),
-            false if priority > now => Err(Refusal::OperatorsOnly),
-            false if self.config.parameters.priority.multifactor => Err(Refusal::PriorityNotKept),
-            false => Ok(()),
+        if self.operates(context) {
+            Ok(())
+        } else if priority > now {
+            Err(Refusal::OperatorsOnly)
+        } else if self.config.parameters.priority.multifactor {
+            Err(Refusal::PriorityNotKept)
+        } else {
+            Ok(())
         }
     }
 
     fn check_nodes(&self, job: &Job, nodes: Range<u32>) -> Result<(), Refusal> {
         if let Some(attempt) = job.attempt() {
             // An allocation keeps its nodes.
-            return match nodes.min as usize == attempt.allocation.nodes.len() {
-                true => Ok(()),
-                false => {
-                    Err(Refusal::NotSupported("another number of nodes for a job that runs".into()))
-                }
+            return if nodes.min as usize == attempt.allocation.nodes.len() {
+                Ok(())
+            } else {
+                Err(Refusal::NotSupported("another number of nodes for a job that runs".into()))
             };
         }
         let most = self.largest(job, |partition| partition.nodes.len() as u64);

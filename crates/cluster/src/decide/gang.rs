@@ -77,10 +77,12 @@ fn allows_gang(partition: &Partition) -> bool {
 
 fn gang_turn(attempt: &Attempt, slice: Duration, now: Timestamp) -> (GangTurn, Timestamp) {
     let since = attempt.suspend_changed.unwrap_or(attempt.start);
-    let turn = match attempt.suspended {
-        true => GangTurn::Waiting,
-        false if since + slice <= now => GangTurn::Expired,
-        false => GangTurn::Running,
+    let turn = if attempt.suspended {
+        GangTurn::Waiting
+    } else if since + slice <= now {
+        GangTurn::Expired
+    } else {
+        GangTurn::Running
     };
     (turn, since)
 }

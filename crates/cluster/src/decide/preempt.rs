@@ -1,6 +1,7 @@
 //! Preemption: jobs that give their resources to others, and suspended jobs that resume when their cores are free.
 
 use super::end::ending;
+use super::start::is_closed;
 use crate::command::{Context, Decision, Preempt};
 use crate::event::Event;
 use crate::requeue;
@@ -67,12 +68,14 @@ impl State {
         let waits = job
             .attempt()
             .is_some_and(|a| a.suspended && a.auto_resume && !a.is_ending_or_preempted());
-        match waits {
-            true if self.can_resume(job) => {
+        if waits {
+            if self.can_resume(job) {
                 Ok(vec![Event::Resumed { job: id, at: context.now }].into())
+            } else {
+                Err(Refusal::NoCapacityNow)
             }
-            true => Err(Refusal::NoCapacityNow),
-            false => Err(Refusal::JobNotSuspended(id)),
+        } else {
+            Err(Refusal::JobNotSuspended(id))
         }
     }
 
@@ -86,13 +89,7 @@ impl State {
         let shares = attempt.allocation.nodes.iter();
         shares.filter(|share| attempt.held_nodes.contains(&share.node)).all(|share| {
             let Some(node) = self.nodes.get(&share.node) else { return true };
-            let used = &node.used;
-            let others = used.users.iter().any(|other| *other != uid);
-            let closed = used.exclusive
-                || used.user_exclusive.iter().any(|(_, other)| *other != uid)
-                || (whole && used.jobs > 0)
-                || (alone && others);
-            !closed && used.admits_cpus(share)
+            !is_closed(&node.used, uid, whole, alone) && node.used.admits_cpus(share)
         })
     }
 }

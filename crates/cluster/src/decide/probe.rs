@@ -2,7 +2,7 @@
 
 use crate::command::{Context, Submit};
 use crate::state::State;
-use crate::state::job::{Job, Phase};
+use crate::state::job::Job;
 use crate::view;
 use crate::view::priority::Ranking;
 use model::account::NORMAL_QOS;
@@ -67,29 +67,10 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> sched::PendingJob {
-        let job = Job {
-            id: JobId(self.next_job),
-            run: RunId::from_random(context.random),
-            task: None,
-            pending: None,
-            spec: Arc::new(spec.clone()),
-            account: account.into(),
-            qos: qos.into(),
-            hold: None,
-            priority: self.next_priority,
-            priority_set: false,
-            site_factor: 0,
-            submit: context.now,
-            begin: spec.request().begin,
-            attempts: 0,
-            fixed_reason: None,
-            requeued: None,
-            special_exit: false,
-            admin_comment: None,
-            accrues_from: None,
-            het: None,
-            phase: Phase::Waiting,
-        };
+        let (id, run) = (JobId(self.next_job), RunId::from_random(context.random));
+        let names = (&Arc::from(account), &Arc::from(qos));
+        let spec = Arc::new(spec.clone());
+        let job = Job::waiting(id, run, &spec, names, self.next_priority, context.now);
         let ranking = Ranking::new(self, context.now);
         let priorities = ranking.priorities(&job, partitions, context.now);
         let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());

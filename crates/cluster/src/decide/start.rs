@@ -16,7 +16,7 @@ use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
 use model::time::Timestamp;
 use sched::Start;
-use sched::view::Availability;
+use sched::view::{Availability, NodeUse};
 use std::collections::BTreeMap;
 
 impl State {
@@ -106,11 +106,7 @@ impl State {
             let memory = used.memory.0 + share.memory.0 <= node.config.usable_memory().0;
             let cpus = used.admits_cpus(share) && share.cpus.is_subset(&node.config.usable_cpus());
             let gres = share.gres.iter().all(|wanted| gres_is_free(node, share, wanted));
-            let others = used.users.iter().any(|other| *other != uid);
-            let closed = used.exclusive
-                || used.user_exclusive.iter().any(|(_, other)| *other != uid)
-                || (whole && used.jobs > 0)
-                || (alone && others);
+            let closed = is_closed(used, uid, whole, alone);
             let available = node.availability() == Availability::Available;
             if !(memory && cpus && gres && available) || closed {
                 return Err(Refusal::NoCapacityNow);
@@ -118,6 +114,15 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether the jobs on a node exclude another of this user: `whole` wants the node to itself, `alone` without other users.
+pub(super) fn is_closed(used: &NodeUse, uid: u32, whole: bool, alone: bool) -> bool {
+    let others = used.users.iter().any(|other| *other != uid);
+    used.exclusive
+        || used.user_exclusive.iter().any(|(_, other)| *other != uid)
+        || (whole && used.jobs > 0)
+        || (alone && others)
 }
 
 /// Whether the units of a resource that a share names exist and are free.

@@ -46,9 +46,10 @@ impl State {
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         self.check_submit_limits(&who, asked)?;
         self.check_request(&spec, &account, &qos, &partitions, context)?;
-        let computed = match self.config.parameters.priority.multifactor {
-            true => self.probe_entry(&spec, &account, &qos, &partitions, context).priority,
-            false => self.next_priority,
+        let computed = if self.config.parameters.priority.multifactor {
+            self.probe_entry(&spec, &account, &qos, &partitions, context).priority
+        } else {
+            self.next_priority
         };
         self.check_precedence(&spec, submit, computed, context)?;
         let id = JobId(self.next_job);
@@ -145,19 +146,13 @@ impl State {
         let named = spec.account.clone();
         let enforced = self.config.parameters.enforce_associations;
         let Some(name) = named.or(default.map(|a| a.account.clone())) else {
-            return match enforced {
-                true => Err(Refusal::InvalidAccount(None)),
-                false => Ok("".into()),
-            };
+            return if enforced { Err(Refusal::InvalidAccount(None)) } else { Ok("".into()) };
         };
         let asked = &spec.request().partitions;
         let partition = asked.first().map(String::as_str);
         let partition = partition.or(self.default_partition().map(|p| p.name.as_str()));
         let member = self.tree().find_user(&name, &spec.owner.name, partition).is_some();
-        match enforced && !member {
-            true => Err(Refusal::InvalidAccount(Some(name))),
-            false => Ok(name.into()),
-        }
+        if enforced && !member { Err(Refusal::InvalidAccount(Some(name))) } else { Ok(name.into()) }
     }
 
     pub(super) fn effective_qos(

@@ -99,6 +99,40 @@ pub struct EndRecord {
 }
 
 impl Job {
+    /// A job as it is when it was just submitted.
+    pub(crate) fn waiting(
+        id: JobId,
+        run: RunId,
+        spec: &Arc<JobSpec>,
+        (account, qos): (&Arc<str>, &Arc<str>),
+        priority: u64,
+        submit: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            run,
+            task: None,
+            pending: None,
+            account: account.clone(),
+            qos: qos.clone(),
+            hold: None,
+            priority,
+            priority_set: false,
+            site_factor: 0,
+            submit,
+            begin: spec.request().begin,
+            attempts: 0,
+            fixed_reason: None,
+            requeued: None,
+            special_exit: false,
+            admin_comment: None,
+            accrues_from: None,
+            het: None,
+            phase: Phase::Waiting,
+            spec: spec.clone(),
+        }
+    }
+
     /// Shares in memory what equal jobs hold.
     pub(crate) fn intern(&mut self, interner: &mut Interner) {
         self.spec = interner.spec(&self.spec);

@@ -181,9 +181,10 @@ impl State {
 
     /// Puts a job into the queue or takes it out, by its present phase and hold.
     pub(crate) fn enqueue(&mut self, id: JobId) {
-        match self.job(id).is_some_and(|job| job.is_waiting() && job.hold.is_none()) {
-            true => self.queue.insert(id),
-            false => self.queue.remove(&id),
+        if self.job(id).is_some_and(|job| job.is_waiting() && job.hold.is_none()) {
+            self.queue.insert(id)
+        } else {
+            self.queue.remove(&id)
         };
     }
 

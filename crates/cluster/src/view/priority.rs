@@ -119,10 +119,12 @@ impl<'a> Ranking<'a> {
     /// Seconds that count towards the job's age, up to the end of the last period: priorities change only then.
     fn waited_s(&self, job: &Job, now: Timestamp) -> u64 {
         let Some(as_of) = self.state.charged_usage.as_of else { return 0 };
-        let from = match self.policy().flags.accrue_always {
-            true => job.submit,
-            false if self.ageless.contains(&job.id) || !self.ages(job, now) => return 0,
-            false => job.begin.map_or(job.submit, |begin| begin.max(job.submit)),
+        let from = if self.policy().flags.accrue_always {
+            job.submit
+        } else if self.ageless.contains(&job.id) || !self.ages(job, now) {
+            return 0;
+        } else {
+            job.begin.map_or(job.submit, |begin| begin.max(job.submit))
         };
         let from = job.accrues_from.map_or(from, |anew| anew.max(from));
         (as_of.secs() - from.secs()).max(0) as u64

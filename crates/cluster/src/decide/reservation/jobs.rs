@@ -47,9 +47,10 @@ impl State {
             if r.has(Flag::Flex) || !r.has_nodes() || !(named || few) {
                 return Ok(());
             }
-            let (asked, most) = match named {
-                true => (request.node_list.len() as u64, there as u64),
-                false => (u64::from(request.nodes.min), r.nodes.len() as u64),
+            let (asked, most) = if named {
+                (request.node_list.len() as u64, there as u64)
+            } else {
+                (u64::from(request.nodes.min), r.nodes.len() as u64)
             };
             why = Some(NeverFits::Reservation { name: r.name.clone(), asked, most, named });
         }
@@ -131,9 +132,10 @@ impl State {
             own.any(|r| r.nodes.iter().any(|n| n == node))
         };
         let mut kept = others.flat_map(|r| &r.nodes);
-        match kept.any(|node| nodes.contains(&node.as_str()) && !of_own(node)) {
-            true => Err(Refusal::NoCapacityNow),
-            false => Ok(()),
+        if kept.any(|node| nodes.contains(&node.as_str()) && !of_own(node)) {
+            Err(Refusal::NoCapacityNow)
+        } else {
+            Ok(())
         }
     }
 }

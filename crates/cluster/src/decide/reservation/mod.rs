@@ -194,9 +194,10 @@ impl State {
         if r.users.is_some() && !r.groups.is_empty() {
             return Err(refused(Why::UsersAndGroups));
         }
-        match r.users.is_none() && r.groups.is_empty() && r.accounts.is_none() {
-            true => Err(refused(Why::Nobody)),
-            false => Ok(()),
+        if r.users.is_none() && r.groups.is_empty() && r.accounts.is_none() {
+            Err(refused(Why::Nobody))
+        } else {
+            Ok(())
         }
     }
 
@@ -249,9 +250,10 @@ fn set_flags(r: &mut Reservation, ask: &ReservationRequest, is_new: bool) -> Res
     let recurring = RECURRING.iter().filter(|flag| r.has(**flag)).count();
     let floats = r.has(Flag::TimeFloat);
     let changed = !is_new && floats != floated;
-    match (floats && recurring > 0) || recurring > 1 || changed {
-        true => Err(refused(Why::Flags)),
-        false => Ok(()),
+    if (floats && recurring > 0) || recurring > 1 || changed {
+        Err(refused(Why::Flags))
+    } else {
+        Ok(())
     }
 }
 

@@ -104,9 +104,10 @@ impl State {
         let kept: Vec<String> = r.nodes.iter().take(nodes as usize).cloned().collect();
         let missing = nodes - kept.len() as u32;
         let is_whole = cores == 0 && gres.is_empty();
-        let chosen = match missing == 0 && is_whole {
-            true => Vec::new(),
-            false => self.chosen(r, &kept, (missing, cores, gres), now)?,
+        let chosen = if missing == 0 && is_whole {
+            Vec::new()
+        } else {
+            self.chosen(r, &kept, (missing, cores, gres), now)?
         };
         (r.cores, r.gres) = (BTreeMap::new(), BTreeMap::new());
         for part in chosen.iter().filter(|_| !is_whole) {

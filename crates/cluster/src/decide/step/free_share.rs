@@ -68,9 +68,10 @@ impl<'a> FreeShare<'a> {
     ) -> Result<NodeShare, StepRefusal> {
         let shape = &demand.ask.shape;
         let needed = tasks.saturating_mul(demand.cpus_per_task);
-        let cpus = match shape.exact {
-            true => self.cpus.iter().take(needed.max(1) as usize).collect(),
-            false => self.cpus.clone(),
+        let cpus = if shape.exact {
+            self.cpus.iter().take(needed.max(1) as usize).collect()
+        } else {
+            self.cpus.clone()
         };
         let gres = match &shape.gres {
             None if self.gres != self.share.gres => return Err(StepRefusal::Busy),
@@ -135,12 +136,11 @@ impl<'a> FreeShare<'a> {
             };
             for from in left.iter_mut().filter(|g| matches(g, one)) {
                 let count = missing.min(from.count);
-                let indices = match is_in_shares(from) {
-                    true => from.indices.clone(),
-                    false => {
-                        let keep = from.indices.split_off((count as usize).min(from.indices.len()));
-                        std::mem::replace(&mut from.indices, keep)
-                    }
+                let indices = if is_in_shares(from) {
+                    from.indices.clone()
+                } else {
+                    let keep = from.indices.split_off((count as usize).min(from.indices.len()));
+                    std::mem::replace(&mut from.indices, keep)
                 };
                 from.count -= count;
                 missing -= count;

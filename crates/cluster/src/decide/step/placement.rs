@@ -148,9 +148,10 @@ impl StepDemand<'_> {
             self.overcommit || self.hosts().is_some() || all >= u64::from(counts.tasks)
         };
         let (least, most) = (counts.nodes_min as usize, counts.nodes_max as usize);
-        let count = match self.ask.shape.pack {
-            true => (least..=order.len().min(most)).find(|count| holds(*count))?,
-            false => order.len().min(most),
+        let count = if self.ask.shape.pack {
+            (least..=order.len().min(most)).find(|count| holds(*count))?
+        } else {
+            order.len().min(most)
         };
         let count = count.max(self.named_nodes().min(order.len()));
         if count < least {
