@@ -9,8 +9,8 @@ use model::run::JobState;
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    Expected, ExplainedJob, Holder, Lacking, LicenseShortage, LimitHolders, Missing, NodeClass,
-    OpenTerm, TermJob, WaitView,
+    ExpectedStart, ExplainedJob, Lacking, LicenseShortage, LimitHolders, MissingResource,
+    NodeClass, ResourceHolder, TermJob, UnmetTerm, WaitView,
 };
 use wire::view::JobView;
 
@@ -151,7 +151,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         let named = named.collect::<Vec<_>>().join(", ");
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
-    if let Some(kept) = &wait.kept {
+    if let Some(kept) = &wait.backfill_slot {
         lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
     }
     lines.push(match &wait.expected {
@@ -176,13 +176,13 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn start_text(expected: &Expected, moment: Moment<'_>) -> String {
-    let Expected { start, partition, nodes } = expected;
+fn start_text(expected: &ExpectedStart, moment: Moment<'_>) -> String {
+    let ExpectedStart { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))
 }
 
-fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
+fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
     let one = |job: &TermJob| {
         let when = match job.end {
             Some(end) if job.state.is_ended() => format!(" since {}", moment.iso(end)),
@@ -204,12 +204,12 @@ fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
 }
 
 fn held_by(
-    holders: &[Holder],
+    holders: &[ResourceHolder],
     others: u32,
     others_amount: u64,
     of: &dyn Fn(u64) -> String,
 ) -> Vec<String> {
-    let one = |holder: &Holder| {
+    let one = |holder: &ResourceHolder| {
         format!("  held by job {} ({}): {}", holder.job, holder.user, of(holder.amount))
     };
     let mut lines: Vec<String> = holders.iter().map(one).collect();
@@ -253,8 +253,8 @@ fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
     }
 }
 
-fn missing(missing: &Missing, class: &NodeClass) -> String {
-    let Missing { what, nodes, asked, most_free, total } = missing;
+fn missing(missing: &MissingResource, class: &NodeClass) -> String {
+    let MissingResource { what, nodes, asked, most_free, total } = missing;
     let amounts = |unit: &dyn Fn(u64) -> String| {
         format!("at most {most_free} of {} free, {asked} asked", unit(*total))
     };

@@ -12,7 +12,8 @@ use model::hostlist;
 use model::range::{Range, parse_node_count};
 use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_time_spec};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_time_spec;
 
 /// One change to a job.
 #[derive(Debug, Clone, PartialEq)]

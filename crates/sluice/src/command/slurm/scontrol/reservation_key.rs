@@ -6,9 +6,10 @@ use ::slurm::words::reservation as words;
 use model::hostlist;
 use model::reservation::ReservationFlag;
 use model::reservation_request::{
-    DurationEdit, Edit, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
+    DurationEdit, EditMode, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
 };
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_time_spec};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_time_spec;
 use model::tres::TresKind;
 
 /// Why a word is invalid, in Slurm's words.
@@ -92,16 +93,16 @@ pub fn read(
         }
     };
     let (bare, edit) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
-        (Some(bare), _) => (bare, Edit::Add),
-        (None, Some(bare)) => (bare, Edit::Remove),
-        (None, None) => (key, Edit::Set),
+        (Some(bare), _) => (bare, EditMode::Add),
+        (None, Some(bare)) => (bare, EditMode::Remove),
+        (None, None) => (key, EditMode::Set),
     };
     let unknown = || sentence(format!("Unknown parameter {word}"));
     let (name, key) = lookup(KEYS, bare).ok_or_else(unknown)?;
     let names = || Some(NamesEdit { edit, names: value::list(text) });
     let edited =
         matches!(key, Key::Accounts | Key::Users | Key::Groups | Key::Flags | Key::Duration);
-    if edit != Edit::Set && !edited {
+    if edit != EditMode::Set && !edited {
         return Err(unknown());
     }
     match key {
@@ -156,13 +157,13 @@ fn when(
     })
 }
 
-fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationEdit, KeyError> {
+fn duration(word: &str, text: &str, edit: EditMode) -> Result<DurationEdit, KeyError> {
     let wrong = || sentence(format!("Invalid duration {word}"));
     let limit = parse_time_limit(text).map_err(|_| wrong())?;
     match (edit, limit) {
-        (Edit::Set, limit) => Ok(DurationEdit::Set(limit)),
-        (Edit::Add, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::AddMin(minutes)),
-        (Edit::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::SubtractMin(minutes)),
+        (EditMode::Set, limit) => Ok(DurationEdit::Set(limit)),
+        (EditMode::Add, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::AddMin(minutes)),
+        (EditMode::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::SubtractMin(minutes)),
         (_, TimeLimit::Unlimited) => Err(wrong()),
     }
 }
@@ -195,11 +196,11 @@ fn licenses(text: &str) -> Result<Vec<(String, u32)>, KeyError> {
     read.into_iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
 }
 
-fn flags(ask: &mut ReservationRequest, text: &str, edit: Edit) -> Result<(), KeyError> {
+fn flags(ask: &mut ReservationRequest, text: &str, edit: EditMode) -> Result<(), KeyError> {
     let sign = match edit {
-        Edit::Set => "",
-        Edit::Add => "+",
-        Edit::Remove => "-",
+        EditMode::Set => "",
+        EditMode::Add => "+",
+        EditMode::Remove => "-",
     };
     let wrong = || sentence(format!("Error parsing flags {sign}{text}"));
     let mut asked = FlagsEdit { edit, ..FlagsEdit::default() };

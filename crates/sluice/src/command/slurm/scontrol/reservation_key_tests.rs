@@ -11,7 +11,7 @@ fn ask(words: &[&str]) -> Result<ReservationRequest, KeyError> {
     Ok(ask)
 }
 
-fn names(edit: Edit, names: &[&str]) -> Option<NamesEdit> {
+fn names(edit: EditMode, names: &[&str]) -> Option<NamesEdit> {
     Some(NamesEdit { edit, names: names.iter().map(|name| name.to_string()).collect() })
 }
 
@@ -44,14 +44,14 @@ fn reservation_keys_are_parsed() {
         cores: Some(vec![2, 3]),
         gres: None,
         partition: Some("gpu".into()),
-        users: names(Edit::Set, &["alice", "-bob"]),
-        groups: names(Edit::Remove, &["staff"]),
+        users: names(EditMode::Set, &["alice", "-bob"]),
+        groups: names(EditMode::Remove, &["staff"]),
         group_ids: Vec::new(),
-        accounts: names(Edit::Add, &["physics"]),
+        accounts: names(EditMode::Add, &["physics"]),
         licenses: Some(vec![("matlab".into(), 2), ("ansys".into(), 1)]),
         features: Some("a&b".into()),
         flags: Some(FlagsEdit {
-            edit: Edit::Add,
+            edit: EditMode::Add,
             flags: BTreeSet::from([ReservationFlag::Maint, ReservationFlag::PurgeComp]),
         }),
         purge_after_s: Some(600),

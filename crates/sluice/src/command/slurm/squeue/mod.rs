@@ -28,7 +28,7 @@ pub fn run(args: &[String]) -> ExitCode {
 
 fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let Some(parsed) = query::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
-    let mut question = JobsQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
+    let mut question = SqueueQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
     let every = iterate(&parsed)?;
     if parsed.has(K::Yaml) {
         return Err(CommandError::message("squeue: error: --yaml is not supported; --json is"));
@@ -100,13 +100,13 @@ fn output_options(parsed: &Parsed) -> Options {
 
 /// What the server is asked for, and the filters that are applied to its answer here.
 #[derive(Debug, Default, PartialEq)]
-struct JobsQuery {
+struct SqueueQuery {
     wanted: JobsQuery,
     steps: Vec<NamedJob>,
     licenses: Vec<String>,
 }
 
-impl JobsQuery {
+impl SqueueQuery {
     fn new(
         parsed: &Parsed,
         me: &str,

@@ -125,7 +125,7 @@ fn create(
     launch.starts = StepStart::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
-    let (step, programs) = (layout.step, layout.programs);
+    let (step, programs) = (layout.step, layout.srun_prolog_epilog);
     Ok(CreatedStep { job, step, nodes, listener, input, launch, programs })
 }
 

@@ -180,7 +180,7 @@ impl StepRequest<'_> {
     ) -> Result<ExitCode, RunError> {
         let (listener, input, launch) = self.launch(Within::Given)?;
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
-        let programs = prolog_epilog::chosen(self.options, &layout.programs);
+        let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
@@ -207,7 +207,7 @@ impl StepRequest<'_> {
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
-            Answer::Submitted { job, programs, .. } => (job, programs),
+            Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),
             Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
