@@ -20,6 +20,7 @@ use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId};
 use model::node::SlotState;
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::record::JobRecord;
 use model::run::Run;
 use model::time::Timestamp;
@@ -139,13 +140,12 @@ impl State {
                 None => {
                     let mut node = Node::new(config);
                     node.admin = configured.initial;
-                    node.reason =
-                        configured.initial_reason.as_ref().map(|text| model::node::NodeReason {
-                            text: text.clone(),
-                            by: "root".into(),
-                            uid: 0,
-                            at,
-                        });
+                    let reason = |text: &String| NodeReason {
+                        cause: NodeCause::Text(text.clone()),
+                        author: ReasonAuthor::User { name: "root".into(), uid: 0 },
+                        at,
+                    };
+                    node.reason = configured.initial_reason.as_ref().map(reason);
                     node
                 }
             };

@@ -6,14 +6,13 @@ use crate::event::Event;
 use crate::state::State;
 use model::change::NodeChange;
 use model::id::AttemptId;
-use model::node::{AdminState, NodeFacts, NodeReason, SlotState};
+use model::node::{AdminState, NodeFacts, SlotState};
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// The reason of a node that stopped answering; it is removed when the node answers again.
-pub const NOT_RESPONDING: &str = "Not responding";
 
 impl State {
     /// An agent has connected. Attempts that it holds and that were given up are stale: they must end before the node takes
@@ -35,7 +34,8 @@ impl State {
             stale,
             at: context.now,
         }];
-        let answers_again = node.reason.as_ref().is_some_and(|r| r.text == NOT_RESPONDING);
+        let answers_again =
+            node.reason.as_ref().is_some_and(|r| r.cause == NodeCause::NotResponding);
         // `ReturnToService=0`: a node that went down stays so until somebody resumes it.
         let stays = self.config.parameters.return_to_service == 0;
         if node.slot == SlotState::Down && answers_again && stays {
@@ -70,7 +70,11 @@ impl State {
         if let Some((name, _)) = overdue.into_iter().next() {
             events.push(Event::NodeDown {
                 node: name.clone(),
-                reason: reason(NOT_RESPONDING, "slurm", 0, now),
+                reason: NodeReason {
+                    cause: NodeCause::NotResponding,
+                    author: ReasonAuthor::System,
+                    at: now,
+                },
                 at: now,
             });
             events.extend(self.fail_jobs_on(&[name], now));
@@ -82,7 +86,8 @@ impl State {
     pub(super) fn drained(&self, name: &str, why: &str, at: Timestamp) -> Option<Event> {
         let node = self.nodes.get(name).filter(|node| node.admin.is_none())?;
         let (admin, name) = (Some(AdminState::Drain), node.config.name.clone());
-        Some(Event::NodeAdmin { node: name, admin, reason: Some(reason(why, "slurm", 0, at)) })
+        let reason = written(why, ReasonAuthor::System, at);
+        Some(Event::NodeAdmin { node: name, admin, reason: Some(reason) })
     }
 
     /// Fails all nodes at once: a job that loses several shares is closed once.
@@ -118,7 +123,7 @@ impl State {
         let set = |admin, text: &str| Event::NodeAdmin {
             node: name.to_string(),
             admin,
-            reason: Some(reason(text, &context.by.name, context.by.uid, context.now)),
+            reason: Some(written(text, author(&context.by), context.now)),
         };
         match change {
             NodeChange::Drain { reason } => set(Some(AdminState::Drain), reason),
@@ -138,6 +143,10 @@ impl State {
     }
 }
 
-fn reason(text: &str, by: &str, uid: u32, at: Timestamp) -> NodeReason {
-    NodeReason { text: text.to_string(), by: by.to_string(), uid, at }
+fn written(text: &str, author: ReasonAuthor, at: Timestamp) -> NodeReason {
+    NodeReason { cause: NodeCause::Text(text.to_string()), author, at }
+}
+
+fn author(by: &Principal) -> ReasonAuthor {
+    ReasonAuthor::User { name: by.name.clone(), uid: by.uid }
 }

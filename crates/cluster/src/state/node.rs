@@ -1,7 +1,8 @@
 //! A node as the state holds it: configuration, slot, and what is granted of it.
 
 use model::id::AttemptId;
-use model::node::{AdminState, NodeConfig, NodeFacts, NodeReason, SlotState};
+use model::node::{AdminState, NodeConfig, NodeFacts, SlotState};
+use model::node_reason::NodeReason;
 use model::time::Timestamp;
 use sched::view::{Availability, NodeUse};
 use serde::{Deserialize, Serialize};

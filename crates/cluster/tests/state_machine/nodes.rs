@@ -4,6 +4,7 @@ use crate::job_builder::ask;
 use crate::testbed::{config, ended, world, world_with};
 use cluster::Command;
 use cluster::command::AttemptReport;
+use model::node_reason::{NodeCause, ReasonAuthor};
 use model::amount::Bytes;
 use model::change::NodeChange;
 use model::node::{AdminState, SlotState};
@@ -101,7 +102,8 @@ fn drained_node_finishes_its_jobs_and_takes_none_until_resumed() {
     w.change_nodes(&["n1"], NodeChange::Drain { reason: maintenance() });
     w.submit(ask());
     assert_eq!((w.plan(), w.is(job)), (vec![], JobState::Running));
-    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| r.by.as_str()), Some("root"));
+    let root = ReasonAuthor::User { name: "root".into(), uid: 0 };
+    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| &r.author), Some(&root));
     w.change_nodes(&["n1"], NodeChange::Resume);
     assert_eq!(w.plan().len(), 1);
 }
@@ -171,5 +173,6 @@ fn node_may_be_configured_as_drained() {
         c.nodes[0].initial_reason = Some("new".into());
     });
     assert_eq!(w.state.nodes["n1"].availability(), Availability::Drained);
-    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| r.text.as_str()), Some("new"));
+    let new = NodeCause::Text("new".into());
+    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| &r.cause), Some(&new));
 }

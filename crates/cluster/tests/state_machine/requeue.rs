@@ -64,7 +64,7 @@ fn node_that_cannot_launch_is_drained_and_its_job_is_requeued() {
         w.report(&node, first, report.clone());
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
-        let why = drained.reason.as_ref().map(|r| r.text.as_str());
+        let why = drained.reason.as_ref().map(|r| r.cause.clone());
         assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("spool: full")));
         w.report(&node, first, report);
         if state == JobState::Pending {
@@ -102,7 +102,7 @@ fn unfit_node_is_drained_while_its_job_goes_on() {
     let node = w.nodes_of(first.job)[0].clone();
     w.report(&node, first, AttemptReport::Unfit { why: "Epilog error".into() });
     let drained = &w.state.nodes[node.as_str()];
-    let why = drained.reason.as_ref().map(|r| r.text.as_str());
+    let why = drained.reason.as_ref().map(|r| r.cause.clone());
     assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("Epilog error")));
     assert_eq!(w.is(first.job), JobState::Running);
     w.end(first.job, 0);
