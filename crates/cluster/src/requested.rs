@@ -37,7 +37,8 @@ pub fn effective_limit(state: &State, job: &Job) -> TimeLimit {
 /// The default that applies to a job which named no memory.
 pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     let of_partition = first_partition(state, job).and_then(|p| p.default_memory);
-    of_partition.or(state.config.parameters.default_memory)
+    let cluster = state.config.parameters.default_memory;
+    DefaultMemory::applicable(of_partition, cluster, job.spec.request().asks_for_gpus())
 }
 
 /// The memory that the job asks for in total; `None` if it depends on the placement.

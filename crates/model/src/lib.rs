@@ -37,6 +37,7 @@ pub mod reservation;
 pub mod reservation_request;
 pub mod run;
 pub mod select;
+pub mod shortage;
 pub mod site;
 pub mod step;
 pub mod time;

@@ -4,10 +4,10 @@ use crate::job_builder::ask;
 use crate::testbed::{config, ended, world, world_with};
 use cluster::Command;
 use cluster::command::AttemptReport;
-use model::node_reason::{NodeCause, ReasonAuthor};
 use model::amount::Bytes;
 use model::change::NodeChange;
 use model::node::{AdminState, SlotState};
+use model::node_reason::{NodeCause, ReasonAuthor};
 use model::run::JobState;
 use sched::view::Availability;
 

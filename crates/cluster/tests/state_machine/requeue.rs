@@ -5,6 +5,7 @@ use crate::testbed::{ended, exited, world, world_with};
 use cluster::command::AttemptReport;
 use model::change::{JobChange, JobRef, Requeue};
 use model::node::AdminState;
+use model::node_reason::NodeCause;
 use model::reason::{Reason, Refusal};
 use model::record::RecordState;
 use model::run::{Hold, JobState, Outcome, Usage};
@@ -65,7 +66,10 @@ fn node_that_cannot_launch_is_drained_and_its_job_is_requeued() {
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
         let why = drained.reason.as_ref().map(|r| r.cause.clone());
-        assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("spool: full")));
+        assert_eq!(
+            (drained.admin, why),
+            (Some(AdminState::Drain), Some(NodeCause::Text("spool: full".into())))
+        );
         w.report(&node, first, report);
         if state == JobState::Pending {
             assert_eq!(w.plan().len(), 1, "row {at}");
@@ -103,7 +107,10 @@ fn unfit_node_is_drained_while_its_job_goes_on() {
     w.report(&node, first, AttemptReport::Unfit { why: "Epilog error".into() });
     let drained = &w.state.nodes[node.as_str()];
     let why = drained.reason.as_ref().map(|r| r.cause.clone());
-    assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("Epilog error")));
+    assert_eq!(
+        (drained.admin, why),
+        (Some(AdminState::Drain), Some(NodeCause::Text("Epilog error".into())))
+    );
     assert_eq!(w.is(first.job), JobState::Running);
     w.end(first.job, 0);
     assert_eq!(w.is(first.job), JobState::Completed);

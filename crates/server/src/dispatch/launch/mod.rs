@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
 use model::array::IndexSet;
-use model::attempt::{Attempt, EndCause};
+use model::attempt::Attempt;
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::AttemptId;
@@ -18,7 +18,7 @@ use model::partition::DefaultMemory;
 use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
-use slurm::environment::gpu::{self, GpuView, Names};
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
@@ -49,7 +49,7 @@ struct Facts {
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     gpus: GpuView,
-    gpu_names: Names,
+    gpu_names: DeviceNames,
     bind: BindPolicy,
     rlimits: RlimitPolicy,
     nice: NicePolicy,
@@ -59,7 +59,7 @@ struct Facts {
     has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
-    het: Vec<Facts>,
+    together: Vec<Facts>,
 }
 
 fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -67,22 +67,24 @@ fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
     devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
 }
 
-fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
+fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
     let known = state.nodes.get(node);
-    known.map(|known| gpu::names_of(&devices::of_node(&shared.volatile, known))).unwrap_or_default()
+    known
+        .map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known)))
+        .unwrap_or_default()
 }
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let facts = own_facts(shared, state, id, node)?;
-    let of_each = facts.job.het.map(|het| {
-        let each = het.jobs().filter_map(|id| {
+    let of_each = facts.job.het.map(|together| {
+        let each = together.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;
             own_facts(shared, state, job.attempt_id()?, first)
         });
         each.collect()
     });
-    Some(Facts { het: of_each.unwrap_or_default(), ..facts })
+    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
 }
 
 fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -115,7 +117,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
-        het: Vec::new(),
+        together: Vec::new(),
     })
 }
 
@@ -192,10 +194,13 @@ pub fn job_launch(
         signal: spec.signal,
         names: file_names(&facts.job),
         first_step: None,
-        notices: notice::of_launch(facts.job.id),
+        notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         prolog_epilog: match facts.has_prolog_epilog {
-            true => environment::around::of_node(&job_facts(&facts), facts.node_index as usize),
+            true => environment::prolog_epilog::node_programs(
+                &job_facts(&facts),
+                facts.node_index as usize,
+            ),
             false => PrologEpilogEnvironment::default(),
         },
     }))
@@ -295,11 +300,11 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
     if !facts.het.is_empty() {
         let of_each = facts.het.iter().map(|one| environment::job::allocation(&job_facts(one)));
-        environment::component::set_components(&mut environment, &of_each.collect::<Vec<_>>());
+        environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);
     process_policy::export_niceness(facts.nice, Environment::from_block(base), &mut environment);
-    gpu::call_by_name(&mut environment, &facts.gpu_names);
+    gpu::use_device_names(&mut environment, &facts.gpu_names);
     environment.to_entries()
 }
 
@@ -326,7 +331,7 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
     for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
         variables.set(name, value);
     }
-    gpu::call_by_name(&mut variables, &facts.gpu_names);
+    gpu::use_device_names(&mut variables, &facts.gpu_names);
     way_back(shared, &mut variables);
     variables.to_entries()
 }

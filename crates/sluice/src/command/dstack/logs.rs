@@ -3,7 +3,7 @@
 use super::{ask, attach, find_run, unexpected, write_out};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use ::slurm::output::job_text;
+use ::slurm::output::text::job_text;
 use clap::Args;
 use model::run::LaunchKind;
 use std::fs::File;

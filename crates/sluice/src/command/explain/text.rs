@@ -6,11 +6,12 @@ use ::slurm::words::{self, job as state};
 use model::hostlist;
 use model::reason::{NeverFits, Reason};
 use model::run::JobState;
+use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    ExpectedStart, ExplainedJob, Lacking, LicenseShortage, LimitHolders, MissingResource,
-    NodeClass, ResourceHolder, TermJob, UnmetTerm, WaitView,
+    ExpectedStart, ExplainedJob, LicenseShortage, LimitHolders, ResourceHolder, TermJob, UnmetTerm,
+    WaitView,
 };
 use wire::view::JobView;
 
@@ -227,7 +228,7 @@ fn license_lines(license: &LicenseShortage) -> Vec<String> {
     lines
 }
 
-fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
+fn class_lines(class: &NodeClassReport, several: bool) -> Vec<String> {
     let nodes = counted(class.nodes.len() as u64, "node");
     let partition =
         if several { format!(" (partition {})", class.partition) } else { String::new() };
@@ -253,29 +254,31 @@ fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
     }
 }
 
-fn missing(missing: &MissingResource, class: &NodeClass) -> String {
-    let MissingResource { what, nodes, asked, most_free, total } = missing;
+fn missing(missing: &Shortage, class: &NodeClassReport) -> String {
+    let Shortage { what, nodes, asked, most_free, total } = missing;
     let amounts = |unit: &dyn Fn(u64) -> String| {
         format!("at most {most_free} of {} free, {asked} asked", unit(*total))
     };
     let what = match what {
-        Lacking::Drained => "drained".to_owned(),
-        Lacking::Down => "down".to_owned(),
-        Lacking::Silent => "does not answer, or must end something first".to_owned(),
-        Lacking::Name => "not among the nodes that the job may use".to_owned(),
-        Lacking::Sort => "not of the sort that was asked for".to_owned(),
-        Lacking::Cpus => amounts(&|count| counted(count, "CPU")),
-        Lacking::MemoryMib => format!(
+        MissingResource::Drained => "drained".to_owned(),
+        MissingResource::Down => "down".to_owned(),
+        MissingResource::Silent => "does not answer, or must end something first".to_owned(),
+        MissingResource::Name => "not among the nodes that the job may use".to_owned(),
+        MissingResource::Sort => "not of the sort that was asked for".to_owned(),
+        MissingResource::Cpus => amounts(&|count| counted(count, "CPU")),
+        MissingResource::MemoryMib => format!(
             "at most {} of {} of memory free, {} asked",
             memory(*most_free),
             memory(*total),
             memory(*asked)
         ),
-        Lacking::Gres(name) if *asked > 0 => amounts(&|count| units(count, name)),
-        Lacking::Gres(name) => format!("what is free of {name} does not go together"),
-        Lacking::Company => "somebody there has the node alone, or wants it alone".to_owned(),
-        Lacking::Reservation => "kept by a reservation".to_owned(),
-        Lacking::KeptForOthers => {
+        MissingResource::Gres(name) if *asked > 0 => amounts(&|count| units(count, name)),
+        MissingResource::Gres(name) => format!("what is free of {name} does not go together"),
+        MissingResource::Company => {
+            "somebody there has the node alone, or wants it alone".to_owned()
+        }
+        MissingResource::Reservation => "kept by a reservation".to_owned(),
+        MissingResource::KeptForOthers => {
             "free now, but kept for jobs before it within its time limit".to_owned()
         }
     };

@@ -43,8 +43,8 @@ fn names(list: &str) -> Vec<String> {
     hostlist::expand(list).expect("a host list")
 }
 
-fn expected() -> Option<ExpectedStart> {
-    Some(ExpectedStart { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
+fn expected() -> Option<Expected> {
+    Some(Expected { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
 }
 
 #[test]
@@ -57,8 +57,7 @@ fn a_limit_is_explained_with_the_jobs_that_use_it() {
         in_use: 4,
         asked: 2,
     };
-    let holder =
-        |job: &str, amount| ResourceHolder { job: job.into(), user: "alice".into(), amount };
+    let holder = |job: &str, amount| Holder { job: job.into(), user: "alice".into(), amount };
     let wait = WaitView {
         reason: Some(Reason::Limit(Box::new(limit.clone()))),
         limit: Some(LimitHolders {
@@ -85,14 +84,14 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 
 #[test]
 fn each_class_of_nodes_is_explained_by_what_it_lacks() {
-    let missing = |what, nodes: &str, (asked, most_free, total)| MissingResource {
+    let missing = |what, nodes: &str, (asked, most_free, total)| Shortage {
         what,
         nodes: names(nodes),
         asked,
         most_free,
         total,
     };
-    let class = |nodes: &str, never, free: &str, missing| NodeClass {
+    let class = |nodes: &str, never, free: &str, missing| NodeClassReport {
         partition: "gpu".into(),
         nodes: names(nodes),
         wanted: 2,
@@ -100,7 +99,7 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
         free: if free.is_empty() { Vec::new() } else { names(free) },
         missing,
     };
-    let gpu = || Lacking::Gres("gpu".into());
+    let gpu = || MissingResource::Gres("gpu".into());
     let wait = WaitView {
         reason: Some(Reason::Resources),
         ahead: 3,
@@ -114,8 +113,8 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
                 None,
                 "m4",
                 vec![
-                    missing(Lacking::Drained, "m1", (0, 0, 0)),
-                    missing(Lacking::Cpus, "m[2-3]", (8, 1, 32)),
+                    missing(MissingResource::Drained, "m1", (0, 0, 0)),
+                    missing(MissingResource::Cpus, "m[2-3]", (8, 1, 32)),
                 ],
             ),
             class(
@@ -153,7 +152,7 @@ fn dependencies_licenses_and_reservations_are_explained() {
         state,
         end: Some(NOW).filter(|_| end),
     };
-    let term = |term: &str, failed, jobs: Vec<TermJob>, count| UnmetTerm {
+    let term = |term: &str, failed, jobs: Vec<TermJob>, count| OpenTerm {
         term: term.into(),
         failed,
         jobs,
@@ -170,7 +169,7 @@ fn dependencies_licenses_and_reservations_are_explained() {
             name: "matlab".into(),
             asked: 2,
             free: 1,
-            holders: vec![ResourceHolder { job: "5".into(), user: "bob".into(), amount: 3 }],
+            holders: vec![Holder { job: "5".into(), user: "bob".into(), amount: 3 }],
             others: 0,
             others_amount: 0,
         }],

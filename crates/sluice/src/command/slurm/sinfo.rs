@@ -1,10 +1,11 @@
 //! `sinfo`: the partitions and their nodes.
 
 use super::query::{self, CommandError, Server};
+use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::Moment;
 use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
 use ::slurm::output::sinfo::{self, Options};
-use ::slurm::output::{Moment, json, sinfo_reservations};
 use ::slurm::words::node;
 use model::hostlist;
 use std::io;
@@ -44,7 +45,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         let moment = Moment { now: cluster.now, tz: &tz };
         let mut out = io::stdout().lock();
         if parsed.has(K::Json) {
-            json::nodes(&mut out, &cluster)?;
+            openapi::nodes(&mut out, &cluster)?;
             return Ok(ExitCode::SUCCESS);
         }
         if every.is_some() && !options.long {
@@ -68,7 +69,7 @@ fn reservations(header: bool) -> Result<ExitCode, CommandError> {
         text.push_str(NO_RESERVATIONS);
     } else {
         let moment = Moment { now: all.now, tz: &tz };
-        sinfo_reservations::push(&mut text, &all.reservations, moment, header);
+        sinfo::reservations::push(&mut text, &all.reservations, moment, header);
     }
     query::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -2,8 +2,8 @@
 
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sshare::{self as output, Options, SshareError};
+use ::slurm::output::table::field_table::Layout;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};

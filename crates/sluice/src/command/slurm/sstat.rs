@@ -3,9 +3,9 @@
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed};
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacct::Units;
 use ::slurm::output::sstat::{self, Options, Row};
+use ::slurm::output::table::field_table::Layout;
 use model::id::StepId;
 use std::io;
 use std::process::ExitCode;

@@ -3,9 +3,9 @@
 use super::Options;
 use super::record::Record;
 use crate::output::Moment;
-use crate::output::node_text;
-use crate::words::node::NodeState;
-use model::node::NodeReason;
+use crate::output::text::node_text;
+use crate::words::{self, node::NodeState};
+use model::node_reason::NodeReason;
 use model::time::Timestamp;
 use wire::view::NodeView;
 
@@ -91,7 +91,7 @@ fn push_state(record: &mut Record<'_>, node: &NodeView, moment: Moment<'_>) {
     if let Some(reason) = &node.reason {
         record.line(reason_line(reason, moment));
     }
-    // Slurm's records end above. What is only declared or not enforced is Sluice's to say.
+    // Lines that Slurm does not have follow.
     if config.declared {
         record.line("Declared=YES");
     }
@@ -101,5 +101,6 @@ fn push_state(record: &mut Record<'_>, node: &NodeView, moment: Moment<'_>) {
 }
 
 fn reason_line(reason: &NodeReason, moment: Moment<'_>) -> String {
-    format!("Reason={} [{}@{}]", reason.text, reason.by, moment.iso(reason.at))
+    let (text, (user, _)) = (words::node::reason_text(reason), words::node::reason_user(reason));
+    format!("Reason={text} [{user}@{}]", moment.iso(reason.at))
 }

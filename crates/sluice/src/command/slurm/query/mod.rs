@@ -4,7 +4,7 @@ pub mod job_names;
 
 use crate::client::{Client, ClientError, ListingReply};
 use ::slurm::option::parse::{Parsed, Question};
-use ::slurm::option::{Command, OptionError, environment, help, parse};
+use ::slurm::option::{Command, OptionError, help, input_variables, parse};
 use ::slurm::words::refusal;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
@@ -78,7 +78,7 @@ pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, Comm
         print(&text)?;
         return Ok(None);
     }
-    let mut values = environment::settings(command, |name| std::env::var(name).ok());
+    let mut values = input_variables::settings(command, |name| std::env::var(name).ok());
     values.append(&mut parsed.values);
     Ok(Some(Parsed { values, ..parsed }))
 }

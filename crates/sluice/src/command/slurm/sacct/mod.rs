@@ -4,8 +4,8 @@ use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacct::{self, Options, SacctError, Units};
+use ::slurm::output::table::field_table::Layout;
 use jiff::tz::TimeZone;
 use model::amount::Unit;
 use model::change::JobRef;
@@ -54,7 +54,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         records = history(&mut server, &question.filter)?;
     }
     let records = question.narrow(records);
-    options.steps_alone = question.steps_alone(&records);
+    options.jobs_without_line = question.jobs_without_line(&records);
     let moment = Moment { now, tz: &tz };
     let cluster = shown_cluster(&mut server, &parsed)?;
     let mut out = io::stdout().lock();
@@ -240,7 +240,7 @@ impl HistoryQuery {
     }
 
     /// The jobs of which only steps were named.
-    fn steps_alone(&self, records: &[JobRecord]) -> Vec<JobId> {
+    fn jobs_without_line(&self, records: &[JobRecord]) -> Vec<JobId> {
         let whole = |record: &&JobRecord| {
             self.jobs.iter().any(|named| {
                 let id = named.job.id;

@@ -11,7 +11,7 @@ use super::submit::messages::{
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::environment::Environment;
-use ::slurm::environment::component::set_components;
+use ::slurm::environment::het_job::set_components;
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
@@ -89,7 +89,7 @@ impl AllocationRequest<'_> {
         let drafted = request::allocation(self.options, self.argv, self.submitter);
         let drafted = drafted.and_then(|mut draft| {
             let others = self.others.iter().map(|(options, _)| (options, NAME));
-            draft.join(others, self.submitter)?;
+            draft.add_components(others, self.submitter)?;
             Ok(draft)
         });
         let draft = match drafted {

@@ -240,7 +240,7 @@ fn config() -> Result<ExitCode, CommandError> {
 fn topology(name: Option<&str>) -> Result<String, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_topo error")?)?;
     let Some(topology) = &cluster.topology else {
-        eprintln!("{}", output::topology::NONE);
+        eprintln!("{}", output::topology::NO_TOPOLOGY);
         return Ok(String::new());
     };
     Ok(output::topology::text(topology, name).unwrap_or_else(|| {

@@ -3,9 +3,10 @@
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
 use crate::client::ListingReply;
+use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::Moment;
 use ::slurm::output::squeue::{Listing, Options};
-use ::slurm::output::{Moment, json};
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;
@@ -60,7 +61,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
                 };
                 question.narrow(&mut jobs);
                 if parsed.has(K::Json) {
-                    json::jobs(&mut out, &query::cluster_name(&mut server)?, &jobs)?;
+                    openapi::jobs(&mut out, &query::cluster_name(&mut server)?, &jobs)?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 listing.render(&mut out, &jobs, Moment { now, tz: &tz })?;

@@ -12,11 +12,11 @@ use crate::command::slurm::submit::het_components::{self, Component};
 use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch};
 use crate::command::slurm::submit::messages::{self, complain, failure, refused, say, unexpected};
 use crate::command::slurm::submit::test_only::{check_clusters, tested};
-use ::slurm::environment::component;
-use ::slurm::environment::parts::{self, Part as Placed};
+use ::slurm::environment::het_job;
+use ::slurm::environment::het_step::{self, HetStepComponent as Placed};
 use ::slurm::option::Command;
 use ::slurm::request;
-use ::slurm::request::step::Within;
+use ::slurm::request::step::StepAllocation;
 use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef};
 use model::id::{JobId, StepId};
@@ -67,9 +67,10 @@ pub fn run(calls: &[StepRequest<'_>]) -> Result<ExitCode, RunError> {
         return Err(unable("SLURM_JOB_ID_HET_GROUP_* does not name every component"));
     };
     let variable = |name: &str| std::env::var(name).ok();
-    let leader = component::of_component(variable, "SLURM_JOB_ID", 0);
+    let leader = het_job::component_variable(variable, "SLURM_JOB_ID", 0);
     let leader = leader.and_then(|id| id.parse().ok()).map_or(jobs[0], JobId);
-    let outcome = in_allocation(&mut client, calls, &jobs, leader, Within::Given, &signals)?;
+    let outcome =
+        in_allocation(&mut client, calls, &jobs, leader, StepAllocation::Existing, &signals)?;
     Ok(ExitCode::from(outcome.code))
 }
 
@@ -79,12 +80,12 @@ fn in_allocation(
     calls: &[StepRequest<'_>],
     jobs: &[JobId],
     leader: JobId,
-    within: Within,
+    allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<StepOutcome, RunError> {
     let mut created: Vec<CreatedStep> = Vec::with_capacity(calls.len());
     for (call, job) in calls.iter().zip(jobs) {
-        match create(client, call, *job, within, signals) {
+        match create(client, call, *job, allocation, signals) {
             Ok(one) => created.push(one),
             Err(error) => {
                 cancel_unstarted(client, created.iter().map(|one| (one.job, one.step)));
@@ -118,10 +119,10 @@ fn create(
     client: &mut Client,
     call: &StepRequest<'_>,
     job: JobId,
-    within: Within,
+    allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<CreatedStep, RunError> {
-    let (listener, input, mut launch) = call.launch(within)?;
+    let (listener, input, mut launch) = call.launch(allocation)?;
     launch.starts = StepStart::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
@@ -190,7 +191,7 @@ fn environment(components: &[Component], created: &[CreatedStep]) -> Vec<String>
         Some(Placed { job: &of.variables, job_nodes: &of.nodes, nodes: &one.nodes })
     });
     let of_each: Vec<_> = components.iter().map(|component| component.variables.clone()).collect();
-    parts::variables(&placed.collect::<Vec<_>>(), &of_each).to_entries()
+    het_step::variables(&placed.collect::<Vec<_>>(), &of_each).to_entries()
 }
 
 /// Submits a het job, and runs the steps in it.
@@ -203,7 +204,7 @@ fn with_own(
     let drafted = request::allocation(first.options, first.argv, first.submitter);
     let drafted = drafted.and_then(|mut draft| {
         let others = calls.iter().skip(1).map(|call| (call.options, name(call.argv)));
-        draft.join(others, first.submitter)?;
+        draft.add_components(others, first.submitter)?;
         Ok(draft)
     });
     let draft =
@@ -223,7 +224,7 @@ fn with_own(
     let granted = await_grant(job, &mut watch, first, signals);
     let outcome = granted.and_then(|()| {
         let jobs: Vec<JobId> = (job.0..).map(JobId).take(calls.len()).collect();
-        in_allocation(client, calls, &jobs, job, Within::Own, signals)
+        in_allocation(client, calls, &jobs, job, StepAllocation::Own, signals)
     });
     relinquish(client, job, &outcome);
     Ok(ExitCode::from(outcome?.code))

@@ -1,7 +1,7 @@
 //! `srun a : b` and `--het-group`: which component of a het job each part of the command line runs on.
 
 use crate::command::slurm::submit::caller::{self, ProcessSurroundings};
-use ::slurm::environment::component;
+use ::slurm::environment::het_job;
 use ::slurm::option::invocation::{self, Caller, Invocation, Launch};
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions, OptionError};
@@ -71,7 +71,7 @@ fn has_components(
     let own = |name: &str| std::env::var(name).ok();
     let here = own("SLURM_JOB_ID").and_then(|id| id.parse().ok());
     let of_here = parts.iter().all(|(options, _)| options.step.job_id == here);
-    let size = component::size(own).filter(|_| of_here);
+    let size = het_job::size(own).filter(|_| of_here);
     let last = size.unwrap_or(1).saturating_sub(1);
     let highest = placed.last().map_or(0, |(at, _)| *at);
     match (placed.len(), size) {
@@ -127,7 +127,8 @@ fn of_component(
     at: u32,
     part: usize,
 ) -> Result<ComponentOptions, OptionError> {
-    let variable = |name: &str| component::of_component(|name| std::env::var(name).ok(), name, at);
+    let variable =
+        |name: &str| het_job::component_variable(|name| std::env::var(name).ok(), name, at);
     let caller = Caller { variable: &variable, ..caller::caller(here) };
     match invocation::launch(COMMAND, args, &caller)? {
         Invocation::Submission(mut launch) if part < launch.components.len() => {

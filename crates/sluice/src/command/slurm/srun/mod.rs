@@ -25,7 +25,7 @@ use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
 use ::slurm::option::{Command, JobOptions};
-use ::slurm::request::step::{Within, launch};
+use ::slurm::request::step::{StepAllocation, launch};
 use ::slurm::request::{self, Submitter};
 use model::id::{JobId, StepId};
 use model::run::ExitStatus;
@@ -178,7 +178,7 @@ impl StepRequest<'_> {
         job: JobId,
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
-        let (listener, input, launch) = self.launch(Within::Given)?;
+        let (listener, input, launch) = self.launch(StepAllocation::Existing)?;
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
         let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
@@ -203,7 +203,7 @@ impl StepRequest<'_> {
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
-        let (listener, input, launch) = self.launch(Within::Own)?;
+        let (listener, input, launch) = self.launch(StepAllocation::Own)?;
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
@@ -240,14 +240,14 @@ impl StepRequest<'_> {
 
     pub(super) fn launch(
         &self,
-        within: Within,
+        allocation: StepAllocation,
     ) -> Result<(StepListener, Option<File>, StepLaunch), RunError> {
         let options = self.options;
         let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;
         let listener = StepListener::open()?;
         let endpoint = listener.endpoint()?;
         let (launch, notes) =
-            launch(self.options, self.argv, self.submitter, within, endpoint, wanted);
+            launch(self.options, self.argv, self.submitter, allocation, endpoint, wanted);
         self.note(&notes);
         let mut launch = launch;
         launch.window = terminal::size().filter(|_| options.step.pty);

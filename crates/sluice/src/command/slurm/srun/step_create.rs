@@ -5,7 +5,7 @@ use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, 
 use crate::command::slurm::submit::messages::say;
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions};
-use ::slurm::words::step::{self as words, Asked};
+use ::slurm::words::step::{self as words, RefusalContext};
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -56,7 +56,7 @@ pub fn create(
 ) -> Result<StepLayout, StepCreateError> {
     let nodes = options.nodes.map(|nodes| nodes.min);
     let inherited = options.step.inherited.contains(&OptionKey::Nodes) && launch.nodes == nodes;
-    let asked = Asked { waited: false, nodes_inherited: inherited };
+    let asked = RefusalContext { waited: false, nodes_inherited: inherited };
     let wait = match options.immediate_secs {
         Some(secs) if secs <= AT_ONCE_SECS => Some(Duration::ZERO),
         Some(secs) => Some(Duration::from_secs(secs.into())),
@@ -82,7 +82,7 @@ pub fn create(
                 tell(quiet, &words::busy(job, true));
             }
             WaitEvent::Reply(Err(why)) => {
-                return Err(refused(job, &why, Asked { waited: true, ..asked }));
+                return Err(refused(job, &why, RefusalContext { waited: true, ..asked }));
             }
             WaitEvent::Signal(signal) => {
                 // If it does not arrive, the server drops the waiting step by itself.
@@ -115,7 +115,7 @@ fn tell(quiet: bool, line: &str) {
     }
 }
 
-fn refused(job: JobId, why: &Refusal, asked: Asked) -> StepCreateError {
+fn refused(job: JobId, why: &Refusal, asked: RefusalContext) -> StepCreateError {
     words::refused(job, why, asked).iter().for_each(|line| say(COMMAND, line));
     StepCreateError::Reported
 }

@@ -2,10 +2,10 @@
 
 use crate::command::slurm::submit::caller::ProcessSurroundings;
 use ::slurm::option::job_options::{Distribution, NodeDistribution};
-use ::slurm::option::surroundings::node_file;
+use ::slurm::option::value::context::node_file;
 use ::slurm::option::{JobOptions, OptionError};
 use ::slurm::request::multi_prog;
-use ::slurm::request::step::tasks_said;
+use ::slurm::request::step::task_count;
 use std::fs::File;
 use std::io::Read;
 use wire::step::StepLaunch;
@@ -20,7 +20,7 @@ pub fn set_programs(
     let Ok(text) = read(file) else {
         return Err(vec![format!("Could not open multi_prog config file {file}")]);
     };
-    let tasks = tasks_said(launch, options);
+    let tasks = task_count(launch, options);
     launch.programs = multi_prog::programs(file, &text, tasks, more)?;
     launch.tasks = Some(tasks);
     Ok(())

@@ -26,7 +26,7 @@ pub fn refused(options: &JobOptions) -> Option<String> {
     if let Some((_, option)) = table.into_iter().find(|(given, _)| *given) {
         return Some(format!("{option} is not supported yet"));
     }
-    if options.kept.contains_key(&OptionKey::X11) {
+    if options.untyped.contains_key(&OptionKey::X11) {
         let without = std::env::var_os("DISPLAY").is_none_or(|display| display.is_empty());
         let words = "No DISPLAY variable set, cannot setup x11 forwarding.";
         return Some(if without { words } else { "--x11 is not supported yet" }.to_owned());

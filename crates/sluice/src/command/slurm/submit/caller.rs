@@ -1,7 +1,7 @@
 //! The process that calls a submitting command: its user, environment, limits and working directory.
 
 use ::slurm::option::invocation::Caller;
-use ::slurm::option::{Command, JobOptions, OptionError, Surroundings, script};
+use ::slurm::option::{Command, JobOptions, OptionError, ValueContext, script};
 use ::slurm::request::{LoginUser, Submitter, wants_login};
 use jiff::tz::TimeZone;
 use model::principal::{Principal, Role};
@@ -31,7 +31,7 @@ pub struct ProcessSurroundings {
     zone: OnceCell<TimeZone>,
 }
 
-impl Surroundings for ProcessSurroundings {
+impl ValueContext for ProcessSurroundings {
     fn now(&self) -> Timestamp {
         ::server::clock::now()
     }
@@ -67,7 +67,7 @@ impl Surroundings for ProcessSurroundings {
 pub fn caller(here: &ProcessSurroundings) -> Caller<'_> {
     Caller {
         variable: &|name| std::env::var(name).ok(),
-        surroundings: here,
+        context: here,
         load: &|path| match path {
             Some(path) => script::load(path),
             None => script::load_from(std::io::stdin().lock()).map_err(|error| {
