@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
 use model::array::IndexSet;
-use model::attempt::Attempt;
+use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::AttemptId;
@@ -59,7 +59,7 @@ struct Facts {
     has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
-    together: Vec<Facts>,
+    het_components: Vec<Facts>,
 }
 
 fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -76,15 +76,15 @@ fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let facts = own_facts(shared, state, id, node)?;
-    let of_each = facts.job.het.map(|together| {
-        let each = together.jobs().filter_map(|id| {
+    let of_each = facts.job.het.map(|het| {
+        let each = het.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;
             own_facts(shared, state, job.attempt_id()?, first)
         });
         each.collect()
     });
-    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
+    Some(Facts { het_components: of_each.unwrap_or_default(), ..facts })
 }
 
 fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -117,7 +117,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
-        together: Vec::new(),
+        het_components: Vec::new(),
     })
 }
 
@@ -298,8 +298,8 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let exported = Environment::from_block(base);
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
-    if !facts.het.is_empty() {
-        let of_each = facts.het.iter().map(|one| environment::job::allocation(&job_facts(one)));
+    if !facts.het_components.is_empty() {
+        let of_each = facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
         environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);

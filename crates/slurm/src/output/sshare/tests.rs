@@ -2,12 +2,12 @@
 
 use super::*;
 use model::account::Association;
-use model::raw_usage::Spent;
+use model::raw_usage::RawUsage;
 use model::tres::Tres;
 
 fn row(depth: u32, association: Association, numbers: (f64, f64, f64)) -> ShareView {
     let (shares, usage, billed) = numbers;
-    let mut raw_usage = Spent::default();
+    let mut raw_usage = RawUsage::default();
     raw_usage.charge(&Tres::parse("cpu=1,billing=1").expect("a list"), billed, 1.0);
     ShareView {
         association,
