@@ -299,7 +299,8 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
     if !facts.het_components.is_empty() {
-        let of_each = facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
+        let of_each =
+            facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
         environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);
