@@ -59,7 +59,7 @@ struct Facts {
     has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
     /// All that it started with, itself among them, in their order.
-    het: Vec<Facts>,
+    het_components: Vec<Facts>,
 }
 
 fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -84,7 +84,7 @@ fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Fa
         });
         each.collect()
     });
-    Some(Facts { het: of_each.unwrap_or_default(), ..facts })
+    Some(Facts { het_components: of_each.unwrap_or_default(), ..facts })
 }
 
 fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -117,7 +117,7 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
-        het: Vec::new(),
+        het_components: Vec::new(),
     })
 }
 
@@ -298,8 +298,9 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let exported = Environment::from_block(base);
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
-    if !facts.het.is_empty() {
-        let of_each = facts.het.iter().map(|one| environment::job::allocation(&job_facts(one)));
+    if !facts.het_components.is_empty() {
+        let of_each =
+            facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
         environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);
