@@ -1,4 +1,4 @@
-//! Batch jobs on a real agent, by a played server: what a script gets, and how it ends.
+//! Tests of batch jobs on a real agent with a fake server: what a script gets, and how it ends.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Steps on a real agent: a played `srun` listens, and the supervisor dials it.
+//! Tests of steps on a real agent: a fake `srun` listens, and the supervisor dials it.
 
 mod support;
 
@@ -205,7 +205,7 @@ fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
     assert_eq!(exit, code(5), "the worst of its tasks");
     assert!(usage.memory_peak_bytes > 0);
 
-    // The allocation outlives its step until the client lets go.
+    // The allocation outlives its step until the client ends it.
     let end =
         EndOrder { step: None, grace_s: 0, notice: None, step_notice: None, exit: Some(code(5)) };
     cluster.order(&mut link, attempt(1, 1), Action::End(end));

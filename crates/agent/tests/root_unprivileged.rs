@@ -1,4 +1,5 @@
-//! An agent without root's powers: it runs its own user's jobs, contains them as well as it can, and says what it cannot.
+//! Tests of an agent without root: it runs its own user's jobs, contains them as far as it can, and reports what it
+//! cannot enforce.
 
 mod support;
 

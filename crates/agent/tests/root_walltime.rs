@@ -1,4 +1,4 @@
-//! The end of a job's time: not before its second, whatever the job does, and later if it is given more.
+//! Tests of the time limit: never enforced early, whatever the job does, and later if the limit is extended.
 
 mod support;
 

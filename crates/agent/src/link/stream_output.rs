@@ -1,4 +1,4 @@
-//! What the task of one stream has for the server.
+//! What the task of one stream sends to the server.
 
 use tokio::sync::mpsc;
 

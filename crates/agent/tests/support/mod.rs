@@ -1,4 +1,4 @@
-//! A cluster for tests: a real agent in a process of its own, under a server that is only played.
+//! A cluster for tests: a real agent in a process of its own, and a fake server.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 mod server;
@@ -27,7 +27,7 @@ use wire::report::{AttemptEnd, Report, ReportEvent};
 pub const NODE: &str = "n1";
 /// A user without an account: nothing on the machine belongs to it.
 pub const UID: u32 = 23_456;
-/// Nothing here takes long; what takes this long has failed.
+/// Anything that takes this long has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOKEN: &str = "one-time";
 
@@ -135,7 +135,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for the agent to join, if it has not, and to greet.
+    /// Waits for the agent to join, if it has not, and to say hello.
     pub fn connect(&mut self) -> PlayedLink {
         let Cluster { runtime, server, .. } = self;
         runtime.block_on(async {
@@ -143,7 +143,7 @@ impl Cluster {
         })
     }
 
-    /// Signs and sends.
+    /// Signs and sends an order.
     pub fn order(&mut self, link: &mut PlayedLink, attempt: AttemptId, action: Action) {
         let signed = self.server.sign(attempt, action);
         self.send(link, &ToAgent::Order(signed));
@@ -159,7 +159,7 @@ impl Cluster {
         })
     }
 
-    /// The next report, acknowledged.
+    /// Receives the next report and acknowledges it.
     pub fn report(&self, link: &mut PlayedLink) -> Report {
         loop {
             if let ToServer::Report(report) = self.next(link) {
@@ -174,7 +174,7 @@ impl Cluster {
         assert_eq!(report.event, ReportEvent::Started);
     }
 
-    /// The attempt's end; what was reported before it does not matter.
+    /// Waits for the attempt's end; ignores earlier reports.
     pub fn await_end(&self, link: &mut PlayedLink, attempt: AttemptId) -> AttemptEnd {
         loop {
             let report = self.report(link);
@@ -262,7 +262,7 @@ impl Cluster {
         std::fs::read_to_string(self.home().join(name)).expect("the job's output")
     }
 
-    /// No control group of this cluster is left anywhere.
+    /// Asserts that no control group of this cluster is left.
     pub fn assert_no_groups(&self) {
         let groups = groups_of(&self.state());
         assert!(groups.is_empty(), "left over: {groups:?}");
@@ -272,7 +272,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.kill_agent();
-        // One without a script waits for orders, and for ever if nobody can give any.
+        // A supervisor without a script would wait for orders for ever.
         for supervisor in supervisors_of(&self.spool()) {
             let _ = kill(supervisor, Signal::SIGKILL);
         }
@@ -287,7 +287,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Who made the sockets of the attempts that are left.
+/// The supervisors of the remaining attempts: the makers of their sockets.
 fn supervisors_of(spool: &Path) -> Vec<Pid> {
     let attempts = std::fs::read_dir(spool).into_iter().flatten().flatten();
     let sockets = attempts.map(|attempt| attempt.path().join("ctl.sock"));
@@ -299,7 +299,7 @@ fn supervisors_of(spool: &Path) -> Vec<Pid> {
     sockets.filter_map(pid).collect()
 }
 
-/// Whether all are gone; a group is busy until its last process is.
+/// Removes the root groups. Returns whether all are gone; a group is busy until its last process has ended.
 fn remove_roots(state: &Path) -> bool {
     roots_of(state).iter().all(|root| {
         for group in sub_groups(root) {
@@ -343,7 +343,7 @@ pub fn attempt(job: u32, number: u32) -> AttemptId {
     AttemptId { job: JobId(job), number }
 }
 
-/// Waits until `condition` holds. For what has no descriptor to wait for; bounded.
+/// Waits until `condition` holds, within the timeout. For events without a descriptor.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {

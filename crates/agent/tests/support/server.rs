@@ -1,4 +1,4 @@
-//! A server that is only played: real TLS, real signatures, and a test that decides what it says.
+//! A fake server: real TLS and signatures, and messages that the test chooses.
 
 use super::{NODE, TIMEOUT, TOKEN, UID, now};
 use base64::Engine;
