@@ -10,6 +10,9 @@ use nix::unistd::{ForkResult, Pid, fork, write};
 
 use super::dir::GroupDir;
 
+/// `CLONE_INTO_CGROUP` of clone3(2): the constant of libc is too narrow for its value.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
 /// The descriptors through which a forked child puts itself into the group before it executes the job.
 pub struct EntryFds {
     /// One file for each tree but the v2 one.
@@ -70,7 +73,7 @@ fn enter(fd: &OwnedFd) -> Result<(), Errno> {
 unsafe fn clone_into(group: &GroupDir) -> Result<libc::pid_t, Errno> {
     // SAFETY: all of its fields are numbers, for which zero means nothing special is wanted.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = libc::CLONE_INTO_CGROUP as u64;
+    arguments.flags = CLONE_INTO_CGROUP;
     arguments.exit_signal = libc::SIGCHLD as u64;
     arguments.cgroup = group.fd().as_raw_fd() as u64;
     // SAFETY: the arguments are a live value of the size given, and without CLONE_VM this is a fork.
