@@ -42,7 +42,8 @@ impl EntryFds {
     /// Forks a child inside the group. Moving a process into a v2 group by a write makes every fork of the machine wait
     /// for a grace period of milliseconds; cloning it into the group costs nothing.
     ///
-    /// # Safety The calling process has one thread, and the child executes or exits without using what glibc caches
+    /// # Safety
+    /// The calling process has one thread, and the child executes or exits without using what glibc caches
     /// about the thread.
     pub unsafe fn fork(&self) -> Result<Forked, Errno> {
         if let Some(unified) = &self.unified {
