@@ -154,7 +154,7 @@ fn root_agent_ends_when_its_launcher_is_lost() {
 }
 
 #[test]
-fn root_forged_and_replayed_orders_are_refused_and_change_nothing() {
+fn root_forged_and_replayed_orders_are_refused() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let launch = Action::Launch(Box::new(cluster.batch("#!/bin/sh\necho ran >> count\n")));

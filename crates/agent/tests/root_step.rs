@@ -183,7 +183,7 @@ fn await_step_end(cluster: &Cluster, link: &mut PlayedLink) -> (ExitStatus, Usag
 }
 
 #[test]
-fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
+fn root_tasks_get_ranks_and_input_and_report_their_exits() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
@@ -214,7 +214,7 @@ fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
 }
 
 #[test]
-fn root_a_program_that_is_not_there_exits_as_slurms_does() {
+fn root_missing_program_exits_as_in_slurm() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
@@ -227,7 +227,7 @@ fn root_a_program_that_is_not_there_exits_as_slurms_does() {
 }
 
 #[test]
-fn root_a_step_dies_with_its_srun_and_leaves_the_job_alone() {
+fn root_step_is_killed_with_its_srun_but_not_the_job() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.02; done\nexit 6\n";
@@ -248,7 +248,7 @@ fn root_a_step_dies_with_its_srun_and_leaves_the_job_alone() {
 }
 
 #[test]
-fn root_much_output_arrives_whole_and_signals_pass() {
+fn root_large_output_arrives_complete_and_signals_are_forwarded() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
@@ -275,7 +275,7 @@ fn root_much_output_arrives_whole_and_signals_pass() {
 }
 
 #[test]
-fn root_a_step_on_a_terminal_sees_one() {
+fn root_step_with_pty_has_a_terminal() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
@@ -293,7 +293,7 @@ fn root_a_step_on_a_terminal_sees_one() {
 }
 
 #[test]
-fn root_a_step_that_cannot_reach_its_srun_ends() {
+fn root_step_without_its_srun_ends() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();
@@ -306,7 +306,7 @@ fn root_a_step_that_cannot_reach_its_srun_ends() {
 }
 
 #[test]
-fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
+fn root_tasks_start_on_go_and_end_unstarted_without_it() {
     let terminated = ExitStatus { code: 0, signal: libc::SIGTERM };
     let cases = [
         (Some(StepMessage::Go), Some(("ran\n", code(0))), code(0)),
@@ -335,7 +335,7 @@ fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
 }
 
 #[test]
-fn root_the_time_limit_of_a_job_is_told_to_its_steps() {
+fn root_time_limit_of_a_job_is_reported_to_its_steps() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let srun = PlayedSrun::listen();

@@ -39,7 +39,7 @@ pub(crate) async fn serve_supervisor(
     let mut input = Vec::with_capacity(READ_BYTES);
     let mut life = Liveness::Unknown;
     let mut gone = false;
-    'talk: while !gone {
+    'connection: while !gone {
         input.clear();
         tokio::select! {
             read = stream.read_buf(&mut input) => match read {
@@ -70,7 +70,7 @@ pub(crate) async fn serve_supervisor(
                 Err(error) => Err(error),
             };
             // A supervisor that sends malformed messages counts as lost.
-            let Ok(said) = said else { break 'talk };
+            let Ok(said) = said else { break 'connection };
             if let FromSupervisor::Hello { pid, .. } = said {
                 life = Liveness::of(pid);
             }

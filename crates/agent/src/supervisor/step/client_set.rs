@@ -172,7 +172,7 @@ impl StepClients {
 
 impl Observer {
     fn output(&mut self, channel: u8, payload: &[u8]) {
-        if !self.link.has_room() {
+        if !self.link.can_take_output() {
             self.skipped += payload.len().saturating_sub(RANK_BYTES) as u64;
             return;
         }
