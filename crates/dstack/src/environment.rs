@@ -1,15 +1,15 @@
 //! The `DSTACK_*` variables that a task finds on each of its nodes.
 
-/// What the variables tell, for one node of a run.
+/// What the variables say of one node of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskNode<'a> {
     /// A UUID.
     pub run_id: &'a str,
     pub run_name: &'a str,
-    /// A UUID, of this node's part in this attempt.
+    /// The UUID of this node's part in this attempt.
     pub job_id: &'a str,
     pub working_dir: &'a str,
-    /// One of each node in the order of the ranks: the first is the master. Never empty.
+    /// The address of each node in the order of the ranks: the first is the master. Never empty.
     pub node_ips: &'a [String],
     pub rank: u32,
     pub gpus_per_node: u32,

@@ -27,7 +27,7 @@ pub struct OfferResources {
 pub struct OfferGpu {
     /// `H100`; None where a node only counts its devices.
     pub name: Option<String>,
-    /// Of each.
+    /// The memory of each device.
     pub memory: Option<Bytes>,
     pub count: u32,
 }

@@ -1,10 +1,10 @@
-//! From a task to what the server is asked: every amount a range, and dstack's rules for what was left unsaid.
+//! From a task to the submission that the server gets: every amount is a range, and dstack's defaults are filled in.
 //!
-//! Nothing here looks at the machine: who calls, from where and with which environment comes in with
-//! the [`Submitter`].
+//! Nothing here looks at the machine: the caller, its folder and its environment come in with the [`Submitter`].
 
 use crate::yaml::fault::Fault;
 use crate::yaml::profile::FleetName;
+use crate::yaml::property::{self, why_not_applied};
 use crate::yaml::resources::Resources;
 use crate::yaml::task::Task;
 use crate::{name, script};
@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::client::Submission;
 
-/// What a run finds of the environment of the client that submitted it; dstack passes nothing else on.
+/// The variables of the submitting client that a run gets; dstack passes no others on.
 const FROM_CLIENT: [&str; 5] = ["HOME", "PATH", "USER", "SHELL", "LANG"];
 
-/// Who submits, from where, with what around.
+/// The client that submits, and what surrounds it.
 pub struct Submitter<'a> {
     pub now: Timestamp,
     /// For the name of a run without one.
     pub random: u64,
-    /// Where the client was called: the run starts there if it names no folder of its own.
+    /// The client's folder: the run starts there if it names none of its own.
     pub work_dir: &'a str,
-    /// The configuration file as an absolute path; none for standard input.
+    /// The configuration file as an absolute path; `None` for standard input.
     pub file: Option<String>,
     pub submit_line: String,
     pub host: String,
@@ -40,11 +40,11 @@ pub struct Submitter<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// What is sent, and what the user is told besides.
+/// The submission, and what the user is told besides.
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub submission: Submission,
-    /// One line each: what was asked for and changes nothing here.
+    /// One line for each thing that was asked for and changes nothing here.
     pub notices: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
     let spec = JobSpec {
         name: name.into(),
-        owner: asker(),
+        owner: unset_owner(),
         account: None,
         qos: None,
         components: [Component { request: Arc::new(request) }].into(),
@@ -100,13 +100,13 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     Ok(Draft { submission, notices: notices(task) })
 }
 
-/// The same request without hurry: what is offered does not depend on what is free at the moment.
+/// The same request, willing to wait: offers do not depend on what is free at the moment.
 pub fn for_offers(submission: &Submission) -> Submission {
-    let mut patient = submission.clone();
-    for component in Arc::make_mut(&mut patient.spec.components) {
+    let mut waiting = submission.clone();
+    for component in Arc::make_mut(&mut waiting.spec.components) {
         Arc::make_mut(&mut component.request).patience = Patience::Forever;
     }
-    patient
+    waiting
 }
 
 impl Draft {
@@ -114,11 +114,10 @@ impl Draft {
     pub fn keep_within(&mut self, partitions: &[Partition]) {
         for Component { request } in Arc::make_mut(&mut self.submission.spec.components) {
             let named = &request.partitions;
-            let is_meant = |p: &&Partition| match named.is_empty() {
-                true => p.default,
-                false => named.contains(&p.name),
+            let is_chosen = |p: &&Partition| {
+                if named.is_empty() { p.default } else { named.contains(&p.name) }
             };
-            let longest = partitions.iter().filter(is_meant).map(|p| p.max_time).max();
+            let longest = partitions.iter().filter(is_chosen).map(|p| p.max_time).max();
             if let (Some(TimeLimit::Unlimited), Some(most @ TimeLimit::Minutes(_))) =
                 (request.time_limit, longest)
             {
@@ -130,12 +129,12 @@ impl Draft {
     }
 }
 
-/// Whether the second would run just as the first does: the same but for who, when and from where.
+/// Whether both would run the same: equal but for the submitter, the time and the host.
 /// Scripts and environments are stored by content, and compared by their names.
 pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
     let essence = |spec: &JobSpec| {
         let mut spec = spec.clone();
-        spec.owner = asker();
+        spec.owner = unset_owner();
         (spec.account, spec.qos) = (None, None);
         (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
         Arc::make_mut(&mut spec.launch).command = None;
@@ -153,8 +152,8 @@ fn no_text() -> Arc<str> {
     Arc::from("")
 }
 
-/// Nobody by name: the server puts in who the connection says is asking.
-fn asker() -> Arc<Principal> {
+/// An empty owner: the server puts in the principal of the connection.
+fn unset_owner() -> Arc<Principal> {
     let (name, group) = (String::new(), String::new());
     let groups = Vec::new();
     Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User })
@@ -234,13 +233,13 @@ fn partitions(fleets: &[FleetName]) -> Result<Vec<String>, RequestError> {
     Ok(fleets.iter().map(|named| named.name.clone()).collect())
 }
 
-/// `..4` leaves the least open, but no process runs on no CPU.
+/// `..4` has no minimum, but a process needs a CPU.
 fn one_or_more(count: &Range<u32>) -> Range<u32> {
     let min = count.min.max(1);
     Range { min, max: count.max.map(|max| max.max(min)) }
 }
 
-/// None where none need be there: whoever would do without gets none.
+/// Returns `None` when the request's minimum is zero: such a request is satisfied without a GPU.
 fn gpus(resources: &Resources) -> Option<GresRequest> {
     let gpu = resources.gpu.as_ref().filter(|gpu| gpu.count.min > 0)?;
     Some(GresRequest {
@@ -252,7 +251,7 @@ fn gpus(resources: &Resources) -> Option<GresRequest> {
     })
 }
 
-/// The memory of each device; where the count is exact, the memory of all says it as well.
+/// The memory of each device. With an exact count, `total_memory` bounds it too.
 fn device_memory(gpu: &GpuSpec) -> Option<Range<Bytes>> {
     let (Some(total), true) = (&gpu.total_memory, gpu.count.is_exact()) else {
         return gpu.memory;
@@ -263,7 +262,7 @@ fn device_memory(gpu: &GpuSpec) -> Option<Range<Bytes>> {
         max: total.max.map(|most| Bytes(most.0 / count)),
     };
     let Some(each) = gpu.memory else { return Some(share) };
-    // Where the two have nothing in common the range is empty, and no device lies in it.
+    // Where the two ranges do not overlap the result is empty, and no device lies in it.
     let max = [each.max, share.max].into_iter().flatten().min();
     Some(Range { min: each.min.max(share.min), max })
 }
@@ -289,34 +288,35 @@ fn tags(task: &Task) -> Option<String> {
     (!each.is_empty()).then(|| each.join(","))
 }
 
-/// What was asked for and cannot be checked, or is not done, on this cluster.
+/// One line for each property of the task that is not applied, by the tables of `yaml/property.rs`.
 fn notices(task: &Task) -> Vec<String> {
     let resources = &task.resources;
     let gpu = resources.gpu.as_ref();
     let vendor = gpu.and_then(|gpu| gpu.vendor.as_ref());
     let capability = gpu.and_then(|gpu| gpu.compute_capability.as_ref());
     let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
-    let retry = task.retry.as_ref().filter(|retry| retry.on_interruption || retry.on_error);
     let stop = task.stop_duration != Task::default().stop_duration;
-    let said = [
+    let notices = [
         resources.cpu.architecture.map(|architecture| {
-            format!("`resources.cpu`: nodes are not told apart by architecture: {architecture} is not checked")
+            let why = why_not_applied(property::CPU, "arch");
+            format!("`resources.cpu`: {why}: {architecture} is not checked")
         }),
         vendor.map(|vendor| {
-            format!("`resources.gpu`: nodes are not told apart by vendor: {vendor} is not checked")
+            let why = why_not_applied(property::GPU, "vendor");
+            format!("`resources.gpu`: {why}: {vendor} is not checked")
         }),
         capability.map(|version| {
-            format!("`resources.gpu.compute_capability`: {version} is not checked: name the GPUs that will do")
+            let why = why_not_applied(property::GPU, "compute_capability");
+            format!("`resources.gpu.compute_capability`: {version} is not checked: {why}")
         }),
         total.map(|_| {
-            "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`".into()
-        }),
-        retry.map(|_| {
-            "`retry`: a run waits for capacity, but is not yet started again after an error or an interruption".into()
+            "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`"
+                .into()
         }),
         stop.then(|| {
-            "`stop_duration`: has no effect yet: the cluster's KillWait lies between the signal and the kill".into()
+            let why = why_not_applied(property::TASK, "stop_duration");
+            format!("`stop_duration`: {why}")
         }),
     ];
-    said.into_iter().flatten().collect()
+    notices.into_iter().flatten().collect()
 }

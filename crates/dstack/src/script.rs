@@ -16,10 +16,7 @@ const CHECK: &str =
 
 pub fn script(shell: &Shell, commands: &[String]) -> String {
     let shell_name = shell.0.rsplit('/').next().unwrap_or_default();
-    let separator = match POSIX.contains(&shell_name) {
-        true => CHECK,
-        false => " && ",
-    };
+    let separator = if POSIX.contains(&shell_name) { CHECK } else { " && " };
     let commands: Vec<&str> = commands.iter().map(|command| command.trim()).collect();
     format!("#!{}\n\n{}\n", shell.0, commands.join(separator))
 }

@@ -1,4 +1,4 @@
-//! dstack's words for where a run and its jobs stand, and for why they ended.
+//! dstack's words for the status of a run and of its jobs, and for why they ended.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ words! {
 }
 
 words! {
-    /// Of one node of a run, in one attempt.
+    /// The status of one node of a run, in one attempt.
     JobStatus {
         Submitted = "submitted",
         Provisioning = "provisioning",
@@ -108,7 +108,7 @@ impl JobStatus {
 }
 
 impl RunEnd {
-    /// Where a run stands once it has ended so.
+    /// The status of a run that ended so.
     pub fn status(self) -> RunStatus {
         match self {
             Self::AllJobsDone => RunStatus::Done,
@@ -121,7 +121,7 @@ impl RunEnd {
 }
 
 impl JobEnd {
-    /// Where a job stands once it has ended so.
+    /// The status of a job that ended so.
     pub fn status(self) -> JobStatus {
         match self {
             Self::DoneByRunner => JobStatus::Done,
@@ -168,7 +168,7 @@ pub fn job_message(status: JobStatus, end: Option<JobEnd>, exit: Option<i32>) ->
     }
 }
 
-/// The STATUS column of a run: of its only job what the job says, of several what they have in common.
+/// The STATUS column of a run: the message of its only job, or the status that several have in common.
 /// A run that waits for another attempt is `retrying`, and `pending` if it never had one.
 pub fn run_message(status: RunStatus, attempts: u32, only_job: Option<&str>) -> String {
     match (status, only_job) {

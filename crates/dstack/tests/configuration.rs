@@ -3,7 +3,7 @@
 use dstack::yaml::configuration::{Configuration, Loaded, parse};
 use dstack::yaml::env::Value;
 use dstack::yaml::profile::{FleetName, SpotPolicy, StopCriteria};
-use dstack::yaml::property::{Standing, TASK};
+use dstack::yaml::property::{PropertySupport, TASK};
 use dstack::yaml::resources::{Architecture, Resources};
 use dstack::yaml::task::{Port, Shell, Task};
 use model::amount::Bytes;
@@ -114,7 +114,7 @@ backends: [remote]
 }
 
 #[test]
-fn what_is_not_said_has_dstacks_defaults() {
+fn missing_properties_have_dstacks_defaults() {
     let task = task("type: task\ncommands:\n- hostname\n");
     let expected = Task { commands: vec!["hostname".into()], ..Task::default() };
     assert_eq!(task, expected);
@@ -126,7 +126,7 @@ fn what_is_not_said_has_dstacks_defaults() {
 }
 
 #[test]
-fn a_bare_amount_is_exact_and_dots_open_it() {
+fn bare_amount_is_exact_and_dots_make_a_range() {
     let cases = [
         ("{cpu: 4}", "cpu=4 mem=8GB.. disk=100GB.."),
         ("{cpu: '4..8'}", "cpu=4..8 mem=8GB.. disk=100GB.."),
@@ -190,7 +190,7 @@ fn env_may_be_a_mapping_and_keeps_the_text_as_written() {
 }
 
 #[test]
-fn a_variable_missing_at_the_client_is_named_with_its_place() {
+fn variable_missing_at_the_client_is_named_with_its_position() {
     let fault = task_with("env: [A, B]").env.resolve(|_| None).unwrap_err();
     assert_eq!(
         fault.to_string(),
@@ -199,7 +199,7 @@ fn a_variable_missing_at_the_client_is_named_with_its_place() {
 }
 
 #[test]
-fn what_has_no_effect_yet_is_kept_and_said() {
+fn property_without_effect_is_kept_and_noticed() {
     let loaded = load(
         "type: task\ncommands: [x]\nports: [8080, '80:8080', '*:9000']\nspot_policy: auto\nresources: {shm_size: 8GB}\nidle_duration: off\nstartup_order: workers-first\nregions: []\n",
     );
@@ -222,8 +222,8 @@ fn what_has_no_effect_yet_is_kept_and_said() {
 }
 
 #[test]
-fn what_would_change_what_runs_is_refused() {
-    let refused = TASK.iter().filter(|p| matches!(p.standing, Standing::Refused(_)));
+fn property_that_would_change_what_runs_is_refused() {
+    let refused = TASK.iter().filter(|p| matches!(p.support, PropertySupport::Refused(_)));
     for property in refused {
         let line = refusal_with(&format!("{}: something", property.name));
         let start = format!("{}: `{}`: ", property.name.len() + 3, property.name);
@@ -246,15 +246,17 @@ fn what_would_change_what_runs_is_refused() {
 }
 
 #[test]
-fn no_property_that_acts_is_passed_over() {
-    let acting = TASK.iter().filter(|p| p.standing == Standing::Acts && p.name != "type");
-    for property in acting {
+fn every_property_that_is_read_refuses_a_value_of_the_wrong_shape() {
+    let is_read =
+        |support| !matches!(support, PropertySupport::Notice(_) | PropertySupport::Refused(_));
+    let read = TASK.iter().filter(|p| is_read(p.support) && p.name != "type");
+    for property in read {
         refusal_with(&format!("{}: {{x: {{y: []}}}}", property.name));
     }
 }
 
 #[test]
-fn every_bad_value_gets_one_line_with_its_place_and_what_would_be_right() {
+fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
     let cases = [
         ("comands: [y]", "1: unknown property `comands`: did you mean `commands`?"),
         ("frobnicate: 1", "1: unknown property `frobnicate`"),

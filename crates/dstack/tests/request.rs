@@ -42,7 +42,7 @@ fn drafted(lines: &str) -> Draft {
 }
 
 #[test]
-fn amounts_are_ranges_and_what_is_unsaid_is_dstacks() {
+fn amounts_are_ranges_and_defaults_are_dstacks() {
     const GIB: u64 = 1 << 30;
     let gpu = |count: Value, kinds: Value| json!([{"per": "node", "name": "gpu", "kinds": kinds, "count": count}]);
     let table = [
@@ -108,7 +108,7 @@ fn amounts_are_ranges_and_what_is_unsaid_is_dstacks() {
 }
 
 #[test]
-fn the_run_is_named_placed_and_started_as_the_file_says() {
+fn run_gets_name_folder_priority_and_script_of_the_file() {
     let draft = drafted("name: train\nworking_dir: /data\npriority: 70\ntags: {team: a, x: b}");
     let spec = &draft.submission.spec;
     assert_eq!(&*spec.name, "train");
@@ -127,7 +127,7 @@ fn the_run_is_named_placed_and_started_as_the_file_says() {
 }
 
 #[test]
-fn only_a_little_of_the_clients_environment_goes_along() {
+fn run_gets_its_env_and_five_variables_of_the_client() {
     let text = |lines| drafted(lines).submission.environment.expect("an environment");
     assert_eq!(text(""), "HOME=/home/ada\0PATH=/bin\0");
     let own = text("env: [TOKEN, A=b=c, PATH=/opt]");
@@ -135,7 +135,7 @@ fn only_a_little_of_the_clients_environment_goes_along() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_one_line() {
+fn request_that_cannot_be_made_is_refused_in_one_line() {
     let table = [
         ("env: [MISSING]", "`MISSING` is to be taken from the environment"),
         ("fleets: [other/a]", "fleet other/a: there is one project here, main: expected a"),
@@ -147,25 +147,28 @@ fn what_cannot_be_asked_is_one_line() {
 }
 
 #[test]
-fn what_is_not_checked_is_said() {
+fn property_that_is_not_applied_is_noticed() {
     let table = [
         ("resources: {cpu: x86}", "resources.cpu"),
         ("resources: {gpu: nvidia}", "vendor"),
         ("resources: {gpu: {compute_capability: 8.0}}", "compute_capability"),
         ("resources: {gpu: {count: 1.., total_memory: 80GB}}", "total_memory"),
-        ("retry: true", "retry"),
         ("stop_duration: 10s", "stop_duration"),
     ];
     for (lines, word) in table {
         let notices = drafted(lines).notices;
         assert!(notices.len() == 1 && notices[0].contains(word), "{lines}: {notices:?}");
     }
-    let quiet = "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}";
-    assert_eq!(drafted(quiet).notices, [""; 0]);
+    for quiet in [
+        "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}",
+        "retry: true",
+    ] {
+        assert_eq!(drafted(quiet).notices, [""; 0], "{quiet}");
+    }
 }
 
 #[test]
-fn a_run_without_a_limit_gets_the_longest_that_its_partitions_give() {
+fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
     let partition = |name: &str, default: bool, max_time: Value| -> Partition {
         let text = json!({"name": name, "nodes": [], "default": default, "max_time": max_time});
         serde_json::from_value(text).expect("a partition")
@@ -191,14 +194,14 @@ fn a_run_without_a_limit_gets_the_longest_that_its_partitions_give() {
 }
 
 #[test]
-fn offers_are_asked_for_without_hurry() {
+fn request_for_offers_may_wait() {
     let submission = drafted("").submission;
     assert_eq!(submission.spec.request().patience, Patience::Now);
     assert_eq!(for_offers(&submission).spec.request().patience, Patience::Forever);
 }
 
 #[test]
-fn a_run_is_the_same_whoever_asks_and_whenever() {
+fn run_is_the_same_whoever_submits_it_and_whenever() {
     let spec = |lines, secs| {
         let draft = try_drafted(lines, Timestamp::from_secs(secs)).expect(lines);
         draft.submission.spec

@@ -1,5 +1,7 @@
-//! The one clock, and the one source of chance.
+//! The one clock, and the one source of random numbers.
 
+use cluster::Context;
+use model::principal::Principal;
 use model::time::Timestamp;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,4 +20,9 @@ pub fn random<const N: usize>() -> [u8; N] {
 
 pub fn random_u128() -> u128 {
     u128::from_le_bytes(random())
+}
+
+/// The time and the random bits that a decision of the state machine is made with.
+pub fn context(by: Principal) -> Context {
+    Context { now: now(), random: random_u128(), by }
 }

@@ -1,51 +1,34 @@
-//! The server: a single writer around `cluster`, and the doors through which it is asked.
+//! The server: a single writer around `cluster`, and the listeners through which clients and agents reach it.
 //!
-//! A command goes to the writer, which decides, journals, applies and only then answers. Plans are
-//! made beside it on a copy of the state and come back as commands. Agents dial in; what an event
-//! asks of them goes out as signed orders.
+//! A command goes to the writer, which decides, journals, applies and only then answers. Plans are made beside it on a
+//! copy of the state and come back as commands. What an event asks of the nodes goes out to their agents as signed
+//! orders.
+//!
+//! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect.
+//! - `shared/`: the handles that threads and handlers share. It knows none of them; everything else imports it.
+//! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
+//! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
+//! - `dispatch/`: from events to orders, with the controller's prolog and epilog; `dispatch/launch/`: what an order says.
+//! - `agents/`: the agents' port and links. Backends that bring up machines of their own would lie beside it.
+//! - `http/`: the clients' API. dstack's API, metrics and web pages are routers that join `http::router`.
+//! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
+//! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
 mod agents;
-mod await_change;
-mod bodies;
-mod books;
-mod calls;
+mod auth;
 pub mod clock;
 pub mod configure;
-mod conversation;
-mod counters;
-mod devices;
+mod connection_limits;
 mod dispatch;
-mod doors;
 mod error;
-mod explained;
-mod foresight;
-mod goodbye;
 mod http;
-mod identity;
-mod impatient;
-mod launch;
-mod list;
-mod measure;
-mod planner;
-mod principal;
-mod probe;
-mod process_policy;
-mod queue;
-mod recover;
-mod reservations;
-mod serve;
-mod shapes;
+mod plan;
 mod shared;
-mod shares;
-mod step_queue;
-mod step_stream;
-mod steps;
-mod stream;
-mod tick;
-mod token;
-mod views;
+mod show;
+mod startup;
+mod step;
 mod writer;
 
-pub use doors::DoorLimits;
+pub use connection_limits::ConnectionLimits;
 pub use error::ServerError;
-pub use serve::{Doors, ServerOptions, run};
+pub use startup::{Listeners, ServerOptions, run};

@@ -1,12 +1,12 @@
-//! A `.dstack.yml` file: which type of configuration it holds, and what the user should know of it.
+//! A `.dstack.yml` file: which type of configuration it holds, read into its type.
 
-use super::fault::{ConfigurationError, Fault, Place, Problem};
+use super::fault::{ConfigurationError, Fault, Problem};
 use super::field::Field;
 use super::node;
+use super::notice::{Notice, Notices};
 use super::task::{self, Task};
-use std::fmt;
 
-/// A configuration that was understood, with what it says to no effect.
+/// A configuration that was read, with notices on the properties that have no effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     pub configuration: Configuration,
@@ -18,45 +18,21 @@ pub enum Configuration {
     Task(Box<Task>),
 }
 
-/// A property that changes nothing here, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    pub place: Place,
-    pub property: String,
-    pub why: String,
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: `{}`: {}", self.place, self.property, self.why)
-    }
-}
-
-/// The notices of one file as they come up, in its order.
-#[derive(Debug, Default)]
-pub struct Notices(Vec<Notice>);
-
-impl Notices {
-    pub(super) fn add(&mut self, field: &Field<'_>, why: impl Into<String>) {
-        self.0.push(Notice { place: field.place(), property: field.name.clone(), why: why.into() });
-    }
-}
-
 #[derive(Clone, Copy)]
 enum Type {
     Task,
-    Later(&'static str),
+    NotYet(&'static str),
 }
 
 /// All of dstack's types.
 const TYPES: &[(&str, Type)] = &[
     ("task", Type::Task),
-    ("dev-environment", Type::Later("dev-environment")),
-    ("service", Type::Later("service")),
-    ("fleet", Type::Later("fleet")),
-    ("gateway", Type::Later("gateway")),
-    ("volume", Type::Later("volume")),
-    ("preset", Type::Later("preset")),
+    ("dev-environment", Type::NotYet("dev-environment")),
+    ("service", Type::NotYet("service")),
+    ("fleet", Type::NotYet("fleet")),
+    ("gateway", Type::NotYet("gateway")),
+    ("volume", Type::NotYet("volume")),
+    ("preset", Type::NotYet("preset")),
 ];
 
 /// Reads the bytes of a configuration; `file` is its name as the user wrote it.
@@ -83,7 +59,7 @@ fn read(bytes: &[u8]) -> Result<Loaded, Fault> {
     let mut notices = Notices::default();
     let configuration = match field.word(TYPES)? {
         Type::Task => Configuration::Task(Box::new(task::read(&top, &mut notices)?)),
-        Type::Later(name) => return Err(field.fault(Problem::TypeNotSupported(name))),
+        Type::NotYet(name) => return Err(field.fault(Problem::TypeNotSupported(name))),
     };
-    Ok(Loaded { configuration, notices: notices.0 })
+    Ok(Loaded { configuration, notices: notices.into_vec() })
 }

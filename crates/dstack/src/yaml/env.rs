@@ -1,6 +1,6 @@
 //! `env`: the variables of a run, written as a mapping or as a list of `NAME=value` and `NAME`.
 
-use super::fault::{Fault, Place, Problem};
+use super::fault::{Fault, Position, Problem};
 use super::field::Field;
 
 /// The variables in the order of the file.
@@ -11,7 +11,7 @@ pub struct Env(pub Vec<Variable>);
 pub struct Variable {
     pub name: String,
     pub value: Value,
-    pub place: Place,
+    pub position: Position,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Env {
             };
             match value {
                 Some(value) => Ok((name, value)),
-                None => Err(Fault::new(variable.place, Problem::NotInEnvironment { name })),
+                None => Err(Fault::new(variable.position, Problem::NotInEnvironment { name })),
             }
         });
         each.collect()
@@ -51,28 +51,32 @@ pub fn read(field: &Field<'_>) -> Result<Env, Fault> {
             if let Some(first) = variables.iter().find(|v| v.name == variable.name) {
                 return Err(item.fault(Problem::Repeated {
                     property: format!("env.{}", variable.name),
-                    first: first.place.line,
+                    first: first.position.line,
                 }));
             }
             variables.push(variable);
         }
         return Ok(Env(variables));
     }
-    for (name, place, value) in field.entries(expected)? {
+    for (name, position, value) in field.entries(expected)? {
         if !is_name(name) {
             let problem = Problem::Invalid {
                 property: field.name.clone(),
                 value: format!("{name:?}"),
                 expected: NAME_RULE.into(),
             };
-            return Err(Fault::new(place, problem));
+            return Err(Fault::new(position, problem));
         }
         // A bare `yes` would be a boolean to one reader and text to the next: dstack refuses it too.
         if value.boolean().is_some() {
             return Err(value.invalid("text: put the word in quotes"));
         }
         let text = value.text("text, or \"\" for an empty value")?;
-        variables.push(Variable { name: name.to_owned(), value: text_value(&value, text)?, place });
+        variables.push(Variable {
+            name: name.to_owned(),
+            value: text_value(&value, text)?,
+            position,
+        });
     }
     Ok(Env(variables))
 }
@@ -86,7 +90,7 @@ fn list_item(item: &Field<'_>) -> Result<Variable, Fault> {
     if !is_name(name) {
         return Err(item.invalid(format!("NAME=value or NAME, {NAME_RULE}")));
     }
-    Ok(Variable { name: name.to_owned(), value, place: item.place() })
+    Ok(Variable { name: name.to_owned(), value, position: item.position() })
 }
 
 fn text_value(field: &Field<'_>, text: &str) -> Result<Value, Fault> {

@@ -3,14 +3,14 @@
 use model::grammar::GrammarError;
 use std::fmt;
 
-/// A position in the file, both counted from one.
+/// A position in the file; line and column count from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
@@ -25,11 +25,11 @@ pub struct ConfigurationError {
     pub fault: Fault,
 }
 
-/// A problem at its place, before the file's name is known.
+/// A problem at its position, before the file's name is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {}", one_line(.problem))]
+#[error("{position}: {}", one_line(.problem))]
 pub struct Fault {
-    pub place: Place,
+    pub position: Position,
     #[source]
     pub problem: Box<Problem>,
 }
@@ -44,8 +44,8 @@ fn one_line(problem: &Problem) -> String {
 }
 
 impl Fault {
-    pub(crate) fn new(place: Place, problem: Problem) -> Self {
-        Self { place, problem: Box::new(problem) }
+    pub(crate) fn new(position: Position, problem: Problem) -> Self {
+        Self { position, problem: Box::new(problem) }
     }
 }
 

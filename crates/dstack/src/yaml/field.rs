@@ -1,6 +1,6 @@
-//! One property's value on its way into a type: it knows its name and its place for the error line.
+//! One property's value on its way into a type: it knows its name and its position for the error line.
 
-use super::fault::{Fault, Place, Problem};
+use super::fault::{Fault, Position, Problem};
 use super::node::{Entry, Node, Value};
 use super::property::{self, Property};
 use model::amount::Bytes;
@@ -14,13 +14,13 @@ const NOTHING: &[&str] = &["", "~", "null", "Null", "NULL"];
 const TRUE: &[&str] = &["true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"];
 const FALSE: &[&str] = &["false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"];
 
-/// Of a value in an error line.
+/// The characters of a value that an error line shows.
 const SHOWN_CHARS: usize = 60;
 
 #[derive(Debug, Clone)]
 pub struct Field<'a> {
     node: &'a Node,
-    /// The way to it from the top: `resources.gpu.count`, `commands[2]`; empty at the top.
+    /// The path from the top: `resources.gpu.count`, `commands[2]`; empty at the top.
     pub name: String,
 }
 
@@ -30,12 +30,12 @@ impl<'a> Field<'a> {
         Self { node, name }
     }
 
-    pub fn place(&self) -> Place {
-        self.node.place
+    pub fn position(&self) -> Position {
+        self.node.position
     }
 
     pub fn fault(&self, problem: Problem) -> Fault {
-        Fault::new(self.node.place, problem)
+        Fault::new(self.node.position, problem)
     }
 
     pub fn invalid(&self, expected: impl Into<String>) -> Fault {
@@ -155,16 +155,16 @@ impl<'a> Field<'a> {
     }
 
     /// The mapping's own keys with their values, whatever the keys are.
-    pub fn entries(&self, expected: &str) -> Result<Vec<(&'a str, Place, Field<'a>)>, Fault> {
+    pub fn entries(&self, expected: &str) -> Result<Vec<(&'a str, Position, Field<'a>)>, Fault> {
         let Value::Map(entries) = &self.node.value else {
             return Err(self.invalid(expected));
         };
-        let field = |Entry { key, place, value }: &'a Entry| {
+        let field = |Entry { key, position, value }: &'a Entry| {
             let name = match self.name.as_str() {
                 "" => key.clone(),
                 parent => format!("{parent}.{key}"),
             };
-            (key.as_str(), *place, Field { node: value, name })
+            (key.as_str(), *position, Field { node: value, name })
         };
         Ok(entries.iter().map(field).collect())
     }
@@ -176,9 +176,9 @@ impl<'a> Field<'a> {
         expected: &str,
     ) -> Result<Vec<(&'static Property, Field<'a>)>, Fault> {
         let mut found = Vec::new();
-        for (key, place, field) in self.entries(expected)? {
+        for (key, position, field) in self.entries(expected)? {
             let Some(property) = table.iter().find(|p| p.name == key) else {
-                return Err(Fault::new(place, property::unknown(table, key, &field.name)));
+                return Err(Fault::new(position, property::unknown(table, key, &field.name)));
             };
             if !field.is_nothing() {
                 found.push((property, field));

@@ -1,22 +1,22 @@
-//! A YAML document as a tree in which every value knows its place.
+//! A YAML document as a tree in which every value knows its position.
 //!
 //! The parser hands out events; the tree is built here so that what it may grow to is bounded:
 //! an alias is a copy, and a few lines of aliases to aliases would otherwise fill the memory.
 
-use super::fault::{Fault, Place, Problem};
+use super::fault::{Fault, Position, Problem};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 const MAX_NODES: usize = 20_000;
-/// Of all scalars together, aliases expanded.
+/// The text of all scalars together, with aliases expanded.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 const MAX_DEPTH: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    pub place: Place,
+    pub position: Position,
     pub value: Value,
 }
 
@@ -34,13 +34,13 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub key: String,
-    pub place: Place,
+    pub position: Position,
     pub value: Node,
 }
 
 /// Reads the one document of a file.
 pub fn parse(bytes: &[u8]) -> Result<Node, Fault> {
-    let start = Place { line: 1, column: 1 };
+    let start = Position { line: 1, column: 1 };
     if bytes.len() > MAX_FILE_BYTES {
         let limit = MAX_FILE_BYTES;
         let bytes = bytes.len();
@@ -55,39 +55,39 @@ pub fn parse(bytes: &[u8]) -> Result<Node, Fault> {
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
             let problem = Problem::Syntax(error.info().to_owned());
-            Fault::new(place_of(error.marker()), problem)
+            Fault::new(position_of(error.marker()), problem)
         })?;
-        let place = place_of(&span.start);
+        let position = position_of(&span.start);
         if let Event::DocumentStart(_) = event {
             documents += 1;
             if documents > 1 {
-                return Err(Fault::new(place, Problem::SecondDocument));
+                return Err(Fault::new(position, Problem::SecondDocument));
             }
         }
-        builder.take(event, place)?;
+        builder.take(event, position)?;
     }
     builder.root.ok_or(Fault::new(start, Problem::Empty))
 }
 
-fn place_of(marker: &Marker) -> Place {
-    Place { line: marker.line(), column: marker.col() + 1 }
+fn position_of(marker: &Marker) -> Position {
+    Position { line: marker.line(), column: marker.col() + 1 }
 }
 
 /// A list or mapping that has begun and not yet ended.
-struct Open {
-    place: Place,
+struct OpenNode {
+    position: Position,
     anchor: usize,
     content: Content,
 }
 
 enum Content {
     List(Vec<Node>),
-    Map { entries: Vec<Entry>, key: Option<(String, Place)> },
+    Map { entries: Vec<Entry>, key: Option<(String, Position)> },
 }
 
 #[derive(Default)]
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
     text_bytes: usize,
@@ -95,33 +95,33 @@ struct Builder {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, place: Place) -> Result<(), Fault> {
+    fn take(&mut self, event: Event<'_>, position: Position) -> Result<(), Fault> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let forced_text = self.forces_text(tag, place)?;
+                let forced_text = self.forces_text(tag, position)?;
                 let plain = style == ScalarStyle::Plain && !forced_text;
                 let text = text.into_owned();
-                self.charge(1, text.len(), place)?;
+                self.charge(1, text.len(), position)?;
                 let value = Value::Scalar { text, plain };
-                self.finish(Node { place, value }, anchor)
+                self.finish(Node { position, value }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.forces_text(tag, place)?;
-                self.begin(place, anchor, Content::List(Vec::new()))
+                self.forces_text(tag, position)?;
+                self.begin(position, anchor, Content::List(Vec::new()))
             }
             Event::MappingStart(anchor, tag) => {
-                self.forces_text(tag, place)?;
+                self.forces_text(tag, position)?;
                 let entries = Vec::new();
-                self.begin(place, anchor, Content::Map { entries, key: None })
+                self.begin(position, anchor, Content::Map { entries, key: None })
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end(place),
+            Event::SequenceEnd | Event::MappingEnd => self.end(position),
             Event::Alias(anchor) => {
                 let named = self.anchors.get(&anchor);
                 let (nodes, text_bytes) =
-                    named.map(weight).ok_or(Fault::new(place, Problem::AliasOfItself))?;
-                self.charge(nodes, text_bytes, place)?;
+                    named.map(weight).ok_or(Fault::new(position, Problem::AliasOfItself))?;
+                self.charge(nodes, text_bytes, position)?;
                 let value = self.anchors[&anchor].value.clone();
-                self.attach(Node { place, value })
+                self.attach(Node { position, value })
             }
             Event::Nothing
             | Event::StreamStart
@@ -132,15 +132,15 @@ impl Builder {
     }
 
     /// Whether the tag is `!!str`; any other tag is refused.
-    fn forces_text(&self, tag: Option<Cow<'_, Tag>>, place: Place) -> Result<bool, Fault> {
+    fn forces_text(&self, tag: Option<Cow<'_, Tag>>, position: Position) -> Result<bool, Fault> {
         match tag {
             None => Ok(false),
             Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => Ok(true),
-            Some(tag) => Err(Fault::new(place, Problem::Tag(tag.suffix.clone()))),
+            Some(tag) => Err(Fault::new(position, Problem::Tag(tag.suffix.clone()))),
         }
     }
 
-    fn charge(&mut self, nodes: usize, text_bytes: usize, place: Place) -> Result<(), Fault> {
+    fn charge(&mut self, nodes: usize, text_bytes: usize, position: Position) -> Result<(), Fault> {
         self.nodes += nodes;
         self.text_bytes += text_bytes;
         let (what, limit) = if self.nodes > MAX_NODES {
@@ -150,39 +150,39 @@ impl Builder {
         } else {
             return Ok(());
         };
-        Err(Fault::new(place, Problem::TooMany { what, limit }))
+        Err(Fault::new(position, Problem::TooMany { what, limit }))
     }
 
-    fn begin(&mut self, place: Place, anchor: usize, content: Content) -> Result<(), Fault> {
+    fn begin(&mut self, position: Position, anchor: usize, content: Content) -> Result<(), Fault> {
         if self.open.len() == MAX_DEPTH {
             let limit = MAX_DEPTH;
-            return Err(Fault::new(place, Problem::TooDeep { limit }));
+            return Err(Fault::new(position, Problem::TooDeep { limit }));
         }
-        if let Some(Open { content: Content::Map { key: None, .. }, .. }) = self.open.last() {
-            return Err(Fault::new(place, Problem::KeyNotText));
+        if let Some(OpenNode { content: Content::Map { key: None, .. }, .. }) = self.open.last() {
+            return Err(Fault::new(position, Problem::KeyNotText));
         }
-        self.charge(1, 0, place)?;
-        self.open.push(Open { place, anchor, content });
+        self.charge(1, 0, position)?;
+        self.open.push(OpenNode { position, anchor, content });
         Ok(())
     }
 
-    fn end(&mut self, place: Place) -> Result<(), Fault> {
+    fn end(&mut self, position: Position) -> Result<(), Fault> {
         let Some(open) = self.open.pop() else {
             let problem = Problem::Syntax("an end without a beginning".into());
-            return Err(Fault::new(place, problem));
+            return Err(Fault::new(position, problem));
         };
         let value = match open.content {
             Content::List(items) => Value::List(items),
             Content::Map { entries, .. } => Value::Map(merge(entries)?),
         };
-        let node = Node { place: open.place, value };
+        let node = Node { position: open.position, value };
         self.finish(node, open.anchor)
     }
 
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
         if anchor > 0 {
             let (nodes, text_bytes) = weight(&node);
-            self.charge(nodes, text_bytes, node.place)?;
+            self.charge(nodes, text_bytes, node.position)?;
             self.anchors.insert(anchor, node.clone());
         }
         self.attach(node)
@@ -193,13 +193,13 @@ impl Builder {
             None => self.root = Some(node),
             Some(Content::List(items)) => items.push(node),
             Some(Content::Map { entries, key }) => match key.take() {
-                Some((key, place)) => {
+                Some((key, position)) => {
                     let value = node;
-                    entries.push(Entry { key, place, value });
+                    entries.push(Entry { key, position, value });
                 }
                 None => match node.value {
-                    Value::Scalar { text, .. } => *key = Some((text, node.place)),
-                    _ => return Err(Fault::new(node.place, Problem::KeyNotText)),
+                    Value::Scalar { text, .. } => *key = Some((text, node.position)),
+                    _ => return Err(Fault::new(node.position, Problem::KeyNotText)),
                 },
             },
         }
@@ -225,23 +225,23 @@ fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
     let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.key == "<<");
     let mut first: HashMap<String, usize> = HashMap::new();
     for entry in &own {
-        if let Some(line) = first.insert(entry.key.clone(), entry.place.line) {
+        if let Some(line) = first.insert(entry.key.clone(), entry.position.line) {
             let problem = Problem::Repeated { property: entry.key.clone(), first: line };
-            return Err(Fault::new(entry.place, problem));
+            return Err(Fault::new(entry.position, problem));
         }
     }
-    for Entry { place, value, .. } in merges {
+    for Entry { position, value, .. } in merges {
         let sources = match value.value {
             Value::List(items) => items,
-            value => vec![Node { place, value }],
+            value => vec![Node { position, value }],
         };
         for source in sources {
             let Value::Map(inherited) = source.value else {
-                return Err(Fault::new(place, Problem::Merge));
+                return Err(Fault::new(position, Problem::Merge));
             };
             for entry in inherited {
                 if !first.contains_key(&entry.key) {
-                    first.insert(entry.key.clone(), entry.place.line);
+                    first.insert(entry.key.clone(), entry.position.line);
                     own.push(entry);
                 }
             }
@@ -267,11 +267,11 @@ mod tests {
                 format!("{{{}}}", each.collect::<Vec<_>>().join(" "))
             }
         };
-        format!("{}={inner}", node.place)
+        format!("{}={inner}", node.position)
     }
 
     #[test]
-    fn every_value_knows_its_place() {
+    fn every_value_knows_its_position() {
         let cases = [
             ("a: 1\nb:\n  - x\n  - 'y'\n", "1:1={a 1:4=1 b 3:3=[3:5=x 4:5=\"y\"]}"),
             ("\u{feff}k: {m: [1, 2]}\r\n", "1:1={k 1:4={m 1:8=[1:9=1 1:12=2]}}"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_plain_document_is_refused_at_its_place() {
+    fn file_that_is_not_one_plain_document_is_refused_at_its_position() {
         let deep = format!("{}1{}", "[".repeat(40), "]".repeat(40));
         let cases: [(&str, &str); 9] = [
             ("", "1:1: the file is empty: expected properties, the first of them `type: task`"),

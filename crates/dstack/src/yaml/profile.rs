@@ -1,8 +1,8 @@
 //! The properties that dstack also keeps in profiles: policies of retrying, stopping and choosing offers.
 
-use super::configuration::Notices;
 use super::fault::{Fault, Problem};
 use super::field::Field;
+use super::notice::Notices;
 use super::property;
 use model::run::Retry;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub struct UtilizationPolicy {
     pub time_window: Duration,
 }
 
-/// What bears on offers from clouds and on idle machines: kept as it was said, for the fleets to come.
+/// Policies on cloud offers and idle machines. They are read and kept, and have no effect yet.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
     pub regions: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Profile {
     pub spot_policy: Option<SpotPolicy>,
     pub creation_policy: Option<CreationPolicy>,
     pub max_price: Option<f64>,
-    /// The inner None: `off`.
+    /// `Some(None)` is `off`.
     pub idle_duration: Option<Option<Duration>>,
     pub utilization_policy: Option<UtilizationPolicy>,
 }
@@ -92,8 +92,8 @@ const RETRY_EVENTS: &[(&str, RetryEvent)] = &[
 ];
 
 impl Profile {
-    /// Takes the property if it is one of the profile's.
-    pub(super) fn take(&mut self, name: &str, field: &Field<'_>) -> Result<(), Fault> {
+    /// Reads the property if it is one of the profile's.
+    pub(super) fn set(&mut self, name: &str, field: &Field<'_>) -> Result<(), Fault> {
         let names = "a list of names";
         match name {
             "regions" => self.regions = field.texts(names)?,
@@ -111,7 +111,7 @@ impl Profile {
     }
 }
 
-/// None: a run that cannot start, or does not end well, is not tried again.
+/// Reads `retry`. `None` if a run that cannot start, or fails, is not tried again.
 pub(super) fn retry(field: &Field<'_>) -> Result<Option<Retry>, Fault> {
     let expected = "true, false, or a mapping of on_events and duration";
     let on_all = Retry {
@@ -196,7 +196,7 @@ fn fleet(field: &Field<'_>) -> Result<FleetName, Fault> {
 
 pub(super) fn tags(field: &Field<'_>) -> Result<BTreeMap<String, String>, Fault> {
     let mut tags = BTreeMap::new();
-    for (key, place, value) in field.entries("a mapping of tags to values")? {
+    for (key, position, value) in field.entries("a mapping of tags to values")? {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
         if !(1..=60).contains(&key.len()) || !key.bytes().all(letter) {
             let problem = Problem::Invalid {
@@ -204,7 +204,7 @@ pub(super) fn tags(field: &Field<'_>) -> Result<BTreeMap<String, String>, Fault>
                 value: format!("{key:?}"),
                 expected: "a tag of 1 to 60 letters, digits, _ and -".into(),
             };
-            return Err(Fault::new(place, problem));
+            return Err(Fault::new(position, problem));
         }
         tags.insert(key.to_owned(), value.text("text")?.to_owned());
     }

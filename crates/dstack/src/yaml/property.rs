@@ -1,14 +1,21 @@
-//! The properties that a configuration may have, as tables, and what becomes of each here.
+//! The properties that a configuration may have, as tables, and what each does here.
+//!
+//! `tests/property_table.rs` holds the tables against what the translation really does.
 
 use super::fault::Problem;
 
 /// What a property does here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PropertySupport {
     /// It does what it does in dstack.
     Acts,
-    /// It is kept, and the user is told why it changes nothing.
+    /// Some of its values do what they do in dstack. Its reader refuses the others, or gives a notice for them.
+    ActsInPart,
+    /// It changes nothing. The user is told so with its position, when the file is read.
     Notice(&'static str),
+    /// It changes nothing. The user is told so with its value, when the run is drafted: the same value may also have been
+    /// written inside a text such as `x86:4..`.
+    NotApplied(&'static str),
     /// Leaving it out would run something else than was asked for: the configuration is refused.
     Refused(&'static str),
 }
@@ -16,22 +23,27 @@ pub enum Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Property {
     pub name: &'static str,
-    pub standing: Standing,
+    pub support: PropertySupport,
 }
 
 const fn acts(name: &'static str) -> Property {
-    let standing = Standing::Acts;
-    Property { name, standing }
+    Property { name, support: PropertySupport::Acts }
+}
+
+const fn acts_in_part(name: &'static str) -> Property {
+    Property { name, support: PropertySupport::ActsInPart }
+}
+
+const fn not_applied(name: &'static str, why: &'static str) -> Property {
+    Property { name, support: PropertySupport::NotApplied(why) }
 }
 
 const fn notice(name: &'static str, why: &'static str) -> Property {
-    let standing = Standing::Notice(why);
-    Property { name, standing }
+    Property { name, support: PropertySupport::Notice(why) }
 }
 
 const fn refused(name: &'static str, why: &'static str) -> Property {
-    let standing = Standing::Refused(why);
-    Property { name, standing }
+    Property { name, support: PropertySupport::Refused(why) }
 }
 
 const NO_CONTAINERS: &str =
@@ -39,7 +51,7 @@ const NO_CONTAINERS: &str =
 const NO_FILES: &str = "nothing is copied to the node yet: name files that the node can read";
 const OWN_NODES: &str = "has no effect: every offer is one of this cluster's own nodes";
 
-/// Everything that a task may say.
+/// Everything that a task may have.
 pub const TASK: &[Property] = &[
     acts("type"),
     acts("name"),
@@ -50,14 +62,17 @@ pub const TASK: &[Property] = &[
     acts("priority"),
     acts("retry"),
     acts("max_duration"),
-    acts("stop_duration"),
+    not_applied(
+        "stop_duration",
+        "has no effect yet: the cluster's KillWait lies between the signal and the kill",
+    ),
     acts("working_dir"),
     acts("shell"),
     acts("fleets"),
     acts("tags"),
-    acts("backends"),
-    acts("startup_order"),
-    acts("stop_criteria"),
+    acts_in_part("backends"),
+    acts_in_part("startup_order"),
+    acts_in_part("stop_criteria"),
     refused("image", NO_CONTAINERS),
     refused("docker", NO_CONTAINERS),
     refused("entrypoint", NO_CONTAINERS),
@@ -100,16 +115,21 @@ pub const RESOURCES: &[Property] = &[
     notice("shm_size", "has no effect without a container"),
 ];
 
-pub const CPU: &[Property] = &[acts("arch"), acts("count"), acts("min"), acts("max")];
+pub const CPU: &[Property] = &[
+    not_applied("arch", "nodes are not told apart by architecture"),
+    acts("count"),
+    acts("min"),
+    acts("max"),
+];
 pub const RANGE: &[Property] = &[acts("min"), acts("max")];
 pub const DISK: &[Property] = &[acts("size")];
 pub const GPU: &[Property] = &[
-    acts("vendor"),
+    not_applied("vendor", "nodes are not told apart by vendor"),
     acts("name"),
     acts("count"),
     acts("memory"),
-    acts("total_memory"),
-    acts("compute_capability"),
+    acts_in_part("total_memory"),
+    not_applied("compute_capability", "name the GPUs that will do"),
 ];
 pub const RETRY: &[Property] = &[acts("on_events"), acts("duration")];
 pub const UTILIZATION: &[Property] = &[acts("min_gpu_utilization"), acts("time_window")];
@@ -136,7 +156,16 @@ const OF_ANOTHER_TYPE: &[(&str, &str)] = &[
     ("ssh_config", "fleet"),
 ];
 
-/// What to say of a key that is not in the table.
+/// Why a property of the table is not applied; empty for one that is.
+pub fn why_not_applied(table: &[Property], name: &str) -> &'static str {
+    let found = table.iter().find(|property| property.name == name);
+    match found.map(|property| property.support) {
+        Some(PropertySupport::NotApplied(why)) => why,
+        _ => "",
+    }
+}
+
+/// The problem with a key that is not in the table.
 pub fn unknown(table: &'static [Property], key: &str, full_name: &str) -> Problem {
     let property = full_name.to_owned();
     let owner = OF_ANOTHER_TYPE.iter().find(|(name, _)| *name == key);
@@ -146,7 +175,7 @@ pub fn unknown(table: &'static [Property], key: &str, full_name: &str) -> Proble
     }
 }
 
-/// The name that the key was probably meant to be: the nearest, if it is a slip or two away.
+/// The name that the key was probably meant to be: the nearest, if few edits lead to it.
 fn nearest(table: &'static [Property], key: &str) -> Option<&'static str> {
     let key: Vec<char> = key.to_lowercase().replace('-', "_").chars().take(64).collect();
     let by_distance = table.iter().map(|p| (distance(&key, p.name), p.name));
@@ -178,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_the_name_that_was_meant_and_a_stranger_finds_none() {
+    fn misspelt_property_finds_the_nearest_name_and_an_unlike_one_finds_none() {
         let cases = [
             (TASK, "comands", Some("commands")),
             (TASK, "command", Some("commands")),

@@ -1,9 +1,9 @@
 //! `resources`: the least and the most of each thing that a node of the run shall have.
 
-use super::configuration::Notices;
 use super::fault::{Fault, Problem};
 use super::field::Field;
-use super::property::{self, Standing};
+use super::notice::Notices;
+use super::property::{self, PropertySupport};
 use model::amount::Bytes;
 use model::gpu::{self, GpuSpec};
 use model::grammar::GrammarError;
@@ -14,10 +14,10 @@ use std::fmt;
 pub struct Resources {
     pub cpu: Cpu,
     pub memory: Range<Bytes>,
-    /// None: not asked for, and none is granted.
+    /// `None` if it was not asked for: then none is granted.
     pub gpu: Option<GpuSpec>,
     pub disk: Range<Bytes>,
-    /// Whether `disk` was said: the default is dstack's, and not worth refusing a node for.
+    /// Whether the file has `disk`: no node is refused for dstack's default.
     pub disk_given: bool,
     pub shm_size: Option<Bytes>,
 }
@@ -70,7 +70,7 @@ pub fn read(field: &Field<'_>, notices: &mut Notices) -> Result<Resources, Fault
             }
             _ => resources.shm_size = Some(field.bytes()?),
         }
-        if let Standing::Notice(why) = property.standing {
+        if let PropertySupport::Notice(why) = property.support {
             notices.add(&field, why);
         }
     }
@@ -201,7 +201,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// dstack's summary of a demand: `cpu=x86:2.. mem=8GB.. disk=100GB.. gpu=H100:2`.
+/// dstack's summary of resources: `cpu=x86:2.. mem=8GB.. disk=100GB.. gpu=H100:2`.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes = |range: &Range<Bytes>| range.map(|bytes| bytes.format_dstack());

@@ -1,11 +1,11 @@
 //! `type: task`: commands that run to their end on one node or on several.
 
-use super::configuration::Notices;
 use super::env::{self, Env};
 use super::fault::{Fault, Problem};
 use super::field::Field;
+use super::notice::Notices;
 use super::profile::{self, FleetName, Profile, StartupOrder, StopCriteria};
-use super::property::{self, Standing};
+use super::property::{self, PropertySupport};
 use super::resources::{self, Resources};
 use crate::name;
 use model::run::Retry;
@@ -18,21 +18,21 @@ const PRIORITY_MAX: u32 = 100;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// None: one is made up.
+    /// A run without a name gets a generated one.
     pub name: Option<String>,
-    /// Each runs if the one before it ended well. Never empty.
+    /// Each runs if the one before it succeeded. Never empty.
     pub commands: Vec<String>,
     pub env: Env,
     pub nodes: u32,
-    /// Of each node.
+    /// What each node of the run shall have.
     pub resources: Resources,
     /// 0 to 100.
     pub priority: u32,
-    /// None: without capacity the run fails at once.
+    /// `None` if the run is not retried: without capacity it fails at once.
     pub retry: Option<Retry>,
-    /// None: no limit.
+    /// `None` means no limit.
     pub max_duration: Option<Duration>,
-    /// None: it may take as long as it takes.
+    /// `None` means no limit. Not applied yet: `KillWait` is the grace of every job.
     pub stop_duration: Option<Duration>,
     /// An absolute path on the node.
     pub working_dir: Option<String>,
@@ -80,7 +80,7 @@ impl Default for Shell {
     }
 }
 
-/// A port of the run; `local` is where the client's machine shows it, any free port if None.
+/// A port of the run; `local` is the port of the client's machine that leads to it, any free one if `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
     pub local: Option<u16>,
@@ -91,16 +91,18 @@ pub(super) fn read(top: &Field<'_>, notices: &mut Notices) -> Result<Task, Fault
     let mut task = Task::default();
     let mut stop_criteria = None;
     for (property, field) in top.properties(property::TASK, "properties of a task")? {
-        match property.standing {
-            Standing::Acts if property.name == "stop_criteria" => stop_criteria = Some(field),
-            Standing::Acts => acting(&mut task, property.name, &field, notices)?,
-            Standing::Refused(_) if field.asks_nothing() => {}
-            Standing::Refused(why) => return Err(field.refused(why)),
-            Standing::Notice(why) => {
+        match property.support {
+            _ if property.name == "stop_criteria" => stop_criteria = Some(field),
+            PropertySupport::Acts
+            | PropertySupport::ActsInPart
+            | PropertySupport::NotApplied(_) => set(&mut task, property.name, &field, notices)?,
+            PropertySupport::Refused(_) if field.asks_nothing() => {}
+            PropertySupport::Refused(why) => return Err(field.refused(why)),
+            PropertySupport::Notice(why) => {
                 if property.name == "ports" {
                     task.ports = ports(&field)?;
                 }
-                task.profile.take(property.name, &field)?;
+                task.profile.set(property.name, &field)?;
                 if !field.asks_nothing() {
                     notices.add(&field, why);
                 }
@@ -124,7 +126,8 @@ pub(super) fn read(top: &Field<'_>, notices: &mut Notices) -> Result<Task, Fault
     Ok(task)
 }
 
-fn acting(
+/// Reads one property into the task.
+fn set(
     task: &mut Task,
     name: &'static str,
     field: &Field<'_>,
@@ -146,17 +149,14 @@ fn acting(
         "tags" => task.tags = profile::tags(field)?,
         "backends" => profile::backends(field)?,
         "startup_order" => task.startup_order = profile::startup_order(field, notices)?,
-        _ => debug_assert_eq!(name, "type", "a property that acts has its line above"),
+        _ => debug_assert_eq!(name, "type", "every property that is read has its line above"),
     }
     Ok(())
 }
 
 fn run_name(field: &Field<'_>) -> Result<String, Fault> {
     let text = field.text(name::RULE)?;
-    match name::is_valid(text) {
-        true => Ok(text.to_owned()),
-        false => Err(field.invalid(name::RULE)),
-    }
+    if name::is_valid(text) { Ok(text.to_owned()) } else { Err(field.invalid(name::RULE)) }
 }
 
 fn commands(field: &Field<'_>) -> Result<Vec<String>, Fault> {

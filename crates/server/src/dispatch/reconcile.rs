@@ -1,19 +1,24 @@
-//! A node that says hello: what it must do to agree with the state, and what was lost on the way to it.
+//! Reconcile: what a node that says hello must do to agree with the state, and what was lost on the way to it.
 
+use super::launch;
 use super::{DispatchThread, SERVER_UID, end_order};
-use crate::launch;
+use crate::clock;
 use crate::shared::Shared;
+use crate::shared::step_launches::Delivery;
 use cluster::command::PartReport;
 use cluster::{Command, Job};
 use model::id::{AttemptId, StepId};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::order::Action;
+use wire::step::StepLaunch;
 
-/// How long an `srun` has, after its node has come back, to say again what it wants started.
+/// How long an `srun` has, after its node has come back, to send its launch again.
 const DISOWN_AFTER: Duration = Duration::from_secs(30);
 
 impl DispatchThread {
-    /// What the node must do to agree with the state.
+    /// Sends the node what it needs to agree with the state. `held` are the attempts in its spool, and whether each is
+    /// alive.
     pub(super) fn reconcile(&mut self, shared: &Shared, node: &str, held: &[(AttemptId, bool)]) {
         let (ours, stale) = {
             let state = shared.read();
@@ -28,19 +33,19 @@ impl DispatchThread {
         for (attempt, ending) in &ours {
             let there = held.iter().any(|(a, _)| a == attempt);
             match (there, ending) {
-                (false, _) if self.went_out(shared, node, *attempt) => {}
+                (false, _) if self.launch_sent(shared, node, *attempt) => {}
                 (false, None) => {
                     self.launch(shared, *attempt, node);
-                    self.steps_again(shared, node, *attempt);
+                    self.resend_steps(shared, node, *attempt);
                 }
                 (false, Some(_)) => {
                     let missing = Command::Report {
                         node: node.to_string(),
                         attempt: *attempt,
-                        at: crate::clock::now(),
+                        at: clock::now(),
                         what: PartReport::Missing,
                     };
-                    self.tell(shared, missing);
+                    self.send_command(shared, missing);
                 }
                 (true, Some(ending)) => {
                     let order = {
@@ -53,11 +58,11 @@ impl DispatchThread {
                     }
                 }
                 (true, None) => {
-                    self.say_again(shared, node, *attempt);
+                    self.resend_limits(shared, node, *attempt);
                     if shared.read().config.site.defer_batch {
                         self.begin_deferred(shared, *attempt);
                     }
-                    self.steps_again(shared, node, *attempt);
+                    self.resend_steps(shared, node, *attempt);
                 }
             }
         }
@@ -69,8 +74,8 @@ impl DispatchThread {
         }
     }
 
-    /// What may have been lost with a link: the time limit, and whether the attempt is suspended.
-    fn say_again(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+    /// Sends again what may have been lost with a link: the time limit, and whether the attempt is suspended.
+    fn resend_limits(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
         let known = {
             let state = shared.read();
             state.jobs.get(&attempt.job).and_then(|job| {
@@ -85,9 +90,9 @@ impl DispatchThread {
         self.send(shared, node, attempt, uid, Action::ExtendTo { end });
     }
 
-    /// Orders for steps that may have been lost with a link; the node passes over those that it has.
-    fn steps_again(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
-        for (step, launch) in shared.volatile.steps.lacking(shared, attempt, node) {
+    /// Sends again orders for steps that may have been lost with a link; the node ignores those that it has.
+    fn resend_steps(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+        for (step, launch) in undelivered_steps(shared, attempt, node) {
             for (to, id, uid, order) in launch::step_orders(shared, attempt.job, step, &launch) {
                 if to == node && id == attempt {
                     self.send(shared, node, attempt, uid, Action::Step(Box::new(order)));
@@ -96,14 +101,14 @@ impl DispatchThread {
         }
     }
 
-    /// Steps from before this server that a node may never have heard of: with the order and the server that had it, and
-    /// the `srun` that could say it again, nobody is left to start them. The node ends those that it does not know.
-    /// Gives the time until the next node is due.
+    /// Tells nodes that are due to end steps that they do not know. Such a step was created before this server started; its
+    /// order was lost with that server and its `srun` did not send it again, so nobody is left to start it.
+    /// Returns the time until the next node is due.
     pub(super) fn disown_overdue(&mut self, shared: &Shared) -> Option<Duration> {
         let now = Instant::now();
         let due: Vec<String> = self.disown_at.extract_if(|_, at| *at <= now).map(|d| d.0).collect();
         for node in due {
-            for (attempt, uid, step) in unheard_steps(shared, &node) {
+            for (attempt, uid, step) in steps_without_order(shared, &node) {
                 self.send(shared, &node, attempt, uid, Action::Disown { step });
             }
         }
@@ -112,7 +117,7 @@ impl DispatchThread {
 }
 
 /// Open steps of the node whose orders this server does not have. Most of them run there.
-fn unheard_steps(shared: &Shared, node: &str) -> Vec<(AttemptId, u32, StepId)> {
+fn steps_without_order(shared: &Shared, node: &str) -> Vec<(AttemptId, u32, StepId)> {
     let state = shared.read();
     let Some(known) = state.nodes.get(node) else { return Vec::new() };
     let mut found = Vec::new();
@@ -121,9 +126,37 @@ fn unheard_steps(shared: &Shared, node: &str) -> Vec<(AttemptId, u32, StepId)> {
         let Some(active) = job.attempt().filter(|a| a.number == attempt.number) else { continue };
         let open = active.steps.iter().filter(|step| step.waiting.iter().any(|n| n == node));
         let numbered = open.filter(|step| matches!(step.id, StepId::Number(_)));
-        let unheard = |id: StepId| shared.volatile.steps.launch(attempt.job, id).is_none();
-        let lost = numbered.filter(|step| step.start < shared.setup.started && unheard(step.id));
+        let has_no_launch =
+            |id: StepId| shared.volatile.step_launches.launch(attempt.job, id).is_none();
+        let lost =
+            numbered.filter(|step| step.start < shared.setup.started && has_no_launch(step.id));
         found.extend(lost.map(|step| (*attempt, job.spec.owner.uid, step.id)));
     }
     found
+}
+
+/// The steps of an attempt whose orders this node may lack, with what to start. The launch of a job's first step is also
+/// in the store.
+fn undelivered_steps(shared: &Shared, id: AttemptId, node: &str) -> Vec<(StepId, Arc<StepLaunch>)> {
+    let (steps, first) = {
+        let state = shared.read();
+        let Some(job) = state.jobs.get(&id.job) else { return Vec::new() };
+        let Some(attempt) = job.attempt().filter(|a| a.number == id.number) else {
+            return Vec::new();
+        };
+        let waiting = attempt.steps.iter().filter(|s| s.waiting.iter().any(|n| n == node));
+        let steps: Vec<StepId> = waiting.map(|s| s.id).collect();
+        (steps, job.spec.launch.first_step.clone())
+    };
+    let stored = || {
+        let text = shared.blob_text(first.as_deref()?).ok()?;
+        serde_json::from_str(&text).ok().map(Arc::new)
+    };
+    let launch = |step: StepId| match shared.volatile.step_launches.delivery(id.job, step, node) {
+        Delivery::Delivered => None,
+        Delivery::Pending(launch) => Some(launch),
+        Delivery::Unknown if step == StepId::Number(0) => stored(),
+        Delivery::Unknown => None,
+    };
+    steps.into_iter().filter_map(|step| Some((step, launch(step)?))).collect()
 }

@@ -1,0 +1,145 @@
+//! A share of one of the cluster's nodes as an offer of dstack: what a run was granted, or would be.
+
+use crate::offer::{Availability, Offer, OfferGpu, OfferResources};
+use model::allocation::NodeShare;
+use model::amount::Bytes;
+use model::node::NodeConfig;
+
+/// What dstack calls machines that are there already, and where they are.
+pub const BACKEND: &str = "ssh (remote)";
+
+const GPU: &str = "gpu";
+
+/// The part of a node that a run holds, or held.
+pub fn granted(share: &NodeShare, node: Option<&NodeConfig>) -> Offer {
+    let gpus = share.gres.iter().filter(|gres| gres.name == GPU);
+    let gpus = gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count)).collect();
+    let amounts = Amounts { cpus: share.cpus.len(), memory: share.memory, gpus };
+    offer(&share.node, amounts, node, Availability::Busy)
+}
+
+/// The part of a node that would serve a request.
+pub fn offered(found: &wire::client::Offer, node: Option<&NodeConfig>) -> Offer {
+    let availability = if found.available { Availability::Idle } else { Availability::Busy };
+    let gpus = found.gpus.clone();
+    let amounts = Amounts { cpus: found.cpus, memory: found.memory, gpus };
+    offer(&found.node, amounts, node, availability)
+}
+
+struct Amounts {
+    cpus: u32,
+    memory: Bytes,
+    /// Kind, which may be empty, and count.
+    gpus: Vec<(String, u64)>,
+}
+
+fn offer(
+    name: &str,
+    amounts: Amounts,
+    node: Option<&NodeConfig>,
+    availability: Availability,
+) -> Offer {
+    let disk = node.map(|node| node.tmp_disk).filter(|disk| *disk > Bytes(0));
+    Offer {
+        backend: BACKEND.to_owned(),
+        instance_type: name.to_owned(),
+        blocks: node.and_then(|node| blocks(&amounts, node)),
+        price_dollars_per_hour: 0.0,
+        availability,
+        resources: OfferResources {
+            cpus: amounts.cpus,
+            memory: amounts.memory,
+            disk,
+            gpu: gpu(&amounts.gpus, node),
+        },
+    }
+}
+
+/// One line for all GPUs of the share; kinds that differ have no name together.
+fn gpu(gpus: &[(String, u64)], node: Option<&NodeConfig>) -> Option<OfferGpu> {
+    let count: u64 = gpus.iter().map(|(_, count)| count).sum();
+    let (first, _) = gpus.first().filter(|_| count > 0)?;
+    let kind = Some(first.clone()).filter(|kind| gpus.iter().all(|(other, _)| other == kind));
+    let line = node.and_then(|node| {
+        let of_kind =
+            |kind: &str| node.gres.iter().find(|g| g.kind.as_deref().unwrap_or("") == kind);
+        of_kind(kind.as_deref()?).filter(|line| line.name == GPU)
+    });
+    Some(OfferGpu {
+        name: kind.filter(|kind| !kind.is_empty()),
+        memory: line.and_then(|line| line.device_memory),
+        count: u32::try_from(count).unwrap_or(u32::MAX),
+    })
+}
+
+/// A node is as many blocks as it has GPUs, or CPUs where it has none. A share without GPUs of a node
+/// that has some is no number of blocks.
+fn blocks(amounts: &Amounts, node: &NodeConfig) -> Option<(u32, u32)> {
+    let gpus_total = node.gres_total(GPU);
+    let (taken, of) = match gpus_total {
+        0 => (u64::from(amounts.cpus), u64::from(node.cpus)),
+        total => (amounts.gpus.iter().map(|(_, count)| count).sum(), total),
+    };
+    let whole = |count: u64| u32::try_from(count).ok().filter(|count| *count > 0);
+    Some((whole(taken)?, whole(of)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::allocation::GresShare;
+    use model::cpuset::CpuSet;
+    use model::node::NodeGres;
+
+    fn node(gpus: &[(&str, u64)]) -> NodeConfig {
+        let line = |(kind, count): &(&str, u64)| NodeGres {
+            name: GPU.into(),
+            kind: (!kind.is_empty()).then(|| (*kind).to_owned()),
+            count: *count,
+            first_index: 0,
+            files: Vec::new(),
+            device_names: Vec::new(),
+            links: Vec::new(),
+            cores: None,
+            device_memory: Some(Bytes::from_gib(80)),
+            variables: None,
+            no_consume: false,
+            share_of: None,
+        };
+        let gres = gpus.iter().map(line).collect();
+        NodeConfig { gres, ..NodeConfig::plain("n1", 64, Bytes::from_gib(512)) }
+    }
+
+    fn share(cpus: u32, gpus: &[(&str, u64)]) -> NodeShare {
+        let gres = gpus.iter().map(|(kind, count)| GresShare {
+            name: GPU.into(),
+            kind: (!kind.is_empty()).then(|| (*kind).to_owned()),
+            count: *count,
+            indices: Vec::new(),
+        });
+        let cpus = CpuSet::first(cpus);
+        let (node, memory) = ("n1".to_owned(), Bytes::from_gib(128));
+        let (gres, disk) = (gres.collect(), Bytes(0));
+        NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk }
+    }
+
+    #[test]
+    fn a_share_is_an_offer_with_its_blocks() {
+        let h100: &[_] = &[("H100", 8)];
+        let table: [(&[_], u32, &[_], &str, &str); 5] = [
+            (h100, 16, &[("H100", 2)], "cpu=16 mem=128GB gpu=H100:80GB:2", "n1 (2/8)"),
+            (h100, 16, &[], "cpu=16 mem=128GB", "n1"),
+            (&[], 16, &[], "cpu=16 mem=128GB", "n1 (16/64)"),
+            (&[("", 4)], 16, &[("", 1)], "cpu=16 mem=128GB gpu=80GB:1", "n1 (1/4)"),
+            (h100, 16, &[("H100", 1), ("A100", 1)], "cpu=16 mem=128GB gpu=2", "n1 (2/8)"),
+        ];
+        for (has, cpus, gpus, resources, instance) in table {
+            let offer = granted(&share(cpus, gpus), Some(&node(has)));
+            assert_eq!(offer.resources.to_string(), resources);
+            assert_eq!(offer.instance_text(), instance);
+        }
+        let unknown = granted(&share(4, &[("H100", 1)]), None);
+        assert_eq!(unknown.resources.to_string(), "cpu=4 mem=128GB gpu=H100:1");
+        assert_eq!(unknown.instance_text(), "n1");
+    }
+}

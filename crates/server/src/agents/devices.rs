@@ -1,0 +1,120 @@
+//! What is known of each node's devices: those of the configuration, and the files that its agent found for them.
+
+use crate::shared::Volatile;
+use cluster::{ClusterConfig, Node};
+use model::node::NodeGres;
+use slurm::environment::gpu::{DeviceNumbering, GpuVariables, GpuView};
+use std::collections::HashMap;
+
+const GPU: &str = "gpu";
+/// How a node's line begins that says why devices are not restricted there.
+const NOT_RESTRICTED: &str = "devices:";
+const NO_GROUPS: &str = "disabled";
+
+/// A node's generic resources. GPUs that are declared without files are those that were found, where that fits.
+pub fn of_node(volatile: &Volatile, node: &Node) -> Vec<NodeGres> {
+    let detected = volatile.detected.read().expect("no panic while writing what was found");
+    let found = detected.get(&node.config.name).filter(|_| !node.config.declared);
+    let filled = found.and_then(|found| filled(&node.config.gres, found));
+    let mut lines = filled.unwrap_or_else(|| node.config.gres.clone());
+    found.into_iter().for_each(|found| name(&mut lines, found));
+    lines
+}
+
+/// Gives units the names under which devices with the same files were found.
+fn name(lines: &mut [NodeGres], found: &[NodeGres]) {
+    let sorted = |files: &str| {
+        let mut files: Vec<&str> = files.split(',').collect();
+        files.sort_unstable();
+        files.join(",")
+    };
+    let each = |line: &NodeGres| {
+        let names = line.device_names.iter().cloned();
+        line.files.iter().map(|file| sorted(file)).zip(names).collect::<Vec<_>>()
+    };
+    let known: HashMap<String, String> = found.iter().flat_map(each).collect();
+    for line in lines.iter_mut().filter(|line| line.name == GPU && !known.is_empty()) {
+        let names = line.files.iter().map(|file| known.get(&sorted(file)).cloned());
+        line.device_names = names.map(Option::unwrap_or_default).collect();
+    }
+}
+
+/// None where files are given, or where what was found is not what was declared.
+fn filled(declared: &[NodeGres], found: &[NodeGres]) -> Option<Vec<NodeGres>> {
+    let mut left: Vec<&NodeGres> = found.iter().filter(|gres| gres.name == GPU).collect();
+    let mut lines = declared.to_vec();
+    for line in lines.iter_mut().filter(|line| line.name == GPU) {
+        if !line.files.is_empty() {
+            return None;
+        }
+        let wanted = line.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let is_it = |gres: &&NodeGres| gres.kind.as_deref().unwrap_or_default().contains(&wanted);
+        let (own, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_it);
+        let count = usize::try_from(line.count).ok().filter(|count| *count <= own.len())?;
+        line.files = own[..count].iter().flat_map(|gres| gres.files.iter().cloned()).collect();
+        left = own[count..].iter().copied().chain(others).collect();
+        left.sort_by_key(|gres| gres.first_index);
+    }
+    left.is_empty().then_some(lines)
+}
+
+/// What a process of a job finds of the node's GPUs.
+pub fn view(config: &ClusterConfig, node: &Node, gres: &[NodeGres]) -> GpuView {
+    let gpus = || gres.iter().filter(|line| line.name == GPU && line.count > 0);
+    let able = !node.facts.not_enforced.iter().any(|line| line.starts_with(NOT_RESTRICTED));
+    let constrained = config.limits.constrain_devices && config.cgroup_plugin != NO_GROUPS && able;
+    let own = constrained && gpus().next().is_some() && gpus().all(|line| !line.files.is_empty());
+    GpuView {
+        numbering: if own { DeviceNumbering::Own } else { DeviceNumbering::Node },
+        present: gpus().any(|line| !line.files.is_empty()),
+        variables: GpuVariables::of(gres),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(kind: Option<&str>, first_index: u32, count: u64, files: &[&str]) -> NodeGres {
+        NodeGres {
+            first_index,
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+            ..NodeGres::plain(GPU, kind, count)
+        }
+    }
+
+    #[test]
+    fn slices_are_named_by_their_files() {
+        let slice = |file: &str, name: &str| NodeGres {
+            device_names: vec![name.to_owned()],
+            ..line(None, 0, 1, &[file])
+        };
+        let found = [line(None, 0, 1, &["/dev/a"]), slice("/dev/b,/dev/c1,/dev/c2", "MIG-x")];
+        let mut lines = [line(None, 0, 2, &["/dev/b,/dev/c2,/dev/c1", "/dev/a"])];
+        name(&mut lines, &found);
+        assert_eq!(lines[0].device_names, ["MIG-x", ""]);
+        name(&mut lines, &[]);
+        assert_eq!(lines[0].device_names.len(), 2, "nothing found says nothing");
+    }
+
+    #[test]
+    fn what_was_found_fills_in_what_was_declared_where_it_fits() {
+        let found = [
+            line(Some("nvidia_h200"), 0, 1, &["/dev/nvidia0"]),
+            line(Some("tesla_t4"), 1, 1, &["/dev/nvidia1"]),
+            line(Some("nvidia_h200"), 2, 1, &["/dev/nvidia2"]),
+        ];
+        let files = |declared: &[NodeGres]| -> Option<Vec<String>> {
+            let lines = filled(declared, &found)?;
+            Some(lines.into_iter().flat_map(|line| line.files).collect())
+        };
+        let text = |files: [&str; 3]| Some(files.map(str::to_owned).to_vec());
+        let all = text(["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"]);
+        assert_eq!(files(&[line(None, 0, 3, &[])]), all);
+        let by_kind = text(["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
+        assert_eq!(files(&[line(Some("T4"), 0, 1, &[]), line(Some("H200"), 1, 2, &[])]), by_kind);
+        assert_eq!(files(&[line(None, 0, 8, &[])]), None, "not so many");
+        assert_eq!(files(&[line(None, 0, 2, &[])]), None, "one would be nobody's");
+        assert_eq!(files(&[line(None, 0, 3, &["/dev/x", "/dev/y", "/dev/z"])]), None, "said");
+    }
+}

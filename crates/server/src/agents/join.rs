@@ -1,0 +1,58 @@
+//! How an agent becomes one of the cluster's: a join file with a token, which is good for one certificate.
+
+use crate::auth::principal::server_principal;
+use crate::auth::token;
+use crate::clock;
+use crate::shared::Shared;
+use cluster::{Command, Reply};
+use model::principal::Principal;
+use model::reason::Refusal;
+use std::time::Duration;
+use wire::link::{Join, JoinFile, Joined, ToAgent};
+
+/// How long a join token is good for.
+const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// Issues a token for these nodes; the file carries it to their machine.
+pub async fn issue_join_file(
+    shared: &Shared,
+    by: Principal,
+    nodes: Vec<String>,
+) -> Result<JoinFile, Refusal> {
+    let token = token::generate();
+    let expires = clock::now() + TOKEN_LIFE;
+    let command = Command::IssueToken { hash: token::hash(&token), nodes: nodes.clone(), expires };
+    shared.writer.run(command, by).await?;
+    Ok(JoinFile {
+        version: wire::version::PROTOCOL,
+        servers: shared.setup.agents_addresses.clone(),
+        authority: shared.identity.authority_pem().to_string(),
+        token,
+        nodes,
+    })
+}
+
+/// Answers an agent that wants to join: its token is spent, and its key certified.
+pub async fn admit(shared: &Shared, join: &Join) -> ToAgent {
+    let refused = |why: String| ToAgent::Refused { why };
+    if !wire::version::compatible(join.version) {
+        return refused(format!("protocol {} is not spoken here", join.version));
+    }
+    let (certificate, fingerprint) = match shared.identity.certify(&join.certificate_request) {
+        Ok(signed) => signed,
+        Err(error) => return refused(format!("the certificate request cannot be used: {error}")),
+    };
+    let command = Command::UseToken { hash: token::hash(&join.token), fingerprint };
+    match shared.writer.run(command, server_principal()).await {
+        Ok(Reply::TokenNodes(nodes)) => {
+            tracing::info!("an agent joined for {}", nodes.join(","));
+            let order_key = shared.identity.order_public_key();
+            ToAgent::Joined(Joined { certificate, order_key, nodes })
+        }
+        Ok(_) => refused("the token was not taken".into()),
+        Err(why) => {
+            tracing::warn!("an agent was turned away: {why}");
+            refused(why.to_string())
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
+
+use crate::agents::join::admit;
+use crate::agents::policies::policies;
+use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
+use crate::auth::identity;
+use crate::auth::principal::server_principal;
+use crate::clock;
+use crate::connection_limits::ConnectionSlots;
+use crate::shared::Shared;
+use crate::shared::agent_links::Link;
+use crate::shared::agent_streams::{DATA_MAX, Data};
+use crate::shared::link_shutdown::LinkShutdown;
+use cluster::Command;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use wire::frame::{self, Decoder};
+use wire::link::{self, Hello, ToAgent, ToServer, Welcome};
+
+/// Messages under way to one agent; an agent that does not read is cut off beyond it.
+const OUTBOX: usize = 16_384;
+
+/// A connection must send its first message within this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first message of a peer without a certificate: a token and a certificate request.
+const JOIN_BYTES_MAX: usize = 64 << 10;
+
+const BEAT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Takes agents' connections in until the server stops.
+pub async fn listen(shared: Arc<Shared>, listener: TcpListener, slots: Arc<ConnectionSlots>) {
+    let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
+    loop {
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                slots.pause_after(&error).await;
+                continue;
+            }
+        };
+        let Some(slot) = slots.take() else { continue };
+        let (shared, acceptor) = (shared.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            let _slot = slot;
+            if let Err(error) = connection(&shared, acceptor, socket).await {
+                tracing::debug!("an agent's connection ended: {error}");
+            }
+        });
+    }
+}
+
+async fn connection(
+    shared: &Arc<Shared>,
+    acceptor: TlsAcceptor,
+    socket: TcpStream,
+) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not say who it is in time");
+    let greeting = async {
+        let mut stream = acceptor.accept(socket).await?;
+        let mut decoder = Decoder::default();
+        let first = next_message(&mut stream, &mut decoder).await?;
+        Ok::<_, io::Error>((stream, decoder, first))
+    };
+    let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;
+    let (mut stream, decoder, first) = greeted;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
+    let fingerprint = certificate.map(|c| identity::fingerprint(c));
+    match (first, fingerprint) {
+        (ToServer::Join(join), _) => {
+            let answer = admit(shared, &join).await;
+            send(&mut stream, &answer).await
+        }
+        (ToServer::Hello(hello), Some(fingerprint)) => {
+            serve(shared, stream, decoder, hello, &fingerprint).await
+        }
+        _ => {
+            let why = "say hello with a certificate, or join with a token".to_string();
+            send(&mut stream, &ToAgent::Refused { why }).await
+        }
+    }
+}
+
+/// The nodes of a hello that this certificate may speak for; why not, if there is none.
+fn authorised_nodes(
+    shared: &Shared,
+    hello: &Hello,
+    fingerprint: &str,
+) -> Result<Vec<String>, String> {
+    if !wire::version::compatible(hello.version) {
+        return Err(format!("protocol {} is not spoken here", hello.version));
+    }
+    let state = shared.read();
+    let mut nodes = Vec::new();
+    let mut refused = Vec::new();
+    for node in &hello.nodes {
+        if !state.nodes.contains_key(&node.name) {
+            refused.push(format!("node {} is not in the configuration", node.name));
+        } else if state.agents.get(&node.name).map(String::as_str) != Some(fingerprint) {
+            refused.push(format!("this certificate does not speak for node {}", node.name));
+        } else {
+            nodes.push(node.name.clone());
+        }
+    }
+    if nodes.is_empty() {
+        return Err(refused.join("; "));
+    }
+    for why in refused {
+        tracing::warn!("an agent's hello: {why}");
+    }
+    Ok(nodes)
+}
+
+/// Keeps what the agent found on its machine; needed before the policies are made.
+fn note_devices(shared: &Shared, hello: &Hello, nodes: &[String]) {
+    let mut detected =
+        shared.volatile.detected.write().expect("no panic while writing what was found");
+    let known = hello.nodes.iter().filter(|node| nodes.contains(&node.name));
+    detected.extend(known.map(|node| (node.name.clone(), node.detected.gres.clone())));
+}
+
+fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
+    let mut policies = policies(shared);
+    policies.retain(|name, _| nodes.contains(name));
+    ToAgent::Welcome(Welcome {
+        version: wire::version::PROTOCOL,
+        term: shared.read().term,
+        now: clock::now(),
+        beat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
+        policies,
+    })
+}
+
+/// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
+async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String]) {
+    for node in hello.nodes.into_iter().filter(|n| nodes.contains(&n.name)) {
+        let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
+        let command = Command::NodeHello {
+            node: node.name.clone(),
+            facts: Box::new(node.facts.clone()),
+            held: held.clone(),
+        };
+        if shared.writer.run(command, server_principal()).await.is_ok() {
+            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+            facts.insert(node.name.clone(), node.facts);
+            drop(facts);
+            shared.dispatch.reconcile(node.name, held);
+        }
+    }
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    mut stream: TlsStream<TcpStream>,
+    decoder: Decoder,
+    hello: Hello,
+    fingerprint: &str,
+) -> io::Result<()> {
+    let nodes = match authorised_nodes(shared, &hello, fingerprint) {
+        Ok(nodes) => nodes,
+        Err(why) => {
+            tracing::warn!("an agent's hello is refused: {why}");
+            return send(&mut stream, &ToAgent::Refused { why }).await;
+        }
+    };
+    let number = shared.agents.next_number();
+    note_devices(shared, &hello, &nodes);
+    send(&mut stream, &welcome(shared, &nodes)).await?;
+    let (outbox, inbox) = mpsc::channel(OUTBOX);
+    let (data, data_in) = mpsc::channel(DATA_MAX);
+    let cut = Arc::new(Notify::new());
+    let shutdown = Arc::new(LinkShutdown::default());
+    let link =
+        Link { number, outbox: outbox.clone(), data, cut: cut.clone(), shutdown: shutdown.clone() };
+    shared.agents.add(&nodes, &link);
+    reconcile(shared, hello, &nodes).await;
+    let (reader, writer) = tokio::io::split(stream);
+    let (settled, settling) = mpsc::channel(REPORTS_MAX);
+    let receiver = LinkReceiver { shared, nodes: &nodes, link: number, settled };
+    let ended = tokio::select! {
+        read = receiver.receive(reader, decoder) => read,
+        written = deliver(writer, inbox, data_in, &shutdown) => written,
+        settled = acknowledge(shared, settling, &outbox) => settled,
+        () = cut.notified() => Err(io::Error::other("it does not take its orders")),
+    };
+    if shutdown.finish() {
+        return ended;
+    }
+    for node in shared.agents.remove(number, &nodes) {
+        // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
+        let lost = Command::NodeLost { node };
+        let _ = shared.writer.run(lost, server_principal()).await;
+    }
+    ended
+}
+
+async fn deliver(
+    mut writer: impl AsyncWriteExt + Unpin,
+    mut inbox: mpsc::Receiver<ToAgent>,
+    mut data: mpsc::Receiver<Data>,
+    shutdown: &LinkShutdown,
+) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        // Orders before bytes: a stream never holds them up by more than one chunk.
+        tokio::select! {
+            biased;
+            message = inbox.recv() => match message {
+                Some(message) => encode(&message, &mut bytes),
+                None => return Ok(()),
+            },
+            Some((stream, chunk)) = data.recv() => encode_data(stream, &chunk, &mut bytes),
+            () = shutdown.requested() => return shutdown.close(writer).await,
+        }
+        while bytes.len() < 256 << 10
+            && let Ok(more) = inbox.try_recv()
+        {
+            encode(&more, &mut bytes);
+        }
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+    }
+}
+
+fn encode_data(stream: u32, chunk: &[u8], bytes: &mut Vec<u8>) {
+    let payload = [&stream.to_le_bytes(), chunk].concat();
+    if let Err(error) = frame::encode(link::CHANNEL_STREAM, &payload, bytes) {
+        tracing::error!("a piece for an agent is not sent: {error}");
+    }
+}
+
+/// A message beyond the bound is left out and logged; it must not end the link.
+fn encode(message: &ToAgent, bytes: &mut Vec<u8>) {
+    if let Err(error) = frame::encode_message(link::CHANNEL_CONTROL, message, bytes) {
+        tracing::error!("a message for an agent is not sent: {error}");
+    }
+}
+
+async fn send(stream: &mut TlsStream<TcpStream>, message: &ToAgent) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    frame::encode_message(link::CHANNEL_CONTROL, message, &mut bytes).map_err(io::Error::other)?;
+    stream.write_all(&bytes).await?;
+    stream.flush().await
+}
+
+async fn next_message(
+    stream: &mut TlsStream<TcpStream>,
+    decoder: &mut Decoder,
+) -> io::Result<ToServer> {
+    let unknown_peer = stream.get_ref().1.peer_certificates().is_none();
+    let mut left = if unknown_peer { JOIN_BYTES_MAX } else { usize::MAX };
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+            return frame::decode_message(&frame.payload).map_err(io::Error::other);
+        }
+        match stream.read(&mut buffer).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n if n > left => return Err(io::Error::other("a stranger says too much")),
+            n => {
+                left -= n;
+                decoder.push(&buffer[..n]);
+            }
+        }
+    }
+}

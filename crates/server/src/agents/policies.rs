@@ -1,0 +1,25 @@
+//! What each node is told of how jobs are confined there.
+
+use crate::agents::devices;
+use crate::shared::Shared;
+use model::limits::{DeviceLine, Policy};
+use std::collections::BTreeMap;
+use wire::link::NodePolicy;
+
+/// The policy of every node, by its name.
+pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
+    let state = shared.read();
+    let config = &state.config;
+    let of = |node: &cluster::Node| {
+        let limits = Policy {
+            declared: node.config.declared,
+            node_memory: node.config.memory,
+            devices: DeviceLine::of_node(&devices::of_node(&shared.volatile, node)),
+            ..config.limits.clone()
+        };
+        let cgroup_plugin = config.cgroup_plugin.clone();
+        let (cpus, site) = (node.config.cpus, config.site.on(&node.config.name));
+        NodePolicy { limits, cgroup_plugin, cpus, site }
+    };
+    state.nodes.iter().map(|(name, node)| (name.clone(), of(node))).collect()
+}

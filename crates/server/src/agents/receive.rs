@@ -1,0 +1,201 @@
+//! The receiving side of an agent's link: messages are handled in the order in which they were sent.
+
+use crate::auth::principal::server_principal;
+use crate::clock;
+use crate::shared::Shared;
+use crate::shared::writer_queue;
+use cluster::Command;
+use cluster::command::PartReport;
+use model::id::AttemptId;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::sync::{mpsc, oneshot};
+use wire::frame::{self, Decoder};
+use wire::link::{self, RefusedOrder, ToAgent, ToServer};
+use wire::report::{Report, ReportEvent};
+
+/// A link without a message for this long is dead.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Reports of one agent on their way to the disk.
+pub const REPORTS_MAX: usize = 4096;
+
+/// A report on its way to the disk: what the writer answers, and what to tell the agent then.
+pub struct PendingReport {
+    answer: oneshot::Receiver<writer_queue::Answer>,
+    serial: Option<u64>,
+    /// Set for an end that nobody waited for: the node is told to forget the attempt.
+    forget: Option<(String, AttemptId)>,
+}
+
+/// Acknowledges reports in the order in which they came, each once it is on disk. One that could
+/// not be kept ends the link: the agent sends it again on the next.
+pub async fn acknowledge(
+    shared: &Arc<Shared>,
+    mut settling: mpsc::Receiver<PendingReport>,
+    outbox: &mpsc::Sender<ToAgent>,
+) -> io::Result<()> {
+    while let Some(one) = settling.recv().await {
+        let kept = one.answer.await.is_ok_and(|answer| answer.is_ok());
+        if !kept {
+            return Err(io::Error::other("a report could not be kept"));
+        }
+        if let Some(serial) = one.serial {
+            let _ = outbox.send(ToAgent::Ack { serial }).await;
+        }
+        if let Some((node, attempt)) = one.forget {
+            shared.dispatch.forget(node, attempt);
+        }
+    }
+    Ok(())
+}
+
+/// Reads what one agent sends.
+pub struct LinkReceiver<'a> {
+    pub shared: &'a Arc<Shared>,
+    pub nodes: &'a [String],
+    pub link: u64,
+    pub settled: mpsc::Sender<PendingReport>,
+}
+
+impl LinkReceiver<'_> {
+    pub async fn receive(
+        &self,
+        mut reader: impl AsyncReadExt + Unpin,
+        mut decoder: Decoder,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+                match frame.channel {
+                    link::CHANNEL_STREAM => {
+                        self.shared.agents.streams.received(self.link, &frame.payload)
+                    }
+                    _ => {
+                        let message =
+                            frame::decode_message(&frame.payload).map_err(io::Error::other)?;
+                        self.handle(message).await?;
+                    }
+                }
+            }
+            let read = tokio::time::timeout(SILENCE_TIMEOUT, reader.read(&mut buffer)).await;
+            let silent = || io::Error::new(io::ErrorKind::TimedOut, "the agent is silent");
+            match read.map_err(|_| silent())?? {
+                0 => return Ok(()),
+                n => decoder.push(&buffer[..n]),
+            }
+        }
+    }
+
+    async fn handle(&self, message: ToServer) -> io::Result<()> {
+        match message {
+            ToServer::Report(report) if self.nodes.contains(&report.node) => {
+                self.report(report).await
+            }
+            ToServer::Beat { nodes: beats } => {
+                let mut facts =
+                    self.shared.volatile.facts.write().expect("no panic while writing facts");
+                facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
+                Ok(())
+            }
+            ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
+                if self.nodes.contains(&node) =>
+            {
+                tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
+                let what = match order {
+                    RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
+                        PartReport::Missing
+                    }
+                    RefusedOrder::Launch => {
+                        PartReport::LaunchFailed { what: why, unfit, hold: false }
+                    }
+                    RefusedOrder::Other => return Ok(()),
+                };
+                let command = Command::Report { node, attempt, at: clock::now(), what };
+                self.enqueue(command, None, None).await
+            }
+            ToServer::StreamEnd { stream, error } => {
+                self.shared.agents.streams.end(self.link, stream, error);
+                Ok(())
+            }
+            ToServer::Credit { stream, bytes } => {
+                self.shared.agents.streams.credit(self.link, stream, bytes);
+                Ok(())
+            }
+            ToServer::Measured { ask, steps } => {
+                self.shared.agents.usage.answered(ask, steps);
+                Ok(())
+            }
+            ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
+                let launches = &self.shared.volatile.step_launches;
+                launches.delivered(&self.shared.state, attempt.job, step, &node);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands a command to the writer, in the order in which the agent sent its messages.
+    async fn enqueue(
+        &self,
+        command: Command,
+        serial: Option<u64>,
+        forget: Option<(String, AttemptId)>,
+    ) -> io::Result<()> {
+        let answer = self.shared.writer.enqueue(command, server_principal()).await;
+        let gone = || io::Error::other("the server is stopping");
+        let settling = PendingReport { answer: answer.ok_or_else(gone)?, serial, forget };
+        self.settled.send(settling).await.map_err(|_| gone())
+    }
+
+    /// Takes a report in; it is acknowledged once it is on disk.
+    async fn report(&self, report: Report) -> io::Result<()> {
+        let Report { serial, node, attempt, at, event } = report;
+        let what = match event {
+            // The start itself said so. The command only keeps acknowledgements in order.
+            ReportEvent::Started => {
+                let nothing = Command::Report { node, attempt, at, what: PartReport::Started };
+                return self.enqueue(nothing, Some(serial), None).await;
+            }
+            ReportEvent::LaunchFailed { what, unfit, hold } => {
+                match &unfit {
+                    Some(why) => tracing::warn!(
+                        "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
+                    ),
+                    None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
+                }
+                PartReport::LaunchFailed { what, unfit, hold }
+            }
+            ReportEvent::Unfit { why } => {
+                tracing::warn!("{node} is drained after attempt {attempt}: {why}");
+                PartReport::Unfit { why }
+            }
+            ReportEvent::StepEnded { step, exit, usage, oom } => {
+                PartReport::StepEnded { step, exit, usage, oom }
+            }
+            ReportEvent::ScriptEnded { exit, oom, timed_out } => {
+                PartReport::ScriptEnded { exit, oom, timed_out }
+            }
+            ReportEvent::Ended(end) => PartReport::Ended {
+                exit: end.exit,
+                usage: end.usage,
+                oom: end.oom,
+                timed_out: end.timed_out,
+                lost: end.supervisor_lost,
+            },
+        };
+        let over = matches!(what, PartReport::Ended { .. } | PartReport::LaunchFailed { .. });
+        let known = {
+            let state = self.shared.read();
+            let node = state.nodes.get(&node);
+            node.is_some_and(|n| n.holders.contains(&attempt) || n.stale.contains(&attempt))
+        };
+        // Reported before, or given up long ago: the agent's spool may forget it.
+        let forget = (over && !known).then(|| (node.clone(), attempt));
+        // An agent's clock may be off: an end does not lie in the future.
+        let at = at.min(clock::now());
+        self.enqueue(Command::Report { node, attempt, at, what }, Some(serial), forget).await
+    }
+}

@@ -1,0 +1,405 @@
+//! From the files of a configuration folder to what the state machine knows.
+
+mod preempt_requeue;
+mod process;
+mod site;
+
+use crate::error::ServerError;
+
+use cluster::{ClusterConfig, Parameters};
+use model::limits::Policy;
+use model::node::NodeConfig;
+use model::partition::{Access, DefaultMemory, Partition};
+use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
+use model::select::{Select, Unit};
+use model::tres::TresKind;
+use slurm::conf::choices::{
+    AccountingEnforce, Choice, EnforcePartLimits, PriorityFlag, PriorityType, SchedulerType,
+    SelectParameter, SelectType,
+};
+use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A job waits so long at most for few switches where the site says nothing.
+const SWITCH_WAIT_S: u32 = 300;
+
+/// The partition of a cluster without a configuration.
+const MAIN_PARTITION: &str = "main";
+
+/// The machine that all nodes of the configuration are on, for `sluice up`.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The machine itself as a node.
+    pub node: NodeConfig,
+}
+
+/// The configuration of `dir`, or of the machine alone without one.
+pub fn load(dir: Option<&Path>, machine: Option<&Machine>) -> Result<ClusterConfig, ServerError> {
+    let mut config = match (dir, machine) {
+        (Some(dir), _) => load_files(&RealFiles, dir)?,
+        (None, Some(machine)) => return Ok(for_machine(machine.node.clone())),
+        (None, None) => {
+            let text = "a server of several machines needs --config with a slurm.conf";
+            return Err(ServerError::Configuration(text.into()));
+        }
+    };
+    mark_declared(&mut config, machine);
+    Ok(config)
+}
+
+/// The configuration of `dir` by the text of its files, which somebody else read.
+pub fn load_given(
+    dir: &Path,
+    given: BTreeMap<String, String>,
+    machine: Option<&Machine>,
+) -> Result<ClusterConfig, ServerError> {
+    let add = |files: MemoryFiles, (name, text)| files.with(dir.join::<String>(name), text);
+    let files = given.into_iter().fold(MemoryFiles::default(), add);
+    let mut config = load_files(&files, dir)?;
+    mark_declared(&mut config, machine);
+    Ok(config)
+}
+
+/// Whether this process may read the configuration again.
+pub fn may_read(dir: &Path) -> bool {
+    let denied = std::io::ErrorKind::PermissionDenied;
+    !std::fs::read(dir.join("slurm.conf")).is_err_and(|e| e.kind() == denied)
+}
+
+/// Several nodes on one host, or more than the host has: the counts are declared, not measured.
+fn mark_declared(config: &mut ClusterConfig, machine: Option<&Machine>) {
+    let overrides =
+        config.shown.get("SlurmdParameters").is_some_and(|v| v.contains("config_overrides"));
+    let several = machine.is_some() && config.nodes.len() > 1;
+    for node in &mut config.nodes {
+        let larger =
+            machine.is_some_and(|m| node.cpus > m.node.cpus || node.memory > m.node.memory);
+        node.declared = overrides || several || larger;
+    }
+}
+
+/// Reads a folder with `slurm.conf`. Notices go to the log; errors come back, a line each.
+fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerError> {
+    let conf = load_dir(files, dir).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| e.to_string()).collect();
+        ServerError::Configuration(lines.join("\n"))
+    })?;
+    for notice in &conf.notices {
+        tracing::info!("{notice}");
+    }
+    from_conf(&conf)
+}
+
+/// Without a folder: one node, this machine as it was found, and one partition.
+fn for_machine(node: NodeConfig) -> ClusterConfig {
+    let mut partition = Partition::over(MAIN_PARTITION, vec![node.name.clone()]);
+    partition.default = true;
+    let parameters = Parameters {
+        memory_by_core: true,
+        return_to_service: 2,
+        gres_types: names_of(std::slice::from_ref(&node)),
+        max_job_count: 100_000,
+        max_array_size: 1_000_001,
+        kill_wait_s: 10,
+        ..Parameters::default()
+    };
+    ClusterConfig {
+        nodes: vec![node],
+        partitions: vec![partition],
+        shown: shown(&parameters, &[]),
+        parameters,
+        ..ClusterConfig::default()
+    }
+}
+
+fn names_of(nodes: &[NodeConfig]) -> Vec<String> {
+    let mut names: Vec<String> =
+        nodes.iter().flat_map(|n| &n.gres).map(|g| g.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
+    let slurm = &conf.slurm;
+    let mut nodes: Vec<NodeConfig> = slurm.nodes.iter().map(|n| n.config.clone()).collect();
+    for down in &slurm.down_nodes {
+        for node in nodes.iter_mut().filter(|n| down.nodes.contains(&n.name)) {
+            node.initial = slurm::conf::node_conf::admin_state(down.state);
+            node.initial_reason.clone_from(&down.reason);
+        }
+    }
+    if nodes.is_empty() {
+        let text = "slurm.conf: no NodeName line: a cluster needs at least one node";
+        return Err(ServerError::Configuration(text.into()));
+    }
+    let partitions: Vec<Partition> =
+        slurm.partitions.iter().map(|p| with_group_ids(p.partition.clone())).collect();
+    let partitions =
+        preempt_requeue::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
+    let mut parameters = parameters(conf, &nodes);
+    parameters.licenses = licenses(slurm.globals.licenses.as_deref())?;
+    let mut shown = shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
+    shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), shown_value(key, &value.text))));
+    Ok(ClusterConfig {
+        name: match slurm.cluster_name.as_str() {
+            "" => "sluice".into(),
+            name => name.into(),
+        },
+        nodes,
+        partitions,
+        parameters,
+        shown,
+        topology: conf.topology.clone().map(Arc::new),
+        limits: limits(conf),
+        cgroup_plugin: conf.cgroup.plugin.word().to_string(),
+        site: site::site(conf),
+    })
+}
+
+/// Looks the admitted groups up in the machine's group database.
+fn with_group_ids(mut partition: Partition) -> Partition {
+    if let Access::Only(names) = &partition.allow_groups {
+        let id = |name: &String| nix::unistd::Group::from_name(name).ok().flatten();
+        partition.allow_group_ids = names.iter().filter_map(id).map(|g| g.gid.as_raw()).collect();
+    }
+    partition
+}
+
+fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
+    let globals = &conf.slurm.globals;
+    // Each of the later ones implies those before it.
+    let said = |what| globals.accounting.enforce.contains(&what);
+    let enforce_limits = said(AccountingEnforce::Limits)
+        || said(AccountingEnforce::Safe)
+        || said(AccountingEnforce::All);
+    let enforce_safe = said(AccountingEnforce::Safe);
+    let enforce_qos = said(AccountingEnforce::Qos) || said(AccountingEnforce::All);
+    let enforce_associations = said(AccountingEnforce::Associations)
+        || said(AccountingEnforce::WcKeys)
+        || enforce_limits
+        || enforce_qos;
+    let mut gres_types = globals.gres_types.clone();
+    gres_types.extend(names_of(nodes));
+    gres_types.sort();
+    gres_types.dedup();
+    Parameters {
+        slurmd_timeout_s: globals.times.slurmd_timeout_s,
+        kill_wait_s: globals.times.kill_wait_s,
+        min_job_age_s: globals.times.min_job_age_s,
+        max_job_count: globals.ids.max_job_count,
+        max_array_size: globals.ids.max_array_size,
+        first_job_id: globals.ids.first_job_id,
+        max_job_id: globals.ids.max_job_id,
+        job_requeue: globals.launch.job_requeue,
+        return_to_service: globals.return_to_service.min(2) as u8,
+        default_memory: globals.memory.default,
+        max_memory: globals.memory.max,
+        memory_by_core: false,
+        backfill: globals.scheduling.scheduler == SchedulerType::Backfill,
+        enforce_associations,
+        enforce_limits,
+        enforce_qos,
+        enforce_safe,
+        book_jobs: !said(AccountingEnforce::NoJobs),
+        book_steps: !said(AccountingEnforce::NoJobs) && !said(AccountingEnforce::NoSteps),
+        enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
+        select: select(&globals.scheduling),
+        cpus_per_gpu: globals
+            .memory
+            .cpus_per_gpu
+            .filter(|cpus| *cpus > 0)
+            .map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
+        switch_wait_s: globals
+            .scheduling
+            .parameters
+            .get("max_switch_wait")
+            .and_then(|secs| secs.parse().ok())
+            .unwrap_or(SWITCH_WAIT_S),
+        over_time_limit_min: globals.times.over_time_limit_min.unwrap_or(u32::MAX),
+        unkillable_step_timeout_s: globals.times.unkillable_step_timeout_s,
+        bind: process::binding(conf),
+        rlimits: process::rlimits(conf),
+        nice: globals.launch.propagate_nice,
+        job_file_append: globals.launch.job_file_append,
+        gres_types,
+        priority: priority_policy(&globals.priority),
+        licenses: BTreeMap::new(),
+        reservation_over_run_min: globals.times.resv_over_run_min,
+        ..preempt_requeue::motion(globals)
+    }
+}
+
+/// `SelectType` and `SelectTypeParameters`.
+fn select(scheduling: &slurm::conf::globals::Scheduling) -> Select {
+    let has = |parameter| scheduling.select_parameters.contains(&parameter);
+    let linear = scheduling.select == SelectType::Linear;
+    // What is taken for granted where nothing is said is not meant for whole nodes.
+    let with_memory = has(SelectParameter::Memory)
+        || (!linear
+            && (has(SelectParameter::CpuMemory)
+                || has(SelectParameter::CoreMemory)
+                || has(SelectParameter::SocketMemory)));
+    let unit = if linear {
+        Unit::Node
+    } else if has(SelectParameter::Cpu) || has(SelectParameter::CpuMemory) {
+        Unit::Cpu
+    } else if has(SelectParameter::Socket) || has(SelectParameter::SocketMemory) {
+        Unit::Socket
+    } else {
+        Unit::Core
+    };
+    let counts_cpus = has(SelectParameter::Core)
+        || has(SelectParameter::CoreMemory)
+        || matches!(unit, Unit::Cpu | Unit::Socket);
+    Select {
+        unit,
+        memory: with_memory,
+        one_task_per_core: has(SelectParameter::OneTaskPerCore),
+        least_loaded: has(SelectParameter::LeastLoadedNodes),
+        pack_nodes: has(SelectParameter::PackNodes),
+        shares_cpus: has(SelectParameter::Memory) && unit == Unit::Core && !counts_cpus,
+    }
+}
+
+/// `Licenses=matlab:4,ansys`
+fn licenses(text: Option<&str>) -> Result<BTreeMap<String, u64>, ServerError> {
+    let text = text.unwrap_or_default();
+    let read = slurm::option::value::licenses(text).map_err(|_| {
+        let text = format!("slurm.conf: Licenses={text}: expected NAME or NAME:COUNT, with commas");
+        ServerError::Configuration(text)
+    })?;
+    let mut counts = BTreeMap::new();
+    for one in read {
+        *counts.entry(one.name).or_insert(0) += one.count;
+    }
+    Ok(counts)
+}
+
+/// `Priority*`. dstack's priority weighs as much as the QOS.
+fn priority_policy(conf: &slurm::conf::globals::Priority) -> PriorityPolicy {
+    let has = |flag| conf.flags.contains(&flag);
+    let no_normal = |flag| has(flag) || has(PriorityFlag::NoNormalAll);
+    let tres = conf.weight_tres.iter();
+    let tres = tres.filter_map(|(name, weight)| Some((name.parse::<TresKind>().ok()?, *weight)));
+    let minute = |minutes: u32| u64::from(minutes) * 60;
+    PriorityPolicy {
+        multifactor: conf.kind == PriorityType::Multifactor,
+        weights: Weights {
+            age: conf.weight_age,
+            association: conf.weight_assoc,
+            fair_share: conf.weight_fairshare,
+            job_size: conf.weight_job_size,
+            partition: conf.weight_partition,
+            qos: conf.weight_qos,
+            dstack: conf.weight_qos,
+            tres: tres.collect(),
+        },
+        max_age_s: minute(conf.max_age_min),
+        favor_small: conf.favor_small,
+        calc_period_s: minute(conf.calc_period_min),
+        half_life_s: conf.decay_half_life_min.map(minute),
+        reset: match conf.usage_reset {
+            slurm::conf::choices::UsageReset::None => UsageReset::None,
+            slurm::conf::choices::UsageReset::Now => UsageReset::Now,
+            slurm::conf::choices::UsageReset::Daily => UsageReset::Daily,
+            slurm::conf::choices::UsageReset::Weekly => UsageReset::Weekly,
+            slurm::conf::choices::UsageReset::Monthly => UsageReset::Monthly,
+            slurm::conf::choices::UsageReset::Quarterly => UsageReset::Quarterly,
+            slurm::conf::choices::UsageReset::Yearly => UsageReset::Yearly,
+        },
+        flags: PriorityFlags {
+            accrue_always: has(PriorityFlag::AccrueAlways),
+            max_tres: has(PriorityFlag::MaxTres),
+            no_normal_association: no_normal(PriorityFlag::NoNormalAssoc),
+            no_normal_partition: no_normal(PriorityFlag::NoNormalPart),
+            no_normal_qos: no_normal(PriorityFlag::NoNormalQos),
+            no_normal_tres: no_normal(PriorityFlag::NoNormalTres),
+            small_relative_to_time: has(PriorityFlag::SmallRelativeToTime),
+        },
+        utc_offset_s: jiff::Zoned::now().offset().seconds(),
+    }
+}
+
+/// `scontrol show config`: what holds, said in the file or not.
+fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String, String> {
+    let seconds = |s: u32| format!("{s} sec");
+    let yes = |b: bool| if b { "1" } else { "0" }.to_string();
+    let select: Vec<&str> = select.iter().map(|p| p.word()).collect();
+    let select = if select.is_empty() { "CR_CORE_MEMORY".into() } else { select.join(",") };
+    let memory = match parameters.default_memory {
+        Some(DefaultMemory::PerCpu(each)) => ("DefMemPerCPU", each.mib().to_string()),
+        Some(DefaultMemory::PerNode(each)) => ("DefMemPerNode", each.mib().to_string()),
+        Some(DefaultMemory::PerGpu(each)) => ("DefMemPerGPU", each.mib().to_string()),
+        None => ("DefMemPerNode", "UNLIMITED".into()),
+    };
+    let scheduler = if parameters.backfill { "sched/backfill" } else { "sched/builtin" };
+    let multifactor = parameters.priority.multifactor;
+    let priority = if multifactor { "priority/multifactor" } else { "priority/basic" };
+    let rows = [
+        ("SlurmdTimeout", seconds(parameters.slurmd_timeout_s)),
+        ("KillWait", seconds(parameters.kill_wait_s)),
+        ("MinJobAge", seconds(parameters.min_job_age_s)),
+        ("MaxJobCount", parameters.max_job_count.to_string()),
+        ("MaxArraySize", parameters.max_array_size.to_string()),
+        ("FirstJobId", parameters.first_job_id.to_string()),
+        ("MaxJobId", parameters.max_job_id.to_string()),
+        ("JobRequeue", yes(parameters.job_requeue)),
+        ("JobFileAppend", yes(parameters.job_file_append)),
+        ("ReturnToService", parameters.return_to_service.to_string()),
+        ("SchedulerType", scheduler.into()),
+        ("SelectType", "select/cons_tres".into()),
+        ("SelectTypeParameters", select),
+        ("PriorityType", priority.into()),
+        ("ProctrackType", "proctrack/cgroup".into()),
+        ("TaskPlugin", "task/affinity,task/cgroup".into()),
+        ("AccountingStorageType", "accounting_storage/sluice".into()),
+        ("AuthType", "auth/sluice".into()),
+        ("GresTypes", parameters.gres_types.join(",")),
+        memory,
+    ];
+    rows.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}
+
+/// Seconds are shown with their unit, as Slurm shows them.
+fn shown_value(key: &str, text: &str) -> String {
+    let seconds = [
+        "SlurmdTimeout",
+        "SlurmctldTimeout",
+        "KillWait",
+        "MinJobAge",
+        "MessageTimeout",
+        "WaitTime",
+    ];
+    match seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
+        true => format!("{text} sec"),
+        false => text.to_string(),
+    }
+}
+
+fn limits(conf: &Conf) -> Policy {
+    let cgroup = &conf.cgroup;
+    let percent = |p: slurm::conf::value::Percent| p.of(100_000) as f64 / 1000.0;
+    Policy {
+        constrain_cores: cgroup.constrain_cores,
+        constrain_memory: cgroup.constrain_ram,
+        constrain_swap: cgroup.constrain_swap,
+        constrain_devices: cgroup.constrain_devices,
+        allowed_memory_percent: percent(cgroup.allowed_ram),
+        allowed_swap_percent: percent(cgroup.allowed_swap),
+        max_memory_percent: percent(cgroup.max_ram),
+        max_swap_percent: percent(cgroup.max_swap),
+        memory_floor: cgroup.min_ram,
+        swappiness: cgroup.memory_swappiness,
+        pids_max: cgroup.max_pids,
+        constrain_scratch: cgroup.constrain_scratch,
+        scratch_max: cgroup.max_scratch,
+        cpu_seconds_max: cgroup.max_cpu_seconds,
+        constrain_cpu_time: cgroup.constrain_cpu_time,
+        allowed_devices: cgroup.allowed_devices.clone(),
+        // The rest is each node's own.
+        ..Policy::default()
+    }
+}

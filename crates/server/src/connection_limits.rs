@@ -1,0 +1,206 @@
+//! How many connections each listener may have, and how long a client may be silent or not read.
+//!
+//! Every connection is counted below the limit of descriptors, so that the journal, the books and the agents always
+//! have theirs.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{Backlog, listen};
+use std::io;
+use std::os::fd::AsFd;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Descriptors that no connection gets: journal, books, blobs, snapshots, the listeners themselves.
+const RESERVED_DESCRIPTORS: u64 = 256;
+
+/// Never more than this on one listener, whatever the limit of descriptors.
+const CONNECTIONS_MAX: u64 = 20_000;
+
+/// A listener that is full logs it this often at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a listener pauses when the machine has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Timeouts of connections, and a lower bound on their number where wanted; `places=100,silence_ms=500`.
+#[derive(Debug, Clone)]
+pub struct ConnectionLimits {
+    /// Connections on each listener; without it, by the limit of descriptors.
+    pub places: Option<u64>,
+    /// A connection without a whole head of a request for this long is closed.
+    pub silence: Duration,
+    /// A request's body must be there within this time.
+    pub body: Duration,
+    /// A client that takes nothing of its answer for this long is dropped.
+    pub stall: Duration,
+    /// The same for streams, whose memory has a bound of its own: a person may be reading along.
+    pub stream_stall: Duration,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            places: None,
+            silence: Duration::from_secs(30),
+            body: Duration::from_secs(60),
+            stall: Duration::from_secs(60),
+            stream_stall: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl FromStr for ConnectionLimits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut limits = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let expected = || {
+                format!(
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms"
+                )
+            };
+            let (name, value) = part.split_once('=').ok_or_else(expected)?;
+            let value: u64 = value.parse().map_err(|_| expected())?;
+            let time = Duration::from_millis(value);
+            match name {
+                "places" => limits.places = Some(value),
+                "silence_ms" => limits.silence = time,
+                "body_ms" => limits.body = time,
+                "stall_ms" => limits.stall = time,
+                "stream_stall_ms" => limits.stream_stall = time,
+                _ => return Err(expected()),
+            }
+        }
+        Ok(limits)
+    }
+}
+
+/// Raises the limit of descriptors as far as the machine lets this process; returns it.
+pub fn raise_descriptors() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// Connections that the kernel keeps until they are accepted. Beyond it, it lets callers of a port try again after a
+/// second.
+const LISTEN_BACKLOG: i32 = 4096;
+
+/// Sets a longer backlog than the standard library's. What the machine does not allow is no error: its own bound holds
+/// then.
+pub fn set_backlog(listener: &impl AsFd) {
+    if let Ok(backlog) = Backlog::new(LISTEN_BACKLOG) {
+        let _ = listen(listener, backlog);
+    }
+}
+
+/// The slots of each listener. Half are the agents', so that no number of clients keeps a node out.
+pub struct ListenerSlots {
+    pub socket: Arc<ConnectionSlots>,
+    pub port: Arc<ConnectionSlots>,
+    pub agents: Arc<ConnectionSlots>,
+}
+
+impl ListenerSlots {
+    pub fn new(descriptors: u64, limits: &ConnectionLimits) -> Self {
+        let free = descriptors - RESERVED_DESCRIPTORS.min(descriptors / 2);
+        let slots = |name, share: u64| {
+            let max = share.min(CONNECTIONS_MAX).min(limits.places.unwrap_or(u64::MAX)).max(1);
+            Arc::new(ConnectionSlots::new(name, max as usize))
+        };
+        Self {
+            socket: slots("the local socket", free / 4),
+            port: slots("the clients' port", free / 4),
+            agents: slots("the agents' port", free / 2),
+        }
+    }
+}
+
+/// The connections that one listener may have open.
+pub struct ConnectionSlots {
+    name: &'static str,
+    max: usize,
+    free: Arc<Semaphore>,
+    refusals: Mutex<Refusals>,
+}
+
+/// When refusals were last logged, and how many there were since.
+#[derive(Default)]
+struct Refusals {
+    logged_at: Option<Instant>,
+    unlogged: u64,
+}
+
+impl ConnectionSlots {
+    fn new(name: &'static str, max: usize) -> Self {
+        Self { name, max, free: Arc::new(Semaphore::new(max)), refusals: Mutex::default() }
+    }
+
+    /// A slot, kept until it is dropped; `None` when all are taken, which is logged.
+    pub fn take(&self) -> Option<OwnedSemaphorePermit> {
+        let slot = self.free.clone().try_acquire_owned().ok();
+        if slot.is_none() {
+            self.log_refusal(&format!("{} connections are open", self.max));
+        }
+        slot
+    }
+
+    /// Pauses after a connection could not be accepted: out of descriptors, most likely.
+    pub async fn pause_after(&self, error: &io::Error) {
+        self.log_refusal(&error.to_string());
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn log_refusal(&self, why: &str) {
+        let mut refusals = self.refusals.lock().expect("no panic with it held");
+        refusals.unlogged += 1;
+        if refusals.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        tracing::warn!("{} refuses connections, {} so far: {why}", self.name, refusals.unlogged);
+        *refusals = Refusals { logged_at: Some(Instant::now()), unlogged: 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_listener_gets_reserved_descriptors_and_agents_get_half() {
+        for (descriptors, expected) in [
+            (1024, (192, 192, 384)),
+            (20_000, (4936, 4936, 9872)),
+            (1 << 20, (20_000, 20_000, 20_000)),
+        ] {
+            let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());
+            let found = (slots.socket.max, slots.port.max, slots.agents.max);
+            assert_eq!(found, expected, "{descriptors}");
+        }
+        let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());
+        assert_eq!((slots.socket.max, slots.agents.max), (2, 3));
+    }
+
+    #[test]
+    fn limits_are_parsed_and_a_wrong_part_is_named() {
+        let limits: ConnectionLimits = "places=7,silence_ms=250,stall_ms=9".parse().unwrap();
+        assert_eq!((limits.places, limits.silence.as_millis()), (Some(7), 250));
+        assert_eq!(limits.body, ConnectionLimits::default().body);
+        let wrong = "places=7,silence=9".parse::<ConnectionLimits>().unwrap_err();
+        assert!(wrong.starts_with("'silence=9': expected NAME=NUMBER"), "{wrong}");
+    }
+
+    #[test]
+    fn full_slots_refuse_until_a_connection_closes() {
+        let slots = ConnectionSlots::new("a listener", 2);
+        let (first, second) = (slots.take(), slots.take());
+        assert!(first.is_some() && second.is_some() && slots.take().is_none());
+        drop(first);
+        assert!(slots.take().is_some());
+    }
+}

@@ -1,0 +1,340 @@
+//! What a node is told to start: the environment ready in the job's dialect, the script's text,
+//! the output's place.
+
+mod process_policy;
+mod step;
+
+use crate::agents::devices;
+use crate::error::ServerError;
+use crate::shared::Shared;
+use cluster::{Job, State};
+use model::allocation::NodeShare;
+use model::array::IndexSet;
+use model::binding::BindPolicy;
+use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
+use model::id::AttemptId;
+use model::partition::DefaultMemory;
+use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
+use model::time::TimeLimit;
+use model::topology::Topology;
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
+use slurm::environment::job::{ArrayFacts, JobFacts};
+use slurm::environment::notice::{self, Cause};
+use slurm::environment::{self, Environment};
+use std::sync::Arc;
+pub use step::step_orders;
+use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, UserIds};
+use wire::step::SrunPrograms;
+
+/// What the site has every `srun` run around its step.
+pub fn srun_programs(state: &State) -> SrunPrograms {
+    let site = &state.config.site;
+    SrunPrograms { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+}
+
+/// What a launch needs of the state, copied out so that nothing is held while blobs are read.
+struct Facts {
+    job: Arc<Job>,
+    attempt: Attempt,
+    share: NodeShare,
+    node_index: u32,
+    cluster: String,
+    qos: String,
+    kill_wait_s: u32,
+    append: bool,
+    addresses: Vec<String>,
+    tasks: Option<IndexSet>,
+    default_memory: Option<DefaultMemory>,
+    gpus: GpuView,
+    gpu_names: DeviceNames,
+    bind: BindPolicy,
+    rlimits: RlimitPolicy,
+    nice: NicePolicy,
+    over_time_s: u32,
+    unkillable_s: u32,
+    /// The site has programs to run around jobs.
+    has_programs: bool,
+    topology: Option<Arc<Topology>>,
+    /// All that it started with, itself among them, in their order.
+    together: Vec<Facts>,
+}
+
+fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
+    let Some(known) = state.nodes.get(node) else { return GpuView::default() };
+    devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
+}
+
+fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
+    let known = state.nodes.get(node);
+    known
+        .map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known)))
+        .unwrap_or_default()
+}
+
+fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+    let facts = own_facts(shared, state, id, node)?;
+    let of_each = facts.job.together.map(|together| {
+        let each = together.jobs().filter_map(|id| {
+            let job = state.jobs.get(&id)?;
+            let first = job.attempt()?.allocation.node_names().next()?;
+            own_facts(shared, state, job.attempt_id()?, first)
+        });
+        each.collect()
+    });
+    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
+}
+
+fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+    let job = state.jobs.get(&id.job)?;
+    let attempt = job.attempt().filter(|a| a.number == id.number && a.ending.is_none())?;
+    let node_index = attempt.allocation.nodes.iter().position(|s| s.node == node)?;
+    let address = |share: &NodeShare| {
+        let known = state.nodes.get(&share.node);
+        let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
+        said.or(known.map(|n| n.config.address.clone())).unwrap_or_default()
+    };
+    Some(Facts {
+        share: attempt.allocation.nodes[node_index].clone(),
+        node_index: node_index as u32,
+        cluster: state.config.name.clone(),
+        topology: state.config.topology.clone(),
+        qos: job.qos.to_string(),
+        kill_wait_s: state.config.parameters.kill_wait_s,
+        append: state.config.parameters.job_file_append,
+        addresses: attempt.allocation.nodes.iter().map(address).collect(),
+        tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
+        default_memory: cluster::books::default_memory(state, job),
+        gpus: view_of(shared, state, node),
+        gpu_names: names_on(shared, state, node),
+        bind: state.config.parameters.bind.clone(),
+        rlimits: state.config.parameters.rlimits.clone(),
+        nice: state.config.parameters.nice,
+        over_time_s: over_time_s(state, &attempt.allocation.partition),
+        unkillable_s: state.config.parameters.unkillable_step_timeout_s,
+        has_programs: state.config.site.has_programs(),
+        job: job.clone(),
+        attempt: attempt.clone(),
+        together: Vec::new(),
+    })
+}
+
+/// How long the job may overrun its limit: by its partition, else by the whole cluster.
+fn over_time_s(state: &State, partition: &str) -> u32 {
+    let partitions = &state.config.partitions;
+    let of_partition = partitions.iter().find(|p| p.name == partition);
+    let minutes = match of_partition.and_then(|p| p.over_time_limit) {
+        Some(TimeLimit::Minutes(minutes)) => minutes,
+        Some(TimeLimit::Unlimited) => u32::MAX,
+        _ => state.config.parameters.over_time_limit_min,
+    };
+    minutes.saturating_mul(60)
+}
+
+/// The launch of one node's part of an attempt; none if the attempt is over.
+pub fn job_launch(
+    shared: &Shared,
+    id: AttemptId,
+    node: &str,
+) -> Result<Option<JobLaunch>, ServerError> {
+    let Some(facts) = facts(shared, &shared.read(), id, node) else { return Ok(None) };
+    let spec = facts.job.spec.clone();
+    let launch = &spec.launch;
+    let runs_here = match launch.kind {
+        LaunchKind::Batch => facts.node_index == 0,
+        LaunchKind::Task => true,
+        LaunchKind::Interactive => false,
+    };
+    let script = match (&launch.script, runs_here) {
+        (Some(blob), true) => Some(shared.blob_text(blob)?),
+        _ => None,
+    };
+    let base = match &launch.environment {
+        Some(blob) => shared.blob_text(blob)?,
+        None => String::new(),
+    };
+    let environment = match launch.kind {
+        LaunchKind::Task => task_environment(shared, &facts, &base),
+        _ => slurm_environment(shared, &facts, &base),
+    };
+    let (stdout, stderr) = outputs(&facts);
+    Ok(Some(JobLaunch {
+        kind: launch.kind,
+        user: UserIds {
+            name: spec.owner.name.clone(),
+            uid: spec.owner.uid,
+            gid: spec.owner.gid,
+            groups: spec.owner.groups.clone(),
+        },
+        share: facts.share.clone(),
+        node_index: facts.node_index,
+        nodes: facts.attempt.allocation.nodes.len() as u32,
+        script,
+        deferred: launch.kind == LaunchKind::Batch
+            && runs_here
+            && !facts.attempt.preparing.is_empty(),
+        arguments: launch.arguments.clone(),
+        environment,
+        process_variables: process_variables(launch.kind),
+        work_dir: launch.work_dir.to_string(),
+        stdin: launch.stdin.as_deref().unwrap_or("/dev/null").to_owned(),
+        stdout,
+        stderr,
+        umask: launch.umask,
+        rlimits: process_policy::of_job(&facts.rlimits, launch),
+        nice: process_policy::niceness(facts.nice, &Environment::from_block(&base)),
+        bound: facts.bind.on,
+        name: spec.name.to_string(),
+        end_limit: facts.attempt.end_limit,
+        kill_wait_s: facts.kill_wait_s,
+        over_time_s: facts.over_time_s,
+        unkillable_s: facts.unkillable_s,
+        signal: spec.signal,
+        names: file_names(&facts.job),
+        first_step: None,
+        notices: notice::launch_notices(facts.job.id),
+        sample_s: launch.sample_s,
+        around: match facts.has_programs {
+            true => environment::prolog_epilog::node_programs(
+                &job_facts(&facts),
+                facts.node_index as usize,
+            ),
+            false => Around::default(),
+        },
+    }))
+}
+
+fn process_variables(kind: LaunchKind) -> Vec<(String, ProcessVariable)> {
+    match kind {
+        LaunchKind::Task => vec![("SLURM_TMPDIR".to_owned(), ProcessVariable::Scratch)],
+        _ => environment::job::batch_process_variables(),
+    }
+}
+
+fn outputs(facts: &Facts) -> (Output, Output) {
+    let launch = &facts.job.spec.launch;
+    if launch.kind == LaunchKind::Task {
+        return (Output::Log, Output::SameAsStdout);
+    }
+    let usual = if facts.job.task.is_some() { DEFAULT_ARRAY_OUTPUT } else { DEFAULT_OUTPUT };
+    // A requeued job goes on in the same file, as in Slurm, if it says so; else it starts anew.
+    let append = launch.append_output || facts.append;
+    let file = |pattern: &str| Output::File { pattern: pattern.to_string(), append };
+    let stdout = file(launch.stdout.as_deref().unwrap_or(usual));
+    let stderr = match &launch.stderr {
+        Some(pattern) => file(pattern),
+        None => Output::SameAsStdout,
+    };
+    (stdout, stderr)
+}
+
+fn file_names(job: &Job) -> FileNames {
+    FileNames {
+        job_id: job.id.0,
+        array_job_id: job.task.map(|t| t.array.0),
+        array_task_id: job.task.map(|t| t.index),
+        user: job.spec.owner.name.clone(),
+        job_name: job.spec.name.to_string(),
+    }
+}
+
+/// The lines for the output of a job that is ended from outside: its script's, and its steps'.
+pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
+    let cause = match outcome {
+        Outcome::Cancelled { .. } => Cause::Cancelled,
+        Outcome::Requeued => Cause::Requeue,
+        Outcome::Preempted => Cause::Preemption,
+        Outcome::NodeFail => Cause::NodeFailure,
+        Outcome::Deadline => Cause::TimeLimit,
+        // The limit of time itself is kept, and told, by each node.
+        Outcome::Timeout if is_out_of_cpu_time(job) => Cause::CpuTimeLimit,
+        _ => return None,
+    };
+    Some((notice::job(job.id, cause), notice::step(cause)))
+}
+
+fn is_out_of_cpu_time(job: &Job) -> bool {
+    let ending = job.attempt().and_then(|attempt| attempt.ending.as_ref());
+    ending.is_some_and(|ending| ending.out_of_cpu_time)
+}
+
+/// The line for the output of a step that is cancelled.
+pub fn step_notice() -> String {
+    notice::step(Cause::Cancelled)
+}
+
+/// Where the job's own commands find the server: the socket of the machine they run on.
+fn way_back(shared: &Shared, environment: &mut Environment) {
+    if let Some(dir) = &shared.setup.client_state {
+        environment.set("SLUICE_STATE", dir);
+    }
+}
+
+fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
+    JobFacts {
+        cluster: &facts.cluster,
+        job: facts.job.id,
+        array: facts.job.task.map(|task| match &facts.tasks {
+            Some(all) => ArrayFacts::new(task.array, task.index, all),
+            None => ArrayFacts::new(task.array, task.index, &Default::default()),
+        }),
+        spec: &facts.job.spec,
+        allocation: &facts.attempt.allocation,
+        reservation: facts.attempt.reservation.as_deref(),
+        account: &facts.job.account,
+        qos: &facts.qos,
+        restarts: facts.job.restarts(),
+        default_memory: facts.default_memory,
+        conf_file: None,
+        submit_dir: None,
+        gpus: facts.gpus,
+        topology: facts.topology.as_deref(),
+    }
+}
+
+fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
+    let exported = Environment::from_block(base);
+    let mut environment =
+        environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
+    if !facts.together.is_empty() {
+        let of_each =
+            facts.together.iter().map(|one| environment::job::allocation(&job_facts(one)));
+        environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
+    }
+    way_back(shared, &mut environment);
+    process_policy::export_niceness(facts.nice, Environment::from_block(base), &mut environment);
+    gpu::use_device_names(&mut environment, &facts.gpu_names);
+    environment.to_entries()
+}
+
+fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
+    let run = facts.job.run.to_string();
+    let node = dstack::environment::TaskNode {
+        run_id: &run,
+        run_name: &facts.job.spec.name,
+        job_id: &run,
+        working_dir: &facts.job.spec.launch.work_dir,
+        node_ips: &facts.addresses,
+        rank: facts.node_index,
+        gpus_per_node: facts.share.gres_count("gpu") as u32,
+        mpi_hostfile: "",
+    };
+    let mut variables = Environment::from_block(base);
+    for (name, value) in node.variables().into_iter().filter(|(_, value)| !value.is_empty()) {
+        variables.set(name, value);
+    }
+    // The device variables are the devices' own, whatever the language; so is the job's number,
+    // by which `srun` and `sbatch` in the commands find their way.
+    let slurm =
+        environment::job::batch(&job_facts(facts), facts.node_index as usize, Environment::new());
+    for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
+        variables.set(name, value);
+    }
+    gpu::use_device_names(&mut variables, &facts.gpu_names);
+    way_back(shared, &mut variables);
+    variables.to_entries()
+}
+
+/// Variables of a batch script that say nothing true of a task.
+fn dialect_only(name: &str) -> bool {
+    matches!(name, "ENVIRONMENT" | "TMPDIR" | "HOSTNAME")
+}

@@ -1,0 +1,115 @@
+//! What the nodes of a step are told: its tasks there, their environment, their part of the job's share.
+
+use super::process_policy;
+use super::{Facts, facts, job_facts, way_back};
+use crate::agents::devices;
+use crate::shared::Shared;
+use cluster::State;
+use model::id::{AttemptId, JobId, StepId};
+use model::run::Step;
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
+use slurm::environment::job::JobFacts;
+use slurm::environment::{self, Environment, PRIO_PROCESS};
+use wire::order::StepOrder;
+use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
+
+/// The GPUs of one of a step's nodes.
+struct NodeGpus {
+    node: String,
+    view: GpuView,
+    names: DeviceNames,
+    /// Those near to the CPUs that the step has there.
+    near: Vec<u32>,
+}
+
+fn gpus_of(shared: &Shared, state: &State, node: &str, step: &Step) -> NodeGpus {
+    let known = state.nodes.get(node);
+    let gres = known.map(|known| devices::of_node(&shared.volatile, known)).unwrap_or_default();
+    let cpus = step.shares.iter().find(|s| s.node == node).map(|s| s.cpus.clone());
+    NodeGpus {
+        node: node.to_owned(),
+        view: known.map(|n| devices::view(&state.config, n, &gres)).unwrap_or_default(),
+        names: gpu::device_names(&gres),
+        near: gpu::gpus_near(&gres, &cpus.unwrap_or_default()),
+    }
+}
+
+/// The orders of a step for each of its nodes.
+pub fn step_orders(
+    shared: &Shared,
+    id: JobId,
+    step: StepId,
+    launch: &StepLaunch,
+) -> Vec<(String, AttemptId, u32, StepOrder)> {
+    let state = shared.read();
+    let Some(job) = state.jobs.get(&id) else { return Vec::new() };
+    let Some(attempt) = job.attempt() else { return Vec::new() };
+    let Some(record) = attempt.steps.iter().find(|s| s.id == step) else { return Vec::new() };
+    let record = record.clone();
+    let first = attempt.allocation.nodes.first().map(|s| s.node.clone()).unwrap_or_default();
+    let attempt_id = AttemptId { job: id, number: attempt.number };
+    let Some(facts) = facts(shared, &state, attempt_id, &first) else { return Vec::new() };
+    let of_node = |(name, _): &(String, _)| gpus_of(shared, &state, name, &record);
+    let gpus: Vec<NodeGpus> = record.layout.iter().map(of_node).collect();
+    let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
+    drop(state);
+    let layout = StepLayout {
+        job: id,
+        step,
+        attempt: facts.attempt.number,
+        nodes: layout(&facts, &record),
+        cpus_per_task: launch.cpus_per_task.unwrap_or(1),
+        programs: SrunPrograms::default(),
+    };
+    let job = job_facts(&facts);
+    let names = layout.nodes.iter().map(|node| node.node.as_str());
+    let bind = facts.bind.resolve(&launch.cpu_bind, names, &facts.attempt.allocation.partition);
+    let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
+        let share = record.shares.iter().find(|s| s.node == node.node);
+        let known = gpus.iter().find(|gpus| gpus.node == node.node);
+        let (view, near) = known.map(|gpus| (gpus.view, &gpus.near[..])).unwrap_or_default();
+        let names = known.map_or(&facts.gpu_names, |gpus| &gpus.names);
+        let job = JobFacts { gpus: view, ..job };
+        let mut variables = environment::step::variables(&job, &layout, launch, index, share);
+        if let Some(together) = facts.job.together {
+            environment::het_job::set_job_id(&mut variables, together.first);
+        }
+        way_back(shared, &mut variables);
+        gpu::use_device_names(&mut variables, names);
+        let mut own = environment::step::launch_on(launch, share);
+        let mut exported = Environment::from_block(&own.environment);
+        let nice = process_policy::niceness(facts.nice, &exported);
+        process_policy::export_niceness(facts.nice, exported.clone(), &mut variables);
+        if nice.is_some() {
+            exported.remove(PRIO_PROCESS);
+            own.environment = exported.to_block();
+        }
+        let order = StepOrder {
+            step,
+            launch: StepLaunch {
+                rlimits: launch.rlimits.clone().map(|limits| facts.rlimits.narrow(limits)),
+                starts,
+                ..own
+            },
+            nice,
+            tasks: node.tasks.clone(),
+            node_index: index as u32,
+            environment: variables.to_entries(),
+            process_variables: environment::step::process_variables(),
+            share: share.cloned(),
+            cpu_bind: bind.clone(),
+            of_tasks: environment::step::task_orders(launch, share, &node.tasks, near, view, names),
+        };
+        (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
+    });
+    orders.collect()
+}
+
+fn layout(facts: &Facts, step: &Step) -> Vec<StepNode> {
+    let node = |(node, tasks): &(String, Vec<u32>)| {
+        let own = step.shares.iter().find(|s| s.node == *node);
+        let share = own.or_else(|| facts.attempt.allocation.share(node))?;
+        Some(StepNode { node: node.clone(), tasks: tasks.clone(), cpus: share.cpus.len() })
+    };
+    step.layout.iter().filter_map(node).collect()
+}

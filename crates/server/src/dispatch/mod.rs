@@ -1,0 +1,354 @@
+//! The dispatcher's thread: from events to orders. What a commit asks of the agents goes out after it, in order.
+//!
+//! An order whose node has no link is dropped: when the node says hello, everything that it should
+//! know is sent anew from the state (`reconcile`). `prolog_epilog` runs the controller's programs, `launch` makes what an
+//! order says.
+
+pub mod launch;
+mod prolog_epilog;
+mod reconcile;
+
+use crate::shared::Shared;
+use crate::shared::dispatch_queue::DispatchWork;
+use cluster::command::{PartReport, SignalJob};
+use cluster::{Command, Event, Job};
+use model::change::JobField;
+use model::id::{AttemptId, JobId, StepId};
+use model::run::{LaunchKind, Outcome};
+use prolog_epilog::PrologRuns;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use wire::order::{Action, EndOrder, Order, SignalOrder};
+
+/// How long the dispatcher sleeps with nothing to do, and with commands to try again.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
+const RETRY_WAIT: Duration = Duration::from_millis(5);
+
+/// How long an order is valid after it was signed.
+const ORDER_LIFE_S: i64 = 120;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+
+/// The uid of orders that clear an attempt away, whoever it ran for: agents accept `End` and `Forget` under it for any
+/// attempt.
+const SERVER_UID: u32 = 0;
+
+pub struct DispatchThread {
+    work: Receiver<DispatchWork>,
+    serial: u64,
+    term: u64,
+    /// Per node, the link and the attempts whose launch was sent on it: a hello that was sent before them does not mean
+    /// that they are missing.
+    launched: HashMap<String, (u64, HashSet<AttemptId>)>,
+    /// When each node that said hello is told to end steps whose orders nobody has any more.
+    disown_at: HashMap<String, Instant>,
+    /// Commands that found the writer's queue full.
+    unsent_commands: VecDeque<Command>,
+    prologs: PrologRuns,
+}
+
+impl DispatchThread {
+    pub fn new(work: Receiver<DispatchWork>, term: u64) -> Self {
+        Self {
+            work,
+            serial: 0,
+            term,
+            launched: HashMap::new(),
+            disown_at: HashMap::new(),
+            unsent_commands: VecDeque::new(),
+            prologs: PrologRuns::default(),
+        }
+    }
+
+    pub fn run(mut self, shared: &Shared) {
+        loop {
+            let timeout = if self.unsent_commands.is_empty() { IDLE_WAIT } else { RETRY_WAIT };
+            let timeout = self.disown_overdue(shared).map_or(timeout, |due| due.min(timeout));
+            let work = match self.work.recv_timeout(timeout) {
+                Ok(work) => work,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.flush_commands(shared);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            self.flush_commands(shared);
+            match work {
+                DispatchWork::Committed { events, signals } => {
+                    for event in &events {
+                        self.event(shared, event);
+                    }
+                    for signal in signals {
+                        self.signal(shared, &signal);
+                    }
+                }
+                DispatchWork::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+                DispatchWork::Step { job, step } => self.step(shared, job, step),
+                DispatchWork::PrologEnded { attempt, success } => {
+                    self.on_prolog_ended(shared, attempt, success);
+                }
+                DispatchWork::Forget { node, attempt } => {
+                    self.send(shared, &node, attempt, SERVER_UID, Action::Forget);
+                }
+            }
+        }
+    }
+
+    /// Hands a command to the writer. It never waits: the writer may be waiting for this very thread.
+    fn send_command(&mut self, shared: &Shared, command: Command) {
+        self.unsent_commands.push_back(command);
+        self.flush_commands(shared);
+    }
+
+    fn flush_commands(&mut self, shared: &Shared) {
+        while let Some(command) = self.unsent_commands.pop_front() {
+            if let Err(back) = shared.writer.try_enqueue(command) {
+                self.unsent_commands.push_front(back);
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, shared: &Shared, event: &Event) {
+        if let Some(job) = job_with_freed_steps(event) {
+            shared.volatile.step_queue.wake_next(&shared.state, job);
+        }
+        match event {
+            Event::Started(started) => {
+                for node in started.allocation.node_names() {
+                    // A hello that was answered meanwhile may have brought it there already.
+                    if !self.launch_sent(shared, node, started.attempt) {
+                        self.launch(shared, started.attempt, node);
+                    }
+                }
+            }
+            Event::PartReady { attempt, .. } => self.begin_deferred(shared, *attempt),
+            Event::StepStarted { job, step } => self.step(shared, *job, step.id),
+            Event::Ending { job, ending, .. } => {
+                let state = shared.read();
+                let Some(job) = state.jobs.get(job) else { return };
+                let (Some(attempt), Some(id)) = (job.attempt(), job.attempt_id()) else { return };
+                // The job may have another attempt by now; this end is not for that one.
+                if attempt.ending.as_ref() != Some(ending) {
+                    return;
+                }
+                let order = end_order(&state, job, ending.outcome);
+                let nodes = attempt.held_nodes.clone();
+                let uid = job.spec.owner.uid;
+                drop(state);
+                for node in nodes {
+                    self.send(shared, &node, id, uid, Action::End(order.clone()));
+                }
+            }
+            Event::StepPartEnded { job, step, node, .. } => {
+                shared.volatile.step_launches.delivered(&shared.state, *job, *step, node);
+            }
+            Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
+                shared.volatile.step_launches.forget(attempt.job);
+                self.prologs.forget(*attempt);
+                self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
+            }
+            Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
+            Event::NodeUp { node, stale, .. } => {
+                for attempt in stale {
+                    self.kill_stale(shared, node, *attempt);
+                }
+            }
+            Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
+                prolog_epilog::run_epilog(shared, *job, ended);
+            }
+            Event::Leaving { job, .. } => self.signal_preempted(shared, *job),
+            Event::Suspended { job, .. } | Event::TurnOver { job, .. } => {
+                self.send_all(shared, *job, &Action::Suspend)
+            }
+            Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
+            Event::Changed { job, fields, .. } => {
+                let limits = fields.iter().any(|f| matches!(f, JobField::TimeLimit(_)));
+                let end = shared.read().jobs.get(job).and_then(|j| Some(j.attempt()?.end_limit));
+                if let (true, Some(end)) = (limits, end) {
+                    self.send_all(shared, *job, &Action::ExtendTo { end });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the attempt's launch was sent on the link that the node has now.
+    fn launch_sent(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
+        let now = shared.agents.number_of(node);
+        let sent = self.launched.get(node);
+        sent.is_some_and(|(link, attempts)| Some(*link) == now && attempts.contains(&attempt))
+    }
+
+    fn kill_stale(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
+        let order = EndOrder::kill(None, None);
+        self.send(shared, node, attempt, SERVER_UID, Action::End(order));
+    }
+
+    fn launch(&mut self, shared: &Shared, attempt: AttemptId, node: &str) {
+        if !self.prolog_done(shared, attempt) {
+            return;
+        }
+        match launch::job_launch(shared, attempt, node) {
+            Ok(Some(launch)) => {
+                let uid = launch.user.uid;
+                self.send(shared, node, attempt, uid, Action::Launch(Box::new(launch)));
+            }
+            // It was cancelled before its order was written: nothing of it ever reached the node.
+            Ok(None) => {
+                let missing = Command::Report {
+                    node: node.to_string(),
+                    attempt,
+                    at: crate::clock::now(),
+                    what: PartReport::Missing,
+                };
+                self.send_command(shared, missing);
+            }
+            Err(error) => {
+                tracing::error!("attempt {attempt} cannot be launched on {node}: {error}");
+                let failed = Command::Report {
+                    node: node.to_string(),
+                    attempt,
+                    at: crate::clock::now(),
+                    what: PartReport::LaunchFailed {
+                        what: error.to_string(),
+                        unfit: None,
+                        hold: false,
+                    },
+                };
+                self.send_command(shared, failed);
+            }
+        }
+    }
+
+    /// Starts a deferred script once the prologs of all its job's nodes have ended.
+    fn begin_deferred(&mut self, shared: &Shared, attempt: AttemptId) {
+        let ready = {
+            let state = shared.read();
+            let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
+            job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
+                let active = job.attempt().filter(|a| a.preparing.is_empty() && !a.is_going())?;
+                let first = active.allocation.node_names().next()?.to_owned();
+                Some((first, job.spec.owner.uid))
+            })
+        };
+        if let Some((node, uid)) = ready {
+            self.send(shared, &node, attempt, uid, Action::Begin);
+        }
+    }
+
+    fn step(&mut self, shared: &Shared, job: JobId, step: StepId) {
+        let Some(launch) = shared.volatile.step_launches.launch(job, step) else { return };
+        for (node, attempt, uid, order) in launch::step_orders(shared, job, step, &launch) {
+            if self.prologs.is_unfinished(attempt) {
+                return;
+            }
+            self.send(shared, &node, attempt, uid, Action::Step(Box::new(order)));
+        }
+    }
+
+    fn signal(&mut self, shared: &Shared, signal: &SignalJob) {
+        let action = match signal.step {
+            // The end of a step is told to its srun; a signal is only the tasks' business.
+            Some(step @ StepId::Number(_)) if signal.signal == SIGKILL => {
+                Action::End(EndOrder::kill(Some(step), Some(launch::step_notice())))
+            }
+            _ => Action::Signal(SignalOrder {
+                step: signal.step,
+                signal: signal.signal,
+                leader_only: signal.leader_only,
+                steps_only: signal.steps_only,
+            }),
+        };
+        let same = shared.read().job(signal.attempt.job).and_then(Job::attempt_id);
+        if same == Some(signal.attempt) {
+            self.send_all(shared, signal.attempt.job, &action);
+        }
+    }
+
+    /// A preempted job in its grace time: its tasks are signalled at once, its script when the time is over.
+    fn signal_preempted(&mut self, shared: &Shared, job: JobId) {
+        let steps_only = shared.read().job(job).map(|j| j.spec.launch.kind != LaunchKind::Task);
+        let Some(steps_only) = steps_only else { return };
+        for signal in [SIGCONT, SIGTERM] {
+            let order = SignalOrder { step: None, signal, leader_only: false, steps_only };
+            self.send_all(shared, job, &Action::Signal(order));
+        }
+    }
+
+    fn send_all(&mut self, shared: &Shared, job: JobId, action: &Action) {
+        let target = {
+            let state = shared.read();
+            state.jobs.get(&job).and_then(|job| {
+                Some((job.attempt_id()?, job.attempt()?.held_nodes.clone(), job.spec.owner.uid))
+            })
+        };
+        let Some((attempt, nodes, uid)) = target else { return };
+        if self.prologs.is_unfinished(attempt) {
+            return;
+        }
+        for node in nodes {
+            self.send(shared, &node, attempt, uid, action.clone());
+        }
+    }
+
+    fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
+        self.serial += 1;
+        let now = crate::clock::now();
+        let order = Order {
+            version: wire::version::PROTOCOL,
+            term: self.term,
+            serial: self.serial,
+            node: node.to_string(),
+            attempt,
+            uid,
+            expires: model::time::Timestamp(now.0 + ORDER_LIFE_S * 1000),
+            action,
+        };
+        let is_launch = matches!(order.action, Action::Launch(_));
+        let signed = match shared.identity.sign(&order) {
+            Ok(signed) => signed,
+            Err(error) => return tracing::error!("an order for {node} cannot be signed: {error}"),
+        };
+        let Some(link) = shared.agents.order(node, signed) else { return };
+        if is_launch {
+            let sent = self.launched.entry(node.to_string()).or_default();
+            if sent.0 != link {
+                *sent = (link, HashSet::new());
+            }
+            sent.1.insert(attempt);
+        } else if matches!(order.action, Action::Forget)
+            && let Some(sent) = self.launched.get_mut(node)
+        {
+            sent.1.remove(&attempt);
+        }
+    }
+}
+
+/// The job in which the event may let a waiting step start.
+fn job_with_freed_steps(event: &Event) -> Option<JobId> {
+    match event {
+        Event::StepPartEnded { job, .. } | Event::Ending { job, .. } => Some(*job),
+        Event::Ended { job, .. } | Event::Requeued { job, .. } => Some(*job),
+        _ => None,
+    }
+}
+
+fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
+    let forced = matches!(
+        outcome,
+        Outcome::Cancelled { .. }
+            | Outcome::Requeued
+            | Outcome::Preempted
+            | Outcome::NodeFail
+            | Outcome::Deadline
+            | Outcome::Timeout
+    );
+    let notices = forced.then(|| launch::end_notices(job, outcome)).flatten();
+    let (notice, step_notice) = notices.unzip();
+    let grace_s = state.config.parameters.kill_wait_s;
+    EndOrder { step: None, grace_s, notice, step_notice, exit: None }
+}

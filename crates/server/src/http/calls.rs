@@ -1,0 +1,242 @@
+//! What each call of a client does: it goes to the writer if it changes something, to the state if it only reads.
+
+use crate::agents::{join, policies};
+use crate::auth::token;
+use crate::clock;
+use crate::configure;
+use crate::dispatch::launch::srun_programs;
+use crate::http::await_job::{await_end, await_start};
+use crate::shared::Shared;
+use crate::show::job_list::{self, EncodedAnswer};
+use crate::show::{
+    cluster_view, diagnostics, explain, history, reservations, shares, sstat, submit_test,
+};
+use crate::step::create;
+use crate::writer::submission::settle_owner;
+use cluster::authorise::{Act, authorise};
+use cluster::command::CancelJobs;
+use cluster::event::UserToken;
+use cluster::{Command, Reply};
+use model::change::{JobFilter, JobRef};
+use model::id::JobId;
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::block_in_place;
+use wire::client::{Answer, Call, Cancel, CancelResult, Submission};
+
+/// The answer as bytes: JSON, or lines of text. A long list is encoded while it is gathered.
+pub async fn call(
+    shared: &Arc<Shared>,
+    by: Principal,
+    call: Call,
+) -> Result<EncodedAnswer, serde_json::Error> {
+    let answered = match call {
+        Call::Jobs(wanted) => {
+            let timeout = Duration::from_millis(wanted.estimates_ms);
+            let estimates = match wanted.estimates_ms {
+                0 => None,
+                _ => Some(shared.forecasts.estimates(timeout).await),
+            };
+            let list = || job_list::jobs(shared, &wanted, estimates.as_deref(), clock::now());
+            match block_in_place(list) {
+                Ok(encoded) => return Ok(encoded),
+                Err(refusal) => Err(refusal),
+            }
+        }
+        call => answer(shared, by, call).await,
+    };
+    serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(EncodedAnswer::Json)
+}
+
+async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    let now = clock::now();
+    match call {
+        Call::Ping => Ok(Answer::Pong {
+            version: env!("CARGO_PKG_VERSION").into(),
+            now,
+            hostname: shared.setup.hostname.clone(),
+        }),
+        Call::Submit(submission) => submit(shared, by, submission).await,
+        // A call that may take long leaves its thread to others while it works.
+        Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
+        Call::Explain(wanted) => explain::explain(shared, &wanted).await,
+        Call::Diagnostics { reset } => {
+            if reset {
+                authorise(&shared.read(), &by, Act::Operate)?;
+                shared.volatile.counters.reset();
+            }
+            Ok(Answer::Diagnostics(Box::new(diagnostics::diagnostics(shared))))
+        }
+        Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
+        Call::AwaitStart { job, timeout_ms, ready } => {
+            await_start(shared, &by, job, timeout_ms, ready).await
+        }
+        Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
+        Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, now))),
+        Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
+        Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
+        Call::UpdateJob { job, change } => {
+            done(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
+        }
+        Call::UpdateNode { nodes, change } => {
+            done(shared.writer.run(Command::ChangeNode { nodes, change }, by).await?)
+        }
+        Call::UpdatePartition { name, change } => {
+            done(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
+        }
+        Call::Reconfigure { files } => reconfigure(shared, by, files).await,
+        Call::History(filter) => {
+            block_in_place(|| history::history(shared, &filter)).map(Answer::History)
+        }
+        Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
+        Call::Script { job } => script(shared, &by, job),
+        Call::CreateStep(create) => create::create(shared, by, *create).await,
+        Call::LeaveStep { job, ticket } => create::leave(shared, &by, job, ticket),
+        Call::LaunchStep { job, step, launch } => {
+            create::resend_launch(shared, &by, job, step, *launch)
+        }
+        Call::SignalStep { job, step, signal } => {
+            let cancel = CancelJobs {
+                filter: one_job(job),
+                step: Some(step),
+                signal: Some(signal),
+                batch_only: false,
+                full: false,
+            };
+            done(shared.writer.run(Command::Cancel(Box::new(cancel)), by).await?)
+        }
+        Call::Relinquish { job, exit } => {
+            done(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
+        }
+        other => administer(shared, by, other).await,
+    }
+}
+
+async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    let command = match call {
+        Call::Accounts => return Ok(Answer::Accounts(cluster_view::accounts(shared))),
+        Call::Shares => return Ok(Answer::Shares(shares::shares(shared, clock::now()))),
+        Call::Priorities => {
+            let view = block_in_place(|| shares::priorities(shared, clock::now()));
+            return Ok(Answer::Priorities(view));
+        }
+        call @ (Call::Reservations
+        | Call::Licenses
+        | Call::CreateReservation(_)
+        | Call::UpdateReservation { .. }
+        | Call::RemoveReservation { .. }) => return reservations::answer(shared, by, call).await,
+        Call::NodeToken { nodes } => return node_token(shared, by, nodes).await,
+        Call::UserToken { name, account, unix_user, role } => {
+            let text = token::generate();
+            let hash = token::hash(&text);
+            let role = role.unwrap_or(Role::User);
+            let kept = UserToken { hash, name, account, unix_user, role };
+            shared.writer.run(Command::SetUserToken(Box::new(kept)), by).await?;
+            return Ok(Answer::Token { text });
+        }
+        Call::SetAccount(account) => Command::SetAccount(account),
+        Call::RemoveAccount { name } => Command::RemoveAccount { name },
+        Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
+        Call::RemoveAssociation(key) => Command::RemoveAssociation(key),
+        Call::SetRole { name, role } => Command::SetRole { name, role },
+        Call::ForgetUsage(of) => Command::ForgetUsage(of),
+        Call::SetQos(qos) => Command::SetQos(Box::new(qos)),
+        Call::RemoveQos { name } => Command::RemoveQos { name },
+        other => unreachable!("{other:?} is answered above"),
+    };
+    done(shared.writer.run(command, by).await?)
+}
+
+fn done(reply: Reply) -> Result<Answer, Refusal> {
+    Ok(match reply {
+        Reply::PerJob(results) => Answer::Updated(results),
+        _ => Answer::Done,
+    })
+}
+
+fn one_job(job: JobId) -> JobFilter {
+    JobFilter { jobs: vec![JobRef::whole(job)], ..Default::default() }
+}
+
+async fn submit(
+    shared: &Arc<Shared>,
+    by: Principal,
+    mut submission: Box<Submission>,
+) -> Result<Answer, Refusal> {
+    settle_owner(&mut submission, &by)?;
+    let name = submission.spec.name.to_string();
+    match shared.writer.submit(submission, by).await? {
+        Reply::Submitted { job, run } => {
+            let programs = srun_programs(&shared.read());
+            Ok(Answer::Submitted { job, run, name, programs })
+        }
+        other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
+    }
+}
+
+async fn cancel_jobs(
+    shared: &Arc<Shared>,
+    by: Principal,
+    cancel: Cancel,
+) -> Result<Answer, Refusal> {
+    let command = CancelJobs {
+        filter: cancel.filter,
+        step: cancel.step,
+        signal: cancel.signal,
+        batch_only: cancel.batch_only,
+        full: cancel.full,
+    };
+    match shared.writer.run(Command::Cancel(Box::new(command)), by).await? {
+        Reply::Signals { results, .. } => {
+            let results = results.into_iter();
+            let results = results.map(|(job, r)| CancelResult { job, refusal: r.err() });
+            Ok(Answer::Cancelled(results.collect()))
+        }
+        other => Err(Refusal::Other(format!("a cancel was answered with {other:?}"))),
+    }
+}
+
+async fn reconfigure(
+    shared: &Arc<Shared>,
+    by: Principal,
+    files: Option<BTreeMap<String, String>>,
+) -> Result<Answer, Refusal> {
+    authorise(&shared.read(), &by, Act::Administer)?;
+    let (dir, machine) = (shared.setup.config_dir.as_deref(), shared.setup.machine.as_ref());
+    let config = match (dir, files) {
+        (Some(dir), Some(files)) => configure::load_given(dir, files, machine),
+        (Some(dir), None) if !configure::may_read(dir) => {
+            return Err(Refusal::ConfigurationUnreadable(dir.display().to_string()));
+        }
+        (dir, _) => configure::load(dir, machine),
+    };
+    let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
+    shared.writer.run(Command::Configure(Box::new(config)), by).await?;
+    shared.agents.send_policies(&policies::policies(shared));
+    Ok(Answer::Done)
+}
+
+fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal> {
+    let blob = {
+        let state = shared.read();
+        let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
+        authorise(&state, by, Act::OwnJob(found))?;
+        found.spec.launch.script
+    };
+    let missing = || Refusal::Other(format!("job {job} has no script"));
+    let text = shared.blob_text(&blob.ok_or_else(missing)?);
+    Ok(Answer::Script { text: text.map_err(|e| Refusal::Other(e.to_string()))? })
+}
+
+async fn node_token(
+    shared: &Arc<Shared>,
+    by: Principal,
+    nodes: Vec<String>,
+) -> Result<Answer, Refusal> {
+    let file = join::issue_join_file(shared, by, nodes).await?;
+    let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
+    Ok(Answer::Token { text: text + "\n" })
+}

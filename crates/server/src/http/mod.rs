@@ -1,0 +1,47 @@
+//! HTTP for clients: on the local socket, where the kernel says who asks, and on the port, where a token does.
+//!
+//! `serve` takes connections in, `authenticate` says who asks, `call` reads a call and `calls` answers it.
+//! `hold`, `logs` and `step_stream` are streams.
+
+pub mod answer;
+pub mod authenticate;
+pub mod await_job;
+pub mod body_limits;
+pub mod call;
+pub mod calls;
+pub mod hold;
+pub mod logs;
+pub mod peer;
+pub mod serve;
+pub mod stall_timeout;
+pub mod step_stream;
+
+use crate::shared::Shared;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::routing::{get, post};
+use body_limits::BodyLimits;
+use serve::CALL_PATH;
+use std::sync::Arc;
+use wire::client::REQUEST_BYTES_MAX;
+
+/// Everything that is served. Another API, dstack's for one, is a router of its own that is merged here.
+pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
+    native_api(bodies)
+        .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
+        .route("/", get(|| async { "sluice\n" }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .with_state(shared)
+}
+
+/// The API that Sluice's own commands use.
+fn native_api(bodies: BodyLimits) -> Router<Arc<Shared>> {
+    let whole_body = middleware::from_fn_with_state(bodies, body_limits::read_whole);
+    Router::new()
+        .route(CALL_PATH, post(call::call).layer(whole_body))
+        .route("/api/v1/hold", get(hold::hold))
+        .route("/api/v1/logs", get(logs::logs))
+        .route("/api/v1/step", get(step_stream::open))
+}

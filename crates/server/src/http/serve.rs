@@ -1,0 +1,101 @@
+//! Accepts connections on the socket and on the port, and runs HTTP on each within its limits.
+
+use crate::auth::principal;
+use crate::connection_limits::{ConnectionLimits, ConnectionSlots};
+use crate::http::peer::Peer;
+use crate::http::stall_timeout::{StallTimeout, TimedStream};
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::sync::{Arc, OnceLock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The one path whose answers are whole; all others are streams.
+pub const CALL_PATH: &str = "/api/v1/call";
+
+/// Bytes of a request's head, and of what is read ahead of a handler.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Requests at once on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 128;
+
+/// Serves the local socket, where the kernel says who connected.
+pub async fn serve_socket(
+    router: Router,
+    listener: UnixListener,
+    slots: Arc<ConnectionSlots>,
+    limits: ConnectionLimits,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let Some(slot) = slots.take() else { continue };
+                let Ok(peer) = stream.peer_cred() else { continue };
+                // Looked up with the first request: names and groups of users are read from files.
+                let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
+                serve(&router, stream, who, slot, &limits);
+            }
+            Err(error) => slots.pause_after(&error).await,
+        }
+    }
+}
+
+/// Serves the port, where a token must say who asks.
+pub async fn serve_port(
+    router: Router,
+    listener: TcpListener,
+    slots: Arc<ConnectionSlots>,
+    limits: ConnectionLimits,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let Some(slot) = slots.take() else { continue };
+                let _ = stream.set_nodelay(true);
+                serve(&router, stream, move || Peer::Port(address), slot, &limits);
+            }
+            Err(error) => slots.pause_after(&error).await,
+        }
+    }
+}
+
+fn serve<S>(
+    router: &Router,
+    stream: S,
+    who: impl Fn() -> Peer + Send + 'static,
+    slot: OwnedSemaphorePermit,
+    limits: &ConnectionLimits,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = router.clone();
+    let stall_timeout = StallTimeout::new(limits.stall);
+    let io = TokioIo::new(TimedStream::new(stream, limits.silence, stall_timeout.clone()));
+    let limits = limits.clone();
+    let silence = limits.silence;
+    let peer = OnceLock::new();
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+        let is_call = request.uri().path() == CALL_PATH;
+        stall_timeout.set(if is_call { limits.stall } else { limits.stream_stall });
+        request.extensions_mut().insert(peer.get_or_init(&who).clone());
+        let mut router = router.clone();
+        async move { tower_service::Service::call(&mut router, request).await }
+    });
+    tokio::spawn(async move {
+        let _slot = slot;
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // A silent client does not keep its slot. The first byte, which tells the version of HTTP,
+        // has its timeout in `TimedStream`.
+        let mut one = builder.http1();
+        one.timer(TokioTimer::new()).header_read_timeout(silence).max_buf_size(HEAD_BYTES_MAX);
+        let mut two = builder.http2();
+        two.timer(TokioTimer::new()).keep_alive_interval(silence).keep_alive_timeout(silence);
+        two.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_BYTES_MAX as u32);
+        let served = builder.serve_connection_with_upgrades(io, service).await;
+        if let Err(error) = served {
+            tracing::debug!("a connection ended early: {error}");
+        }
+    });
+}

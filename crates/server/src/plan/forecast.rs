@@ -1,0 +1,92 @@
+//! The forecast thread: estimates and explanations, worked out on demand beside writer and planner.
+
+use crate::clock;
+use crate::shared::Shared;
+use crate::shared::forecast_queue::{Estimates, ExpectedStart, ExplainedView, Question};
+use cluster::viewer::Viewer;
+use model::hostlist;
+use model::id::JobId;
+use model::reason::Reason;
+use model::time::Timestamp;
+use sched::view::Estimate;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+pub struct ForecastThread {
+    questions: Receiver<Question>,
+    viewer: Viewer,
+    memo: sched::Memo,
+}
+
+/// When each of the jobs would start, in the order of their ids, or why not all of them would.
+fn expect(view: &sched::View, now: Timestamp, jobs: &[JobId]) -> Result<Vec<Estimate>, Reason> {
+    let mut memo = sched::Memo::default();
+    let mut found: Vec<Estimate> = match jobs {
+        [one] => {
+            sched::query::estimate::estimate_of(view, now, &mut memo, *one).into_iter().collect()
+        }
+        several => {
+            let all = sched::estimates(view, now, &mut memo).into_iter();
+            all.filter(|estimate| several.contains(&estimate.job)).collect()
+        }
+    };
+    if found.len() < jobs.len() {
+        let reasons = sched::plan(view, now, &mut memo).reasons;
+        let of_job = reasons.into_iter().find(|(of, _)| jobs.contains(of));
+        return Err(of_job.map_or(Reason::NotPlanned, |(_, reason)| reason));
+    }
+    found.sort_by_key(|estimate| estimate.job);
+    Ok(found)
+}
+
+impl ForecastThread {
+    pub fn new(questions: Receiver<Question>) -> Self {
+        Self { questions, viewer: Viewer::default(), memo: sched::Memo::default() }
+    }
+
+    /// Answers questions until the process ends.
+    pub fn run(mut self, shared: &Shared) {
+        while let Ok(question) = self.questions.recv() {
+            match question {
+                // Nobody waits for it any more.
+                Question::Estimates { reply, .. } if reply.is_closed() => {}
+                Question::Estimates { position, reply } => {
+                    let _ = reply.send(self.estimates(shared, position));
+                }
+                Question::Explain { job, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.explain(shared, job));
+                }
+                Question::Expect { view, now, jobs, reply } if !reply.is_closed() => {
+                    let _ = reply.send(expect(&view, now, &jobs));
+                }
+                Question::Explain { .. } | Question::Expect { .. } => {}
+            }
+        }
+    }
+
+    fn estimates(&mut self, shared: &Shared, position: u64) -> Arc<Estimates> {
+        let forecasts = &shared.forecasts;
+        let latest = forecasts.latest();
+        if latest.is_current(position) {
+            return latest;
+        }
+        // Before the view is taken: what comes in between is in it as well.
+        let position = forecasts.position();
+        let now = clock::now();
+        let view = self.viewer.view(&shared.read(), now);
+        let expected = sched::estimates(&view, now, &mut self.memo).into_iter().map(|estimate| {
+            let nodes = hostlist::compress(&estimate.nodes).into();
+            (estimate.job, ExpectedStart { start: estimate.start, nodes })
+        });
+        let estimates = Arc::new(Estimates { position, made: now, by_job: expected.collect() });
+        forecasts.put(estimates.clone());
+        estimates
+    }
+
+    fn explain(&mut self, shared: &Shared, job: JobId) -> Option<Box<ExplainedView>> {
+        let now = clock::now();
+        let view = self.viewer.view(&shared.read(), now);
+        let explanation = sched::explain(&view, now, &mut self.memo, job)?;
+        Some(Box::new(ExplainedView { explanation, view }))
+    }
+}

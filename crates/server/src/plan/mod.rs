@@ -1,0 +1,4 @@
+//! The scheduler's threads: the planner, and forecasts on demand.
+
+pub mod forecast;
+pub mod planner;

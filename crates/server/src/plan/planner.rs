@@ -1,0 +1,57 @@
+//! The planner's thread: beside the writer, on a view of its own. It runs on a signal and on a timer.
+//!
+//! Its decisions go back as commands and are checked again when they are applied, so a long plan
+//! never holds up a submit, and a plan that has been overtaken does no harm.
+
+use crate::clock;
+use crate::shared::counters::PlanFigures;
+use crate::shared::{LastPlan, Shared};
+use cluster::Command;
+use cluster::command::{Preempt, start_commands};
+use cluster::viewer::Viewer;
+use std::time::{Duration, Instant};
+
+/// A plan is made at least this often while anything waits: for begin times and throttles.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Plans until the process ends.
+pub fn run(shared: &Shared) -> ! {
+    let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
+    loop {
+        shared.planner.wait(PERIOD);
+        let begun = Instant::now();
+        let started = plan_once(shared, &mut viewer, &mut memo);
+        // With a long queue and nothing free, each submit would otherwise cost a whole plan:
+        // half of one processor is the most that planning in vain may take.
+        if !started {
+            std::thread::sleep(begun.elapsed().min(PERIOD));
+        }
+    }
+}
+
+/// Makes a plan and carries it out; whether it started anything.
+fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
+    let now = clock::now();
+    let view = viewer.view(&shared.read(), now);
+    if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
+        return false;
+    }
+    let begun = Instant::now();
+    let plan = sched::plan(&view, now, memo);
+    let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
+    shared.volatile.counters.add_plan(&figures);
+    shared.volatile.set_last_plan(LastPlan {
+        planned: Some(now),
+        reasons: plan.reasons.into_iter().collect(),
+        estimates: plan.estimates.iter().map(|e| (e.job, e.start)).collect(),
+    });
+    let preempt = |preemption| Command::Preempt(Preempt { preemption, planned: now });
+    let resumes = plan.resumes.into_iter().map(|job| Command::Resume { job });
+    let starts = start_commands(plan.starts);
+    let preemptions = plan.preemptions.into_iter().map(preempt);
+    let commands: Vec<Command> = resumes.chain(starts).chain(preemptions).collect();
+    // The next plan must see what became of these, or it would propose them again.
+    let any = !commands.is_empty();
+    shared.writer.run_internal_batch(commands);
+    any
+}

@@ -1,0 +1,143 @@
+//! The links to the agents that are connected: how orders, policies and streams reach a node.
+
+use crate::shared::agent_streams::{Data, LinkSender, StreamReader, StreamTable, StreamWriter};
+use crate::shared::link_shutdown::LinkShutdown;
+use crate::shared::usage_queries::UsageQueries;
+use model::id::AttemptId;
+use model::usage::LiveStep;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use wire::link::{NodePolicy, ToAgent};
+use wire::order::SignedOrder;
+use wire::stream::StreamKind;
+
+/// How long agents are told that the server stops. An agent that does not answer in time is left.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct AgentLinks {
+    /// Node to its link. A newer link of the same node takes over.
+    links: Mutex<HashMap<String, Link>>,
+    next_link: AtomicU64,
+    pub streams: Arc<StreamTable>,
+    pub usage: UsageQueries,
+}
+
+/// One agent's connection. An agent that speaks for several nodes has one link for all of them.
+#[derive(Clone)]
+pub struct Link {
+    pub number: u64,
+    pub outbox: mpsc::Sender<ToAgent>,
+    /// Bytes of streams, which wait for what is in the outbox.
+    pub data: mpsc::Sender<Data>,
+    /// Ends the connection.
+    pub cut: Arc<Notify>,
+    pub shutdown: Arc<LinkShutdown>,
+}
+
+impl AgentLinks {
+    fn links(&self) -> MutexGuard<'_, HashMap<String, Link>> {
+        self.links.lock().expect("no panic with the links held")
+    }
+
+    pub fn next_number(&self) -> u64 {
+        self.next_link.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn add(&self, nodes: &[String], link: &Link) {
+        self.links().extend(nodes.iter().map(|node| (node.clone(), link.clone())));
+    }
+
+    /// Removes a link that has ended. Returns those of its nodes that have no other link now.
+    pub fn remove(&self, number: u64, nodes: &[String]) -> Vec<String> {
+        self.streams.drop_link(number);
+        let mut links = self.links();
+        let mut lost = Vec::new();
+        for node in nodes {
+            if links.get(node).is_some_and(|l| l.number == number) {
+                links.remove(node);
+                lost.push(node.clone());
+            } else if !links.contains_key(node) {
+                lost.push(node.clone());
+            }
+        }
+        lost
+    }
+
+    /// Sends an order if the node's agent is connected; returns the number of the link that it went on.
+    pub fn order(&self, node: &str, order: SignedOrder) -> Option<u64> {
+        let link = self.links().get(node).cloned()?;
+        if link.outbox.try_send(ToAgent::Order(order)).is_err() {
+            tracing::error!("the agent of {node} does not take its orders; it is cut off");
+            link.cut.notify_one();
+            return None;
+        }
+        Some(link.number)
+    }
+
+    /// The number of the link that the node has now.
+    pub fn number_of(&self, node: &str) -> Option<u64> {
+        self.links().get(node).map(|link| link.number)
+    }
+
+    pub fn is_connected(&self, node: &str) -> bool {
+        self.links().contains_key(node)
+    }
+
+    /// How many agents are connected, and how many messages wait to be sent to them.
+    pub fn queued(&self) -> (u64, u64) {
+        let links = self.links();
+        let mut counted = HashSet::new();
+        let agents = links.values().filter(|link| counted.insert(link.number));
+        agents.fold((0, 0), |(agents, waiting), link| {
+            let queued = link.outbox.max_capacity() - link.outbox.capacity();
+            (agents + 1, waiting + queued as u64)
+        })
+    }
+
+    /// Sends every agent the policies anew, after a change of configuration.
+    pub fn send_policies(&self, policies: &BTreeMap<String, NodePolicy>) {
+        let links = self.links();
+        let mut sent = HashSet::new();
+        for link in links.values().filter(|l| sent.insert(l.number)) {
+            let _ = link.outbox.try_send(ToAgent::Policies(policies.clone()));
+        }
+    }
+
+    /// Opens a stream to the attempt's part on a node; `None` if the node's agent is not connected, or has too many.
+    /// The caller has checked by `authorise` that its client may have it.
+    pub fn open_stream(
+        &self,
+        node: &str,
+        attempt: AttemptId,
+        kind: StreamKind,
+    ) -> Option<(StreamReader, StreamWriter)> {
+        let Link { number, outbox, data, .. } = self.links().get(node).cloned()?;
+        StreamTable::open(&self.streams, LinkSender { number, outbox, data }, node, attempt, kind)
+    }
+
+    /// Asks a node what an attempt's steps use; nothing if it does not answer in time.
+    pub async fn usage(&self, node: &str, attempt: AttemptId) -> Vec<LiveStep> {
+        let outbox = self.links().get(node).map(|link| link.outbox.clone());
+        let Some(outbox) = outbox else { return Vec::new() };
+        self.usage.ask(&outbox, node, attempt).await
+    }
+
+    /// Closes every link in due form, within a bound.
+    pub async fn shut_down(&self) {
+        let links: HashMap<u64, Arc<LinkShutdown>> =
+            self.links().values().map(|link| (link.number, link.shutdown.clone())).collect();
+        links.values().for_each(|shutdown| shutdown.request());
+        let all = async {
+            for shutdown in links.values() {
+                shutdown.finished().await;
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
+            tracing::info!("not every agent could be told that the server stops");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Byte streams over agents' links: logs, and steps whose `srun` or `sattach` the nodes cannot reach.
+//!
+//! Nothing here holds more than a stream's window: a client that does not read is not sent to, and stalls no other.
+
+use model::id::AttemptId;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::{Notify, mpsc};
+use wire::link::ToAgent;
+use wire::stream::{Credit, STREAMS_MAX, StreamKind, Window};
+
+/// Chunks of all streams on their way to one agent; beyond it a stream waits.
+pub const DATA_MAX: usize = 32;
+
+/// A chunk for an agent, with its stream's number.
+pub type Data = (u32, Vec<u8>);
+
+/// Every open stream of every link, by its number.
+#[derive(Default)]
+pub struct StreamTable {
+    next: AtomicU32,
+    streams: Mutex<HashMap<u32, Stream>>,
+}
+
+/// How a stream reaches the agent of its node.
+pub struct LinkSender {
+    pub number: u64,
+    pub outbox: mpsc::Sender<ToAgent>,
+    pub data: mpsc::Sender<Data>,
+}
+
+struct Stream {
+    link: u64,
+    /// Bounded by the window: a sender that goes beyond its credit loses the stream.
+    chunks: mpsc::UnboundedSender<Result<Vec<u8>, String>>,
+    window: Window,
+    outbox: mpsc::Sender<ToAgent>,
+    send_window: Arc<SendWindow>,
+}
+
+/// How many bytes may be sent to the agent now.
+#[derive(Default)]
+struct SendWindow {
+    credit: Mutex<Credit>,
+    more: Notify,
+}
+
+/// The reading side of a stream; dropping it closes the stream.
+pub struct StreamReader {
+    table: Arc<StreamTable>,
+    stream: u32,
+    chunks: mpsc::UnboundedReceiver<Result<Vec<u8>, String>>,
+    outbox: mpsc::Sender<ToAgent>,
+    /// Whether dropping it means that the client is gone. It does not when the server stops.
+    ends: bool,
+}
+
+/// The writing side of a stream.
+pub struct StreamWriter {
+    stream: u32,
+    data: mpsc::Sender<Data>,
+    send_window: Arc<SendWindow>,
+}
+
+impl StreamReader {
+    /// The next chunk; the sender is credited for it only now that it is consumed.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>, String>> {
+        let chunk = self.chunks.recv().await?;
+        if let Ok(data) = &chunk {
+            self.table.consumed(self.stream, data.len());
+        }
+        Some(chunk)
+    }
+
+    /// The client is gone and does not come back: the agent is told that the stream ends.
+    pub fn client_gone(mut self) {
+        self.ends = true;
+    }
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        let mut streams = self.table.streams();
+        let known = streams.remove(&self.stream).is_some();
+        if known && self.ends {
+            let end = ToAgent::StreamEnd { stream: self.stream, error: None };
+            let _ = self.outbox.try_send(end);
+        }
+    }
+}
+
+impl StreamWriter {
+    /// Waits until some bytes may be sent; returns how many.
+    pub async fn wait_for_credit(&self) -> usize {
+        loop {
+            let more = self.send_window.more.notified();
+            let left =
+                self.send_window.credit.lock().expect("no panic with the credit held").left();
+            if left > 0 {
+                return left;
+            }
+            more.await;
+        }
+    }
+
+    /// Sends bytes that there was credit for; false when the link is gone.
+    pub async fn send(&self, bytes: &[u8]) -> bool {
+        self.send_window.credit.lock().expect("no panic with the credit held").take(bytes.len());
+        self.data.send((self.stream, bytes.to_vec())).await.is_ok()
+    }
+}
+
+impl StreamTable {
+    fn streams(&self) -> MutexGuard<'_, HashMap<u32, Stream>> {
+        self.streams.lock().expect("no panic with the streams held")
+    }
+
+    /// Opens a stream on a link; `None` if the link has as many as it may have, or is gone.
+    pub fn open(
+        table: &Arc<Self>,
+        link: LinkSender,
+        node: &str,
+        attempt: AttemptId,
+        kind: StreamKind,
+    ) -> Option<(StreamReader, StreamWriter)> {
+        let stream = table.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, chunks) = mpsc::unbounded_channel();
+        let LinkSender { number, outbox, data } = link;
+        let send_window = Arc::<SendWindow>::default();
+        let mut streams = table.streams();
+        if streams.values().filter(|s| s.link == number).count() >= STREAMS_MAX {
+            return None;
+        }
+        let one = Stream {
+            link: number,
+            chunks: sender,
+            window: Window::default(),
+            outbox: outbox.clone(),
+            send_window: send_window.clone(),
+        };
+        streams.insert(stream, one);
+        drop(streams);
+        let ends = matches!(kind, StreamKind::Log { .. });
+        let order = ToAgent::Open { stream, node: node.into(), attempt, kind };
+        let reader =
+            StreamReader { table: table.clone(), stream, chunks, outbox: outbox.clone(), ends };
+        outbox.try_send(order).ok()?;
+        Some((reader, StreamWriter { stream, data, send_window }))
+    }
+
+    /// A link has ended, and its streams with it.
+    pub fn drop_link(&self, link: u64) {
+        self.streams().retain(|_, s| s.link != link);
+    }
+
+    pub fn received(&self, link: u64, payload: &[u8]) {
+        let Some((id, data)) = payload.split_first_chunk::<4>() else { return };
+        let id = u32::from_le_bytes(*id);
+        let mut streams = self.streams();
+        let Some(stream) = streams.get_mut(&id).filter(|s| s.link == link) else { return };
+        if stream.window.received(data.len()).is_err() {
+            streams.remove(&id);
+        } else {
+            // A reader that is gone removes the stream itself.
+            let _ = stream.chunks.send(Ok(data.to_vec()));
+        }
+    }
+
+    pub fn credit(&self, link: u64, id: u32, bytes: u32) {
+        let streams = self.streams();
+        let Some(stream) = streams.get(&id).filter(|s| s.link == link) else { return };
+        stream.send_window.credit.lock().expect("no panic with the credit held").grant(bytes);
+        stream.send_window.more.notify_one();
+    }
+
+    fn consumed(&self, id: u32, bytes: usize) {
+        let mut streams = self.streams();
+        let Some(stream) = streams.get_mut(&id) else { return };
+        if let Some(bytes) = stream.window.consumed(bytes) {
+            let _ = stream.outbox.try_send(ToAgent::Credit { stream: id, bytes });
+        }
+    }
+
+    pub fn end(&self, link: u64, id: u32, error: Option<String>) {
+        let mut streams = self.streams();
+        if streams.get(&id).is_none_or(|s| s.link != link) {
+            return;
+        }
+        if let (Some(stream), Some(error)) = (streams.remove(&id), error) {
+            let _ = stream.chunks.send(Err(error));
+        }
+    }
+}

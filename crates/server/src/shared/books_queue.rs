@@ -1,0 +1,56 @@
+//! The queue of ended attempts to the books' thread, and the reading side of the books.
+
+use model::record::JobRecord;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use store::BookReader;
+
+/// Batches under way to the books; the writer waits when there are more.
+const QUEUE: usize = 1024;
+
+/// Attempts that ended with the journal's event `seq`, or before it.
+pub struct Batch {
+    pub seq: u64,
+    pub records: Vec<JobRecord>,
+}
+
+pub struct BooksQueue {
+    sender: SyncSender<Batch>,
+    written: Arc<AtomicU64>,
+    queued: AtomicU64,
+    pub reader: Mutex<BookReader>,
+}
+
+/// The thread's end of the queue.
+pub struct BooksWork {
+    pub batches: Receiver<Batch>,
+    /// The seq up to which the books are on disk; the thread moves it on.
+    pub written: Arc<AtomicU64>,
+}
+
+impl BooksQueue {
+    /// `applied_seq` is how far the books had come when they were opened.
+    pub fn new(applied_seq: u64, reader: BookReader) -> (Self, BooksWork) {
+        let (sender, batches) = sync_channel(QUEUE);
+        let written = Arc::new(AtomicU64::new(applied_seq));
+        let work = BooksWork { batches, written: written.clone() };
+        let queued = AtomicU64::new(applied_seq);
+        (Self { sender, written, queued, reader: Mutex::new(reader) }, work)
+    }
+
+    /// Hands ended attempts over; they are in the books a moment later. What the books already have is left out.
+    pub fn add(&self, seq: u64, records: Vec<JobRecord>) {
+        if records.is_empty() || seq <= self.queued.load(Ordering::Acquire) {
+            return;
+        }
+        self.queued.store(seq, Ordering::Release);
+        // The thread only ends with the process.
+        let _ = self.sender.send(Batch { seq, records });
+    }
+
+    /// Whether everything handed over is on disk.
+    pub fn is_settled(&self) -> bool {
+        self.written.load(Ordering::Acquire) >= self.queued.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,146 @@
+//! The queue to the forecast thread, and the estimates that it made last.
+//!
+//! Estimates are kept for as long as the state stands still: callers who ask at the same time share one computation.
+
+use crate::clock;
+use model::id::JobId;
+use model::reason::Reason;
+use model::time::Timestamp;
+use sched::view::Estimate;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Questions that may wait; one that comes when there are more is not answered.
+const QUEUE: usize = 256;
+
+/// The longest that a question waits for its answer.
+pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Estimates move with time alone: they are made anew after this long, even with nothing changed.
+const AGE_MAX: Duration = Duration::from_secs(15);
+
+/// When each job that waits is expected to start.
+#[derive(Default)]
+pub struct Estimates {
+    /// The commits that are taken into account.
+    pub position: u64,
+    pub made: Timestamp,
+    pub by_job: HashMap<JobId, ExpectedStart>,
+}
+
+#[derive(Clone)]
+pub struct ExpectedStart {
+    pub start: Timestamp,
+    /// As a host list.
+    pub nodes: Arc<str>,
+}
+
+impl Estimates {
+    pub fn of(&self, job: JobId) -> Option<&ExpectedStart> {
+        self.by_job.get(&job)
+    }
+}
+
+/// An explanation, with the view that its indices refer to.
+pub struct ExplainedView {
+    pub explanation: sched::Explanation,
+    pub view: sched::View,
+}
+
+pub enum Question {
+    Estimates {
+        position: u64,
+        reply: oneshot::Sender<Arc<Estimates>>,
+    },
+    Explain {
+        job: JobId,
+        reply: oneshot::Sender<Option<Box<ExplainedView>>>,
+    },
+    /// When jobs of this view would start that are not submitted yet.
+    Expect {
+        view: Box<sched::View>,
+        now: Timestamp,
+        jobs: Vec<JobId>,
+        reply: oneshot::Sender<Result<Vec<Estimate>, Reason>>,
+    },
+}
+
+pub struct ForecastQueue {
+    sender: SyncSender<Question>,
+    /// How many commits changed something.
+    position: AtomicU64,
+    latest: RwLock<Arc<Estimates>>,
+}
+
+impl ForecastQueue {
+    /// The queue, and the end from which the forecast thread takes its questions.
+    pub fn new() -> (Self, Receiver<Question>) {
+        let (sender, questions) = sync_channel(QUEUE);
+        let (position, latest) = (AtomicU64::new(1), RwLock::default());
+        (Self { sender, position, latest }, questions)
+    }
+
+    /// A commit changed the state: estimates made before it are out of date.
+    pub fn state_changed(&self) {
+        self.position.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The estimates that were made last, however long ago.
+    pub fn latest(&self) -> Arc<Estimates> {
+        self.latest.read().expect("no panic while estimates are put there").clone()
+    }
+
+    /// Estimates of the state as it is now; the last ones if they do not come in time.
+    pub async fn estimates(&self, timeout: Duration) -> Arc<Estimates> {
+        let position = self.position();
+        let latest = self.latest();
+        if latest.is_current(position) {
+            return latest;
+        }
+        let (reply, answer) = oneshot::channel();
+        let asked = self.sender.try_send(Question::Estimates { position, reply });
+        if asked.is_err() {
+            return latest;
+        }
+        let answer = tokio::time::timeout(timeout.min(QUESTION_TIMEOUT), answer).await;
+        answer.ok().and_then(Result::ok).unwrap_or_else(|| self.latest())
+    }
+
+    /// Why the job waits. `None` if it does not wait any more, or if the answer did not come in time.
+    pub async fn explain(&self, job: JobId) -> Option<Box<ExplainedView>> {
+        let (reply, answer) = oneshot::channel();
+        self.sender.try_send(Question::Explain { job, reply }).ok()?;
+        tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()?
+    }
+
+    /// When the jobs would start, or what they would wait for without end. `None` if the answer did not come in time.
+    pub async fn expect(
+        &self,
+        view: Box<sched::View>,
+        now: Timestamp,
+        jobs: Vec<JobId>,
+    ) -> Option<Result<Vec<Estimate>, Reason>> {
+        let (reply, answer) = oneshot::channel();
+        self.sender.try_send(Question::Expect { view, now, jobs, reply }).ok()?;
+        tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()
+    }
+
+    /// The number of commits that changed something.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    pub fn put(&self, estimates: Arc<Estimates>) {
+        *self.latest.write().expect("no panic while estimates are put there") = estimates;
+    }
+}
+
+impl Estimates {
+    pub fn is_current(&self, position: u64) -> bool {
+        self.position >= position && clock::now().since(self.made) < AGE_MAX
+    }
+}

@@ -1,0 +1,127 @@
+//! The handles that the server's threads and handlers share: the sending ends of queues, locks, caches.
+//!
+//! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
+//! `error` and its own files, so that everything else may import it.
+
+pub mod agent_links;
+pub mod agent_streams;
+pub mod books_queue;
+pub mod commit_watch;
+pub mod counters;
+pub mod dispatch_queue;
+pub mod forecast_queue;
+pub mod link_shutdown;
+pub mod planner_signal;
+pub mod state_lock;
+pub mod step_launches;
+pub mod step_queue;
+pub mod usage_queries;
+pub mod writer_queue;
+
+use crate::auth::identity::Identity;
+use crate::configure::Machine;
+use crate::error::ServerError;
+use agent_links::AgentLinks;
+use books_queue::BooksQueue;
+use cluster::State;
+use commit_watch::CommitWatch;
+use counters::Counters;
+use dispatch_queue::DispatchQueue;
+use forecast_queue::ForecastQueue;
+use model::id::{BlobRef, JobId};
+use model::node::{NodeFacts, NodeGres};
+use model::reason::Reason;
+use model::time::Timestamp;
+use planner_signal::PlannerSignal;
+use state_lock::StateLock;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use step_launches::StepLaunches;
+use step_queue::StepQueue;
+use writer_queue::WriterQueue;
+
+pub struct Shared {
+    pub state: StateLock,
+    pub blobs: Mutex<store::Blobs>,
+    pub writer: WriterQueue,
+    pub planner: PlannerSignal,
+    pub forecasts: ForecastQueue,
+    pub dispatch: DispatchQueue,
+    pub books: BooksQueue,
+    pub agents: AgentLinks,
+    pub identity: Identity,
+    pub commits: CommitWatch,
+    pub volatile: Volatile,
+    pub setup: Setup,
+}
+
+/// What is lost with the process, and found again without harm.
+#[derive(Default)]
+pub struct Volatile {
+    /// Replaced whole, so that a reader never holds up the planner.
+    last_plan: RwLock<Arc<LastPlan>>,
+    /// Load and memory of nodes, from their beats.
+    pub facts: RwLock<HashMap<String, NodeFacts>>,
+    /// The GPUs that agents found on their machines, by node.
+    pub detected: RwLock<HashMap<String, Vec<NodeGres>>>,
+    /// Launches of steps whose orders may not have arrived.
+    pub step_launches: StepLaunches,
+    /// Steps that wait for others of their job.
+    pub step_queue: StepQueue,
+    /// For `sdiag`.
+    pub counters: Counters,
+    /// How many connections hold each interactive allocation.
+    pub holders: Mutex<HashMap<JobId, u32>>,
+}
+
+/// What the last plan says of the jobs that wait.
+#[derive(Default)]
+pub struct LastPlan {
+    pub planned: Option<Timestamp>,
+    /// Why each waits.
+    pub reasons: HashMap<JobId, Reason>,
+    /// When jobs with a backfill reservation are expected to start.
+    pub estimates: HashMap<JobId, Timestamp>,
+}
+
+impl Volatile {
+    pub fn last_plan(&self) -> Arc<LastPlan> {
+        self.last_plan.read().expect("no panic while a plan is stored").clone()
+    }
+
+    pub fn set_last_plan(&self, plan: LastPlan) {
+        *self.last_plan.write().expect("no panic while a plan is stored") = Arc::new(plan);
+    }
+}
+
+/// How the server was started.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub server_dir: PathBuf,
+    pub machine: Option<Machine>,
+    pub config_dir: Option<PathBuf>,
+    pub agents_addresses: Vec<String>,
+    pub listen: String,
+    /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
+    pub client_state: Option<String>,
+    pub hostname: String,
+    /// A snapshot is due after this many events.
+    pub snapshot_events: u64,
+    pub started: Timestamp,
+}
+
+impl Shared {
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    /// A blob's text. It was checked to be text when it was stored.
+    pub fn blob_text(&self, blob: &BlobRef) -> Result<String, ServerError> {
+        let missing = || ServerError::Other(format!("blob {blob} is missing"));
+        let id = blob.into();
+        let blobs = self.blobs.lock().expect("no panic with the blobs held");
+        let bytes = blobs.get(&id)?.ok_or_else(missing)?;
+        String::from_utf8(bytes).map_err(|_| missing())
+    }
+}

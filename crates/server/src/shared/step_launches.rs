@@ -1,0 +1,81 @@
+//! Launches of steps on their way to the nodes: kept until every node has its order.
+//!
+//! An order that is lost with its link is sent again when the node says hello; a supervisor ignores one that it has.
+//! A server that restarts has none of these: a first step's launch is in the store, and every other `srun` sends its
+//! launch again.
+
+use crate::shared::state_lock::StateLock;
+use model::id::{JobId, StepId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use wire::step::StepLaunch;
+
+#[derive(Default)]
+pub struct StepLaunches {
+    /// As many as steps were created within the last round trip to their nodes.
+    undelivered: Mutex<HashMap<(JobId, StepId), Undelivered>>,
+}
+
+struct Undelivered {
+    launch: Arc<StepLaunch>,
+    /// Nodes that have acknowledged their order.
+    delivered_to: Vec<String>,
+}
+
+/// What this server knows of a step's order to one node.
+pub enum Delivery {
+    /// Every node has it, or the launch was made before this server started.
+    Unknown,
+    Delivered,
+    Pending(Arc<StepLaunch>),
+}
+
+impl StepLaunches {
+    pub fn put(&self, job: JobId, step: StepId, launch: StepLaunch) {
+        let one = Undelivered { launch: Arc::new(launch), delivered_to: Vec::new() };
+        self.undelivered().insert((job, step), one);
+    }
+
+    fn undelivered(&self) -> MutexGuard<'_, HashMap<(JobId, StepId), Undelivered>> {
+        self.undelivered.lock().expect("no panic with the launches held")
+    }
+
+    pub fn launch(&self, job: JobId, step: StepId) -> Option<Arc<StepLaunch>> {
+        self.undelivered().get(&(job, step)).map(|one| one.launch.clone())
+    }
+
+    pub fn delivery(&self, job: JobId, step: StepId, node: &str) -> Delivery {
+        match self.undelivered().get(&(job, step)) {
+            Some(one) if one.delivered_to.iter().any(|known| known == node) => Delivery::Delivered,
+            Some(one) => Delivery::Pending(one.launch.clone()),
+            None => Delivery::Unknown,
+        }
+    }
+
+    /// The node has its order, or needs none any more.
+    pub fn delivered(&self, state: &StateLock, job: JobId, step: StepId, node: &str) {
+        let known = self.undelivered().contains_key(&(job, step));
+        if !known {
+            return;
+        }
+        let nodes = {
+            let state = state.read();
+            let attempt = state.jobs.get(&job).and_then(|job| job.attempt());
+            let step = attempt.and_then(|a| a.steps.iter().find(|s| s.id == step));
+            step.map(|step| step.nodes.clone()).unwrap_or_default()
+        };
+        let mut undelivered = self.undelivered();
+        let Some(one) = undelivered.get_mut(&(job, step)) else { return };
+        if !one.delivered_to.iter().any(|known| known == node) {
+            one.delivered_to.push(node.to_owned());
+        }
+        if nodes.iter().all(|node| one.delivered_to.contains(node)) {
+            undelivered.remove(&(job, step));
+        }
+    }
+
+    /// The job's attempt is over on a node: none of its orders is waited for any more.
+    pub fn forget(&self, job: JobId) {
+        self.undelivered().retain(|(of, _), _| *of != job);
+    }
+}

@@ -1,0 +1,172 @@
+//! The writer's queue: what it may be asked, and how an answer comes back.
+
+use crate::auth::principal::server_principal;
+use cluster::command::StepPlaced;
+use cluster::{Command, Reply};
+use model::id::JobId;
+use model::principal::Principal;
+use model::reason::Refusal;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use store::BlobId;
+use tokio::sync::oneshot;
+use wire::client::Submission;
+use wire::step::StepLaunch;
+
+/// Commands that may wait for the writer; more make their senders wait.
+const QUEUE: usize = 4096;
+
+/// How long a caller pauses when the queue is full.
+const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+pub type Answer = Result<Reply, Refusal>;
+
+pub struct Work {
+    pub request: WriterRequest,
+    pub by: Principal,
+    pub reply: Option<oneshot::Sender<Answer>>,
+}
+
+pub enum WriterRequest {
+    Command(Command),
+    Submit(Box<NamedSubmission>),
+    Step {
+        command: Command,
+        job: JobId,
+        launch: Box<StepLaunch>,
+    },
+    /// Several commands of the server's own, answered once.
+    Batch(Vec<Command>),
+}
+
+/// A new job whose texts were named by their contents before it came into the queue: the writer,
+/// for which everybody waits, does no hashing.
+pub struct NamedSubmission {
+    pub submission: Submission,
+    pub script: Option<Text>,
+    pub environment: Option<Text>,
+    pub first_step: Option<Text>,
+}
+
+pub struct Text {
+    pub name: BlobId,
+    pub content: String,
+}
+
+impl Text {
+    fn new(content: String) -> Self {
+        Self { name: BlobId::of(content.as_bytes()), content }
+    }
+}
+
+impl NamedSubmission {
+    fn new(mut submission: Submission) -> Result<Self, Refusal> {
+        let script = submission.script.take().map(Text::new);
+        let environment = submission.environment.take().map(Text::new);
+        let step = submission.first_step.take().map(|step| serde_json::to_string(&step));
+        let step = step.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
+        Ok(Self { submission, script, environment, first_step: step.map(Text::new) })
+    }
+}
+
+#[derive(Clone)]
+pub struct WriterQueue {
+    sender: SyncSender<Work>,
+}
+
+impl WriterQueue {
+    /// The queue, and the end from which the writer's thread takes its work.
+    pub fn new() -> (Self, Receiver<Work>) {
+        let (sender, receiver) = sync_channel(QUEUE);
+        (Self { sender }, receiver)
+    }
+
+    /// Runs a command; answered when it is on disk.
+    pub async fn run(&self, command: Command, by: Principal) -> Answer {
+        self.ask(WriterRequest::Command(command), by).await
+    }
+
+    pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
+        let named = NamedSubmission::new(*submission)?;
+        self.ask(WriterRequest::Submit(Box::new(named)), by).await
+    }
+
+    /// Creates a step. The writer stores its launch before the order that needs it is made.
+    pub async fn run_step(
+        &self,
+        command: Command,
+        by: Principal,
+        job: JobId,
+        launch: StepLaunch,
+    ) -> Result<StepPlaced, Refusal> {
+        match self.ask(WriterRequest::Step { command, job, launch: Box::new(launch) }, by).await? {
+            Reply::Step(placed) => Ok(placed),
+            other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),
+        }
+    }
+
+    async fn ask(&self, request: WriterRequest, by: Principal) -> Answer {
+        let stopping = || Refusal::Other("the server is stopping".into());
+        let answer = self.send(request, by).await.ok_or_else(stopping)?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Puts a command into the queue, behind all that were put there before; `None` when the server stops.
+    pub async fn enqueue(
+        &self,
+        command: Command,
+        by: Principal,
+    ) -> Option<oneshot::Receiver<Answer>> {
+        self.send(WriterRequest::Command(command), by).await
+    }
+
+    async fn send(
+        &self,
+        request: WriterRequest,
+        by: Principal,
+    ) -> Option<oneshot::Receiver<Answer>> {
+        let (reply, answer) = oneshot::channel();
+        let mut work = Work { request, by, reply: Some(reply) };
+        // The queue's bound makes the caller wait, not the runtime's thread.
+        loop {
+            match self.sender.try_send(work) {
+                Ok(()) => return Some(answer),
+                Err(TrySendError::Full(back)) => {
+                    work = back;
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+                Err(TrySendError::Disconnected(_)) => return None,
+            }
+        }
+    }
+
+    /// Hands over a command of the server's own; returns it when the queue is full.
+    pub fn try_enqueue(&self, command: Command) -> Result<(), Command> {
+        let work =
+            Work { request: WriterRequest::Command(command), by: server_principal(), reply: None };
+        match self.sender.try_send(work) {
+            Err(TrySendError::Full(Work { request: WriterRequest::Command(command), .. })) => {
+                Err(command)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands over a command of the server's own, and drops it when the queue is full: for what comes again anyway.
+    pub fn enqueue_or_drop(&self, command: Command) {
+        let work =
+            Work { request: WriterRequest::Command(command), by: server_principal(), reply: None };
+        let _ = self.sender.try_send(work);
+    }
+
+    /// Runs the server's own commands and waits until they are on disk.
+    pub fn run_internal_batch(&self, commands: Vec<Command>) {
+        if commands.is_empty() {
+            return;
+        }
+        let (reply, answer) = oneshot::channel();
+        let request = WriterRequest::Batch(commands);
+        if self.sender.send(Work { request, by: server_principal(), reply: Some(reply) }).is_ok() {
+            let _ = answer.blocking_recv();
+        }
+    }
+}

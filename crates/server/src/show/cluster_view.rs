@@ -1,0 +1,90 @@
+//! The nodes and partitions, the configuration, and the accounts as clients see them.
+
+use crate::shared::Shared;
+use crate::show::reservations;
+use model::allocation::GresShare;
+use model::run::JobState;
+use model::time::Timestamp;
+use std::collections::BTreeMap;
+use wire::view::{AccountsView, ClusterView, ConfigView, NodeView};
+
+pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
+    let state = shared.read();
+    let facts = shared.volatile.facts.read().expect("no panic while writing facts");
+    let mut partitions_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for partition in &state.partitions {
+        for node in &partition.nodes {
+            partitions_of.entry(node).or_default().push(partition.name.clone());
+        }
+    }
+    let kept = reservations::reserved_nodes(&state, now);
+    let nodes = state.nodes.iter().map(|(name, node)| {
+        let completing = node
+            .holders
+            .iter()
+            .any(|a| state.jobs.get(&a.job).is_some_and(|j| j.state() == JobState::Completing));
+        NodeView {
+            config: (*node.config).clone(),
+            slot: node.slot,
+            admin: node.admin,
+            reason: node.reason.clone(),
+            facts: facts.get(name).cloned().unwrap_or_else(|| node.facts.clone()),
+            cpus_allocated: node.used.cpus.len(),
+            memory_allocated: node.used.memory,
+            gres_used: gres_used(node),
+            job_count: node.used.jobs,
+            completing: completing || !node.stale.is_empty(),
+            partitions: partitions_of.get(name.as_str()).cloned().unwrap_or_default(),
+            last_busy: node.last_busy,
+            kept_for: kept.get(name.as_str()).copied(),
+        }
+    });
+    ClusterView {
+        name: state.config.name.clone(),
+        now,
+        nodes: nodes.collect(),
+        partitions: state.partitions.iter().map(|p| (**p).clone()).collect(),
+        topology: state.config.topology.clone(),
+    }
+}
+
+/// What jobs hold of each generic resource of the node, by name and kind.
+fn gres_used(node: &cluster::node::Node) -> Vec<GresShare> {
+    let mut used: Vec<GresShare> = Vec::new();
+    for share in &node.used.gres {
+        match used.iter_mut().find(|u| u.name == share.name && u.kind == share.kind) {
+            Some(known) => {
+                known.count += share.count;
+                known.indices.extend(&share.indices);
+            }
+            None => used.push(share.clone()),
+        }
+    }
+    for share in &mut used {
+        share.indices.sort_unstable();
+        share.indices.dedup();
+    }
+    used
+}
+
+pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
+    let state = shared.read();
+    let mut values = state.config.shown.clone();
+    values.insert("ClusterName".into(), state.config.name.clone());
+    values.insert("NEXT_JOB_ID".into(), state.next_job.to_string());
+    let zone = jiff::tz::TimeZone::system();
+    let started = model::time::format_iso(shared.setup.started, &zone);
+    values.insert("BOOT_TIME".into(), started);
+    ConfigView { now, values }
+}
+
+pub fn accounts(shared: &Shared) -> AccountsView {
+    let state = shared.read();
+    AccountsView {
+        cluster: state.config.name.clone(),
+        accounts: state.accounts.values().cloned().collect(),
+        associations: state.associations.clone(),
+        qos: state.qos.values().map(|q| (**q).clone()).collect(),
+        roles: state.roles.clone(),
+    }
+}

@@ -1,0 +1,31 @@
+//! `sdiag`: the counters, and how much waits where.
+
+use crate::clock;
+use crate::shared::Shared;
+use wire::diagnostics::DiagnosticsView;
+
+pub fn diagnostics(shared: &Shared) -> DiagnosticsView {
+    let (pending, running) = {
+        let state = shared.read();
+        // An array counts as one pending job, as in Slurm.
+        let pending = state.jobs.values().filter(|job| job.is_waiting()).count();
+        (pending as u64, state.active.len() as u64)
+    };
+    let counters = shared.volatile.counters.snapshot();
+    let (agents, orders_queued) = shared.agents.queued();
+    DiagnosticsView {
+        now: clock::now(),
+        since: counters.since,
+        calls_open: counters.calls_open,
+        orders_queued,
+        agents,
+        books_queued: u64::from(!shared.books.is_settled()),
+        jobs: counters.jobs,
+        pending,
+        running,
+        plans: counters.plans,
+        clock_us: counters.clock_us,
+        calls: counters.calls,
+        users: counters.users,
+    }
+}

@@ -1,0 +1,200 @@
+//! `sluice explain`: the scheduler's explanation, with names for its indices, and what else the state knows of the job.
+
+use crate::clock;
+use crate::shared::Shared;
+use crate::shared::forecast_queue::ExplainedView;
+use crate::show::job_view::JobViews;
+use cluster::job::Job;
+use cluster::{State, dependency, select};
+use model::change::{JobFilter, JobRef};
+use model::dependency::DependencyState;
+use model::id::JobId;
+use model::reason::{Reason, Refusal};
+use model::time::Timestamp;
+use sched::Explanation;
+use sched::view::Estimate;
+use std::cell::RefCell;
+use std::sync::Arc;
+use wire::client::{Answer, Detail};
+use wire::explain::{
+    EXPLAINED_MAX, Expected, ExplainWanted, ExplainedJob, HeldLimit, Holder, LicenseUse, NamedJob,
+    OpenTerm, OtherJob, ReservationWindow, WaitView,
+};
+
+/// Holders of a limit, and jobs of a dependency, that are named.
+const NAMED_MAX: usize = 5;
+
+pub async fn explain(shared: &Arc<Shared>, wanted: &ExplainWanted) -> Result<Answer, Refusal> {
+    let mut explained = Vec::new();
+    for id in chosen(shared, wanted)? {
+        let waits = shared.read().job(id).is_some_and(Job::is_waiting);
+        let plan = if waits { shared.forecasts.explain(id).await } else { None };
+        explained.extend(one(shared, id, plan.as_deref()));
+    }
+    Ok(Answer::Explained(explained))
+}
+
+/// The ids of the jobs to explain, each once. A name stands for its runs that have not ended, else for the last one.
+fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal> {
+    let state = shared.read();
+    let mut ids = Vec::new();
+    let unknown = |what: String| Refusal::UnknownJob(what);
+    for job in &wanted.jobs {
+        let found = select::resolve(&state, job);
+        if found.is_empty() {
+            return Err(unknown(shown_ref(job)));
+        }
+        ids.extend(found.iter().map(|chosen| chosen.job.id));
+    }
+    for name in &wanted.names {
+        let filter =
+            JobFilter { names: vec![name.clone()], all_states: true, ..JobFilter::default() };
+        let found = select::matching(&state, &filter);
+        let alive = || found.iter().filter(|chosen| !chosen.job.has_ended());
+        match (alive().next(), found.last()) {
+            (Some(_), _) => ids.extend(alive().map(|chosen| chosen.job.id)),
+            (None, Some(last)) => ids.push(last.job.id),
+            (None, None) => return Err(unknown(name.clone())),
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(*id));
+    // Waiting jobs come first: the answer is cut at `EXPLAINED_MAX`.
+    ids.sort_by_key(|id| !state.job(*id).is_some_and(Job::is_waiting));
+    ids.truncate(EXPLAINED_MAX);
+    Ok(ids)
+}
+
+fn shown_ref(job: &JobRef) -> String {
+    match &job.tasks {
+        None => job.shown_id(),
+        Some(tasks) => format!("{}_{tasks}", job.id),
+    }
+}
+
+fn one(shared: &Shared, id: JobId, plan: Option<&ExplainedView>) -> Option<ExplainedJob> {
+    let now = clock::now();
+    let state = shared.read();
+    let job = state.job(id)?;
+    let cache = RefCell::default();
+    let mut view = JobViews::new(shared, &state, now, Detail::Full, &cache).job(job, None);
+    let wait = job.is_waiting().then(|| {
+        let wait = WaitExplainer { state: &state, job, now }.explain(&view.reason, plan);
+        view.reason = wait.reason.clone().unwrap_or_default();
+        view.start = wait.expected.as_ref().map(|e| e.start);
+        Box::new(wait)
+    });
+    Some(ExplainedJob { shown: job.shown_id(), job: view, wait })
+}
+
+/// Explains why one job waits.
+struct WaitExplainer<'a> {
+    state: &'a State,
+    job: &'a Job,
+    now: Timestamp,
+}
+
+impl WaitExplainer<'_> {
+    fn explain(&self, reason: &Reason, plan: Option<&ExplainedView>) -> WaitView {
+        let request = self.job.spec.request();
+        let mut wait = WaitView {
+            reason: Some(reason.clone()),
+            dependency: self.dependency(),
+            begin: self.job.begin.filter(|begin| *begin > self.now),
+            reservation: request.reservation.as_ref().map(|name| self.reservation(name)),
+            ..WaitView::default()
+        };
+        let Some(ExplainedView { explanation, view }) = plan else { return wait };
+        let Explanation { reason, before, first, limit, kept, expected, classes, .. } = explanation;
+        let place = |estimate: &Estimate| Expected {
+            start: estimate.start,
+            partition: partition(view, estimate.partition),
+            nodes: estimate.nodes.clone(),
+        };
+        wait.reason = reason.clone();
+        wait.ahead = *before;
+        wait.ahead_first = first.iter().map(|id| self.named(*id)).collect();
+        wait.limit = limit.as_ref().map(|held| {
+            let (holders, others, others_amount) = self.holders(&held.holders);
+            HeldLimit { limit: held.limit.clone(), holders, others, others_amount }
+        });
+        wait.kept = kept.as_ref().map(place);
+        wait.expected = expected.as_ref().map(place);
+        wait.classes = classes.clone();
+        wait.licenses = self.licenses(view);
+        wait
+    }
+
+    fn named(&self, id: JobId) -> NamedJob {
+        let job = self.state.job(id);
+        NamedJob {
+            job: job.map_or_else(|| id.to_string(), Job::shown_id),
+            user: job.map(|job| job.spec.owner.name.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The first few holders by name; the rest as a count and a sum.
+    fn holders(&self, all: &[(JobId, u64)]) -> (Vec<Holder>, u32, u64) {
+        let (first, others) = all.split_at(all.len().min(NAMED_MAX));
+        let named = first.iter().map(|(id, amount)| {
+            let NamedJob { job, user } = self.named(*id);
+            Holder { job, user, amount: *amount }
+        });
+        let rest = others.iter().map(|(_, amount)| amount).sum();
+        (named.collect(), others.len() as u32, rest)
+    }
+
+    fn dependency(&self) -> Vec<OpenTerm> {
+        let terms = dependency::open_terms(self.state, self.job, self.now).into_iter();
+        let term = |open: dependency::OpenTerm<'_>| OpenTerm {
+            term: open.term.to_string(),
+            failed: open.state == DependencyState::Failed,
+            count: open.jobs.len() as u32,
+            jobs: open.jobs.iter().take(NAMED_MAX).map(|job| other(job)).collect(),
+        };
+        terms.map(term).collect()
+    }
+
+    fn reservation(&self, name: &str) -> ReservationWindow {
+        let known = self.state.reservations.get(name);
+        ReservationWindow { name: name.to_string(), window: known.map(|r| (r.start, r.end)) }
+    }
+
+    fn licenses(&self, view: &sched::View) -> Vec<LicenseUse> {
+        let asked = &self.job.spec.request().licenses;
+        let used = |name: &String, count: u32| {
+            let of = |running: &sched::RunningJob| {
+                let held = running.licenses.iter().filter(|(held, _)| held == name);
+                (running.job, held.map(|(_, count)| u64::from(*count)).sum::<u64>())
+            };
+            let mut holders: Vec<(JobId, u64)> =
+                view.running.iter().map(|running| of(running)).filter(|h| h.1 > 0).collect();
+            holders.sort_by_key(|(job, count)| (std::cmp::Reverse(*count), *job));
+            let (named, others, others_amount) = self.holders(&holders);
+            let free = view.licenses.iter().find(|(free, _)| free == name);
+            LicenseUse {
+                name: name.clone(),
+                asked: u64::from(count),
+                free: free.map_or(0, |(_, free)| *free),
+                holders: named,
+                others,
+                others_amount,
+            }
+        };
+        asked.iter().map(|(name, count)| used(name, *count)).collect()
+    }
+}
+
+fn other(job: &Job) -> OtherJob {
+    let limit = job.attempt().and_then(|attempt| attempt.end_limit);
+    OtherJob {
+        job: job.shown_id(),
+        id: job.id,
+        state: job.state(),
+        end: job.ended().map(|ended| ended.end).or(limit),
+    }
+}
+
+fn partition(view: &sched::View, at: u32) -> String {
+    view.partitions.get(at as usize).map(|p| p.partition.name.clone()).unwrap_or_default()
+}

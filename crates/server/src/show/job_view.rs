@@ -1,0 +1,213 @@
+//! A job as clients see it.
+
+use crate::shared::forecast_queue::Estimates;
+use crate::shared::{LastPlan, Shared};
+use crate::show::view_cache::{self, RequestSummary, ViewCache};
+use cluster::books;
+use cluster::job::Job;
+use cluster::priority::Ranking;
+use cluster::spending::bill;
+use cluster::{State, dependency};
+use model::allocation::Allocation;
+use model::array::IndexSet;
+use model::attempt::stood_s;
+use model::reason::Reason;
+use model::run::{Hold, Outcome};
+use model::time::{TimeLimit, Timestamp};
+use model::tres::TresKind;
+use std::cell::RefCell;
+use std::sync::Arc;
+use wire::client::Detail;
+use wire::view::{ArrayView, JobFurther, JobView};
+
+/// Makes the views of jobs for one answer; what they need beside the state is taken once.
+pub struct JobViews<'a> {
+    state: &'a State,
+    last_plan: Arc<LastPlan>,
+    ranking: Ranking<'a>,
+    now: Timestamp,
+    detail: Detail,
+    cache: &'a RefCell<ViewCache>,
+    /// When jobs are expected to start; only for a client that asks for it.
+    estimates: Option<&'a Estimates>,
+}
+
+impl<'a> JobViews<'a> {
+    pub fn new(
+        shared: &Shared,
+        state: &'a State,
+        now: Timestamp,
+        detail: Detail,
+        cache: &'a RefCell<ViewCache>,
+    ) -> Self {
+        let (last_plan, ranking) = (shared.volatile.last_plan(), Ranking::new(state, now));
+        Self { state, last_plan, ranking, now, detail, cache, estimates: None }
+    }
+
+    pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
+        Self { estimates, ..self }
+    }
+
+    fn reason(&self, job: &Job) -> Reason {
+        if let Some(ended) = job.ended() {
+            return ended.reason.clone();
+        }
+        if !job.is_waiting() {
+            let prepares = job.attempt().is_some_and(|a| !a.preparing.is_empty() && !a.is_going());
+            return if prepares { Reason::Prolog } else { Reason::None };
+        }
+        let fixed = job.fixed_reason.as_deref();
+        match job.hold {
+            // Held since it came to wait again: that says more.
+            Some(_) if fixed == Some(&Reason::RequeuedHeld) => return Reason::RequeuedHeld,
+            Some(_) if job.lost_reservation() => return fixed.cloned().unwrap_or_default(),
+            Some(Hold::User) => return Reason::HeldByUser,
+            Some(Hold::Admin) => {
+                return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
+            }
+            None => {}
+        }
+        fixed.or_else(|| self.last_plan.reasons.get(&job.id)).cloned().unwrap_or_default()
+    }
+
+    /// As [`ViewCache::request_summary`], of a job that has or had an allocation.
+    fn granted(&self, job: &Job, allocation: &Allocation) -> RequestSummary {
+        let mut tres = allocation.tres();
+        tres.set(TresKind::Billing, bill(self.state, &allocation.partition, &tres));
+        RequestSummary {
+            partition: allocation.partition.as_str().into(),
+            limit: books::effective_limit(self.state, job),
+            tres: Arc::new(tres),
+            default_memory: view_cache::default_memory(self.state, job),
+        }
+    }
+
+    /// One job; `tasks` narrows which pending tasks of an array are shown.
+    pub fn job(&self, job: &Job, tasks: Option<&IndexSet>) -> JobView {
+        let state = self.state;
+        let request = job.spec.request();
+        let (attempt, ended) = (job.attempt(), job.ended());
+        let allocation =
+            attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
+        let expected = self.estimates.filter(|_| job.is_waiting()).and_then(|e| e.of(job.id));
+        let planned = || self.last_plan.estimates.get(&job.id).copied();
+        let estimate = expected.map(|e| e.start).or_else(planned);
+        let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
+        let RequestSummary { partition, limit, tres, default_memory } = match allocation {
+            Some(allocation) => self.granted(job, allocation),
+            None => self.cache.borrow_mut().request_summary(state, job),
+        };
+        JobView {
+            id: job.id,
+            run: (self.detail == Detail::Full).then_some(job.run),
+            name: job.spec.name.clone(),
+            array: array_view(job, tasks),
+            together: job.together,
+            spec: match self.detail {
+                Detail::Full => job.spec.clone(),
+                Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
+            },
+            state: job.state(),
+            reason: self.reason(job),
+            hold: job.hold,
+            partition,
+            account: job.account.clone(),
+            qos: job.qos.clone(),
+            priority: if job.hold.is_some() { 0 } else { self.ranking.shown(job, self.now) },
+            submit: job.shown_submit(),
+            eligible: eligible(job, state, self.now),
+            start,
+            end: end_of(job, start, limit),
+            time_limit: limit,
+            restarts: job.restarts(),
+            exit: ended.map(|e| e.exit).unwrap_or_default(),
+            derived_exit: ended.map(|e| e.derived_exit).unwrap_or_default(),
+            allocation: allocation.cloned().map(Box::new),
+            nodes: request.nodes,
+            cpus: tres.amount(&TresKind::Cpu) as u32,
+            tasks: request.task_count(),
+            tres,
+            steps: attempt
+                .map(|a| &a.steps)
+                .or(ended.map(|e| &e.steps))
+                .cloned()
+                .unwrap_or_default(),
+            usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
+            suspended_s: suspended_s(job, self.now),
+            dependency: dependency::shown(state, job, self.now),
+            last_planned: self.last_plan.planned,
+            default_memory,
+            further: further(job),
+            sched_nodes: expected.map(|e| e.nodes.clone()),
+            cancelled_by: match ended.map(|e| e.outcome) {
+                Some(Outcome::Cancelled { by }) => Some(by),
+                _ => None,
+            },
+        }
+    }
+}
+
+fn suspended_s(job: &Job, now: Timestamp) -> u64 {
+    match (job.attempt(), job.ended()) {
+        (Some(attempt), _) => stood_s(attempt.start, now, attempt.suspended_until_ms(now)),
+        (None, Some(ended)) => {
+            ended.start.map_or(0, |start| stood_s(start, ended.end, ended.suspended_ms))
+        }
+        (None, None) => 0,
+    }
+}
+
+fn further(job: &Job) -> Option<Box<JobFurther>> {
+    let attempt = job.attempt();
+    let suspend_time = attempt.and_then(|a| a.suspend_changed);
+    let ran_before_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
+        let ran = at.since(attempt.start).as_millis() as u64;
+        ran.saturating_sub(attempt.suspended_ms) / 1000
+    });
+    let preempt_time = attempt.and_then(|a| a.leaving).map(|leaving| leaving.since);
+    let admin_comment = job.admin_comment.clone();
+    let drawn_into = attempt.and_then(|a| a.reservation.clone());
+    let drawn_into = drawn_into.filter(|_| job.spec.request().reservation.is_none());
+    let further =
+        JobFurther { suspend_time, ran_before_s, preempt_time, admin_comment, drawn_into };
+    (further != JobFurther::default()).then(|| Box::new(further))
+}
+
+pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
+    if let Some(task) = job.task {
+        let index = Some(task.index);
+        return Some(Box::new(ArrayView {
+            array: task.array,
+            index,
+            pending: None,
+            throttle: None,
+        }));
+    }
+    let pending = job.pending.as_ref()?;
+    let shown = tasks.unwrap_or(&pending.indices);
+    let single = tasks.filter(|t| t.len() == 1).and_then(IndexSet::first);
+    Some(Box::new(ArrayView {
+        array: job.id,
+        index: single,
+        pending: single.is_none().then(|| shown.clone()),
+        throttle: pending.throttle,
+    }))
+}
+
+fn eligible(job: &Job, state: &State, now: Timestamp) -> Option<Timestamp> {
+    if job.is_waiting() && (job.hold.is_some() || dependency::shown(state, job, now).is_some()) {
+        return None;
+    }
+    Some(job.begin.map_or(job.submit, |begin| begin.max(job.submit)))
+}
+
+fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Timestamp> {
+    match (job.ended(), job.attempt()) {
+        (Some(ended), _) => Some(ended.end),
+        (None, Some(attempt)) => match attempt.leaving {
+            Some(leaving) => Some(leaving.until),
+            None => attempt.end_limit,
+        },
+        (None, None) => Some(start? + limit.duration()?),
+    }
+}

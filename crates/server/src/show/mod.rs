@@ -1,0 +1,14 @@
+//! What clients are shown: one file for each kind of answer. They read the state and never change it, but for
+//! `reservations`, which also takes the calls that create and change them.
+
+pub mod cluster_view;
+pub mod diagnostics;
+pub mod explain;
+pub mod history;
+pub mod job_list;
+pub mod job_view;
+pub mod reservations;
+pub mod shares;
+pub mod sstat;
+pub mod submit_test;
+pub mod view_cache;

@@ -1,0 +1,94 @@
+//! `sshare` and `sprio`: the associations with what they used, and the factors of priorities.
+
+use crate::shared::Shared;
+use crate::show::job_view::array_view;
+use cluster::priority::Ranking;
+use cluster::view::{self, partition_indices};
+use model::time::Timestamp;
+use sched::order::multifactor;
+use std::cmp::Reverse;
+use wire::view::{PrioritiesView, PriorityView, ShareView, SharesView};
+
+pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
+    let state = shared.read();
+    let tree = state.tree();
+    let standings = state.standings();
+    let spent = state.spent_with_children(&tree);
+    let run_minutes = sched::run_minutes(&view::running_jobs(&state), now);
+    let ranked: f64 = state.spending.ranked.values().sum();
+    // The usage that each had when it was ranked, over that of all.
+    let mut ranked_of: Vec<f64> = tree
+        .members
+        .iter()
+        .map(|(a, _)| state.spending.ranked.get(&a.key()).copied().unwrap_or(0.0))
+        .collect();
+    for at in (1..ranked_of.len()).rev() {
+        if let Some(parent) = tree.members[at].1 {
+            ranked_of[parent as usize] += ranked_of[at];
+        }
+    }
+    let mut depths: Vec<u32> = Vec::with_capacity(tree.members.len());
+    for (_, parent) in &tree.members {
+        depths.push(parent.map_or(0, |parent| depths[parent as usize] + 1));
+    }
+    let row = |at: usize| ShareView {
+        association: (*tree.members[at].0).clone(),
+        id: at as u32 + 1,
+        depth: depths[at],
+        shares: standings[at].shares,
+        effective_usage: standings[at].usage,
+        usage: (at > 0 && ranked > 0.0).then(|| ranked_of[at] / ranked),
+        level: Some(standings[at].level).filter(|level| level.is_finite()),
+        fair_share: standings[at].fair_share,
+        spent: spent[at].clone(),
+        run_minutes: run_minutes[at].clone(),
+    };
+    SharesView {
+        cluster: state.config.name.clone(),
+        basic: !state.config.parameters.priority.multifactor,
+        gres: state.config.parameters.gres_types.clone(),
+        rows: (0..tree.members.len()).map(row).collect(),
+    }
+}
+
+pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
+    let state = shared.read();
+    let policy = &state.config.parameters.priority;
+    let ranking = Ranking::new(&state, now);
+    let mut jobs = Vec::new();
+    let waiting = state.jobs.values().filter(|job| job.is_waiting() && job.hold.is_none());
+    for job in waiting.filter(|_| policy.multifactor) {
+        let asked = &job.spec.request().partitions;
+        let mut partitions = partition_indices(&state, asked).unwrap_or_default();
+        partitions.sort_by_key(|at| Reverse(state.partitions[*at as usize].priority_tier));
+        for at in partitions {
+            let priority = ranking.priorities(job, &[at], now).first().copied().unwrap_or(0);
+            let factors = match job.priority_set {
+                // What was set is all that there is.
+                true => Default::default(),
+                false => ranking.factors(job, at, now),
+            };
+            jobs.push(PriorityView {
+                job: job.id,
+                array: array_view(job, None).map(|array| *array),
+                user: job.spec.owner.name.clone(),
+                account: job.account.to_string(),
+                qos: job.qos.to_string(),
+                partition: state.partitions[at as usize].name.clone(),
+                priority,
+                sum: match job.priority_set {
+                    true => priority as f64,
+                    false => multifactor::sum(&policy.weights, &factors),
+                },
+                set: job.priority_set,
+                factors,
+            });
+        }
+    }
+    PrioritiesView {
+        cluster: state.config.name.clone(),
+        basic: !policy.multifactor,
+        weights: policy.weights.clone(),
+        jobs,
+    }
+}

@@ -1,0 +1,81 @@
+//! What would become of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
+
+use crate::clock;
+use crate::shared::Shared;
+use crate::writer::submission::settle_owner;
+use cluster::Context;
+use cluster::command::Submit;
+use model::id::JobId;
+use model::principal::Principal;
+use model::reason::{NeverFits, Refusal};
+use sched::view::Estimate;
+use std::sync::Arc;
+use tokio::task::block_in_place;
+use wire::client::{Answer, Offer, Submission, Tested};
+
+/// The view with the job, or with all components of a het job, and their ids.
+type Probed = (sched::View, Vec<JobId>);
+
+/// Checks the job as a submit would, and puts it into a view of its own.
+fn probe(
+    shared: &Shared,
+    by: &Principal,
+    submission: Submission,
+) -> Result<(Submit, Probed, Vec<u32>, Context), Refusal> {
+    let mut submission = submission;
+    settle_owner(&mut submission, by)?;
+    let Submission { spec, with, array, hold, priority, .. } = submission;
+    let submit = Submit { spec, array, hold, priority, with, test_only: true };
+    let context = clock::context(by.clone());
+    let state = shared.read();
+    state.check_submit(&submit, &context)?;
+    let partitions = cluster::view::partition_indices(&state, &submit.spec.request().partitions)
+        .unwrap_or_default();
+    let probed = state.probe_all(&submit, &partitions, &context);
+    Ok((submit, probed, partitions, context))
+}
+
+pub async fn test_submit(
+    shared: &Arc<Shared>,
+    by: Principal,
+    submission: Submission,
+) -> Result<Answer, Refusal> {
+    let (submit, (view, jobs), partitions, context) =
+        block_in_place(|| probe(shared, &by, submission))?;
+    let most = partitions.iter().map(|index| view.partitions[*index as usize].nodes.len() as u64);
+    let (asked, most) = (u64::from(submit.spec.request().nodes.min), most.max().unwrap_or(0));
+    let names: Vec<String> = view.partitions.iter().map(|p| p.partition.name.clone()).collect();
+    let never = |why: NeverFits| Err(Refusal::NodeConfiguration(why.into()));
+    let expected = match shared.forecasts.expect(Box::new(view), context.now, jobs).await {
+        Some(Ok(expected)) => expected,
+        Some(Err(_)) if asked > most => return never(NeverFits::Nodes { asked, most }),
+        Some(Err(why)) => return never(NeverFits::Waits(Box::new(why))),
+        None => return Err(Refusal::Other("the server has no time for estimates now".into())),
+    };
+    let tested = |one: Estimate| Tested {
+        job: Some(one.job),
+        start: one.start,
+        nodes: one.nodes,
+        cpus: one.cpus,
+        partition: names[one.partition as usize].clone(),
+    };
+    Ok(Answer::Tested(expected.into_iter().map(tested).collect()))
+}
+
+pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
+    let (submit, (view, _), partitions, _) = probe(shared, &by, submission)?;
+    let offers = sched::query::offers::offers(&view, &submit.spec, &partitions);
+    let offers = offers.into_iter().map(|offer| {
+        let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
+        let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");
+        Offer {
+            fleet: node.map(|n| n.config.fleet.clone()).unwrap_or_default(),
+            node: offer.share.node.clone(),
+            cpus: offer.share.cpus.len(),
+            memory: offer.share.memory,
+            gpus: gpus.map(|g| (g.kind.clone().unwrap_or_default(), g.count)).collect(),
+            available: offer.available,
+        }
+    });
+    Ok(Answer::Offers(offers.collect()))
+}

@@ -1,0 +1,98 @@
+//! What the views of jobs in one answer have in common, worked out once and shared.
+
+use cluster::job::Job;
+use cluster::spending::bill;
+use cluster::{State, books};
+use foldhash::fast::RandomState;
+use model::partition::DefaultMemory;
+use model::request::{Memory, Request};
+use model::run::{JobSpec, Launch, LaunchKind};
+use model::time::TimeLimit;
+use model::tres::{Tres, TresKind};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The columns of a job that follow from its request alone while it waits.
+#[derive(Clone)]
+pub struct RequestSummary {
+    pub partition: Arc<str>,
+    pub limit: TimeLimit,
+    pub tres: Arc<Tres>,
+    pub default_memory: Option<DefaultMemory>,
+}
+
+/// Keyed by address: jobs with equal requests and owners share them.
+#[derive(Default)]
+pub struct ViewCache {
+    summaries: HashMap<*const Request, RequestSummary, RandomState>,
+    listed: HashMap<ListedKey, Arc<JobSpec>, RandomState>,
+}
+
+type ListedKey = (usize, *const Request, LaunchKind, bool, i32);
+
+impl ViewCache {
+    pub fn request_summary(&mut self, state: &State, job: &Job) -> RequestSummary {
+        let request = Arc::as_ptr(&job.spec.components[0].request);
+        self.summaries.entry(request).or_insert_with(|| summarise(state, job)).clone()
+    }
+
+    /// The specification as far as a listing shows it.
+    pub fn listed(&mut self, spec: &JobSpec) -> Arc<JobSpec> {
+        let plain = spec.comment.is_none()
+            && spec.wckey.is_none()
+            && spec.account.is_none()
+            && spec.qos.is_none()
+            && spec.retry.is_none()
+            && spec.dstack_priority.is_none();
+        if !plain {
+            return Arc::new(without_launch(spec));
+        }
+        let owner = Arc::as_ptr(&spec.owner).addr();
+        let request = Arc::as_ptr(&spec.components[0].request);
+        let key = (owner, request, spec.launch.kind, spec.requeue, spec.nice);
+        self.listed.entry(key).or_insert_with(|| Arc::new(without_launch(spec))).clone()
+    }
+}
+
+fn summarise(state: &State, job: &Job) -> RequestSummary {
+    let mut tres = books::requested_tres(state, job);
+    let partition = books::shown_partition(state, job);
+    let first = partition.split(',').next().unwrap_or_default();
+    tres.set(TresKind::Billing, bill(state, first, &tres));
+    RequestSummary {
+        partition: partition.into(),
+        limit: books::effective_limit(state, job),
+        tres: Arc::new(tres),
+        default_memory: default_memory(state, job),
+    }
+}
+
+/// The default memory of a job that asked for none.
+pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
+    let not_given = job.spec.request().memory == Memory::Default;
+    not_given.then(|| books::default_memory(state, job)).flatten()
+}
+
+fn without_launch(spec: &JobSpec) -> JobSpec {
+    JobSpec {
+        name: Arc::from(""),
+        owner: spec.owner.clone(),
+        account: spec.account.clone(),
+        qos: spec.qos.clone(),
+        components: spec.components.clone(),
+        launch: Arc::new(Launch::nothing(spec.launch.kind)),
+        dependency: None,
+        kill_on_invalid_dependency: spec.kill_on_invalid_dependency,
+        nice: spec.nice,
+        dstack_priority: spec.dstack_priority,
+        requeue: spec.requeue,
+        retry: spec.retry.clone(),
+        signal: None,
+        comment: spec.comment.clone(),
+        wckey: spec.wckey.clone(),
+        submit_line: Arc::from(""),
+        submit_host: Arc::from(""),
+        submit_sid: 0,
+        mail: None,
+    }
+}

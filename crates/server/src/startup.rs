@@ -1,0 +1,265 @@
+//! Starting the server and stopping it.
+
+use crate::agents::{join, listen};
+use crate::auth::identity::{self, Identity};
+use crate::auth::principal::server_principal;
+use crate::auth::token;
+use crate::clock;
+use crate::configure::Machine;
+use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
+use crate::dispatch::DispatchThread;
+use crate::error::ServerError;
+use crate::http;
+use crate::http::body_limits::BodyLimits;
+use crate::http::serve::{serve_port, serve_socket};
+use crate::plan::forecast::ForecastThread;
+use crate::plan::planner;
+use crate::shared::dispatch_queue::DispatchQueue;
+use crate::shared::forecast_queue::ForecastQueue;
+use crate::shared::state_lock::StateLock;
+use crate::shared::writer_queue::WriterQueue;
+use crate::shared::{Setup, Shared};
+use crate::writer::thread::WriterThread;
+use crate::writer::{books, recover, tick};
+use cluster::event::UserToken;
+use cluster::{ClusterConfig, Command};
+use model::principal::Role;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use store::{Blobs, RealDisk};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long `up` waits for this machine's agent before it says that it is up.
+const LOCAL_NODES_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
+
+pub struct ServerOptions {
+    /// The server's own part of the state folder.
+    pub server_dir: PathBuf,
+    /// The whole state folder, for jobs that call back through its socket.
+    pub state_dir: PathBuf,
+    /// Set when every node is on this machine.
+    pub machine: Option<Machine>,
+    pub config_dir: Option<PathBuf>,
+    pub config: ClusterConfig,
+    /// The user whom the administrator's token stands for: the one who started the server.
+    pub admin_user: String,
+    /// The administrator's token; only its hash is kept here.
+    pub admin_token: String,
+    /// Addresses that join files name for the agents' port.
+    pub agents_addresses: Vec<String>,
+    /// Nodes of this machine, whose agent joins by `server/local.join`.
+    pub local_nodes: Vec<String>,
+    pub hostname: String,
+    /// A snapshot is due after this many events.
+    pub snapshot_events: u64,
+    pub connection_limits: ConnectionLimits,
+}
+
+/// The listening sockets, bound before root is given up.
+pub struct Listeners {
+    pub socket: UnixListener,
+    pub port: TcpListener,
+    pub agents: TcpListener,
+}
+
+/// Runs the server until it is told to stop. `ready` is called once it answers.
+pub fn run(
+    options: ServerOptions,
+    listeners: Listeners,
+    ready: impl FnOnce() + Send + 'static,
+) -> Result<(), ServerError> {
+    let dir = options.server_dir.clone();
+    let recovered = recover::recover(&dir)?;
+    let (state, thread, records) = WriterThread::new(recovered);
+    let blobs_dir = dir.join("blobs");
+    let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
+    let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
+    let books = books::start(&dir.join("books.sqlite"))?;
+    for (seq, record) in records {
+        books.add(seq, vec![record]);
+    }
+    let (writer, work) = WriterQueue::new();
+    let (forecasts, questions) = ForecastQueue::new();
+    let (dispatch, dispatch_work) = DispatchQueue::new();
+    let term = thread.term();
+    let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
+    let shared = Arc::new(Shared {
+        state: StateLock::new(state),
+        blobs: Mutex::new(blobs),
+        writer,
+        planner: Default::default(),
+        forecasts,
+        dispatch,
+        books,
+        agents: Default::default(),
+        identity: Identity::load_or_make(&dir.join("keys"))?,
+        commits: Default::default(),
+        volatile: Default::default(),
+        setup: Setup {
+            server_dir: dir.clone(),
+            machine: options.machine.clone(),
+            config_dir: options.config_dir.clone(),
+            agents_addresses: options.agents_addresses.clone(),
+            listen,
+            client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
+            hostname: options.hostname.clone(),
+            snapshot_events: options.snapshot_events.max(1),
+            started: clock::now(),
+        },
+    });
+    let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
+        spawned.map(drop).map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
+    };
+    let for_writer = shared.clone();
+    start(
+        "writer",
+        Box::new(move || {
+            if let Err(error) = thread.run(for_writer, &work) {
+                tracing::error!("the writer cannot go on: {error}");
+                std::process::exit(70);
+            }
+            tracing::error!("the writer ended");
+            std::process::exit(70);
+        }),
+    )?;
+    let for_dispatch = shared.clone();
+    start(
+        "dispatch",
+        Box::new(move || DispatchThread::new(dispatch_work, term).run(&for_dispatch)),
+    )?;
+    let for_planner = shared.clone();
+    start("planner", Box::new(move || planner::run(&for_planner)))?;
+    let for_forecasts = shared.clone();
+    start("forecast", Box::new(move || ForecastThread::new(questions).run(&for_forecasts)))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
+    runtime.block_on(serve(shared, options, listeners, term, ready))
+}
+
+async fn serve(
+    shared: Arc<Shared>,
+    options: ServerOptions,
+    listeners: Listeners,
+    term: u64,
+    ready: impl FnOnce(),
+) -> Result<(), ServerError> {
+    prepare(&shared, &options, term).await?;
+    let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
+    // Before anybody can know that there is a server to stop.
+    let mut stop = StopSignals::listen().map_err(|e| ServerError::Other(e.to_string()))?;
+    listeners.socket.set_nonblocking(true).map_err(listening)?;
+    listeners.port.set_nonblocking(true).map_err(listening)?;
+    listeners.agents.set_nonblocking(true).map_err(listening)?;
+    connection_limits::set_backlog(&listeners.socket);
+    connection_limits::set_backlog(&listeners.port);
+    connection_limits::set_backlog(&listeners.agents);
+    let socket = tokio::net::UnixListener::from_std(listeners.socket).map_err(listening)?;
+    let port = tokio::net::TcpListener::from_std(listeners.port).map_err(listening)?;
+    let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
+    let limits = &options.connection_limits;
+    let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
+    let router = http::router(shared.clone(), BodyLimits::new(limits));
+    tokio::spawn(serve_socket(router.clone(), socket, slots.socket, limits.clone()));
+    tokio::spawn(serve_port(router, port, slots.port, limits.clone()));
+    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents));
+    tokio::spawn(tick::run(shared.clone()));
+    tokio::select! {
+        () = await_nodes(&shared, &options.local_nodes) => {
+            ready();
+            shared.planner.wake();
+            stop.received().await;
+        }
+        () = stop.received() => {}
+    }
+    tracing::info!("the server stops; jobs go on");
+    shared.agents.shut_down().await;
+    Ok(())
+}
+
+/// A new term, the configuration, the administrator's token, and a join file for this machine.
+async fn prepare(
+    shared: &Arc<Shared>,
+    options: &ServerOptions,
+    term: u64,
+) -> Result<(), ServerError> {
+    let refused = |e: model::reason::Refusal| ServerError::Other(e.to_string());
+    let me = server_principal;
+    shared.writer.run(Command::StartTerm { term }, me()).await.map_err(refused)?;
+    let config = Command::Configure(Box::new(options.config.clone()));
+    shared.writer.run(config, me()).await.map_err(refused)?;
+    let hash = token::hash(&options.admin_token);
+    if !shared.read().user_tokens.contains_key(&hash) {
+        let admin = UserToken {
+            hash,
+            name: "admin".into(),
+            account: None,
+            unix_user: Some(options.admin_user.clone()),
+            role: Role::Admin,
+        };
+        let command = Command::SetUserToken(Box::new(admin));
+        shared.writer.run(command, me()).await.map_err(refused)?;
+    }
+    let nodes = options.local_nodes.clone();
+    if !nodes.is_empty() && !has_join_file(shared, options) {
+        let file = join::issue_join_file(shared, me(), nodes).await.map_err(refused)?;
+        let json = serde_json::to_string(&file).map_err(|e| ServerError::Other(e.to_string()))?;
+        identity::write_private(&options.server_dir, "local.join", &json)?;
+    }
+    Ok(())
+}
+
+/// The signals that stop the server in due form.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> std::io::Result<Self> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Waits until the nodes of this machine answer, so that work can start. Bounded; missing nodes are logged.
+async fn await_nodes(shared: &Shared, nodes: &[String]) {
+    let deadline = tokio::time::Instant::now() + LOCAL_NODES_TIMEOUT;
+    let mut commits = shared.commits.subscribe();
+    loop {
+        let missing = nodes.iter().filter(|n| !shared.agents.is_connected(n)).count();
+        if missing == 0 {
+            return;
+        }
+        if tokio::time::timeout_at(deadline, commits.changed()).await.is_err() {
+            tracing::warn!("{missing} of {} nodes do not answer yet", nodes.len());
+            return;
+        }
+    }
+}
+
+/// Whether there is a join file that is still good, or that all its nodes have already joined by.
+fn has_join_file(shared: &Shared, options: &ServerOptions) -> bool {
+    let read = std::fs::read(options.server_dir.join("local.join")).ok();
+    let file = read.and_then(|b| serde_json::from_slice::<wire::link::JoinFile>(&b).ok());
+    let Some(file) = file else { return false };
+    let state = shared.read();
+    let joined = file.nodes.iter().all(|n| state.agents.contains_key(n));
+    let usable = state.tokens.get(&token::hash(&file.token));
+    let usable = usable.is_some_and(|t| t.expires > clock::now());
+    file.nodes == options.local_nodes
+        && file.authority == shared.identity.authority_pem()
+        && (joined || usable)
+}

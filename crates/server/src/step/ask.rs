@@ -1,0 +1,18 @@
+//! What a step asks of its job's share, taken from its launch.
+
+use cluster::command::StepAsk;
+use wire::step::StepLaunch;
+
+pub fn step_ask(launch: &StepLaunch) -> StepAsk {
+    StepAsk {
+        name: launch.name.clone(),
+        tasks: launch.tasks,
+        nodes: launch.nodes,
+        tasks_per_node: launch.tasks_per_node,
+        cpus_per_task: launch.cpus_per_task,
+        node_list: launch.node_list.clone(),
+        overcommit: launch.overcommit,
+        submit_line: launch.submit_line.clone(),
+        shape: launch.shape.clone(),
+    }
+}

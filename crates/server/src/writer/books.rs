@@ -1,0 +1,41 @@
+//! The books' thread: takes in ended attempts in batches, behind the writer.
+
+use crate::error::ServerError;
+use crate::shared::books_queue::{BooksQueue, BooksWork};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use store::{BookReader, Books};
+
+/// Records taken into one transaction.
+const BATCH: usize = 4096;
+
+/// Opens the books and starts their thread.
+pub fn start(path: &Path) -> Result<BooksQueue, ServerError> {
+    let books = Books::open(path)?;
+    let (queue, work) = BooksQueue::new(books.applied_seq(), BookReader::open(path)?);
+    std::thread::Builder::new()
+        .name("books".into())
+        .spawn(move || run(books, &work))
+        .map_err(|e| ServerError::Other(format!("cannot start the books' thread: {e}")))?;
+    Ok(queue)
+}
+
+fn run(mut books: Books, work: &BooksWork) {
+    while let Ok(first) = work.batches.recv() {
+        let mut seq = first.seq;
+        let mut records = first.records;
+        while records.len() < BATCH
+            && let Ok(more) = work.batches.try_recv()
+        {
+            seq = more.seq;
+            records.extend(more.records);
+        }
+        // A full disk passes; until then nothing is forgotten, since nothing is settled.
+        while let Err(error) = books.apply(seq, &records) {
+            tracing::error!("the books: {error}; trying again");
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        work.written.store(seq, Ordering::Release);
+    }
+}

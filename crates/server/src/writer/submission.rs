@@ -1,0 +1,78 @@
+//! What is checked and settled of a submission before it goes to the writer.
+
+use crate::auth::principal;
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use model::run::{Launch, LaunchKind};
+use std::sync::Arc;
+use wire::client::{SCRIPT_BYTES_MAX, Submission};
+
+/// What script and environment may take in an order; the rest is left for its other fields.
+const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
+
+/// Sets the job's owner: the caller, unless an administrator submits for another. Refuses what no order could carry.
+pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refusal> {
+    let named = &submission.spec.owner;
+    if by.is_admin() && named.uid != by.uid && !named.name.is_empty() {
+        submission.spec.owner = Arc::new(principal::of_uid(named.uid, named.gid));
+    } else {
+        submission.spec.owner = Arc::new(Principal { role: Role::User, ..by.clone() });
+    }
+    let size = submission.script.as_ref().map_or(0, String::len);
+    if size > SCRIPT_BYTES_MAX {
+        return Err(Refusal::InvalidValue {
+            what: "script".into(),
+            value: format!("{size} bytes"),
+            expected: format!("at most {SCRIPT_BYTES_MAX} bytes"),
+        });
+    }
+    let environment = submission.environment.as_deref().unwrap_or_default();
+    let step = submission.first_step.as_deref();
+    let texts = [submission.script.as_deref().unwrap_or_default(), environment];
+    let step_text = step.map_or("", |s| s.environment.as_str());
+    fits_an_order(texts.into_iter().chain([step_text]))?;
+    let Submission { spec, with, .. } = submission;
+    for other in with.iter_mut() {
+        other.owner = spec.owner.clone();
+        *Arc::make_mut(&mut other.launch) = follower(&other.launch);
+    }
+    if std::iter::once(&*spec).chain(&*with).any(|spec| spec.components.len() != 1) {
+        return Err(Refusal::Other("a job has one request".into()));
+    }
+    Ok(())
+}
+
+/// The launch of a het component after the first: it has nodes for the first one's steps, runs nothing of its own, and
+/// no client holds it.
+fn follower(first: &Launch) -> Launch {
+    Launch {
+        work_dir: first.work_dir.clone(),
+        umask: first.umask,
+        rlimits: first.rlimits.clone(),
+        unattended: true,
+        ..Launch::nothing(LaunchKind::Interactive)
+    }
+}
+
+/// Refuses texts that would not fit into the order that carries them to a node.
+pub fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+    // An order is JSON within JSON: a quote takes four bytes there, a control character seven.
+    let encoded_len = |byte: u8| match byte {
+        b'"' | b'\\' => 4,
+        0..0x20 => 7,
+        _ => 1,
+    };
+    let texts: Vec<&str> = texts.collect();
+    if texts.iter().map(|text| text.len()).sum::<usize>() <= ORDER_TEXT_MAX / 7 {
+        return Ok(());
+    }
+    let bytes: usize = texts.into_iter().flat_map(str::bytes).map(encoded_len).sum();
+    if bytes <= ORDER_TEXT_MAX {
+        return Ok(());
+    }
+    Err(Refusal::InvalidValue {
+        what: "script and environment".into(),
+        value: format!("{bytes} bytes in an order"),
+        expected: format!("at most {ORDER_TEXT_MAX}"),
+    })
+}

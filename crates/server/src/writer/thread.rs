@@ -1,0 +1,408 @@
+//! The single writer: decides, journals, applies, and only then answers.
+//!
+//! Commands that come while one commit is on its way to the disk go together into the next:
+//! group commit. If the journal refuses a commit, the state is read back from disk, so that what
+//! is shown never runs ahead of what is kept.
+
+use crate::clock;
+use crate::error::ServerError;
+use crate::shared::Shared;
+use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
+use crate::step::ask::step_ask;
+use crate::writer::recover::{self, Recovered};
+use cluster::command::Submit;
+use cluster::{Command, Context, Decision, Event, Reply, State};
+use model::id::BlobRef;
+use model::reason::Refusal;
+use model::record::JobRecord;
+use model::run::LaunchKind;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+use store::{Journal, JournalError, LogFile, Snapshots};
+use tokio::sync::oneshot;
+use wire::client::Submission;
+use wire::step::StepLaunch;
+
+/// Commands that go into one commit.
+const BATCH: usize = 1024;
+
+/// Bytes of events that go into one commit, well below a segment of the journal.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Ids are leased from the high-water mark in blocks of this many.
+const ID_BLOCK: u64 = 1000;
+
+/// New jobs are refused when less than this is left in the journal: ends of jobs must still fit.
+const RESERVED_FOR_ENDS: u64 = 6 << 20;
+
+/// The thread's own side: the journal, the snapshots and the lease of ids.
+pub struct WriterThread {
+    shared: OnceLock<Arc<Shared>>,
+    journal: LogFile,
+    snapshots: Arc<std::sync::Mutex<Snapshots>>,
+    term: u64,
+    leased: u64,
+    /// No id below this is given out: after a loss, those may have been given out before.
+    id_floor: u32,
+    snapshot_seq: u64,
+    snapshot_done: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// What one batch has gathered before it is committed.
+#[derive(Default)]
+struct PendingCommit {
+    events: Vec<Event>,
+    bytes: Vec<Vec<u8>>,
+    size: usize,
+    records: Vec<JobRecord>,
+    answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
+    signals: Vec<cluster::command::SignalJob>,
+}
+
+impl WriterThread {
+    pub fn new(recovered: Recovered) -> (State, Self, Vec<(u64, JobRecord)>) {
+        let Recovered { state, journal, snapshots, recovery, records, snapshot_seq } = recovered;
+        let mark = journal.high_water().leased_ids;
+        let lost = recovery.loss.is_some();
+        if let Some(loss) = &recovery.loss {
+            tracing::error!(
+                "{loss}. Jobs acknowledged since then are lost; ids go on after {mark}"
+            );
+        }
+        let term = journal.term().max(state.term) + 1;
+        let thread = Self {
+            shared: OnceLock::new(),
+            journal,
+            snapshots: Arc::new(std::sync::Mutex::new(snapshots)),
+            term,
+            leased: if lost { 0 } else { mark },
+            id_floor: if lost { mark as u32 + 1 } else { 0 },
+            snapshot_seq,
+            snapshot_done: Arc::default(),
+        };
+        let mut state = state;
+        state.next_job = state.next_job.max(thread.id_floor);
+        (state, thread, records)
+    }
+
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Works until every sender is gone.
+    pub fn run(mut self, shared: Arc<Shared>, work: &Receiver<Work>) -> Result<(), ServerError> {
+        let _ = self.shared.set(shared);
+        while let Ok(first) = work.recv() {
+            self.batch(first, work)?;
+            self.after_batch()?;
+        }
+        Ok(())
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        self.shared.get().expect("run() sets it first").clone()
+    }
+
+    fn batch(&mut self, first: Work, work: &Receiver<Work>) -> Result<(), ServerError> {
+        let shared = self.shared();
+        let mut pending = PendingCommit::default();
+        // Held until the commit is on disk: nobody is shown what could still be lost.
+        let mut state = shared.state.write();
+        let mut next = Some(first);
+        let mut taken = 0;
+        while let Some(one) = next.take() {
+            self.add_work(&mut state, one, &mut pending, &shared);
+            taken += 1;
+            if taken < BATCH && pending.size < BATCH_BYTES {
+                next = work.try_recv().ok();
+            }
+        }
+        match self.commit(&pending, &shared) {
+            Ok(()) => {
+                drop(state);
+                self.publish(pending, &shared);
+                Ok(())
+            }
+            Err(error) => self.roll_back(pending, error, &mut state, &shared),
+        }
+    }
+
+    fn add_work(
+        &mut self,
+        state: &mut State,
+        work: Work,
+        pending: &mut PendingCommit,
+        shared: &Shared,
+    ) {
+        let context = clock::context(work.by);
+        match work.request {
+            WriterRequest::Command(command) => {
+                let answer = self.execute(state, &command, &context, pending, shared);
+                pending.answers.push((work.reply, answer));
+            }
+            WriterRequest::Batch(commands) => {
+                for command in commands {
+                    // A start that has been overtaken is no error: the next plan sees why.
+                    let _ = self.execute(state, &command, &context, pending, shared);
+                }
+                pending.answers.push((work.reply, Ok(Reply::Done)));
+            }
+            WriterRequest::Step { command, job, launch } => {
+                let answer = self.execute(state, &command, &context, pending, shared);
+                if let Ok(Reply::Step(placed)) = &answer {
+                    shared.volatile.step_launches.put(job, placed.step, *launch);
+                }
+                pending.answers.push((work.reply, answer));
+            }
+            WriterRequest::Submit(submission) => {
+                let answer = self.submit(state, *submission, &context, pending, shared);
+                pending.answers.push((work.reply, answer));
+            }
+        }
+    }
+
+    fn submit(
+        &mut self,
+        state: &mut State,
+        named: NamedSubmission,
+        context: &Context,
+        pending: &mut PendingCommit,
+        shared: &Shared,
+    ) -> Answer {
+        if self.journal.room() < RESERVED_FOR_ENDS + pending.size as u64 {
+            return Err(Refusal::DiskFull("no room is left in the journal".into()));
+        }
+        let NamedSubmission { submission, script, environment, first_step } = named;
+        let Submission { mut spec, with, array, hold, priority, requeue_unsaid, .. } = submission;
+        if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
+            spec.requeue = state.config.parameters.job_requeue;
+        }
+        let stage = |text: Option<Text>| -> Result<Option<BlobRef>, Refusal> {
+            let Some(Text { name, content }) = text else { return Ok(None) };
+            let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
+            let id = blobs
+                .stage_named(name, content.as_bytes(), context.now.secs() as u64)
+                .map_err(|e| Refusal::DiskFull(e.to_string()))?;
+            Ok(Some(BlobRef::from(&id)))
+        };
+        let launch = Arc::make_mut(&mut spec.launch);
+        launch.script = stage(script)?;
+        launch.environment = stage(environment)?;
+        launch.first_step = stage(first_step)?.map(Box::new);
+        let submit = Submit { spec, array, hold, priority, with, test_only: false };
+        let command = Command::Submit(Box::new(submit));
+        self.execute(state, &command, context, pending, shared)
+    }
+
+    fn execute(
+        &mut self,
+        state: &mut State,
+        command: &Command,
+        context: &Context,
+        pending: &mut PendingCommit,
+        shared: &Shared,
+    ) -> Answer {
+        let Decision { events, reply } = state.decide(command, context)?;
+        self.lease(
+            u64::from(state.next_job) + events.iter().filter(|e| uses_job_id(e)).count() as u64,
+        )?;
+        for event in events {
+            self.add_event(state, event, pending)?;
+        }
+        if let Command::Start(_) = command {
+            self.create_first_step(state, context, pending, shared)?;
+        }
+        if let Reply::Signals { signals, .. } = &reply {
+            pending.signals.extend(signals.iter().cloned());
+        }
+        Ok(reply)
+    }
+
+    fn add_event(
+        &self,
+        state: &mut State,
+        event: Event,
+        pending: &mut PendingCommit,
+    ) -> Result<(), Refusal> {
+        let bytes = serde_json::to_vec(&event)
+            .map_err(|e| Refusal::Other(format!("an event cannot be written: {e}")))?;
+        pending.size += bytes.len();
+        pending.bytes.push(bytes);
+        pending.records.extend(state.apply(&event));
+        pending.events.push(event);
+        Ok(())
+    }
+
+    /// `srun` outside an allocation: its step starts in the same commit as its job.
+    fn create_first_step(
+        &self,
+        state: &mut State,
+        context: &Context,
+        pending: &mut PendingCommit,
+        shared: &Shared,
+    ) -> Result<(), Refusal> {
+        let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
+        let job = started.attempt.job;
+        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step.clone()) else {
+            return Ok(());
+        };
+        let unread =
+            |e: String| Refusal::Other(format!("the step of job {job} cannot be read: {e}"));
+        let text = shared.blob_text(&blob).map_err(|e| unread(e.to_string()))?;
+        let launch: StepLaunch = serde_json::from_str(&text).map_err(|e| unread(e.to_string()))?;
+        let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
+        let Decision { events, reply } = state.decide(&command, context)?;
+        for event in events {
+            self.add_event(state, event, pending)?;
+        }
+        if let Reply::Step(placed) = reply {
+            shared.volatile.step_launches.put(job, placed.step, launch);
+        }
+        Ok(())
+    }
+
+    /// Ids are given out only below the durable high-water mark.
+    fn lease(&mut self, wanted: u64) -> Result<(), Refusal> {
+        if wanted < self.leased {
+            return Ok(());
+        }
+        let upto = (wanted / ID_BLOCK + 1) * ID_BLOCK;
+        self.journal.lease(upto).map_err(|e| Refusal::DiskFull(e.to_string()))?;
+        self.leased = upto;
+        Ok(())
+    }
+
+    fn commit(&mut self, pending: &PendingCommit, shared: &Shared) -> Result<(), ServerError> {
+        if pending.events.is_empty() {
+            shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
+            return Ok(());
+        }
+        shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
+        let seq = self.journal.last_seq();
+        let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
+        self.journal.append(self.term, seq, &events)?;
+        Ok(())
+    }
+
+    fn publish(&mut self, pending: PendingCommit, shared: &Arc<Shared>) {
+        let wake = pending.events.iter().any(may_start_jobs);
+        if !pending.events.is_empty() {
+            shared.forecasts.state_changed();
+        }
+        pending.events.iter().for_each(|event| shared.volatile.counters.add_event(event));
+        shared.books.add(self.journal.last_seq(), pending.records);
+        shared.dispatch.committed(pending.events, pending.signals);
+        for (reply, answer) in pending.answers {
+            if let Some(reply) = reply {
+                // A client that is gone does not hear it; what was done stays done.
+                let _ = reply.send(answer);
+            }
+        }
+        shared.commits.committed();
+        if wake {
+            shared.planner.wake();
+        }
+    }
+
+    /// The commit did not reach the disk: everybody in it is told so, and the state goes back to
+    /// what the disk has.
+    fn roll_back(
+        &mut self,
+        pending: PendingCommit,
+        error: ServerError,
+        state: &mut State,
+        shared: &Arc<Shared>,
+    ) -> Result<(), ServerError> {
+        tracing::error!("nothing of {} events was kept: {error}", pending.events.len());
+        shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
+        let recovered = recover::recover(&shared.setup.server_dir)?;
+        self.journal = recovered.journal;
+        self.snapshots = Arc::new(std::sync::Mutex::new(recovered.snapshots));
+        self.leased = self.leased.max(self.journal.high_water().leased_ids);
+        *state = recovered.state;
+        state.next_job = state.next_job.max(self.id_floor);
+        let why = match &error {
+            ServerError::Journal(JournalError::Full { .. }) => {
+                "no space left on device".to_string()
+            }
+            other => other.to_string(),
+        };
+        for (reply, answer) in pending.answers {
+            let answer = match answer {
+                Ok(_) => Err(Refusal::DiskFull(why.clone())),
+                refused => refused,
+            };
+            if let Some(reply) = reply {
+                let _ = reply.send(answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn after_batch(&mut self) -> Result<(), ServerError> {
+        self.journal.maintain()?;
+        let done = self.snapshot_done.swap(0, std::sync::atomic::Ordering::AcqRel);
+        if done > 0 {
+            self.journal.compact(done)?;
+        }
+        if self.journal.last_seq() - self.snapshot_seq >= self.shared().setup.snapshot_events {
+            self.snapshot();
+        }
+        Ok(())
+    }
+
+    /// Writes a snapshot beside the writer, once the books have all that it leaves out.
+    fn snapshot(&mut self) {
+        let shared = self.shared();
+        if !shared.books.is_settled() {
+            return;
+        }
+        let position = self.journal.position();
+        self.snapshot_seq = position.seq;
+        let state = shared.read().clone();
+        let snapshots = self.snapshots.clone();
+        let done = self.snapshot_done.clone();
+        let write = move || {
+            let body = match serde_json::to_vec(&state) {
+                Ok(body) => body,
+                Err(error) => return tracing::error!("no snapshot was written: {error}"),
+            };
+            let mut snapshots = snapshots.lock().expect("no panic with the snapshots held");
+            match snapshots.write(position, &body) {
+                Ok(upto) => done.store(upto, std::sync::atomic::Ordering::Release),
+                Err(error) => tracing::error!("no snapshot was written: {error}"),
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
+            tracing::error!("no snapshot was written: {error}");
+        }
+    }
+}
+
+/// Whether an event gives a job id out.
+fn uses_job_id(event: &Event) -> bool {
+    match event {
+        Event::Submitted(_) | Event::TaskSplit { .. } => true,
+        Event::Started(started) => started.task.is_some(),
+        _ => false,
+    }
+}
+
+/// Whether a plan made now could differ from the last.
+fn may_start_jobs(event: &Event) -> bool {
+    if let Event::Submitted(submitted) = event {
+        return submitted.hold.is_none();
+    }
+    !matches!(
+        event,
+        Event::Started(_)
+            | Event::StepStarted { .. }
+            | Event::StepPartEnded { .. }
+            | Event::Ending { .. }
+            | Event::Held { .. }
+            | Event::Purged { .. }
+            | Event::TokenIssued { .. }
+            | Event::TokenUsed { .. }
+            | Event::UserTokenSet(_)
+    )
+}
