@@ -185,7 +185,7 @@ impl Agent {
         tokio::spawn(serve_supervisor(key, stream, receiver, self.updates_in.clone()));
     }
 
-    /// What each node tells the server at the start of a session.
+    /// The nodes' part of the hello at the start of a session.
     pub fn hello(&self) -> Vec<NodeHello> {
         let held = |name: &str| {
             let mine = self.attempts.iter().filter(|(key, _)| key.node == name);

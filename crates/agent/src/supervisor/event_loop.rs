@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The pause between two tries to listen for the next agent.
 const LISTEN_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a ready descriptor belongs to.
+/// The owner of a polled descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Token {
     Children,

@@ -68,7 +68,7 @@ impl StepClients {
     }
 
     fn remember(&mut self, channel: u8, mut payload: Vec<u8>) {
-        // Of a long output only the end is kept, after its rank.
+        // Only the end of a long output is kept, after its rank.
         let beyond = payload.len().saturating_sub(RECENT_BYTES_MAX);
         if beyond > 0 {
             payload.drain(RANK_BYTES..RANK_BYTES + beyond);
