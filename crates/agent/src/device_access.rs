@@ -171,7 +171,7 @@ pub(crate) fn has_fabric() -> bool {
     DeviceRoot::HOST.has_fabric()
 }
 
-/// What these devices lack to be usable, in one line.
+/// The reason why these devices are not usable yet, in one line.
 pub(crate) fn not_ready<'a>(mut files: impl Iterator<Item = &'a str>) -> Option<String> {
     let majors = DeviceRoot::HOST.majors();
     let lacks =

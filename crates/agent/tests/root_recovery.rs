@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::path::Path;
-use support::{Cluster, PlayedLink, attempt, wait_until};
+use support::{Cluster, FakeLink, attempt, wait_until};
 use wire::link::{HeldAttempt, RefusedOrder, ToAgent, ToServer};
 use wire::order::{Action, EndOrder, SignedOrder};
 use wire::report::ReportEvent;
@@ -17,7 +17,7 @@ const WAITING: &str =
     "#!/bin/sh\necho $$ > pid\nwhile [ ! -e go ]; do sleep 0.02; done\necho done\nexit 4\n";
 const CODE_4: ExitStatus = ExitStatus { code: 4, signal: 0 };
 
-fn start_waiting(cluster: &mut Cluster, link: &mut PlayedLink) {
+fn start_waiting(cluster: &mut Cluster, link: &mut FakeLink) {
     let launch = cluster.batch(WAITING);
     cluster.order(link, attempt(1, 1), Action::Launch(Box::new(launch)));
     cluster.await_started(link);
@@ -154,12 +154,12 @@ fn root_agent_ends_when_its_launcher_is_lost() {
 }
 
 #[test]
-fn root_forged_and_replayed_orders_are_refused_and_change_nothing() {
+fn root_forged_and_replayed_orders_are_refused() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let launch = Action::Launch(Box::new(cluster.batch("#!/bin/sh\necho ran >> count\n")));
     let signed = cluster.server.sign(attempt(1, 1), launch);
-    let refusal = |cluster: &Cluster, link: &mut PlayedLink, order: &SignedOrder| {
+    let refusal = |cluster: &Cluster, link: &mut FakeLink, order: &SignedOrder| {
         cluster.send(link, &ToAgent::Order(order.clone()));
         match cluster.next(link) {
             ToServer::OrderRefused { why, .. } => why,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What to do with a login that cannot join a job.
+/// The reaction to a login that cannot join a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Deny,

@@ -1,10 +1,11 @@
 //! The agent process. This file has its state: its nodes, their attempts, and what supervisors report. `run` sets it up
-//! and dials the server, `session` serves one connection, `orders` carries out orders, `supervisor_connection` and
-//! `liveness` watch the supervisors.
+//! and dials the server, `session` serves one connection, `orders` carries out orders, `requests` answers requests about
+//! attempts, `supervisor_connection` and `liveness` watch the supervisors.
 
 mod backoff;
 mod liveness;
 mod orders;
+mod requests;
 mod run;
 mod session;
 mod supervisor_connection;
@@ -13,22 +14,17 @@ use crate::attempt_key::AttemptKey;
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
-use crate::link::log_reader::LogReader;
 use crate::link::reports::ReportQueue;
-use crate::link::stream::FolderGuard;
-use crate::login_listener::{self, Login};
+use crate::login_listener::Login;
 use crate::node::Node;
 use crate::node::facts;
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
-use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
-use nix::unistd::Uid;
 pub use run::{AgentConfig, run};
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
 use supervisor_connection::{
     AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
 };
@@ -189,7 +185,7 @@ impl Agent {
         tokio::spawn(serve_supervisor(key, stream, receiver, self.updates_in.clone()));
     }
 
-    /// What each node tells the server at the start of a session.
+    /// The nodes' part of the hello at the start of a session.
     pub fn hello(&self) -> Vec<NodeHello> {
         let held = |name: &str| {
             let mine = self.attempts.iter().filter(|(key, _)| key.node == name);
@@ -339,83 +335,5 @@ impl Agent {
             key,
             SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
         );
-    }
-
-    /// Asks an attempt's supervisor what its steps use. Without a supervisor the answer is empty.
-    pub fn measure(&mut self, ask: u64, key: &AttemptKey) {
-        let orders = self.attempts.get(key).and_then(|held| held.orders.as_ref());
-        let asked = orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { ask }).is_ok());
-        if !asked && self.outgoing.len() < UPDATES_MAX {
-            self.outgoing.push(ToServer::Measured { ask, steps: Vec::new() });
-        }
-    }
-
-    /// Listens for logins. If this fails, logins are denied and jobs run on.
-    pub fn listen_for_logins(&self, state: &Path) {
-        if !Uid::effective().is_root() {
-            return;
-        }
-        if let Err(error) = login_listener::listen(state, self.logins_in.clone()) {
-            tracing::warn!(%error, "logins cannot be let into jobs");
-        }
-    }
-
-    /// Replies to a login with the jobs of its user, the newest first.
-    pub fn on_login(&self, login: Login) {
-        let uid = Some(login.ask.uid);
-        let here = self.attempts.iter().filter(|(_, held)| held.uid == uid && !held.has_ended());
-        let mut here: Vec<(&AttemptKey, &AttemptEntry)> = here.collect();
-        here.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(key.attempt));
-        let groups = |(key, held): &(&AttemptKey, &AttemptEntry)| {
-            let mut groups = self.nodes.get(&key.node)?.attempt_groups(key.attempt);
-            groups.supervisor = held.supervisor;
-            Some(groups)
-        };
-        // The login may have timed out.
-        let _ = login.reply.send(here.iter().filter_map(groups).collect());
-    }
-
-    /// Tells the supervisor that the client of a step's stream does not come back.
-    pub fn on_client_gone(&self, key: &AttemptKey, step: StepId, stream: u32) {
-        if let Some(orders) = self.attempts.get(key).and_then(|held| held.orders.as_ref()) {
-            // If this is lost, the supervisor waits for the client until its timeout.
-            let _ = orders.try_send(ToSupervisor::ClientGone { step, stream });
-        }
-    }
-
-    /// The socket for streams to an attempt's steps, with a guard that keeps its path valid.
-    pub fn step_socket(&self, key: &AttemptKey) -> Result<(PathBuf, FolderGuard), String> {
-        let unknown = || format!("attempt {} does not run on node {}", key.attempt, key.node);
-        let living = self.attempts.get(key).is_some_and(|held| !held.has_ended());
-        let node = self.nodes.get(&key.node).filter(|_| living).ok_or_else(unknown)?;
-        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
-        Ok((dir.steps_path(), Box::new(dir)))
-    }
-
-    /// A reader of an attempt's log; an error text if there is no such attempt.
-    pub fn read_log(
-        &self,
-        stream: u32,
-        key: &AttemptKey,
-        offset: u64,
-        follow: bool,
-    ) -> Result<LogReader, String> {
-        let unknown = || format!("no attempt {} is on node {}", key.attempt, key.node);
-        let node = self.nodes.get(&key.node).ok_or_else(unknown)?;
-        let Some(held) = self.attempts.get(key) else {
-            let kept = node.spool.kept_log(key.attempt).ok_or_else(unknown)?;
-            let failed = |e| AgentError::file("open", "a kept log", e);
-            let open = move || kept.try_clone().map(Some).map_err(failed);
-            let (_, ended) = tokio::sync::watch::channel(true);
-            return Ok(LogReader { stream, offset, follow, open: Box::new(open), ended });
-        };
-        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
-        Ok(LogReader {
-            stream,
-            offset,
-            follow,
-            open: Box::new(move || dir.read_log()),
-            ended: held.ended.subscribe(),
-        })
     }
 }

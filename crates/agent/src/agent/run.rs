@@ -206,11 +206,11 @@ async fn pause(agent: &mut Agent, length: Duration) -> Result<(), AgentError> {
     let over = sleep(length);
     tokio::pin!(over);
     loop {
-        let room = !agent.reports.is_full();
+        let has_capacity = !agent.reports.is_full();
         tokio::select! {
             () = &mut over => return Ok(()),
             lost = launcher_lost(&agent.launcher) => return Err(lost),
-            Some((key, update)) = agent.updates.recv(), if room => agent.on_update(&key, update),
+            Some((key, update)) = agent.updates.recv(), if has_capacity => agent.on_update(&key, update),
             Some(login) = agent.logins.recv() => agent.on_login(login),
         }
     }

@@ -18,7 +18,7 @@ const CONNECT_TRIES_MAX: usize = 500;
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 16 << 10;
 
-/// What the agent's loop is told about one of its attempts.
+/// News of one attempt for the agent's loop.
 #[derive(Debug)]
 pub(crate) enum AttemptUpdate {
     Message(FromSupervisor),
@@ -39,7 +39,7 @@ pub(crate) async fn serve_supervisor(
     let mut input = Vec::with_capacity(READ_BYTES);
     let mut life = Liveness::Unknown;
     let mut gone = false;
-    'talk: while !gone {
+    'connection: while !gone {
         input.clear();
         tokio::select! {
             read = stream.read_buf(&mut input) => match read {
@@ -70,7 +70,7 @@ pub(crate) async fn serve_supervisor(
                 Err(error) => Err(error),
             };
             // A supervisor that sends malformed messages counts as lost.
-            let Ok(said) = said else { break 'talk };
+            let Ok(said) = said else { break 'connection };
             if let FromSupervisor::Hello { pid, .. } = said {
                 life = Liveness::of(pid);
             }
@@ -83,7 +83,7 @@ pub(crate) async fn serve_supervisor(
     let _ = updates.send((key, AttemptUpdate::Disconnected)).await;
 }
 
-/// What was found of an attempt that an earlier agent launched.
+/// The state of an attempt that an earlier agent launched.
 pub(crate) enum SupervisorSearch {
     Alive(UnixStream),
     /// No supervisor ever claimed the attempt, and none can any more: the agent has claimed it now.

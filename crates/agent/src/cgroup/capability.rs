@@ -48,7 +48,7 @@ pub struct Capabilities {
     pub why_not: Vec<(&'static str, String)>,
 }
 
-/// What discovery found besides the root groups that it could make.
+/// Findings of discovery besides the root groups that it could make.
 pub(super) struct Findings<'a> {
     pub plugin: Plugin,
     pub proc_cgroups: &'a str,

@@ -1,4 +1,4 @@
-//! What a job has used, read from its groups. A value that is not counted is `None`, not zero.
+//! The usage of a job, read from its groups. A value that is not counted is `None`, not zero.
 
 use super::dir::{GroupDir, keyed_value};
 use super::error::CgroupError;

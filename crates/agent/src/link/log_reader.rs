@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use wire::stream::Credit;
 
 /// The most bytes sent at once, so that a long log does not delay reports.
-const PIECE_BYTES: usize = 64 << 10;
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// How often a followed log is read again.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
@@ -46,14 +46,14 @@ impl LogReader {
     ) -> Result<bool, AgentError> {
         let mut credit = Credit::default();
         let mut file = None;
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         loop {
             // Read before the log: everything written before the end is then sent.
             let ended = *self.ended.borrow();
             if file.is_none() {
                 file = (self.open)()?;
             }
-            let granted = credit.take(PIECE_BYTES);
+            let granted = credit.take(OUTPUT_BYTES_MAX);
             if granted == 0 {
                 match grants.recv().await {
                     Some(bytes) => credit.grant(bytes),

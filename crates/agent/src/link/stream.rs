@@ -17,7 +17,7 @@ use wire::supervisor::{CHANNEL, StepStream};
 /// Credits that may wait for a log's reader.
 const GRANTS_MAX: usize = 16;
 /// The most bytes sent at once, so that one stream does not delay reports.
-const PIECE_BYTES: usize = 32 << 10;
+const OUTPUT_BYTES_MAX: usize = 32 << 10;
 
 /// Input of a step's stream from the server. The window bounds the bytes, and with them the credits.
 pub(crate) enum StreamInput {
@@ -107,17 +107,17 @@ impl Relay {
     async fn carry(&mut self, supervisor: UnixStream) {
         let (mut reader, mut writer) = supervisor.into_split();
         let mut credit = Credit::default();
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         let mut unwritten: Vec<u8> = Vec::new();
         loop {
-            let room = credit.left().min(PIECE_BYTES);
+            let sendable = credit.left().min(OUTPUT_BYTES_MAX);
             tokio::select! {
                 message = self.receiver.recv() => match message {
                     Some(StreamInput::Credit(bytes)) => credit.grant(bytes),
                     Some(StreamInput::Bytes(bytes)) => unwritten.extend(bytes),
                     None => return,
                 },
-                read = reader.read(&mut buffer[..room]), if room > 0 => {
+                read = reader.read(&mut buffer[..sendable]), if sendable > 0 => {
                     let Ok(length @ 1..) = read else { return };
                     credit.take(length);
                     let output = StreamOutput::Bytes(buffer[..length].to_vec());

@@ -1,4 +1,4 @@
-//! What a node reports about itself: its hardware, its load and free memory, and what it cannot enforce.
+//! The facts that a node reports about itself: its hardware, its load and free memory, and what it cannot enforce.
 
 use crate::cgroup::{Capabilities, Layout};
 use crate::detect::Machine;
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use wire::link::NodePolicy;
 
-/// What every job is promised, by the keys of [`Capabilities::why_not`].
+/// The promises to every job, by the keys of [`Capabilities::why_not`].
 const PROMISES: [&str; 8] =
     ["containment", "memory", "swap", "cpuset", "devices", "pids", "freeze", "kill"];
 
@@ -56,7 +56,7 @@ fn free_memory(meminfo: &str) -> Bytes {
     Bytes(kib.unwrap_or(0) << 10)
 }
 
-/// What the policy promises to jobs and this node cannot enforce, one line each. `folder` is the node's own.
+/// The promises of the policy that this node cannot enforce, one line each. `folder` is the node's own.
 pub(crate) fn not_enforced(
     can: &Capabilities,
     policy: Option<&NodePolicy>,
@@ -75,7 +75,7 @@ pub(crate) fn not_enforced(
     lines
 }
 
-/// What this policy asks for and this node cannot enforce.
+/// The settings of this policy that this node cannot enforce.
 fn of_policy(can: &Capabilities, policy: &Policy) -> Vec<String> {
     let mut lines = Vec::new();
     if policy.constrain_devices {

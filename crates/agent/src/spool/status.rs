@@ -30,7 +30,7 @@ pub(crate) struct StatusFile {
     pub events: Vec<SupervisorEvent>,
 }
 
-/// What the writer remembers: how many statuses were written, and how many of them into a slot.
+/// The writer's counts: of all statuses written, and of those written into a slot.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     turn: u64,

@@ -133,7 +133,7 @@ fn status_is_written_into_its_reserved_space() {
             StatusFile { version: 1, at: Timestamp(5), events: (0..count).map(event).collect() };
         dir.write_status(&status, &mut slots).expect("written");
         assert_eq!(dir.read_status().expect("a status"), Some(status));
-        assert_eq!(file(), before, "the room is there, whatever was written");
+        assert_eq!(file(), before, "the reserved space stays, whatever was written");
     }
 }
 

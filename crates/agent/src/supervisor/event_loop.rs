@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The pause between two tries to listen for the next agent.
 const LISTEN_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a ready descriptor belongs to.
+/// The owner of a polled descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Token {
     Children,
@@ -75,7 +75,7 @@ fn dispatch(attempt: &mut Attempt, token: Token, children: &SignalFd) {
         Token::StepObservers(step) => attempt.steps[step].on_observers(),
         Token::TaskReady(step, task) => attempt.steps[step].on_ready(task),
         Token::TaskOutput(step, task, output) => attempt.steps[step].on_output(task, output),
-        Token::TaskInput(step, task) => attempt.steps[step].on_input_room(task),
+        Token::TaskInput(step, task) => attempt.steps[step].on_input_writable(task),
     }
 }
 
@@ -132,7 +132,9 @@ fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a
                 add(Token::TaskInput(index, number), fd, PollFlags::POLLOUT);
             }
             for output in [OutputStream::Stdout, OutputStream::Stderr] {
-                if let Some(fd) = task.output(output).filter(|_| step.clients().srun().has_room()) {
+                if let Some(fd) =
+                    task.output(output).filter(|_| step.clients().srun().can_take_output())
+                {
                     add(Token::TaskOutput(index, number, output), fd, PollFlags::POLLIN);
                 }
             }

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
-pub use server::{PlayedLink, PlayedServer};
+pub use server::{FakeLink, FakeServer};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,7 +40,7 @@ pub fn now() -> Timestamp {
 pub struct Cluster {
     pub folder: TempDir,
     pub runtime: tokio::runtime::Runtime,
-    pub server: PlayedServer,
+    pub server: FakeServer,
     agent: Option<Pid>,
     /// The user that the agent runs as; root unless a test says otherwise.
     agent_uid: u32,
@@ -67,7 +67,7 @@ impl Cluster {
         std::os::unix::fs::chown(&state, Some(agent_uid), Some(agent_uid)).expect("chown");
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let (server, join) = runtime.block_on(PlayedServer::start());
+        let (server, join) = runtime.block_on(FakeServer::start());
         let join = serde_json::to_vec(&join).expect("JSON");
         std::fs::write(folder.path().join("join"), join).expect("a join file");
         let mut cluster = Cluster { folder, runtime, server, agent: None, agent_uid };
@@ -136,7 +136,7 @@ impl Cluster {
     }
 
     /// Waits for the agent to join, if it has not, and to say hello.
-    pub fn connect(&mut self) -> PlayedLink {
+    pub fn connect(&mut self) -> FakeLink {
         let Cluster { runtime, server, .. } = self;
         runtime.block_on(async {
             timeout(TIMEOUT, server.accept()).await.expect("the agent did not come")
@@ -144,23 +144,23 @@ impl Cluster {
     }
 
     /// Signs and sends an order.
-    pub fn order(&mut self, link: &mut PlayedLink, attempt: AttemptId, action: Action) {
+    pub fn order(&mut self, link: &mut FakeLink, attempt: AttemptId, action: Action) {
         let signed = self.server.sign(attempt, action);
         self.send(link, &ToAgent::Order(signed));
     }
 
-    pub fn send(&self, link: &mut PlayedLink, message: &ToAgent) {
+    pub fn send(&self, link: &mut FakeLink, message: &ToAgent) {
         self.runtime.block_on(link.send(message));
     }
 
-    pub fn next(&self, link: &mut PlayedLink) -> ToServer {
+    pub fn next(&self, link: &mut FakeLink) -> ToServer {
         self.runtime.block_on(async {
             timeout(TIMEOUT, link.next()).await.expect("the agent said nothing")
         })
     }
 
     /// Receives the next report and acknowledges it.
-    pub fn report(&self, link: &mut PlayedLink) -> Report {
+    pub fn report(&self, link: &mut FakeLink) -> Report {
         loop {
             if let ToServer::Report(report) = self.next(link) {
                 self.send(link, &ToAgent::Ack { serial: report.serial });
@@ -169,13 +169,13 @@ impl Cluster {
         }
     }
 
-    pub fn await_started(&self, link: &mut PlayedLink) {
+    pub fn await_started(&self, link: &mut FakeLink) {
         let report = self.report(link);
         assert_eq!(report.event, ReportEvent::Started);
     }
 
     /// Waits for the attempt's end; ignores earlier reports.
-    pub fn await_end(&self, link: &mut PlayedLink, attempt: AttemptId) -> AttemptEnd {
+    pub fn await_end(&self, link: &mut FakeLink, attempt: AttemptId) -> AttemptEnd {
         loop {
             let report = self.report(link);
             match report.event {
@@ -187,7 +187,7 @@ impl Cluster {
     }
 
     /// Runs a script to its end and lets the node forget it.
-    pub fn run(&mut self, link: &mut PlayedLink, job: u32, launch: JobLaunch) -> AttemptEnd {
+    pub fn run(&mut self, link: &mut FakeLink, job: u32, launch: JobLaunch) -> AttemptEnd {
         let attempt = attempt(job, 1);
         self.order(link, attempt, Action::Launch(Box::new(launch)));
         let end = self.await_end(link, attempt);

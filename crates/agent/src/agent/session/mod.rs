@@ -113,10 +113,10 @@ impl Session {
                 self.link.send(&ToServer::Report(report))?;
             }
             self.link.flush().await?;
-            let room = !agent.reports.is_full();
+            let has_capacity = !agent.reports.is_full();
             tokio::select! {
                 frames = self.link.receive() => self.on_frames(agent, frames?)?,
-                Some((key, update)) = agent.updates.recv(), if room => {
+                Some((key, update)) = agent.updates.recv(), if has_capacity => {
                     agent.on_update(&key, update);
                     for _ in 1..UPDATES_AT_ONCE {
                         let Ok((key, update)) = agent.updates.try_recv() else { break };

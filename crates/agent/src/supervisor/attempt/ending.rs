@@ -112,8 +112,8 @@ impl Attempt {
             }
             step.flush();
         }
-        let patient = linger_until.is_none_or(|until| Instant::now() < until);
-        self.steps.retain(|step| !step.is_over() || (patient && !step.is_delivered()));
+        let lingers = linger_until.is_none_or(|until| Instant::now() < until);
+        self.steps.retain(|step| !step.is_over() || (lingers && !step.is_delivered()));
     }
 
     fn settle_end(&mut self) {

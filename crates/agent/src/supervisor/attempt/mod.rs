@@ -57,7 +57,7 @@ pub(super) struct Attempt {
     steps_seen: IndexSet,
     deadlines: Deadlines,
     cpu_limit: Option<CpuLimit>,
-    /// What reaped children used, for machines without control groups.
+    /// The usage of reaped children, for machines without control groups.
     reaped: Usage,
     /// OOM kills that belong to ended steps, and how many of them the job's own group counted.
     oom_of_steps: u64,
@@ -70,7 +70,7 @@ pub(super) struct Attempt {
     launch_failed: Option<String>,
     emptying: Option<Emptying>,
     hooks: SiteHooks,
-    /// What the script's processes have used by the last sample.
+    /// The usage of the script's processes at the last sample.
     script_used: Measure,
     /// When the next sample is due.
     sample_at: Option<Timestamp>,

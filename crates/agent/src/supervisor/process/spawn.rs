@@ -40,7 +40,7 @@ const INTERPRETER_BYTES_MAX: usize = 256;
 /// Message for a failed task prolog, where the launch brings none.
 const PROLOG_FAILED: &str = "sluice: the program before the task failed: {error}";
 
-/// What one of the standard streams is connected to.
+/// The target of one of the standard streams.
 pub(crate) enum Stream {
     Null,
     Read {
@@ -55,7 +55,7 @@ pub(crate) enum Stream {
     SameAsStdout,
 }
 
-/// What a process gets as `argv[0]`.
+/// The `argv[0]` of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Argv0 {
     /// The word as it was given in the command.
@@ -366,7 +366,7 @@ fn absolute(path: &CStr) -> CString {
     joined.and_then(|joined| CString::new(joined).ok()).unwrap_or_else(|| path.to_owned())
 }
 
-/// What ENOENT refers to: the program itself, or the interpreter that its first line names.
+/// The missing file behind ENOENT: the program itself, or the interpreter that its first line names.
 fn culprit(program: &str, errno: Errno) -> String {
     let interpreter = || {
         let mut head = vec![0; INTERPRETER_BYTES_MAX];

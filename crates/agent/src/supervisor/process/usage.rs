@@ -1,4 +1,4 @@
-//! What processes use, read from `/proc`: sampled while tasks run, and once more at their end.
+//! The usage of processes, read from `/proc`: sampled while tasks run, and once more at their end.
 
 use crate::kernel_file;
 use model::usage::Measure;

@@ -192,7 +192,7 @@ impl ClientLink {
         matches!(self.state, State::Closed)
     }
 
-    pub fn has_room(&self) -> bool {
+    pub fn can_take_output(&self) -> bool {
         self.out.len() < OUT_BYTES_MAX
     }
 

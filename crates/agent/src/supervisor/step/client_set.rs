@@ -68,7 +68,7 @@ impl StepClients {
     }
 
     fn remember(&mut self, channel: u8, mut payload: Vec<u8>) {
-        // Of a long output only the end is kept, after its rank.
+        // Only the end of a long output is kept, after its rank.
         let beyond = payload.len().saturating_sub(RECENT_BYTES_MAX);
         if beyond > 0 {
             payload.drain(RANK_BYTES..RANK_BYTES + beyond);
@@ -172,7 +172,7 @@ impl StepClients {
 
 impl Observer {
     fn output(&mut self, channel: u8, payload: &[u8]) {
-        if !self.link.has_room() {
+        if !self.link.can_take_output() {
             self.skipped += payload.len().saturating_sub(RANK_BYTES) as u64;
             return;
         }

@@ -28,8 +28,8 @@ impl Step {
         }
         let read_out =
             self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
-        let patient = linger_until.is_none_or(|until| Instant::now() < until);
-        if !read_out && patient {
+        let lingers = linger_until.is_none_or(|until| Instant::now() < until);
+        if !read_out && lingers {
             return None;
         }
         let oom_kills = self.oom_kills(oom_now);

@@ -12,7 +12,9 @@ mod task_epilog;
 mod usage;
 
 use crate::cgroup::JobGroup;
+use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
+use crate::supervisor::process::environment::ProcessIdentity;
 use crate::supervisor::process::reap::EndedChild;
 use crate::supervisor::process::spawn::{Readiness, readiness};
 use crate::supervisor::step::client_set::StepClients;
@@ -122,6 +124,26 @@ impl Step {
         ranks.iter().map(|rank| self.first_rank.saturating_add(*rank)).collect()
     }
 
+    /// Identifies one of its tasks to the task itself; `step` and `ranks_here` are its step's id and global ranks.
+    fn task_identity<'a>(
+        &self,
+        job: JobContext<'a>,
+        step: &'a str,
+        ranks_here: &'a [u32],
+        rank: u32,
+        local_rank: u32,
+    ) -> ProcessIdentity<'a> {
+        ProcessIdentity {
+            node: &job.record.node,
+            node_index: self.order.node_index,
+            step: Some(step),
+            rank: self.first_rank.saturating_add(rank),
+            local_rank,
+            ranks_here,
+            scratch: job.folders.scratch_path(),
+        }
+    }
+
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
     }
@@ -175,7 +197,7 @@ impl Step {
         }
     }
 
-    pub fn on_input_room(&mut self, index: usize) {
+    pub fn on_input_writable(&mut self, index: usize) {
         if let Some(task) = self.tasks.get_mut(index) {
             task.write_input();
         }
@@ -320,7 +342,7 @@ impl Step {
         for output in [OutputStream::Stdout, OutputStream::Stderr] {
             while let Some(bytes) = self.tasks[index].read_output(output) {
                 self.clients.output(channel_of(output), rank, &bytes);
-                if !self.clients.srun().has_room() {
+                if !self.clients.srun().can_take_output() {
                     break;
                 }
             }

@@ -4,9 +4,7 @@ use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
-use crate::supervisor::process::environment::{
-    ProcessIdentity, file_name, merge_environment, process_variables,
-};
+use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::supervisor::step::limits::step_limits;
 use crate::supervisor::step::task::{Task, TaskStreams};
@@ -65,15 +63,7 @@ impl Step {
         let record = job.record;
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
         let ranks_here = self.global_ranks(ranks_here);
-        let identity = ProcessIdentity {
-            node: &record.node,
-            node_index: self.order.node_index,
-            step: Some(&step),
-            rank: self.first_rank.saturating_add(rank),
-            local_rank,
-            ranks_here: &ranks_here,
-            scratch: job.folders.scratch_path(),
-        };
+        let identity = self.task_identity(job, &step, &ranks_here, rank, local_rank);
         let file = |pattern: &Option<String>| {
             let write = |pattern: &String| Stream::Write {
                 path: file_name(pattern, record, &identity),

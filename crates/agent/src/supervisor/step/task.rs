@@ -28,7 +28,7 @@ pub(crate) struct Task {
     pub pid: Option<Pid>,
     pub ready: Option<OwnedFd>,
     pub exit: Option<ExitStatus>,
-    /// What its processes have used by the last sample.
+    /// The usage of its processes at the last sample.
     pub used: Measure,
     /// Its task epilogs were started.
     pub epilog_started: bool,
@@ -48,7 +48,7 @@ pub(crate) struct TaskPipes {
     terminal: bool,
 }
 
-/// What a task's standard streams are connected to.
+/// The targets of a task's standard streams.
 pub(crate) struct TaskStreams {
     pub with_input: bool,
     /// A stream to a file of the user instead of to `srun`.

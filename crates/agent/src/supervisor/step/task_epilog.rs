@@ -3,9 +3,7 @@
 use super::{Step, Task};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::ProcessBinding;
-use crate::supervisor::process::environment::{
-    ProcessIdentity, merge_environment, process_variables,
-};
+use crate::supervisor::process::environment::{merge_environment, process_variables};
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::wall_clock;
 use nix::unistd::Pid;
@@ -47,15 +45,7 @@ impl Step {
         let record = job.record;
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
         let ranks_here = self.global_ranks(&self.order.tasks);
-        let identity = ProcessIdentity {
-            node: &record.node,
-            node_index: self.order.node_index,
-            step: Some(&step),
-            rank: self.first_rank.saturating_add(rank),
-            local_rank,
-            ranks_here: &ranks_here,
-            scratch: job.folders.scratch_path(),
-        };
+        let identity = self.task_identity(job, &step, &ranks_here, rank, local_rank);
         let group = self.group.as_ref()?;
         let entry = group.entry_fds().ok()?;
         let (own, pid_variables) =

@@ -1,4 +1,4 @@
-//! What a step's tasks use.
+//! The usage of a step's tasks.
 
 use super::{Stage, Step};
 use model::usage::{LiveStep, Measure, TaskUsage};
