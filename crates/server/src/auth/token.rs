@@ -11,3 +11,17 @@ pub fn generate() -> String {
 pub fn hash(token: &str) -> String {
     crate::auth::identity::fingerprint(token.trim().as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_their_hash_ignores_surrounding_blanks() {
+        let (one, other) = (generate(), generate());
+        assert!(one.len() == 64 && one != other);
+        assert_eq!(hash(&format!(" {one}\n")), hash(&one));
+        assert_ne!(hash(&one), hash(&other));
+        assert!(!hash(&one).contains(&one));
+    }
+}

@@ -98,7 +98,6 @@ impl Volatile {
 /// How the server was started.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    pub server_dir: PathBuf,
     pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub agents_addresses: Vec<String>,

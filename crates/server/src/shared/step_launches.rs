@@ -79,3 +79,24 @@ impl StepLaunches {
         self.undelivered().retain(|(of, _), _| *of != job);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::State;
+
+    #[test]
+    fn launch_is_kept_until_it_is_delivered_everywhere_or_forgotten() {
+        let launches = StepLaunches::default();
+        let (job, step) = (JobId(1), StepId::Number(0));
+        let launch: StepLaunch = serde_json::from_str("{\"argv\":[\"x\"]}").unwrap_or_default();
+        launches.put(job, step, launch);
+        assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Pending(_)));
+        // The state does not know the step: no node has to acknowledge it any more.
+        launches.delivered(&StateLock::new(State::default()), job, step, "n1");
+        assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Unknown));
+        launches.put(job, step, StepLaunch::default());
+        launches.forget(job);
+        assert!(launches.launch(job, step).is_none());
+    }
+}

@@ -5,5 +5,7 @@
 pub mod books;
 pub mod recover;
 pub mod submission;
+#[cfg(test)]
+mod tests;
 pub mod thread;
 pub mod tick;

@@ -76,3 +76,35 @@ pub fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Ref
         expected: format!("at most {ORDER_TEXT_MAX}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::principal::server_principal;
+    use crate::testing::{submission, user};
+
+    #[test]
+    fn only_an_administrator_may_submit_for_another() {
+        let mut of_user = submission("");
+        of_user.spec.owner = Arc::new(Principal { uid: 2000, ..user() });
+        settle_owner(&mut of_user, &user()).expect("settled");
+        assert_eq!(of_user.spec.owner.uid, user().uid, "it is the caller's");
+        let mut of_admin = submission("");
+        settle_owner(&mut of_admin, &server_principal()).expect("settled");
+        assert_eq!(of_admin.spec.owner.uid, user().uid, "it stays the named owner's");
+        assert_eq!(of_admin.spec.owner.role, Role::User);
+    }
+
+    #[test]
+    fn text_that_no_order_could_carry_is_refused() {
+        let plain = "x".repeat(ORDER_TEXT_MAX);
+        assert!(fits_an_order([plain.as_str()].into_iter()).is_ok());
+        // A quote takes four bytes in JSON within JSON.
+        let quotes = "\"".repeat(ORDER_TEXT_MAX / 4 + 1);
+        let refused = fits_an_order([quotes.as_str()].into_iter());
+        assert!(matches!(refused, Err(Refusal::InvalidValue { .. })));
+        let mut long = submission("");
+        long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1));
+        assert!(settle_owner(&mut long, &user()).is_err());
+    }
+}

@@ -9,7 +9,7 @@ use crate::error::ServerError;
 use crate::shared::Shared;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
-use crate::writer::recover::{self, Recovered};
+use crate::writer::recover::{Recovered, StateDisks};
 use cluster::command::Submit;
 use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
@@ -38,6 +38,7 @@ const RESERVED_FOR_ENDS: u64 = 6 << 20;
 /// The thread's own side: the journal, the snapshots and the lease of ids.
 pub struct WriterThread {
     shared: OnceLock<Arc<Shared>>,
+    disks: StateDisks,
     journal: LogFile,
     snapshots: Arc<std::sync::Mutex<Snapshots>>,
     term: u64,
@@ -60,7 +61,8 @@ struct PendingCommit {
 }
 
 impl WriterThread {
-    pub fn new(recovered: Recovered) -> (State, Self, Vec<(u64, JobRecord)>) {
+    /// The state, the thread that changes it, and the records that the books may lack.
+    pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<(u64, JobRecord)>) {
         let Recovered { state, journal, snapshots, recovery, records, snapshot_seq } = recovered;
         let mark = journal.high_water().leased_ids;
         let lost = recovery.loss.is_some();
@@ -72,6 +74,7 @@ impl WriterThread {
         let term = journal.term().max(state.term) + 1;
         let thread = Self {
             shared: OnceLock::new(),
+            disks,
             journal,
             snapshots: Arc::new(std::sync::Mutex::new(snapshots)),
             term,
@@ -315,7 +318,7 @@ impl WriterThread {
     ) -> Result<(), ServerError> {
         tracing::error!("nothing of {} events was kept: {error}", pending.events.len());
         shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
-        let recovered = recover::recover(&shared.setup.server_dir)?;
+        let recovered = self.disks.recover()?;
         self.journal = recovered.journal;
         self.snapshots = Arc::new(std::sync::Mutex::new(recovered.snapshots));
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
