@@ -15,7 +15,7 @@ use crate::writer::recover::StateDisks;
 use crate::writer::thread::WriterThread;
 use cluster::viewer::Viewer;
 use cluster::{Command, Reply};
-use dstack::request::{Submitter, draft};
+use dstack::request::{Submitter, draft, for_offers};
 use dstack::yaml::configuration::{Configuration, parse};
 use model::amount::Bytes;
 use model::id::JobId;
@@ -149,7 +149,7 @@ pub fn user() -> Principal {
     Principal { name: "ada".into(), uid: 1000, gid: 1000, role: Role::User, ..server_principal() }
 }
 
-/// A task of one CPU and 1 GiB, with further lines of its configuration.
+/// A task of one CPU and 1 GiB that waits for capacity, with further lines of its configuration.
 pub fn submission(lines: &str) -> Submission {
     let text =
         format!("type: task\ncommands: [make]\nresources: {{cpu: 1, memory: 1GB}}\n{lines}\n");
@@ -166,7 +166,8 @@ pub fn submission(lines: &str) -> Submission {
         umask: 0o022,
         variable: &|_| None,
     };
-    let mut submission = draft(&task, &submitter).expect("a submission").submission;
+    let mut submission = for_offers(&draft(&task, &submitter).expect("a submission").submission);
     submission.spec.owner = Arc::new(user());
+    submission.spec.dstack_priority = None;
     submission
 }

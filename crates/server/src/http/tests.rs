@@ -142,7 +142,7 @@ async fn body_that_does_not_come_in_time_is_refused() {
 async fn body_beyond_the_limit_is_refused() {
     let client = Client::new().await;
     let chunk = Bytes::from(vec![b' '; 1 << 20]);
-    let chunks = std::iter::repeat_n(Ok::<_, std::io::Error>(chunk), 17);
+    let chunks = std::iter::repeat_n(chunk, 17).map(Ok::<_, std::io::Error>);
     let body = Body::from_stream(futures_util::stream::iter(chunks));
     let (status, _) = client.post(body, Some(Peer::Socket(user())), None).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -159,7 +159,7 @@ async fn submitted_job_belongs_to_the_caller_and_is_listed() {
     assert_eq!(client.server.shared.read().jobs[&job].spec.owner.name, user().name);
     let answer = client.call(Call::Jobs(JobsWanted::default())).await;
     let Answer::Jobs { jobs, .. } = answer else { panic!("{answer:?}") };
-    let listed: Vec<_> = jobs.iter().map(|view| (view.id, &*view.name)).collect();
+    let listed: Vec<_> = jobs.0.iter().map(|view| (view.id, &*view.name)).collect();
     assert_eq!(listed, [(job, "train")]);
 }
 

@@ -89,13 +89,14 @@ mod tests {
     fn launch_is_kept_until_it_is_delivered_everywhere_or_forgotten() {
         let launches = StepLaunches::default();
         let (job, step) = (JobId(1), StepId::Number(0));
-        let launch: StepLaunch = serde_json::from_str("{\"argv\":[\"x\"]}").unwrap_or_default();
-        launches.put(job, step, launch);
+        let text = r#"{"name":"x","argv":[],"environment":"","work_dir":"/","listen":[],"key":""}"#;
+        let launch: StepLaunch = serde_json::from_str(text).expect("a launch");
+        launches.put(job, step, launch.clone());
         assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Pending(_)));
         // The state does not know the step: no node has to acknowledge it any more.
         launches.delivered(&StateLock::new(State::default()), job, step, "n1");
         assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Unknown));
-        launches.put(job, step, StepLaunch::default());
+        launches.put(job, step, launch);
         launches.forget(job);
         assert!(launches.launch(job, step).is_none());
     }

@@ -1,8 +1,11 @@
 //! The writer without processes: what it answers, what it keeps, and what it undoes.
 
+use crate::auth::principal::server_principal;
 use crate::shared::dispatch_queue::DispatchWork;
 use crate::testing::{TestServer, submission, user};
+use cluster::event::UserToken;
 use cluster::{Command, Event};
+use model::principal::Role;
 use model::reason::Refusal;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -21,8 +24,8 @@ async fn submitted_job_is_on_disk_before_its_answer() {
 async fn refused_command_changes_nothing_and_journals_nothing() {
     let server = TestServer::start().await;
     let (before, used) = (server.state_in_memory(), server.journal.used_bytes());
-    let refused = server.submit("resources: {cpu: 64}\nname: large").await;
-    assert!(refused.is_err(), "no node has 64 CPUs: {refused:?}");
+    let refused = server.submit("fleets: [nowhere]").await;
+    assert!(matches!(refused, Err(Refusal::UnknownPartition(_))), "{refused:?}");
     assert_eq!(server.state_in_memory(), before);
     assert_eq!((server.state_on_disk(), server.journal.used_bytes()), (before, used));
 }
@@ -45,26 +48,30 @@ async fn failed_append_refuses_the_batch_and_reads_the_state_back() {
 #[tokio::test]
 async fn commands_that_wait_for_the_writer_go_into_one_commit() {
     let mut server = TestServer::without_writer();
-    let commits = server.shared.commits.subscribe();
+    let mut commits = server.shared.commits.subscribe();
     let mut answers = Vec::new();
     for n in 1..=3 {
-        let command = Command::IssueToken {
+        let token = UserToken {
             hash: n.to_string(),
-            nodes: vec!["n1".into()],
-            expires: crate::clock::now(),
+            name: "ada".into(),
+            account: None,
+            unix_user: None,
+            role: Role::User,
         };
-        let by = crate::auth::principal::server_principal();
-        answers.push(server.shared.writer.enqueue(command, by).await.expect("a place"));
+        let command = Command::SetUserToken(Box::new(token));
+        let answer = server.shared.writer.enqueue(command, server_principal()).await;
+        answers.push(answer.expect("a queue that is open"));
     }
     assert_eq!(answers[0].try_recv(), Err(TryRecvError::Empty), "nobody answers yet");
     server.start_writer();
     for answer in answers {
         answer.await.expect("an answer").expect("a token");
     }
+    commits.changed().await.expect("a commit");
     assert_eq!(*commits.borrow(), 1);
     let events: Vec<_> = server.dispatch.try_iter().collect();
     let [DispatchWork::Committed { events, .. }] = &events[..] else { panic!("one commit") };
-    let tokens = events.iter().filter(|e| matches!(e, Event::TokenIssued { .. }));
+    let tokens = events.iter().filter(|e| matches!(e, Event::UserTokenSet(_)));
     assert_eq!(tokens.count(), 3);
 }
 
