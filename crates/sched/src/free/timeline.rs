@@ -187,6 +187,8 @@ impl Timeline {
             *self.presence.last_mut().expect("there is one segment at least") = presence;
             return;
         }
+        debug_assert!(self.starts.last().is_some_and(|last| *last < start), "segments are sorted");
+        debug_assert_eq!(free.len(), self.width, "one amount for each column");
         self.starts.push(start);
         self.free.extend_from_slice(free);
         self.presence.push(presence);
@@ -303,6 +305,7 @@ impl Timeline {
 
     /// Splits the timeline at both times. Returns the range of segments between them.
     fn split(&mut self, start: Millis, end: Millis) -> (usize, usize) {
+        debug_assert!(start <= end, "a job ends after its start");
         let first = self.split_at(start);
         let last = match end {
             NEVER => self.starts.len(),

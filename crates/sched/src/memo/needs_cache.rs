@@ -1,4 +1,4 @@
-//! Footprints of the demands that are about, kept in order.
+//! The needs of the demands in the queue, each with its nodes in the order in which they come free.
 
 use super::Baseline;
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
@@ -9,32 +9,32 @@ use model::request::Request;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Footprints that no job needed lately are dropped beyond this many.
+/// Beyond this many, needs that no job of the last plan had are dropped.
 const KEPT_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Default)]
 pub struct NeedsCache {
     known: HashMap<NeedsKey, CachedNeeds>,
     partitions: Vec<PartitionNodes>,
-    /// Nodes that changed, in order; orders are brought up to date when they are wanted.
+    /// Nodes that changed, in order. An order is brought up to date when it is asked for.
     log: Vec<u32>,
-    /// Counts the times that the log was begun anew.
+    /// How often the log was cleared.
     volume: u64,
-    /// Counts the plans.
+    /// How many plans were made.
     plan_count: u64,
 }
 
-/// Of so many times the nodes the log is begun anew, and orders are sorted afresh.
+/// The log is cleared, and orders are sorted again, once it is longer than this fraction of the nodes.
 const LOG_SHARE: usize = 4;
 
 /// The nodes of one partition.
 #[derive(Debug, Clone, Default)]
 struct PartitionNodes {
-    /// As they are tried.
+    /// In the order in which they are tried.
     nodes: Arc<[u32]>,
     /// Each node's rank among them.
     ranks: Vec<u32>,
-    /// For each class how many are in service, and how many there are.
+    /// For each class how many nodes are in service, and how many there are.
     by_class: Vec<(u32, u32)>,
 }
 
@@ -42,12 +42,12 @@ struct PartitionNodes {
 struct CachedNeeds {
     needs: Arc<NodeNeeds>,
     order: Arc<FreeOrder>,
-    /// The volume and page of the log up to which the order is right; none: not sorted yet.
+    /// The log's volume and length as of which the order is right; `None` while it is not sorted.
     as_of: Option<(u64, usize)>,
     used: u64,
 }
 
-/// Times and whereabouts do not change what is taken of a node.
+/// What the needs depend on. Times, reservations and switches do not change what a job takes of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NeedsKey {
     request: Request,
@@ -84,7 +84,7 @@ impl NeedsCache {
         }
     }
 
-    /// How many nodes would hold it if they were empty: of those in service, and of all.
+    /// How many nodes would hold the job if they were empty: in service, and in all.
     pub fn hold_empty(&self, of: &NodeNeeds, partition: u32, baseline: &Baseline) -> (u32, u32) {
         let members = &self.partitions[partition as usize];
         if of.is_for_any_name() {
@@ -104,13 +104,13 @@ impl NeedsCache {
         &self.partitions[partition as usize].nodes
     }
 
-    /// A node's place among the candidates of a partition.
+    /// A node's position among the candidates of a partition.
     pub fn rank(&self, partition: u32, node: u32) -> Option<u32> {
         let rank = *self.partitions[partition as usize].ranks.get(node as usize)?;
         (rank != u32::MAX).then_some(rank)
     }
 
-    /// Puts the nodes that changed in their new places.
+    /// Notes the nodes that changed since the last plan.
     pub fn refresh(&mut self, baseline: &Baseline, changed: Vec<u32>) {
         self.plan_count += 1;
         let plan_count = self.plan_count;
@@ -174,7 +174,7 @@ impl NeedsCache {
         self.known(demand, part, partition, uid, baseline).needs.clone()
     }
 
-    /// The nodes in the order in which they come free for it.
+    /// The nodes in the order in which they come free for the demand.
     pub fn order(
         &mut self,
         demand: &Demand<'_>,

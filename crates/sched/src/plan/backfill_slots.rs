@@ -1,4 +1,4 @@
-//! Places kept for later: who may keep one, and where it is.
+//! Backfill slots: which jobs may reserve one, and when and where it is.
 
 use super::{Planner, Purpose};
 use crate::free::backfill_slot::BackfillSlot;
@@ -41,7 +41,7 @@ impl<'a> Planner<'a> {
         *mine <= most
     }
 
-    /// One that must wait for a time of its own is expected from then on.
+    /// For estimates: reserves a slot for a job that waits for its begin time or its reservation, from then on.
     pub(super) fn reserve_from_begin(&mut self, slot: QueueSlot, reason: &Reason) {
         if self.is_for_starts() {
             return;
@@ -60,7 +60,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Of several partitions the one with the earliest start keeps the place.
+    /// Reserves a slot. A job in several partitions has the slot with the earliest start.
     pub(super) fn reserve(&mut self, entry: JobInPartition, shape: usize, from: i64) {
         let waiting = &self.view.queue[entry.waiting as usize];
         let job = waiting.job;
@@ -68,7 +68,7 @@ impl<'a> Planner<'a> {
         let latest = window.map_or(i64::MAX, |min| self.timelines.now + 60_000 * i64::from(min));
         let latest = latest.min(self.shape(shape).latest_start());
         let record = self.record.take();
-        // What it keeps through another partition is not in its own way.
+        // The job's slot through another partition must not be in its own way.
         let other = self.slot_of_job.remove(&job);
         if let Some(other) = &other {
             self.timelines.release(other);
@@ -108,7 +108,7 @@ impl<'a> Planner<'a> {
             self.estimates.retain(|known| known.job != job);
         }
         let Some(kept) = found.slot else { return };
-        // A later task of an array is not the one that is asked about.
+        // The estimate is of the next task of an array; further tasks only take their slots.
         let more = (self.left[entry.waiting as usize]
             .min(self.view.policy.backfill_limits.per_array))
         .max(1);
@@ -116,14 +116,15 @@ impl<'a> Planner<'a> {
         self.estimates.push(estimate);
         self.timelines.reserve(&kept, holder);
         let first = (kept.start, kept.end);
-        self.slot_of_job.insert(job, kept);
+        let before = self.slot_of_job.insert(job, kept);
+        assert!(before.is_none(), "a job has one backfill slot");
         if !self.is_for_starts() && more > 1 {
             self.array_task_times.insert(entry.waiting, vec![first]);
             self.reserve_array_tasks(entry, shape, from, more - 1);
         }
     }
 
-    /// Places for further tasks of an array, in nobody's name.
+    /// Reserves slots for further tasks of an array.
     fn reserve_array_tasks(&mut self, entry: JobInPartition, shape: usize, from: i64, tasks: u32) {
         for _ in 0..tasks {
             let (known, mut finder) = self.finder(shape);
@@ -134,7 +135,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The estimate of a job that has this place.
+    /// The estimate of a job with this slot.
     pub(super) fn estimate_of(
         &self,
         job: JobId,

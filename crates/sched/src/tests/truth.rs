@@ -1,7 +1,6 @@
 //! Reasons are true: take away what is named, and the job starts.
 
 use super::properties::{view, waiting};
-use crate::query::explain::Resource;
 use crate::testing::*;
 use crate::view::{Availability, AwaitedEvent, DependencyState, PendingJob, View};
 use crate::{Memo, explain};
@@ -10,6 +9,7 @@ use model::id::JobId;
 use model::partition::PartitionState;
 use model::reason::{Limit, LimitKind, LimitScope, Reason};
 use model::run::Hold;
+use model::shortage::MissingResource;
 use model::time::TimeLimit;
 use model::tres::Tres;
 use proptest::prelude::*;
@@ -224,7 +224,7 @@ proptest! {
                 "{class:?}"
             );
             for missing in &class.missing {
-                if matches!(missing.what, Resource::Cpus | Resource::MemoryMib) {
+                if matches!(missing.what, MissingResource::Cpus | MissingResource::MemoryMib) {
                     prop_assert!(missing.most_free < missing.asked, "{missing:?}");
                     prop_assert!(missing.most_free <= missing.total, "{missing:?}");
                 }

@@ -3,7 +3,7 @@
 use crate::shared::Volatile;
 use cluster::{ClusterConfig, Node};
 use model::node::NodeGres;
-use slurm::environment::gpu::{DeviceNumbering, GpuView, Variables};
+use slurm::environment::gpu::{DeviceNumbering, GpuVariables, GpuView};
 use std::collections::HashMap;
 
 const GPU: &str = "gpu";
@@ -67,7 +67,7 @@ pub fn view(config: &ClusterConfig, node: &Node, gres: &[NodeGres]) -> GpuView {
     GpuView {
         numbering: if own { DeviceNumbering::Own } else { DeviceNumbering::Node },
         present: gpus().any(|line| !line.files.is_empty()),
-        variables: Variables::of(gres),
+        variables: GpuVariables::of(gres),
     }
 }
 

@@ -12,8 +12,8 @@ use model::id::{AttemptId, JobId};
 use model::run::{ExitStatus, LaunchKind};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use slurm::environment::around;
 use slurm::environment::job::JobFacts;
+use slurm::environment::prolog_epilog;
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Stdio};
@@ -233,7 +233,7 @@ fn program_of(
         gpus: Default::default(),
         topology: None,
     };
-    let environment = around::of_controller(&facts, exits);
+    let environment = prolog_epilog::controller_variables(&facts, exits);
     let pairs = environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let limit = state.config.site.timeout_s.map(|s| Duration::from_secs(u64::from(s)));
     ControllerProgram { program, environment: pairs.collect(), limit }

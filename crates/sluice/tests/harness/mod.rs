@@ -1,5 +1,9 @@
 //! A cluster of the built program in a folder of its own, driven as a user would drive it.
+// Each test program uses its own part of it.
 #![allow(dead_code)]
+
+pub mod interactive;
+pub mod processes;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what must come. Reached only when something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Two nodes of 32 CPUs with eight GPUs each, all declared. A requeued job does not wait out Slurm's two minutes.
 pub const TWO_NODES: &str = "\
@@ -79,14 +83,26 @@ pub fn skip(part: &str, why: &str) {
     }
 }
 
-/// Asks again until `look` has something; fails after [`PATIENCE`].
+/// The name of the user who runs the tests.
+pub fn user_name() -> String {
+    nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name
+}
+
+/// The lines of a text in alphabetical order: those of several tasks come in any.
+pub fn sorted_lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Asks again until `look` has something; fails after [`TIMEOUT`].
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, what, look)
+    within(TIMEOUT, what, look)
 }
 
 /// As [`until`], for what may take longer.
-pub fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + patience;
+pub fn within<T>(timeout: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = look() {
             return found;
@@ -292,6 +308,35 @@ impl Cluster {
         text.trim().split(';').next().unwrap().parse().expect("a job id")
     }
 
+    /// `sbatch ARGS --wrap 'sleep 600'`: the number of a job that runs until it is ended.
+    pub fn submit_sleeper(&self, args: &str) -> u32 {
+        let line = format!("sbatch --parsable -J sleeper -o /dev/null {args} --wrap 'sleep 600'");
+        self.shell(&line).ok().trim().parse().expect("a job id")
+    }
+
+    /// `sbatch --parsable ARGS` as another user; needs root.
+    pub fn submit_as(&self, user: &str, args: &str) -> u32 {
+        let said = self.shell_as(user, &format!("sbatch --parsable {args}"));
+        said.ok().trim().parse().expect("a job id")
+    }
+
+    /// The output of a batch script, which must end well.
+    pub fn run_script(&self, options: &[&str], script: &str) -> String {
+        self.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
+        let mut args = options.to_vec();
+        args.extend(["-o", "job.out", "job.sh"]);
+        let id = self.submit(&args);
+        let end = self.await_end(id);
+        let text = self.read("job.out");
+        assert_eq!(end, "COMPLETED|0:0", "{text}");
+        text
+    }
+
+    /// `STATE|REASON` of each node.
+    pub fn node_states(&self) -> String {
+        self.sluice(&["sinfo", "-h", "-N", "-o", "%T|%E"]).ok().trim().to_owned()
+    }
+
     /// `STATE|REASON` of a job, also of one that has ended.
     pub fn state_of(&self, job: impl ToString) -> String {
         let job = job.to_string();
@@ -333,6 +378,15 @@ impl Cluster {
         let path = self.path("work").join(name);
         std::fs::write(&path, text).unwrap();
         path
+    }
+
+    /// A program in the cluster's `bin` folder; its path.
+    pub fn write_program(&self, name: &str, text: &str) -> String {
+        let path = self.path("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a program");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("a mode");
+        path.display().to_string()
     }
 
     /// Names of this cluster's job groups that are left, over all hierarchies.

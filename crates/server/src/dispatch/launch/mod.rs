@@ -17,7 +17,7 @@ use model::partition::DefaultMemory;
 use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
-use slurm::environment::gpu::{self, GpuView, Names};
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
@@ -46,7 +46,7 @@ struct Facts {
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     gpus: GpuView,
-    gpu_names: Names,
+    gpu_names: DeviceNames,
     bind: BindPolicy,
     rlimits: RlimitPolicy,
     nice: NicePolicy,
@@ -64,9 +64,11 @@ fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
     devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
 }
 
-fn names_on(shared: &Shared, state: &State, node: &str) -> Names {
+fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
     let known = state.nodes.get(node);
-    known.map(|known| gpu::names_of(&devices::of_node(&shared.volatile, known))).unwrap_or_default()
+    known
+        .map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known)))
+        .unwrap_or_default()
 }
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -189,10 +191,13 @@ pub fn job_launch(
         signal: spec.signal,
         names: file_names(&facts.job),
         first_step: None,
-        notices: notice::of_launch(facts.job.id),
+        notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         around: match facts.has_programs {
-            true => environment::around::of_node(&job_facts(&facts), facts.node_index as usize),
+            true => environment::prolog_epilog::node_programs(
+                &job_facts(&facts),
+                facts.node_index as usize,
+            ),
             false => Around::default(),
         },
     }))
@@ -293,11 +298,11 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     if !facts.together.is_empty() {
         let of_each =
             facts.together.iter().map(|one| environment::job::allocation(&job_facts(one)));
-        environment::component::set_components(&mut environment, &of_each.collect::<Vec<_>>());
+        environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     way_back(shared, &mut environment);
     process_policy::export_niceness(facts.nice, Environment::from_block(base), &mut environment);
-    gpu::call_by_name(&mut environment, &facts.gpu_names);
+    gpu::use_device_names(&mut environment, &facts.gpu_names);
     environment.to_entries()
 }
 
@@ -324,7 +329,7 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
     for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
         variables.set(name, value);
     }
-    gpu::call_by_name(&mut variables, &facts.gpu_names);
+    gpu::use_device_names(&mut variables, &facts.gpu_names);
     way_back(shared, &mut variables);
     variables.to_entries()
 }
