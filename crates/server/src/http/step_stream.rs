@@ -141,7 +141,7 @@ async fn relay(
     }
 }
 
-/// What the agent said instead of a step, in the step's own words.
+/// The agent's refusal as a frame of the step.
 fn refusal(why: String) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A message of one line fits into a frame.
