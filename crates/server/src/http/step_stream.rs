@@ -114,7 +114,7 @@ async fn relay(
                 return true;
             }
         }
-        // A client that still has something to say is not cut off in the middle of reader.
+        // Only this direction is closed: a client that still sends is not cut off while it reads.
         let _ = to.shutdown().await;
         false
     };
