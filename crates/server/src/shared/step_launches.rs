@@ -22,7 +22,7 @@ struct Undelivered {
     delivered_to: Vec<String>,
 }
 
-/// What this server knows of a step's order to one node.
+/// The state of a step's order to one node, as far as this server knows it.
 pub enum Delivery {
     /// Every node has it, or the launch was made before this server started.
     Unknown,

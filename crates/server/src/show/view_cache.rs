@@ -1,4 +1,4 @@
-//! What the views of jobs in one answer have in common, worked out once and shared.
+//! Parts of views that jobs in one answer have in common, worked out once and shared.
 
 use cluster::job::Job;
 use cluster::spending::bill;

@@ -4,6 +4,7 @@
 
 pub mod books;
 pub mod recover;
+pub mod snapshot;
 pub mod submission;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What is checked and settled of a submission before it goes to the writer.
+//! Checks of a submission, and its owner, before it goes to the writer.
 
 use crate::auth::principal;
 use model::principal::{Principal, Role};
@@ -7,7 +7,7 @@ use model::run::{Launch, LaunchKind};
 use std::sync::Arc;
 use wire::client::{SCRIPT_BYTES_MAX, Submission};
 
-/// What script and environment may take in an order; the rest is left for its other fields.
+/// The bytes that script and environment may take in an order; the rest is left for its other fields.
 const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 
 /// Sets the job's owner: the caller, unless an administrator submits for another. Refuses what no order could carry.
