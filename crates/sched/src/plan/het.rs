@@ -209,10 +209,7 @@ impl<'a> Planner<'a> {
                 return Err(Reason::Limit(Box::new(limit)));
             }
         }
-        match self.has_licenses(slot.shape as usize) {
-            true => Ok(()),
-            false => Err(Reason::Licenses),
-        }
+        if self.has_licenses(slot.shape) { Ok(()) } else { Err(Reason::Licenses) }
     }
 
     fn undo(&mut self, found: PlacedComponent<'a>) {
@@ -282,7 +279,7 @@ impl<'a> Planner<'a> {
     }
 
     fn own_shape(&self, slot: &QueueSlot) -> Shape<'a> {
-        let key = &self.queue.shapes[slot.shape as usize];
+        let key = &self.queue.shapes[slot.shape.at()];
         Shape::new(self.view, key, self.switches.as_ref())
     }
 

@@ -53,9 +53,10 @@ pub fn run(args: &DownArgs) -> VerbResult {
         }
         let _ = std::fs::remove_file(state.pid_file(of));
     }
-    match found {
-        true => println!("sluice is down"),
-        false => println!("sluice was not up in {}", path.display()),
+    if found {
+        println!("sluice is down")
+    } else {
+        println!("sluice was not up in {}", path.display())
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -53,9 +53,10 @@ pub fn run(args: PsArgs) -> VerbResult {
     let mut client = args.server.client()?;
     loop {
         let listing = Listing::ask(&mut client, &args)?;
-        let text = match args.json {
-            true => format!("{}\n", listing.json()),
-            false => table::ps(&listing.rows(&mut client)?, args.verbose),
+        let text = if args.json {
+            format!("{}\n", listing.json())
+        } else {
+            table::ps(&listing.rows(&mut client)?, args.verbose)
         };
         if args.watch && stdout().is_terminal() {
             print(CLEAR)?;
@@ -146,9 +147,10 @@ impl Listing {
 
 /// Keeps the entries that have not finished, or the last one if all have.
 fn keep_unfinished(entries: &mut Vec<Entry>) {
-    match entries.iter().any(|entry| !entry.is_finished()) {
-        true => entries.retain(|entry| !entry.is_finished()),
-        false => entries.truncate(1),
+    if entries.iter().any(|entry| !entry.is_finished()) {
+        entries.retain(|entry| !entry.is_finished())
+    } else {
+        entries.truncate(1)
     }
 }
 

@@ -34,17 +34,14 @@ pub fn run(args: ExplainArgs) -> VerbResult {
             return Err(VerbError::Message(format!("the server answered something else: {text}")));
         }
     };
-    let text = match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&explained);
-            json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
-        }
-        false => {
-            let tz = TimeZone::system();
-            let moment = Moment { now: ::server::clock::now(), tz: &tz };
-            let each = explained.iter().map(|job| text::explained(job, moment));
-            each.collect::<Vec<_>>().join("\n")
-        }
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&explained);
+        json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
+    } else {
+        let tz = TimeZone::system();
+        let moment = Moment { now: ::server::clock::now(), tz: &tz };
+        let each = explained.iter().map(|job| text::explained(job, moment));
+        each.collect::<Vec<_>>().join("\n")
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

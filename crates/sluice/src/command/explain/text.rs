@@ -238,9 +238,10 @@ fn class_lines(class: &NodeClassReport, several: bool) -> Vec<String> {
     let mut parts: Vec<String> = class.missing.iter().map(|m| missing(m, class)).collect();
     if !class.free.is_empty() {
         let free = counted(class.free.len() as u64, "node");
-        let enough = match class.free.len() < class.wanted as usize {
-            true => format!(", {} needed at once", class.wanted),
-            false => String::new(),
+        let enough = if class.free.len() < class.wanted as usize {
+            format!(", {} needed at once", class.wanted)
+        } else {
+            String::new()
         };
         parts.push(format!("{free} free{enough}"));
     }
@@ -281,9 +282,10 @@ fn missing(missing: &Shortage, class: &NodeClassReport) -> String {
             "free now, but kept for jobs before it within its time limit".to_owned()
         }
     };
-    match nodes.len() == class.nodes.len() {
-        true => what,
-        false => format!("{}: {what}", hostlist::compress(nodes)),
+    if nodes.len() == class.nodes.len() {
+        what
+    } else {
+        format!("{}: {what}", hostlist::compress(nodes))
     }
 }
 

@@ -188,9 +188,10 @@ fn run_attached(
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let signals = SignalFd::with_flags(&SigSet::empty(), flags).map_err(io::Error::from)?;
     let mut watch = Watch::begin(location, asked.job, false)?;
-    let raw = match asked.pty && io::stdin().is_terminal() {
-        true => terminal::RawTerminal::enter().map_err(io::Error::from)?,
-        false => None,
+    let raw = if asked.pty && io::stdin().is_terminal() {
+        terminal::RawTerminal::enter().map_err(io::Error::from)?
+    } else {
+        None
     };
     let outcome = step.run(&mut watch, &signals);
     drop(raw);

@@ -35,10 +35,7 @@ fn cancel(args: &[String]) -> Result<ExitCode, CommandError> {
     let mut client = Client::find().map_err(unreachable)?;
     let mut code = 0;
     for cancel in order.calls() {
-        let cancel = match order.confirm {
-            true => confirmed(&mut client, cancel)?,
-            false => Some(cancel),
-        };
+        let cancel = if order.confirm { confirmed(&mut client, cancel)? } else { Some(cancel) };
         let Some(cancel) = cancel else { continue };
         let named = cancel.filter.jobs.len() == 1;
         let step = cancel.step;
@@ -233,10 +230,7 @@ fn states(text: &str) -> Result<Vec<JobState>, CommandError> {
     };
     let states = job_names::parse_states(text).map_err(|word| refused(&word))?;
     let states = states.unwrap_or(STATES.to_vec());
-    match states.iter().all(|state| STATES.contains(state)) {
-        true => Ok(states),
-        false => Err(refused(text)),
-    }
+    if states.iter().all(|state| STATES.contains(state)) { Ok(states) } else { Err(refused(text)) }
 }
 
 /// `-i`: asks about each job, and returns those that were confirmed.

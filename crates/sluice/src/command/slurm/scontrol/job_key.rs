@@ -139,9 +139,10 @@ fn without_effect(key: &str, value: &str) -> Result<Update, String> {
 
 /// `YES` or `NO`: whether other jobs may use the same cores.
 fn shared(value: &str) -> Result<Update, String> {
-    let sharing = match flag(value).map_err(|_| "expected YES or NO".to_owned())? {
-        true => Sharing::Oversubscribe,
-        false => Sharing::Node,
+    let sharing = if flag(value).map_err(|_| "expected YES or NO".to_owned())? {
+        Sharing::Oversubscribe
+    } else {
+        Sharing::Node
     };
     Ok(Update::Field(JobField::Sharing(sharing)))
 }

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     /// A supervisor's end and ours.
-    fn knock(listener: &StepListener) -> (TcpStream, Link) {
+    fn connect(listener: &StepListener) -> (TcpStream, Link) {
         let endpoint = listener.endpoint().expect("addresses");
         let theirs = TcpStream::connect(endpoint.listen.last().expect("loopback").as_str());
         let theirs = theirs.expect("the listener is open");
@@ -324,7 +324,7 @@ mod tests {
     fn a_connection_without_the_key_is_closed() {
         let listener = StepListener::open().expect("a port");
         let key = listener.endpoint().expect("addresses").key;
-        let (mut theirs, mut link) = knock(&listener);
+        let (mut theirs, mut link) = connect(&listener);
         let mut bytes = hello(&key);
         frame::encode(channel::STDOUT, b"\0\0\0\0hi", &mut bytes).expect("small");
         theirs.write_all(&bytes).expect("sent");
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(link.peer.as_ref().map(|peer| peer.node.as_str()), Some("n1"));
 
         for wrong in [hello("wrong"), b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 8192]] {
-            let (mut theirs, mut link) = knock(&listener);
+            let (mut theirs, mut link) = connect(&listener);
             theirs.write_all(&wrong).expect("sent");
             while link.is_open() {
                 assert!(read(&mut link, &listener).is_empty());
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn the_link_closes_when_the_other_end_does() {
         let listener = StepListener::open().expect("a port");
-        let (theirs, mut link) = knock(&listener);
+        let (theirs, mut link) = connect(&listener);
         drop(theirs);
         assert!(read(&mut link, &listener).is_empty());
         assert!(!link.is_open());
