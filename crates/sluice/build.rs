@@ -1,8 +1,8 @@
-//! How the program is linked: so that it starts fast, for it is every `sbatch` and `squeue`.
+//! Links the program so that it starts fast: it is every `sbatch` and `squeue`.
 //!
-//! A position-independent program of this size has some 28,000 addresses to be filled in at each
-//! start, which takes half as long as all that `sbatch` does besides. Linked to a fixed place it has
-//! none of that; stack, heap and libraries are at random places as before.
+//! A position-independent program of this size has some 28,000 relocations at each start, which takes half as long as
+//! everything else that `sbatch` does. Linked to a fixed address it has none. Stack, heap and libraries are still placed at
+//! random.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -162,7 +162,8 @@ pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     let shown = shown_partition(state, job);
     let first = shown.split(',').next().unwrap_or_default();
     let of_partition = state.partition(first).and_then(|p| p.default_memory);
-    of_partition.or(state.config.parameters.default_memory)
+    let cluster = state.config.parameters.default_memory;
+    DefaultMemory::applicable(of_partition, cluster, job.spec.request().asks_for_gpus())
 }
 
 /// The memory that the job asks for in all, where that can be said before it is placed.

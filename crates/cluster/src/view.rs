@@ -36,10 +36,15 @@ pub fn view(state: &State, now: Timestamp) -> View {
 
 /// Nodes, partitions and running jobs, without the queue.
 pub fn resources(state: &State) -> View {
+    let nodes = state.nodes.values().map(|of| Arc::new(node(of))).collect();
+    View { nodes, ..running_jobs(state) }
+}
+
+/// Running jobs and partitions, as limits count them, without nodes and queue.
+pub fn running_jobs(state: &State) -> View {
     let index = node_index(state);
     let active = state.active.iter().filter_map(|id| state.job(*id));
     View {
-        nodes: state.nodes.values().map(|of| Arc::new(node(of))).collect(),
         partitions: partitions(state),
         running: active.map(|job| Arc::new(running(state, job, &index))).collect(),
         ..site(state)

@@ -36,6 +36,7 @@ pub mod reservation;
 pub mod reservation_ask;
 pub mod run;
 pub mod select;
+pub mod shortage;
 pub mod site;
 pub mod spent;
 pub mod step;

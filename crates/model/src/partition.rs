@@ -144,6 +144,19 @@ pub enum DefaultMemory {
     PerGpu(Bytes),
 }
 
+impl DefaultMemory {
+    /// The default for a job that names no memory: its partition's, else the cluster's. `DefMemPerGPU` says nothing of a
+    /// job without GPUs: the next default applies to it.
+    pub fn applicable(
+        partition: Option<Self>,
+        cluster: Option<Self>,
+        has_gpus: bool,
+    ) -> Option<Self> {
+        let applies = |default: &Self| has_gpus || !matches!(default, Self::PerGpu(_));
+        [partition, cluster].into_iter().flatten().find(applies)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {

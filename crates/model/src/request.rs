@@ -164,6 +164,10 @@ impl Request {
         }
     }
 
+    pub fn asks_for_gpus(&self) -> bool {
+        self.gres.iter().any(|gres| gres.name == crate::gres::GPU && gres.count.min > 0)
+    }
+
     /// The number of tasks the job is for, before anything is placed.
     pub fn task_count(&self) -> u32 {
         match (self.tasks, self.tasks_per_node) {

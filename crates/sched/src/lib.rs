@@ -28,6 +28,7 @@ pub mod view;
 
 mod free;
 mod gate;
+mod index;
 mod place;
 mod preempt;
 mod topology;
@@ -38,7 +39,7 @@ mod testing;
 mod tests;
 
 pub use free::node_free::gpus_shared_by;
-pub use gate::limits::limit_broken_alone;
+pub use gate::limits::{limit_broken_alone, run_minutes};
 pub use memo::Memo;
 pub use place::demand::is_whole_node;
 pub use plan::plan;

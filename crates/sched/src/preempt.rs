@@ -1,8 +1,7 @@
-//! Preemption: which running jobs make room for one that may not wait for them.
+//! Preemption: which running jobs give way to a job that may preempt them.
 //!
-//! Nothing is taken from anybody here. The plan says who must go and for whom; when they are gone,
-//! the next plan starts the job. Jobs that are ending already count as gone, so that nobody else is
-//! sent away for the same job in the meantime.
+//! The plan only says which jobs to preempt and for whom; when they are gone, a later plan starts the job. Jobs that are
+//! ending already count as gone, so that no others are preempted for the same job in the meantime.
 
 use crate::free::backfill_slot::end_of;
 use crate::free::needs::{NeedsScope, NodeNeeds};
@@ -10,6 +9,7 @@ use crate::free::node_timelines::FreeDuring;
 use crate::free::shape::{PlacementMode, Shape};
 use crate::free::slot_finder::SlotFinder;
 use crate::free::timeline::{BEGINNING, CORES, Millis, NEVER, Timeline, columns_of};
+use crate::index::{Rank, ShapeIndex};
 use crate::place::place;
 use crate::view::{PreemptBy, Preemption, RunningJob, View};
 use model::account::Qos;
@@ -20,24 +20,25 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Jobs that others are sent away for in one plan.
+/// Jobs that others are preempted for in one plan.
 const PREEMPTORS_MAX: usize = 256;
-/// Jobs that are tried one by one whether they could stay.
+/// Victims that are tried one by one whether they could be spared.
 const SPARED_MAX: usize = 64;
 
 pub struct PreemptionSearch<'a> {
     view: &'a View,
     now: Timestamp,
-    /// Somebody runs who could have to go.
+    /// A job runs that could be preempted.
     pub is_active: bool,
-    /// Those whose room this plan has given to somebody.
+    /// Jobs whose resources this plan has promised to another.
     claimed: HashSet<JobId>,
     preemptors: usize,
-    /// Shapes with these rights found nobody: with a lower priority they would not either, and the line is in order.
-    failed: HashSet<(usize, u32, String)>,
+    /// Shapes and rights for which no victims were found. The queue is in order of priority, so later jobs find none
+    /// either.
+    failed: HashSet<(ShapeIndex, u32, String)>,
 }
 
-/// Whom a job may send away.
+/// What decides which jobs a job may preempt.
 #[derive(Debug, Clone, Copy)]
 pub struct PreemptRights<'a> {
     pub tier: u32,
@@ -45,12 +46,12 @@ pub struct PreemptRights<'a> {
     pub priority: u64,
 }
 
-/// Room for one job.
+/// The victims for one job, and what it takes of their nodes.
 pub struct PreemptionPlan {
     pub victims: Vec<Preemption>,
     /// What the job takes of each node, by column.
     pub parts: Vec<(u32, Vec<u64>)>,
-    /// What others leave: the node, until when, how much.
+    /// What ending jobs release: the node, until when they would have held it, how much.
     pub left: Vec<(u32, Millis, Vec<u64>)>,
     pub start: Millis,
 }
@@ -77,7 +78,7 @@ impl<'a> PreemptionSearch<'a> {
         self.view.qos.iter().find(|qos| qos.name == name).map(|qos| &**qos)
     }
 
-    /// What becomes of the job if it must go.
+    /// What happens to the job if it is preempted.
     fn mode(&self, running: &RunningJob) -> PreemptMode {
         let policy = &self.view.policy.preempt;
         let own = match policy.by {
@@ -104,13 +105,13 @@ impl<'a> PreemptionSearch<'a> {
         }
     }
 
-    /// Whether those of a lower priority go for others of the same QOS.
+    /// Whether jobs of a lower priority give way to others of the same QOS.
     fn is_within(&self, qos: &Qos) -> bool {
         self.view.policy.preempt.within
             || qos.preempt_mode.as_deref().is_some_and(PreemptMode::is_within)
     }
 
-    /// Whether it has run for so long that it may be sent away.
+    /// Whether it has run for longer than the exempt time.
     fn is_past_exempt_time(&self, running: &RunningJob, mode: PreemptMode) -> bool {
         let exempt = self.qos(&running.qos).and_then(|qos| qos.preempt_exempt_s);
         let exempt_s = exempt.unwrap_or(self.view.policy.preempt.exempt_s);
@@ -139,16 +140,16 @@ impl<'a> PreemptionSearch<'a> {
         below && mode != PreemptMode::Off && self.is_past_exempt_time(running, mode)
     }
 
-    /// Room for one of the shape now, if enough can be sent away for it.
+    /// Finds victims whose resources let one job of the shape start.
     pub fn make_room(
         &mut self,
         finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
-        at: usize,
+        index: ShapeIndex,
         rights: PreemptRights<'_>,
         job: JobId,
     ) -> Option<PreemptionPlan> {
-        let key = (at, rights.tier, rights.qos.to_string());
+        let key = (index, rights.tier, rights.qos.to_string());
         if !self.is_active || self.preemptors >= PREEMPTORS_MAX || self.failed.contains(&key) {
             return None;
         }
@@ -181,8 +182,8 @@ impl<'a> PreemptionSearch<'a> {
         Some(PreemptionPlan { victims: victims.collect(), parts, left, start })
     }
 
-    /// What is left by those who go, wherever they are, and by those who were going anyway on the
-    /// nodes in question.
+    /// What the victims release, wherever they run, and what jobs release that were ending anyway on the nodes in
+    /// question.
     fn released_by(
         &mut self,
         finder: &SlotFinder<'_, 'a>,
@@ -204,7 +205,7 @@ impl<'a> PreemptionSearch<'a> {
         left
     }
 
-    /// What a job gives of its node by going.
+    /// What a job releases of its node when it is preempted.
     fn amounts_released(
         &self,
         finder: &SlotFinder<'_, 'a>,
@@ -219,12 +220,12 @@ impl<'a> PreemptionSearch<'a> {
         given
     }
 
-    /// It is going, and nobody has been given its room.
+    /// Whether the job is ending, and its resources are promised to nobody.
     fn is_leaving(&self, running: &RunningJob) -> bool {
         running.is_ending && !self.claimed.contains(&running.job)
     }
 
-    /// The node's timeline as if these had gone.
+    /// The node's timeline as if these jobs were gone.
     fn timeline_without(
         &self,
         finder: &SlotFinder<'_, 'a>,
@@ -254,7 +255,7 @@ impl<'a> PreemptionSearch<'a> {
             && finder.timelines.windows.blocked_until(node, &shape.access, now, end).is_none()
     }
 
-    /// The fewest and youngest jobs of one node that make room for the footprint, ending ones apart.
+    /// The fewest and youngest jobs of one node that must go for the needs to fit, besides those that are ending.
     fn victims_on<'s>(
         &self,
         finder: &SlotFinder<'_, 'a>,
@@ -276,7 +277,7 @@ impl<'a> PreemptionSearch<'a> {
         while !fits(&gone) {
             gone.push(more.next()?);
         }
-        // One that came in before the last may not be needed any more: the oldest is spared first.
+        // A victim chosen early may not be needed any more. The oldest is spared first.
         let mut at = gone.len();
         while at > ending {
             at -= 1;
@@ -299,7 +300,7 @@ impl<'a> PreemptionSearch<'a> {
     ) -> Option<PreemptionChoice> {
         let needs = shape.needs(part, finder.needs_cache, finder.baseline);
         let mut rooms = Vec::new();
-        for (&node, rank) in needs.candidates.iter().zip(0u32..) {
+        for (&node, rank) in needs.candidates.iter().zip(Rank::all()) {
             if !finder.timelines.is_available(node) || !needs.admits(node) {
                 continue;
             }
@@ -334,8 +335,7 @@ impl<'a> PreemptionSearch<'a> {
         Some((parts, victims))
     }
 
-    /// A set that is right as a whole: with everybody gone who could, then with as many spared as
-    /// can be.
+    /// Nodes chosen as a whole: first as if every possible victim were gone, then with as many spared as can be.
     fn on_node_set(
         &self,
         finder: &mut SlotFinder<'_, 'a>,
@@ -393,7 +393,7 @@ impl<'a> PreemptionSearch<'a> {
     }
 }
 
-/// What is taken of which nodes, and those who must go for it.
+/// What the job takes of which nodes, and the victims.
 type PreemptionChoice = (Vec<(u32, Vec<u64>)>, Vec<Arc<RunningJob>>);
 
 fn end_at(running: &RunningJob, now: Millis) -> Millis {

@@ -106,7 +106,7 @@ impl View {
         crate::plan(self, NOW, &mut crate::Memo::default())
     }
 
-    /// What the cluster would do with a plan: the starts run, and leave the queue.
+    /// Carries out a plan as the cluster would: the starts run, and leave the queue.
     pub fn carry_out(&mut self, plan: &Plan) {
         for start in &plan.starts {
             let at = self.queue.iter().position(|w| w.job == start.job).expect("it waited");
@@ -338,8 +338,7 @@ pub fn spec(request: Request) -> JobSpec {
     }
 }
 
-/// A plan for people: starts with their shares, waits with their reasons, estimates in minutes from
-/// now.
+/// A plan as text: starts with their shares, waits with their reasons, estimates in minutes from now.
 pub fn text(plan: &Plan) -> String {
     let mut text = String::new();
     for start in &plan.starts {
@@ -381,7 +380,7 @@ fn share_text(share: &NodeShare) -> String {
 }
 
 impl View {
-    /// The job at this position of those that run is over.
+    /// Ends the running job at this index.
     pub fn end(&mut self, at: usize) {
         let ended = self.running.remove(at);
         for (node, share) in &ended.shares {

@@ -1,4 +1,4 @@
-//! The network between nodes: a job of several nodes gets those that are close to each other.
+//! The network between nodes: a job of several nodes gets nodes that are close to each other.
 
 use crate::view::View;
 use model::request::Request;
@@ -12,9 +12,9 @@ pub struct Switches {
     topology: Option<Arc<Topology>>,
     /// The nodes below each switch, the smallest set first.
     sets: Vec<Vec<bool>>,
-    /// The leaf of each node, counted from one.
+    /// The leaf switch of each node, counted from one.
     leaf: Vec<u32>,
-    /// The tree of each node, counted from one: jobs do not span what nothing joins. Zero for a node on no switch.
+    /// The tree of each node, counted from one; zero for a node on no switch. A job does not span two trees.
     tree: Vec<u32>,
 }
 
@@ -40,14 +40,15 @@ impl Switches {
         Some(Arc::new(Self { topology: Some(topology.clone()), sets, leaf, tree }))
     }
 
-    /// A job that is spread out goes anywhere, and so does one that asks for nothing where the site says so.
+    /// Whether the network decides which nodes the job gets. It does not for a job that is spread, nor with
+    /// `TopoOptional` for one that asks for nothing.
     pub fn matter_to(&self, request: &Request) -> bool {
         let optional = self.topology.as_ref().is_some_and(|topology| topology.optional);
         let asked = request.switches.is_some() || request.segment.is_some();
         !request.spread && (asked || !optional)
     }
 
-    /// Whether it is of this view's network.
+    /// Whether these are the switches of the view.
     pub fn is_of(&self, view: &View) -> bool {
         match (&self.topology, &view.topology) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
@@ -55,7 +56,7 @@ impl Switches {
         }
     }
 
-    /// These nodes as far as they are below one switch, for each switch.
+    /// For each switch those of the nodes that are below it.
     pub fn narrowed<'n>(&'n self, nodes: &'n [u32]) -> impl Iterator<Item = Vec<u32>> + 'n {
         let within = |set: &'n Vec<bool>| {
             nodes.iter().copied().filter(|node| set[*node as usize]).collect::<Vec<u32>>()
@@ -63,13 +64,13 @@ impl Switches {
         self.sets.iter().map(within)
     }
 
-    /// Whether one network joins them. A node that is on no switch is alone.
+    /// Whether one network joins the nodes. A node on no switch is joined to no other.
     pub fn are_joined(&self, mut nodes: impl Iterator<Item = u32>) -> bool {
         let Some(first) = nodes.next().map(|node| self.tree[node as usize]) else { return true };
         nodes.all(|node| first != 0 && self.tree[node as usize] == first)
     }
 
-    /// These nodes block after block, of each block as many as make whole segments; the fullest blocks first.
+    /// The nodes by block, as many of each block as make whole segments; the blocks with the most nodes first.
     pub fn in_segments(&self, nodes: &[u32], segment: usize) -> Vec<u32> {
         let mut blocks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for &node in nodes {
@@ -87,7 +88,7 @@ impl Switches {
         counts.values().all(|count| segment > 0 && count % segment == 0)
     }
 
-    /// Leaf switches that these nodes hang on.
+    /// How many leaf switches the nodes are on.
     pub fn leaves(&self, nodes: impl Iterator<Item = u32>) -> u32 {
         let mut leaves: Vec<u32> = nodes.map(|node| self.leaf[node as usize]).collect();
         leaves.sort_unstable();
@@ -96,7 +97,7 @@ impl Switches {
     }
 }
 
-/// For each node the number of the largest set that it is in, where sets are of a tree; blocks are all joined.
+/// For each node the number of the largest set that it is in. In a topology of blocks all nodes are joined.
 fn trees(topology: &Topology, sets: &[Vec<bool>], nodes: usize) -> Vec<u32> {
     let largest = |node: usize| {
         let numbered = sets.iter().zip(1u32..).filter(|(set, _)| set[node]);
@@ -105,7 +106,7 @@ fn trees(topology: &Topology, sets: &[Vec<bool>], nodes: usize) -> Vec<u32> {
     (0..nodes).map(largest).collect()
 }
 
-/// Whether the job has waited long enough for few switches; nobody waits longer than the site lets him.
+/// Whether the job has waited for its `--switches` as long as it asked to, or as long as the site lets it.
 pub fn is_waived(request: &Request, submit: Timestamp, now: Timestamp, most_s: u32) -> bool {
     request.switches.is_some_and(|switches| {
         let wait = switches.wait_s.unwrap_or(most_s).min(most_s);

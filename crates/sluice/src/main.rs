@@ -1,7 +1,10 @@
-//! The program: `sluice`, and every Slurm command by link.
+//! The program: `sluice`, and by links every Slurm command.
+//!
+//! - `command/`: the commands and verbs
+//! - `client/`: the HTTP client with which they ask the server
 
+mod client;
 mod command;
-mod connect;
 
 use std::process::ExitCode;
 

@@ -3,8 +3,9 @@
 use crate::view::JobView;
 use model::change::JobRef;
 use model::id::JobId;
-use model::reason::{Limit, NeverFits, Reason};
+use model::reason::{Limit, Reason};
 use model::run::JobState;
+use model::shortage::NodeClassReport;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,7 @@ pub struct WaitView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub classes: Vec<NodeClass>,
+    pub classes: Vec<NodeClassReport>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependency: Vec<OpenTerm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,52 +87,6 @@ pub struct Expected {
     pub start: Timestamp,
     pub partition: String,
     pub nodes: Vec<String>,
-}
-
-/// Nodes of equal hardware in one partition, as the job finds them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeClass {
-    pub partition: String,
-    pub nodes: Vec<String>,
-    /// Nodes of it that must serve at once.
-    pub wanted: u32,
-    /// Why not even an empty one could serve.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub never: Option<NeverFits>,
-    /// Free for it from now until it would end.
-    pub free: Vec<String>,
-    pub missing: Vec<Missing>,
-}
-
-/// What these nodes lack first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    pub what: Lacking,
-    pub nodes: Vec<String>,
-    /// What is asked of each, the most that one has free, and what it has in all; zero where it is no amount.
-    pub asked: u64,
-    pub most_free: u64,
-    pub total: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Lacking {
-    Drained,
-    Down,
-    /// It does not answer, or must end something first.
-    Silent,
-    /// It is excluded, or not among those asked for.
-    Name,
-    /// It is not of the sort that was asked for.
-    Sort,
-    Cpus,
-    MemoryMib,
-    Gres(String),
-    /// Somebody there has the node, or wants nobody beside them.
-    Company,
-    Reservation,
-    KeptForOthers,
 }
 
 /// A term of a dependency that is not met.

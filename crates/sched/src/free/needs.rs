@@ -1,8 +1,8 @@
-//! Footprints: what a job, or one node's part of it, takes of a node of each class; and the nodes of
-//! its partition in the order in which they come free for it.
+//! What a job, or one node's part of it, takes of a node of each class; and the nodes of its partition in the order in
+//! which they come free for it.
 //!
-//! That order is of what runs now, whatever a plan adds: it holds from plan to plan as long as the
-//! nodes do, and is a lower bound within one, since a plan only takes.
+//! The order considers only what runs, and nothing that a plan adds. So it holds from plan to plan as long as the nodes
+//! do not change, and its times are lower bounds within a plan, which only takes.
 
 use crate::free::class::NodeClasses;
 use crate::free::cores;
@@ -10,6 +10,7 @@ use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::free::timeline::{
     CORES, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
 };
+use crate::index::{ClassIndex, Rank};
 use crate::place::demand::{Demand, GresDemand};
 use crate::place::{fit, gres};
 use crate::view::NodeInfo;
@@ -21,46 +22,47 @@ use std::sync::Arc;
 pub struct NodeNeeds {
     pub holder: ShareHolder,
     gres: Vec<GresDemand>,
-    /// For each class of nodes; none: never there.
+    /// For each class of nodes; `None` where a node of the class can never serve.
     needs: Vec<Option<ClassNeed>>,
-    /// Nodes by their names: these alone, and none of those.
+    /// The nodes named by `-w`, where the job may use no others.
     only: Option<Vec<u32>>,
-    never: Vec<u32>,
-    /// The partition's nodes as they are tried.
+    /// The nodes named by `-x`.
+    excluded: Vec<u32>,
+    /// The partition's nodes in the order in which they are tried.
     pub candidates: Arc<[u32]>,
 }
 
-/// When each candidate is first free for a footprint, with its rank among the candidates; sorted.
-pub type FreeOrder = Vec<(Millis, u32)>;
+/// When each candidate is first free, with its rank among the candidates; sorted.
+pub type FreeOrder = Vec<(Millis, Rank)>;
 
 #[derive(Debug, Clone)]
 struct ClassNeed {
-    /// By column.
+    /// By column of the timeline.
     amounts: Box<[u64]>,
-    /// Counts of each GRES demand, where more than one line can serve one of them: divided among the
-    /// lines when it is known what is free.
+    /// The counts of the GRES demands, where several lines can serve one of them. How they divide over the lines depends
+    /// on what is free.
     divided: Option<Box<[u64]>>,
     config: Arc<NodeConfig>,
 }
 
-/// Which part of a job a footprint is of.
+/// Which part of a job must fit on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NeedsScope {
-    /// All of it, on one node.
+    /// All of the job.
     WholeJob,
-    /// The least that each of its nodes must hold.
+    /// The least that each of the job's nodes must hold.
     EachNode,
 }
 
 impl NodeNeeds {
     pub fn new(
         demand: &Demand<'_>,
-        part: NeedsScope,
+        scope: NeedsScope,
         classes: &NodeClasses,
         candidates: &Arc<[u32]>,
         nodes: &[Arc<NodeInfo>],
     ) -> Self {
-        let (tasks, totals) = match part {
+        let (tasks, totals) = match scope {
             NeedsScope::WholeJob => (demand.task_count(), demand.job_totals()),
             NeedsScope::EachNode => (demand.tasks_on_each(), vec![0; demand.gres.len()]),
         };
@@ -70,16 +72,17 @@ impl NodeNeeds {
             (0u32..).zip(nodes).filter(|(_, node)| listed(node)).map(|(at, _)| at).collect()
         };
         let request = demand.request;
-        // Of several nodes only some need be those that were named.
-        let only = match (part, request.node_list.len()) {
+        // A job of more nodes than were named may use others for the rest.
+        let only = match (scope, request.node_list.len()) {
             (_, 0) => None,
             (NeedsScope::EachNode, listed) if listed < demand.nodes_min as usize => None,
             _ => Some(named(&request.node_list)),
         };
-        let never = if request.exclude.is_empty() { Vec::new() } else { named(&request.exclude) };
+        let excluded =
+            if request.exclude.is_empty() { Vec::new() } else { named(&request.exclude) };
         Self {
             only,
-            never,
+            excluded,
             holder: demand.holder,
             gres: demand.gres.clone(),
             needs: classes.samples.iter().map(need).collect(),
@@ -87,8 +90,8 @@ impl NodeNeeds {
         }
     }
 
-    pub fn fits(&self, class: u32, free: &[u64], presence: &Occupancy) -> bool {
-        self.needs[class as usize].as_ref().is_some_and(|need| self.has(need, free, presence))
+    pub fn fits(&self, class: ClassIndex, free: &[u64], presence: &Occupancy) -> bool {
+        self.needs[class.at()].as_ref().is_some_and(|need| self.has(need, free, presence))
     }
 
     fn has(&self, need: &ClassNeed, free: &[u64], presence: &Occupancy) -> bool {
@@ -102,12 +105,12 @@ impl NodeNeeds {
     }
 
     pub fn is_for_any_name(&self) -> bool {
-        self.only.is_none() && self.never.is_empty()
+        self.only.is_none() && self.excluded.is_empty()
     }
 
-    /// What it takes of a node with so much free, by column.
-    pub fn amounts(&self, class: u32, free: &[u64]) -> Vec<u64> {
-        let Some(need) = &self.needs[class as usize] else { return Vec::new() };
+    /// What the job takes of a node with so much free, by column.
+    pub fn amounts(&self, class: ClassIndex, free: &[u64]) -> Vec<u64> {
+        let Some(need) = &self.needs[class.at()] else { return Vec::new() };
         let mut amounts = need.amounts.to_vec();
         if let Some(counts) = &need.divided
             && let Some(units) = self.divide(need, counts, free)
@@ -117,35 +120,40 @@ impl NodeNeeds {
         amounts
     }
 
-    /// When the node is first free for it, from now on, if only what runs is counted.
-    pub fn first_free(&self, class: u32, timeline: &Timeline) -> Option<Millis> {
-        let need = self.needs[class as usize].as_ref()?;
+    /// When the node is first free for the job, if only what runs is considered.
+    pub fn first_free(&self, class: ClassIndex, timeline: &Timeline) -> Option<Millis> {
+        let need = self.needs[class.at()].as_ref()?;
         let free = |at: &usize| self.has(need, timeline.free(*at), timeline.presence(*at));
         (0..timeline.segments()).find(free).map(|at| timeline.start(at))
     }
 
-    /// Whether an empty node of the class could hold it.
-    pub fn fits_empty(&self, class: u32) -> bool {
-        let Some(need) = &self.needs[class as usize] else { return false };
+    /// Whether an empty node of the class could hold the job.
+    pub fn fits_empty(&self, class: ClassIndex) -> bool {
+        let Some(need) = &self.needs[class.at()] else { return false };
         let empty = columns_free(&NodeFree::empty(&need.config), &need.config);
         self.has(need, &empty, &Occupancy::default())
     }
 
-    /// The candidates by a key; those without one are left out.
+    /// The candidates sorted by a key. Candidates without one are left out.
     pub fn sorted(&self, key: impl Fn(&Self, u32) -> Option<Millis>) -> FreeOrder {
-        let ranked = self.candidates.iter().zip(0u32..);
+        let ranked = self.candidates.iter().zip(Rank::all());
         let mut order: FreeOrder =
             ranked.filter_map(|(&node, rank)| Some((key(self, node)?, rank))).collect();
         order.sort_unstable();
         order
     }
 
-    /// Whether the node may serve by its name.
-    pub fn admits(&self, node: u32) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&node)) && !self.never.contains(&node)
+    /// The node of this rank.
+    pub fn candidate(&self, rank: Rank) -> u32 {
+        self.candidates[rank.at()]
     }
 
-    /// The order with these nodes in their new places.
+    /// Whether `-w` and `-x` let the job use the node.
+    pub fn admits(&self, node: u32) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&node)) && !self.excluded.contains(&node)
+    }
+
+    /// Merges the new times of the changed nodes into the order.
     pub fn resorted(
         &self,
         order: &FreeOrder,
@@ -155,8 +163,7 @@ impl NodeNeeds {
         fresh.sort_unstable();
         let mut merged = Vec::with_capacity(order.len() + fresh.len());
         let mut fresh = fresh.into_iter().peekable();
-        let stays =
-            |(_, rank): &&(Millis, u32)| !is_changed[self.candidates[*rank as usize] as usize];
+        let stays = |(_, rank): &&(Millis, Rank)| !is_changed[self.candidate(*rank) as usize];
         for entry in order.iter().filter(stays) {
             while let Some(new) = fresh.next_if(|new| new < entry) {
                 merged.push(new);

@@ -1,4 +1,4 @@
-//! What is free of one node, kept up to date as shares are taken and given back.
+//! The very CPUs, bytes and devices that are free on one node.
 
 use crate::free::cores;
 use crate::view::{NodeInfo, may_share_cpu};
@@ -8,37 +8,36 @@ use model::cpuset::CpuSet;
 use model::gres::GPU;
 use model::node::{NodeConfig, NodeGres};
 
-/// Units of one GRES line beyond this many are only counted: nobody tells 4,096 of a bandwidth
-/// apart.
+/// A GRES line with more units than this is counted only: units of a bandwidth have no indices.
 const INDEXED_MAX: u64 = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFree {
     /// CPUs of cores that are wholly free: cores are granted whole.
     pub cpus: CpuSet,
-    /// Those of jobs that share them: the CPUs of each, and how many jobs may be on them.
+    /// Jobs that share their CPUs: the CPUs of each, and how many jobs may be on them.
     pub shared: Vec<(CpuSet, u32)>,
     pub memory: Bytes,
     /// One for each line of the node's configuration.
     pub gres: Vec<GresLineFree>,
     pub jobs: u32,
-    /// A job has the whole node, whatever it uses of it.
+    /// A job has the whole node.
     pub exclusive: bool,
-    /// The users of the jobs here, sorted, with the number of their jobs.
+    /// The users with jobs on the node, sorted, with the number of their jobs.
     pub users: Vec<(u32, u32)>,
-    /// Only this user's jobs may join, because so many of them want no other's beside them.
+    /// A user with `--exclusive=user` jobs on the node, and how many: no other user's job may join.
     pub owner: Option<(u32, u32)>,
 }
 
-/// Free units of one GRES line: by index where they are told apart.
+/// Free units of one GRES line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GresLineFree {
     pub count: u64,
-    /// Sorted; empty where units are only counted.
+    /// The indices of the free units, sorted; empty where units are only counted.
     pub indices: Vec<u32>,
 }
 
-/// Who takes a share, and what that means for the others on the node.
+/// Whose job takes a share, and whether others may be on the node beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareHolder {
     pub uid: u32,
@@ -57,7 +56,7 @@ impl GresLineFree {
     }
 }
 
-/// Shares of a GPU are all alike.
+/// Whether units have indices. Shares of one GPU have none.
 fn is_indexed(line: &NodeGres) -> bool {
     line.count <= INDEXED_MAX && line.share_of.is_none()
 }
@@ -94,7 +93,12 @@ impl NodeFree {
         free
     }
 
+    /// Takes a share, which must be free.
     pub fn take(&mut self, config: &NodeConfig, share: &NodeShare, holder: ShareHolder) {
+        let shares_cpus = share.sharers > 1;
+        assert!(shares_cpus || share.cpus.is_subset(&self.cpus), "granted CPUs are free");
+        assert!(share.memory <= self.memory, "granted memory is free");
+        assert!(!self.exclusive, "nobody joins a job that has the whole node");
         self.cpus.subtract(&share.cpus);
         let threads = cores::threads(config);
         if threads > 1 {
@@ -119,7 +123,7 @@ impl NodeFree {
         }
     }
 
-    /// CPUs that nobody has, and in their order those that one more job may share, the least shared first.
+    /// CPUs by how many jobs are on them: first those that are free, then those that one more job may share.
     pub fn cpus_to_share(&self, sharers: u32) -> Vec<CpuSet> {
         let mut levels = vec![self.cpus.clone()];
         let mut taken = CpuSet::new();
@@ -149,7 +153,7 @@ impl NodeFree {
                 free.indices.retain(|index| !share.indices.contains(index));
                 free.count = free.indices.len() as u64;
             }
-            // A share without indices of units that are told apart: an older record, or a count
+            // A share without indices of a line that has them: an older record, or a count
             // that was cut.
             let taken = counted.min(free.count);
             free.indices.truncate(free.indices.len().saturating_sub(taken as usize));
@@ -159,7 +163,7 @@ impl NodeFree {
         self.take_other_gpu_form(config, share);
     }
 
-    /// A GPU is given whole or in shares: what is given in one form is not there in the other.
+    /// A GPU is granted whole or in shares. What is granted in one form is not free in the other.
     fn take_other_gpu_form(&mut self, config: &NodeConfig, share: &GresShare) {
         if config.gres.iter().all(|line| line.share_of.is_none()) {
             return;
@@ -181,13 +185,13 @@ impl NodeFree {
     }
 }
 
-/// The GPUs that a share has parts of: of shares the indices are those of the GPUs.
+/// The GPUs that a share has fractions of. The indices of such a share are those of the GPUs.
 pub fn gpus_shared_by<'s>(config: &NodeConfig, share: &'s GresShare) -> &'s [u32] {
     let in_shares = |line: &NodeGres| line.name == share.name && line.share_of.is_some();
     if config.gres.iter().any(in_shares) { &share.indices } else { &[] }
 }
 
-/// The lines a share can be of: its name, and its kind where it says one.
+/// The lines that a share can come from: those of its name, and of its kind where it has one.
 fn lines_of<'a>(
     config: &'a NodeConfig,
     free: &'a mut [GresLineFree],

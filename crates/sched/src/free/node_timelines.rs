@@ -1,7 +1,6 @@
-//! The board: every node through time, with what runs and with what this plan has started or kept.
+//! The timelines of all nodes during one plan: what runs, and what this plan has started or reserved.
 //!
-//! A plan only takes. The nodes as they stand are the memo's; the first to take something of a node
-//! gets a copy of its timeline.
+//! The timelines of what runs belong to the memo. A node's timeline is copied when the plan first changes it.
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
 use crate::free::class::NodeClasses;
@@ -12,6 +11,7 @@ use crate::free::timeline::{
     BEGINNING, GRES, MEMORY, Millis, Occupancy, Timeline, Users, columns_of,
 };
 use crate::free::timeline::{CORE, CORES, NEVER};
+use crate::index::{ClassIndex, ReservationIndex};
 use crate::memo::Baseline;
 use crate::place::{FreeNodes, Placement};
 use crate::reservation::{ReservationAccess, ReservationWindows};
@@ -29,30 +29,30 @@ pub struct NodeTimelines<'a> {
     pub now: Millis,
     pub classes: &'a NodeClasses,
     base: &'a [Timeline],
-    /// For each node where its own timeline is, counted from one; zero: it has none.
+    /// For each node the position of its timeline in `modified`, counted from one; zero while it is not modified.
     modified_at: Vec<u32>,
     modified: &'a mut Vec<Timeline>,
     modified_used: usize,
-    /// For each node how often this plan has taken of it.
+    /// For each node how often this plan has changed its timeline.
     versions: Vec<u32>,
-    /// The very cores and devices that are free now, of nodes that this plan looked into.
+    /// The very cores and devices that are free now, for nodes that this plan has looked into.
     free_now: Vec<Option<Box<NodeFree>>>,
-    /// How often something was given back: times found before may be too late.
+    /// How often something was released. A release makes times that were found before it possibly too late.
     pub releases: u32,
-    /// Nodes that somebody will leave before his time.
+    /// Nodes that a preempted job will leave before its time limit.
     pub vacated: HashSet<u32>,
     pub windows: &'a ReservationWindows,
-    /// What is left of the parts of nodes that reservations keep, by node and reservation.
-    unused_portions: HashMap<(u32, u32), Vec<u64>>,
+    /// The unused amounts of reservations of parts of nodes, by node and reservation.
+    unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
 }
 
-/// Some nodes of the board as they were.
+/// The state of some nodes, to go back to.
 pub struct Checkpoint {
     nodes: Vec<(u32, Timeline, Option<Box<NodeFree>>)>,
-    unused_portions: HashMap<(u32, u32), Vec<u64>>,
+    unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
 }
 
-/// Who keeps a part of a node for a reservation.
+/// The holder of amounts that are reserved for an advance reservation.
 const NOBODY: ShareHolder = ShareHolder { uid: u32::MAX, whole_node: false, user_exclusive: false };
 
 impl<'a> NodeTimelines<'a> {
@@ -83,7 +83,7 @@ impl<'a> NodeTimelines<'a> {
         timelines
     }
 
-    /// Reservations of parts of nodes keep what their own jobs do not use.
+    /// Takes what reservations of parts of nodes do not use themselves.
     fn reserve_portions(&mut self) {
         let windows = self.windows;
         for node in windows.nodes() {
@@ -98,8 +98,13 @@ impl<'a> NodeTimelines<'a> {
         }
     }
 
-    fn unused_portion(&self, node: u32, reservation: u32, columns: &[u64]) -> Vec<u64> {
-        let name = &self.view.reservations[reservation as usize].name;
+    fn unused_portion(
+        &self,
+        node: u32,
+        reservation: ReservationIndex,
+        columns: &[u64],
+    ) -> Vec<u64> {
+        let name = &self.view.reservations[reservation.at()].name;
         let inside = |running: &&Arc<RunningJob>| running.reservation.as_ref() == Some(name);
         let mut left = columns.to_vec();
         for running in self.view.running.iter().filter(inside) {
@@ -113,12 +118,12 @@ impl<'a> NodeTimelines<'a> {
         left
     }
 
-    /// What the job may use of the node beyond what is free for everybody.
+    /// What a job in a reservation may use of the node beyond what is free for everybody.
     fn reserved_extra(&self, node: u32, access: &ReservationAccess) -> Option<&Vec<u64>> {
         access.asked().iter().find_map(|at| self.unused_portions.get(&(node, *at)))
     }
 
-    /// A job takes of its reservation's part what there is.
+    /// A job uses its reservation's unused amounts first.
     fn use_reserved_portion(&mut self, node: u32, access: &ReservationAccess, amounts: &[u64]) {
         let mut asked = access.asked().iter().copied();
         let Some(at) = asked.find(|at| self.unused_portions.contains_key(&(node, *at))) else {
@@ -147,7 +152,7 @@ impl<'a> NodeTimelines<'a> {
         }
     }
 
-    /// Whether the memo's order of candidates is right for the node as it is.
+    /// Whether the memo's times for the node hold in this plan.
     pub fn is_unchanged(&self, node: u32) -> bool {
         self.modified_at[node as usize] == 0 && !self.windows.touch(node)
     }
@@ -156,7 +161,7 @@ impl<'a> NodeTimelines<'a> {
         self.versions[node as usize]
     }
 
-    pub fn class(&self, node: u32) -> u32 {
+    pub fn class(&self, node: u32) -> ClassIndex {
         self.classes.of[node as usize]
     }
 
@@ -168,7 +173,7 @@ impl<'a> NodeTimelines<'a> {
         self.view.nodes[node as usize].availability == Availability::Available
     }
 
-    /// When the footprint fits on the node from `from` on, for `length`; none: never.
+    /// When the job fits on the node from `from` on, for `length`; `None` if never.
     pub fn earliest(
         &self,
         node: u32,
@@ -193,7 +198,7 @@ impl<'a> NodeTimelines<'a> {
         let mut from = from;
         loop {
             let start = timeline.earliest(from, length, fits)?;
-            // Each turn leaves one window behind.
+            // Each round passes one window, so the loop ends.
             match self.windows.blocked_until(node, access, start, end_of(start, length)) {
                 None => return Some(start),
                 Some(NEVER) => return None,
@@ -220,21 +225,21 @@ impl<'a> NodeTimelines<'a> {
         if let Some(extra) = self.reserved_extra(node, access) {
             least.iter_mut().zip(extra).for_each(|(least, extra)| *least += extra);
         }
-        match start <= self.now {
-            true => limited_to(self.free_now(node).clone(), &least, &there, self.config(node)),
-            false => {
-                limited_to(NodeFree::empty(self.config(node)), &least, &there, self.config(node))
-            }
-        }
+        let free = if start <= self.now {
+            self.free_now(node).clone()
+        } else {
+            NodeFree::empty(self.config(node))
+        };
+        limited_to_amounts(free, &least, &there, self.config(node))
     }
 
-    /// What a timeline of the node leaves from now on, in no particular cores and devices.
+    /// What a timeline of the node leaves free from now on, as on an empty node: the ids mean nothing.
     pub fn free_by_amounts(&self, node: u32, timeline: &Timeline, length: Millis) -> NodeFree {
         let (least, there) = timeline.least_free(self.now, end_of(self.now, length));
-        limited_to(NodeFree::empty(self.config(node)), &least, &there, self.config(node))
+        limited_to_amounts(NodeFree::empty(self.config(node)), &least, &there, self.config(node))
     }
 
-    /// The job runs from now on.
+    /// Takes the placement from now on.
     pub fn start(
         &mut self,
         placement: &Placement,
@@ -244,6 +249,7 @@ impl<'a> NodeTimelines<'a> {
     ) {
         let end = end_of(self.now, length);
         for (node, share) in &placement.shares {
+            assert!(self.is_available(*node), "a job starts on an available node");
             let config = self.config(*node);
             let mut amounts = columns_of(config, share);
             add_first_gpu_shares(&mut amounts, config, share, self.free_now(*node));
@@ -255,15 +261,15 @@ impl<'a> NodeTimelines<'a> {
         }
     }
 
-    /// Somebody will go who holds so much of the node until then; the very cores and devices are not
-    /// free before that.
+    /// A job that holds these amounts until `until` will leave early. Its very cores and devices are not free before it
+    /// has left.
     pub fn vacate(&mut self, node: u32, until: Millis, amounts: &[u64]) {
         self.releases += 1;
         self.vacated.insert(node);
         self.modified(node).give(BEGINNING, until, amounts);
     }
 
-    /// A suspended job has its cores again.
+    /// A suspended job takes its cores again.
     pub fn resume(&mut self, running: &RunningJob, end: Millis) {
         for (node, share) in &running.shares {
             let config = self.config(*node);
@@ -291,7 +297,7 @@ impl<'a> NodeTimelines<'a> {
         }
     }
 
-    /// These nodes as they are, to go back to.
+    /// Saves the state of these nodes.
     pub fn checkpoint(&self, nodes: impl Iterator<Item = u32>) -> Checkpoint {
         let one = |node| (node, self.of_node(node).clone(), self.free_now[node as usize].clone());
         Checkpoint {
@@ -300,7 +306,7 @@ impl<'a> NodeTimelines<'a> {
         }
     }
 
-    /// What was taken since then is free again.
+    /// Undoes everything that was taken of these nodes since the checkpoint.
     pub fn restore(&mut self, saved: Checkpoint) {
         self.releases += 1;
         for (node, timeline, exact) in saved.nodes {
@@ -313,7 +319,7 @@ impl<'a> NodeTimelines<'a> {
     fn modified(&mut self, node: u32) -> &mut Timeline {
         self.versions[node as usize] += 1;
         if self.modified_at[node as usize] == 0 {
-            // One of an earlier plan has room already.
+            // The timeline of an earlier plan has its allocations already.
             let base = &self.base[node as usize];
             match self.modified.get_mut(self.modified_used) {
                 Some(spare) => spare.clone_from(base),
@@ -326,8 +332,8 @@ impl<'a> NodeTimelines<'a> {
     }
 }
 
-/// Who has the first share of a GPU takes it from those who want it whole. The last to leave gives it back, which may
-/// be somebody else: until then the numbers say a little too much, and the very devices decide.
+/// The first share of a GPU takes it from those who want it whole, the last to end releases it. The amounts do not know
+/// which job that will be, so that they may say a little too much; the very devices decide at the start.
 fn add_first_gpu_shares(
     amounts: &mut [u64],
     config: &NodeConfig,
@@ -343,8 +349,8 @@ fn add_first_gpu_shares(
     }
 }
 
-/// No more than the numbers say, and no others beside than they say.
-fn limited_to(
+/// What is free, limited to the amounts and the occupancy of a timeline.
+fn limited_to_amounts(
     mut free: NodeFree,
     least: &[u64],
     there: &Occupancy,
@@ -357,12 +363,12 @@ fn limited_to(
     }
     free.memory = Bytes(least[MEMORY].min(free.memory.0));
     for (line, &count) in free.gres.iter_mut().zip(&least[GRES..]) {
-        limit_line(line, count);
+        limit_gres_line(line, count);
     }
     free.jobs = there.jobs;
     free.exclusive = there.exclusive;
     free.owner = there.owner.map(|uid| (uid, 1));
-    // Who they are matters no more where there are several.
+    // Which users they are does not matter where there are several.
     free.users = match there.users {
         Users::Nobody => Vec::new(),
         Users::One(uid) => vec![(uid, 1)],
@@ -371,14 +377,14 @@ fn limited_to(
     free
 }
 
-fn limit_line(line: &mut GresLineFree, count: u64) {
+fn limit_gres_line(line: &mut GresLineFree, count: u64) {
     line.count = line.count.min(count);
     if !line.indices.is_empty() {
         line.indices.truncate(line.count as usize);
     }
 }
 
-/// Nodes as a job sees them that would run from `start` for `length`; worked out beforehand.
+/// What is free of some nodes for a job that would run from `start` for `length`.
 pub struct FreeDuring<'b> {
     pub view: &'b View,
     pub free: Vec<(u32, NodeFree)>,

@@ -1,12 +1,13 @@
 //! The search for the earliest start of jobs of one shape.
 //!
-//! Nodes come from a footprint's order, the first to come free first. Where this plan has touched a
-//! node, its time is worked out again and the node waits its turn in a heap: times only grow within
-//! a plan, so nothing is looked at before it can matter.
+//! Nodes are taken from the sorted order of [`NodeNeeds`], the first to come free first. Where this plan has changed a
+//! node, its time is worked out again and the node is put on a heap. Times only grow within a plan, so no node is looked
+//! at before it can matter.
 
 use crate::free::needs::{FreeOrder, NodeNeeds};
 use crate::free::node_timelines::NodeTimelines;
 use crate::free::timeline::{BEGINNING, Millis};
+use crate::index::Rank;
 use crate::reservation::ReservationAccess;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -17,14 +18,14 @@ pub struct Search {
     pub order: Arc<FreeOrder>,
     access: ReservationAccess,
     length: Millis,
-    /// How much of the footprint's order has been moved to the heap or dropped.
+    /// How much of `order` has been moved to the heap or dropped.
     at: usize,
-    heap: BinaryHeap<Reverse<(Millis, u32)>>,
-    /// Drawn by searches for several nodes at once; they stay drawn.
+    heap: BinaryHeap<Reverse<RankedTime>>,
+    /// Nodes drawn by searches for several nodes at once; they stay drawn.
     drawn: Vec<DrawnNode>,
-    /// Ranks whose numbers would do now, but not their very cores and devices.
-    refused: HashSet<u32>,
-    /// The board's count of what was given back, as of what is known here.
+    /// Ranks whose amounts would do now, but not their very cores and devices.
+    refused: HashSet<Rank>,
+    /// [`NodeTimelines::releases`] as of the times that are known here.
     releases: u32,
 }
 
@@ -32,12 +33,12 @@ pub struct Search {
 #[derive(Debug, Clone, Copy)]
 struct DrawnNode {
     key: Millis,
-    rank: u32,
+    rank: Rank,
     version: u32,
 }
 
-/// A candidate, by when it could serve and its rank.
-type RankedTime = (Millis, u32);
+/// A candidate: when it could serve, and its rank.
+type RankedTime = (Millis, Rank);
 
 impl Search {
     pub fn new(
@@ -59,11 +60,11 @@ impl Search {
         }
     }
 
-    fn node(&self, rank: u32) -> u32 {
-        self.needs.candidates[rank as usize]
+    fn node(&self, rank: Rank) -> u32 {
+        self.needs.candidate(rank)
     }
 
-    /// The least of what is left; its key is no later than its true time.
+    /// The first of the candidates that are left. Its key is no later than its true time.
     fn peek(&self) -> Option<RankedTime> {
         let ordered = self.order.get(self.at).copied();
         let heaped = self.heap.peek().map(|Reverse(entry)| *entry);
@@ -104,11 +105,11 @@ impl Search {
         {
             return Some(key.max(from));
         }
-        // Nothing before its key: times only grow.
+        // Times only grow, so that nothing before its key need be looked at.
         timelines.earliest(node, &self.needs, &self.access, from.max(key), self.length)
     }
 
-    /// Keys are times, and what is free now stands before every time.
+    /// The key of a time: whatever is free now comes before every time.
     fn key(timelines: &NodeTimelines<'_>, time: Millis) -> Millis {
         if time <= timelines.now { BEGINNING } else { time }
     }
@@ -129,7 +130,7 @@ impl Search {
             let in_heap = self.heap.peek() == Some(&Reverse(entry));
             let time = self.time(timelines, entry, timelines.now);
             let found = time.map(|time| (Self::key(timelines, time), entry.1));
-            // In place where it can be: most stay near the top.
+            // Replaced in place, because most stay near the top.
             match found {
                 Some(found) if in_heap => {
                     if let Some(mut top) = self.heap.peek_mut() {
@@ -148,7 +149,7 @@ impl Search {
         None
     }
 
-    /// The same from a later moment on: what was found out for now is no help and is left alone.
+    /// The first node to be free from a later moment on. What is known for now does not help and is left alone.
     fn one_from(&self, timelines: &NodeTimelines<'_>, from: Millis) -> Option<(Millis, u32)> {
         let mut best: Option<RankedTime> = None;
         for entry in self.order.iter() {
@@ -164,25 +165,24 @@ impl Search {
         best.map(|(time, rank)| (time, self.node(rank)))
     }
 
-    /// Begins anew if anything was given back since.
+    /// Starts over if anything was released since.
     fn follow(&mut self, timelines: &NodeTimelines<'_>) {
         if self.releases != timelines.releases {
             self.releases = timelines.releases;
             self.at = 0;
             self.heap.clear();
             self.drawn.clear();
-            self.look_at_left(timelines);
+            self.look_at_vacated_first(timelines);
         }
     }
 
-    /// Nodes that somebody will leave for another may come free before what stands on them says, or at all: they are
-    /// looked at first.
-    fn look_at_left(&mut self, timelines: &NodeTimelines<'_>) {
+    /// Nodes that a preempted job will leave may come free before their order says: they are looked at first.
+    fn look_at_vacated_first(&mut self, timelines: &NodeTimelines<'_>) {
         if timelines.vacated.is_empty() {
             return;
         }
-        let ranked = self.needs.candidates.iter().zip(0u32..);
-        let left: HashSet<u32> = ranked
+        let ranked = self.needs.candidates.iter().zip(Rank::all());
+        let left: HashSet<Rank> = ranked
             .filter(|(node, _)| timelines.vacated.contains(node))
             .map(|(_, rank)| rank)
             .collect();
@@ -199,7 +199,7 @@ impl Search {
         }
     }
 
-    /// The one that was found first does not serve now after all.
+    /// The node that `one` found does not serve now after all.
     pub fn refuse_now(&mut self, timelines: &NodeTimelines<'_>) {
         debug_assert_eq!(self.releases, timelines.releases, "what was found is still so");
         if let Some((_, rank)) = self.pop() {
@@ -252,16 +252,16 @@ impl Search {
                 return Some((time, self.first_ranked(&times, time, count)));
             }
             // Not before the count-th of them could be free, each by itself.
-            let mut soonest = EarliestTimes::new(count);
-            times.iter().flatten().for_each(|time| soonest.add(*time));
-            while self.peek().is_some_and(|(key, _)| soonest.is_open_to(key)) {
+            let mut earliest = EarliestTimes::new(count);
+            times.iter().flatten().for_each(|time| earliest.add(*time));
+            while self.peek().is_some_and(|(key, _)| earliest.would_add(key)) {
                 if self.draw(timelines) {
                     let drawn_time = self.drawn.last().and_then(|d| time_of(self, d, time));
                     times.push(drawn_time);
-                    drawn_time.into_iter().for_each(|time| soonest.add(time));
+                    drawn_time.into_iter().for_each(|time| earliest.add(time));
                 }
             }
-            time = soonest.last()?;
+            time = earliest.last()?;
             for (at, known) in times.iter_mut().enumerate() {
                 if known.is_some_and(|known| known < time) {
                     *known = time_of(self, &self.drawn[at], time);
@@ -270,7 +270,7 @@ impl Search {
         }
     }
 
-    /// Works out again what was touched since it was drawn.
+    /// Works out again the times of nodes that changed since they were drawn.
     fn renew(&mut self, timelines: &NodeTimelines<'_>) {
         let mut drawn = std::mem::take(&mut self.drawn);
         drawn.retain_mut(|drawn| {
@@ -286,7 +286,7 @@ impl Search {
         self.drawn = drawn;
     }
 
-    /// Takes the next candidate in; false if it can never serve.
+    /// Draws the next candidate. Returns false if it can never serve.
     fn draw(&mut self, timelines: &NodeTimelines<'_>) -> bool {
         let Some((key, rank)) = self.pop() else { return false };
         let Some(time) = self.time(timelines, (key, rank), timelines.now) else { return false };
@@ -297,7 +297,7 @@ impl Search {
 
     fn first_ranked(&self, times: &[Option<Millis>], time: Millis, count: usize) -> Vec<u32> {
         let free = times.iter().zip(&self.drawn).filter(|(t, _)| **t == Some(time));
-        let mut ranks: Vec<u32> = free.map(|(_, drawn)| drawn.rank).collect();
+        let mut ranks: Vec<Rank> = free.map(|(_, drawn)| drawn.rank).collect();
         if ranks.len() > count {
             ranks.select_nth_unstable(count - 1);
             ranks.truncate(count);
@@ -308,7 +308,7 @@ impl Search {
     }
 }
 
-/// The so many soonest of the times that it is told.
+/// The `count` earliest of the times that were added.
 struct EarliestTimes {
     count: usize,
     times: BinaryHeap<Millis>,
@@ -320,7 +320,7 @@ impl EarliestTimes {
     }
 
     fn add(&mut self, time: Millis) {
-        if self.is_open_to(time) {
+        if self.would_add(time) {
             self.times.push(time);
         }
         if self.times.len() > self.count {
@@ -328,11 +328,11 @@ impl EarliestTimes {
         }
     }
 
-    fn is_open_to(&self, time: Millis) -> bool {
+    fn would_add(&self, time: Millis) -> bool {
         self.times.len() < self.count || self.times.peek().is_some_and(|last| time < *last)
     }
 
-    /// The last of them, if there are as many.
+    /// The latest of them, once there are `count`.
     fn last(&self) -> Option<Millis> {
         (self.times.len() == self.count).then(|| self.times.peek().copied()).flatten()
     }

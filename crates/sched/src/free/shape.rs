@@ -1,11 +1,12 @@
-//! Shapes: jobs that ask for the same in the same partition fare the same, so each shape is worked
-//! out once a plan.
+//! Shapes: jobs that ask for the same in the same partition get the same answer, so each shape is worked out once a
+//! plan.
 
 use crate::free::needs::{NeedsScope, NodeNeeds};
 use crate::free::node_free::NodeFree;
 use crate::free::search::Search;
 use crate::free::timeline::{Millis, NEVER};
 use crate::gate;
+use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, ShapeKey};
 use crate::place::demand::{Demand, Tasks};
 use crate::place::{FreeNodes, place};
@@ -24,52 +25,52 @@ pub struct Shape<'a> {
     pub partition: u32,
     pub uid: Option<u32>,
     pub access: ReservationAccess,
-    /// What the partition's policy says to it, once and for all.
+    /// Why the partition's policy holds the shape back, if it does.
     pub gate: Option<Reason>,
     pub least: Tres,
     pub time_limit: TimeLimit,
     pub mode: PlacementMode,
     pub full: DurationSearch,
-    /// With `--time-min` the shortest that it may be cut to.
+    /// With `--time-min` the shortest time limit that it may be cut to.
     pub short: Option<DurationSearch>,
     whole: Option<Arc<NodeNeeds>>,
     each: Option<Arc<NodeNeeds>>,
-    /// Why it could not start even on empty nodes; worked out when first wanted.
-    prospect: Option<Option<Reason>>,
+    /// Why it could not start even on empty nodes; worked out when first asked for.
+    never: Option<Option<Reason>>,
 }
 
 /// How the nodes of a job are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlacementMode {
-    /// It fits on one node or nowhere.
+    /// One node or nothing.
     Single,
     /// One node if it can be, else several.
     SingleFirst,
-    /// So many nodes, with the same on each.
+    /// So many nodes, with the same amounts on each.
     EqualNodes(u32),
-    /// A set that is right only as a whole.
+    /// A set of nodes that must be chosen as a whole.
     NodeSet,
 }
 
-/// The search for places for jobs of one length.
+/// The search for jobs of one length.
 #[derive(Default)]
 pub struct DurationSearch {
     pub length: Millis,
     pub whole: Option<Search>,
     pub each: Option<Search>,
-    /// One of it found no place now. Within a plan nothing comes free, so none of it will.
+    /// No node was free now for one job of the shape. Nothing comes free within a plan, so none is for the others.
     pub failed: bool,
-    /// No set of nodes serves before this moment, as of the board's count of gives.
+    /// No set of nodes serves before this moment, as of a number of releases.
     pub none_before: (u32, Millis),
     pub differing: ChangedNodes,
 }
 
-/// What the nodes that differ from the last plan have to offer, in their order: the version of each
-/// that was asked, and when it serves, with its rank.
+/// When the nodes that changed since the last plan could serve: for each the version that was asked, and the time with
+/// its rank.
 #[derive(Default)]
 pub struct ChangedNodes {
     pub from: Millis,
-    pub answers: Vec<(u32, Option<(Millis, u32)>)>,
+    pub answers: Vec<(u32, Option<(Millis, Rank)>)>,
 }
 
 impl DurationSearch {
@@ -78,7 +79,7 @@ impl DurationSearch {
     }
 }
 
-/// The time that a job with this limit is sure to be gone after, counted from its start.
+/// How long after its start a job with this limit is sure to be gone.
 pub fn length(limit: TimeLimit, policy: &SchedulerPolicy) -> Millis {
     let over_time = 60_000 * i64::from(policy.over_time_min);
     limit.duration().map_or(NEVER, |length| {
@@ -109,61 +110,61 @@ impl<'a> Shape<'a> {
             short: short.map(|least| DurationSearch::of(least, &view.policy)),
             whole: None,
             each: None,
-            prospect: None,
+            never: None,
             demand,
         }
     }
 
-    /// The search for all of it on one node, in the lane of the full length or the short one.
+    /// The search for nodes for this part of the job, for its full length or the short one.
     pub fn search<'s>(
         &'s mut self,
-        part: NeedsScope,
+        scope: NeedsScope,
         short: bool,
         needs_cache: &mut NeedsCache,
         baseline: &Baseline,
     ) -> &'s mut Search {
-        let lane = match (&mut self.short, short) {
-            (Some(lane), true) => lane,
+        let of_length = match (&mut self.short, short) {
+            (Some(search), true) => search,
             _ => &mut self.full,
         };
-        let length = lane.length;
-        let slot = match part {
-            NeedsScope::WholeJob => &mut lane.whole,
-            NeedsScope::EachNode => &mut lane.each,
+        let length = of_length.length;
+        let slot = match scope {
+            NeedsScope::WholeJob => &mut of_length.whole,
+            NeedsScope::EachNode => &mut of_length.each,
         };
         slot.get_or_insert_with(|| {
             let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
-            let needs = needs_cache.get(demand, part, partition, uid, baseline);
-            let order = needs_cache.order(demand, part, partition, uid, baseline);
+            let needs = needs_cache.get(demand, scope, partition, uid, baseline);
+            let order = needs_cache.order(demand, scope, partition, uid, baseline);
             Search::new(needs, order, self.access.clone(), length)
         })
     }
 
-    /// What it takes, without a search.
+    /// What this part of the job takes of a node, without a search.
     pub fn needs(
         &mut self,
-        part: NeedsScope,
+        scope: NeedsScope,
         needs_cache: &mut NeedsCache,
         baseline: &Baseline,
     ) -> Arc<NodeNeeds> {
-        let slot = match part {
+        let slot = match scope {
             NeedsScope::WholeJob => &mut self.whole,
             NeedsScope::EachNode => &mut self.each,
         };
         let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
-        slot.get_or_insert_with(|| needs_cache.get(demand, part, partition, uid, baseline)).clone()
+        slot.get_or_insert_with(|| needs_cache.get(demand, scope, partition, uid, baseline)).clone()
     }
 
-    /// Nothing more is to be found out about it in this plan: it passes its gates, has no place now
-    /// and could have one later.
+    /// Whether everything is known about the shape in this plan: its partition lets it start, nothing is free for it now,
+    /// and something could be later.
     pub fn is_settled(&self) -> bool {
         self.gate.is_none()
             && self.full.failed
             && self.short.as_ref().is_none_or(|short| short.failed)
-            && matches!(self.prospect, Some(None))
+            && matches!(self.never, Some(None))
     }
 
-    /// The last moment at which it can start and end before its deadline.
+    /// The last moment at which it can start and still end before its deadline.
     pub fn latest_start(&self) -> Millis {
         let Some(deadline) = self.demand.request.deadline else { return NEVER };
         let least = self.demand.request.time_min.unwrap_or(self.time_limit).min(self.time_limit);
@@ -171,7 +172,7 @@ impl<'a> Shape<'a> {
         deadline.millis().saturating_sub(least_ms)
     }
 
-    /// The limit with which it ends before its deadline if it starts now.
+    /// The time limit with which it ends before its deadline if it starts now.
     pub fn limit_until_deadline(&self, limit: TimeLimit, now: Millis) -> TimeLimit {
         let Some(deadline) = self.demand.request.deadline else { return limit };
         let minutes = (deadline.millis() - now).max(0) / 60_000;
@@ -180,23 +181,22 @@ impl<'a> Shape<'a> {
 
     pub fn search_of_length(&mut self, short: bool) -> &mut DurationSearch {
         match (&mut self.short, short) {
-            (Some(lane), true) => lane,
+            (Some(search), true) => search,
             _ => &mut self.full,
         }
     }
 
-    /// Why the shape could not start whoever else left: nodes out of service, or a demand that no
-    /// nodes meet.
+    /// Why the shape could not start even on empty nodes: nodes are out of service, or none meet the demand.
     pub fn reason_never(
         &mut self,
         view: &View,
         needs_cache: &mut NeedsCache,
         baseline: &Baseline,
     ) -> Option<&Reason> {
-        if self.prospect.is_none() {
-            self.prospect = Some(self.find_reason_never(view, needs_cache, baseline));
+        if self.never.is_none() {
+            self.never = Some(self.find_reason_never(view, needs_cache, baseline));
         }
-        self.prospect.as_ref().and_then(Option::as_ref)
+        self.never.as_ref().and_then(Option::as_ref)
     }
 
     fn find_reason_never(
@@ -224,13 +224,13 @@ impl<'a> Shape<'a> {
                 self.fits_empty(NeedsScope::EachNode, count, needs_cache, baseline)
             }
             PlacementMode::SingleFirst | PlacementMode::NodeSet => {
-                // Most fit on one node: that is quickly seen.
+                // Most fit on one node, which is quickly found out.
                 let one = self.mode == PlacementMode::SingleFirst
                     && self.fits_empty(NeedsScope::WholeJob, 1, needs_cache, baseline).0;
                 let candidates = needs_cache.candidates(self.partition);
                 let fits = |in_service_only| {
                     let space = EmptyNodes { view, in_service_only };
-                    // Few switches are waited for, not for ever.
+                    // `--switches` is waited for only so long: it is no reason never to start.
                     let anywhere = Demand { switches_max: None, ..self.demand.clone() };
                     place(&anywhere, &space, candidates).is_some()
                 };
@@ -244,15 +244,15 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Whether enough nodes would hold it if they were empty: of those in service, and of all.
+    /// Whether enough nodes would hold it if they were empty: among those in service, and among all.
     fn fits_empty(
         &mut self,
-        part: NeedsScope,
+        scope: NeedsScope,
         count: u32,
         needs_cache: &mut NeedsCache,
         baseline: &Baseline,
     ) -> (bool, bool) {
-        let needs = self.needs(part, needs_cache, baseline);
+        let needs = self.needs(scope, needs_cache, baseline);
         let (in_service, all) = needs_cache.hold_empty(&needs, self.partition, baseline);
         (in_service >= count, all >= count)
     }
@@ -293,7 +293,7 @@ fn mode(demand: &Demand<'_>) -> PlacementMode {
     PlacementMode::NodeSet
 }
 
-/// The nodes with nothing on them: all, or those in service.
+/// All nodes, or those in service, as if nothing ran on them.
 pub struct EmptyNodes<'a> {
     pub view: &'a View,
     pub in_service_only: bool,

@@ -1,27 +1,28 @@
-//! Places for jobs: now, or at the earliest time at which everything will be free, if nothing runs
-//! over its limit.
+//! Placements for jobs now, and backfill slots: the earliest time at which everything will be free if nothing runs over
+//! its limit.
 //!
-//! Jobs after one that keeps a place start only where the board leaves that place alone, so a
-//! backfilled job never delays it.
+//! Slots are taken from the timelines. A job that starts later in the queue finds only what they leave, so it never
+//! delays a job with a slot.
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
 use crate::free::node_timelines::{FreeDuring, NodeTimelines};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, length};
 use crate::free::timeline::{Millis, NEVER, columns_of};
+use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, Replay, SlotRecord};
 use crate::place::{Placement, fit, place};
 use model::time::TimeLimit;
 use std::sync::Arc;
 
-/// Moments that are tried for a job whose nodes are right only as a whole; the last ones far apart.
+/// Moments that are tried for a job whose nodes must be chosen as a whole; the last ones far apart.
 const PROBES_MAX: usize = 48;
-/// The same for a job that has a place on one node already.
+/// Moments that are tried to start a job on several nodes earlier than on one.
 const SPREAD_PROBES_MAX: usize = 16;
-/// Nodes that are looked at for it at a later moment.
+/// Nodes that are looked at for such a job at a later moment.
 const LATER_NODES_MAX: usize = 512;
 
-/// Where places are looked for.
+/// What the search for placements and slots works on.
 pub struct SlotFinder<'g, 'a> {
     pub timelines: &'g mut NodeTimelines<'a>,
     pub needs_cache: &'g mut NeedsCache,
@@ -30,7 +31,7 @@ pub struct SlotFinder<'g, 'a> {
 }
 
 impl SlotFinder<'_, '_> {
-    /// A place from now on, for the shape's full length or its short one.
+    /// A placement from now on, for the shape's full length or its short one.
     pub fn place_now(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
         if shape.search_of_length(short).failed {
             return None;
@@ -51,7 +52,7 @@ impl SlotFinder<'_, '_> {
         let length = shape.search_of_length(short).length;
         let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
         let most = search.needs.candidates.len();
-        // Each refusal passes one node for good.
+        // Each refusal rules out one node, so the loop ends.
         for _ in 0..=most {
             let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
             let (time, node) = search.one(self.timelines, self.timelines.now)?;
@@ -92,7 +93,7 @@ impl SlotFinder<'_, '_> {
             shares.extend(share.map(|share| (node, share)));
         }
         if ready.len() == count && shares.len() < count {
-            // The very cores of some do not serve: look at every node.
+            // The amounts suffice, but the very cores of some nodes do not serve: every node is looked at.
             return self.place_set(shape, short);
         }
         shares.sort_unstable_by_key(|(node, _)| *node);
@@ -111,7 +112,7 @@ impl SlotFinder<'_, '_> {
         place(&shape.demand, &space, &ready)
     }
 
-    /// The longest limit, up to the shape's own, with which the place lasts.
+    /// The longest time limit, up to the shape's own, for which the placement stays free.
     pub fn longest_limit(&self, shape: &Shape<'_>, placement: &Placement) -> TimeLimit {
         let holder = shape.demand.holder;
         let ends = placement.shares.iter().map(|(node, share)| {
@@ -127,8 +128,8 @@ impl SlotFinder<'_, '_> {
         longest.min(shape.time_limit).max(least)
     }
 
-    /// One of the shape found no place at this turn of the last plan. Unless a node that differs
-    /// could serve, none does now.
+    /// Nothing was free for a job of the shape at this point of the last plan. Unless a node that changed could serve,
+    /// nothing is now.
     pub fn fail_unless_changed(&mut self, shape: &mut Shape<'_>) {
         if !self.replay.is_active || shape.full.failed {
             return;
@@ -144,14 +145,14 @@ impl SlotFinder<'_, '_> {
         }
     }
 
-    /// Of the nodes that differ from the last plan the first to serve, with its rank.
+    /// The first of the nodes that changed since the last plan to serve: when, and its rank.
     fn first_changed(
         &mut self,
         shape: &mut Shape<'_>,
         part: NeedsScope,
         short: bool,
         from: Millis,
-    ) -> Option<(Millis, u32)> {
+    ) -> Option<(Millis, Rank)> {
         let partition = shape.partition;
         let needs = shape.needs(part, self.needs_cache, self.baseline);
         let mut asked = std::mem::take(&mut shape.search_of_length(short).differing);
@@ -179,8 +180,8 @@ impl SlotFinder<'_, '_> {
         first
     }
 
-    /// The same as `later`, where the last plan's answer is known: what the nodes that differ offer
-    /// beside it, as long as that settles it.
+    /// The same as `find_slot`, where the last plan's answer is known: it is compared with what the changed nodes offer,
+    /// as long as that settles it.
     pub fn find_slot_as_before(
         &mut self,
         shape: &mut Shape<'_>,
@@ -198,7 +199,7 @@ impl SlotFinder<'_, '_> {
         settled.unwrap_or_else(|| self.find_slot(shape, from))
     }
 
-    /// Nodes that do not differ serve no earlier than the one that was kept.
+    /// A single node: nodes that did not change serve no earlier than the one of the last plan.
     fn single_as_before(
         &mut self,
         shape: &mut Shape<'_>,
@@ -221,13 +222,13 @@ impl SlotFinder<'_, '_> {
         };
         let Some((start, rank)) = found else { return Some(before.clone()) };
         let needs = shape.needs(NeedsScope::WholeJob, self.needs_cache, self.baseline);
-        let node = needs.candidates[rank as usize];
+        let node = needs.candidate(rank);
         let kept = self.slot_on(&needs, start, shape.full.length, vec![node]);
         Some(SlotRecord { slot: Some(kept), single: true })
     }
 
-    /// Before the moment of last time too few serve, unless one that differs does; at that moment the
-    /// others that serve stand behind all that were kept.
+    /// Several equal nodes: before the last plan's start too few serve, unless a changed node does. At that moment, the
+    /// other nodes that serve rank behind all nodes of the last plan's slot.
     fn equal_as_before(
         &mut self,
         shape: &mut Shape<'_>,
@@ -256,20 +257,20 @@ impl SlotFinder<'_, '_> {
         };
         let differing = self.replay.changed_nodes().iter().copied().filter(serves);
         let staying = kept.nodes().filter(|node| !self.replay.is_changed(*node));
-        let mut ranks: Vec<u32> =
+        let mut ranks: Vec<Rank> =
             staying.chain(differing).filter_map(rank).filter(|rank| *rank <= last).collect();
         if ranks.len() < count as usize {
             return None;
         }
         ranks.sort_unstable();
         let nodes = ranks.into_iter().take(count as usize);
-        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidates[rank as usize]).collect();
+        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidate(rank)).collect();
         nodes.sort_unstable();
         let kept = self.slot_on(&needs, kept.start, length, nodes);
         Some(SlotRecord { slot: Some(kept), single: false })
     }
 
-    /// What one of these nodes each keeps.
+    /// The slot on these nodes.
     fn slot_on(
         &self,
         needs: &NodeNeeds,
@@ -285,13 +286,13 @@ impl SlotFinder<'_, '_> {
         Arc::new(BackfillSlot { start, end, amounts: nodes.into_iter().map(part).collect() })
     }
 
-    /// When and where from `from` on; nowhere if what is in the way has no end.
+    /// The earliest slot from `from` on; none if what is in the way has no end.
     pub fn find_slot(&mut self, shape: &mut Shape<'_>, from: Millis) -> SlotRecord {
         let kept = match shape.mode {
             PlacementMode::NodeSet => self.set_slot(shape, from, NEVER, PROBES_MAX),
             PlacementMode::Single | PlacementMode::EqualNodes(_) => self.equal_slot(shape, from),
             PlacementMode::SingleFirst => {
-                // Several nodes, if that is earlier.
+                // Several nodes serve if that is earlier.
                 let one = self.equal_slot(shape, from);
                 let (before, probes) =
                     one.as_ref().map_or((NEVER, PROBES_MAX), |one| (one.start, SPREAD_PROBES_MAX));
@@ -318,7 +319,7 @@ impl SlotFinder<'_, '_> {
         Some(self.slot_on(&needs, start, length, nodes))
     }
 
-    /// The first of so many moments before `before` at which a set of nodes serves.
+    /// The slot at the first of `probes` moments before `before` at which a set of nodes serves.
     fn set_slot(
         &mut self,
         shape: &mut Shape<'_>,
@@ -328,7 +329,7 @@ impl SlotFinder<'_, '_> {
     ) -> Option<Arc<BackfillSlot>> {
         let least = shape.demand.nodes_min.max(1) as usize;
         let search = shape.search(NeedsScope::EachNode, false, self.needs_cache, self.baseline);
-        // No earlier than the least number of nodes could hold the least on each.
+        // The set cannot start before the least number of nodes could hold the least on each.
         let (first, _) = search.several(self.timelines, least, from)?;
         let (needs, order) = (search.needs.clone(), search.order.clone());
         let first = match shape.full.none_before {
@@ -360,8 +361,8 @@ impl SlotFinder<'_, '_> {
         None
     }
 
-    /// The first moment, and those after it at which something changes: all of the near ones, then
-    /// ever fewer, and the last of all; each with whether none is left out before it.
+    /// The first moment, and later ones at which something changes: all of the near ones, then ever fewer, and the last of
+    /// all. Each comes with whether no moment is left out before it.
     fn moments(
         &self,
         needs: &NodeNeeds,
@@ -371,9 +372,7 @@ impl SlotFinder<'_, '_> {
     ) -> Vec<(Millis, bool)> {
         let mut changes: Vec<Millis> = order
             .iter()
-            .flat_map(|(_, rank)| {
-                self.timelines.of_node(needs.candidates[*rank as usize]).changes()
-            })
+            .flat_map(|(_, rank)| self.timelines.of_node(needs.candidate(*rank)).changes())
             .filter(|time| *time > first && *time < NEVER)
             .collect();
         changes.sort_unstable();
@@ -400,11 +399,11 @@ impl SlotFinder<'_, '_> {
         start: Millis,
     ) -> Vec<u32> {
         let length = shape.full.length;
-        let mut ranks: Vec<u32> = order
+        let mut ranks: Vec<Rank> = order
             .iter()
             .take_while(|(key, _)| *key <= start)
             .filter(|(_, rank)| {
-                let node = needs.candidates[*rank as usize];
+                let node = needs.candidate(*rank);
                 self.timelines.earliest(node, needs, &shape.access, start, length) == Some(start)
             })
             .map(|(_, rank)| *rank)
@@ -413,6 +412,6 @@ impl SlotFinder<'_, '_> {
         if shape.demand.request.node_list.is_empty() {
             ranks.truncate(LATER_NODES_MAX);
         }
-        ranks.into_iter().map(|rank| needs.candidates[rank as usize]).collect()
+        ranks.into_iter().map(|rank| needs.candidate(rank)).collect()
     }
 }

@@ -126,9 +126,10 @@ pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Vec<u64> {
 fn units_of(line: &NodeGres, gres: &GresShare, left: u64) -> u64 {
     let first = u64::from(line.first_index);
     let mine = |index: &&u32| (first..first + line.count).contains(&u64::from(**index));
-    match gres.indices.is_empty() {
-        true => left.min(line.count),
-        false => gres.indices.iter().filter(mine).count() as u64,
+    if gres.indices.is_empty() {
+        left.min(line.count)
+    } else {
+        gres.indices.iter().filter(mine).count() as u64
     }
 }
 
@@ -187,6 +188,8 @@ impl Timeline {
             *self.presence.last_mut().expect("there is one segment at least") = presence;
             return;
         }
+        debug_assert!(self.starts.last().is_some_and(|last| *last < start), "segments are sorted");
+        debug_assert_eq!(free.len(), self.width, "one amount for each column");
         self.starts.push(start);
         self.free.extend_from_slice(free);
         self.presence.push(presence);
@@ -303,6 +306,7 @@ impl Timeline {
 
     /// Splits the timeline at both times. Returns the range of segments between them.
     fn split(&mut self, start: Millis, end: Millis) -> (usize, usize) {
+        debug_assert!(start <= end, "a job ends after its start");
         let first = self.split_at(start);
         let last = match end {
             NEVER => self.starts.len(),

@@ -1,4 +1,4 @@
-//! What keeps a job from being looked at: holds, dependencies, times, its partition's policy.
+//! What holds a job back before nodes are looked at: holds, dependencies, times, its partition's policy, limits.
 
 pub mod limits;
 
@@ -10,7 +10,7 @@ use model::request::Request;
 use model::run::Hold;
 use model::time::{TimeLimit, Timestamp};
 
-/// Gates of the job itself, whatever the partition.
+/// Why the job itself cannot start now, whatever the partition.
 pub fn job(waiting: &PendingJob, now: Timestamp) -> Option<Reason> {
     if let Some(reason) = &waiting.fixed_reason {
         return Some(reason.clone());
@@ -28,12 +28,11 @@ pub fn job(waiting: &PendingJob, now: Timestamp) -> Option<Reason> {
     if waiting.begin.is_some_and(|begin| begin > now) {
         return Some(Reason::BeginTime);
     }
-    // A gang of several requests has no allocation to start on yet; `feasible` refuses it at
-    // submit.
+    // A job of several requests has no allocation to start on yet; `feasible` refuses it at submit.
     (waiting.spec.components.len() != 1).then_some(Reason::BadConstraints)
 }
 
-/// Gates of one partition.
+/// Why the partition's policy holds the job back.
 pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
     let partition = &info.partition;
     match partition.state {
@@ -51,7 +50,7 @@ pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
         .then_some(Reason::PartitionTimeLimit)
 }
 
-/// More nodes than the partition has or gives to one job, or fewer than it gives at least.
+/// Whether the job asks for more nodes than the partition has or allows one job, or for fewer than its minimum.
 pub fn exceeds_nodes(info: &PartitionInfo, demand: &Demand<'_>) -> bool {
     let request = demand.request;
     let most = info.partition.max_nodes.unwrap_or(u32::MAX).min(info.nodes.len() as u32);
@@ -61,7 +60,7 @@ pub fn exceeds_nodes(info: &PartitionInfo, demand: &Demand<'_>) -> bool {
     asked.max(info.partition.min_nodes) > most || too_few
 }
 
-/// What was asked, else the partition's default, else the most it gives.
+/// The time limit that was asked for, else the partition's default, else its maximum.
 pub fn time_limit(request: &Request, partition: &Partition) -> TimeLimit {
     request
         .time_limit

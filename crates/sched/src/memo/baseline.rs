@@ -1,4 +1,4 @@
-//! The nodes as they stand: what runs on each, and when it ends.
+//! The nodes before a plan: what runs on each, and when it ends.
 
 use crate::free::class::NodeClasses;
 use crate::free::node_free::{NodeFree, gpus_shared_by};
@@ -16,12 +16,12 @@ pub struct Baseline {
     pub classes: NodeClasses,
     pub timelines: Vec<Timeline>,
     running: Vec<Arc<RunningJob>>,
-    /// For each node the jobs on it, with the position of its share in the job's.
+    /// For each node the jobs on it, with the index of the node's share in the job's shares.
     on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
 }
 
 impl Baseline {
-    /// Whether these are the nodes of the view, whatever is on them.
+    /// Whether these are the nodes of the view, whatever runs on them.
     pub fn is_of(&self, view: &View) -> bool {
         let same = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
             Arc::ptr_eq(a, b) || Arc::ptr_eq(&a.config, &b.config) || a.config == b.config
@@ -29,17 +29,17 @@ impl Baseline {
         self.nodes.len() == view.nodes.len() && self.nodes.iter().zip(&view.nodes).all(same)
     }
 
-    /// The jobs on a node, with the position of its share in the job's.
+    /// The jobs on a node, with the index of the node's share in the job's shares.
     pub fn on_node(&self, node: u32) -> &[(Arc<RunningJob>, u32)] {
         &self.on_node[node as usize]
     }
 
-    /// A node is open to one user only.
+    /// Whether a node takes jobs of one user only.
     pub fn has_user_exclusive_nodes(&self) -> bool {
         self.nodes.iter().any(|node| !node.used.user_exclusive.is_empty())
     }
 
-    /// Takes the view's nodes and jobs over; the nodes that changed, in order.
+    /// Takes over the view's nodes and jobs. Returns the nodes that changed, in order.
     pub fn refresh(&mut self, view: &View, now: Millis) -> Vec<u32> {
         if self.nodes.len() != view.nodes.len() || self.on_node.is_empty() {
             self.classes = NodeClasses::of_nodes(&view.nodes);
@@ -56,7 +56,7 @@ impl Baseline {
                 changed[at] |= known.used != node.used || known.availability != node.availability;
                 *known = node.clone();
             }
-            // Something should have ended by now.
+            // A job should have ended by now.
             changed[at] |= self
                 .timelines
                 .get(at)
@@ -77,7 +77,7 @@ impl Baseline {
         changed
     }
 
-    /// Compares what runs with what ran: fastest where both lists are by job id.
+    /// Takes over the running jobs. Lists sorted by job id are compared fastest.
     fn take_running(&mut self, view: &View, changed: &mut [bool]) {
         let known = std::mem::take(&mut self.running);
         let (mut at, mut gone, mut come) = (0, Vec::new(), Vec::new());
@@ -128,7 +128,7 @@ fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Time
     let mut timeline = Timeline::constant(free.clone(), there);
     let mut ends: Vec<(Millis, &(Arc<RunningJob>, u32))> = on
         .iter()
-        // One that is over its time will end, but has not yet.
+        // A job over its time limit will end, but has not yet.
         .filter_map(|on| Some((on.0.end?.millis().max(now + 1), on)))
         .collect();
     ends.sort_unstable_by_key(|(end, (running, _))| (*end, running.job));
@@ -143,7 +143,7 @@ fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Time
         for ((free, given), whole) in free.iter_mut().zip(given).zip(&whole) {
             *free = (*free + given).min(*whole);
         }
-        // One that made room is not among those who are there.
+        // A suspended job is not counted in the occupancy.
         if !running.suspended {
             there.jobs = there.jobs.saturating_sub(1);
             there.exclusive &= !running.exclusive;
@@ -160,7 +160,7 @@ fn staying_at(on: &[OnNode], time: Millis) -> Vec<&OnNode> {
     on.iter().filter(|(r, _)| r.end.is_none_or(|end| end.millis() > time)).collect()
 }
 
-/// The last who has a share of a GPU gives it back to those who want it whole.
+/// The last job with a share of a GPU releases it for those that want it whole.
 fn release_shared_gpus(
     given: &mut [u64],
     config: &NodeConfig,
@@ -184,7 +184,8 @@ fn release_shared_gpus(
     }
 }
 
-/// The users of those that are still there then, and whose node it is.
+/// The users of the jobs that are still on the node at `time`, and the user of an `--exclusive=user` job among them. A
+/// user in the node's `used` without a job in the list is taken to stay: when it leaves is not known.
 fn users_after(
     info: &NodeInfo,
     on: &[(Arc<RunningJob>, u32)],

@@ -1,10 +1,10 @@
-//! What `plan` may remember between calls. An empty one gives the same plan.
+//! What `plan` may remember between calls. An empty memo gives the same plan.
 //!
 //! ```text
-//!   standing    nodes, what runs on each, its timeline: worked out again where the view changed
-//!   footprints  for each sort of demand the nodes in the order in which they come free
-//!   line        the queue in order, with the shape of each entry
-//!   replay      who kept which place last time
+//!   baseline       what runs on each node, and its timeline: worked out again where the view changed
+//!   needs_cache    for each demand the nodes in the order in which they come free
+//!   ordered_queue  the queue in order, with the shape of each entry
+//!   replay         which job had which backfill slot last time
 //! ```
 //!
 //! All of it is a function of the view and the time alone. What is pointed to by the same `Arc` as
@@ -33,7 +33,7 @@ pub struct Memo {
     pub(crate) needs_cache: NeedsCache,
     pub(crate) queue: OrderedQueue,
     pub(crate) replay_log: ReplayLog,
-    /// Timelines of an earlier plan, for their room.
+    /// Timelines of an earlier plan, for their allocations.
     pub(crate) scratch: Vec<Timeline>,
     partitions: Vec<PartitionInfo>,
     policy: SchedulerPolicy,
@@ -42,7 +42,7 @@ pub struct Memo {
 }
 
 impl Memo {
-    /// Brings everything in line with the view.
+    /// Brings everything up to date with the view.
     pub(crate) fn refresh(&mut self, view: &View, now: Timestamp) {
         let all_new = !self.baseline.is_of(view)
             || !are_same(&self.partitions, &view.partitions)

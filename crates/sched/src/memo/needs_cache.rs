@@ -1,7 +1,8 @@
-//! Footprints of the demands that are about, kept in order.
+//! The needs of the demands in the queue, each with its nodes in the order in which they come free.
 
 use super::Baseline;
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
+use crate::index::{ClassIndex, Rank};
 use crate::place::candidates;
 use crate::place::demand::Demand;
 use crate::view::{Availability, View};
@@ -9,32 +10,32 @@ use model::request::Request;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Footprints that no job needed lately are dropped beyond this many.
+/// Beyond this many, needs that no job of the last plan had are dropped.
 const KEPT_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Default)]
 pub struct NeedsCache {
     known: HashMap<NeedsKey, CachedNeeds>,
     partitions: Vec<PartitionNodes>,
-    /// Nodes that changed, in order; orders are brought up to date when they are wanted.
+    /// Nodes that changed, in order. An order is brought up to date when it is asked for.
     log: Vec<u32>,
-    /// Counts the times that the log was begun anew.
+    /// How often the log was cleared.
     volume: u64,
-    /// Counts the plans.
+    /// How many plans were made.
     plan_count: u64,
 }
 
-/// Of so many times the nodes the log is begun anew, and orders are sorted afresh.
+/// The log is cleared, and orders are sorted again, once it is longer than this fraction of the nodes.
 const LOG_SHARE: usize = 4;
 
 /// The nodes of one partition.
 #[derive(Debug, Clone, Default)]
 struct PartitionNodes {
-    /// As they are tried.
+    /// In the order in which they are tried.
     nodes: Arc<[u32]>,
     /// Each node's rank among them.
-    ranks: Vec<u32>,
-    /// For each class how many are in service, and how many there are.
+    ranks: Vec<Option<Rank>>,
+    /// For each class how many nodes are in service, and how many there are.
     by_class: Vec<(u32, u32)>,
 }
 
@@ -42,12 +43,12 @@ struct PartitionNodes {
 struct CachedNeeds {
     needs: Arc<NodeNeeds>,
     order: Arc<FreeOrder>,
-    /// The volume and page of the log up to which the order is right; none: not sorted yet.
+    /// The log's volume and length as of which the order is right; `None` while it is not sorted.
     as_of: Option<(u64, usize)>,
     used: u64,
 }
 
-/// Times and whereabouts do not change what is taken of a node.
+/// What the needs depend on. Times, reservations and switches do not change what a job takes of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NeedsKey {
     request: Request,
@@ -60,9 +61,9 @@ impl NeedsCache {
     pub fn over(view: &View, baseline: &Baseline) -> Self {
         let partition = |at: u32| {
             let nodes = candidates(view, at);
-            let mut ranks = vec![u32::MAX; view.nodes.len()];
-            for (rank, &node) in nodes.iter().enumerate() {
-                ranks[node as usize] = rank as u32;
+            let mut ranks = vec![None; view.nodes.len()];
+            for (rank, &node) in Rank::all().zip(nodes.iter()) {
+                ranks[node as usize] = Some(rank);
             }
             PartitionNodes { nodes, ranks, by_class: Vec::new() }
         };
@@ -76,7 +77,7 @@ impl NeedsCache {
         for members in &mut self.partitions {
             members.by_class = vec![(0, 0); baseline.classes.samples.len()];
             for &node in members.nodes.iter() {
-                let counts = &mut members.by_class[baseline.classes.of[node as usize] as usize];
+                let counts = &mut members.by_class[baseline.classes.of[node as usize].at()];
                 let availability = baseline.nodes[node as usize].availability;
                 counts.0 += u32::from(availability.is_in_service());
                 counts.1 += 1;
@@ -84,11 +85,11 @@ impl NeedsCache {
         }
     }
 
-    /// How many nodes would hold it if they were empty: of those in service, and of all.
+    /// How many nodes would hold the job if they were empty: in service, and in all.
     pub fn hold_empty(&self, of: &NodeNeeds, partition: u32, baseline: &Baseline) -> (u32, u32) {
         let members = &self.partitions[partition as usize];
         if of.is_for_any_name() {
-            let classes = members.by_class.iter().zip(0u32..);
+            let classes = members.by_class.iter().zip(ClassIndex::all());
             let fitting = classes.filter(|(_, class)| of.fits_empty(*class));
             return fitting.fold((0, 0), |sum, (counts, _)| (sum.0 + counts.0, sum.1 + counts.1));
         }
@@ -104,13 +105,12 @@ impl NeedsCache {
         &self.partitions[partition as usize].nodes
     }
 
-    /// A node's place among the candidates of a partition.
-    pub fn rank(&self, partition: u32, node: u32) -> Option<u32> {
-        let rank = *self.partitions[partition as usize].ranks.get(node as usize)?;
-        (rank != u32::MAX).then_some(rank)
+    /// A node's position among the candidates of a partition.
+    pub fn rank(&self, partition: u32, node: u32) -> Option<Rank> {
+        *self.partitions[partition as usize].ranks.get(node as usize)?
     }
 
-    /// Puts the nodes that changed in their new places.
+    /// Notes the nodes that changed since the last plan.
     pub fn refresh(&mut self, baseline: &Baseline, changed: Vec<u32>) {
         self.plan_count += 1;
         let plan_count = self.plan_count;
@@ -174,7 +174,7 @@ impl NeedsCache {
         self.known(demand, part, partition, uid, baseline).needs.clone()
     }
 
-    /// The nodes in the order in which they come free for it.
+    /// The nodes in the order in which they come free for the demand.
     pub fn order(
         &mut self,
         demand: &Demand<'_>,
@@ -212,7 +212,7 @@ fn resorted(
     is_changed: &[bool],
     baseline: &Baseline,
 ) -> FreeOrder {
-    let ranked = needs.candidates.iter().zip(0u32..);
+    let ranked = needs.candidates.iter().zip(Rank::all());
     let fresh = ranked
         .filter(|(node, _)| is_changed[**node as usize])
         .filter_map(|(&node, rank)| Some((first_free(needs, baseline, node)?, rank)));

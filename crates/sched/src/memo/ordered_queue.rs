@@ -1,5 +1,6 @@
-//! The queue in order, and the shape of each of its entries.
+//! The queue in the order of the plan, and the shape of each of its entries.
 
+use crate::index::ShapeIndex;
 use crate::order::{self, JobInPartition, QueueKey};
 use crate::reservation::{ReservationAccess, ReservationWindows};
 use crate::topology::is_waived;
@@ -13,52 +14,51 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
 pub struct OrderedQueue {
-    /// The queue as last seen.
+    /// The queue of the last view.
     queue: Vec<Arc<PendingJob>>,
     pub summaries: Vec<EntrySummary>,
-    /// In order.
+    /// One for each partition of each entry, in the order of the plan.
     pub slots: Vec<QueueSlot>,
-    /// Entries without a partition.
+    /// Entries that are in no partition.
     pub without_partition: Vec<u32>,
     pub shapes: Vec<ShapeKey>,
-    by_hash: HashMap<u64, Vec<u32>>,
-    /// It matters who asks.
+    by_hash: HashMap<u64, Vec<ShapeIndex>>,
+    /// Whether jobs of different users can have different answers.
     by_user: bool,
     now: Timestamp,
     switch_wait_s: u32,
 }
 
-/// What matters of an entry, close together.
+/// What the plan needs of an entry, in little memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntrySummary {
     pub job: JobId,
     pub tasks: u32,
     /// How many tasks the throttle lets start now.
     pub tasks_allowed: u32,
-    /// Nothing holds it back: no hold, no time, no dependency.
+    /// Neither hold, begin time, dependency nor reservation keeps it from starting.
     pub is_open: bool,
     wants_own_nodes: bool,
-    /// As many as it has partitions.
     pub partition_count: u32,
-    /// It starts with others or not at all.
+    /// The entry is a component of a heterogeneous job.
     pub is_het: bool,
-    /// One task, in one partition, that nothing holds back.
+    /// One task, in one partition, that nothing but resources and limits holds back.
     is_plain: bool,
-    /// What it asks for changes as time passes: it counts as new each time.
+    /// What the entry asks for changes as time passes, so that it counts as new each time.
     is_volatile: bool,
 }
 
-/// One turn, with its key and its shape.
+/// The turn of one entry in one of its partitions.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueSlot {
     pub key: QueueKey,
     pub entry: JobInPartition,
-    pub shape: u32,
-    /// One task, in one partition, that nothing holds back but resources and limits.
+    pub shape: ShapeIndex,
+    /// One task, in one partition, that nothing but resources and limits holds back.
     pub is_plain: bool,
-    /// In the last plan it found no place to start.
+    /// In the last plan nothing was free for it.
     pub nothing_free: bool,
-    /// In the last plan it looked for a place to keep.
+    /// In the last plan it looked for a backfill slot, and the replay log has the result.
     pub is_recorded: bool,
 }
 
@@ -68,16 +68,15 @@ impl QueueSlot {
     }
 }
 
-/// Jobs that ask for the same in the same partition, and may use the same reservations, fare the
-/// same.
+/// What the answer to a job depends on. Jobs with equal keys get the same answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShapeKey {
     pub spec: Arc<model::run::JobSpec>,
     pub partition: u32,
-    /// Only where it makes a difference.
+    /// Set only where it makes a difference.
     pub uid: Option<u32>,
     pub access: ReservationAccess,
-    /// It has waited long enough for few switches.
+    /// The job has waited for its `--switches` long enough.
     pub switches_waived: bool,
 }
 
@@ -88,7 +87,7 @@ impl ShapeKey {
 }
 
 impl OrderedQueue {
-    /// Takes the view's queue over: entries that are the same keep what is known of them.
+    /// Takes over the view's queue. Unchanged entries keep what is known of them.
     pub fn refresh(
         &mut self,
         view: &View,
@@ -123,7 +122,7 @@ impl OrderedQueue {
         }
     }
 
-    /// For each entry of the view where it stood before, if it did; nothing if all are as before.
+    /// For each entry of the view its position in the last queue, if it was there unchanged. `None` if nothing changed.
     fn compare(&self, view: &View) -> Option<Vec<Option<u32>>> {
         let same = |(a, b): (&Arc<PendingJob>, &Arc<PendingJob>)| Arc::ptr_eq(a, b);
         let volatile = self.summaries.iter().any(|summary| summary.is_volatile);
@@ -157,7 +156,7 @@ impl OrderedQueue {
         self.queue.reserve(view.queue.len());
         self.summaries.reserve(view.queue.len());
         for (waiting, from) in view.queue.iter().zip(moved) {
-            // Where it was is further on each time.
+            // Positions only grow, because both queues have the same order.
             let known = from.and_then(|from| old.find(|(_, at)| *at == from));
             match known {
                 Some((known, at)) => {
@@ -229,7 +228,12 @@ impl OrderedQueue {
         self.slots = slots;
     }
 
-    fn shape(&mut self, waiting: &PendingJob, partition: u32, windows: &ReservationWindows) -> u32 {
+    fn shape(
+        &mut self,
+        waiting: &PendingJob,
+        partition: u32,
+        windows: &ReservationWindows,
+    ) -> ShapeIndex {
         let uid = self.by_user.then_some(waiting.spec.owner.uid);
         let access = windows.access_of(waiting);
         let waived =
@@ -237,8 +241,8 @@ impl OrderedQueue {
         let mut hasher = DefaultHasher::new();
         (waiting.spec.request(), partition, uid, &access, waived).hash(&mut hasher);
         let same_hash = self.by_hash.entry(hasher.finish()).or_default();
-        let is_same = |at: &&u32| {
-            let known = &self.shapes[**at as usize];
+        let is_same = |at: &&ShapeIndex| {
+            let known = &self.shapes[at.at()];
             (known.partition, known.uid, &known.access, known.switches_waived)
                 == (partition, uid, &access, waived)
                 && known.request() == waiting.spec.request()
@@ -253,7 +257,7 @@ impl OrderedQueue {
             access,
             switches_waived: waived,
         });
-        let at = self.shapes.len() as u32 - 1;
+        let at = ShapeIndex(self.shapes.len() as u32 - 1);
         same_hash.push(at);
         at
     }

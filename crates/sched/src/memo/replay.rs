@@ -1,17 +1,16 @@
-//! The last plan's places, for the next plan to find again without a search.
+//! The last plan's backfill slots, for the next plan to find again without a search.
 //!
-//! Walking the same line, a job finds its place of last time unless a node differs from what it was
-//! at that turn: a node that changed since, or that somebody before it in line took more or less of.
-//! Those nodes are listed. As long as there are few of them, a search over the listed nodes alone
-//! says whether last time's place is still the best. Entries of the line that are the same as last
-//! time stand in the same order; one that changed counts as new.
+//! Walking the same queue, a job finds its slot of last time unless a node differs from what it was at that point: it
+//! changed since, or a job before took more or less of it. Those nodes are marked as changed. As long as there are few,
+//! a search over the changed nodes alone says whether last time's slot is still the best. Entries that are the same as
+//! last time are in the same order; an entry that changed counts as new.
 
 use crate::free::backfill_slot::BackfillSlot;
 use model::id::JobId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// With more nodes than this that differ, searching anew is quicker.
+/// With more changed nodes than this, a new search is quicker.
 const CHANGED_MAX: usize = 2_048;
 
 #[derive(Debug, Clone, Default)]
@@ -21,12 +20,12 @@ pub struct ReplayLog {
     changed: Vec<u32>,
 }
 
-/// What became of a job that looked for a place to keep.
+/// The result of a search for a backfill slot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRecord {
-    /// None: there was no place for it, ever.
+    /// `None` if the job could never start.
     pub slot: Option<Arc<BackfillSlot>>,
-    /// It was the first of single nodes: nothing else decided.
+    /// The slot is the earliest single node. Nothing else was considered.
     pub single: bool,
 }
 
@@ -62,7 +61,7 @@ impl ReplayLog {
     }
 }
 
-/// One plan that follows another.
+/// The last plan's slots while the next plan is made.
 #[derive(Default)]
 pub struct Replay {
     pub is_active: bool,
@@ -72,7 +71,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// The nodes that differ from what they were at this turn of the last plan.
+    /// The nodes that differ from what they were at this point of the last plan.
     pub fn changed_nodes(&self) -> &[u32] {
         &self.changed_nodes
     }
@@ -95,7 +94,7 @@ impl Replay {
         }
     }
 
-    /// Leaves only the records of these jobs; the others are gone or count as new.
+    /// Retains only the records of these jobs. The nodes of the other records count as changed.
     pub fn retain_jobs(&mut self, jobs: impl Iterator<Item = JobId>) {
         if !self.is_active {
             return;
@@ -106,7 +105,7 @@ impl Replay {
         self.mark_changed(kept.flat_map(|kept| kept.nodes().collect::<Vec<_>>()));
     }
 
-    /// The job's record, as its turn comes.
+    /// Takes the job's record out.
     pub fn take_record(&mut self, job: JobId) -> Option<SlotRecord> {
         if self.is_active { self.records.remove(&job) } else { None }
     }

@@ -1,4 +1,4 @@
-//! Fair tree: users are ranked level by level, by what each branch was promised over what it has used.
+//! Fair tree: users are ranked level by level, by the shares of each branch over its usage.
 //!
 //! At each level an association's *level fair share* is its part of the shares over its part of the usage. Siblings are
 //! visited from the highest to the lowest, accounts with all below them; a user's rank in that walk, over the count of
@@ -6,30 +6,30 @@
 
 use model::account::Shares;
 
-/// An association as the ranking looks at it. Parents come before their children.
+/// An association, as far as it matters for the ranking. Parents come before their children.
 #[derive(Debug, Clone, Copy)]
 pub struct Branch {
     pub parent: Option<u32>,
     pub shares: Shares,
     pub is_user: bool,
-    /// By it and all below it.
+    /// The usage of the association and all below it.
     pub usage: f64,
 }
 
-/// Where an association stands.
+/// The rank of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BranchRank {
     /// Its part of the shares of its level.
     pub shares: f64,
     /// Its part of the usage of its level.
     pub usage: f64,
-    /// The one over the other; infinite without usage.
+    /// The shares over the usage; infinite without usage.
     pub level: f64,
     /// From 0 to 1; for users only.
     pub fair_share: Option<f64>,
 }
 
-/// The standing of each branch, in the same order.
+/// The rank of each branch, in the same order.
 pub fn rank(branches: &[Branch]) -> Vec<BranchRank> {
     let mut ranking = Ranking {
         branches,
@@ -57,7 +57,7 @@ struct Ranking<'a> {
     users: u64,
 }
 
-/// The children of each branch. Those of an account that has its parent's shares are the parent's.
+/// The children of each branch. The children of an account with its parent's shares count as the parent's.
 fn children(branches: &[Branch]) -> Vec<Vec<usize>> {
     let mut above: Vec<Option<usize>> = Vec::with_capacity(branches.len());
     let mut children = vec![Vec::new(); branches.len()];
@@ -78,7 +78,7 @@ fn children(branches: &[Branch]) -> Vec<Vec<usize>> {
 }
 
 impl Ranking<'_> {
-    /// Works the parts out among the children of one branch.
+    /// Divides shares and usage among the children of one branch.
     fn level(&mut self, parent: usize) {
         let children = std::mem::take(&mut self.children[parent]);
         let count = |at: &usize| match self.branches[*at].shares {
@@ -95,7 +95,7 @@ impl Ranking<'_> {
             };
             let used = if usage > 0.0 { self.branches[*at].usage / usage } else { 0.0 };
             let level = match self.branches[*at].shares {
-                // One without shares of its own is before all that have used anything.
+                // An association without shares of its own ranks before all that have used anything.
                 Shares::Parent(_) => f64::INFINITY,
                 Shares::Count(0) => 0.0,
                 Shares::Count(_) if used == 0.0 => f64::INFINITY,
@@ -106,7 +106,7 @@ impl Ranking<'_> {
         self.children[parent] = children;
     }
 
-    /// Ranks all that is below these accounts, taken together.
+    /// Ranks everything below these accounts, which are taken as one.
     fn walk(&mut self, accounts: Vec<usize>, left: &mut u64) {
         let mut level: Vec<usize> =
             accounts.iter().flat_map(|at| self.children[*at].iter().copied()).collect();
@@ -228,7 +228,7 @@ mod tests {
 
     /// Users of a higher account are all before those of a lower one, whatever they used themselves.
     #[test]
-    fn a_branch_is_ranked_as_a_whole() {
+    fn users_of_a_higher_account_rank_before_those_of_a_lower_one() {
         let tree = [
             Branch { usage: 100.0, ..ROOT },
             account(0, 1, 20.0),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_share_a_rank_and_equal_accounts_are_one() {
+    fn equal_users_share_a_rank_and_equal_accounts_are_ranked_as_one() {
         let tree = [
             Branch { usage: 40.0, ..ROOT },
             account(0, 1, 20.0),

@@ -1,4 +1,4 @@
-//! The order in which jobs have their turn: what each job's priority is made of, and the queue by it.
+//! The order of the queue: the factors of each job's priority, and the sort key.
 
 pub mod fair_tree;
 pub mod multifactor;

@@ -1,4 +1,4 @@
-//! The multifactor priority: a weighted sum of what speaks for a job.
+//! The multifactor priority: a weighted sum of a job's factors.
 //!
 //! ```text
 //! priority = site + age·W + association·W + fair share·W + job size·W + partition·W + QOS·W + dstack·W
@@ -11,7 +11,7 @@ use model::tres::{Tres, TresKind};
 /// The highest priority that there is.
 const PRIORITY_MAX: f64 = u32::MAX as f64;
 
-/// What all jobs are measured against.
+/// The maxima that the factors of all jobs are relative to.
 #[derive(Debug, Clone, Default)]
 pub struct Scale {
     pub nodes: u64,
@@ -22,10 +22,10 @@ pub struct Scale {
     pub qos: u32,
 }
 
-/// One job in one partition.
+/// The inputs of one job's priority in one partition.
 #[derive(Debug, Clone)]
 pub struct PriorityInputs<'a> {
-    /// Seconds that count for its age.
+    /// The seconds that count as its age.
     pub waited_s: u64,
     pub association_priority: u32,
     pub fair_share: f64,
@@ -36,7 +36,7 @@ pub struct PriorityInputs<'a> {
     pub partition_priority: u32,
     pub qos_priority: u32,
     pub tres: &'a Tres,
-    /// What the partition has in all.
+    /// The TRES that the partition has in all.
     pub partition_tres: &'a Tres,
     /// 0 to 100.
     pub dstack: u8,
@@ -79,22 +79,24 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Half by nodes and half by CPUs; or the larger of both over the minutes of the time limit.
+/// The mean of the parts of nodes and CPUs; with `SMALL_RELATIVE_TO_TIME` the larger of both over the minutes of the
+/// time limit.
 fn job_size(policy: &PriorityPolicy, scale: &Scale, job: &PriorityInputs<'_>) -> f64 {
     let (nodes, cpus) = (share(job.nodes, scale.nodes), share(job.cpus, scale.cpus));
-    let size = match policy.flags.small_relative_to_time {
-        true => nodes.max(cpus) / job.minutes.max(1) as f64,
-        false => (nodes + cpus) / 2.0,
+    let size = if policy.flags.small_relative_to_time {
+        nodes.max(cpus) / job.minutes.max(1) as f64
+    } else {
+        (nodes + cpus) / 2.0
     };
     if policy.favor_small { 1.0 - size } else { size }
 }
 
-/// The sum, cut to a whole number. A job that may run has one at least: zero is a hold.
+/// The sum as a whole number, at least one: a priority of zero is a hold.
 pub fn priority(weights: &Weights, factors: &Factors) -> u64 {
     sum(weights, factors).clamp(1.0, PRIORITY_MAX) as u64
 }
 
-/// The weighted sum as it is.
+/// The weighted sum before it is rounded.
 pub fn sum(weights: &Weights, factors: &Factors) -> f64 {
     let tres: f64 = weighted_tres(weights, factors).map(|(_, value)| value).sum();
     factors.site as f64
@@ -230,7 +232,7 @@ mod tests {
 
     /// `sprio -n` of a real Slurm printed these sizes for these jobs, with each of the flags.
     #[test]
-    fn the_size_is_what_slurm_makes_of_it() {
+    fn job_size_factor_is_as_captured_from_slurm() {
         let (mut policy, scale, whole) = lab();
         let tres = of("cpu=1");
         let mut size = |small: bool, relative: bool, nodes, cpus, minutes| {

@@ -1,4 +1,4 @@
-//! The order in which jobs have their turn: tier, priority, submit time, job id.
+//! The sort key of the queue: tier, priority, submit time, job id.
 
 use crate::view::View;
 use model::id::JobId;
@@ -14,11 +14,11 @@ pub struct JobInPartition {
     pub partition: u32,
 }
 
-/// Tier, priority, submit time, job, and the partition as it was asked for.
+/// Tier, priority, submit time, job, and the position of the partition among those asked for.
 pub type QueueKey = (Reverse<u32>, Reverse<u64>, Timestamp, JobId, u32);
 
-/// An entry once for each partition it may use. The order of the keys depends on what the entries
-/// say, never on where they stand in the view.
+/// An entry once for each partition it may use. The keys depend on what the entries say, never on their position in the
+/// view.
 pub fn job_in_partitions(
     view: &View,
     waiting: u32,

@@ -1,4 +1,4 @@
-//! What a request comes to in one partition, before any node is looked at.
+//! The demand of a request in one partition, before any node is looked at.
 
 use super::memory::MemoryRule;
 use crate::free::node_free::ShareHolder;
@@ -25,7 +25,7 @@ pub struct Demand<'a> {
     pub memory: MemoryRule,
     /// `MaxMemPerNode`
     pub memory_max: Option<Bytes>,
-    /// `MaxMemPerCPU`: who wants more memory gets the CPUs that go with it.
+    /// `MaxMemPerCPU`: a job that wants more memory gets the CPUs that go with it.
     pub memory_per_cpu_max: Option<Bytes>,
     /// `MaxCPUsPerNode`, for one job.
     pub cpus_max: Option<u32>,
@@ -35,25 +35,25 @@ pub struct Demand<'a> {
     pub cpus_per_gpu: Option<u32>,
     pub constraint: Option<&'a Constraint>,
     pub select: Select,
-    /// So many jobs may have its CPUs at once, itself among them.
+    /// How many jobs may be on its CPUs at once, itself included.
     pub sharers: u32,
     pub holder: ShareHolder,
-    /// The network between the nodes, where it matters.
+    /// The network between the nodes, where it decides which nodes the job gets.
     pub switches: Option<Arc<Switches>>,
-    /// The most leaf switches.
+    /// The most leaf switches that the job may span.
     pub switches_max: Option<u32>,
 }
 
-/// How tasks spread over the nodes.
+/// How the tasks are spread over the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tasks {
-    /// So many in all, at most so many on a node.
+    /// `count` in all, at most `per_node_max` on a node.
     Total { count: u32, per_node_max: u32 },
-    /// So many on every node.
+    /// The same number on every node.
     PerNode(u32),
 }
 
-/// What is asked of one resource; the forms are bounds on the same units, not sums.
+/// The demand for one resource. The forms of a request are bounds on the same units, not sums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GresDemand {
     pub name: String,
@@ -62,7 +62,7 @@ pub struct GresDemand {
     pub per_node: u64,
     pub per_task: u64,
     pub per_socket: u64,
-    /// Over all nodes, where no other form fixes each node's count.
+    /// The total over all nodes, where no other form fixes each node's count.
     pub per_job: u64,
     /// The most that an offer may give a node.
     pub most: Option<u64>,
@@ -76,15 +76,12 @@ impl<'a> Demand<'a> {
         uid: u32,
     ) -> Self {
         let mut gres = gather(&request.gres);
-        let per_job: u64 = gres.iter().filter(|g| g.name == GPU).map(|g| g.per_job).sum();
         let tasks = tasks_of(request, &mut gres);
         let (nodes_min, nodes_max) = nodes_of(request, partition, tasks, &gres);
-        // With a count for each node (or task) said as well, the job's total only told how many
-        // nodes or tasks.
+        // Beside a count for each node or task, the job's total only says how many nodes or tasks there are.
         for demand in gres.iter_mut().filter(|g| g.is_fixed_by_node()) {
             demand.per_job = 0;
         }
-        let has_gpus = per_job > 0 || gres.iter().any(|g| g.name == GPU && g.is_fixed_by_node());
         let (memory_max, memory_per_cpu_max) = match partition.max_memory.or(policy.max_memory) {
             Some(DefaultMemory::PerNode(most)) => (Some(most), None),
             Some(DefaultMemory::PerCpu(most)) => (None, Some(most)),
@@ -95,7 +92,7 @@ impl<'a> Demand<'a> {
         let whole_node = is_whole_node(request, partition.over_subscribe, select);
         let default_per_gpu = partition.cpus_per_gpu.or(policy.cpus_per_gpu);
         let (memory, cpus_per_task) = within_cpus(
-            MemoryRule::of(request, partition, policy, has_gpus),
+            MemoryRule::of(request, partition, policy),
             request.cpus_per_task.min,
             memory_per_cpu_max,
         );
@@ -111,7 +108,7 @@ impl<'a> Demand<'a> {
             cpus_max: partition.max_cpus_per_node,
             cpus_per_socket_max: partition.max_cpus_per_socket,
             cpus_per_task,
-            // What the site takes for granted gives way to a number of the user's own.
+            // The site's default gives way to a number of the user's own.
             cpus_per_gpu: request
                 .cpus_per_gpu
                 .or(default_per_gpu.filter(|_| !request.cpus_per_task_given)),
@@ -128,24 +125,23 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// Slurm gives as many nodes of `-N 2-4` as there are, and as few as will do where no count was
-    /// said.
+    /// Slurm gives as many nodes of `-N 2-4` as there are, and as few as will do where no count was given.
     pub fn wants_many_nodes(&self) -> bool {
         (self.request.nodes_given && !self.request.fewest_nodes) || self.request.spread
     }
 
-    /// Whether tasks are dealt evenly over the nodes: they are packed where each has only what its own tasks take.
+    /// Whether tasks are distributed evenly over the nodes. They are packed where a node gives only what its tasks take.
     pub fn is_even(&self) -> bool {
         self.request.spread || (self.holder.whole_node && !self.select.pack_nodes)
     }
 
-    /// Whether so many nodes will do, by the numbers that were listed.
+    /// Whether the job's list of node counts, if it has one, contains this number.
     pub fn admits_count(&self, nodes: usize) -> bool {
         let listed = &self.request.node_counts;
         listed.is_empty() || listed.iter().any(|count| *count as usize == nodes)
     }
 
-    /// Where it matters beyond one node's own features which nodes are together.
+    /// Whether the nodes must match each other, and not only the demand.
     pub fn needs_matching_nodes(&self) -> bool {
         let together = |c: &Constraint| c.has_counts() || c.alternatives().len() > 1;
         self.request.prefer.is_some()
@@ -153,7 +149,7 @@ impl<'a> Demand<'a> {
             || self.constraint.is_some_and(together)
     }
 
-    /// Totals over all nodes, one for each demand; zero where the nodes' own counts say it all.
+    /// The total over all nodes for each demand; zero where each node's count is fixed.
     pub fn job_totals(&self) -> Vec<u64> {
         self.gres.iter().map(|g| g.per_job).collect()
     }
@@ -162,7 +158,7 @@ impl<'a> Demand<'a> {
         self.gres.iter().any(|g| g.per_job > 0)
     }
 
-    /// Tasks that any node must be able to hold at least.
+    /// The fewest tasks that each node must be able to hold.
     pub fn tasks_on_each(&self) -> u32 {
         match self.tasks {
             Tasks::Total { .. } => 1,
@@ -177,14 +173,14 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// The least that it will be charged for: what limits are held against before nodes are looked
-    /// for.
+    /// The least that the job will be charged for. Limits are checked against it before nodes are looked for.
     pub fn least(&self) -> Tres {
         let nodes = u64::from(self.nodes_min);
         let tasks = u64::from(self.task_count());
-        let cpus = match self.request.overcommit {
-            true => nodes,
-            false => tasks.saturating_mul(u64::from(self.cpus_per_task)),
+        let cpus = if self.request.overcommit {
+            nodes
+        } else {
+            tasks.saturating_mul(u64::from(self.cpus_per_task))
         };
         let mut least = Tres::new();
         least.add(TresKind::Cpu, cpus.max(nodes));
@@ -210,7 +206,7 @@ impl<'a> Demand<'a> {
     }
 }
 
-/// The cluster's way of granting, unless the partition has its own.
+/// The cluster's `SelectTypeParameters`, with the partition's own.
 fn select_of(partition: &Partition, policy: &SchedulerPolicy) -> Select {
     let mut select = policy.select;
     if let (Some(own), Unit::Core | Unit::Socket) = (partition.select, select.unit) {
@@ -220,10 +216,10 @@ fn select_of(partition: &Partition, policy: &SchedulerPolicy) -> Select {
     select
 }
 
-/// Jobs that share CPUs where nothing else is said (`CR_Memory`).
+/// How many jobs share CPUs where CPUs are not consumed (`CR_Memory`) and the partition sets no number.
 const SHARERS_DEFAULT: u32 = 4;
 
-/// Whether a job has its nodes to itself. Where sharing is forced, nobody can ask for that.
+/// Whether a job has its nodes to itself. Where sharing is forced, no job can ask for that.
 pub fn is_whole_node(request: &Request, partition: OverSubscribe, select: Select) -> bool {
     let forced = matches!(partition, OverSubscribe::Force(_));
     (request.sharing == Sharing::Node && !forced)
@@ -241,7 +237,7 @@ fn sharers_of(request: &Request, partition: OverSubscribe, select: Select) -> u3
     }
 }
 
-/// Memory for each CPU beyond what the site gives becomes less for each of more CPUs.
+/// A `--mem-per-cpu` beyond `MaxMemPerCPU` becomes less memory for each of more CPUs.
 fn within_cpus(memory: MemoryRule, cpus: u32, most: Option<Bytes>) -> (MemoryRule, u32) {
     match (memory, most) {
         (MemoryRule::PerCpu(each), Some(most)) if most.0 > 0 && each > most => {
@@ -259,13 +255,13 @@ impl GresDemand {
         self.per_node > 0 || self.per_task > 0 || self.per_socket > 0
     }
 
-    /// On a node with so many tasks and of the job's total so many units, sockets apart.
+    /// The count on a node with so many tasks and so many units of the job's total, without the count for each socket.
     pub fn on_node(&self, tasks: u32, of_total: u64) -> u64 {
         self.per_node.max(self.per_task.saturating_mul(u64::from(tasks))).max(of_total)
     }
 }
 
-/// Requests for the same units become one demand; typed ones come before those that take any kind.
+/// Requests for the same units become one demand. Demands for a kind come before those that take any kind.
 fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
     let mut demands: Vec<GresDemand> = Vec::new();
     for request in requests {
@@ -301,7 +297,7 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
     demands
 }
 
-/// Tasks as said, or as the GPUs and `--ntasks-per-gpu` or `--gpus-per-task` imply; `-n` with
+/// The tasks as asked for, or as the GPUs and `--ntasks-per-gpu` or `--gpus-per-task` imply. `-n` with
 /// `--ntasks-per-gpu` and no GPUs asks for the GPUs.
 fn tasks_of(request: &Request, gres: &mut Vec<GresDemand>) -> Tasks {
     let per_node_max = request.tasks_per_node.unwrap_or(u32::MAX);
@@ -352,7 +348,7 @@ fn nodes_of(
             (request.nodes.min, max.min(count.max(request.nodes.min)))
         }
         (false, Tasks::Total { count, per_node_max }) => {
-            // As far as it is spread, no node is without a task.
+            // A job that is spread has no node without a task.
             (count.div_ceil(per_node_max.max(1)), if request.spread { count } else { u32::MAX })
         }
         (false, Tasks::PerNode(_)) => (request.nodes.min, request.nodes.min),
@@ -375,7 +371,7 @@ fn nodes_of(
     min = min.max(1).max(request.node_list.len() as u32).max(partition.min_nodes);
     max = max.max(min);
     if let Some(most) = partition.max_nodes {
-        // More than that at least is refused by the partition's gate, unless the QOS lifts it.
+        // A minimum beyond it is held back by the partition's gate, unless the QOS lifts the limit.
         max = max.min(most).max(min);
     }
     (min, max)

@@ -1,5 +1,6 @@
-//! One node and one demand: may it serve, what would it give, does that fit in what is free.
+//! One node and one demand: whether the node may serve, what it would give, and whether that is free.
 
+use super::amounts::Amounts;
 use super::demand::{Demand, Tasks};
 use super::gres;
 use super::memory::MemoryRule;
@@ -15,24 +16,12 @@ use model::request::{Grant, GresBinding};
 use model::select::Unit;
 use std::borrow::Cow;
 
-/// What a demand takes of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Amounts {
-    pub tasks: u32,
-    pub cores: u32,
-    /// Of those cores.
-    pub cpus: u32,
-    pub memory: Bytes,
-    /// One for each GRES demand.
-    pub gres: Vec<u64>,
-}
-
-/// Whether the node is of the right sort, whatever is free of it.
+/// Whether the node may serve the demand when it is empty.
 pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     !demand.request.exclude.contains(&config.name) && is_of_class(demand, config)
 }
 
-/// The same, names apart.
+/// Whether nodes of the class may serve the demand when they are empty, whatever their names.
 pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     let request = demand.request;
     let is_preferred = || request.prefer.as_ref().is_some_and(|c| c.matches(&config.features));
@@ -44,7 +33,7 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
 }
 
-/// Where memory is not counted, a node that has less than one job asks for is left out, whatever others use.
+/// Where memory is not consumed, a node must still have as much as the job asks for.
 fn has_memory(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     match demand.memory {
         MemoryRule::PerNode(asked) if !demand.select.memory => asked <= config.usable_memory(),
@@ -52,8 +41,7 @@ fn has_memory(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     }
 }
 
-/// What so many tasks take here, with so many units of the job's totals; none if no part of the
-/// node is enough.
+/// What so many tasks take of the node, with so many units of the job's totals; `None` if no part of the node is enough.
 pub fn amounts(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -100,12 +88,12 @@ pub fn asked(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, of_totals: &[
         Unit::Cpu if demand.sharers == 1 => cpus,
         _ => cores.saturating_mul(threads),
     };
-    // Threads that the job leaves alone bring no memory with them.
+    // Threads that the job does not use bring no memory with them.
     let used = demand.request.threads_per_core.map_or(threads, |t| t.clamp(1, threads));
     let counted = if used < threads { cores.saturating_mul(used) } else { granted(cpus, cores) };
     let mut memory = demand.memory.on_node(config, counted, gpus(&gres));
     if let Some(each) = demand.memory_per_cpu_max.filter(|each| each.0 > 0) {
-        // More memory than the CPUs bring with them is paid for in CPUs.
+        // With `MaxMemPerCPU` a job that wants more memory gets the CPUs that go with it.
         let by_memory = u32::try_from(memory.0.div_ceil(each.0)).unwrap_or(u32::MAX);
         if by_memory > granted(cpus, cores) && !matches!(demand.memory, MemoryRule::PerCpu(_)) {
             let all = demand.memory == MemoryRule::WholeNode;
@@ -118,15 +106,12 @@ pub fn asked(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, of_totals: &[
     Amounts { tasks, cores, cpus: granted(cpus, cores), memory, gres }
 }
 
-/// How many CPUs so many tasks and GPUs take, and of how many cores.
+/// How many CPUs so many tasks and GPUs take, and how many cores.
 fn cpus_and_cores(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, gpus: u64) -> (u32, u32) {
     let request = demand.request;
     let threads = cores::threads(config);
     let threads_used = request.threads_per_core.map_or(threads, |t| t.clamp(1, threads));
-    let by_tasks = match request.overcommit {
-        true => 1,
-        false => tasks.saturating_mul(demand.cpus_per_task),
-    };
+    let by_tasks = if request.overcommit { 1 } else { tasks.saturating_mul(demand.cpus_per_task) };
     let by_gpus = gpus.saturating_mul(u64::from(demand.cpus_per_gpu.unwrap_or(0)));
     let by_gpus = u32::try_from(by_gpus).unwrap_or(u32::MAX);
     let cpus = by_tasks.max(request.cpus_per_node.unwrap_or(0)).max(by_gpus).max(1);
@@ -137,7 +122,7 @@ fn cpus_and_cores(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, gpus: u6
     (cpus.max(by_core), cores::rounded(cores, config, demand.select.unit))
 }
 
-/// Whether so many tasks can have what they take, beside what is there.
+/// Whether so many tasks fit in what is free.
 pub fn fits(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -161,7 +146,7 @@ fn has(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, amounts: &Amou
         })
 }
 
-/// The CPUs that the job could have here.
+/// The CPUs of the node that the job could have.
 fn cpus_open<'f>(demand: &Demand<'_>, config: &NodeConfig, free: &'f NodeFree) -> Cow<'f, CpuSet> {
     let open = match demand.sharers {
         0 | 1 => cores::grantable(&free.cpus, config, demand.select.unit),
@@ -177,7 +162,7 @@ fn cpus_open<'f>(demand: &Demand<'_>, config: &NodeConfig, free: &'f NodeFree) -
     }
 }
 
-/// The same, but of CPUs that can be shared no more than are needed: idle ones first.
+/// The CPUs to choose from: those that the job could have, but of shared CPUs no more than are needed, idle ones first.
 fn cpus_chosen(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, wanted: u32) -> CpuSet {
     if demand.sharers <= 1 {
         return cpus_open(demand, config, free).into_owned();
@@ -191,14 +176,14 @@ fn cpus_chosen(demand: &Demand<'_>, config: &NodeConfig, free: &NodeFree, wanted
     chosen
 }
 
-/// Whether it is no more than the partition gives one job of a node.
+/// Whether the amounts are within what the partition gives one job of a node.
 pub fn is_within_partition(demand: &Demand<'_>, config: &NodeConfig, amounts: &Amounts) -> bool {
     let cpus = amounts.cores.saturating_mul(cores::threads(config));
     demand.cpus_max.is_none_or(|most| cpus <= most)
         && demand.memory_max.is_none_or(|most| amounts.memory <= most)
 }
 
-/// Whether those who are on the node, and those who ask, may be together.
+/// Whether the job may run beside those on the node.
 fn may_join(demand: &Demand<'_>, free: &NodeFree) -> bool {
     let holder = demand.holder;
     !free.exclusive
@@ -207,7 +192,7 @@ fn may_join(demand: &Demand<'_>, free: &NodeFree) -> bool {
         && (!holder.user_exclusive || free.users.iter().all(|(uid, _)| *uid == holder.uid))
 }
 
-/// The bound that the request itself puts on the tasks of one node.
+/// The most tasks that the request itself allows on one node.
 pub fn tasks_max(demand: &Demand<'_>, config: &NodeConfig) -> u32 {
     let request = demand.request;
     let by_node = match demand.tasks {
@@ -219,8 +204,7 @@ pub fn tasks_max(demand: &Demand<'_>, config: &NodeConfig) -> u32 {
     by_node.min(by_socket)
 }
 
-/// The most tasks up to `limit` that fit here now, with `of_totals` units of each of the job's
-/// totals.
+/// The most tasks up to `limit` that fit in what is free, with `of_totals` units of each of the job's totals.
 pub fn capacity(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -232,8 +216,8 @@ pub fn capacity(
     most_that(u64::from(limit), |tasks| fits(demand, config, free, tasks as u32, of_totals)) as u32
 }
 
-/// The largest of `1..=limit` that holds, where one that holds means that all smaller do; else
-/// zero.
+/// The largest of `1..=limit` for which `holds` is true, or zero. If it is true for a number, it must be for all smaller
+/// ones.
 pub fn most_that(limit: u64, holds: impl Fn(u64) -> bool) -> u64 {
     if limit == 0 || !holds(1) {
         return 0;
@@ -250,7 +234,7 @@ pub fn most_that(limit: u64, holds: impl Fn(u64) -> bool) -> u64 {
     held
 }
 
-/// The very CPUs, bytes and devices; none if they do not fit.
+/// The very CPUs, bytes and devices for so many tasks; `None` if they do not fit.
 pub fn grant(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -264,15 +248,14 @@ pub fn grant(
     let amounts = amounts(demand, config, tasks, of_totals)?;
     let cpus = cpus_near(demand, config, free, &amounts)?;
     let counts = |line: usize| free.gres[line].count;
-    // Who gets whole nodes because nothing less is granted has only the devices that he asked for.
+    // A job that gets whole nodes because nothing less is granted has only the devices that it asked for.
     let all_devices = demand.holder.whole_node && demand.select.unit != Unit::Node;
-    let units = match all_devices {
-        // A GPU that is had whole is not had in shares as well.
-        true => {
-            let lines = config.gres.iter().zip(&free.gres);
-            lines.map(|(line, free)| if line.share_of.is_some() { 0 } else { free.count }).collect()
-        }
-        false => gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?,
+    let units = if all_devices {
+        // A GPU that is granted whole is not granted in shares as well.
+        let lines = config.gres.iter().zip(&free.gres);
+        lines.map(|(line, free)| if line.share_of.is_some() { 0 } else { free.count }).collect()
+    } else {
+        gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?
     };
     let gres = gres::pick(config, &free.gres, &units);
     let cpus =
@@ -282,7 +265,7 @@ pub fn grant(
     Some(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
 }
 
-/// The lowest cores that will do: all of them close to enough of the devices, where there are such.
+/// The lowest cores that will do: close to enough of the devices, where devices are bound to cores.
 fn cpus_near(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -325,7 +308,7 @@ fn cpus_near(
             let units = config.gres.iter().filter(|line| is_bound(line)).map(|line| line.count);
             let is_large =
                 amounts.cores > most || amounts.gres.iter().sum::<u64>() > units.max().unwrap_or(0);
-            // Only what no single place could hold even when empty may be spread, close ones first.
+            // A demand that no group of cores could hold even when empty may be spread, close cores first.
             let missing = amounts.cores.saturating_sub(cores::count(&near, threads));
             let mut cpus = cores::lowest_cores(&near, threads, amounts.cores);
             cpus.union(&cores::lowest_cores(&far, threads, missing));

@@ -1,5 +1,4 @@
-//! Generic resources: which units of which lines a share gets, close to its CPUs where there is a
-//! choice.
+//! Generic resources: which units of which lines a share gets, close to its CPUs where there is a choice.
 
 use super::demand::GresDemand;
 use crate::free::cores;
@@ -24,9 +23,8 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
     line.name == demand.name && kind_fits() && memory_fits()
 }
 
-/// How many units each line gives so that every demand has its count; none if they do not suffice.
-/// Demands stand with the most particular first, so that `gpu:h100:1,gpu:1` leaves the H100 to the
-/// one that needs it.
+/// How many units each line gives so that every demand has its count; `None` if they do not suffice. The most particular
+/// demands come first, so that `gpu:h100:1,gpu:1` leaves the H100 to the one that needs it.
 pub fn divide(
     config: &NodeConfig,
     free: impl Fn(usize) -> u64,
@@ -66,7 +64,7 @@ pub fn divide(
     Some(taken)
 }
 
-/// So many units close to each of as many sockets as make up the count; the first that have them.
+/// Takes `each` units close to each of as many sockets as make up the count: the first sockets that have them.
 fn take_by_socket(
     config: &NodeConfig,
     lines: &[usize],
@@ -95,11 +93,11 @@ fn take_by_socket(
     (sockets == 0).then_some(())
 }
 
-/// Devices that are told apart by their connections are looked at up to this many.
+/// The most devices whose connections are compared.
 const LINKED_MAX: usize = 64;
 
-/// The lines with those first that are best connected among themselves: from each device on, the one that has the most
-/// connections to those before it comes next. Of equals the first, so that near ones stay before others.
+/// The lines with the best connected devices first: beginning with each device, the one with the most connections to
+/// those chosen before comes next. Equal devices keep their order, so that near ones stay first.
 fn linked(
     config: &NodeConfig,
     lines: &[usize],
@@ -115,7 +113,7 @@ fn linked(
         while chosen.len() < wanted {
             let others = free.iter().copied().filter(|at| !chosen.contains(at));
             let of = |at: usize| chosen.iter().map(|&other| links(config, at, other)).sum::<i64>();
-            // Of equals `max_by_key` gives the last.
+            // Reversed, because `max_by_key` returns the last of equals.
             let next = others.rev().map(|at| (of(at), at)).max_by_key(|(links, _)| *links);
             let Some((links, at)) = next else { break };
             sum += links;
@@ -129,7 +127,7 @@ fn linked(
     best.1.iter().copied().chain(rest).collect()
 }
 
-/// As either of the two says it; -1 stands for the device itself.
+/// The connections between two devices, as either of them lists them; -1 stands for the device itself.
 fn links(config: &NodeConfig, one: usize, other: usize) -> i64 {
     let said = |from: usize, to: usize| {
         let at = config.gres[to].first_index as usize;
@@ -138,14 +136,14 @@ fn links(config: &NodeConfig, one: usize, other: usize) -> i64 {
     i64::from(said(one, other).max(said(other, one)).max(0))
 }
 
-/// All shares that a job has on a node are of one GPU: the one with the fewest left that are enough, so that others stay
+/// All shares that a job has on a node are of one GPU: the one with the fewest left that suffice, so that other GPUs stay
 /// whole.
 fn one_device(lines: &[usize], left: impl Fn(usize) -> u64, count: u64) -> Option<Vec<usize>> {
     let enough = lines.iter().copied().filter(|&at| left(at) >= count);
     enough.min_by_key(|&at| (left(at), at)).map(|at| vec![at])
 }
 
-/// Of several kinds that would do, all units are of one: the first that has enough.
+/// Where several kinds would do, all units are of one kind: the first that has enough.
 fn one_kind(
     config: &NodeConfig,
     lines: &[usize],
@@ -169,14 +167,14 @@ fn is_near(line: &NodeGres, cpus: &CpuSet) -> bool {
     line.cores.as_ref().is_some_and(|cores| cores.intersects(cpus))
 }
 
-/// The lowest free units, so many of each line; lines of one name and kind become one share.
+/// The lowest `units` free units of each line. Lines of one name and kind become one share.
 pub fn pick(config: &NodeConfig, free: &[GresLineFree], units: &[u64]) -> Vec<GresShare> {
     let mut shares: Vec<GresShare> = Vec::new();
     for ((line, free), &count) in config.gres.iter().zip(free).zip(units) {
         if count == 0 {
             continue;
         }
-        // Shares are known by their GPU.
+        // A share of a GPU has the index of the GPU.
         let indices: Vec<u32> = match line.share_of {
             Some(gpu) => vec![gpu],
             None => free.indices.iter().copied().take(count as usize).collect(),

@@ -1,4 +1,4 @@
-//! Memory on a node: what the request says, else the partition's default, else the cluster's.
+//! The memory of a job on a node: what the request says, else the partition's default, else the cluster's.
 
 use crate::view::SchedulerPolicy;
 use model::amount::{Bytes, MIB};
@@ -18,23 +18,17 @@ pub enum MemoryRule {
 }
 
 impl MemoryRule {
-    /// `DefMemPerGPU` says nothing of a job without GPUs: the next default is asked.
-    pub fn of(
-        request: &Request,
-        partition: &Partition,
-        policy: &SchedulerPolicy,
-        has_gpus: bool,
-    ) -> Self {
+    pub fn of(request: &Request, partition: &Partition, policy: &SchedulerPolicy) -> Self {
         match &request.memory {
             Memory::PerNode(range) => Self::PerNode(range.min),
             Memory::PerCpu(each) => Self::PerCpu(*each),
             Memory::PerGpu(each) => Self::PerGpu(*each),
             Memory::WholeNode => Self::WholeNode,
-            Memory::Default => [partition.default_memory, policy.default_memory]
-                .into_iter()
-                .flatten()
-                .find(|default| has_gpus || !matches!(default, DefaultMemory::PerGpu(_)))
-                .map_or(Self::unconfigured(policy), Self::from_default),
+            Memory::Default => {
+                let (own, cluster) = (partition.default_memory, policy.default_memory);
+                let default = DefaultMemory::applicable(own, cluster, request.asks_for_gpus());
+                default.map_or(Self::unconfigured(policy), Self::from_default)
+            }
         }
     }
 
@@ -50,7 +44,7 @@ impl MemoryRule {
         if policy.memory_by_core { Self::NodeOverCpus } else { Self::WholeNode }
     }
 
-    /// For so many CPUs and GPUs of this node.
+    /// The memory that comes with so many CPUs and GPUs of this node.
     pub fn on_node(self, config: &NodeConfig, cpus: u32, gpus: u64) -> Bytes {
         let times = |each: Bytes, count: u64| Bytes(each.0.saturating_mul(count));
         let whole = config.usable_memory();
@@ -66,7 +60,7 @@ impl MemoryRule {
     }
 }
 
-/// `part / of` of an amount, in whole mebibytes; all of it where the part is the whole.
+/// The `part / of` of an amount, in whole mebibytes; all of it where the part is the whole.
 pub fn portion(amount: Bytes, part: u64, of: u64) -> Bytes {
     if part >= of {
         return amount;

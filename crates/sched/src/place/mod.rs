@@ -1,10 +1,10 @@
 //! Placement: the whole of a job at once, or nothing.
 //!
-//! Candidates come lowest weight first, then in the order of the nodes. A job that fits on one node
-//! and did not ask for more gets the first that holds it. Else a set of nodes is chosen
-//! ([`select`]) and the tasks are dealt out in blocks: each node is filled before the next, but one
-//! task is kept for every node that follows.
+//! Candidates come lowest weight first, then in the order of the nodes. A job that fits on one node and did not ask for
+//! more gets the first that holds it. Otherwise a set of nodes is chosen ([`node_set`]) and the tasks are distributed in
+//! blocks: each node is filled before the next, but one task is left for every node that follows.
 
+mod amounts;
 pub mod demand;
 pub mod fit;
 pub mod gres;
@@ -24,20 +24,20 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Nodes with what is free of each, at one moment or through a stretch of time.
+/// Nodes with what is free of each, at one moment or throughout a period.
 pub trait FreeNodes {
     fn config(&self, node: u32) -> &NodeConfig;
-    /// None: nothing may be placed there.
+    /// `None` if nothing may be placed on the node.
     fn free(&self, node: u32) -> Option<Cow<'_, NodeFree>>;
 }
 
-/// Where a job would go, in the order of the nodes.
+/// The shares of a job, in the order of the nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     pub shares: Vec<(u32, NodeShare)>,
 }
 
-/// The nodes of a partition as they are tried: lowest weight first, then in the order of the nodes.
+/// The nodes of a partition in the order in which they are tried: lowest weight first, then in the order of the nodes.
 pub fn candidates(view: &View, partition: u32) -> Arc<[u32]> {
     let members = view.partitions.get(partition as usize).map_or(&[][..], |p| &p.nodes);
     let mut keyed: Vec<(u32, u32)> = members
@@ -49,7 +49,7 @@ pub fn candidates(view: &View, partition: u32) -> Arc<[u32]> {
     keyed.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Places the job on some of these nodes, or says that it cannot be done.
+/// Places the job on some of these nodes, if it can be done.
 pub fn place(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) -> Option<Placement> {
     let Some(prefer) = &demand.request.prefer else {
         return place_by_features(demand, space, nodes);
@@ -60,7 +60,7 @@ pub fn place(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) -> Opti
         };
         nodes.iter().copied().filter(has).collect()
     };
-    // What is wished for stands in the place of what is required, if it can be had.
+    // `--prefer` replaces the constraint where it can be met.
     let wished = Demand { constraint: Some(prefer), ..demand.clone() };
     place_by_features(&wished, space, &having(Some(prefer)))
         .or_else(|| place_by_features(demand, space, &having(demand.constraint)))
@@ -83,7 +83,7 @@ fn place_by_features(
     })
 }
 
-/// Below the smallest switch that will do, where there are switches.
+/// Places the job below the smallest switch that will do, where there are switches.
 fn place_among(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) -> Option<Placement> {
     let Some(switches) = demand.switches.as_ref().filter(|_| demand.nodes_max > 1) else {
         return place_anywhere(demand, space, nodes);
@@ -116,12 +116,11 @@ fn place_anywhere(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) ->
         return None;
     }
     let by_load;
-    let nodes = match demand.select.least_loaded {
-        true => {
-            by_load = idlest_first(space, nodes);
-            &by_load
-        }
-        false => nodes,
+    let nodes = if demand.select.least_loaded {
+        by_load = idlest_first(space, nodes);
+        &by_load
+    } else {
+        nodes
     };
     let counted = demand.constraint.is_some_and(Constraint::has_counts);
     let fewest = (!demand.wants_many_nodes() || demand.nodes_max == 1) && !counted;
@@ -137,7 +136,7 @@ fn place_anywhere(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) ->
     node_set::first_set(demand, space, &capacities, |set| distribute(demand, space, set))
 }
 
-/// Weight comes first, then who has the most idle CPUs.
+/// Nodes by weight, then by the most idle CPUs.
 fn idlest_first(space: &impl FreeNodes, nodes: &[u32]) -> Vec<u32> {
     let idle = |node: u32| space.free(node).map_or(0, |free| free.cpus.len());
     let mut keyed: Vec<(u32, Reverse<u32>, u32)> =
@@ -164,7 +163,7 @@ fn is_allowed_alone(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     demand.request.node_list.iter().all(|name| *name == config.name)
 }
 
-/// What each candidate could hold now; those that could hold nothing are left out.
+/// What each candidate could hold. Candidates that could hold nothing are left out.
 fn capacities(
     demand: &Demand<'_>,
     space: &impl FreeNodes,
@@ -172,7 +171,7 @@ fn capacities(
 ) -> Vec<NodeCapacity> {
     let totals = demand.job_totals();
     let nothing = vec![0; totals.len()];
-    // Every node of the job gives some of its totals, where there is one for each.
+    // Where the job's totals have a unit for each node, every node must give some.
     let one_each =
         demand.has_job_totals() && totals.iter().sum::<u64>() >= u64::from(demand.nodes_min);
     let each = demand.tasks_on_each();
@@ -206,8 +205,7 @@ fn capacities(
         .collect()
 }
 
-/// Deals tasks and totals over the nodes of a set and takes the shares; none if the two together do
-/// not fit.
+/// Distributes tasks and totals over the nodes of a set. Returns `None` if the two together do not fit.
 fn distribute(
     demand: &Demand<'_>,
     space: &impl FreeNodes,
@@ -220,9 +218,10 @@ fn distribute(
             let capacities: Vec<u64> =
                 set.iter().map(|capacity| u64::from(capacity.tasks)).collect();
             let count = u64::from(count).max(set.len() as u64);
-            let counts = match demand.is_even() {
-                true => spread_evenly(&capacities, count),
-                false => fill_in_blocks(&capacities, count, tasks_of_a_core(demand, space, &set)),
+            let counts = if demand.is_even() {
+                spread_evenly(&capacities, count)
+            } else {
+                fill_in_blocks(&capacities, count, tasks_of_a_core(demand, space, &set))
             };
             counts?.into_iter().map(|count| count as u32).collect()
         }
@@ -246,7 +245,8 @@ fn distribute(
     shares.map(|shares| Placement { shares })
 }
 
-/// Tasks that one core of any of the nodes can hold: a node gets a whole core at least, and would leave some of it idle.
+/// How many tasks one core of any of the nodes can hold. A node gets a whole core at least, and with fewer tasks would
+/// leave some of it idle.
 fn tasks_of_a_core(demand: &Demand<'_>, space: &impl FreeNodes, set: &[&NodeCapacity]) -> u64 {
     let threads = set.iter().map(|capacity| cores::threads(space.config(capacity.node))).min();
     let used = demand.request.threads_per_core.unwrap_or(u32::MAX).min(threads.unwrap_or(1));
@@ -255,7 +255,7 @@ fn tasks_of_a_core(demand: &Demand<'_>, space: &impl FreeNodes, set: &[&NodeCapa
     u64::from((used / demand.cpus_per_task.max(1)).min(by_core).max(1))
 }
 
-/// Fills each in turn and keeps some for each that follows, as far as there are as many for each.
+/// Fills each node in turn and leaves `kept` for each that follows, if there are as many for each.
 fn fill_in_blocks(capacities: &[u64], count: u64, kept: u64) -> Option<Vec<u64>> {
     let each = if count >= kept * capacities.len() as u64 { kept } else { 1 };
     let mut left = count;
@@ -272,14 +272,14 @@ fn fill_in_blocks(capacities: &[u64], count: u64, kept: u64) -> Option<Vec<u64>>
     (left == 0).then_some(counts)
 }
 
-/// The same number to each, as far as it has room; the first have one more where it does not come out even.
+/// The same number for each node, as far as it has capacity. The first get one more where it does not come out even.
 fn spread_evenly(capacities: &[u64], count: u64) -> Option<Vec<u64>> {
     if capacities.iter().sum::<u64>() < count {
         return None;
     }
     let mut counts = vec![0u64; capacities.len()];
     let mut left = count;
-    // Each turn fills a node or deals all there is.
+    // Each round fills a node or distributes all that is left, so the loop ends.
     for _ in 0..=capacities.len() {
         let open: Vec<usize> =
             (0..capacities.len()).filter(|&at| counts[at] < capacities[at]).collect();
@@ -301,7 +301,7 @@ mod tests {
     use super::{fill_in_blocks, spread_evenly};
 
     #[test]
-    fn even_dealing_fills_nobody_before_the_others() {
+    fn an_even_distribution_fills_no_node_before_the_others() {
         type Case<'a> = (&'a [u64], u64, Option<&'a [u64]>);
         let table: [Case<'_>; 5] = [
             (&[8, 8], 10, Some(&[5, 5])),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_fill_the_first_and_keep_one_for_each_of_the_rest() {
+    fn blocks_fill_the_first_node_and_leave_one_task_for_each_of_the_rest() {
         type Case<'a> = (&'a [u64], u64, Option<&'a [u64]>);
         let table: [Case<'_>; 6] = [
             (&[16, 16], 4, Some(&[3, 1])),
@@ -337,7 +337,7 @@ mod tests {
                 "{count} over {capacities:?}"
             );
         }
-        // With two threads to a core, each node has room for two from the start.
+        // With two threads to a core, each node gets two tasks from the start.
         assert_eq!(fill_in_blocks(&[16, 16], 4, 2).as_deref(), Some(&[2, 2][..]));
         assert_eq!(fill_in_blocks(&[16, 16], 20, 2).as_deref(), Some(&[16, 4][..]));
         assert_eq!(fill_in_blocks(&[16, 16], 3, 2).as_deref(), Some(&[2, 1][..]));

@@ -1,18 +1,18 @@
-//! Which nodes serve a job of several: sets to try, the likeliest first.
+//! The choice of nodes for a job of several: sets to try, the likeliest first.
 //!
-//! For each number of nodes the first set is the first nodes in order, then the roomiest of the
-//! lightest weights, then the roomiest of all; with `--contiguous`, neighbours only. Named nodes
-//! are in every set.
+//! For each number of nodes the first set is the first nodes in order, then the nodes with the most capacity of the
+//! lowest weights, then those with the most capacity of all; with `--contiguous`, neighbours only. Named nodes are in
+//! every set.
 
 use super::FreeNodes;
 use super::demand::{Demand, Tasks};
 use model::constraint::Constraint;
 use std::cmp::Reverse;
 
-/// Numbers of nodes that are tried before the largest.
+/// How many numbers of nodes are tried before the largest.
 const SIZES_MAX: usize = 8;
 
-/// What one candidate could hold.
+/// What one candidate could hold of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCapacity {
     pub node: u32,
@@ -22,8 +22,8 @@ pub struct NodeCapacity {
     pub of_totals: Vec<u64>,
 }
 
-/// The first set whose rooms add up to what is asked and of which `attempt` makes something.
-/// `rooms` are in the order of the candidates.
+/// The result of `attempt` for the first set whose capacities add up to what is asked, and for which it returns one.
+/// `capacities` are in the order of the candidates.
 pub fn first_set<'r, T>(
     demand: &Demand<'_>,
     space: &impl FreeNodes,
@@ -38,17 +38,19 @@ pub fn first_set<'r, T>(
             has_named && suffices(demand, &set) && has_counts(demand.constraint, space, &set);
         if enough { attempt(set) } else { None }
     };
-    sizes(demand, capacities).into_iter().find_map(|size| match demand.request.contiguous {
-        true => neighbours(capacities, size).into_iter().find_map(&mut try_set),
-        false => ORDERS.iter().find_map(|order| {
+    sizes(demand, capacities).into_iter().find_map(|size| {
+        if demand.request.contiguous {
+            return neighbours(capacities, size).into_iter().find_map(&mut try_set);
+        }
+        ORDERS.iter().find_map(|order| {
             let mut first = named.clone();
             first.extend(counted(demand, space, &named, &order(capacities)));
             try_set(choose(&first, order(capacities), size))
-        }),
+        })
     })
 }
 
-/// The rooms of `-w`; none if one of them has no room.
+/// The nodes of `-w`; `None` if one of them can hold nothing.
 fn named<'r>(
     demand: &Demand<'_>,
     space: &impl FreeNodes,
@@ -60,8 +62,8 @@ fn named<'r>(
     demand.request.node_list.iter().map(find).collect()
 }
 
-/// Numbers of nodes worth trying: as many as there are where a range was asked for, else the fewest
-/// that can do.
+/// The numbers of nodes worth trying: as many as there are where a range was asked for, otherwise the fewest that can
+/// do.
 fn sizes(demand: &Demand<'_>, capacities: &[NodeCapacity]) -> Vec<usize> {
     let most = capacities.len().min(demand.nodes_max as usize);
     let least = demand.nodes_min as usize;
@@ -102,7 +104,7 @@ fn sizes(demand: &Demand<'_>, capacities: &[NodeCapacity]) -> Vec<usize> {
         .chain(by_totals)
         .try_fold(least, |size, more| Some(size.max(more?)));
     match enough {
-        // Tasks and totals may suffice each by itself and not together: some more nodes, then all.
+        // Tasks and totals may each fit by itself and not together: some more nodes are tried, then all.
         Some(size) if size <= most => (size..most).take(SIZES_MAX).chain([most]).collect(),
         _ => Vec::new(),
     }
@@ -125,7 +127,7 @@ const ORDERS: [SetOrder; 4] = [
     |capacities| sorted(capacities, |capacity| (0, Reverse((u64::from(capacity.tasks), 0)))),
 ];
 
-/// By weight where it counts, then the roomiest first.
+/// By weight where it counts, then the most capacity first.
 type SetRank = (u32, Reverse<(u64, u32)>);
 
 fn sorted(capacities: &[NodeCapacity], key: fn(&NodeCapacity) -> SetRank) -> Vec<&NodeCapacity> {
@@ -144,7 +146,7 @@ fn choose<'r>(
     named.iter().copied().chain(others).take(size).collect()
 }
 
-/// Runs of nodes that stand side by side.
+/// Runs of nodes that are next to each other.
 fn neighbours(capacities: &[NodeCapacity], size: usize) -> Vec<Vec<&NodeCapacity>> {
     let mut by_node: Vec<&NodeCapacity> = capacities.iter().collect();
     by_node.sort_unstable_by_key(|capacity| capacity.node);
@@ -168,7 +170,8 @@ fn suffices(demand: &Demand<'_>, set: &[&NodeCapacity]) -> bool {
     tasks >= tasks_wanted && totals_suffice
 }
 
-/// The first rooms for each count of the constraint, those that fewest nodes meet first; one node serves one count.
+/// The first nodes for each count of the constraint, beginning with the counts that the fewest nodes meet. A node serves
+/// one count.
 fn counted<'r>(
     demand: &Demand<'_>,
     space: &impl FreeNodes,
@@ -199,7 +202,7 @@ fn counted<'r>(
     chosen
 }
 
-/// `a*2`: at least so many nodes of the set have it.
+/// `a*2`: whether at least so many nodes of the set have the feature.
 fn has_counts(
     constraint: Option<&Constraint>,
     space: &impl FreeNodes,

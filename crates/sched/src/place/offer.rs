@@ -1,10 +1,9 @@
-//! dstack's offer: a node is divided into equal blocks, one for each GPU (or, without GPUs, for
-//! each core), and the offer is the smallest number of blocks whose share reaches the lower end of
-//! every range. What the share has beyond the upper end of a range stays with the node, though a
-//! core is never split.
+//! dstack's offer: a node is divided into equal blocks, one for each GPU (or, without GPUs, for each core). The offer is
+//! the smallest number of blocks whose share reaches the lower end of every range. What a block has beyond the upper end
+//! of a range is not granted, but a core is never split.
 
+use super::amounts::Amounts;
 use super::demand::Demand;
-use super::fit::Amounts;
 use super::memory::portion;
 use crate::free::cores;
 use model::amount::Bytes;
@@ -12,7 +11,7 @@ use model::gres::GPU;
 use model::node::NodeConfig;
 use model::request::Memory;
 
-/// The share of this node, whatever is free of it; none if all its blocks do not suffice.
+/// The share of the node as if it were empty; `None` if all its blocks do not suffice.
 pub fn share(
     demand: &Demand<'_>,
     config: &NodeConfig,
@@ -49,7 +48,7 @@ pub fn share(
         _ => memory,
     };
     let gres = demand.gres.iter().zip(least).map(|(g, least)| {
-        // One that would do without gets none: others can use the devices.
+        // A request whose minimum is zero gets no GPU: others can use it.
         let is_gpu = g.name == GPU && least > 0;
         if is_gpu { blocks.min(g.most.unwrap_or(u64::MAX)).max(least) } else { least }
     });
@@ -57,7 +56,7 @@ pub fn share(
     Some(Amounts { tasks, cores, cpus: cores * threads, memory, gres: gres.collect() })
 }
 
-/// Where nothing was said of memory, what the blocks bring is right.
+/// A request without memory takes what comes with its blocks.
 fn memory_min(demand: &Demand<'_>, config: &NodeConfig, cpus: u32, gpus: u64) -> Bytes {
     match demand.request.memory {
         Memory::Default => Bytes(0),

@@ -1,4 +1,4 @@
-//! What came out of a walk: the plan, the estimates, the reasons.
+//! The results of a walk over the queue: the plan, the estimates, the reasons.
 
 use super::{NextPlanFacts, Planner};
 use crate::free::shape::Shape;
@@ -17,7 +17,7 @@ impl<'a> Planner<'a> {
             self.visit(at);
         }
         if self.is_deferred(job) {
-            // What holds it back depends on those after it as well.
+            // Jobs after it in the queue may use up the limit that it waits for.
             for at in last + 1..self.queue.slots.len() {
                 self.visit(at);
             }
@@ -46,13 +46,13 @@ impl<'a> Planner<'a> {
         at.unwrap_or(0) as u32
     }
 
-    /// The job's turns, as places in line.
+    /// The indices of the job's queue slots.
     pub fn slots_of(&self, job: JobId) -> Vec<usize> {
         let slots = self.queue.slots.iter().enumerate();
         slots.filter(|(_, slot)| slot.job() == job).map(|(at, _)| at).collect()
     }
 
-    /// How many entries have their turns before this one in its partition, and the first of them.
+    /// How many entries come before this queue slot in its partition, and the first few of them.
     pub fn jobs_ahead_of(&self, entry: usize, most: usize) -> (u32, Vec<JobId>) {
         let slots = &self.queue.slots;
         let partition = slots[entry].entry.partition;
@@ -60,7 +60,7 @@ impl<'a> Planner<'a> {
         (ahead().count() as u32, ahead().take(most).map(|slot| slot.job()).collect())
     }
 
-    /// Takes the turns of others in this range of places in line.
+    /// Visits the queue slots of other jobs in this range.
     pub fn walk_others(&mut self, range: std::ops::Range<usize>, job: JobId) {
         for at in range {
             if self.queue.slots[at].job() != job {
@@ -69,13 +69,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The shape that the job has at this turn, and where places for it are looked for.
+    /// The shape of the job in this queue slot, and the search for it.
     pub fn finder_at(&mut self, entry: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
-        let shape = self.queue.slots[entry].shape as usize;
+        let shape = self.queue.slots[entry].shape;
         self.finder(shape)
     }
 
-    /// Of the reasons in several partitions the one nearest to a start stands.
+    /// Notes why an entry waits. Of the reasons in several partitions the one nearest to a start is kept.
     pub(super) fn note_reason(&mut self, waiting: u32, reason: Reason) {
         let entry = &self.queue.summaries[waiting as usize];
         if entry.partition_count <= 1 && !entry.is_het {
@@ -101,7 +101,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// For each entry, in order, when it is expected: now where it starts.
+    /// The estimates of all entries in queue order. A job that starts is expected now.
     pub fn into_estimates(self) -> Vec<Estimate> {
         let starting = self.starts.iter().map(|start| self.estimate_now(start));
         let mut by_job: HashMap<JobId, Estimate> = HashMap::new();
@@ -112,13 +112,13 @@ impl<'a> Planner<'a> {
     }
 
     pub fn finish(mut self) -> (Plan, NextPlanFacts) {
-        // One that is in no partition had no turn.
+        // An entry that is in no partition was not visited.
         let mut without_partition = self.queue.without_partition.clone();
         without_partition.sort_unstable_by_key(|&at| self.view.queue[at as usize].job);
         for &waiting in &without_partition {
             self.note_reason(waiting, Reason::NotPlanned);
         }
-        // A reason of one turn is void if the rest started at another.
+        // A reason from one partition is void if the rest of the entry started in another.
         let started = |(waiting, _): &(&u32, &usize)| self.left[**waiting as usize] == 0;
         let void: HashSet<usize> =
             self.reason_at.iter().filter(started).map(|(_, at)| *at).collect();

@@ -1,9 +1,10 @@
-//! Places kept for later: who may keep one, and where it is.
+//! Backfill slots: which jobs may reserve one, and when and where it is.
 
 use super::{Planner, Purpose};
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::cores;
 use crate::free::timeline::{CORE, CORES};
+use crate::index::ShapeIndex;
 use crate::memo::{QueueSlot, SlotRecord};
 use crate::order::JobInPartition;
 use crate::view::Estimate;
@@ -41,12 +42,12 @@ impl<'a> Planner<'a> {
         *mine <= most
     }
 
-    /// One that must wait for a time of its own is expected from then on.
+    /// For estimates: reserves a slot for a job that waits for its begin time or its reservation, from then on.
     pub(super) fn reserve_from_begin(&mut self, slot: QueueSlot, reason: &Reason) {
         if self.is_for_starts() {
             return;
         }
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         let access = self.shape(shape).access.clone();
         let begin = match reason {
             Reason::BeginTime => self.view.queue[slot.entry.waiting as usize].begin.map(|b| b.0),
@@ -60,15 +61,15 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Of several partitions the one with the earliest start keeps the place.
-    pub(super) fn reserve(&mut self, entry: JobInPartition, shape: usize, from: i64) {
+    /// Reserves a slot. A job in several partitions has the slot with the earliest start.
+    pub(super) fn reserve(&mut self, entry: JobInPartition, shape: ShapeIndex, from: i64) {
         let waiting = &self.view.queue[entry.waiting as usize];
         let job = waiting.job;
         let window = self.view.policy.backfill_limits.window_min.filter(|_| self.is_for_starts());
         let latest = window.map_or(i64::MAX, |min| self.timelines.now + 60_000 * i64::from(min));
         let latest = latest.min(self.shape(shape).latest_start());
         let record = self.record.take();
-        // What it keeps through another partition is not in its own way.
+        // The job's slot through another partition must not be in its own way.
         let other = self.slot_of_job.remove(&job);
         if let Some(other) = &other {
             self.timelines.release(other);
@@ -80,9 +81,10 @@ impl<'a> Planner<'a> {
             Some(record) => finder.find_slot_as_before(known, from, record),
             None => finder.find_slot(known, from),
         };
-        let found = match found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
-            true => SlotRecord { slot: None, single: false },
-            false => found,
+        let found = if found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
+            SlotRecord { slot: None, single: false }
+        } else {
+            found
         };
         let before = record.and_then(|record| record.slot);
         if before != found.slot {
@@ -108,7 +110,7 @@ impl<'a> Planner<'a> {
             self.estimates.retain(|known| known.job != job);
         }
         let Some(kept) = found.slot else { return };
-        // A later task of an array is not the one that is asked about.
+        // The estimate is of the next task of an array; further tasks only take their slots.
         let more = (self.left[entry.waiting as usize]
             .min(self.view.policy.backfill_limits.per_array))
         .max(1);
@@ -116,15 +118,22 @@ impl<'a> Planner<'a> {
         self.estimates.push(estimate);
         self.timelines.reserve(&kept, holder);
         let first = (kept.start, kept.end);
-        self.slot_of_job.insert(job, kept);
+        let before = self.slot_of_job.insert(job, kept);
+        assert!(before.is_none(), "a job has one backfill slot");
         if !self.is_for_starts() && more > 1 {
             self.array_task_times.insert(entry.waiting, vec![first]);
             self.reserve_array_tasks(entry, shape, from, more - 1);
         }
     }
 
-    /// Places for further tasks of an array, in nobody's name.
-    fn reserve_array_tasks(&mut self, entry: JobInPartition, shape: usize, from: i64, tasks: u32) {
+    /// Reserves slots for further tasks of an array.
+    fn reserve_array_tasks(
+        &mut self,
+        entry: JobInPartition,
+        shape: ShapeIndex,
+        from: i64,
+        tasks: u32,
+    ) {
         for _ in 0..tasks {
             let (known, mut finder) = self.finder(shape);
             let holder = known.demand.holder;
@@ -134,7 +143,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The estimate of a job that has this place.
+    /// The estimate of a job with this slot.
     pub(super) fn estimate_of(
         &self,
         job: JobId,

@@ -1,12 +1,13 @@
-//! Jobs that start together or not at all: the first of them has the turn for all.
+//! Heterogeneous jobs: their components start together or not at all, when the first has its turn.
 //!
 //! ```text
-//!   the largest first ─▶ a place now, beside those of the ones before ─▶ all have one: they start
-//!                        │ one has none: the board goes back
-//!                        └─▶ the first moment at which all have one: each keeps its place from then on
+//!   the largest first ─▶ a placement now, beside those of the components before ─▶ all have one: they start
+//!                        │ one has none: what was taken is undone
+//!                        └─▶ the first moment at which all fit: each gets a backfill slot from then on
 //! ```
 //!
-//! Their shapes are their own: what fails beside the others of a group does not fail for everybody.
+//! Components do not share the shapes of other jobs: a search that fails beside the other components does not fail for
+//! everybody.
 
 use super::Planner;
 use crate::free::backfill_slot::BackfillSlot;
@@ -28,10 +29,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The most moments that are tried for a place for all.
+/// The most moments that are tried for slots for all components.
 const MOMENTS_MAX: usize = 64;
 
-/// By the first job: where the others stand in line, each with as many places as it has partitions.
+/// By the first component's job: for each component's offset its queue slots, one for each of its partitions.
 pub(super) type HetGroups = HashMap<JobId, BTreeMap<u32, Vec<usize>>>;
 
 pub(super) fn groups(view: &View, queue: &OrderedQueue) -> HetGroups {
@@ -48,7 +49,7 @@ pub(super) fn groups(view: &View, queue: &OrderedQueue) -> HetGroups {
     groups
 }
 
-/// One that has a place now, which the board shows as taken.
+/// A component with a placement now, which is taken from the timelines already.
 struct PlacedComponent<'a> {
     entry: JobInPartition,
     placement: Placement,
@@ -58,7 +59,7 @@ struct PlacedComponent<'a> {
     licenses: &'a [(String, u32)],
 }
 
-/// One that has a place later.
+/// A component with a backfill slot, which is taken from the timelines already.
 struct ReservedComponent {
     entry: JobInPartition,
     kept: Arc<BackfillSlot>,
@@ -83,7 +84,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Starts all of them; else the reason why they wait.
+    /// Starts all components, or returns why they wait.
     fn start_het(
         &mut self,
         slot: &QueueSlot,
@@ -96,14 +97,14 @@ impl<'a> Planner<'a> {
         let mut members: Vec<&[usize]> = group.values().map(Vec::as_slice).collect();
         let own = [self.at];
         members[0] = &own;
-        // The large first: the small find a place beside them more often than the other way round.
+        // The large first, because small components fit beside large ones more often than the other way round.
         members.sort_by_cached_key(|slots| {
             let shape = self.own_shape(&self.queue.slots[slots[0]]);
             Reverse(shape.least.amount(&TresKind::Cpu))
         });
         for slots in &members {
             let waiting = &self.view.queue[self.queue.slots[slots[0]].entry.waiting as usize];
-            // What another partition kept for them is not in their way.
+            // A slot that the component had through another partition must not be in its way.
             self.release_slot(waiting.job);
             let closed = || self.timelines.windows.gate(waiting, self.timelines.now);
             if let Some(reason) = gate::job(waiting, self.now).or_else(closed) {
@@ -132,7 +133,7 @@ impl<'a> Planner<'a> {
         Some(if is_first { Reason::Resources } else { Reason::Priority })
     }
 
-    /// A place for each from now on; on the way back nothing is taken.
+    /// A placement now for each component. If one has none, nothing stays taken.
     fn place_all_now(&mut self, members: &[&[usize]]) -> Result<Vec<PlacedComponent<'a>>, Reason> {
         let mut all: Vec<PlacedComponent<'a>> = Vec::with_capacity(members.len());
         for slots in members {
@@ -152,7 +153,7 @@ impl<'a> Planner<'a> {
         Ok(all)
     }
 
-    /// A place for one of them beside those that are taken; it is taken too.
+    /// Finds and takes a placement for one component beside those that are taken.
     fn place_component_now(&mut self, slot: QueueSlot) -> Result<PlacedComponent<'a>, Reason> {
         let entry = slot.entry;
         let mut shape = self.own_shape(&slot);
@@ -181,15 +182,11 @@ impl<'a> Planner<'a> {
         let shares = placement.shares.iter().map(|(_, share)| share);
         let counted = claimant.and_then(|c| Some((c, self.usage.add(c, shares)?)));
         let licenses = &self.view.queue[entry.waiting as usize].spec.request().licenses;
-        for (name, count) in licenses {
-            if let Some(free) = self.licenses.get_mut(name.as_str()) {
-                *free -= u64::from(*count);
-            }
-        }
+        self.take_licenses(licenses);
         Ok(PlacedComponent { entry, placement, time_limit, saved, counted, licenses })
     }
 
-    /// What keeps it back beside resources.
+    /// Checks what may hold the component back beside resources.
     fn may_start(
         &mut self,
         slot: &QueueSlot,
@@ -212,10 +209,7 @@ impl<'a> Planner<'a> {
                 return Err(Reason::Limit(Box::new(limit)));
             }
         }
-        match self.has_licenses(slot.shape as usize) {
-            true => Ok(()),
-            false => Err(Reason::Licenses),
-        }
+        if self.has_licenses(slot.shape) { Ok(()) } else { Err(Reason::Licenses) }
     }
 
     fn undo(&mut self, found: PlacedComponent<'a>) {
@@ -223,15 +217,11 @@ impl<'a> Planner<'a> {
         if let Some((claimant, load)) = &found.counted {
             self.usage.remove_usage(*claimant, load);
         }
-        for (name, count) in found.licenses {
-            if let Some(free) = self.licenses.get_mut(name.as_str()) {
-                *free += u64::from(*count);
-            }
-        }
+        self.release_licenses(found.licenses);
     }
 
-    /// Each keeps a place from the first moment on at which all have one. What has none after so many moments, as what
-    /// is more than there is, keeps nothing.
+    /// Reserves a slot for each component, at the first moment at which all fit. Reserves nothing if none of so many
+    /// moments serves.
     fn reserve_all(&mut self, members: &[&[usize]]) {
         let mut from = self.timelines.now;
         for _ in 0..MOMENTS_MAX {
@@ -263,7 +253,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A place for each from then on, which is kept; none, and nothing kept, if one never has any.
+    /// Takes a slot for each component from `from` on. Returns `None`, with nothing taken, if a component never fits.
     fn find_slots_for_all(
         &mut self,
         members: &[&[usize]],
@@ -289,7 +279,7 @@ impl<'a> Planner<'a> {
     }
 
     fn own_shape(&self, slot: &QueueSlot) -> Shape<'a> {
-        let key = &self.queue.shapes[slot.shape as usize];
+        let key = &self.queue.shapes[slot.shape.at()];
         Shape::new(self.view, key, self.switches.as_ref())
     }
 

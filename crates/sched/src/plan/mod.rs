@@ -1,23 +1,25 @@
-//! The plan: who starts now and where, and why the others wait.
+//! The plan: which jobs start now and where, and why the others wait.
 //!
 //! ```text
-//!   queue ─▶ order ─▶ gate ─────────▶ place ─────────▶ start ─▶ the next task, or the next turn
+//!   queue ─▶ order ─▶ gate ─────────▶ place ─────────▶ start ─▶ the next task, or the next entry
 //!            tier,    holds, times,   the whole job    │
-//!            priority partition,      beside every     └─▶ none fits: the first of its partition keep their
-//!            …        limits          place that is        place (backfill); the very first waits for
-//!                     │               kept                 Resources, those after it for their Priority
-//!                     └─▶ waits for a reason of its own and is in nobody's way
+//!            priority partition,      beside every     └─▶ nothing is free: the first of its partition get a
+//!            …        limits          backfill slot        backfill slot; the very first waits for Resources,
+//!                     │                                    those after it for their Priority
+//!                     └─▶ waits for a reason of its own and delays nobody
 //! ```
 //!
-//! One pass over the queue. Resources are only taken, never freed, in that pass: what did not fit
-//! once is not tried again.
+//! One pass over the queue. Resources are only taken in that pass, never freed: what did not fit once is not tried
+//! again.
 
 mod answer;
 mod backfill_slots;
 mod forecast;
 mod het;
+mod licenses;
 mod preemption;
 mod reservations;
+mod start;
 
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::node_timelines::NodeTimelines;
@@ -25,22 +27,22 @@ use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::gate;
 use crate::gate::limits::{Claimant, Usage};
+use crate::index::ShapeIndex;
 use crate::memo::{Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, SlotRecord};
 use crate::order::JobInPartition;
-use crate::place::Placement;
 use crate::preempt::PreemptionSearch;
 use crate::topology::Switches;
 use crate::view::{Estimate, Plan, Preemption, RunningJob, Start, View};
-use model::allocation::Allocation;
 use model::id::JobId;
 use model::reason::Reason;
-use model::time::{TimeLimit, Timestamp};
+use model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub fn plan(view: &View, now: Timestamp, memo: &mut Memo) -> Plan {
     memo.refresh(view, now);
+    debug_assert!(memo.queue.slots.is_sorted_by_key(|slot| slot.key), "the queue is in order");
     let replay = memo.replay_log.begin(view.nodes.len());
     let mut planner = Planner::new(view, now, memo, replay, Purpose::Starts);
     planner.walk();
@@ -56,25 +58,24 @@ pub fn plan(view: &View, now: Timestamp, memo: &mut Memo) -> Plan {
     plan
 }
 
-/// What the next plan may use.
+/// What the next plan may reuse.
 #[derive(Default)]
 pub struct NextPlanFacts {
     records: HashMap<JobId, SlotRecord>,
-    /// Places in line with a record.
+    /// Queue slots with a record.
     recorded: Vec<usize>,
-    /// Nodes on which something starts or that are kept without a record: to the next plan they are
-    /// not what they were in this one.
+    /// Nodes on which a job starts, or has a backfill slot without a record. For the next plan they count as changed.
     touched_nodes: Vec<u32>,
-    /// For each place in line whether it looked for a place to start and found none.
+    /// For each queue slot whether a start was tried and nothing was free.
     nothing_free: Vec<bool>,
 }
 
-/// What a walk over the line is for.
+/// What a walk over the queue is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Who starts now; the first of those that wait keep places.
+    /// Which jobs start now. The first that wait get backfill slots.
     Starts,
-    /// When everybody is expected to start.
+    /// When every job is expected to start.
     Estimates,
 }
 
@@ -88,42 +89,44 @@ pub struct Planner<'a> {
     timelines: NodeTimelines<'a>,
     usage: Usage<'a>,
     has_limits: bool,
-    /// By the position of their key in the line.
+    /// By the index of their key in the queue; `None` until first asked for.
     shapes: Vec<Option<Box<Shape<'a>>>>,
-    /// For each entry of the queue the tasks that have not started, and how many of them the
-    /// throttle lets start now.
+    /// For each entry of the queue the tasks that have not started.
     left: Vec<u32>,
+    /// For each entry how many more tasks its throttle lets start now.
     allowed: Vec<u32>,
-    /// In the order of the first turns.
+    /// In queue order.
     reasons: Vec<(JobId, Reason)>,
-    /// Of entries with several turns where their reason is.
+    /// For entries with several slots the position of their reason.
     reason_at: HashMap<u32, usize>,
-    /// The turn that is being taken.
+    /// The queue slot that is being visited.
     at: usize,
-    /// For each partition how many jobs have had to wait for resources, and how many keep a place.
+    /// For each partition how many jobs wait for resources.
     blocked: Vec<u32>,
+    /// For each partition how many jobs have a backfill slot.
     backfill_slots: Vec<u32>,
     backfill_slots_by_user: HashMap<u32, u32>,
     slot_of_job: HashMap<JobId, Arc<BackfillSlot>>,
-    /// The last plan's places, and what is known for the next.
     switches: Option<Arc<Switches>>,
     preempt: PreemptionSearch<'a>,
-    /// Free licences.
+    /// Free licenses.
     licenses: HashMap<&'a str, u64>,
     preemptions: Vec<Preemption>,
-    /// Jobs that were suspended to make room, with their tiers; the first to go on last.
+    /// Jobs that a preemption suspended, with their tiers. The first to resume is the last.
     suspended: Vec<(u32, &'a RunningJob)>,
     resumes: Vec<JobId>,
     replay: Replay,
+    /// The last plan's slot of the job that is being visited.
     record: Option<SlotRecord>,
     next_plan: NextPlanFacts,
     starts: Vec<Start>,
-    /// Those that keep a place, in order.
+    /// The estimates of jobs with a backfill slot, in queue order.
     estimates: Vec<Estimate>,
-    /// Starts that overtook somebody.
+    /// Starts that overtook a job which waits for resources.
     backfilled: u32,
-    /// For estimates: turns that wait for more than resources, and when further tasks of an array begin and end.
-    deferred: Vec<forecast::DeferredSlot>,
+    /// For estimates only: slots that wait for more than resources.
+    deferred: Vec<forecast::DeferredSlot<'a>>,
+    /// For estimates only: for entries that are arrays the start and end of each task that has a backfill slot.
     array_task_times: HashMap<u32, Vec<(i64, i64)>>,
     groups: het::HetGroups,
 }
@@ -140,9 +143,9 @@ impl<'a> Planner<'a> {
         let (baseline, queue, windows) = (&*baseline, &*queue, &*windows);
         let recorded = queue.slots.iter().filter(|slot| slot.is_recorded);
         replay.retain_jobs(recorded.map(|slot| slot.job()));
-        // What a window lets through changes as time passes.
+        // Which jobs a reservation's window admits changes as time passes.
         replay.mark_changed(windows.nodes());
-        let usage = Usage::of(view, now);
+        let usage = Usage::of_running(view, now);
         Self {
             purpose,
             view,
@@ -212,16 +215,16 @@ impl<'a> Planner<'a> {
             self.defer(slot, &reason);
             self.note_reason(slot.entry.waiting, reason);
         }
-        // It kept a place last time, and has not looked for one now.
+        // The job had a slot last time and has not looked for one now.
         if let Some(SlotRecord { slot: Some(kept), .. }) = self.record.take() {
             self.replay.mark_changed(kept.nodes());
         }
     }
 
-    /// The most of a long line: others of its shape had no place to start, and no more are kept.
+    /// Settles most of a long queue at once: nothing is free for the shape, and no more slots are reserved.
     fn waits_like_others(&mut self, slot: &QueueSlot) -> bool {
         let partition = slot.entry.partition as usize;
-        let settled = self.shapes[slot.shape as usize].as_ref().is_some_and(|s| s.is_settled());
+        let settled = self.shapes[slot.shape.at()].as_ref().is_some_and(|s| s.is_settled());
         let waits = settled
             && self.purpose == Purpose::Starts
             && !self.has_limits
@@ -237,7 +240,7 @@ impl<'a> Planner<'a> {
         waits
     }
 
-    /// Starts what can start of the entry; the reason why the rest of it waits.
+    /// Starts the tasks of the entry that can start. Returns why the rest waits.
     fn try_start(&mut self, slot: QueueSlot) -> Option<Reason> {
         let entry = slot.entry;
         let waiting = entry.waiting as usize;
@@ -257,7 +260,7 @@ impl<'a> Planner<'a> {
             self.reserve_from_begin(slot, &reason);
             return Some(reason);
         }
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         if self.timelines.now > self.shape(shape).latest_start() {
             return Some(Reason::Deadline);
         }
@@ -278,7 +281,7 @@ impl<'a> Planner<'a> {
                 return Some(Reason::ArrayTaskLimit);
             }
             if let Some(claimant) = claimant {
-                let Some(Some(known)) = self.shapes.get(shape) else { return None };
+                let Some(Some(known)) = self.shapes.get(shape.at()) else { return None };
                 let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
                 if let Some(limit) = broken {
                     return Some(Reason::Limit(Box::new(limit)));
@@ -294,7 +297,7 @@ impl<'a> Planner<'a> {
                 }
                 return Some(self.blocked_reason(entry, shape));
             };
-            // Whole cores and the node's memory may make it more than was asked.
+            // The placement may be more than was asked: cores and a node's memory are granted whole.
             if let Some(limit) = claimant.and_then(|c| self.broken_limit(c, &placement, time_limit))
             {
                 return Some(Reason::Limit(Box::new(limit)));
@@ -304,34 +307,21 @@ impl<'a> Planner<'a> {
     }
 
     fn claimant(&self, entry: JobInPartition) -> Claimant<'a> {
-        Claimant::of(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
+        Claimant::pending(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
     }
 
-    fn broken_limit(
-        &self,
-        claimant: Claimant<'a>,
-        placement: &Placement,
-        time_limit: TimeLimit,
-    ) -> Option<model::reason::Limit> {
-        if !self.usage.is_limited(claimant) {
-            return None;
-        }
-        let shares = || placement.shares.iter().map(|(_, share)| share);
-        self.usage.broken_by_shares(claimant, shares(), time_limit)
-    }
-
-    fn shape(&mut self, shape: usize) -> &mut Shape<'a> {
+    fn shape(&mut self, shape: ShapeIndex) -> &mut Shape<'a> {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        self.shapes[shape]
-            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)))
+        self.shapes[shape.at()]
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)))
     }
 
-    /// The shape, and where places for it are looked for.
-    fn finder(&mut self, shape: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
+    /// The shape, and the search for it.
+    fn finder(&mut self, shape: ShapeIndex) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape];
-        let shape =
-            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let slot = &mut self.shapes[shape.at()];
+        let shape = slot
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
         let finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
@@ -339,108 +329,5 @@ impl<'a> Planner<'a> {
             replay: &self.replay,
         };
         (shape, finder)
-    }
-
-    fn find_placement(
-        &mut self,
-        entry: JobInPartition,
-        shape: usize,
-    ) -> Option<(Placement, TimeLimit)> {
-        if !self.view.policy.backfill && self.blocked[entry.partition as usize] > 0 {
-            return None;
-        }
-        let starts_max =
-            self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
-        if starts_max.is_some_and(|most| self.starts.len() >= most as usize) {
-            return None;
-        }
-        let nothing_free = self.queue.slots[self.at].nothing_free;
-        let (shape, mut finder) = self.finder(shape);
-        if nothing_free {
-            finder.fail_unless_changed(shape);
-        }
-        let now = finder.timelines.now;
-        if let Some(placement) = finder.place_now(shape, false) {
-            return Some((placement, shape.limit_until_deadline(shape.time_limit, now)));
-        }
-        shape.short.as_ref()?;
-        let placement = finder.place_now(shape, true)?;
-        let time_limit = finder.longest_limit(shape, &placement);
-        Some((placement, shape.limit_until_deadline(time_limit, now)))
-    }
-
-    fn start(
-        &mut self,
-        entry: JobInPartition,
-        shape: usize,
-        claimant: Option<Claimant<'a>>,
-        placement: Placement,
-        time_limit: TimeLimit,
-    ) {
-        let length = self.length(time_limit);
-        for (name, count) in &self.shape(shape).demand.request.licenses {
-            if let Some(free) = self.licenses.get_mut(name.as_str()) {
-                *free -= u64::from(*count);
-            }
-        }
-        let known = self.shape(shape);
-        let (holder, access) = (known.demand.holder, known.access.clone());
-        self.timelines.start(&placement, holder, &access, length);
-        let shares = || placement.shares.iter().map(|(_, share)| share);
-        if let Some(claimant) = claimant {
-            self.usage.add(claimant, shares());
-        }
-        self.record_start(entry, placement, time_limit);
-    }
-
-    /// The start of what is on the board and counted already.
-    fn record_start(&mut self, entry: JobInPartition, placement: Placement, time_limit: TimeLimit) {
-        let nodes = || placement.shares.iter().map(|(node, _)| *node);
-        self.replay.mark_changed(nodes());
-        self.next_plan.touched_nodes.extend(nodes());
-        self.backfilled += u32::from(self.blocked[entry.partition as usize] > 0);
-        let waiting = entry.waiting as usize;
-        self.left[waiting] -= 1;
-        self.allowed[waiting] = self.allowed[waiting].saturating_sub(1);
-        let job = self.view.queue[waiting].job;
-        // What another partition kept for it is used up: this start was not held back by it.
-        self.release_slot(job);
-        let partition = &self.view.partitions[entry.partition as usize].partition;
-        self.starts.push(Start {
-            job,
-            time_limit,
-            het: self.view.queue[waiting].het,
-            allocation: Allocation {
-                partition: partition.name.clone(),
-                nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),
-            },
-        });
-    }
-
-    /// The time that a job with this limit is sure to be gone after.
-    fn length(&self, limit: TimeLimit) -> i64 {
-        crate::free::shape::length(limit, &self.view.policy)
-    }
-
-    /// Why it waits when no place was found; the first in line keep one for later.
-    fn blocked_reason(&mut self, entry: JobInPartition, shape: usize) -> Reason {
-        let (view, baseline) = (self.view, self.baseline);
-        let (known, finder) = self.finder(shape);
-        if let Some(reason) = known.reason_never(view, finder.needs_cache, baseline) {
-            return reason.clone();
-        }
-        let partition = entry.partition as usize;
-        let is_first = self.blocked[partition] == 0;
-        let is_kept = self.is_reserved_for_others(entry, shape);
-        self.blocked[partition] += 1;
-        if self.may_reserve(entry) {
-            self.backfill_slots[partition] += 1;
-            self.reserve(entry, shape, self.timelines.now);
-        }
-        match (is_kept, is_first) {
-            (true, _) => Reason::NodesReserved,
-            (false, true) => Reason::Resources,
-            (false, false) => Reason::Priority,
-        }
     }
 }

@@ -1,17 +1,18 @@
-//! Those who make room for others, and go on when there is room again.
+//! Preemption for a job that waits, and the resumption of jobs that a preemption suspended.
 
 use super::Planner;
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::free::timeline::BEGINNING;
+use crate::index::ShapeIndex;
 use crate::order::JobInPartition;
 use crate::preempt::PreemptRights;
 use crate::view::{RunningJob, View};
 use std::cmp::Reverse;
 
 impl<'a> Planner<'a> {
-    /// Those who made room go on when they can, before anybody of their own tier or below starts.
+    /// Resumes suspended jobs of this tier or above whose cores are free, before a job of that tier starts.
     pub(super) fn resume_down_to(&mut self, tier: u32) {
         while self.suspended.last().is_some_and(|(of, _)| *of >= tier) {
             let Some((_, running)) = self.suspended.pop() else { return };
@@ -29,8 +30,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Sends others away for it, if it may and that helps.
-    pub(super) fn preempt_for(&mut self, entry: JobInPartition, shape: usize) -> bool {
+    /// Preempts other jobs for this one, if it may and that helps.
+    pub(super) fn preempt_for(&mut self, entry: JobInPartition, shape: ShapeIndex) -> bool {
         if !self.preempt.is_active {
             return false;
         }
@@ -39,9 +40,9 @@ impl<'a> Planner<'a> {
         let priority = waiting.priority;
         let rights = PreemptRights { tier, qos: &waiting.qos, priority };
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape];
-        let known =
-            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let slot = &mut self.shapes[shape.at()];
+        let known = slot
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
         let mut finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
@@ -59,7 +60,7 @@ impl<'a> Planner<'a> {
         let kept = BackfillSlot { start: BEGINNING, end, amounts: room.parts };
         self.timelines.reserve(&kept, holder);
         self.replay.mark_changed(kept.nodes().chain(room.left.iter().map(|(node, ..)| *node)));
-        // Until they have gone, those nodes are not what they were in this plan.
+        // For the next plan these nodes count as changed, until the victims are gone.
         let left = room.left.iter().map(|(node, ..)| *node);
         self.next_plan.touched_nodes.extend(left.chain(kept.nodes()));
         let estimate = self.estimate_of(waiting.job, entry.partition, room.start, &kept);

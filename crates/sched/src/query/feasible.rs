@@ -1,5 +1,4 @@
-//! What is refused at submit: a request that no nodes of its partitions, empty and all in service,
-//! could ever hold.
+//! Refusals at submit: requests that no nodes of their partitions could ever hold, even empty and all in service.
 
 use crate::free::cores;
 use crate::free::node_free::NodeFree;
@@ -37,7 +36,7 @@ pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refu
     Err(Refusal::NodeConfiguration(Unmet { partition, why }))
 }
 
-/// Names that are nowhere in the cluster: a typing error more often than not.
+/// Refuses names that are nowhere in the cluster: a typing error more often than not.
 fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
     let configs = || view.nodes.iter().map(|node| &*node.config);
     let stranger = |name: &&String| !configs().any(|config| config.name == **name);
@@ -76,8 +75,8 @@ fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Optio
     }
 }
 
-/// What this node, were it empty, has too little of for its part of the job.
-pub(crate) fn lack_on(view: &View, demand: &Demand<'_>, node: u32) -> NeverFits {
+/// Why an empty node of this kind could not hold its part of the job.
+pub(crate) fn never_fits_on(view: &View, demand: &Demand<'_>, node: u32) -> NeverFits {
     diagnose(view, demand, &[node])
 }
 
@@ -113,7 +112,7 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
     nodes_short(demand, &of_sort)
 }
 
-/// The sockets, cores and threads that were asked for, if no node is built so.
+/// The layout of sockets, cores and threads that was asked for, if no node has it.
 fn layout_nowhere<'a>(
     request: &Request,
     mut nodes: impl Iterator<Item = &'a NodeConfig>,
@@ -134,7 +133,7 @@ fn layout_nowhere<'a>(
     (!asked.is_empty() && !nodes.any(fits)).then(|| NeverFits::Layout(asked.join(", ")))
 }
 
-/// What the job asks for in all, and no node has any of.
+/// A GRES of which the job asks for a total, and of which no node has any.
 fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits> {
     let served = |wanted: &&GresDemand| {
         let serves = |config: &&NodeConfig| {
@@ -150,7 +149,7 @@ fn gres_name(wanted: &GresDemand) -> String {
     wanted.kinds.first().map_or(wanted.name.clone(), |kind| format!("{}:{kind}", wanted.name))
 }
 
-/// What the least that one node must hold exceeds on each of them.
+/// A resource of which every node has less than the least that one node must hold.
 fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits> {
     let tasks = match demand.nodes_max {
         1 => demand.task_count(),
@@ -192,7 +191,7 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
     })
 }
 
-/// Each node holds a part, but there are too few of them for the whole.
+/// Each node can hold a part, but there are too few of them for the whole job.
 fn nodes_short(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> NeverFits {
     let nothing = vec![0; demand.gres.len()];
     let each = demand.tasks_on_each();

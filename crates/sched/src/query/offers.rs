@@ -15,15 +15,13 @@ pub struct NodeOffer {
     pub partition: u32,
     /// Position in `View::nodes`.
     pub node: u32,
-    /// Where it is free now, what a start now would be granted; else what the empty node would
-    /// give.
+    /// What a start now would be granted, where that is free; otherwise what the empty node would give.
     pub share: NodeShare,
     pub available: bool,
 }
 
-/// In the order in which `plan` tries them; a node that several partitions show is listed once, and
-/// one that could never serve is not listed. A total over the job's nodes is listed as if one node
-/// gave all of it.
+/// The nodes that could serve the job, in the order in which `plan` tries them. A node in several partitions is listed
+/// once. A total over the job's nodes is listed as if one node gave all of it.
 pub fn offers(view: &View, spec: &JobSpec, partitions: &[u32]) -> Vec<NodeOffer> {
     let request = spec.request();
     let mut seen = HashSet::new();

@@ -1,7 +1,8 @@
-//! Nodes, or parts of them, for a new reservation.
+//! The choice of nodes, or parts of them, for a new reservation.
 
 use super::ReservationWindows;
 use crate::free::timeline::{CORE, CORES, Millis, NEVER};
+use crate::index::ReservationIndex;
 use crate::view::View;
 use model::node::NodeConfig;
 use model::time::Timestamp;
@@ -13,11 +14,11 @@ pub struct ReservationDemand {
     pub start: Timestamp,
     pub end: Timestamp,
     pub nodes: u32,
-    /// Cores in all, spread over as many nodes as are wanted, else over as few as will do.
+    /// Cores in all, over `nodes` nodes, or over as few as will do.
     pub cores: u32,
-    /// Units of each GRES in all, spread likewise. Neither cores nor these: whole nodes.
+    /// Units of each GRES in all, over the nodes likewise. A demand without cores and GRES is for whole nodes.
     pub gres: BTreeMap<String, u64>,
-    /// Nodes that it has already.
+    /// Nodes that the reservation has already.
     pub besides: Vec<String>,
     /// Position in `View::partitions`.
     pub partition: u32,
@@ -32,7 +33,7 @@ impl ReservationDemand {
     }
 }
 
-/// What one node gives.
+/// What one node gives to the reservation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReservedNode {
     pub node: String,
@@ -40,8 +41,8 @@ pub struct ReservedNode {
     pub gres: BTreeMap<String, u64>,
 }
 
-/// Nodes for a reservation: in service, free of jobs when it begins, and in no other reservation
-/// then; lowest weight first. None: there are not enough.
+/// Nodes for a reservation: in service, free of jobs when it begins, and in no other reservation then; lowest weight
+/// first. Returns `None` if there are not enough.
 pub fn choose_nodes(
     view: &View,
     now: Timestamp,
@@ -73,7 +74,7 @@ pub fn choose_nodes(
     None
 }
 
-/// When the last job on each node is over.
+/// When the last job on each node ends.
 fn busy_until(view: &View) -> Vec<Millis> {
     let mut busy_until = vec![Millis::MIN; view.nodes.len()];
     for running in &view.running {
@@ -86,7 +87,7 @@ fn busy_until(view: &View) -> Vec<Millis> {
     busy_until
 }
 
-/// What this node gives of what is left to find: with a number of nodes its even part, else as much as it has.
+/// What this node gives of what is left to find: its even part of a number of nodes, else as much as it has.
 fn part_of(
     view: &View,
     windows: &ReservationWindows,
@@ -134,17 +135,18 @@ struct ReservedAmounts {
 }
 
 impl ReservationWindows {
-    /// What others have of the node in the window.
+    /// What other reservations have of the node in the window of the new one.
     fn taken(&self, config: &NodeConfig, node: u32, wanted: &ReservationDemand) -> ReservedAmounts {
         let mut taken = ReservedAmounts::default();
         if wanted.overlap {
             return taken;
         }
         let (start, end) = (wanted.start.millis(), wanted.end.millis());
-        let meets = |at: u32| self.times[at as usize].iter().any(|(f, t)| *f < end && start < *t);
+        let meets =
+            |at: ReservationIndex| self.times[at.at()].iter().any(|(f, t)| *f < end && start < *t);
         let on_node = self.by_node.get(&node).into_iter().flatten();
         for (at, columns) in on_node.filter(|(at, _)| meets(*at)) {
-            let other = &self.reservations[*at as usize];
+            let other = &self.reservations[at.at()];
             match columns {
                 _ if other.overlaps() => {}
                 None => (taken.whole, taken.cores) = (true, cores_of(config)),

@@ -1,14 +1,15 @@
-//! Reservations: windows of time in which nodes are kept for somebody.
+//! Advance reservations: windows of time in which nodes are for certain users only.
 //!
-//! A job that may not use a reservation runs only before or after its windows. One that asked for a
-//! reservation starts only within one of its windows and on its nodes, unless the reservation is FLEX; with the window
-//! it is ended, however long its limit.
+//! A job that may not use a reservation runs only before or after its windows. A job that asked for a reservation starts
+//! only within one of its windows and on its nodes, unless the reservation is FLEX; it is ended with the window, however
+//! long its time limit.
 
 mod choose;
 
 pub use choose::{ReservationDemand, ReservedNode, choose_nodes};
 
 use crate::free::timeline::{CORE, CORES, GRES, Millis, NEVER};
+use crate::index::ReservationIndex;
 use crate::view::{PendingJob, View};
 use model::reason::Reason;
 use model::reservation::{Reservation, ReservationFlag as Flag, names};
@@ -16,42 +17,41 @@ use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Windows of one reservation that are looked at.
+/// How many windows of one reservation are looked at.
 const WINDOWS_MAX: usize = 16;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReservationWindows {
     reservations: Vec<Arc<Reservation>>,
     times: Vec<Vec<(Millis, Millis)>>,
-    /// The reservations of each node that has any, by position, with what they take of it by column;
-    /// none: all.
+    /// For each node its reservations, by index, with what each takes of the node.
     by_node: HashMap<u32, Vec<NodeReservation>>,
 }
 
-/// A reservation, and what it takes of one node.
-type NodeReservation = (u32, Option<Vec<u64>>);
+/// A reservation by index, and what it takes of one node by column; `None` for all of it.
+type NodeReservation = (ReservationIndex, Option<Vec<u64>>);
 
-/// A part of a node that is kept: for which reservation, how much by column, and when.
-pub type ReservedPortion<'w> = (u32, &'w [u64], &'w [(Millis, Millis)]);
+/// A reservation of a part of a node: the reservation by index, how much by column, and when.
+pub type ReservedPortion<'w> = (ReservationIndex, &'w [u64], &'w [(Millis, Millis)]);
 
-/// Which windows a job may use.
+/// Which reservations a job may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ReservationAccess {
-    /// Positions of reservations.
-    open: Vec<u32>,
-    /// It asked for these; any of them will do.
-    asked: Vec<u32>,
-    /// It may run into windows whose jobs can wait a little for it.
+    /// Indices of the reservations that it may use.
+    open: Vec<ReservationIndex>,
+    /// The reservations that it asked for; any of them will do.
+    asked: Vec<ReservationIndex>,
+    /// The job may run into windows with a `MaxStartDelay`.
     overlaps: bool,
 }
 
 impl ReservationAccess {
-    /// Whether it may not run just anywhere at any time.
+    /// Whether the job asked for a reservation.
     pub fn is_confined(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    pub fn asked(&self) -> &[u32] {
+    pub fn asked(&self) -> &[ReservationIndex] {
         &self.asked
     }
 }
@@ -68,7 +68,7 @@ impl ReservationWindows {
             .map(|(node, at)| (node.config.name.as_str(), at))
             .collect();
         let mut by_node: HashMap<u32, Vec<NodeReservation>> = HashMap::new();
-        for (reservation, at) in view.reservations.iter().zip(0u32..) {
+        for (reservation, at) in view.reservations.iter().zip(ReservationIndex::all()) {
             let nodes = reservation.nodes.iter().filter(|_| reservation.has_nodes());
             for node in nodes.filter_map(|name| index.get(name.as_str())) {
                 let config = &view.nodes[*node as usize].config;
@@ -86,19 +86,19 @@ impl ReservationWindows {
         }
     }
 
-    /// The windows that a job may use: the one it asked for, else those that draw jobs in.
+    /// The reservations that a job may use: those that it asked for, else the MAGNETIC ones that admit it.
     pub fn access_of(&self, waiting: &PendingJob) -> ReservationAccess {
         if self.reservations.is_empty() {
             return ReservationAccess::default();
         }
         let (owner, request) = (&waiting.spec.owner, waiting.spec.request());
         let overlaps = waiting.spec.signal.is_some_and(|signal| signal.overlaps);
-        let positions = || self.reservations.iter().zip(0u32..);
+        let positions = || self.reservations.iter().zip(ReservationIndex::all());
         if let Some(list) = &request.reservation {
             let position = |name: &str| positions().find(|(r, _)| r.name == name);
             let usable =
                 names(list).filter_map(position).filter(|(r, _)| r.admits(owner, &waiting.account));
-            let asked: Vec<u32> = usable.map(|(_, at)| at).collect();
+            let asked: Vec<ReservationIndex> = usable.map(|(_, at)| at).collect();
             return ReservationAccess { open: asked.clone(), asked, overlaps };
         }
         let drawn =
@@ -106,21 +106,21 @@ impl ReservationWindows {
         ReservationAccess { open: drawn.map(|(_, at)| at).collect(), asked: Vec::new(), overlaps }
     }
 
-    /// What keeps the job from its reservation, whatever the nodes.
+    /// Why the job cannot start in the reservation that it asked for now, whatever nodes are free.
     pub fn gate(&self, waiting: &PendingJob, now: Millis) -> Option<Reason> {
         waiting.spec.request().reservation.as_ref()?;
-        let lasts = |at: &u32| {
-            let mut times = self.times[*at as usize].iter();
+        let lasts = |at: &ReservationIndex| {
+            let mut times = self.times[at.at()].iter();
             self.is_flex(*at) || times.any(|(start, end)| *start <= now && now < *end)
         };
         let open = self.access_of(waiting).asked.iter().any(lasts);
         (!open).then_some(Reason::Reservation)
     }
 
-    /// When the first of the reservations that the job asked for begins.
+    /// When the next window of the reservations that the job asked for begins, or now within one.
     pub fn next_begin(&self, access: &ReservationAccess, now: Millis) -> Option<Millis> {
-        let next = |at: &u32| {
-            let times = &self.times[*at as usize];
+        let next = |at: &ReservationIndex| {
+            let times = &self.times[at.at()];
             times.iter().find(|(_, end)| *end > now).map(|(start, _)| (*start).max(now))
         };
         access.asked.iter().filter_map(next).min()
@@ -134,15 +134,15 @@ impl ReservationWindows {
         self.by_node.keys().copied()
     }
 
-    /// Parts of the node that are kept for others than the job, and from when to when.
+    /// The reservations of parts of the node.
     pub fn portions_of(&self, node: u32) -> impl Iterator<Item = ReservedPortion<'_>> {
         let on_node = self.by_node.get(&node).into_iter().flatten();
         on_node.filter_map(|(at, columns)| {
-            Some((*at, columns.as_deref()?, self.times[*at as usize].as_slice()))
+            Some((*at, columns.as_deref()?, self.times[at.at()].as_slice()))
         })
     }
 
-    /// When the next window of whole nodes begins that the job may not use, or its own ends.
+    /// When the next window of the whole node begins that the job may not use, or its own ends.
     pub fn next_closed(&self, node: u32, access: &ReservationAccess, time: Millis) -> Millis {
         let own_end =
             self.is_bound(access).then(|| self.own_end(node, access, time).unwrap_or(time));
@@ -151,32 +151,32 @@ impl ReservationWindows {
         others.chain(own_end).min().unwrap_or(NEVER)
     }
 
-    /// Whether the job may run in the windows that it asked for alone.
+    /// Whether the job may run only in the windows that it asked for.
     fn is_bound(&self, access: &ReservationAccess) -> bool {
         access.is_confined() && !access.asked.iter().any(|at| self.is_flex(*at))
     }
 
-    /// Those that the job asked for and that the node is of; one without nodes is everywhere.
+    /// The reservations that the job asked for and that have the node. A reservation without nodes has all.
     fn own<'p>(
         &'p self,
         node: u32,
         access: &'p ReservationAccess,
-    ) -> impl Iterator<Item = u32> + 'p {
-        let of_node = move |at: &u32| {
+    ) -> impl Iterator<Item = ReservationIndex> + 'p {
+        let of_node = move |at: &ReservationIndex| {
             let mut on_node = self.by_node.get(&node).into_iter().flatten();
-            !self.reservations[*at as usize].has_nodes() || on_node.any(|(own, _)| own == at)
+            !self.reservations[at.at()].has_nodes() || on_node.any(|(own, _)| own == at)
         };
         access.asked.iter().copied().filter(of_node)
     }
 
-    /// When the job's own window on the node ends that lasts at this time.
+    /// When the job's own window on the node ends, if there is one at this time.
     fn own_end(&self, node: u32, access: &ReservationAccess, time: Millis) -> Option<Millis> {
-        let windows = self.own(node, access).flat_map(|at| &self.times[at as usize]);
+        let windows = self.own(node, access).flat_map(|at| &self.times[at.at()]);
         windows.filter(|(from, to)| *from <= time && time < *to).map(|(_, to)| *to).max()
     }
 
-    /// Windows of the node that are closed to a job which starts at this time. Before a window that it may run into it
-    /// has until the end of the delay, which its start sees to; once that has begun it is closed.
+    /// Windows of the node that are closed to a job which starts at this time. A window with a `MaxStartDelay` that the
+    /// job may run into is closed only once it has begun: the job's start sees to it that it ends within the delay.
     fn closed(
         &self,
         node: u32,
@@ -187,9 +187,8 @@ impl ReservationWindows {
         let on_node = self.by_node.get(&node).into_iter().flatten();
         on_node.filter(move |(at, columns)| columns.is_none() && !open.contains(at)).flat_map(
             move |(at, _)| {
-                let (times, reservation) =
-                    (&self.times[*at as usize], &self.reservations[*at as usize]);
-                // Beyond the windows that are looked at nothing is promised.
+                let (times, reservation) = (&self.times[at.at()], &self.reservations[at.at()]);
+                // A recurring reservation counts as closed for good after the windows that are looked at.
                 let recurs = reservation.period_ms();
                 let beyond = times.last().zip(recurs).map(|((last, _), ms)| (last + ms, NEVER));
                 let waits = overlaps && reservation.max_start_delay_s.is_some();
@@ -202,7 +201,7 @@ impl ReservationWindows {
         )
     }
 
-    /// How many of this licence are kept from the job that would run from `now` to `end`.
+    /// How many of this license are reserved for others while the job would run from `now` to `end`.
     pub fn licenses_reserved(
         &self,
         view: &View,
@@ -211,7 +210,7 @@ impl ReservationWindows {
         now: Millis,
         end: Millis,
     ) -> u64 {
-        let positions = self.reservations.iter().zip(&self.times).zip(0u32..);
+        let positions = self.reservations.iter().zip(&self.times).zip(ReservationIndex::all());
         let closed = positions.filter(|((r, times), at)| {
             let meets = || times.iter().any(|(from, to)| *from < end && now < *to);
             !r.licenses.is_empty() && !access.open.contains(at) && meets()
@@ -225,7 +224,7 @@ impl ReservationWindows {
             .sum()
     }
 
-    /// Whether the node is kept from the job at this moment.
+    /// Whether a window closes the node to a job that would run from `now` to `end`.
     pub fn is_closed(
         &self,
         node: u32,
@@ -240,12 +239,12 @@ impl ReservationWindows {
         self.reservations.is_empty()
     }
 
-    fn is_flex(&self, at: u32) -> bool {
-        self.reservations[at as usize].has(Flag::Flex)
+    fn is_flex(&self, at: ReservationIndex) -> bool {
+        self.reservations[at.at()].has(Flag::Flex)
     }
 
-    /// Until when something keeps the job from running on the node from `start` to `end`; `NEVER` if
-    /// for good.
+    /// Until when a window keeps the job from running on the node from `start` to `end`; `NEVER` if for good, `None` if
+    /// nothing does.
     pub fn blocked_until(
         &self,
         node: u32,
@@ -259,7 +258,7 @@ impl ReservationWindows {
         let mut end = end;
         if self.is_bound(access) {
             let Some(own_end) = self.own_end(node, access, start) else {
-                let later = self.own(node, access).flat_map(|at| &self.times[at as usize]);
+                let later = self.own(node, access).flat_map(|at| &self.times[at.at()]);
                 return later
                     .map(|(from, _)| *from)
                     .filter(|from| *from > start)
@@ -275,12 +274,12 @@ impl ReservationWindows {
     }
 }
 
-/// How many of this licence a list names.
+/// How many of this license a list names.
 fn count(list: &[(String, u32)], name: &str) -> u64 {
     list.iter().filter(|(own, _)| own == name).map(|(_, count)| u64::from(*count)).sum()
 }
 
-/// What a reservation of cores takes of one node; none: all of it.
+/// What a reservation takes of one node by column; `None` for all of it.
 fn columns(reservation: &Reservation, config: &model::node::NodeConfig) -> Option<Vec<u64>> {
     let cores = *reservation.cores.get(&config.name)?;
     let mut columns = vec![0; GRES + config.gres.len()];

@@ -1,6 +1,6 @@
-//! Explanations say what is missing where, who holds the limit, and when it will be.
+//! Explanations say what the nodes lack, which jobs hold a limit, and when a start is expected.
 
-use crate::query::explain::{ClassReport, Explanation, Missing, Resource};
+use crate::query::explain::Explanation;
 use crate::testing::*;
 use crate::view::{Availability, View};
 use crate::{Memo, explain};
@@ -8,6 +8,7 @@ use insta::assert_snapshot;
 use model::account::Qos;
 use model::id::JobId;
 use model::request::Per;
+use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::tres::Tres;
 use std::sync::Arc;
 
@@ -15,19 +16,19 @@ fn explained(view: &View, job: u32) -> Explanation {
     explain(view, NOW, &mut Memo::default(), JobId(job)).expect("it waits")
 }
 
-fn class_text(report: &ClassReport) -> String {
+fn class_text(report: &NodeClassReport) -> String {
     let missing: Vec<String> = report
         .missing
         .iter()
         .map(|m| match m.asked {
             0 => format!("{:?} on {:?}", m.what, m.nodes),
             asked => {
-                let Missing { what, most_free, total, nodes, .. } = m;
+                let Shortage { what, most_free, total, nodes, .. } = m;
                 format!("{what:?} {most_free} of {total} free, {asked} asked on {nodes:?}")
             }
         })
         .collect();
-    let ClassReport { nodes, free, never, .. } = report;
+    let NodeClassReport { nodes, free, never, .. } = report;
     format!("{nodes:?}: free {free:?}, never {never:?}; {}", missing.join("; "))
 }
 
@@ -62,8 +63,8 @@ fn each_class_of_nodes_says_what_it_lacks() {
     ]);
     assert_snapshot!(text_of(&explained(&view, 9)), @r#"
     Some(Resources) after 1; kept Some(30), expected Some(30)
-    [0, 1, 2, 3]: free [], never None; Drained on [2]; Cpus 2 of 32 free, 4 asked on [0, 3]; Gres("gpu") 1 of 8 free, 2 asked on [1]
-    [4]: free [], never Some(Gres { name: "gpu", asked: 2, most: 0 }); Sort on [4]
+    ["node1", "node2", "node3", "node4"]: free [], never None; Drained on ["node3"]; Cpus 2 of 32 free, 4 asked on ["node1", "node4"]; Gres("gpu") 1 of 8 free, 2 asked on ["node2"]
+    ["node5"]: free [], never Some(Gres { name: "gpu", asked: 2, most: 0 }); Sort on ["node5"]
     "#);
     assert_eq!(explained(&view, 10).reason, None, "it starts");
     assert_eq!(explain(&view, NOW, &mut Memo::default(), JobId(77)), None);
@@ -71,7 +72,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
 
 /// 40 tasks do not go on one node of 32 CPUs; that is no reason why they would never run.
 #[test]
-fn a_job_that_spreads_is_measured_by_its_parts() {
+fn job_of_several_nodes_is_explained_by_what_each_node_must_hold() {
     let mut view = cluster(gpu_nodes(2)).with_jobs([job(1).nodes(2).cpus(32).for_min(30)]);
     let plan = view.plan();
     view.carry_out(&plan);
@@ -82,7 +83,7 @@ fn a_job_that_spreads_is_measured_by_its_parts() {
 }
 
 #[test]
-fn a_limit_names_those_who_hold_it() {
+fn explanation_of_a_limit_names_the_jobs_that_hold_it() {
     let mut capped = Qos::named("capped");
     capped.max_tres_per_user = Tres::parse("gres/gpu=4").expect("it reads");
     let mut view = cluster(gpu_nodes(2));
@@ -96,5 +97,5 @@ fn a_limit_names_those_who_hold_it() {
     assert_eq!(held.holders, [(JobId(2), 2), (JobId(1), 1)]);
     assert_eq!((held.limit.limit, held.limit.in_use, held.limit.asked), (4, 3, 2));
     let missing = &explained(&view, 9).classes[0].missing;
-    assert!(missing.iter().all(|m| m.what != Resource::Cpus), "{missing:?}");
+    assert!(missing.iter().all(|m| m.what != MissingResource::Cpus), "{missing:?}");
 }

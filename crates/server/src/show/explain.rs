@@ -11,14 +11,14 @@ use model::dependency::DependencyState;
 use model::id::JobId;
 use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
-use sched::query::explain::{ClassReport, Explanation, Resource};
+use sched::Explanation;
 use sched::view::Estimate;
 use std::cell::RefCell;
 use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
-    EXPLAINED_MAX, Expected, ExplainWanted, ExplainedJob, HeldLimit, Holder, Lacking, LicenseUse,
-    Missing, NamedJob, NodeClass, OpenTerm, OtherJob, ReservationWindow, WaitView,
+    EXPLAINED_MAX, Expected, ExplainWanted, ExplainedJob, HeldLimit, Holder, LicenseUse, NamedJob,
+    OpenTerm, OtherJob, ReservationWindow, WaitView,
 };
 
 /// Holders of a limit, and jobs of a dependency, that are named.
@@ -120,7 +120,7 @@ impl WaitExplainer<'_> {
         });
         wait.kept = kept.as_ref().map(place);
         wait.expected = expected.as_ref().map(place);
-        wait.classes = classes.iter().map(|report| class(view, report)).collect();
+        wait.classes = classes.clone();
         wait.licenses = self.licenses(view);
         wait
     }
@@ -197,41 +197,4 @@ fn other(job: &Job) -> OtherJob {
 
 fn partition(view: &sched::View, at: u32) -> String {
     view.partitions.get(at as usize).map(|p| p.partition.name.clone()).unwrap_or_default()
-}
-
-fn class(view: &sched::View, report: &ClassReport) -> NodeClass {
-    let names = |nodes: &[u32]| {
-        nodes.iter().map(|node| view.nodes[*node as usize].config.name.clone()).collect()
-    };
-    let missing = report.missing.iter().map(|missing| Missing {
-        what: lacking(&missing.what),
-        nodes: names(&missing.nodes),
-        asked: missing.asked,
-        most_free: missing.most_free,
-        total: missing.total,
-    });
-    NodeClass {
-        partition: partition(view, report.partition),
-        nodes: names(&report.nodes),
-        wanted: report.wanted,
-        never: report.never.clone(),
-        free: names(&report.free),
-        missing: missing.collect(),
-    }
-}
-
-fn lacking(what: &Resource) -> Lacking {
-    match what {
-        Resource::Drained => Lacking::Drained,
-        Resource::Down => Lacking::Down,
-        Resource::Silent => Lacking::Silent,
-        Resource::Name => Lacking::Name,
-        Resource::Sort => Lacking::Sort,
-        Resource::Cpus => Lacking::Cpus,
-        Resource::MemoryMib => Lacking::MemoryMib,
-        Resource::Gres(name) => Lacking::Gres(name.clone()),
-        Resource::Company => Lacking::Company,
-        Resource::Reservation => Lacking::Reservation,
-        Resource::KeptForOthers => Lacking::KeptForOthers,
-    }
 }

@@ -2,12 +2,9 @@
 
 use crate::shared::Shared;
 use crate::show::job_view::array_view;
-use cluster::State;
 use cluster::priority::Ranking;
-use cluster::spending::charged_tres;
-use cluster::view::partition_indices;
+use cluster::view::{self, partition_indices};
 use model::time::Timestamp;
-use model::tres::Tres;
 use sched::order::multifactor;
 use std::cmp::Reverse;
 use wire::view::{PrioritiesView, PriorityView, ShareView, SharesView};
@@ -17,7 +14,7 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let tree = state.tree();
     let standings = state.standings();
     let spent = state.spent_with_children(&tree);
-    let run_minutes = run_minutes(&state, now);
+    let run_minutes = sched::run_minutes(&view::running_jobs(&state), now);
     let ranked: f64 = state.spending.ranked.values().sum();
     // The usage that each had when it was ranked, over that of all.
     let mut ranked_of: Vec<f64> = tree
@@ -52,27 +49,6 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
         gres: state.config.parameters.gres_types.clone(),
         rows: (0..tree.members.len()).map(row).collect(),
     }
-}
-
-/// For each association what the running jobs of it and of all below it may still use.
-fn run_minutes(state: &State, now: Timestamp) -> Vec<Tres> {
-    let tree = state.tree();
-    let mut minutes = vec![Tres::new(); tree.members.len()];
-    for id in &state.active {
-        let job = &state.jobs[id];
-        let Some(attempt) = job.attempt() else { continue };
-        let Some(end) = attempt.end_limit else { continue };
-        let left = end.since(now).as_secs() / 60;
-        let partition = Some(attempt.allocation.partition.as_str());
-        let mut at = tree.find(&job.account, &job.spec.owner.name, partition);
-        let tres = charged_tres(state, &attempt.allocation);
-        let tres: Tres = tres.iter().map(|(kind, n)| (kind.clone(), n * left)).collect();
-        while let Some(member) = at {
-            minutes[member as usize].merge(&tres);
-            at = tree.members[member as usize].1;
-        }
-    }
-    minutes
 }
 
 pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {

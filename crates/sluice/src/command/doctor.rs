@@ -1,6 +1,6 @@
-//! `sluice doctor`: what this machine and this set-up can and cannot enforce, and how to mend it.
+//! `sluice doctor`: what this machine can and cannot enforce, and how to fix it.
 
-use super::{Done, VerbError, Whither};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::agent::cgroup::{Hierarchy, Plugin};
 use ::agent::detect::{Machine, node_config_line};
 use clap::Args;
@@ -10,21 +10,20 @@ use wire::client::{Answer, Call};
 #[derive(Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
 }
 
-pub fn run(args: DoctorArgs) -> Done {
-    let machine = Machine::detect().map_err(|e| VerbError::Said(e.to_string()))?;
+pub fn run(args: DoctorArgs) -> VerbResult {
+    let machine = Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
     println!("this machine: {}", node_config_line(&machine));
     let root = nix::unistd::geteuid().is_root();
-    match root {
-        true => println!("user:         root: jobs run as their own users"),
-        false => {
-            println!("user:         not root: jobs run only as you; start as root to serve others")
-        }
+    if root {
+        println!("user:         root: jobs run as their own users")
+    } else {
+        println!("user:         not root: jobs run only as you; start as root to serve others")
     }
     enforcement();
-    match args.whither.client().and_then(|mut c| c.call(Call::Cluster)) {
+    match args.server.client().and_then(|mut c| c.call(Call::Cluster)) {
         Ok(Answer::Cluster(cluster)) => {
             println!("server:       answers; cluster {}", cluster.name);
             for node in cluster.nodes {
@@ -46,7 +45,7 @@ fn enforcement() {
         Ok(hierarchy) => hierarchy,
         Err(error) => return println!("groups:       none can be used: {error}"),
     };
-    // Looking leaves nothing behind.
+    // The check leaves no group behind.
     let _ = hierarchy.remove_root();
     let can = hierarchy.capabilities();
     println!("groups:       {:?}", can.layout);

@@ -1,6 +1,6 @@
-//! `sluice links DIR`: every Slurm command as a link to this program.
+//! `sluice links DIR`: makes a link to this program for every Slurm command.
 
-use super::{Done, VerbError};
+use super::verb::{VerbError, VerbResult};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ pub struct LinksArgs {
     dir: PathBuf,
 }
 
-pub fn run(args: &LinksArgs) -> Done {
+pub fn run(args: &LinksArgs) -> VerbResult {
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     std::fs::create_dir_all(&args.dir).map_err(VerbError::file(&args.dir))?;
     for name in NAMES {
@@ -27,7 +27,7 @@ pub fn run(args: &LinksArgs) -> Done {
             Ok(_) => {
                 let text =
                     format!("{} is there and is not a link; it is left alone", link.display());
-                return Err(VerbError::Said(text));
+                return Err(VerbError::Message(text));
             }
             Err(_) => {}
         }

@@ -1,25 +1,25 @@
-//! Which command was meant: by the program's name, or by its first word.
+//! The commands of the program. The name it is called by, or its first word, says which one.
+//!
+//! - `slurm/`: Slurm's commands
+//! - `dstack/`: `apply`, `ps`, `logs`, `stop`
+//! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
+//! - `explain/`, `demo/`, `doctor`, `links`, `token`: one verb each
+//! - `verb`: what the verbs of `sluice` share
 
-pub mod agent;
-pub mod demo;
-pub mod doctor;
-pub mod down;
-pub mod dstack;
-pub mod explain;
-pub mod keeper;
-pub mod links;
-pub mod ports;
-pub mod reach;
-pub mod server;
-pub mod slurm;
-pub mod state_dir;
-pub mod token;
-pub mod up;
+mod daemon;
+mod demo;
+mod doctor;
+mod dstack;
+mod explain;
+mod links;
+mod slurm;
+mod token;
+mod verb;
 
-use crate::connect::{Client, ClientError, Place};
+use daemon::{agent, down, server, up};
+
 use ::slurm::option::Command as SlurmCommand;
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Turns machines into one GPU cluster that speaks Slurm's language and dstack's.
@@ -60,39 +60,18 @@ enum Verb {
     Links(links::LinksArgs),
 }
 
-/// Which server is meant.
-#[derive(Args, Clone, Default)]
-pub struct Whither {
-    /// The server: http://ADDR:PORT (with SLUICE_TOKEN), or the path of its socket
-    #[arg(long, env = "SLUICE_SERVER")]
-    pub server: Option<String>,
-    /// The state folder of a server on this machine
-    #[arg(long, env = "SLUICE_STATE")]
-    pub state: Option<PathBuf>,
-}
-
-impl Whither {
-    pub fn client(&self) -> Result<Client, ClientError> {
-        match (&self.server, &self.state) {
-            (Some(server), _) => Client::at(Place::from_server(server)?),
-            (None, Some(state)) => Client::at(Place::in_state(state)),
-            (None, None) => Client::find(),
-        }
-    }
-}
-
 /// Runs the command that the program was called as, or `sluice VERB`.
 pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if let Some(command) = SlurmCommand::from_name(name) {
         return slurm::run(command, &args);
     }
-    // `sluice squeue …` is `squeue …`, for who has made no links.
+    // `sluice squeue …` is `squeue …`, for users without links.
     if let Some(command) = args.first().and_then(|word| SlurmCommand::from_name(word)) {
         return slurm::run(command, &args[1..]);
     }
     let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
     if matches!(cli.verb, Verb::Doctor(_) | Verb::Ps(_) | Verb::Links(_) | Verb::Token(_)) {
-        end_with_the_reader();
+        end_on_broken_pipe();
     }
     let done = match cli.verb {
         Verb::Up(args) => up::run(args),
@@ -120,33 +99,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     }
 }
 
-/// A verb that only prints ends quietly when nobody reads any more, as in `sluice doctor | head -n 1`.
-fn end_with_the_reader() {
+/// Makes a verb that only prints end quietly when its reader has gone, as in `sluice doctor | head -n 1`.
+fn end_on_broken_pipe() {
     use nix::sys::signal::{SigHandler, Signal, signal};
-    // SAFETY: the default disposition runs no code of ours. If it is not set, a panic says what happened.
+    // SAFETY: the default disposition runs no code of ours. If this fails, a panic reports the broken pipe.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }
-
-/// What a verb of ours may fail with: a line or more for the user.
-#[derive(Debug, thiserror::Error)]
-pub enum VerbError {
-    #[error("{0}")]
-    Client(#[from] ClientError),
-    #[error("{0}")]
-    Server(#[from] ::server::ServerError),
-    #[error("{path}: {source}")]
-    File { path: PathBuf, source: std::io::Error },
-    #[error("{0}")]
-    Refused(#[from] model::reason::Refusal),
-    #[error("{0}")]
-    Said(String),
-}
-
-impl VerbError {
-    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::File { path, source }
-    }
-}
-
-pub type Done = Result<ExitCode, VerbError>;

@@ -1,6 +1,6 @@
 //! `sluice token`: a one-time join file for a node, or a token for a user.
 
-use super::{Done, VerbError, Whither};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::{Args, Subcommand};
 use model::principal::Role;
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use wire::client::{Answer, Call};
 #[derive(Args)]
 pub struct TokenArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     #[command(subcommand)]
-    of: Of,
+    kind: TokenKind,
 }
 
 #[derive(Subcommand)]
-enum Of {
+enum TokenKind {
     /// A join file for a node (or a host list of nodes on one machine); good once
     Node { name: String },
     /// A token for a user of the HTTP port
@@ -40,23 +40,23 @@ fn role(text: &str) -> Result<Role, String> {
     }
 }
 
-pub fn run(args: TokenArgs) -> Done {
-    let call = match args.of {
-        Of::Node { name } => {
+pub fn run(args: TokenArgs) -> VerbResult {
+    let call = match args.kind {
+        TokenKind::Node { name } => {
             let nodes =
-                model::hostlist::expand(&name).map_err(|e| VerbError::Said(e.to_string()))?;
+                model::hostlist::expand(&name).map_err(|e| VerbError::Message(e.to_string()))?;
             Call::NodeToken { nodes }
         }
-        Of::User { name, account, unix_user, role } => {
+        TokenKind::User { name, account, unix_user, role } => {
             Call::UserToken { name, account, unix_user, role }
         }
     };
-    match args.whither.client()?.call(call)? {
+    match args.server.client()?.call(call)? {
         Answer::Token { text } => {
             println!("{}", text.trim_end());
             Ok(ExitCode::SUCCESS)
         }
         Answer::Refused(why) => Err(why.into()),
-        other => Err(VerbError::Said(format!("the server answered {other:?}"))),
+        other => Err(VerbError::Message(format!("the server answered {other:?}"))),
     }
 }

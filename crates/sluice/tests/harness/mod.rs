@@ -1,15 +1,19 @@
 //! A cluster of the built program in a folder of its own, driven as a user would drive it.
+// Each test program uses only a part of it.
 #![allow(dead_code)]
+
+pub mod interactive;
+pub mod processes;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must come. Reached only when something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a test waits for an expected state. It is reached only if something is broken.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Two nodes of 32 CPUs with eight GPUs each, all declared. A requeued job does not wait out Slurm's two minutes.
+/// Two nodes of 32 CPUs with eight declared GPUs each. A requeued job starts without Slurm's delay of two minutes.
 pub const TWO_NODES: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
@@ -22,12 +26,12 @@ PartitionName=debug Nodes=node1 MaxTime=00:30:00 State=UP
 ";
 
 pub struct Cluster {
-    /// Before the folder: what is mounted in it goes first, and after the cluster is down.
+    /// Declared before `dir`, so that disks in the folder are unmounted before it is removed.
     disks: Vec<SmallDisk>,
     dir: tempfile::TempDir,
 }
 
-/// A small file system of its own in a cluster's folder.
+/// A small file system in a cluster's folder.
 struct SmallDisk(PathBuf);
 
 impl Drop for SmallDisk {
@@ -38,20 +42,20 @@ impl Drop for SmallDisk {
 
 /// What a command printed, and how it ended.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self.stdout
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let code = output.status.code().or(output.status.signal().map(|s| 128 + s));
@@ -67,8 +71,8 @@ pub fn program() -> &'static str {
     env!("CARGO_BIN_EXE_sluice")
 }
 
-/// This machine cannot do a part: says so, and writes it where `scripts/test` counts what was left out. `part` is the
-/// word for it in tests/allowed-skips.
+/// Reports that this machine cannot run a part of the tests, and records it for `scripts/test`. `part` is its word in
+/// tests/allowed-skips.
 pub fn skip(part: &str, why: &str) {
     use std::io::Write;
     println!("skipped: {part}: {why}");
@@ -79,14 +83,26 @@ pub fn skip(part: &str, why: &str) {
     }
 }
 
-/// Asks again until `look` has something; fails after [`PATIENCE`].
+/// The name of the user who runs the tests.
+pub fn user_name() -> String {
+    nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name
+}
+
+/// The lines of a text in alphabetical order: those of several tasks come in any.
+pub fn sorted_lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Asks again until `look` has something; fails after [`TIMEOUT`].
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, what, look)
+    within(TIMEOUT, what, look)
 }
 
 /// As [`until`], for what may take longer.
-pub fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + patience;
+pub fn within<T>(timeout: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = look() {
             return found;
@@ -130,7 +146,7 @@ impl Cluster {
         self.path("state")
     }
 
-    /// Mounts a disk of this size there; needs root.
+    /// Mounts a tmpfs of this size; needs root.
     pub fn mount(&mut self, at: &Path, megabytes: u32) {
         std::fs::create_dir_all(at).unwrap();
         let size = format!("size={megabytes}m");
@@ -140,7 +156,7 @@ impl Cluster {
         self.disks.push(SmallDisk(at.to_path_buf()));
     }
 
-    /// The same, but as a disk is: ext4, which keeps a part for root.
+    /// Mounts an ext4 file system of this size, which reserves a part for root; needs root.
     pub fn mount_ext4(&mut self, at: &Path, megabytes: u32) {
         std::fs::create_dir_all(at).unwrap();
         let image = self.path(&format!("image{}", self.disks.len()));
@@ -161,14 +177,14 @@ impl Cluster {
         std::fs::write(self.path("conf").join(file), text).unwrap();
     }
 
-    /// Starts, or starts again after a death.
+    /// Starts the cluster, or starts it again.
     pub fn start(&self) {
         let said = self.try_start();
         assert_eq!(said.code, 0, "{}\nlog: {}", said.stderr, self.log("server"));
         assert!(said.stdout.starts_with("sluice is up: http://"), "{}", said.stdout);
     }
 
-    pub fn try_start(&self) -> Said {
+    pub fn try_start(&self) -> CommandOutput {
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -189,7 +205,7 @@ impl Cluster {
         text.trim().parse().unwrap()
     }
 
-    /// kill -9, and wait until it is gone. An agent stays dead: whoever would start it again goes first.
+    /// Kills a daemon and waits until it is gone. The keeper is killed before an agent, so that it stays dead.
     pub fn kill(&self, of: &str) {
         if of == "agent" {
             self.leave_agent_alone();
@@ -197,7 +213,7 @@ impl Cluster {
         self.kill_alone(of);
     }
 
-    /// Takes the agent's keeper away, so that nobody starts it again.
+    /// Kills the keeper, so that the agent is not started again.
     pub fn leave_agent_alone(&self) {
         if self.state().join("keeper.pid").exists() {
             self.kill_alone("keeper");
@@ -205,21 +221,21 @@ impl Cluster {
         }
     }
 
-    /// kill -9 of this one process.
+    /// Kills this one process and waits until it is gone.
     pub fn kill_alone(&self, of: &str) {
         let pid = self.pid(of);
         signal(pid, "KILL");
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));
     }
 
-    /// The agent of this machine alone, after a death. `down` ends it, and its child is then to be waited for.
+    /// Starts an agent without a keeper. `down` ends it; the caller waits for the child.
     pub fn spawn_agent(&self) -> Child {
         let mut command = self.command(&["agent", "--state", self.state().to_str().unwrap()]);
         command.arg("--join").arg(self.state().join("server/local.join"));
         command.stderr(Stdio::null()).spawn().expect("the program runs")
     }
 
-    /// A command of ours by its first word: `sluice VERB …`, in the work folder.
+    /// `sluice ARGS` in the work folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(args).current_dir(self.path("work"));
@@ -240,22 +256,22 @@ impl Cluster {
         command.env("PATH", path);
     }
 
-    /// A command of another program, with this cluster's surroundings.
-    pub fn dress(&self, command: &mut Command) {
+    /// Gives another program this cluster's environment and work folder.
+    pub fn set_up(&self, command: &mut Command) {
         command.current_dir(self.path("work"));
         self.set_environment(command);
     }
 
-    pub fn sluice(&self, args: &[&str]) -> Said {
+    pub fn sluice(&self, args: &[&str]) -> CommandOutput {
         self.command(args).stdin(Stdio::null()).output().expect("the program runs").into()
     }
 
     /// A shell line with Slurm's commands first on the path.
-    pub fn shell(&self, line: &str) -> Said {
+    pub fn shell(&self, line: &str) -> CommandOutput {
         self.shell_command(line).output().expect("the shell runs").into()
     }
 
-    /// As `shell`, without waiting; its errors go nowhere.
+    /// As `shell`, without waiting; its errors are dropped.
     pub fn spawn_shell(&self, line: &str) -> Child {
         let mut command = self.shell_command(line);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the shell runs")
@@ -275,7 +291,7 @@ impl Cluster {
     }
 
     /// As another user; needs root.
-    pub fn shell_as(&self, user: &str, line: &str) -> Said {
+    pub fn shell_as(&self, user: &str, line: &str) -> CommandOutput {
         let quoted = line.replace('\'', "'\\''");
         self.shell(&format!("setpriv --reuid={user} --regid={user} --init-groups sh -c '{quoted}'"))
     }
@@ -292,6 +308,35 @@ impl Cluster {
         text.trim().split(';').next().unwrap().parse().expect("a job id")
     }
 
+    /// `sbatch ARGS --wrap 'sleep 600'`: the number of a job that runs until it is ended.
+    pub fn submit_sleeper(&self, args: &str) -> u32 {
+        let line = format!("sbatch --parsable -J sleeper -o /dev/null {args} --wrap 'sleep 600'");
+        self.shell(&line).ok().trim().parse().expect("a job id")
+    }
+
+    /// `sbatch --parsable ARGS` as another user; needs root.
+    pub fn submit_as(&self, user: &str, args: &str) -> u32 {
+        let said = self.shell_as(user, &format!("sbatch --parsable {args}"));
+        said.ok().trim().parse().expect("a job id")
+    }
+
+    /// The output of a batch script, which must end well.
+    pub fn run_script(&self, options: &[&str], script: &str) -> String {
+        self.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
+        let mut args = options.to_vec();
+        args.extend(["-o", "job.out", "job.sh"]);
+        let id = self.submit(&args);
+        let end = self.await_end(id);
+        let text = self.read("job.out");
+        assert_eq!(end, "COMPLETED|0:0", "{text}");
+        text
+    }
+
+    /// `STATE|REASON` of each node.
+    pub fn node_states(&self) -> String {
+        self.sluice(&["sinfo", "-h", "-N", "-o", "%T|%E"]).ok().trim().to_owned()
+    }
+
     /// `STATE|REASON` of a job, also of one that has ended.
     pub fn state_of(&self, job: impl ToString) -> String {
         let job = job.to_string();
@@ -306,7 +351,7 @@ impl Cluster {
         });
     }
 
-    /// Waits until the job is in the books as ended, and gives `STATE|EXITCODE`.
+    /// Waits until the job has an accounting record as ended; its `STATE|EXITCODE`.
     pub fn await_end(&self, job: impl ToString) -> String {
         let job = job.to_string();
         let line = ["sacct", "-n", "-X", "-P", "-j", &job, "-o", "State,ExitCode"];
@@ -335,7 +380,16 @@ impl Cluster {
         path
     }
 
-    /// Names of this cluster's job groups that are left, over all hierarchies.
+    /// A program in the cluster's `bin` folder; its path.
+    pub fn write_program(&self, name: &str, text: &str) -> String {
+        let path = self.path("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a program");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("a mode");
+        path.display().to_string()
+    }
+
+    /// The control groups of this cluster's jobs that exist, over all hierarchies.
     pub fn groups(&self) -> Vec<String> {
         let key = group_key(&self.state());
         let mut found = Vec::new();
@@ -390,7 +444,7 @@ impl Drop for Cluster {
                 );
             }
             if !is_running(&self.state()) {
-                // The jobs of a dead server can only be ended by a living one.
+                // Only a running server can end the jobs.
                 let _ = self.try_start();
             }
             let _ = self.sluice(&["down", "--jobs"]);

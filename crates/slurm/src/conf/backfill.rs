@@ -1,11 +1,11 @@
-//! What `SchedulerParameters` says of places kept for later, and the exits that make jobs run again.
+//! The backfill settings of `SchedulerParameters`, and the exit codes after which jobs are requeued.
 
 use super::error::{Findings, NoticeKind};
 use super::record::Record;
 use super::value::Parameters;
 
-/// Words of `SchedulerParameters` that something here depends on. All others are said to have no effect: those that
-/// tune how Slurm's own scheduler walks its queue, which is looked at as a whole here.
+/// The words of `SchedulerParameters` that have an effect. A notice says of all others that they have none: they tune how
+/// Slurm's own scheduler walks its queue, while Sluice plans the whole queue.
 const USED: &[&str] = &[
     "bf_window",
     "bf_max_job_test",
@@ -18,16 +18,16 @@ const USED: &[&str] = &[
     "enable_user_top",
     "kill_invalid_depend",
     "max_switch_wait",
-    // How it is here in any case.
+    // These two are always in effect.
     "bf_continue",
     "preempt_youngest_first",
 ];
 
-/// None: no bound.
+/// Bounds on the jobs that backfill holds resources for; `None` is no bound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Backfill {
     pub window_min: Option<u32>,
-    /// Jobs of one partition that keep a place.
+    /// The most jobs of one partition that resources are held for.
     pub places: Option<u32>,
     pub per_user: Option<u32>,
     pub per_array: Option<u32>,
@@ -55,7 +55,7 @@ impl Backfill {
             }
             number.map(u64::from)
         };
-        // Zero is no bound for those that count jobs.
+        // For counts of jobs zero means no bound.
         let mut count = |name: &str| number(name).filter(|n| *n > 0).map(|n| n as u32);
         let (test, part) = (count("bf_max_job_test"), count("bf_max_job_part"));
         Backfill {
@@ -70,7 +70,7 @@ impl Backfill {
     }
 }
 
-/// `1-9,18`: from and to, each from 0 to 255.
+/// `1-9,18`: ranges of exit codes from 0 to 255.
 pub fn read_exits(record: &Record, key: &str, findings: &mut Findings) -> Vec<(i32, i32)> {
     let Some(entry) = record.entry(key) else { return Vec::new() };
     let code = |text: &str| text.trim().parse::<u8>().ok().map(i32::from);

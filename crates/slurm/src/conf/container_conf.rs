@@ -1,8 +1,8 @@
-//! job_container.conf: folders that each job sees a version of its own of. It is read where slurm.conf says
-//! `JobContainerType=job_container/tmpfs`, and there every node must have a place that the versions are kept in.
+//! job_container.conf: folders of which each job has its own version. It is read if slurm.conf has
+//! `JobContainerType=job_container/tmpfs`. Every node must then have a folder to keep the versions in.
 //!
-//! A line that begins with `NodeName` or `BasePath` is for those nodes, or for all; of several for one node the last
-//! counts, as in Slurm. Any other line is for all lines that do not say otherwise.
+//! A line that begins with `NodeName` is for those nodes, one that begins with `BasePath` for all. The last line for a node
+//! counts, as in Slurm. Any other line has defaults for these lines.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use super::record_keys::CONTAINER;
 
 const DIRS_DEFAULT: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Who has private folders, and where.
+/// The nodes whose jobs have private folders, and where these are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Private {
-    /// Of the nodes that are not named.
+    /// The folders of nodes that no line names.
     pub all: Option<PrivateFolders>,
-    /// None: it has none, and so it says.
+    /// The folders of named nodes. `None` is a node whose line says `BasePath=none`.
     pub nodes: BTreeMap<String, Option<PrivateFolders>>,
-    /// A line for all nodes was there.
-    of_all: bool,
+    /// Whether the file has a line for all nodes.
+    has_line_for_all: bool,
 }
 
 impl Private {
-    /// The first of the nodes of which nothing is said, in words; none if there is no such.
+    /// Names the first node that no line covers, as the end of an error; `None` if all are covered.
     pub(super) fn missing<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> Option<String> {
-        if self.of_all {
+        if self.has_line_for_all {
             return None;
         }
         if self.nodes.is_empty() {
@@ -57,17 +57,17 @@ pub fn read(lines: &[Line], findings: &mut Findings) -> Private {
                 private.nodes.extend(hosts.into_iter().map(|host| (host, folders.clone())));
             }
             None => {
-                // It stands after those that were named, and so it counts.
+                // The last line counts: it replaces those for single nodes before it.
                 private.nodes.clear();
                 private.all = folders;
-                private.of_all = true;
+                private.has_line_for_all = true;
             }
         }
     }
     private
 }
 
-/// None where something is wrong with it, which is among the findings then.
+/// The folders of one line. The outer `None` means an error, which is in the findings; the inner one `BasePath=none`.
 fn folders(record: &Record, findings: &mut Findings) -> Option<Option<PrivateFolders>> {
     let mut good = true;
     for key in ["BasePath", "Dirs", "InitScript"] {
@@ -87,10 +87,10 @@ fn folders(record: &Record, findings: &mut Findings) -> Option<Option<PrivateFol
         return None;
     };
     let given = record.words("Dirs");
-    let usual = || DIRS_DEFAULT.map(str::to_owned).to_vec();
-    let dirs = if given.is_empty() { usual() } else { given };
+    let default = || DIRS_DEFAULT.map(str::to_owned).to_vec();
+    let dirs = if given.is_empty() { default() } else { given };
     let entry = record.entry("BasePath").filter(|_| good)?;
-    // The versions would be hidden by what they are shown as.
+    // A base inside a private folder would be hidden by the job's version of that folder.
     if let Some(dir) = dirs.iter().find(|dir| is_below(&base, dir)) {
         let expected = format!("expected a path outside {dir}, which is private");
         findings.wrong(&entry.place, "BasePath", &base, expected);
@@ -130,7 +130,7 @@ mod tests {
         "JobContainerType=job_container/tmpfs\nNodeName=n[1-3]\nPartitionName=p Nodes=ALL";
 
     #[test]
-    fn folders_are_private_only_where_the_type_says_so() {
+    fn folders_are_private_only_with_the_tmpfs_type() {
         let file = "AutoBasePath=true\nBasePath=/scratch";
         let private = load(ON, file).expect("a good file").all.expect("folders");
         assert_eq!((private.base.as_str(), private.make_base), ("/scratch", true));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_elsewhere_is_refused() {
+    fn relative_and_nested_paths_are_refused() {
         for file in [
             "BasePath=scratch",
             "BasePath=/a Dirs=/tmp,../x",
@@ -156,7 +156,7 @@ mod tests {
         assert!(load(ON, "Dirs=/tmp").is_err(), "without BasePath");
     }
 
-    /// Where each of the three nodes keeps its jobs' folders.
+    /// The base folder of each of the three nodes.
     fn bases(file: &str) -> Vec<String> {
         let private = load(NODES, file).expect("a good file");
         let base = |node: &str| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_for_the_nodes_that_they_name_and_the_last_counts() {
+    fn the_last_line_for_a_node_counts() {
         let file = "AutoBasePath=true\nNodeName=n[1-2] BasePath=/a\nNodeName=n3 BasePath=/b AutoBasePath=no";
         assert_eq!(bases(file), ["/a+", "/a+", "/b"]);
         assert_eq!(bases("BasePath=/a\nNodeName=n2 BasePath=/b"), ["/a", "/b", "/a"]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_before_is_of_its_line_or_of_all() {
+    fn the_init_script_comes_from_the_line_or_the_defaults() {
         let init = |file: &str, node: &str| {
             let private = load(NODES, file).expect("a good file");
             let folders = private.nodes.get(node).unwrap_or(&private.all).clone();

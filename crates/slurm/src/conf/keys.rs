@@ -1,5 +1,5 @@
-//! What a key is: its name, the kind of value it takes, and whether anything here depends on it.
-//! The tables themselves are in `global_keys` and `record_keys`.
+//! A configuration key: its name, the kind of value it takes, and whether it has an effect.
+//! The tables of keys are in `global_keys` and `record_keys`.
 
 use super::choices::Choice;
 
@@ -15,7 +15,7 @@ pub enum Kind {
         max: u64,
     },
     /// A whole number of megabytes. Slurm takes a suffix as a multiplier of megabytes, so that
-    /// `128G` is 128 billion of them; nobody means that, so a suffix is refused.
+    /// `128G` would be 128 billion megabytes. A suffix is therefore refused.
     Megabytes,
     /// Slurm's time grammar, to the minute.
     Time,
@@ -50,9 +50,9 @@ pub const fn words_of<C: Choice>() -> Kind {
 pub enum Standing {
     /// Read into the typed configuration.
     Used,
-    /// Valid in Slurm, checked, and said once to have no effect.
+    /// Valid in Slurm and checked. A notice says once that it has no effect.
     Accepted,
-    /// As `Accepted`, and Slurm has given it up.
+    /// As `Accepted`, and no longer in Slurm.
     Retired,
 }
 
@@ -61,7 +61,7 @@ pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
     pub standing: Standing,
-    /// May be given more than once in a file, each with its own meaning.
+    /// Whether a file may have the key more than once, each with its own meaning.
     pub repeats: bool,
 }
 
@@ -84,7 +84,7 @@ pub const fn repeating(key: Key) -> Key {
 /// The keys that one kind of line may have.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyTable {
-    /// What the keys belong to, in an error's words: `a NodeName line`.
+    /// The place of the keys as errors name it: `a NodeName line`.
     pub of: &'static str,
     pub keys: &'static [Key],
 }
@@ -94,7 +94,7 @@ impl KeyTable {
         self.keys.iter().find(|key| key.name.eq_ignore_ascii_case(name))
     }
 
-    /// The key that a misspelt name most likely meant, if any is near enough to be worth saying.
+    /// The key that a misspelt name most likely meant; `None` if no name is near.
     pub fn nearest(&self, name: &str) -> Option<&'static str> {
         let far = name.len() / 3 + 1;
         let ranked = self.keys.iter().map(|key| (edit_distance(name, key.name), key.name));
@@ -102,11 +102,11 @@ impl KeyTable {
     }
 }
 
-/// Longer names than any key are not compared: the work is the product of the lengths.
+/// Names longer than any key are not compared: the cost is the product of the lengths.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one name into the other,
-/// in any case.
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn one name into
+/// the other, without regard to case.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_ascii_lowercase().into_bytes(), b.to_ascii_lowercase().into_bytes());
     if a.len() > NAME_BYTES_MAX || b.len() > NAME_BYTES_MAX {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_key_is_the_one_meant() {
+    fn a_misspelt_key_finds_the_nearest_name() {
         let table = [
             (GLOBAL, "SlurmdTimeot", Some("SlurmdTimeout")),
             (GLOBAL, "ClutserName", Some("ClusterName")),

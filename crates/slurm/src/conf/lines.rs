@@ -1,8 +1,8 @@
-//! The text of a configuration file, and of those it includes, as lines of `Key=Value` pairs.
+//! The text of a configuration file, and of the files it includes, as lines of `Key=Value` pairs.
 //!
 //! A `#` begins a comment that goes to the end of its line, also within quotes; `\#` is the character.
-//! A `\` that ends a line joins the next one to it. Pairs stand apart by blanks; a value with blanks
-//! stands in double quotes.
+//! A `\` at the end of a line joins the next one to it. Blanks separate pairs; a value with blanks is in
+//! double quotes.
 
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -11,24 +11,24 @@ use std::sync::Arc;
 use super::error::{ConfError, Findings, Place};
 use super::files::Files;
 
-/// How deep included files may include others.
+/// The greatest depth of included files.
 const INCLUDE_DEPTH_MAX: usize = 10;
 
-/// The lines of a file and all that it includes.
+/// The most lines of a file with all files that it includes.
 const LINES_MAX: usize = 200_000;
 
-/// How much of a line an error repeats.
+/// How much of a line an error quotes.
 const EXCERPT_CHARS_MAX: usize = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// As written; keys are looked up in any case.
+    /// As written. Keys are looked up without regard to case.
     pub key: String,
     pub value: String,
     pub place: Place,
 }
 
-/// The pairs of one line, continued ones joined. Never empty.
+/// The pairs of one line, with continuation lines joined. Never empty.
 pub type Line = Vec<Pair>;
 
 /// Reads the text of `path`, with included files in the place of their `Include`.
@@ -53,19 +53,19 @@ pub fn read_lines(
 
 struct Reader<'a> {
     files: &'a dyn Files,
-    /// Where included files are that have no absolute path, whichever file includes them.
+    /// The folder of included files without an absolute path, whichever file includes them.
     folder: &'a Path,
-    /// The file being read, after those that include it.
+    /// The file being read, after the files that include it.
     open: Vec<PathBuf>,
     lines_read: usize,
-    /// What `%c` stands for.
+    /// The value of `%c`.
     cluster_name: Option<String>,
     lines: Vec<Line>,
     findings: &'a mut Findings,
 }
 
 impl Reader<'_> {
-    /// Answers `false` if there were too many lines, and nothing more is to be read.
+    /// Returns `false` if there were too many lines: nothing more is read then.
     fn read_file(&mut self, path: &Path, text: &str) -> bool {
         let file: Arc<str> = path.to_string_lossy().into();
         self.open.push(path.to_owned());
@@ -142,7 +142,7 @@ impl Reader<'_> {
 struct LogicalLine {
     file: Arc<str>,
     text: String,
-    /// Where in `text` each physical line begins, and its number.
+    /// The offset in `text` of each physical line, and its number.
     starts: Vec<(usize, u32)>,
 }
 
@@ -173,7 +173,7 @@ impl LogicalLine {
         word.eq_ignore_ascii_case("Include").then_some(name.trim_start())
     }
 
-    /// The pairs up to the first that is none, and what is wrong with that one.
+    /// The pairs up to the first error, and the error.
     fn pairs(&self) -> (Line, Option<ConfError>) {
         let mut line = Line::new();
         let mut rest = self.text.trim_start();
@@ -195,13 +195,13 @@ impl LogicalLine {
     }
 }
 
-/// What stands before the comment of a line, and whether there is one.
+/// The part of a line before its comment, and whether there is a comment.
 fn before_comment(line: &str) -> (&str, bool) {
     let comment = line.match_indices('#').find(|(at, _)| !line[..*at].ends_with('\\'));
     comment.map_or((line, false), |(at, _)| (&line[..at], true))
 }
 
-/// Key, value and what comes after them; or the text that is no pair, and what is expected there.
+/// Key, value and the rest of the line; or the text that is not a pair, and what is expected instead.
 fn split_pair(text: &str) -> Result<(&str, &str, &str), (&str, &'static str)> {
     let word_end = |text: &str| text.find(char::is_whitespace).unwrap_or(text.len());
     let word = &text[..word_end(text)];
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_pairs_with_their_places() {
+    fn a_line_is_read_as_pairs_with_their_places() {
         let table: [(&str, &[&str]); 13] = [
             ("A=1\r\nB=2", &["1:A=1", "2:B=2"]),
             ("\n \t\n  A=1 \t b=x=y  \n", &["3:A=1 3:b=x=y"]),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_told_and_the_next_line_still_read() {
+    fn a_bad_pair_is_an_error_and_the_next_line_is_still_read() {
         let table = [
             ("A", "\"A\": Key=Value expected"),
             ("A = 1", "\"A\": Key=Value expected"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn included_files_stand_in_the_place_of_their_include() {
+    fn included_files_take_the_place_of_their_include_line() {
         let files = MemoryFiles::default()
             .with("/c/sub/one", "B=2\n\ninclude two\n")
             .with("/c/two", "C=3")
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_length_are_bounded() {
+    fn depth_and_length_of_includes_are_bounded() {
         let chain = |count: usize| {
             let link = |files: MemoryFiles, i: usize| {
                 let next = if i < count { format!("Include f{}", i + 1) } else { "A=1".into() };

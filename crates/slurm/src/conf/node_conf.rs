@@ -1,4 +1,4 @@
-//! The `NodeName` lines of slurm.conf: defaults, ranges, and what each node has.
+//! The `NodeName` lines of slurm.conf: defaults, ranges, and the values of each node.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::node_shape::Shape;
 use super::record::Record;
 use super::record_keys::NODE;
 
-/// Keys that say the same thing in different ways: one on a node's own line replaces the default's.
+/// Keys of the same meaning: one on the line of a node replaces another in the defaults.
 const SAME_MEANING: &[&[&str]] = &[
     &["Sockets", "SocketsPerBoard"],
     &["CPUs", "Procs"],
@@ -23,8 +23,8 @@ const SAME_MEANING: &[&[&str]] = &[
     &["CoreSpecCount", "CpuSpecList"],
 ];
 
-/// Keys that each node must say for itself.
-const OWN: [&str; 3] = ["NodeAddr", "NodeHostname", "Port"];
+/// Keys that cannot be defaults.
+const PER_NODE_KEYS: [&str; 3] = ["NodeAddr", "NodeHostname", "Port"];
 
 /// One node as slurm.conf declares it.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,9 +33,9 @@ pub struct NodeConf {
     pub config: NodeConfig,
     pub state: NodeState,
     pub reason: Option<String>,
-    /// The port of the node's agent, where it is not the cluster's.
+    /// The port of the node's agent; `None` for that of the cluster.
     pub port: Option<u16>,
-    /// `Gres=`: what the node has, before gres.conf says which devices those are.
+    /// `Gres=`: the counts, before gres.conf says which devices they are.
     pub gres: Vec<DeclaredGres>,
     /// `Gres=` as written, for `scontrol show node`.
     pub gres_text: Option<String>,
@@ -50,11 +50,11 @@ impl NodeConf {
     }
 }
 
-/// The nodes read so far, and what `NodeName=DEFAULT` lines have said for those that follow.
+/// The nodes read so far, and the defaults for the nodes that follow.
 #[derive(Debug)]
 pub struct NodeLines {
     defaults: Record,
-    /// Where each name was declared first.
+    /// The place of the first declaration of each name.
     places: BTreeMap<String, Place>,
     pub nodes: Vec<NodeConf>,
 }
@@ -86,7 +86,7 @@ impl NodeLines {
             return findings.wrong(&place, "NodeName", all, why);
         }
         let record = record.over(&self.defaults, SAME_MEANING);
-        let alike = node_of(&record, &place, findings);
+        let common = common_values(&record, &place, findings);
         let hosts = per_node(&record, "NodeHostname", &names, findings);
         let addresses = per_node(&record, "NodeAddr", &names, findings);
         let ports = ports(&record, names.len(), findings);
@@ -96,8 +96,8 @@ impl NodeLines {
                 findings.wrong(&place, "NodeName", name, why);
                 continue;
             }
-            let mut node = alike.clone();
-            // A host is called as its node, and found by its host name, unless the line says otherwise.
+            let mut node = common.clone();
+            // The host name defaults to the name of the node, and the address to the host name.
             node.config.hostname = hosts.as_ref().map_or_else(|| name.clone(), |h| h[i].clone());
             node.config.address =
                 addresses.as_ref().map_or_else(|| node.config.hostname.clone(), |a| a[i].clone());
@@ -108,9 +108,9 @@ impl NodeLines {
         }
     }
 
-    /// `NodeName=DEFAULT`: adds to what was said before; the later of two wins.
+    /// `NodeName=DEFAULT`: adds to the defaults; the later of two values counts.
     fn add_defaults(&mut self, record: Record, findings: &mut Findings) {
-        for key in OWN {
+        for key in PER_NODE_KEYS {
             if let Some(entry) = record.entry(key) {
                 let why = "cannot be a default: each node has its own";
                 findings.wrong(&entry.place, key, &entry.text, why);
@@ -120,16 +120,13 @@ impl NodeLines {
     }
 }
 
-/// What all nodes of a line have in common.
-fn node_of(record: &Record, place: &Place, findings: &mut Findings) -> NodeConf {
+/// The values that all nodes of a line have in common.
+fn common_values(record: &Record, place: &Place, findings: &mut Findings) -> NodeConf {
     let shape = Shape::read(record, findings);
-    let mib = |key: &str, unsaid: u64| Bytes::from_mib(record.number(key).unwrap_or(unsaid));
+    let mib = |key: &str, default: u64| Bytes::from_mib(record.number(key).unwrap_or(default));
     let state = record.choice("State").unwrap_or(NodeState::Unknown);
     let reason = record.text("Reason");
-    let features = match record.has("Features") {
-        true => record.words("Features"),
-        false => record.words("Feature"),
-    };
+    let features = record.words(if record.has("Features") { "Features" } else { "Feature" });
     let config = NodeConfig {
         boards: shape.boards,
         sockets: shape.sockets,
@@ -157,7 +154,7 @@ fn node_of(record: &Record, place: &Place, findings: &mut Findings) -> NodeConf 
     }
 }
 
-/// What the state in the file means for a node that has not been heard of yet.
+/// The administrative state of a node at its first appearance, by the state in the file.
 pub fn admin_state(state: NodeState) -> Option<AdminState> {
     match state {
         NodeState::Down => Some(AdminState::Down),
@@ -176,7 +173,7 @@ fn declared_gres(record: &Record, findings: &mut Findings) -> Vec<DeclaredGres> 
     })
 }
 
-/// A host for each of the names: one for all of them, or as many as there are.
+/// A host for each name. The key has one host for all names, or as many as there are names.
 fn per_node(
     record: &Record,
     key: &'static str,
@@ -201,7 +198,7 @@ fn ports(record: &Record, nodes: usize, findings: &mut Findings) -> Option<Vec<u
     let entry = record.entry("Port")?;
     let text = entry.text.trim_start_matches('[').trim_end_matches(']');
     let listed = IndexSet::parse(text, u32::from(u16::MAX)).ok().filter(|set| {
-        // Zero is no port.
+        // Zero is not a valid port.
         set.first().is_some_and(|first| first > 0)
             && (set.len() == 1 || usize::try_from(set.len()) == Ok(nodes))
     });

@@ -1,16 +1,17 @@
-//! A node's boards, sockets, cores and threads made complete, and the CPUs kept for the system.
+//! A node's boards, sockets, cores and threads, completed from the given counts, and the CPUs reserved for
+//! the system.
 
 use model::cpuset::CpuSet;
 
 use super::error::Findings;
 use super::record::{Entry, Record};
 
-/// No node is this large; a shape that multiplies to more is a slip.
+/// A bound on the CPUs of a node. A shape with more is refused as a mistake.
 const CPUS_MAX: u64 = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// What is handed out: the threads, or the cores where `CPUs` counts those.
+    /// What jobs are given: the threads, or the cores if `CPUs` counts those.
     pub cpus: u32,
     pub boards: u32,
     /// On all boards.
@@ -23,15 +24,15 @@ pub struct Shape {
 type Count<'a> = (&'static str, &'a Entry, u64);
 
 /// A key, its entry, and what would be right.
-type Wrong<'a> = (&'static str, &'a Entry, String);
+type WrongCount<'a> = (&'static str, &'a Entry, String);
 
 impl Shape {
     const ONE_CPU: Shape =
         Shape { cpus: 1, boards: 1, sockets: 1, cores_per_socket: 1, threads_per_core: 1 };
 
-    /// The shape that a node's keys describe; one CPU where they describe none.
+    /// The shape that a node's keys describe; one CPU if there is an error.
     pub fn read(record: &Record, findings: &mut Findings) -> Shape {
-        Given::read(record).and_then(|given| given.complete()).unwrap_or_else(
+        GivenCounts::read(record).and_then(|given| given.complete()).unwrap_or_else(
             |(key, entry, expected)| {
                 findings.wrong(&entry.place, key, &entry.text, expected);
                 Shape::ONE_CPU
@@ -71,14 +72,14 @@ impl Shape {
         }
     }
 
-    /// The cores of the listed CPUs; None where the node does not have one of these.
+    /// The cores of the listed CPUs; `None` if the node does not have one of the CPUs.
     fn listed_cores(self, record: &Record) -> Option<CpuSet> {
         let cpus = record.cpus("CpuSpecList").unwrap_or_default();
         let known = cpus.is_subset(&CpuSet::first(self.cpus));
         known.then(|| cpus.iter().map(|cpu| cpu / self.cpus_per_core()).collect())
     }
 
-    /// The last core of each socket, the last socket's first; then the last but one of each.
+    /// The last core of each socket, beginning with the last socket; then the last but one of each.
     fn last_cores(self, record: &Record) -> Option<CpuSet> {
         let count: u32 = record.number("CoreSpecCount").unwrap_or(0);
         let in_order = (0..self.cores_per_socket).rev().flat_map(|core| {
@@ -97,19 +98,19 @@ impl Shape {
     }
 }
 
-/// The counts as given.
-struct Given<'a> {
+/// The counts that the line has.
+struct GivenCounts<'a> {
     cpus: Option<Count<'a>>,
     boards: Option<Count<'a>>,
-    /// Beside `Boards`, `Sockets` too counts those of one board; without, that is all.
+    /// With `Boards`, `Sockets` counts those of one board; without, all sockets of the node.
     sockets_per_board: Option<Count<'a>>,
     cores_per_socket: Option<Count<'a>>,
     threads_per_core: Option<Count<'a>>,
 }
 
-impl<'a> Given<'a> {
-    fn read(record: &'a Record) -> Result<Given<'a>, Wrong<'a>> {
-        let given = Given {
+impl<'a> GivenCounts<'a> {
+    fn read(record: &'a Record) -> Result<GivenCounts<'a>, WrongCount<'a>> {
+        let given = GivenCounts {
             cpus: either(record, "CPUs", "Procs")?,
             boards: count(record, "Boards")?,
             sockets_per_board: either(record, "Sockets", "SocketsPerBoard")?,
@@ -128,9 +129,9 @@ impl<'a> Given<'a> {
         Ok(given)
     }
 
-    /// `CPUs` left out is the number of threads; `Sockets` left out follows from `CPUs`; anything
-    /// else left out is one.
-    fn complete(&self) -> Result<Shape, Wrong<'a>> {
+    /// Without `CPUs` it is the number of threads; without `Sockets` they follow from `CPUs`; any other
+    /// missing count is one.
+    fn complete(&self) -> Result<Shape, WrongCount<'a>> {
         let boards = or_one(self.boards);
         let cores_per_socket = or_one(self.cores_per_socket);
         let threads_per_core = or_one(self.threads_per_core);
@@ -162,8 +163,8 @@ impl<'a> Given<'a> {
         })
     }
 
-    /// The sockets, on all boards, that have this many threads; or else this many cores.
-    fn sockets_for(&self, (key, entry, cpus): Count<'a>) -> Result<u64, Wrong<'a>> {
+    /// The number of sockets, on all boards, that have this many threads, or this many cores.
+    fn sockets_for(&self, (key, entry, cpus): Count<'a>) -> Result<u64, WrongCount<'a>> {
         let boards = or_one(self.boards);
         let cores_of_all = boards * or_one(self.cores_per_socket);
         let threads_of_all = cores_of_all * or_one(self.threads_per_core);
@@ -181,7 +182,7 @@ fn or_one(count: Option<Count<'_>>) -> u64 {
     count.map_or(1, |(_, _, count)| count)
 }
 
-fn count<'a>(record: &'a Record, key: &'static str) -> Result<Option<Count<'a>>, Wrong<'a>> {
+fn count<'a>(record: &'a Record, key: &'static str) -> Result<Option<Count<'a>>, WrongCount<'a>> {
     let (Some(entry), Some(limit)) = (record.entry(key), record.limit::<u64>(key)) else {
         return Ok(None);
     };
@@ -196,7 +197,7 @@ fn either<'a>(
     record: &'a Record,
     key: &'static str,
     other: &'static str,
-) -> Result<Option<Count<'a>>, Wrong<'a>> {
+) -> Result<Option<Count<'a>>, WrongCount<'a>> {
     match (count(record, key)?, count(record, other)?) {
         (Some(_), Some((_, entry, _))) => {
             Err((other, entry, format!("excludes {key}; expected only one of the two")))

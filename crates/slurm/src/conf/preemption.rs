@@ -1,4 +1,4 @@
-//! Who makes room for whom, and how: `PreemptType`, `PreemptMode` and their kin.
+//! The keys of preemption: `PreemptType`, `PreemptMode`, `PreemptExemptTime` and `SchedulerTimeSlice`.
 
 use super::choices::{PreemptMode, PreemptType};
 use super::error::Findings;
@@ -11,7 +11,7 @@ pub struct Preemption {
     pub modes: Vec<PreemptMode>,
     /// How long a job runs before it may be preempted.
     pub exempt_time: TimeLimit,
-    /// How long one of those that share cores runs before it is another's turn.
+    /// How long a job that shares its cores (gang scheduling) runs before the next one.
     pub time_slice_s: u32,
 }
 
@@ -20,7 +20,7 @@ impl Preemption {
         let preemption = Preemption {
             kind: record.choice("PreemptType").unwrap_or(PreemptType::None),
             modes: record.choices("PreemptMode").unwrap_or_else(|| vec![PreemptMode::Off]),
-            // -1 is no exemption, not an endless one.
+            // -1 means no exemption.
             exempt_time: record
                 .time("PreemptExemptTime")
                 .filter(|_| record.text("PreemptExemptTime").as_deref() != Some("-1"))

@@ -19,8 +19,8 @@ pub struct Entry {
     value: Value,
 }
 
-/// Parsed values by the name their key has in the table. The getters answer `None` for a key that
-/// was not given, or whose value was refused: the refusal is among the findings already.
+/// Parsed values by the name of their key in the table. The getters return `None` for a key that was
+/// not given, and for a value that was refused: the refusal is in the findings.
 #[derive(Debug, Clone)]
 pub struct Record {
     table: KeyTable,
@@ -68,15 +68,15 @@ impl Record {
     }
 
     /// The values of `self`, and those of `defaults` for the keys that `self` does not have. The
-    /// keys of a group say the same thing in different ways: one of them in `self` replaces all.
+    /// keys of a group have the same meaning: one of them in `self` replaces all of them.
     pub fn over(mut self, defaults: &Record, groups: &[&[&str]]) -> Record {
-        let said = |name: &str, record: &Record| {
+        let is_set = |name: &str, record: &Record| {
             let group = groups.iter().find(|group| group.contains(&name));
             group
                 .is_some_and(|group| group.iter().any(|member| record.entries.contains_key(member)))
         };
         let taken: Vec<_> =
-            defaults.entries.iter().filter(|(name, _)| !said(name, &self)).collect();
+            defaults.entries.iter().filter(|(name, _)| !is_set(name, &self)).collect();
         for (name, entry) in taken {
             self.entries.entry(name).or_insert_with(|| entry.clone());
         }
@@ -163,7 +163,7 @@ impl Record {
         }
     }
 
-    /// The words of a list of choices; `None` where the key was not given.
+    /// The words of a list of choices; `None` if the key was not given.
     pub fn choices<C: Choice>(&self, name: &str) -> Option<Vec<C>> {
         match self.value(name) {
             Some(Value::Words(words)) => {
@@ -178,13 +178,14 @@ impl Record {
     }
 }
 
-/// Nothing was given. A value of another kind would be a table that disagrees with its reader.
+/// Returns `None` for a key that was not given. A value of another kind means that the table and the reader
+/// disagree.
 fn none<T>(name: &str, value: Option<&Value>) -> Option<T> {
     debug_assert!(value.is_none(), "the table gives {name} another kind than its reader");
     None
 }
 
-/// The number that `UNLIMITED` becomes where a field has no room for "no limit".
+/// The number that stands for `UNLIMITED` in a field that has no value for "no limit".
 pub trait Largest {
     const LARGEST: Self;
 }

@@ -1,5 +1,5 @@
-//! The keys of the lines that describe one thing each (a node, a partition, some devices), and those
-//! of cgroup.conf, as the manual pages of 22.05 name them.
+//! The keys of lines that describe one thing each (a node, a partition, a device), and of cgroup.conf,
+//! topology.conf and job_container.conf, as the manual pages of 22.05 name them.
 
 use model::partition::PartitionState;
 
@@ -8,10 +8,10 @@ use super::keys::{
     BOUNDED, KeyTable, Kind, U16, U32, U64, accepted, one_of, retired, used, words_of,
 };
 
-/// What tasks are bound to by default.
+/// The default binding of tasks.
 const CPU_BIND: Kind = Kind::OneOf(&["none", "socket", "ldom", "core", "thread"]);
 
-/// The states that a line may put nodes in beside their own.
+/// The states that a DownNodes line may set.
 const DOWN_STATE: Kind = Kind::OneOf(&["DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"]);
 
 pub const NODE: KeyTable = KeyTable {
@@ -32,7 +32,7 @@ pub const NODE: KeyTable = KeyTable {
         used("Feature", Kind::Words),
         used("Gres", Kind::Text),
         used("MemSpecLimit", Kind::Megabytes),
-        // One, or a range with one for each node.
+        // One port, or a range with one for each node.
         used("Port", Kind::Text),
         used("Procs", U32),
         used("RealMemory", Kind::Megabytes),
@@ -154,7 +154,7 @@ pub const GRES: KeyTable = KeyTable {
 pub const CGROUP: KeyTable = KeyTable {
     of: "cgroup.conf",
     keys: &[
-        // Groups are found where they are mounted, and made without asking systemd.
+        // Control groups are found where they are mounted, and made without systemd.
         accepted("CgroupAutomount", Kind::YesNo),
         accepted("CgroupMountpoint", Kind::Text),
         used("CgroupPlugin", one_of::<CgroupPlugin>()),
@@ -180,13 +180,13 @@ pub const CGROUP: KeyTable = KeyTable {
         used("MemorySwappiness", U16),
         accepted("MinKmemSpace", Kind::Megabytes),
         used("MinRAMSpace", Kind::Megabytes),
-        // Not Slurm's: devices that every job may open, CPU time held to the CPUs allocated, and of one job on a node
-        // the seconds of CPU time and the processes.
+        // Keys that Slurm does not have: devices that every job may open, CPU time bound to the allocated CPUs, and
+        // the most seconds of CPU time and processes of one job on a node.
         used("AllowedDevices", Kind::Words),
         used("ConstrainCPUTime", Kind::YesNo),
         used("MaxCPUTime", U64),
         used("MaxPids", U64),
-        // Nor these: the disk of a job's own folder.
+        // Keys that Slurm does not have: the disk space of a job's own folder.
         used("ConstrainScratch", Kind::YesNo),
         used("MaxScratch", Kind::Megabytes),
     ],

@@ -1,4 +1,4 @@
-//! topology.conf: the switches between the nodes, or the blocks that they come in.
+//! topology.conf: the switches that connect the nodes, or the blocks that the nodes are in.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use super::lines::Line;
 use super::record::Record;
 use super::record_keys::TOPOLOGY;
 
-/// `BlockSizes` without a value is the size of the smallest block.
+/// The most entries of `BlockSizes`.
 const BLOCK_SIZES_MAX: usize = 16;
 
-/// Words of `TopologyPlugin` and what they ask for.
+/// The kinds of topology that `TopologyPlugin` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
-    /// Nodes in a row, as they are declared.
+    /// Nodes in the order in which they are declared.
     Flat,
     Tree,
     Block,
@@ -46,7 +46,7 @@ pub fn read(
         Plugin::Block => ("BlockName", "SwitchName"),
     };
     let mut read =
-        Reading { topology: Topology { optional, ..Topology::default() }, places: vec![] };
+        TopologyReader { topology: Topology { optional, ..Topology::default() }, places: vec![] };
     for line in lines {
         let record = Record::read(TOPOLOGY, line, findings);
         let place = line[0].place.clone();
@@ -69,13 +69,13 @@ pub fn read(
     Some(read.topology).filter(|topology| !topology.switches.is_empty())
 }
 
-struct Reading {
+struct TopologyReader {
     topology: Topology,
-    /// Of each switch where it was declared.
+    /// The place of each switch's declaration.
     places: Vec<Place>,
 }
 
-impl Reading {
+impl TopologyReader {
     fn add(
         &mut self,
         record: &Record,
@@ -104,10 +104,10 @@ impl Reading {
                 return findings.wrong(&place, leaf, name, "expected Nodes= or Switches=");
             }
         }
-        let strangers: Vec<&String> =
+        let undeclared: Vec<&String> =
             nodes.iter().filter(|node| !known.contains(node.as_str())).collect();
-        if !strangers.is_empty() {
-            let text = model::hostlist::compress(strangers);
+        if !undeclared.is_empty() {
+            let text = model::hostlist::compress(undeclared);
             findings.wrong(&place, "Nodes", text, "no NodeName line of slurm.conf declares this");
         }
         let link_speed = record.number("LinkSpeed").unwrap_or(1);
@@ -115,7 +115,7 @@ impl Reading {
         self.places.push(place);
     }
 
-    /// Each a multiple of the first, which is the smallest.
+    /// Reads `BlockSizes`: each is the first times a power of two.
     fn set_sizes(&mut self, record: &Record, findings: &mut Findings) {
         let Some(entry) = record.entry("BlockSizes") else { return };
         let sizes: Option<Vec<u32>> = record
@@ -138,7 +138,7 @@ impl Reading {
         }
     }
 
-    /// Every switch below another is declared, has one above it at most, and is not above itself.
+    /// Checks that every child switch is declared, has at most one parent, and is not above itself.
     fn check_children(&self, findings: &mut Findings) {
         let mut has_parent: BTreeSet<&str> = BTreeSet::new();
         for (switch, place) in self.topology.switches.iter().zip(&self.places) {

@@ -1,4 +1,4 @@
-//! What `sbatch` sends along: the submitter's variables that `--export` lets through, and those that stand for options.
+//! The environment that `sbatch` submits: the submitter's variables that `--export` names, and variables that stand for options.
 
 use super::Environment;
 use crate::option::job_options::{Export, ExportVariable, JobOptions};
@@ -7,26 +7,26 @@ use model::gres::GresCount;
 /// The search path of a job that does not take its submitter's.
 const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games";
 
-/// Who the job runs as, for the variables of a fresh login.
-#[derive(Debug, Clone, Copy)]
-pub struct Login<'a> {
-    pub name: &'a str,
-    pub home: &'a str,
-    pub shell: &'a str,
+/// The user whose login stands in for an environment that is not exported.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoginUser {
+    pub name: String,
+    pub home: String,
+    pub shell: String,
 }
 
-/// The environment that is submitted with a job: what is exported, and the options that only a variable tells the job of.
-pub fn submitted(own: &Environment, options: &JobOptions, login: Login<'_>) -> Environment {
+/// The environment that is submitted with a job: the exported variables, and the options that the job knows only by a variable.
+pub fn submitted(own: &Environment, options: &JobOptions, login: &LoginUser) -> Environment {
     let mut env = exported(own, options.export.as_ref(), login);
     let gpus = &options.gpus_per_node;
-    let told = [
+    let variables = [
         ("SLURM_GPUS_PER_NODE", (!gpus.is_empty()).then(|| gpu_counts(gpus))),
         ("SLURM_GPU_BIND", options.gpu_bind.clone()),
         ("SLURM_HINT", options.hint.clone()),
         ("SLURM_PROFILE", options.profile.clone()),
     ];
-    for (name, value) in told {
-        // Within another job the variable may be that job's.
+    for (name, value) in variables {
+        // Inside another job the variable may be that job's.
         env.remove(name);
         if let Some(value) = value {
             env.set(name, value);
@@ -46,8 +46,8 @@ fn gpu_counts(gpus: &[GresCount]) -> String {
 
 /// The submitter's variables that the job gets. Without `--export` that is all of them.
 ///
-/// Where only some or none of it is taken, Slurm's own variables stay, and what a login would set is filled in (but for `NIL`).
-pub fn exported(own: &Environment, export: Option<&Export>, login: Login<'_>) -> Environment {
+/// When only some or none are exported, Slurm's own variables stay, and the variables of a login are added, except for `NIL`.
+pub fn exported(own: &Environment, export: Option<&Export>, login: &LoginUser) -> Environment {
     let Some(export) = export else { return own.clone() };
     let mut env = match export {
         Export::All(variables) => {
@@ -56,17 +56,17 @@ pub fn exported(own: &Environment, export: Option<&Export>, login: Login<'_>) ->
             env
         }
         Export::Only(variables) => {
-            let mut env = of_slurm(own);
+            let mut env = slurm_variables(own);
             set_named(&mut env, own, variables);
-            as_login(&mut env, login);
+            set_login_variables(&mut env, login);
             env
         }
         Export::None => {
-            let mut env = of_slurm(own);
-            as_login(&mut env, login);
+            let mut env = slurm_variables(own);
+            set_login_variables(&mut env, login);
             env
         }
-        Export::Nil => of_slurm(own),
+        Export::Nil => slurm_variables(own),
     };
     if let Some(text) = text(export) {
         env.set("SLURM_EXPORT_ENV", text);
@@ -74,13 +74,13 @@ pub fn exported(own: &Environment, export: Option<&Export>, login: Login<'_>) ->
     env
 }
 
-fn of_slurm(own: &Environment) -> Environment {
+fn slurm_variables(own: &Environment) -> Environment {
     let mut env = own.clone();
     env.retain(|name| name.starts_with("SLURM_"));
     env
 }
 
-/// A variable with a value is set to it; one without is the submitter's, where the submitter has it.
+/// Sets the variables that `--export` names. One without a value has the submitter's, if the submitter has it.
 fn set_named(env: &mut Environment, own: &Environment, variables: &[ExportVariable]) {
     for variable in variables {
         if let Some(value) = variable.value.as_deref().or_else(|| own.get(&variable.name)) {
@@ -89,17 +89,17 @@ fn set_named(env: &mut Environment, own: &Environment, variables: &[ExportVariab
     }
 }
 
-fn as_login(env: &mut Environment, login: Login<'_>) {
+fn set_login_variables(env: &mut Environment, login: &LoginUser) {
     env.set("SLURM_GET_USER_ENV", 1);
-    env.set_default("HOME", login.home);
-    env.set_default("SHELL", login.shell);
+    env.set_default("HOME", &login.home);
+    env.set_default("SHELL", &login.shell);
     env.set_default("PATH", LOGIN_PATH);
     for name in ["USER", "LOGNAME"] {
-        env.set_default(name, login.name);
+        env.set_default(name, &login.name);
     }
 }
 
-/// As `srun` in the job will read it; none for what it does by itself.
+/// `--export` as `srun` in the job reads it; `None` for what `srun` does by default.
 fn text(export: &Export) -> Option<String> {
     let named = |variables: &[ExportVariable]| {
         let one = |variable: &ExportVariable| match &variable.value {

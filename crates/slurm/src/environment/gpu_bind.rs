@@ -1,13 +1,13 @@
 //! How the tasks of a step share its GPUs: `--gpu-bind`, and what other options imply.
 
-use super::gpu::{DeviceNumbering, GpuView, OF_STEP, indices_of, list};
+use super::gpu::{DeviceNumbering, GpuView, STEP_GPUS, gpu_indices, list};
 use model::allocation::NodeShare;
 use model::request::Per;
 use wire::step::StepLaunch;
 
-/// Before a kind: each task says what it is bound to.
+/// The prefix of a binding that makes each task print what it is bound to.
 const VERBOSE: &str = "verbose,";
-/// More repetitions of one entry of a list than a node has tasks say nothing new.
+/// Bounds the repetitions of one entry of a list: a node has fewer tasks.
 const REPEATS_MAX: usize = 4096;
 
 /// How the tasks of a step share its GPUs on a node.
@@ -15,18 +15,18 @@ const REPEATS_MAX: usize = 4096;
 enum Binding {
     All,
     Closest,
-    /// So many tasks to each GPU, in turn.
+    /// This many tasks to each GPU, in turn.
     Single(usize),
-    /// So many GPUs to each task, in turn.
+    /// This many GPUs to each task, in turn.
     PerTask(usize),
-    /// By local task, used again from the start.
+    /// The GPU of each local task; the list is repeated for further tasks.
     Map(Vec<u32>),
     Mask(Vec<u128>),
 }
 
 impl Binding {
-    /// What was said, or what other options imply.
-    fn of(launch: &StepLaunch) -> Binding {
+    /// `--gpu-bind`, or what other options imply.
+    fn from_launch(launch: &StepLaunch) -> Binding {
         if let Some(said) = launch.gpu_bind.as_deref().and_then(Binding::read) {
             return said;
         }
@@ -38,7 +38,7 @@ impl Binding {
         }
     }
 
-    /// The option was read before: what is not understood here binds nothing.
+    /// The option was checked when the command line was read: a text that is not understood here binds nothing.
     fn read(text: &str) -> Option<Binding> {
         let lower = text.to_ascii_lowercase();
         let rest = lower.strip_prefix(VERBOSE).unwrap_or(&lower);
@@ -58,8 +58,8 @@ impl Binding {
         }
     }
 
-    /// The places, among the step's GPUs on the node, of those that its local task number `task` has.
-    fn of_task(&self, task: usize, gpus: &[u32], near: &[u32], view: GpuView) -> Vec<usize> {
+    /// The GPUs of local task `task`, as positions in `gpus`, the step's GPUs on the node.
+    fn gpus_of_task(&self, task: usize, gpus: &[u32], near: &[u32], view: GpuView) -> Vec<usize> {
         let all = 0..gpus.len();
         let number = |at: usize| match view.numbering {
             DeviceNumbering::Own => at as u32,
@@ -83,7 +83,7 @@ impl Binding {
     }
 }
 
-/// `0*4,1*4`: entries with commas between them, each repeated so often.
+/// `0*4,1*4`: entries with commas between them, each repeated as often as it says.
 fn repeated<T: Clone>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
     let mut all = Vec::new();
     for word in text.split(',') {
@@ -94,24 +94,25 @@ fn repeated<T: Clone>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Ve
     (!all.is_empty()).then_some(all)
 }
 
-/// What one task has for itself.
+/// The GPUs of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TaskGpus {
     pub environment: Vec<String>,
-    /// What it says of it before its program runs.
+    /// Lines that the task prints before its program runs.
     pub lines: Vec<String>,
 }
 
-/// What a step's tasks on a node have each; nothing where each has all. `near` are the GPUs close to its CPUs.
-pub(super) fn of_tasks(
+/// The GPUs of each of a step's tasks on a node; empty when every task has all of them. `near` are the GPUs close to the
+/// step's CPUs.
+pub(super) fn task_gpus(
     launch: &StepLaunch,
     share: Option<&NodeShare>,
     tasks: usize,
     near: &[u32],
     view: GpuView,
 ) -> Vec<TaskGpus> {
-    let gpus = share.map(indices_of).unwrap_or_default();
-    let binding = Binding::of(launch);
+    let gpus = share.map(gpu_indices).unwrap_or_default();
+    let binding = Binding::from_launch(launch);
     let per_task = matches!(binding, Binding::PerTask(_));
     // As in Slurm, one task alone is not bound.
     if gpus.is_empty() || binding == Binding::All || (tasks < 2 && !per_task) {
@@ -121,7 +122,7 @@ pub(super) fn of_tasks(
     let verbose = said.to_ascii_lowercase().starts_with(VERBOSE);
     let of_task = |task: usize| {
         let mut lines = Vec::new();
-        let mut places = binding.of_task(task, &gpus, near, view);
+        let mut places = binding.gpus_of_task(task, &gpus, near, view);
         if places.is_empty() {
             lines.push(format!(
                 "slurmstepd: error: Bind request gpu:{said} does not specify any devices within the allocation for \
@@ -129,39 +130,39 @@ pub(super) fn of_tasks(
             ));
             places.push(0);
         }
-        let shown = Shown::of(&places, &gpus, view);
+        let bound = BoundGpus::of(&places, &gpus, view);
         if verbose {
-            lines.push(shown.line(&gpus, view));
+            lines.push(bound.line(&gpus, view));
         }
-        TaskGpus { environment: shown.environment(view), lines }
+        TaskGpus { environment: bound.environment(view), lines }
     };
     (0..tasks).map(of_task).collect()
 }
 
-/// A task's GPUs, by the numbers of the node and by those that the task knows them by.
-struct Shown {
+/// A task's GPUs, by their numbers on the node and by the numbers that the task sees.
+struct BoundGpus {
     global: Vec<u32>,
     local: Vec<u32>,
 }
 
-impl Shown {
-    fn of(places: &[usize], gpus: &[u32], view: GpuView) -> Shown {
+impl BoundGpus {
+    fn of(places: &[usize], gpus: &[u32], view: GpuView) -> BoundGpus {
         let global: Vec<u32> = places.iter().map(|at| gpus[*at]).collect();
         let local = match view.numbering {
             DeviceNumbering::Node => global.clone(),
             DeviceNumbering::Own => places.iter().map(|at| *at as u32).collect(),
         };
-        Shown { global, local }
+        BoundGpus { global, local }
     }
 
     fn environment(&self, view: GpuView) -> Vec<String> {
         let visible = list(&self.local);
         let visible = view.variables().map(|name| format!("{name}={visible}"));
-        visible.chain([format!("{OF_STEP}={}", list(&self.global))]).collect()
+        visible.chain([format!("{STEP_GPUS}={}", list(&self.global))]).collect()
     }
 
-    /// As Slurm says it: what it may use of what is allocated. The third is zero where devices have the node's numbers,
-    /// else how many there are.
+    /// Slurm's line: what the task may use of what is allocated. `local_inx` is zero when devices have the node's numbers,
+    /// and otherwise the number of devices.
     fn line(&self, gpus: &[u32], view: GpuView) -> String {
         let count = if view.numbering == DeviceNumbering::Own { gpus.len() } else { 0 };
         format!(
@@ -180,22 +181,22 @@ fn mask(indices: &[u32]) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gpu::Variables;
+    use super::super::gpu::GpuVariables;
     use super::*;
 
-    const USUAL: Variables = Variables([true, true, true, false]);
+    const USUAL: GpuVariables = GpuVariables([true, true, true, false]);
     const OWN: GpuView =
         GpuView { numbering: DeviceNumbering::Own, present: true, variables: USUAL };
     const NODE: GpuView = GpuView { numbering: DeviceNumbering::Node, ..OWN };
 
-    /// The GPUs of four tasks that share those numbered 2, 3, 6 and 7 on the node, near to the last two.
+    /// The GPUs of four tasks that share GPUs 2, 3, 6 and 7 of the node. The last two are near.
     fn bound(text: &str, view: GpuView) -> Vec<Vec<usize>> {
         let binding = Binding::read(text).expect("a binding");
-        (0..4).map(|task| binding.of_task(task, &[2, 3, 6, 7], &[6, 7], view)).collect()
+        (0..4).map(|task| binding.gpus_of_task(task, &[2, 3, 6, 7], &[6, 7], view)).collect()
     }
 
     #[test]
-    fn tasks_are_bound_as_said() {
+    fn tasks_get_the_gpus_that_gpu_bind_names() {
         let table: [(&str, GpuView, [&[usize]; 4]); 9] = [
             ("none", OWN, [&[0, 1, 2, 3]; 4]),
             ("closest", OWN, [&[2, 3]; 4]),
@@ -216,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn a_task_says_what_it_is_bound_to_in_slurms_words() {
+    fn verbose_binding_prints_slurms_line() {
         let gpus = [3, 4];
-        let line = |places: &[usize], view| Shown::of(places, &gpus, view).line(&gpus, view);
+        let line = |places: &[usize], view| BoundGpus::of(places, &gpus, view).line(&gpus, view);
         assert_eq!(
             line(&[1], NODE),
             "gpu-bind: usable_gres=0x10; bit_alloc=0x18; local_inx=0; global_list=4; local_list=4"

@@ -1,4 +1,4 @@
-//! The variables of a job: those of its batch script, of `salloc`'s shell, and the ground of its steps.
+//! The variables of a job: of its batch script, of the shell of `salloc`, and those that its steps build on.
 
 use super::gpu::{self, GpuView};
 use super::{Environment, PRIO_PROCESS, compress_counts};
@@ -12,7 +12,7 @@ use model::run::JobSpec;
 use model::topology::Topology;
 use wire::order::ProcessVariable;
 
-/// What is known of a job when it starts.
+/// The facts of a job at its start.
 #[derive(Debug, Clone, Copy)]
 pub struct JobFacts<'a> {
     pub cluster: &'a str,
@@ -20,23 +20,23 @@ pub struct JobFacts<'a> {
     pub array: Option<ArrayFacts>,
     pub spec: &'a JobSpec,
     pub allocation: &'a Allocation,
-    /// That it runs in.
+    /// The reservation that it runs in.
     pub reservation: Option<&'a str>,
     pub account: &'a str,
     pub qos: &'a str,
     pub restarts: u32,
-    /// What memory that was not asked for is.
+    /// The memory of a job that did not ask for any.
     pub default_memory: Option<DefaultMemory>,
-    /// `SLURM_CONF`, where there is such a file.
+    /// `SLURM_CONF`; `None` when there is no such file.
     pub conf_file: Option<&'a str>,
-    /// Where the job was submitted; none: its working directory.
+    /// The folder of the submission; `None` means the working directory.
     pub submit_dir: Option<&'a str>,
     pub gpus: GpuView,
-    /// The network that the nodes are in.
+    /// The network of the nodes.
     pub topology: Option<&'a Topology>,
 }
 
-/// One task of an array, and the array.
+/// One task of an array, with the indices of the whole array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayFacts {
     pub array: JobId,
@@ -48,7 +48,7 @@ pub struct ArrayFacts {
 }
 
 impl ArrayFacts {
-    /// Of the task `task` among all indices that were submitted.
+    /// `all` are the indices that were submitted.
     pub fn new(array: JobId, task: u32, all: &IndexSet) -> Self {
         let mut first_two = all.iter();
         let step = match (first_two.next(), first_two.next()) {
@@ -60,7 +60,7 @@ impl ArrayFacts {
     }
 }
 
-/// What is the same on every node: what `salloc` sets for its shell, too.
+/// The variables that are the same on every node. `salloc` sets them for its shell.
 pub fn allocation(facts: &JobFacts<'_>) -> Environment {
     let mut env = Environment::new();
     let (spec, nodes) = (facts.spec, &facts.allocation.nodes);
@@ -103,17 +103,17 @@ pub fn allocation(facts: &JobFacts<'_>) -> Environment {
     env
 }
 
-/// Where no number of tasks was said, there is one for each CPU, or for as many as `-c` gives each.
+/// The tasks on a node. Without a number of tasks in the request there is one for each CPU, or for each `-c` CPUs.
 fn tasks_on(request: &Request, share: &NodeShare) -> u32 {
-    let is_said = request.tasks.is_some()
+    let is_requested = request.tasks.is_some()
         || request.tasks_per_node.is_some()
         || request.tasks_per_gpu.is_some()
         || request.gres.iter().any(|gres| gres.per == Per::Task);
     let each = request.cpus_per_task.min.max(1);
-    if is_said { share.tasks } else { (share.cpus.len() / each).max(share.tasks) }
+    if is_requested { share.tasks } else { (share.cpus.len() / each).max(share.tasks) }
 }
 
-/// What is there only because it was asked for.
+/// The variables of options that were given.
 fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
     if request.tasks.is_some() || request.tasks_per_node.is_some() {
         for name in ["SLURM_NTASKS", "SLURM_NPROCS"] {
@@ -186,7 +186,7 @@ fn set_array(env: &mut Environment, array: &ArrayFacts) {
     env.set("SLURM_ARRAY_TASK_STEP", array.step);
 }
 
-/// What differs from node to node.
+/// The variables that differ from node to node.
 pub(super) fn set_node(
     env: &mut Environment,
     share: &NodeShare,
@@ -203,8 +203,8 @@ pub(super) fn set_node(
     env.set("SLURM_TOPOLOGY_ADDR_PATTERN", pattern);
 }
 
-/// Variables that a job has only sometimes: those of a job within which this one was submitted are not its own.
-const SOMETIMES: [&str; 20] = [
+/// Variables that only some jobs have. A job that was submitted inside another one does not inherit them.
+const OPTIONAL_VARIABLES: [&str; 20] = [
     "SLURM_NTASKS",
     "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
@@ -228,17 +228,17 @@ const SOMETIMES: [&str; 20] = [
 ];
 
 fn is_of_another_job(name: &str) -> bool {
-    SOMETIMES.contains(&name)
+    OPTIONAL_VARIABLES.contains(&name)
         || name.starts_with("SLURM_ARRAY_")
         || name.starts_with("SLURM_STEP_")
-        || gpu::VISIBLE.contains(&name)
-        || super::component::is_of_components(name)
+        || gpu::VISIBLE_DEVICES.contains(&name)
+        || super::het_job::is_het_variable(name)
 }
 
-/// The batch script's environment on one node, over what the user exported.
+/// The batch script's environment on one node: the job's variables over those that the user exported.
 pub fn batch(facts: &JobFacts<'_>, node_index: usize, exported: Environment) -> Environment {
     let mut env = exported;
-    // Outside a job, what the user says about devices is the user's business.
+    // Outside a job, device variables are the user's own and stay.
     if env.get("SLURM_JOB_ID").is_some() {
         env.retain(|name| !is_of_another_job(name));
     }
@@ -259,7 +259,7 @@ pub fn batch(facts: &JobFacts<'_>, node_index: usize, exported: Environment) -> 
     env
 }
 
-/// What only the node can tell of the batch script.
+/// The variables of the batch script that only the node knows.
 pub fn batch_process_variables() -> Vec<(String, ProcessVariable)> {
     vec![
         ("SLURM_TASK_PID".to_owned(), ProcessVariable::Pid),

@@ -8,7 +8,7 @@ use model::amount::Bytes;
 use model::range::Range;
 
 #[test]
-fn a_plain_batch_job() {
+fn a_plain_batch_job_has_the_captured_variables() {
     let spec = spec(Request::default());
     let allocation = samples::allocation(vec![share("node1", 1, 1000, &[], 1)]);
     let env = batch(&facts(77, &spec, &allocation), 0, Environment::new());
@@ -55,7 +55,7 @@ fn a_plain_batch_job() {
 }
 
 #[test]
-fn two_nodes_that_are_not_alike() {
+fn unequal_nodes_have_the_captured_variables() {
     let (spec, allocation) = two_nodes();
     let env = batch(&facts(78, &spec, &allocation), 0, Environment::new());
     assert_variables(
@@ -104,7 +104,7 @@ fn two_nodes_that_are_not_alike() {
 }
 
 #[test]
-fn tasks_and_gpus_per_node() {
+fn tasks_and_gpus_per_node_have_the_captured_variables() {
     let spec = spec(Request {
         nodes: Range::exactly(2),
         tasks_per_node: Some(2),
@@ -165,7 +165,7 @@ fn tasks_and_gpus_per_node() {
 }
 
 #[test]
-fn a_task_of_an_array() {
+fn an_array_task_has_the_captured_variables() {
     let spec = spec(Request::default());
     let allocation = samples::allocation(vec![share("node1", 1, 1000, &[], 1)]);
     let all = IndexSet::parse("3-7:2", 1000).expect("good indices");
@@ -222,7 +222,7 @@ fn a_task_of_an_array() {
 }
 
 #[test]
-fn gpus_with_memory_by_cpu() {
+fn gpus_with_memory_per_cpu_have_the_captured_variables() {
     let spec = spec(Request {
         cpus_per_task: Range::exactly(8),
         cpus_per_task_given: true,
@@ -281,7 +281,7 @@ fn gpus_with_memory_by_cpu() {
 }
 
 #[test]
-fn gpus_by_job_and_task_with_cpus_and_memory_by_gpu() {
+fn gpus_per_job_and_task_have_the_captured_variables() {
     let spec = spec(Request {
         tasks: Some(2),
         cpus_per_gpu: Some(2),
@@ -344,7 +344,7 @@ fn gpus_by_job_and_task_with_cpus_and_memory_by_gpu() {
 }
 
 #[test]
-fn devices_are_counted_from_zero_where_others_cannot_be_seen() {
+fn devices_are_numbered_from_zero_if_others_cannot_be_seen() {
     let spec = spec(Request { gres: vec![gpu_request(Per::Node, 4)], ..Request::default() });
     let allocation = samples::allocation(vec![share("node1", 4, 4000, &[4, 5, 6, 7], 1)]);
     let seen = |numbering| {
@@ -359,7 +359,7 @@ fn devices_are_counted_from_zero_where_others_cannot_be_seen() {
 }
 
 #[test]
-fn a_job_submitted_within_a_job_has_nothing_of_it() {
+fn a_job_submitted_inside_a_job_inherits_none_of_its_variables() {
     let spec = spec(Request::default());
     let allocation = samples::allocation(vec![share("node1", 1, 1000, &[], 1)]);
     let outer = [

@@ -5,10 +5,10 @@
 use model::id::JobId;
 use wire::order::Notices;
 
-/// Why a job or step is ended before its own end.
+/// Why a job or step is ended before it ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Somebody cancelled it.
+    /// A user or operator cancelled it.
     Cancelled,
     TimeLimit,
     CpuTimeLimit,
@@ -30,12 +30,12 @@ impl Cause {
     }
 }
 
-/// `slurmstepd: error: *** JOB 87 ON node1 CANCELLED AT … DUE TO TIME LIMIT ***`, with `{node}` and `{time}` open.
+/// `slurmstepd: error: *** JOB 87 ON node1 CANCELLED AT … DUE TO TIME LIMIT ***`; the node fills in `{node}` and `{time}`.
 pub fn job(job: JobId, cause: Cause) -> String {
     ended(&format!("JOB {job}"), cause)
 }
 
-/// The same for a step, with `{step}` open as well.
+/// The line for a step; the node fills in `{step}` as well.
 pub fn step(cause: Cause) -> String {
     ended("STEP {step}", cause)
 }
@@ -44,8 +44,8 @@ fn ended(what: &str, cause: Cause) -> String {
     format!("slurmstepd: error: *** {what} ON {{node}} CANCELLED AT {{time}}{} ***", cause.words())
 }
 
-/// The lines that go with a launch.
-pub fn of_launch(id: JobId) -> Notices {
+/// The lines that a node is sent with a launch.
+pub fn launch_notices(id: JobId) -> Notices {
     Notices {
         time_limit: job(id, Cause::TimeLimit),
         out_of_memory: "slurmstepd: error: Detected {count} oom-kill event(s) in StepId={step}. \

@@ -1,10 +1,10 @@
 //! The variables of a step's tasks: what `srun` adds to its own environment on each node.
 
-use super::gpu::{self, GpuView, Names};
+use super::gpu::{self, DeviceNames, GpuView};
 use super::gpu_bind::{self, TaskGpus};
 use super::job::{self, JobFacts};
+use super::mem_bind::mem_bind_variables;
 use super::{Environment, compress_counts};
-use crate::option::bind::memory_variables;
 use model::allocation::NodeShare;
 use model::hostlist;
 use model::request::Memory;
@@ -12,8 +12,8 @@ use model::step::TaskDistribution;
 use wire::order::{ProcessVariable, TaskOrder};
 use wire::step::{StepLaunch, StepLayout};
 
-/// What is set over the environment that the launch carries, on the step's node number `node_index`; `share` is what
-/// the step has there.
+/// The variables that are set over the environment of the launch, on the step's node number `node_index`. `share` is what
+/// the step has on that node.
 pub fn variables(
     facts: &JobFacts<'_>,
     layout: &StepLayout,
@@ -24,7 +24,7 @@ pub fn variables(
     let own = launch.shape.own;
     let mut env = job::allocation(facts);
     if own {
-        leave_out_unasked(&mut env, facts);
+        remove_defaults(&mut env, facts);
     } else {
         let cpus_per_node = env.get("SLURM_JOB_CPUS_PER_NODE").unwrap_or_default().to_owned();
         env.set("SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", cpus_per_node);
@@ -36,7 +36,7 @@ pub fn variables(
     if let Some(cpus) = launch.cpus_per_task {
         env.set("SLURM_CPUS_PER_TASK", cpus);
     }
-    for (name, value) in launch.mem_bind.iter().flat_map(memory_variables) {
+    for (name, value) in launch.mem_bind.iter().flat_map(mem_bind_variables) {
         env.set(name, value);
     }
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
@@ -47,14 +47,14 @@ pub fn variables(
         if !own {
             gpu::set(&mut env, of_job, facts.gpus, "SLURM_JOB_GPUS");
         }
-        env.retain(|name| !gpu::is_of_step(name));
+        env.retain(|name| !gpu::is_step_gpu_variable(name));
         gpu::set(&mut env, share, facts.gpus, "SLURM_STEP_GPUS");
     }
     env
 }
 
-/// `srun`'s own allocation tells its tasks only what was asked for.
-fn leave_out_unasked(env: &mut Environment, facts: &JobFacts<'_>) {
+/// The tasks of an `srun` that made its own allocation are told only what was asked for.
+fn remove_defaults(env: &mut Environment, facts: &JobFacts<'_>) {
     env.remove("SLURM_NODE_ALIASES");
     if facts.spec.request().memory == Memory::Default {
         for name in ["SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_GPU"] {
@@ -63,36 +63,36 @@ fn leave_out_unasked(env: &mut Environment, facts: &JobFacts<'_>) {
     }
 }
 
-/// The launch as one node is told it: the programs of others are not its business, and a step that has none of its
-/// job's GPUs does not inherit their names.
+/// The launch as one node is sent it, without the programs of other tasks. A step that has none of its job's GPUs does not
+/// inherit the variables that name them.
 pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
     let mut launch = StepLaunch { programs: Vec::new(), ..launch.clone() };
     let asked = launch.shape.gres.is_some();
     if asked && share.is_some_and(|share| share.gres_count("gpu") == 0) {
         let mut environment = Environment::from_block(&launch.environment);
-        environment.retain(|name| !gpu::is_of_step(name));
+        environment.retain(|name| !gpu::is_step_gpu_variable(name));
         launch.environment = environment.to_block();
     }
     launch
 }
 
-/// What each task here has for itself: a program of `--multi-prog`, GPUs of `--gpus-per-task` and `--gpu-bind`.
+/// What differs between the tasks on a node: a program of `--multi-prog`, GPUs of `--gpus-per-task` and `--gpu-bind`.
 /// `near` are the GPUs close to the step's CPUs.
-pub fn of_tasks(
+pub fn task_orders(
     launch: &StepLaunch,
     share: Option<&NodeShare>,
     ranks: &[u32],
     near: &[u32],
     view: GpuView,
-    names: &Names,
+    names: &DeviceNames,
 ) -> Vec<TaskOrder> {
-    let mut gpus = gpu_bind::of_tasks(launch, share, ranks.len(), near, view);
+    let mut gpus = gpu_bind::task_gpus(launch, share, ranks.len(), near, view);
     if launch.programs.is_empty() && gpus.is_empty() {
         return Vec::new();
     }
     gpus.resize(ranks.len(), TaskGpus::default());
     let task = |(rank, mut gpus): (&u32, TaskGpus)| {
-        gpu::call_task_by_name(&mut gpus.environment, names);
+        gpu::use_device_names_of_task(&mut gpus.environment, names);
         TaskOrder {
             argv: launch.programs.get(*rank as usize).cloned().unwrap_or_default(),
             environment: gpus.environment,
@@ -136,7 +136,7 @@ fn set_layout(env: &mut Environment, layout: &StepLayout) {
     }
 }
 
-/// Where the `srun` that waits for the step listens.
+/// The address on which the `srun` of the step listens.
 fn set_launcher(env: &mut Environment, launch: &StepLaunch) {
     let Some((host, port)) = launch.listen.first().and_then(|address| address.rsplit_once(':'))
     else {
@@ -150,7 +150,7 @@ fn set_launcher(env: &mut Environment, launch: &StepLaunch) {
     }
 }
 
-/// What differs from task to task; the node fills it in.
+/// The variables that differ from task to task. The node fills them in.
 pub fn process_variables() -> Vec<(String, ProcessVariable)> {
     [
         ("SLURM_PROCID", ProcessVariable::Rank),

@@ -1,6 +1,6 @@
 //! The environments of steps, what is exported, and the notices, against the captures.
 
-use super::export::{Login, exported, submitted};
+use super::export::{LoginUser, exported, submitted};
 use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
@@ -8,8 +8,12 @@ use crate::option::job_options::{Export, ExportVariable, JobOptions};
 use model::id::{JobId, StepId};
 use wire::step::{StepInput, StepLaunch, StepLayout, StepNode};
 
+fn alice_login() -> LoginUser {
+    LoginUser { name: "alice".into(), home: "/home/alice".into(), shell: "/bin/bash".into() }
+}
+
 #[test]
-fn a_step_is_laid_out_anew() {
+fn a_step_has_the_captured_variables() {
     let (spec, allocation) = two_nodes();
     let node =
         |name: &str, tasks: &[u32]| StepNode { node: name.into(), tasks: tasks.to_vec(), cpus: 4 };
@@ -121,7 +125,7 @@ fn launch(listen: &str) -> StepLaunch {
 }
 
 #[test]
-fn export_takes_all_some_or_none() {
+fn export_passes_all_some_or_no_variables_on() {
     let own: Environment =
         [("HOME", "/home/alice"), ("FOO", "1"), ("SLURM_CONF", "/c"), ("PATH", "/opt")]
             .into_iter()
@@ -130,7 +134,7 @@ fn export_takes_all_some_or_none() {
         name: name.into(),
         value: value.map(str::to_owned),
     };
-    let login = Login { name: "alice", home: "/home/alice", shell: "/bin/bash" };
+    let login = &alice_login();
     let names = |export: Option<&Export>| {
         let env = exported(&own, export, login);
         env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -152,9 +156,9 @@ fn export_takes_all_some_or_none() {
 }
 
 #[test]
-fn options_that_are_no_request_travel_as_variables() {
+fn options_without_a_request_field_are_exported_as_variables() {
     let own: Environment = [("SLURM_GPU_BIND", "closest"), ("A", "1")].into_iter().collect();
-    let login = Login { name: "alice", home: "/home/alice", shell: "/bin/bash" };
+    let login = &alice_login();
     let gpus_per_node = vec![model::gres::GresCount::new("gpu", Some("h100"), 2)];
     let options = JobOptions { gpus_per_node, ..JobOptions::default() };
     let env = submitted(&own, &options, login);
@@ -162,14 +166,14 @@ fn options_that_are_no_request_travel_as_variables() {
 }
 
 #[test]
-fn an_environment_survives_its_block() {
+fn an_environment_is_read_back_from_its_block() {
     let env = Environment::from_block("A=1\0B=x=y\0C=\0nothing\0");
     assert_eq!((env.get("B"), env.get("C"), env.get("nothing")), (Some("x=y"), Some(""), None));
     assert_eq!(env.to_block(), "A=1\0B=x=y\0C=\0");
 }
 
 #[test]
-fn counts_are_written_short() {
+fn equal_counts_are_compressed() {
     let table: [(&[u32], &str); 5] =
         [(&[1], "1"), (&[2, 2], "2(x2)"), (&[2, 2, 1], "2(x2),1"), (&[6, 2], "6,2"), (&[], "")];
     for (counts, text) in table {
@@ -179,7 +183,7 @@ fn counts_are_written_short() {
 
 /// The captures say `slurmstepd-node1:` because several agents ran on one host.
 #[test]
-fn notices_are_slurmstepds() {
+fn notices_have_the_words_of_slurmstepd() {
     let filled =
         |line: String| line.replace("{node}", "node1").replace("{time}", "2026-11-15T00:51:25");
     let table = [
@@ -211,7 +215,7 @@ fn notices_are_slurmstepds() {
     for (line, expected) in table {
         assert_eq!(filled(line), format!("slurmstepd: error: *** {expected} ***"));
     }
-    let oom = notice::of_launch(JobId(91)).out_of_memory;
+    let oom = notice::launch_notices(JobId(91)).out_of_memory;
     assert_eq!(
         oom.replace("{count}", "1").replace("{step}", "91.batch"),
         "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=91.batch. Some of your processes may have been \

@@ -22,12 +22,12 @@ pub enum Command {
     Strigger,
 }
 
-/// Where option parsing ends.
+/// Where the options of a command line end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ordering {
-    /// At the first word that is no option: what follows belongs to the user's own command.
+    /// At the first operand: what follows belongs to the user's own command.
     StopAtOperand,
-    /// Nowhere before `--`: options and operands may be mixed.
+    /// At `--`: options and operands may be mixed before it.
     Permute,
 }
 
@@ -74,7 +74,7 @@ impl Command {
         }
     }
 
-    /// The command a program called `name` is, if it is one.
+    /// The command of this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Command> {
         Command::ALL.into_iter().find(|command| command.name() == name)
     }
@@ -93,7 +93,7 @@ impl Command {
         matches!(self, Command::Sbatch | Command::Srun | Command::Salloc)
     }
 
-    /// Whether words that are no options are refused.
+    /// Whether operands are refused.
     pub const fn refuses_operands(self) -> bool {
         matches!(self, Command::Squeue | Command::Sprio)
     }
@@ -108,7 +108,7 @@ impl Command {
         !matches!(self, Command::Sacct | Command::Sstat)
     }
 
-    /// What the server's refusal of a request is introduced with.
+    /// The text before the server's refusal of a request.
     pub const fn refusal_prefix(self) -> &'static str {
         match self {
             Command::Srun => "Unable to allocate resources",

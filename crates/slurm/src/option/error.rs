@@ -3,11 +3,11 @@
 use thiserror::Error;
 
 use super::command::Command;
-use super::parse::Source;
+use super::setting::Source;
 
 /// Exit code of a value that Slurm's option table refuses.
 const CODE_VALUE: i32 = 255;
-/// Exit code of what Slurm's commands refuse later.
+/// Exit code of a failure after the values were read.
 const CODE_FAILURE: i32 = 1;
 
 /// One refusal. `Display` gives the message alone; [`OptionError::render`] gives what the command prints.
@@ -32,25 +32,25 @@ pub enum OptionError {
     /// A value outside its option's grammar.
     #[error("Invalid --{0} specification")]
     Specification(&'static str),
-    /// A point in time that cannot be read; Slurm says so twice.
+    /// A time that cannot be read. Slurm prints two lines about it.
     #[error("Invalid time specification (pos=0): {value}")]
     Time { option: &'static str, value: String },
-    /// A number that is none, or too small. `option` is as Slurm spells it, dashes and all.
+    /// A text that is not a number, or a number that is too small. `option` is spelled as Slurm does, with its dashes.
     #[error("Invalid numeric value \"{value}\" for {option}.")]
     Number { value: String, option: String },
-    /// Other words for a refused value; one entry a line.
+    /// A refused value with lines of its own.
     #[error("{}", .0.join(" "))]
     Value(Vec<String>),
-    /// Words of a failure that comes after the values were read; one entry a line.
+    /// A failure after the values were read, with lines of its own.
     #[error("{}", .0.join(" "))]
     Failure(Vec<String>),
     /// Options that contradict each other.
     #[error("{0}")]
     Fatal(String),
-    /// What Slurm's controller would answer to the submission.
+    /// A refusal in the words of Slurm's controller.
     #[error("{0}")]
     Refused(&'static str),
-    /// A refusal of something said elsewhere than on the command line, where its author has to be shown the place.
+    /// A refusal of a value from the script or the environment, with its place.
     #[error("{error} ({place})")]
     Placed { error: Box<OptionError>, place: String },
 }
@@ -68,7 +68,7 @@ impl OptionError {
         OptionError::Value(vec![line.into()])
     }
 
-    /// The same refusal, with the place where the refused thing was said.
+    /// Adds the place of the refused value.
     pub(crate) fn at(self, source: Source) -> OptionError {
         let place = match source {
             Source::CommandLine => return self,

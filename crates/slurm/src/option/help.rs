@@ -1,17 +1,16 @@
-//! What the commands say about themselves: `--help`, `--usage`, `--version`.
+//! The texts of `--help`, `--usage` and `--version`.
 
 use super::command::Command;
 use super::table::{self, Arg, OptionSpec};
 
-/// The version that is claimed. Clients read it to decide what they can ask for, so it is that of the Slurm whose
-/// language is spoken.
+/// The version of Slurm whose commands these are. Clients read it to decide what they can ask for.
 pub const VERSION: &str = "slurm-wlm 22.05.8";
 
 const LINE_CHARS_MAX: usize = 80;
-/// Where the descriptions begin.
+/// The column of the descriptions.
 const DESCRIPTION_COLUMN: usize = 34;
 
-/// What may follow the options.
+/// The operands in the usage line.
 fn operands(command: Command) -> &'static str {
     match command {
         Command::Sbatch => "[ : [OPTIONS]] [script [args...]]",

@@ -1,19 +1,19 @@
 //! A whole `sbatch`, `srun` or `salloc`, from the words of its command line to typed options.
 
 use super::command::Command;
-use super::environment;
 use super::error::OptionError;
+use super::input_variables;
 use super::job_options::JobOptions;
 use super::key::OptionKey;
 use super::merge;
-use super::parse::{self, Parsed, Question, Setting};
+use super::parse::{self, Parsed, Question};
 use super::script::{self, Script};
-use super::submission;
-use super::surroundings::Surroundings;
+use super::setting::Setting;
+use super::value::context::ValueContext;
 
-/// What each component of a heterogeneous job or step says for itself. All else holds for those after it too, until
-/// they say otherwise. A dependency makes all wait, whichever has it.
-const OF_ONE_COMPONENT: [OptionKey; 40] = [
+/// Options that hold only for the component of a heterogeneous job or step that has them. All others hold for the following
+/// components too, until one sets them anew. A dependency makes all components wait, whichever has it.
+const PER_COMPONENT_KEYS: [OptionKey; 40] = [
     OptionKey::Constraint,
     OptionKey::Contiguous,
     OptionKey::CoresPerSocket,
@@ -56,23 +56,23 @@ const OF_ONE_COMPONENT: [OptionKey; 40] = [
     OptionKey::Wrap,
 ];
 
-/// What a batch job's components without it have from the first that says it.
-const OF_ANY_COMPONENT: [OptionKey; 2] = [OptionKey::Comment, OptionKey::JobName];
+/// Options of a batch job that hold for all its components, from the first component that has them.
+const SHARED_KEYS: [OptionKey; 2] = [OptionKey::Comment, OptionKey::JobName];
 
-/// What the caller gives: its environment, and how to get at a script.
+/// The calling process: its environment, and how to read a script.
 pub struct Caller<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    pub surroundings: &'a dyn Surroundings,
+    pub context: &'a dyn ValueContext,
     /// The bytes of the named script, or of standard input. Usually [`script::load`] and [`script::load_from`].
     pub load: &'a LoadScript<'a>,
 }
 
 type LoadScript<'a> = dyn Fn(Option<&str>) -> Result<Vec<u8>, OptionError> + 'a;
 
-/// What a command line comes to.
+/// The meaning of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation<T> {
-    /// Only a question about the command itself.
+    /// `--help`, `--usage` or `--version`.
     Question(Question),
     Submission(T),
 }
@@ -80,14 +80,14 @@ pub enum Invocation<T> {
 /// An `sbatch` that can be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// One, or several for a heterogeneous job.
+    /// The options of each component; several for a heterogeneous job.
     pub components: Vec<JobOptions>,
     pub script: Vec<u8>,
     /// The script's file; absent for `--wrap` and standard input.
     pub script_name: Option<String>,
-    /// What the script is called with.
+    /// The arguments of the script.
     pub args: Vec<String>,
-    /// Remarks for standard error, without the command's name.
+    /// Lines for standard error, without the command's name.
     pub notes: Vec<String>,
 }
 
@@ -123,11 +123,11 @@ pub fn batch<S: AsRef<str>>(
     let Script { bytes, components: directives, notes } =
         script::read(script_name.as_deref().unwrap_or("stdin"), bytes)?;
 
-    let environment = environment::settings(Command::Sbatch, caller.variable);
-    let components = said_by_components(directives, parsed)
+    let environment = input_variables::settings(Command::Sbatch, caller.variable);
+    let components = settings_by_component(directives, parsed)
         .iter()
         .map(|(directives, command_line)| {
-            typed(Command::Sbatch, directives, &environment, command_line, caller)
+            component_options(Command::Sbatch, directives, &environment, command_line, caller)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let silent = components.iter().any(|options| options.ignore_pbs);
@@ -135,9 +135,9 @@ pub fn batch<S: AsRef<str>>(
     Ok(Invocation::Submission(Batch { components, script: bytes, script_name, args, notes }))
 }
 
-/// What holds for each component of a batch job: what its part of the script says, after what it has from the components
-/// before it, and what the command line says. Where the script has more components, the last of the command line is theirs too.
-fn said_by_components(
+/// The settings of each component of a batch job: from the script, after those inherited from the components before it, and
+/// from the command line. If the script has more components, the last of the command line holds for the rest.
+fn settings_by_component(
     mut directives: Vec<Vec<Setting>>,
     parsed: Vec<Parsed>,
 ) -> Vec<(Vec<Setting>, Vec<Setting>)> {
@@ -146,23 +146,27 @@ fn said_by_components(
     directives.resize(count, Vec::new());
     let last = parsed.last().cloned().unwrap_or_default();
     parsed.resize(count, last);
-    let mut handed_on: Vec<Setting> = Vec::new();
-    for key in OF_ANY_COMPONENT {
+    let mut inherited: Vec<Setting> = Vec::new();
+    for key in SHARED_KEYS {
         let mut said = directives.iter().zip(&parsed).flat_map(|(script, line)| [script, line]);
         let first = said.find_map(|said| said.iter().rfind(|setting| setting.key == key));
-        handed_on.extend(first.cloned());
+        inherited.extend(first.cloned());
     }
-    hand_on(handed_on, &mut directives, &parsed);
+    inherit_settings(inherited, &mut directives, &parsed);
     directives.into_iter().zip(parsed).collect()
 }
 
-/// Puts before each component's own what the components before it say.
-fn hand_on(mut handed_on: Vec<Setting>, own: &mut [Vec<Setting>], command_lines: &[Vec<Setting>]) {
+/// Puts the settings that a component inherits before its own.
+fn inherit_settings(
+    mut inherited: Vec<Setting>,
+    own: &mut [Vec<Setting>],
+    command_lines: &[Vec<Setting>],
+) {
     for (own, command_line) in own.iter_mut().zip(command_lines) {
         let said = own.iter().chain(command_line);
-        let said = said.filter(|setting| !OF_ONE_COMPONENT.contains(&setting.key)).cloned();
-        let next: Vec<Setting> = handed_on.iter().cloned().chain(said).collect();
-        own.splice(0..0, std::mem::replace(&mut handed_on, next));
+        let said = said.filter(|setting| !PER_COMPONENT_KEYS.contains(&setting.key)).cloned();
+        let next: Vec<Setting> = inherited.iter().cloned().chain(said).collect();
+        own.splice(0..0, std::mem::replace(&mut inherited, next));
     }
 }
 
@@ -179,30 +183,30 @@ pub fn launch<S: AsRef<str>>(
     if command == Command::Srun {
         share_command(&mut parsed)?;
     }
-    let environment = environment::settings(command, caller.variable);
+    let environment = input_variables::settings(command, caller.variable);
     let (command_lines, runs): (Vec<_>, Vec<_>) =
         parsed.into_iter().map(|Parsed { values, rest }| (values, rest)).unzip();
-    let mut from_others = vec![Vec::new(); command_lines.len()];
-    hand_on(Vec::new(), &mut from_others, &command_lines);
-    let components = from_others
+    let mut inherited = vec![Vec::new(); command_lines.len()];
+    inherit_settings(Vec::new(), &mut inherited, &command_lines);
+    let components = inherited
         .iter()
         .zip(&command_lines)
         .zip(runs)
-        .map(|((from_others, command_line), run)| {
-            Ok((typed(command, from_others, &environment, command_line, caller)?, run))
+        .map(|((inherited, command_line), run)| {
+            Ok((component_options(command, inherited, &environment, command_line, caller)?, run))
         })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Invocation::Submission(Launch { components }))
 }
 
-/// `srun a : b`: a part without a command runs the next one's.
+/// `srun -n1 : -n2 prog`: a component without a command runs that of the next.
 fn share_command(parsed: &mut [Parsed]) -> Result<(), OptionError> {
     let mut command: Vec<String> = Vec::new();
-    for part in parsed.iter_mut().rev() {
-        if part.rest.is_empty() {
-            part.rest.clone_from(&command);
+    for component in parsed.iter_mut().rev() {
+        if component.rest.is_empty() {
+            component.rest.clone_from(&command);
         }
-        command.clone_from(&part.rest);
+        command.clone_from(&component.rest);
         if command.is_empty() {
             return Err(OptionError::Fatal("No command given to execute.".to_owned()));
         }
@@ -214,7 +218,7 @@ fn question(components: &[Parsed]) -> Option<Question> {
     components.iter().find_map(Parsed::question)
 }
 
-fn typed(
+fn component_options(
     command: Command,
     directives: &[Setting],
     environment: &[Setting],
@@ -222,7 +226,7 @@ fn typed(
     caller: &Caller<'_>,
 ) -> Result<JobOptions, OptionError> {
     let settings = merge::merge(directives, environment, command_line)?;
-    submission::job_options(command, &settings, caller.surroundings)
+    JobOptions::from_settings(command, &settings, caller.context)
 }
 
 #[cfg(test)]

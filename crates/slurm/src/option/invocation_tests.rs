@@ -1,4 +1,4 @@
-//! Whole command lines, and what they come to.
+//! Whole command lines, and the options that they give.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use model::time::{TimeLimit, Timestamp};
 use super::*;
 use crate::option::job_options::{Exclusive, OpenMode};
 
-struct Desk {
+struct TestContext {
     root: bool,
     zone: TimeZone,
 }
 
-impl Surroundings for Desk {
+impl ValueContext for TestContext {
     fn now(&self) -> Timestamp {
         Timestamp::from_secs(1_800_000_000)
     }
@@ -41,7 +41,7 @@ impl Surroundings for Desk {
 
 const HDR: &str = "#!/bin/sh\n#SBATCH -J hdr -t 9 --mem=100\n#SBATCH --ntasks=2\ntrue\n";
 
-const PARTS: &str = "#!/bin/sh\n#SBATCH -t 7 --mem=100M -J a --nice=5\n#SBATCH hetjob\n#SBATCH -t 8 -J b\n\
+const COMPONENTS: &str = "#!/bin/sh\n#SBATCH -t 7 --mem=100M -J a --nice=5\n#SBATCH hetjob\n#SBATCH -t 8 -J b\n\
                      #SBATCH hetjob\n#SBATCH -n1\ntrue\n";
 
 fn with_caller<T>(
@@ -49,18 +49,18 @@ fn with_caller<T>(
     environment: &[(&str, &str)],
     act: impl FnOnce(&Caller<'_>) -> T,
 ) -> T {
-    let desk = Desk { root, zone: TimeZone::UTC };
+    let context = TestContext { root, zone: TimeZone::UTC };
     let variable = |name: &str| {
         environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
     };
     let load = |name: Option<&str>| match name {
         Some("hdr.sh") => Ok(HDR.as_bytes().to_vec()),
-        Some("parts.sh") => Ok(PARTS.as_bytes().to_vec()),
+        Some("parts.sh") => Ok(COMPONENTS.as_bytes().to_vec()),
         Some("badline.sh") => Ok(b"#!/bin/sh\n\n#SBATCH -n x\n".to_vec()),
         Some(name) => script::load(name),
         None => Ok(b"#!/bin/sh\necho stdin\n".to_vec()),
     };
-    act(&Caller { variable: &variable, surroundings: &desk, load: &load })
+    act(&Caller { variable: &variable, context: &context, load: &load })
 }
 
 fn try_batch(
@@ -85,7 +85,7 @@ fn options(environment: &[(&str, &str)], args: &[&str]) -> JobOptions {
 mod refusals;
 
 #[test]
-fn command_line_before_environment_before_script() {
+fn command_line_overrides_environment_and_environment_overrides_script() {
     let environment = [("SBATCH_TIMELIMIT", "7"), ("SBATCH_PARTITION", "debug")];
     let found = options(&environment, &["-n5", "hdr.sh"]);
     assert_eq!(found.ntasks, Some(5));
@@ -161,7 +161,7 @@ fn typed_values_reach_their_fields() {
     assert_eq!(levels, (Some(2), None, Some(1)));
     assert_eq!(found.open_mode, Some(OpenMode::Append));
     assert_eq!((found.nice, found.verbose), (Some(100), 2));
-    assert_eq!(found.kept.get(&OptionKey::Network).map(String::as_str), Some("ib0"));
+    assert_eq!(found.untyped.get(&OptionKey::Network).map(String::as_str), Some("ib0"));
     assert_eq!(options(&[], &["-F", "/hosts", "--wrap", "x"]).nodelist, ["n1", "n2", "n3", "n7"]);
     assert_eq!(options(&[], &["-w", "/hosts", "--wrap", "x"]).nodelist.len(), 4);
 }
@@ -196,7 +196,8 @@ fn every_submission_option_changes_something() {
         OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };
-    let nothing = with_caller(true, &[], |caller| typed(Command::Srun, &[], &[], &[], caller));
+    let nothing =
+        with_caller(true, &[], |caller| component_options(Command::Srun, &[], &[], &[], caller));
     let nothing = nothing.expect("nothing is right");
     for command in [Command::Sbatch, Command::Srun, Command::Salloc] {
         for spec in table::options(command) {
@@ -208,9 +209,10 @@ fn every_submission_option_changes_something() {
                 _ => format!("--{}={}", spec.long, right(spec.key)),
             };
             let parsed = parse::parse(command, &[arg.as_str()]).expect("a right line");
-            let found =
-                with_caller(true, &[], |caller| typed(command, &[], &[], &parsed.values, caller))
-                    .unwrap_or_else(|error| panic!("{} {arg}: {error}", command.name()));
+            let found = with_caller(true, &[], |caller| {
+                component_options(command, &[], &[], &parsed.values, caller)
+            })
+            .unwrap_or_else(|error| panic!("{} {arg}: {error}", command.name()));
             assert_ne!(found, nothing, "{} {arg}", command.name());
         }
     }
@@ -257,7 +259,7 @@ fn components_of_srun_have_options_and_commands_of_their_own() {
 }
 
 #[test]
-fn a_part_without_a_command_runs_the_next_ones_and_output_is_said_for_those_after_it() {
+fn a_component_without_a_command_runs_the_next_one_and_output_is_inherited() {
     let read = |args: &[&str]| {
         let found = with_caller(false, &[], |caller| launch(Command::Srun, args, caller));
         let Invocation::Submission(Launch { components }) = found? else { panic!("no question") };
@@ -281,7 +283,7 @@ fn a_part_without_a_command_runs_the_next_ones_and_output_is_said_for_those_afte
 }
 
 #[test]
-fn what_a_component_of_a_batch_job_says_holds_for_those_after_it() {
+fn settings_of_a_batch_component_are_inherited_by_later_components() {
     let read = |environment: &[(&str, &str)], args: &[&str]| {
         let batch = try_batch(true, environment, args)?;
         let part = |options: &JobOptions| {
@@ -313,7 +315,7 @@ fn what_a_component_of_a_batch_job_says_holds_for_those_after_it() {
             &["-n2", "-t9", "-pdebug", "parts.sh"],
             "a - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true\nb - t=9 y=5 m=100 n=2 p=true",
         ),
-        // Of several, the last is for those that are left; the amounts of the first are its own.
+        // The last command line is for the remaining components; the amounts of the first are its own.
         (
             &[],
             &["-n2", "-t9", "-pdebug", ":", "-n3", "parts.sh"],

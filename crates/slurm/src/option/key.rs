@@ -1,4 +1,4 @@
-//! What an option is about, whatever the spelling or the command it came with.
+//! The meaning of an option, independent of its spelling and its command.
 
 /// One meaning per option. Commands that mean the same thing share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -7,7 +7,7 @@ pub enum OptionKey {
     Help,
     Usage,
     Version,
-    // What a submission is, and for whom.
+    // The job and its owner.
     Account,
     AcctgFreq,
     Array,
@@ -112,7 +112,7 @@ pub enum OptionKey {
     UseMinNodes,
     /// How long to wait for the wished number of switches; only an environment variable.
     Wait4Switch,
-    // What a job's or step's processes get and how they are run.
+    // The processes of a job or step.
     AccelBind,
     Bcast,
     BcastExclude,
@@ -153,7 +153,7 @@ pub enum OptionKey {
     Unbuffered,
     Whole,
     X11,
-    // What a listing shows, and how.
+    // Listings.
     All,
     ArrayExpanded,
     ArrayUnique,

@@ -1,13 +1,17 @@
-//! Which of several settings counts: those of the command line before those of the environment, and these before the script's.
+//! The order of precedence of settings: the command line overrides the environment, which overrides the script.
 
 use super::error::OptionError;
 use super::key::OptionKey;
-use super::parse::{Setting, Source};
+use super::setting::{Setting, Source};
+
+/// The refusal of `--gpus-per-task` together with `--ntasks-per-gpu`.
+pub(super) const GPUS_PER_TASK_CONFLICT: &str =
+    "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU";
 
 /// Ways to ask for memory, of which a job uses one.
 const MEMORY: [OptionKey; 3] = [OptionKey::Mem, OptionKey::MemPerCpu, OptionKey::MemPerGpu];
 
-/// All settings in the order in which they take effect: a later one wins over an earlier one of the same key.
+/// All settings in the order in which they take effect: a later one overrides an earlier one of the same key.
 /// `srun` and `salloc` have no script.
 pub fn merge(
     script: &[Setting],
@@ -20,7 +24,7 @@ pub fn merge(
     Ok(merged)
 }
 
-/// One way to ask for memory, said by the user in options, replaces any other way that the environment asks in.
+/// A memory option of the command line or script replaces all memory options of the environment. More than one is refused.
 fn keep_one_kind_of_memory(settings: &mut Vec<Setting>) -> Result<(), OptionError> {
     let from_environment = |setting: &Setting| matches!(setting.source, Source::Environment(_));
     let kinds = |environment: bool| {
@@ -48,18 +52,16 @@ fn keep_one_kind_of_memory(settings: &mut Vec<Setting>) -> Result<(), OptionErro
 
 fn refuse_contradictions(settings: &[Setting]) -> Result<(), OptionError> {
     let has = |key| settings.iter().any(|setting| setting.key == key);
-    let said =
+    let in_options =
         |key| settings.iter().any(|s| s.key == key && !matches!(s.source, Source::Environment(_)));
-    if said(OptionKey::CoreSpec) && said(OptionKey::ThreadSpec) {
+    if in_options(OptionKey::CoreSpec) && in_options(OptionKey::ThreadSpec) {
         let words = "-S/--core-spec and --thread-spec options are mutually exclusive";
         return Err(OptionError::Fatal(words.to_owned()));
     }
-    if said(OptionKey::GpusPerTask) && has(OptionKey::NtasksPerGpu) {
-        let words =
-            "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU";
-        return Err(OptionError::Fatal(words.to_owned()));
+    if in_options(OptionKey::GpusPerTask) && has(OptionKey::NtasksPerGpu) {
+        return Err(OptionError::Fatal(GPUS_PER_TASK_CONFLICT.to_owned()));
     }
-    if said(OptionKey::Verbose) && said(OptionKey::Quiet) {
+    if in_options(OptionKey::Verbose) && in_options(OptionKey::Quiet) {
         let words = "don't specify both --verbose (-v) and --quiet (-Q)";
         return Err(OptionError::failure(words));
     }

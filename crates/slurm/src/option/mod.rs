@@ -1,27 +1,22 @@
 //! The command lines of Slurm's commands, and the `#SBATCH` lines of a batch script.
 //!
-//! The road of a submission: [`parse`] reads a command line by the rows of [`table`], [`script`] reads the batch script,
-//! [`environment`] the input variables; [`merge`] puts the three in order of precedence; [`submission`] gives each value its
-//! type, or refuses it in Slurm's words. [`invocation`] walks the whole road. What the options mean for the scheduler is
-//! decided elsewhere.
+//! A submission goes through these steps: [`parse`] reads a command line by the rows of [`table`], [`script`] the batch script,
+//! [`input_variables`] the environment; [`merge`] puts the three in order of precedence; [`job_options`] gives each value its type
+//! with the help of [`value`], or refuses it in Slurm's words. [`invocation`] does all of it. What the options ask the
+//! server for is in the module `request`.
 
-pub mod agreement;
-pub mod bind;
-pub mod binding;
 pub mod command;
-pub mod environment;
 pub mod error;
 pub mod help;
+pub mod input_variables;
 pub mod invocation;
 pub mod job_options;
 pub mod key;
 pub mod merge;
-mod node_count;
 pub mod parse;
 pub mod script;
+pub mod setting;
 pub mod signal;
-pub mod submission;
-pub mod surroundings;
 pub mod table;
 pub mod value;
 
@@ -29,5 +24,6 @@ pub use command::Command;
 pub use error::OptionError;
 pub use job_options::JobOptions;
 pub use key::OptionKey;
-pub use parse::{Parsed, Setting, Source};
-pub use surroundings::Surroundings;
+pub use parse::Parsed;
+pub use setting::{Setting, Source};
+pub use value::context::ValueContext;

@@ -3,37 +3,10 @@
 use super::command::{Command, Ordering};
 use super::error::OptionError;
 use super::key::OptionKey;
+use super::setting::{Setting, Source};
 use super::table::{self, Arg, OptionSpec};
 
-/// Where a setting was said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    CommandLine,
-    /// A `#SBATCH` line; the first line of the script is 1.
-    Script {
-        line: u32,
-    },
-    /// An input variable, by its name.
-    Environment(&'static str),
-}
-
-/// One option as it was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    pub key: OptionKey,
-    /// Absent where the option takes none, or where an optional argument was left out.
-    pub value: Option<String>,
-    pub source: Source,
-}
-
-impl Setting {
-    /// The value, empty where there is none.
-    pub fn text(&self) -> &str {
-        self.value.as_deref().unwrap_or_default()
-    }
-}
-
-/// An option that is answered instead of running the command.
+/// `--help`, `--usage` or `--version`: answered instead of running the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     Help,
@@ -41,7 +14,7 @@ pub enum Question {
     Version,
 }
 
-/// A command line, read: what was set, in order, and the words that are no options.
+/// A parsed command line: the settings in order, and the operands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Parsed {
     pub values: Vec<Setting>,
@@ -68,7 +41,7 @@ impl Parsed {
         self.values.iter().filter(|setting| setting.key == key).count()
     }
 
-    /// Help, usage or version, if one was asked for. Parsing ends there, so what follows is not looked at.
+    /// Help, usage or version, if one was asked for. Parsing ends there: the rest of the line is not read.
     pub fn question(&self) -> Option<Question> {
         self.values.last().and_then(|setting| question(setting.key))
     }
@@ -124,8 +97,8 @@ pub fn parse<S: AsRef<str>>(command: Command, args: &[S]) -> Result<Parsed, Opti
     Ok(parsed)
 }
 
-/// Reads the words of a component's `#SBATCH` lines. There, every word must be an option or its argument, and options that make
-/// no sense in a script are read and dropped.
+/// Reads the words of a component's `#SBATCH` lines. Every word must be an option or its argument. Options that have no effect in
+/// a script are dropped.
 pub fn parse_directives(words: Vec<Word>) -> Result<Vec<Setting>, OptionError> {
     let mut reader = Reader::new(Command::Sbatch, words);
     let mut settings = Vec::new();
@@ -166,7 +139,7 @@ pub fn parse_components<S: AsRef<str>>(
     Ok(components)
 }
 
-/// `squeue -j 5`: an optional argument may stand apart, where the command takes no operands of its own.
+/// `squeue -j 5`: an optional argument may be a word of its own if the command takes no operands.
 fn adopt_operands(command: Command, parsed: &mut Parsed) {
     if !command.refuses_operands() {
         return;
@@ -182,7 +155,7 @@ fn adopt_operands(command: Command, parsed: &mut Parsed) {
 }
 
 enum Form {
-    /// `--`: what follows are operands.
+    /// `--`: only operands follow.
     End,
     Operand,
     Option,

@@ -13,7 +13,7 @@ fn value(text: &str) -> Option<String> {
 }
 
 #[test]
-fn every_way_to_write_an_option_says_the_same() {
+fn all_spellings_of_an_option_mean_the_same() {
     for args in [
         &["-n4"][..],
         &["-n", "4"],
@@ -29,7 +29,7 @@ fn every_way_to_write_an_option_says_the_same() {
 }
 
 #[test]
-fn the_beginning_of_a_name_is_enough_where_it_is_unique() {
+fn a_unique_beginning_of_a_name_is_enough() {
     let cases = [
         (Command::Sbatch, "--exclusiv", K::Exclusive),
         (Command::Sbatch, "--parsa", K::Parsable),
@@ -54,7 +54,7 @@ fn optional_arguments_are_attached_or_absent() {
 }
 
 #[test]
-fn squeue_takes_its_jobs_from_the_next_word_too() {
+fn squeue_takes_job_ids_from_the_next_word_too() {
     for args in [&["-j", "5,6"][..], &["-j5,6"], &["--jobs=5,6"], &["--jobs", "5,6"]] {
         assert_eq!(values(Command::Squeue, args), [(K::Jobs, value("5,6"))], "{args:?}");
     }
@@ -77,14 +77,14 @@ fn submission_options_end_at_the_users_command_and_others_mix() {
 }
 
 #[test]
-fn the_last_of_several_counts_and_flags_add_up() {
+fn the_last_value_counts_and_flags_add_up() {
     let parsed = parse(Command::Sbatch, &["-p", "a", "-vv", "--partition=b", "-v"]).expect("right");
     assert_eq!(parsed.text(K::Partition), Some("b"));
     assert_eq!(parsed.count(K::Verbose), 3);
 }
 
 #[test]
-fn a_question_ends_the_reading() {
+fn help_and_version_end_the_parsing() {
     for (args, question) in [
         (&["-V", "--bogus"][..], Question::Version),
         (&["-n", "x", "-V"], Question::Version),
@@ -101,7 +101,7 @@ fn a_question_ends_the_reading() {
 
 /// Each as the commands of Slurm 22.05 answer it.
 #[test]
-fn misuse_is_answered_in_slurms_words() {
+fn misuse_is_refused_in_the_words_of_slurm() {
     let cases: &[(Command, &[&str], &str, i32)] = &[
         (Command::Sbatch, &["--bogus=1"], "sbatch: unrecognized option '--bogus=1'", 255),
         (Command::Sbatch, &["--time"], "sbatch: option '--time' requires an argument", 255),
@@ -155,7 +155,7 @@ fn misuse_is_answered_in_slurms_words() {
 }
 
 #[test]
-fn squeue_refuses_words_that_are_no_options() {
+fn squeue_refuses_operands() {
     let error = parse(Command::Squeue, &["nodes"]).expect_err("an operand");
     let text = error.render(Command::Squeue);
     assert!(

@@ -85,7 +85,7 @@ fn values_are_refused_with_slurms_words_and_codes() {
 }
 
 #[test]
-fn a_time_that_cannot_be_read_is_said_twice() {
+fn an_unreadable_time_is_refused_in_two_lines() {
     for (option, name) in [("--begin=foo", "begin"), ("--deadline=foo", "deadline")] {
         let error = try_batch(true, &[], &[option, "--wrap", "true"]).expect_err(option);
         let expected = format!(
@@ -135,7 +135,7 @@ fn srun_and_salloc_refuse_in_their_own_names() {
 }
 
 #[test]
-fn a_value_from_elsewhere_is_refused_with_its_place() {
+fn a_value_from_script_or_environment_is_refused_with_its_place() {
     let error = try_batch(true, &[("SBATCH_TIMELIMIT", "foo")], &["--wrap", "x"]).expect_err("bad");
     assert_eq!(
         error.render(Command::Sbatch),

@@ -1,9 +1,10 @@
-//! The batch script: what makes it one, and its `#SBATCH` lines.
+//! The batch script: whether a file is one, and its `#SBATCH` lines.
 
 use std::io::{self, Read};
 
 use super::error::OptionError;
-use super::parse::{self, Setting, Source, Word};
+use super::parse::{self, Word};
+use super::setting::{Setting, Source};
 
 /// The largest script that is taken, in bytes (Slurm's `max_script_size`).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
@@ -20,11 +21,11 @@ pub struct Script {
     pub bytes: Vec<u8>,
     /// What its `#SBATCH` lines set; one entry, or several for a heterogeneous job.
     pub components: Vec<Vec<Setting>>,
-    /// Remarks for the user; `--ignore-pbs` asks for silence.
+    /// Lines for the user, which `--ignore-pbs` suppresses.
     pub notes: Vec<String>,
 }
 
-/// The script that `--wrap` stands for.
+/// The script of `--wrap`.
 pub fn wrap(command: &str) -> Vec<u8> {
     format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n").into_bytes()
 }

@@ -35,7 +35,7 @@ fn directives_are_read_up_to_the_first_command() {
 }
 
 #[test]
-fn an_argument_may_stand_on_the_next_directive() {
+fn an_argument_may_be_on_the_next_directive() {
     assert_eq!(settings("#!/bin/sh\n#SBATCH -n\n#SBATCH 4\n"), [(K::Ntasks, value("4"), 2)]);
 }
 
@@ -60,7 +60,7 @@ fn quotes_keep_blanks_and_a_hash_begins_a_comment() {
 }
 
 #[test]
-fn options_that_mean_nothing_in_a_script_are_dropped() {
+fn options_without_effect_in_a_script_are_dropped() {
     let text = "#!/bin/sh\n#SBATCH --help\n#SBATCH -V\n#SBATCH --wrap=ls\n#SBATCH --parsable\n";
     assert_eq!(settings(text), [(K::Parsable, None, 5)]);
 }
@@ -174,7 +174,7 @@ fn files_are_loaded_and_missing_ones_named() {
 }
 
 #[test]
-fn wrap_makes_a_script() {
+fn wrap_gives_a_script_with_the_command() {
     let script = wrap("echo hi");
     assert_eq!(script, b"#!/bin/sh\n# This script was created by sbatch --wrap.\n\necho hi\n");
     assert_eq!(check(&script), Ok(()));

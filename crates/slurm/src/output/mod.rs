@@ -1,39 +1,26 @@
 //! What Slurm's commands print, byte for byte, from the views that the server answers with.
 //!
-//! A column is a row of a table: a letter or name, a header, and a function that writes the cell. [`format`] reads the
-//! formats of `squeue` and `sinfo` (`-o`, `-O`), [`field_table`] those of `sacct` and `sacctmgr`; both print through [`cell`].
+//! A folder for each command; its columns are the rows of a table in its `fields.rs`: a letter or name, a header, and a
+//! function that writes the cell. [`table`] lays cells out, [`text`] has what several commands say of a job, node or step.
 
-pub mod cell;
-pub mod field_table;
-pub mod format;
-pub mod job_text;
-pub mod json;
-pub mod node_text;
 pub mod sacct;
-mod sacct_fields;
 pub mod sacctmgr;
-mod sacctmgr_fields;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod scontrol;
 pub mod sdiag;
 pub mod sinfo;
-mod sinfo_fields;
-pub mod sinfo_reservations;
 pub mod sprio;
 pub mod squeue;
-mod squeue_fields;
-mod squeue_page;
-mod squeue_sort;
-mod squeue_steps;
 pub mod sshare;
 pub mod sstat;
-mod usage_fields;
+pub mod table;
+pub mod text;
 
 use jiff::tz::TimeZone;
 use model::time::{Timestamp, format_iso};
 
-/// When and where something is printed.
+/// The time and time zone of a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
     pub now: Timestamp,
@@ -46,7 +33,7 @@ impl Moment<'_> {
         format_iso(time, self.tz)
     }
 
-    /// `Sun Nov 15 00:46:21 2026`: the line above the long listings.
+    /// `Sun Nov 15 00:46:21 2026`: the first line of long listings.
     pub fn date_line(&self) -> String {
         match jiff::Timestamp::from_second(self.now.secs()) {
             Ok(now) => self.tz.to_datetime(now).strftime("%a %b %e %H:%M:%S %Y").to_string(),

@@ -304,7 +304,7 @@ pub fn train() -> JobView {
     job
 }
 
-/// The array of `s4-*`: what is still pending of it.
+/// The pending tasks of the array of `s4-*`.
 pub fn sweep_pending() -> JobView {
     let mut job = pending(14, "sweep", alice(), Reason::Resources);
     sweep_common(&mut job);
@@ -317,7 +317,7 @@ pub fn sweep_pending() -> JobView {
     job
 }
 
-/// One task of it that runs.
+/// A running task of that array.
 pub fn sweep_task(index: u32) -> JobView {
     let node = if index < 8 { "node2" } else { "node1" };
     let mut job = running(15 + index, "sweep", alice(), node, at(0, 46, 49));

@@ -1,18 +1,18 @@
 //! The file of `srun --multi-prog`: which ranks run which program.
 
-/// The most that such a file may be long.
+/// The longest file that is read.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The most tasks that a file is counted for.
+/// The most tasks that a file may describe.
 const TASKS_MAX: u32 = 1 << 20;
 
 /// A line of the file after its ranks.
 struct Record {
-    /// In the order in which the line names them; none for `*`.
+    /// In the order of the line; `None` for `*`.
     ranks: Option<Vec<u32>>,
     command: String,
 }
 
-/// The program of each rank, with the words of the command line behind its own; or lines that say what is wrong.
+/// The program of each rank, followed by the arguments of the command line (`more`); or lines that say what is wrong.
 pub fn programs(
     file: &str,
     text: &str,
@@ -61,8 +61,8 @@ pub fn programs(
     Ok(programs.into_iter().flatten().collect())
 }
 
-/// How many tasks the file is for: up to the highest rank that it names. None where it names none, or more than
-/// anybody starts.
+/// The number of tasks that the file describes, up to its highest rank; `None` if it names no rank, or one above
+/// [`TASKS_MAX`].
 pub fn count(text: &str) -> Option<u32> {
     let lines = logical_lines(text);
     let ranks = lines.iter().filter_map(|(_, line)| line.split_whitespace().next());
@@ -70,7 +70,7 @@ pub fn count(text: &str) -> Option<u32> {
     numbers.max().filter(|highest: &u32| *highest < TASKS_MAX).map(|highest| highest + 1)
 }
 
-/// Lines with their numbers, those that end in a backslash joined to the next; comments and empty ones left out.
+/// The lines with their numbers, without comments and empty lines. A line that ends in a backslash is joined to the next.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -95,7 +95,7 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     lines.into_iter().filter(says).collect()
 }
 
-/// The error is what is wrong, where there is more to say than that the line is.
+/// Reads one line. The error has a detail if there is more to say than that the line is invalid.
 fn record(line: &str, tasks: u32) -> Result<Record, Option<String>> {
     let line = line.trim();
     let (ranks, command) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -126,7 +126,7 @@ fn rank_list(text: &str, tasks: u32) -> Result<Vec<u32>, Option<String>> {
             return Err(Some(format!("Invalid task id, {to} >= ntasks")));
         }
         ranks.extend(from..=to);
-        // A rank named so often that this is reached is named twice.
+        // More entries than tasks: some rank is named twice.
         if ranks.len() > tasks as usize {
             return Err(Some(format!("Duplicate record for task {to}")));
         }
@@ -134,8 +134,8 @@ fn rank_list(text: &str, tasks: u32) -> Result<Vec<u32>, Option<String>> {
     Ok(ranks)
 }
 
-/// Words parted by white space. Single quotes and backslashes keep what they hold as it is; double quotes are letters
-/// like others. `%t` is the rank, `%o` its place in the line, and any other `%` with what follows it is nothing.
+/// Splits a command at white space. Single quotes and backslashes keep their content as it is; double quotes are ordinary
+/// characters. `%t` is the rank, `%o` its position in the line; any other `%` is dropped with the character after it.
 fn arguments(command: &str, rank: u32, offset: u32) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_as_slurm_reads_them() {
+    fn multi_prog_files_are_read_as_slurm_reads_them() {
         let table = [
             (
                 "# comment\n0-1 echo A %t %o x\n2,3 /bin/echo B %t %o 'q %t'\\\n more\n",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_rank_says_how_many() {
+    fn the_highest_rank_gives_the_number_of_tasks() {
         let table = [
             ("# 9\n0-1 a\n2,3 b 7\n", Some(4)),
             ("0 a\n* b\n", Some(1)),

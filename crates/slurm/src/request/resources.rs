@@ -1,7 +1,7 @@
 //! What a job needs: the arithmetic of nodes, tasks and CPUs, the forms of memory, and generic resources.
 
 use crate::option::JobOptions;
-use crate::option::job_options::{Exclusive, GresFlag, NodeDistribution};
+use crate::option::job_options::{Exclusive, GresFlag};
 use model::gres::GresCount;
 use model::range::Range;
 use model::request::{GresBinding, GresRequest, Memory, Patience, Per, Request, Sharing, Switches};
@@ -11,12 +11,12 @@ use std::collections::HashSet;
 /// `--immediate` without a number means one second, and that means at once.
 const IMMEDIATE_NOW_SECS: u32 = 1;
 
-/// The request, and remarks on what of it was bent to fit together.
+/// The request, and lines for the user about options that were changed to fit together.
 pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
     let (counts, mut notes) = counts(options);
     let node_list = fitting_node_list(options, &counts, &mut notes);
-    for (said, option) in [(options.core_spec, "-S"), (options.thread_spec, "--thread-spec")] {
-        if said.is_some() {
+    for (value, option) in [(options.core_spec, "-S"), (options.thread_spec, "--thread-spec")] {
+        if value.is_some() {
             notes.push(format!(
                 "error: Ignoring {option} since it's not allowed by configuration \
                  (AllowSpecResourcesUsage = No)"
@@ -30,7 +30,7 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
         node_counts: options.node_counts.clone(),
         fewest_nodes: options.use_min_nodes,
         spread: options.spread_job,
-        tasks: options.ntasks.or_else(|| hosts_of_tasks(options)),
+        tasks: options.ntasks.or_else(|| tasks_by_node_list(options)),
         tasks_per_node: counts.tasks_per_node,
         tasks_per_socket: options.ntasks_per_socket,
         tasks_per_core: options
@@ -79,21 +79,22 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
     (request, notes)
 }
 
-/// Three of the hints leave the further threads of a core alone.
+/// Three of the hints use one thread of each core.
 fn threads_by_hint(options: &JobOptions) -> Option<u32> {
     let hint = options.hint.as_deref()?;
     ["compute_bound", "memory_bound", "nomultithread"].contains(&hint).then_some(1)
 }
 
-/// Nodes and tasks that agree with each other.
+/// Numbers of nodes and tasks that agree with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// None where no number of nodes was said.
+    /// `None` if no number of nodes was given.
     pub nodes: Option<Range<u32>>,
     pub tasks_per_node: Option<u32>,
 }
 
-/// No node without a task. A bound on a node's tasks that leaves some of them without a place is refused with the request.
+/// Takes nodes away until each has a task. A bound on the tasks of a node that leaves too little room is refused by the
+/// server.
 pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
     let mut counts = Counts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
     let mut notes = Vec::new();
@@ -102,10 +103,7 @@ pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
     };
     let nodes_max = nodes.max.unwrap_or(u32::MAX);
     if tasks < nodes.min {
-        notes.push(format!(
-            "Warning: can't run {tasks} processes on {} nodes, setting nnodes to {tasks}",
-            nodes.min
-        ));
+        notes.push(fewer_nodes_note(tasks, nodes.min));
         counts.nodes = Some(Range::exactly(tasks));
     } else {
         counts.nodes = Some(Range::between(nodes.min, nodes_max.min(tasks)));
@@ -113,20 +111,18 @@ pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
     (counts, notes)
 }
 
-/// One, where the hint is one of these.
+/// `Some(1)` if `--hint` is one of these.
 fn hinted(options: &JobOptions, hints: &[&str]) -> Option<u32> {
-    let said = options.hint.as_deref()?;
-    hints.iter().any(|hint| hint.eq_ignore_ascii_case(said)).then_some(1)
+    let given = options.hint.as_deref()?;
+    hints.iter().any(|hint| hint.eq_ignore_ascii_case(given)).then_some(1)
 }
 
-/// With `-m arbitrary` there is a task for each host that is named.
-fn hosts_of_tasks(options: &JobOptions) -> Option<u32> {
-    let arbitrary = options.distribution.and_then(|distribution| distribution.nodes)
-        == Some(NodeDistribution::Arbitrary);
-    arbitrary.then_some(options.nodelist.len() as u32)
+/// With `-m arbitrary` there is a task for each entry of the node list.
+fn tasks_by_node_list(options: &JobOptions) -> Option<u32> {
+    options.is_arbitrary().then_some(options.nodelist.len() as u32)
 }
 
-/// `-w`, without what is beyond the number of nodes.
+/// `-w`, cut to the number of nodes.
 fn fitting_node_list(
     options: &JobOptions,
     counts: &Counts,
@@ -135,17 +131,27 @@ fn fitting_node_list(
     let named = options.nodelist.len();
     let most = counts.nodes.and_then(|nodes| nodes.max).map_or(named, |max| max as usize);
     if named > most {
-        notes.push(format!(
-            "error: Required nodelist includes more nodes than permitted by max-node count \
-             ({named} > {most}). Eliminating nodes from the nodelist."
-        ));
+        notes.push(cut_node_list_note(named, most));
     }
-    // A host that is named for several tasks is one node.
+    // A host that is named for several tasks counts as one node.
     let mut known = HashSet::new();
     options.nodelist.iter().take(most).filter(|name| known.insert(*name)).cloned().collect()
 }
 
-/// Zero, in any of the forms, is all that a node has.
+/// The line about a node list that is cut to `most` nodes.
+pub(super) fn cut_node_list_note(named: usize, most: usize) -> String {
+    format!(
+        "error: Required nodelist includes more nodes than permitted by max-node count \
+         ({named} > {most}). Eliminating nodes from the nodelist."
+    )
+}
+
+/// The line about a number of nodes that is lowered to the number of tasks.
+pub(super) fn fewer_nodes_note(tasks: u32, nodes: u32) -> String {
+    format!("Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}")
+}
+
+/// The memory option that was given. Zero, in any of them, asks for all memory of a node.
 pub(super) fn memory(options: &JobOptions) -> Memory {
     match (options.mem, options.mem_per_cpu, options.mem_per_gpu) {
         (Some(bytes), _, _) | (None, Some(bytes), _) | (None, None, Some(bytes))
@@ -169,7 +175,7 @@ pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
         (Per::Task, &options.gpus_per_task),
         (Per::Task, &options.gres_per_task),
     ];
-    let wanted = |per: Per, asked: &GresCount| GresRequest {
+    let request = |per: Per, asked: &GresCount| GresRequest {
         per,
         name: asked.name.clone(),
         kinds: asked.kind.iter().cloned().collect(),
@@ -180,12 +186,11 @@ pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
         .into_iter()
         .flat_map(|(per, list)| list.iter().map(move |asked| (per, asked)))
         .filter(|(_, asked)| asked.count > 0)
-        .map(|(per, asked)| wanted(per, asked))
+        .map(|(per, asked)| request(per, asked))
         .collect()
 }
 
-/// `--exclusive=mcs` sets nodes apart by security labels, of which there are none here: it changes nothing, as in a
-/// Slurm without such labels.
+/// `--exclusive=mcs` separates jobs by security labels. There are none, so it changes nothing, as in a Slurm without labels.
 fn sharing(options: &JobOptions) -> Sharing {
     match options.exclusive {
         Some(Exclusive::AnyJob) => Sharing::Node,

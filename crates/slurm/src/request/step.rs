@@ -1,4 +1,4 @@
-//! What an `srun` wants started, inside an allocation or as the first step of its own.
+//! The launch of an `srun`: a step in an existing allocation, or the first step of its own.
 
 use super::{Submitter, base_name, environment, resources, work_dir};
 use crate::option::JobOptions;
@@ -11,39 +11,39 @@ use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
 use wire::step::{StartWhen, StepInput, StepLaunch};
 
-/// Where the tasks' supervisors find the `srun`, and how they show that they are meant.
+/// How the supervisors of the tasks reach the `srun`, and the key that they present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub listen: Vec<String>,
     pub key: String,
-    /// By which the server knows this `srun` again.
+    /// The number by which the server recognises this `srun` when it asks again.
     pub ticket: u64,
 }
 
-/// How the step stands to its allocation.
+/// The allocation that a step runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Within {
-    /// The step's own: it takes all of it.
+pub enum StepAllocation {
+    /// Made for this step, which uses all of it.
     Own,
-    /// One that was there before: of its nodes the step may ask for a part.
-    Given,
+    /// Made before. The step may ask for a part of it.
+    Existing,
 }
 
-/// The launch, and remarks on what of it was bent to fit together.
+/// The launch, and lines for the user about options that were changed to fit together.
 pub fn launch(
     options: &JobOptions,
     argv: &[String],
     submitter: &Submitter,
-    within: Within,
+    allocation: StepAllocation,
     endpoint: Endpoint,
     input: StepInput,
 ) -> (StepLaunch, Vec<String>) {
-    let (counts, notes) = match within {
-        Within::Own => (own_counts(options), Vec::new()),
-        Within::Given => given_counts(options),
+    let (counts, notes) = match allocation {
+        StepAllocation::Own => (counts_in_own(options), Vec::new()),
+        StepAllocation::Existing => counts_in_existing(options),
     };
     let launch = StepLaunch {
-        name: name(options, argv, within),
+        name: name(options, argv, allocation),
         argv: argv.to_vec(),
         environment: environment(options, submitter),
         work_dir: work_dir(options, submitter),
@@ -56,14 +56,14 @@ pub fn launch(
         key: endpoint.key,
         umask: submitter.umask,
         stdin: input,
-        // Files are written where `srun` is, and not where the task happens to be.
+        // `srun` itself writes the files, on the machine where it runs.
         stdout: None,
         stderr: None,
         submit_line: submitter.words.join(" "),
         overcommit: options.overcommit,
         pty: options.step.pty,
         window: None,
-        shape: shape(options, within, &counts, endpoint.ticket),
+        shape: shape(options, allocation, &counts, endpoint.ticket),
         distribution: options.distribution.and_then(distribution_text),
         cpu_bind: cpu_binding(options),
         mem_bind: options.mem_bind.clone(),
@@ -76,8 +76,8 @@ pub fn launch(
         task_prolog: program(&options.step.task_prolog),
         task_epilog: program(&options.step.task_epilog),
         starts: starts(options),
-        // An allocation that is the step's own has the limit itself.
-        time_limit: options.time.filter(|_| within == Within::Given),
+        // In its own allocation the job has the limit.
+        time_limit: options.time.filter(|_| allocation == StepAllocation::Existing),
     };
     (launch, notes)
 }
@@ -88,7 +88,7 @@ fn gpu_bind(options: &JobOptions) -> Option<String> {
     options.gpu_bind.clone().or_else(implied)
 }
 
-/// `--cpu-bind`, with what `-m` and `--hint` say of it.
+/// `--cpu-bind`, with what `-m` and `--hint` add to it.
 fn cpu_binding(options: &JobOptions) -> CpuBinding {
     let mut binding = options.cpu_bind.clone().unwrap_or_default();
     let spread = |level: LocalDistribution| match level {
@@ -107,12 +107,12 @@ fn cpu_binding(options: &JobOptions) -> CpuBinding {
     binding
 }
 
-/// A program around each task; `none` is none.
+/// `--task-prolog` or `--task-epilog`; the word `none` means no program.
 fn program(given: &Option<String>) -> Option<String> {
     given.clone().filter(|program| program != "none")
 }
 
-/// What `srun` runs itself comes before the tasks.
+/// When the tasks start: after the prolog of `srun`, if there is one.
 fn starts(options: &JobOptions) -> StartWhen {
     match options.step.prolog.as_deref() {
         None => StartWhen::AsSite,
@@ -121,15 +121,16 @@ fn starts(options: &JobOptions) -> StartWhen {
     }
 }
 
-/// `-J`, or the program's own. A name that comes by the environment is the job's, and not that of its steps.
-fn name(options: &JobOptions, argv: &[String], within: Within) -> String {
-    let of_job = within == Within::Given && options.step.inherited.contains(&OptionKey::JobName);
+/// `-J`, or the name of the program. A name from the environment is the job's and not used for a step.
+fn name(options: &JobOptions, argv: &[String], allocation: StepAllocation) -> String {
+    let from_job = allocation == StepAllocation::Existing
+        && options.step.inherited.contains(&OptionKey::JobName);
     let program = || argv.first().map(|program| base_name(program).to_owned());
-    let said = options.job_name.clone().filter(|_| !of_job);
-    said.or_else(program).unwrap_or_default()
+    let given = options.job_name.clone().filter(|_| !from_job);
+    given.or_else(program).unwrap_or_default()
 }
 
-/// How many nodes and tasks, and on which.
+/// The numbers of nodes and tasks, and the nodes that were named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counts {
     tasks: Option<u32>,
@@ -138,33 +139,29 @@ struct Counts {
     node_list: Vec<String>,
 }
 
-/// The allocation was made for it: only hosts that were named rank by rank are still to be said.
-fn own_counts(options: &JobOptions) -> Counts {
-    // What was bent about these was remarked upon when the allocation was asked for.
+/// The counts of a step in its own allocation, which has the nodes already. Only a node list with the host of each task is
+/// still needed.
+fn counts_in_own(options: &JobOptions) -> Counts {
+    // The notes were printed when the allocation was requested.
     let (counts, _) = resources::counts(options);
-    let node_list = if is_arbitrary(options) { options.nodelist.clone() } else { Vec::new() };
+    let node_list = if options.is_arbitrary() { options.nodelist.clone() } else { Vec::new() };
     let tasks_per_node = counts.tasks_per_node;
     Counts { tasks: options.ntasks, nodes: None, tasks_per_node, node_list }
 }
 
-/// Slurm's rules for a step in a given allocation. That the job's own numbers come by the environment makes most of
-/// the remarks.
-fn given_counts(options: &JobOptions) -> (Counts, Vec<String>) {
+/// The counts of a step in an existing allocation. Most notes come from the job's own numbers, which the environment carries.
+fn counts_in_existing(options: &JobOptions) -> (Counts, Vec<String>) {
     let mut notes = Vec::new();
     let inherited = |key| options.step.inherited.contains(&key);
     let mut node_list = options.nodelist.clone();
     let (mut tasks, mut nodes) = (options.ntasks, options.nodes);
-    if is_arbitrary(options) {
+    if options.is_arbitrary() {
         tasks = tasks.filter(|_| !inherited(OptionKey::Ntasks));
         nodes = None;
     } else if let Some(most) =
         nodes.and_then(|n| n.max).filter(|max| (*max as usize) < node_list.len())
     {
-        notes.push(format!(
-            "error: Required nodelist includes more nodes than permitted by max-node count \
-             ({} > {most}). Eliminating nodes from the nodelist.",
-            node_list.len()
-        ));
+        notes.push(resources::cut_node_list_note(node_list.len(), most as usize));
         node_list.truncate(most as usize);
     }
     if options.distribution.is_some_and(|d| d.pack == Some(true)) && inherited(OptionKey::Nodes) {
@@ -172,10 +169,7 @@ fn given_counts(options: &JobOptions) -> (Counts, Vec<String>) {
     }
     if let (Some(tasks), Some(asked)) = (tasks, nodes.filter(|n| tasks.is_some_and(|t| t < n.min)))
     {
-        notes.push(format!(
-            "Warning: can't run {tasks} processes on {} nodes, setting nnodes to {tasks}",
-            asked.min
-        ));
+        notes.push(resources::fewer_nodes_note(tasks, asked.min));
         nodes = Some(Range::exactly(tasks));
     }
     let mut tasks_per_node = options.ntasks_per_node;
@@ -193,15 +187,16 @@ fn given_counts(options: &JobOptions) -> (Counts, Vec<String>) {
     (Counts { tasks, nodes, tasks_per_node, node_list }, notes)
 }
 
-fn is_arbitrary(options: &JobOptions) -> bool {
-    options.distribution.and_then(|d| d.nodes) == Some(NodeDistribution::Arbitrary)
-}
-
-fn shape(options: &JobOptions, within: Within, counts: &Counts, ticket: u64) -> StepShape {
+fn shape(
+    options: &JobOptions,
+    allocation: StepAllocation,
+    counts: &Counts,
+    ticket: u64,
+) -> StepShape {
     let distribution = options.distribution.unwrap_or_default();
     let common = StepShape {
         ticket,
-        own: within == Within::Own,
+        own: allocation == StepAllocation::Own,
         distribution: distribution.nodes.map(|nodes| match nodes {
             NodeDistribution::Block => TaskDistribution::Block,
             NodeDistribution::Cyclic => TaskDistribution::Cyclic,
@@ -211,8 +206,8 @@ fn shape(options: &JobOptions, within: Within, counts: &Counts, ticket: u64) -> 
         pack: distribution.pack == Some(true),
         ..StepShape::default()
     };
-    if within == Within::Own {
-        // A task's own GPUs are told to it; all else is the step's as it is.
+    if allocation == StepAllocation::Own {
+        // Each task is told its GPUs. Everything else of the allocation is the step's.
         let gres = (!options.gpus_per_task.is_empty()).then(|| resources::gres(options));
         return StepShape { gres, ..common };
     }
@@ -220,7 +215,7 @@ fn shape(options: &JobOptions, within: Within, counts: &Counts, ticket: u64) -> 
         nodes_max: counts.nodes.map(|nodes| nodes.max.unwrap_or(u32::MAX)),
         exclude: options.exclude.clone(),
         relative: options.step.relative,
-        // A number of CPUs for each task, or a wish for CPUs of its own, is a wish for no more.
+        // `-c` and `--exclusive` imply `--exact`.
         exact: options.step.exact || options.cpus_per_task.is_some() || options.exclusive.is_some(),
         overlap: options.step.overlap,
         memory: Some(resources::memory(options)).filter(|memory| *memory != Memory::Default),
@@ -229,18 +224,18 @@ fn shape(options: &JobOptions, within: Within, counts: &Counts, ticket: u64) -> 
     }
 }
 
-/// None where nothing was said of it. A total that comes by the environment is the job's, and not the step's.
+/// The generic resources of the step; `None` if no option names any. A total from the environment is the job's.
 fn gres(options: &JobOptions) -> Option<Vec<model::request::GresRequest>> {
     let inherited = |key| options.step.inherited.contains(&key);
-    let mut said = options.clone();
+    let mut own = options.clone();
     if inherited(OptionKey::Gpus) {
-        said.gpus.clear();
+        own.gpus.clear();
     }
-    let asked = resources::gres(&said);
+    let asked = resources::gres(&own);
     (!asked.is_empty() || options.step.no_gres).then_some(asked)
 }
 
-/// As `SLURM_DISTRIBUTION` has it; none where all was left to the default.
+/// The value of `SLURM_DISTRIBUTION`; `None` if all was left to the default.
 fn distribution_text(distribution: Distribution) -> Option<String> {
     let nodes = match distribution.nodes {
         Some(NodeDistribution::Block) => "block",
@@ -272,19 +267,19 @@ fn distribution_text(distribution: Distribution) -> Option<String> {
     Some(text)
 }
 
-/// What `sbatch -m` tells the steps of its job.
+/// The variables by which `sbatch -m` applies to the steps of its job.
 pub(super) fn distribution_variables(
     distribution: Distribution,
 ) -> Option<Vec<(&'static str, String)>> {
-    let mut told = vec![("SLURM_DISTRIBUTION", distribution_text(distribution)?)];
+    let mut variables = vec![("SLURM_DISTRIBUTION", distribution_text(distribution)?)];
     if let Some(NodeDistribution::Plane(size)) = distribution.nodes {
-        told.push(("SLURM_DIST_PLANESIZE", size.to_string()));
+        variables.push(("SLURM_DIST_PLANESIZE", size.to_string()));
     }
-    Some(told)
+    Some(variables)
 }
 
-/// The number of tasks as far as the options say it, for what must be known before the server is asked.
-pub fn tasks_said(launch: &StepLaunch, options: &JobOptions) -> u32 {
+/// The number of tasks by the options alone, for what must be known before the server is asked.
+pub fn task_count(launch: &StepLaunch, options: &JobOptions) -> u32 {
     let nodes = launch.nodes.or(options.nodes.map(|nodes| nodes.min)).unwrap_or(1);
     launch.tasks.unwrap_or_else(|| launch.tasks_per_node.unwrap_or(1).saturating_mul(nodes))
 }

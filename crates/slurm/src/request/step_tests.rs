@@ -3,12 +3,12 @@
 use super::tests::{caller, submitter};
 use super::*;
 use crate::option::invocation::{self, Caller, Invocation};
-use crate::request::step::{Endpoint, Within};
+use crate::request::step::{Endpoint, StepAllocation};
 use model::time::TimeLimit;
 use wire::step::{StartWhen, StepInput};
 
 #[test]
-fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
+fn a_step_asks_for_nodes_only_in_an_existing_allocation() {
     let options = JobOptions {
         ntasks: Some(1),
         nodes: Some(model::range::Range::exactly(2)),
@@ -21,11 +21,11 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
         let endpoint = Endpoint { listen: vec!["127.0.0.1:1".into()], key: "k".into(), ticket: 7 };
         step::launch(&options, &argv, &submitter(Command::Srun), within, endpoint, StepInput::All)
     };
-    let (given, notes) = of(Within::Given);
+    let (given, notes) = of(StepAllocation::Existing);
     assert_eq!((given.tasks, given.nodes, given.name.as_str()), (Some(1), Some(1), "echo"));
     assert_eq!((given.node_list.len(), notes.len()), (1, 1));
     assert_eq!(given.time_limit, Some(TimeLimit::Minutes(5)));
-    let (own, notes) = of(Within::Own);
+    let (own, notes) = of(StepAllocation::Own);
     assert_eq!(own.time_limit, None, "it is its job's");
     assert_eq!((own.nodes, own.node_list.len(), notes.len()), (None, 0, 0));
     assert_eq!(own.umask, 0o027);
@@ -33,7 +33,7 @@ fn a_step_asks_for_nodes_only_of_an_allocation_that_was_there() {
 }
 
 #[test]
-fn tasks_wait_for_what_srun_runs_itself() {
+fn tasks_wait_for_the_prolog_of_srun() {
     let starts = |args: &[&str]| given(args, &[]).0.starts;
     assert_eq!(starts(&[]), StartWhen::AsSite);
     assert_eq!(starts(&["--prolog=./before"]), StartWhen::OnGo);
@@ -58,12 +58,12 @@ fn given(args: &[&str], variables: &[(&str, &str)]) -> (wire::step::StepLaunch, 
     let (options, argv) = &read.components[0];
     let endpoint = Endpoint { listen: Vec::new(), key: String::new(), ticket: 7 };
     let submitter = submitter(Command::Srun);
-    step::launch(options, argv, &submitter, Within::Given, endpoint, StepInput::All)
+    step::launch(options, argv, &submitter, StepAllocation::Existing, endpoint, StepInput::All)
 }
 
 /// Lines and numbers of a real Slurm 22.05, in a job `-N4 --ntasks-per-node=4`.
 #[test]
-fn a_step_takes_its_jobs_numbers_and_says_what_it_bends() {
+fn a_step_takes_the_numbers_of_its_job_and_notes_what_it_changes() {
     let job =
         [("SLURM_JOB_NUM_NODES", "4"), ("SLURM_NTASKS", "16"), ("SLURM_NTASKS_PER_NODE", "4")];
     let fewer = |tasks: u32| {
@@ -97,7 +97,7 @@ fn a_step_takes_its_jobs_numbers_and_says_what_it_bends() {
 }
 
 #[test]
-fn a_step_shares_as_its_options_say() {
+fn step_options_choose_how_the_allocation_is_shared() {
     let exact = |args: &[&str]| given(args, &[]).0.shape.exact;
     assert!(exact(&["--exact"]) && exact(&["-c2"]) && exact(&["--exclusive"]) && !exact(&["-n1"]));
     let gres = |args: &[&str], job: &[(&str, &str)]| given(args, job).0.shape.gres.map(|g| g.len());

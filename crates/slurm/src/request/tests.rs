@@ -1,14 +1,14 @@
 use super::*;
-use crate::option::Surroundings;
+use crate::option::ValueContext;
 use crate::option::invocation::{self, Caller, Invocation};
 use jiff::tz::TimeZone;
 use model::request::{Memory, Patience, Per, Request, Sharing};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-struct Still;
+struct TestContext;
 
-impl Surroundings for Still {
+impl ValueContext for TestContext {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -32,7 +32,7 @@ impl Surroundings for Still {
 pub(super) fn caller() -> Caller<'static> {
     Caller {
         variable: &|_| None,
-        surroundings: &Still,
+        context: &TestContext,
         load: &|_| Ok(b"#!/bin/sh\n#SBATCH -J header\ntrue\n".to_vec()),
     }
 }
@@ -96,7 +96,7 @@ fn variables(draft: &Draft) -> Vec<&str> {
 }
 
 #[test]
-fn nodes_and_tasks_agree() {
+fn nodes_without_a_task_are_taken_away() {
     const FEW: &str = "Warning: can't run 1 processes on 2 nodes, setting nnodes to 1";
     // Arguments; nodes from, to and whether said; tasks; tasks a node; how the remark begins.
     type Row<'a> = (&'a [&'a str], (u32, Option<u32>, bool), Option<u32>, Option<u32>, &'a str);
@@ -140,7 +140,7 @@ fn a_node_list_longer_than_the_node_count_is_refused_or_cut() {
 }
 
 #[test]
-fn memory_in_its_forms() {
+fn each_memory_option_gives_its_form_of_request() {
     use model::amount::Bytes;
     use model::range::Range;
     let gib = Bytes(1 << 30);
@@ -158,7 +158,7 @@ fn memory_in_its_forms() {
 }
 
 #[test]
-fn devices_are_counted_per_what_was_said() {
+fn generic_resources_are_requested_per_node_job_socket_or_task() {
     type Asked<'a> = (Per, &'a str, Option<&'a str>, u64);
     let table: [(&[&str], &[Asked<'_>]); 6] = [
         (
@@ -183,7 +183,7 @@ fn devices_are_counted_per_what_was_said() {
 }
 
 #[test]
-fn sharing_and_the_rest_of_a_request() {
+fn sharing_and_other_options_reach_the_request() {
     let table: [(&[&str], Sharing); 4] = [
         (&[], Sharing::Share),
         (&["--exclusive"], Sharing::Node),
@@ -204,7 +204,7 @@ fn sharing_and_the_rest_of_a_request() {
 }
 
 #[test]
-fn patience_is_at_once_or_until_then() {
+fn immediate_waits_not_at_all_or_until_its_seconds_have_passed() {
     let of = |args: &[&str]| {
         let args = [args, &["true"]].concat();
         let Ok(Invocation::Submission(read)) = invocation::launch(Command::Srun, &args, &caller())
@@ -248,7 +248,7 @@ fn a_job_is_named_after_what_it_runs() {
 }
 
 #[test]
-fn what_surrounds_the_job_goes_along() {
+fn the_submitters_folder_umask_and_host_are_submitted() {
     let draft =
         sbatch(&["-D", "sub", "-o", "none", "--open-mode=append", "-H", "job.sh", "x", "y z"]);
     let Submission { spec, hold, script, .. } = draft.submission;
@@ -271,7 +271,7 @@ fn a_batch_job_is_requeued_unless_told_otherwise_and_an_allocation_never() {
 }
 
 #[test]
-fn limits_go_along_as_propagate_says() {
+fn propagate_chooses_the_limits_that_are_submitted() {
     let table: [(&[&str], &[&str]); 4] = [
         (&[], &["NOFILE", "CORE"]),
         (&["--propagate"], &["NOFILE", "CORE"]),
@@ -287,7 +287,7 @@ fn limits_go_along_as_propagate_says() {
 }
 
 #[test]
-fn the_environment_is_what_export_says() {
+fn export_chooses_the_submitted_environment() {
     let always = [
         "SLURM_PRIO_PROCESS=0",
         "SLURM_SUBMIT_DIR=/home/alice/run",
@@ -317,13 +317,13 @@ fn the_environment_is_what_export_says() {
 }
 
 #[test]
-fn components_are_named_after_what_any_of_them_wraps() {
+fn components_are_named_wrap_if_any_has_a_wrapped_command() {
     let draft = sbatch(&["-n1", ":", "-n2", "--wrap", "true"]);
     assert_eq!(&*draft.submission.spec.name, "wrap");
 }
 
 #[test]
-fn one_component_that_is_held_holds_all() {
+fn a_held_component_holds_the_whole_job() {
     for args in [&["-H", ":", "--wrap", "true"][..], &["-n1", ":", "-n2", "-H", "--wrap", "true"]] {
         assert_eq!(sbatch(args).submission.hold, Some(Hold::User), "{args:?}");
     }
@@ -331,7 +331,7 @@ fn one_component_that_is_held_holds_all() {
 }
 
 #[test]
-fn a_script_that_is_no_text_is_refused() {
+fn a_script_that_is_not_utf_8_is_refused() {
     let read = Batch {
         components: vec![JobOptions::default()],
         script: b"#!/bin/sh\n\xff\n".to_vec(),

@@ -15,7 +15,7 @@ pub enum Base {
     Future,
 }
 
-/// What a powered node has beside its base state.
+/// The power state of a node, beside its base state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Power {
     On,
@@ -33,7 +33,7 @@ pub struct NodeState {
     pub completing: bool,
     pub not_responding: bool,
     pub power: Power,
-    /// By a reservation that lasts at the moment.
+    /// Set while a reservation holds the node.
     pub kept_for: Option<KeptFor>,
 }
 
@@ -68,7 +68,7 @@ impl NodeState {
         }
     }
 
-    /// Whether jobs hold a part of the node.
+    /// Whether jobs run or complete on the node.
     pub fn is_busy(self) -> bool {
         self.completing || matches!(self.base, Base::Allocated | Base::Mixed)
     }
@@ -107,7 +107,7 @@ impl NodeState {
         }
     }
 
-    /// The sign behind the word: power first, else `*` for a node that does not answer.
+    /// The sign behind the word. The power state comes first, then `*` for a node that does not answer.
     fn mark(self) -> &'static str {
         match self.power {
             Power::PoweredDown => "~",
@@ -163,12 +163,12 @@ impl NodeState {
         words.join("+")
     }
 
-    /// The base alone, in lower case, as the JSON has it.
+    /// The base state in lower case, as `--json` prints it.
     pub fn base_lower(self) -> String {
         self.base_word().to_ascii_lowercase()
     }
 
-    /// Where `sinfo -S t` puts it: flagged states are above all plain ones.
+    /// The sort key of `sinfo -S t`: states with a flag come after all without.
     pub fn rank(self) -> (bool, Option<KeptFor>, Base) {
         let flagged = self.drain || self.fail || self.not_responding || self.power != Power::On;
         (flagged, self.kept_for, self.base)
@@ -224,7 +224,7 @@ impl BadState {
     }
 }
 
-/// The states of `sinfo -t`: a comma between them, `all` for every one.
+/// The states of `sinfo -t`, with commas; `all` gives no filter.
 pub fn parse_filters(text: &str) -> Result<Vec<StateFilter>, BadState> {
     if text.trim().eq_ignore_ascii_case("all") {
         return Ok(Vec::new());
@@ -242,10 +242,10 @@ mod tests {
     use super::*;
     use crate::output::samples;
 
-    /// Slot, what the administrator said, allocated CPUs, jobs, completing: compact, long and full word.
+    /// Slot state, administrative state, allocated CPUs, jobs, completing; then the compact, long and full word.
     #[rustfmt::skip]
     #[test]
-    fn states_have_slurms_words() {
+    fn node_states_have_the_words_of_slurm() {
         use {AdminState as A, SlotState as S};
         let table = [
             (S::Up, None, 0, 0, false, "idle", "idle", "IDLE"),
@@ -271,9 +271,9 @@ mod tests {
         }
     }
 
-    /// As a real cluster showed them: kept for somebody, kept for maintenance, and with a job on it.
+    /// As captured: reserved, reserved for maintenance, and each with a job on it.
     #[test]
-    fn kept_nodes_have_slurms_words() {
+    fn reserved_nodes_have_the_words_of_slurm() {
         let table = [
             (KeptFor::Somebody, 0, "resv", "reserved", "IDLE+RESERVED"),
             (KeptFor::Somebody, 1, "mix", "mixed", "MIXED+RESERVED"),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_state_is_named_with_those_that_exist() {
+    fn an_unknown_state_is_refused_with_the_list_of_states() {
         let refused = parse_filters("idle,bogus").expect_err("not a state");
         assert_eq!(refused.to_string(), "Bad state string: \"bogus\"");
         assert!(BadState::valid_states().starts_with("valid states: unknown,down,idle,allocated,"));

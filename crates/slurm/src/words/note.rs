@@ -1,4 +1,4 @@
-//! The line after a refusal: Slurm's sentence does not say which constraint it was that no node meets.
+//! The line after a refusal, which names the constraint that was not met: Slurm's own sentence does not.
 
 use crate::words::reason;
 use model::amount::Bytes;
@@ -6,10 +6,10 @@ use model::reason::{Limit, LimitKind, LimitScope, NeverFits, PartitionBound, Ref
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::TresKind;
 
-/// What could not be met, for a line of its own; none where Slurm's own words name it, or there is no more to say.
+/// The constraint that was not met; `None` when Slurm's own sentence names it or nothing more is known.
 pub fn text(refusal: &Refusal) -> Option<String> {
     match refusal {
-        Refusal::NodeConfiguration(unmet) => Some(never(unmet)),
+        Refusal::NodeConfiguration(unmet) => Some(unmet_text(unmet)),
         Refusal::UnknownFeature(name) | Refusal::UnknownPreference(name) => {
             Some(format!("no node has the feature {name}"))
         }
@@ -53,7 +53,7 @@ pub fn memory(mib: u64) -> String {
     Bytes::from_mib(mib).to_string()
 }
 
-fn never(unmet: &Unmet) -> String {
+fn unmet_text(unmet: &Unmet) -> String {
     let place = unmet.partition.as_ref().map_or_else(String::new, |p| format!(" of partition {p}"));
     match &unmet.why {
         NeverFits::Cpus { asked, most } => {
@@ -120,7 +120,7 @@ pub fn limit_text(limit: &Limit) -> String {
     }
 }
 
-/// Whose limit it is.
+/// The association or QOS that has the limit.
 pub fn holder(limit: &Limit) -> String {
     match limit.scope {
         LimitScope::AssociationPerJob
@@ -144,7 +144,7 @@ fn scope(limit: &Limit) -> &'static str {
     }
 }
 
-/// So much of what the limit counts.
+/// `count` in the unit of the limit.
 pub fn amount(limit: &Limit, count: u64) -> String {
     match &limit.kind {
         LimitKind::Jobs => counted(count, "running job"),
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_constraint_is_named_with_what_there_is_and_what_was_asked() {
+    fn an_unmet_constraint_is_named_with_the_most_there_is_and_the_amount_asked() {
         let on_gpu =
             |why| Refusal::NodeConfiguration(Unmet { partition: Some("gpu".to_owned()), why });
         let gpus = |name: &str, asked, most| NeverFits::Gres { name: name.into(), asked, most };
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_says_whose_it_is_and_what_is_left_of_it() {
+    fn a_limit_names_its_holder_and_what_is_in_use() {
         let limit = |scope, kind, in_use| Limit {
             scope,
             kind,

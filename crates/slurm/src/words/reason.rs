@@ -49,7 +49,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
     word.into()
 }
 
-/// As [`text`], in one word: `scontrol` is read by scripts that split at white space.
+/// [`text`] without spaces: scripts split the output of `scontrol` at white space.
 pub fn one_word(reason: &Reason) -> Cow<'static, str> {
     let text = text(reason);
     if text.contains(' ') { text.replace(' ', "_").into() } else { text }
@@ -59,9 +59,10 @@ pub fn one_word(reason: &Reason) -> Cow<'static, str> {
 fn not_allowed(what: &str, not: &NotAllowed) -> String {
     let NotAllowed { partition, list, denies, name } = not;
     let list = list.join(",");
-    let because = match denies {
-        true => format!("{partition} denies {list} including {name}"),
-        false => format!("{partition} allows {list} not {name}"),
+    let because = if *denies {
+        format!("{partition} denies {list} including {name}")
+    } else {
+        format!("{partition} allows {list} not {name}")
     };
     format!("Job's {what} not permitted to use this partition ({because})")
 }
@@ -73,7 +74,7 @@ fn unavailable(nodes: &[String]) -> String {
     format!("ReqNodeNotAvail, UnavailableNodes:{}", hostlist::compress_sorted(nodes))
 }
 
-/// What a limit of TRES counts.
+/// What a TRES limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counted {
     Amount,
@@ -81,8 +82,8 @@ enum Counted {
     RunMinutes,
 }
 
-/// The words of the limits of TRES. The reasons of CPUs, nodes and memory are older than TRES and have words of their
-/// own; in that of all others the resource's word replaces the `*`.
+/// The words of TRES limits. CPUs, nodes and memory have words of their own, which are older than TRES; for all others the
+/// name of the resource replaces the `*`.
 struct TresWords {
     scope: LimitScope,
     counted: Counted,
@@ -122,7 +123,7 @@ const TRES_WORDS: [TresWords; 14] = [
     row(LimitScope::AssociationGroup, Counted::RunMinutes, "AssocGrpCPURunMinutesLimit", "AssocGrpNodeRunMinutes", "AssocGrpMemRunMinutes", "AssocGrp*RunMinutes"),
 ];
 
-/// The most common one stands for what has no row of its own.
+/// The words for limits without a row in [`TRES_WORDS`].
 const GROUP_WORDS: TresWords = row(
     LimitScope::AssociationGroup,
     Counted::Amount,

@@ -18,10 +18,20 @@ const fn error(number: u32, text: &'static str) -> SlurmError {
 
 pub const ACCESS_DENIED: SlurmError = error(2002, "Access/permission denied");
 pub const INVALID_JOB_ID: SlurmError = error(2017, "Invalid job id specified");
+pub const INVALID_NODE_COUNT: SlurmError = error(2006, "Node count specification invalid");
+pub const INVALID_NODE_NAME: SlurmError = error(2018, "Invalid node name specified");
+pub const INVALID_FEATURE: SlurmError = error(2035, "Invalid feature specification");
+pub const INVALID_DEPENDENCY: SlurmError = error(2039, "Job dependency problem");
+pub const INVALID_LICENSES: SlurmError = error(2048, "Invalid license specification");
+pub const INVALID_GRES: SlurmError = error(2072, "Invalid generic resource (gres) specification");
+pub const INVALID_ARRAY: SlurmError = error(2090, "Invalid job array specification");
+pub(super) const NODES_BUSY: SlurmError = error(2016, "Requested nodes are busy");
+const NOT_SUPPORTED: SlurmError = error(2036, "Requested operation not supported on this system");
+const INVALID_TIME: SlurmError = error(2054, "Invalid time specified");
 /// What `scontrol` says where `scancel` says that access is denied: updates of jobs and nodes, `reconfigure`.
 pub const INVALID_USER: SlurmError = error(2010, "Invalid user id");
 
-/// The error that stands for a refusal; none for those that Slurm has no sentence for.
+/// Slurm's error for a refusal; `None` if Slurm has no sentence for it.
 pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
     let error = match refusal {
         Refusal::UnknownPartition(_) => error(2000, "Invalid partition name specified"),
@@ -32,28 +42,28 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::PartitionAccess(_) => {
             error(2003, "User's group not permitted to use this partition")
         }
-        Refusal::NodeCount(_) => error(2006, "Node count specification invalid"),
+        Refusal::NodeCount(_) => INVALID_NODE_COUNT,
         Refusal::NodeConfiguration(_) => {
             error(2014, "Requested node configuration is not available")
         }
-        Refusal::NoCapacityNow => error(2016, "Requested nodes are busy"),
+        Refusal::NoCapacityNow => NODES_BUSY,
         Refusal::UnknownJob(_) | Refusal::UnknownStep(_) => INVALID_JOB_ID,
-        Refusal::UnknownNode(_) => error(2018, "Invalid node name specified"),
+        Refusal::UnknownNode(_) => INVALID_NODE_NAME,
         Refusal::JobEnded(_) => error(2021, "Job/step already completing or completed"),
         Refusal::JobNotRunning(_) => error(2024, "Job is pending execution"),
         Refusal::JobNotPending(_) => error(2030, "Job is no longer pending execution"),
-        Refusal::UnknownFeature(_) => error(2035, "Invalid feature specification"),
+        Refusal::UnknownFeature(_) => INVALID_FEATURE,
         Refusal::UnknownPreference(_) => error(2133, "Invalid preferred feature specification"),
-        Refusal::InvalidDependency => error(2039, "Job dependency problem"),
+        Refusal::InvalidDependency => INVALID_DEPENDENCY,
         Refusal::RequeueDisabled(_) => error(2037, "Requested operation is presently disabled"),
-        Refusal::NotSupported(_) => error(2036, "Requested operation not supported on this system"),
+        Refusal::NotSupported(_) => NOT_SUPPORTED,
         Refusal::OnlyTogether(_) => {
             error(2108, "Operation not permitted on individual component of heterogeneous job")
         }
         Refusal::NotFirstTogether(_) => error(2107, "Job not heterogeneous job leader"),
         Refusal::JobHeld(_) => error(2042, "Job is in held state, pending scheduler release"),
-        Refusal::UnknownLicense(_) => error(2048, "Invalid license specification"),
-        Refusal::TimePassed => error(2054, "Invalid time specified"),
+        Refusal::UnknownLicense(_) => INVALID_LICENSES,
+        Refusal::TimePassed => INVALID_TIME,
         Refusal::CpuCount => error(2069, "CPU count specification invalid"),
         Refusal::TaskCount => error(2025, "Task count specification invalid"),
         Refusal::CircularDependency => error(2071, "Circular job dependency"),
@@ -78,11 +88,11 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::InvalidReservation(_) => error(2053, "Requested reservation is invalid"),
         Refusal::Reservation(why) => reservation_error(why),
         Refusal::InvalidQos(_) => error(2066, "Invalid qos specification"),
-        Refusal::UnknownGres(_) => error(2072, "Invalid generic resource (gres) specification"),
+        Refusal::UnknownGres(_) => INVALID_GRES,
         Refusal::PartitionNotAvailable(_) => {
             error(2078, "Required partition not available (inactive or drain)")
         }
-        Refusal::InvalidArray => error(2090, "Invalid job array specification"),
+        Refusal::InvalidArray => INVALID_ARRAY,
         Refusal::SubmitLimit(_) => error(
             2050,
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
@@ -102,14 +112,14 @@ fn reservation_error(why: &ReservationRefusal) -> SlurmError {
         ReservationRefusal::Nobody => {
             error(2080, "Reservation request lacks users, groups or accounts")
         }
-        ReservationRefusal::Time => error(2054, "Invalid time specified"),
+        ReservationRefusal::Time => INVALID_TIME,
         ReservationRefusal::Started => error(2104, "Reservation already started"),
         ReservationRefusal::Overlap(_) => {
             error(2058, "Requested reservation overlaps with another reservation")
         }
         ReservationRefusal::InUse => error(2055, "Requested reservation is in use"),
         ReservationRefusal::Duplicate(_) => error(2082, "Duplicate reservation name"),
-        ReservationRefusal::Busy => error(2016, "Requested nodes are busy"),
+        ReservationRefusal::Busy => NODES_BUSY,
         ReservationRefusal::Cores => {
             error(2111, "Core count for reservation node list is not consistent!")
         }
@@ -117,15 +127,13 @@ fn reservation_error(why: &ReservationRefusal) -> SlurmError {
         ReservationRefusal::NotRecurring => {
             error(2128, "Reservation given is not skipable, try deleting instead")
         }
-        ReservationRefusal::Flags => {
-            error(2036, "Requested operation not supported on this system")
-        }
-        ReservationRefusal::Nothing => error(2018, "Invalid node name specified"),
+        ReservationRefusal::Flags => NOT_SUPPORTED,
+        ReservationRefusal::Nothing => INVALID_NODE_NAME,
         ReservationRefusal::Access(_) => error(2052, "Access denied to requested reservation"),
     }
 }
 
-/// The sentence, without the command's own beginning.
+/// The sentence that a command prints after its own prefix.
 pub fn text(refusal: &Refusal) -> String {
     match (slurm_error(refusal), refusal) {
         (Some(error), _) => error.text.to_owned(),
@@ -137,7 +145,7 @@ pub fn text(refusal: &Refusal) -> String {
     }
 }
 
-/// The most jobs that are named.
+/// The most jobs that a refusal names.
 const JOBS_NAMED_MAX: usize = 20;
 
 fn jobs_active(jobs: &[(JobId, String, String)]) -> String {
@@ -148,7 +156,7 @@ fn jobs_active(jobs: &[(JobId, String, String)]) -> String {
     text
 }
 
-/// The line that Slurm's clients print before the refusal itself, where they know more.
+/// The line that Slurm's clients print before the refusal; `None` if they print none.
 pub fn hint(refusal: &Refusal) -> Option<String> {
     let line = match refusal {
         Refusal::NodeConfiguration(Unmet { why: NeverFits::Cpus { .. }, .. }) => {
@@ -230,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn scancel_ends_with_the_captured_codes() {
+    fn scancel_exits_with_the_captured_codes() {
         assert_eq!(scancel_code(&Refusal::AccessDenied), 210);
         assert_eq!(scancel_code(&Refusal::JobEnded(JobId(1))), 229);
         assert_eq!(scancel_code(&Refusal::Other("?".into())), 1);
     }
 
     #[test]
-    fn what_slurm_has_no_words_for_says_itself() {
+    fn a_refusal_that_slurm_does_not_know_prints_its_own_text() {
         let refusal = Refusal::DiskFull("no space".into());
         assert_eq!(text(&refusal), "the server's disk is full: no space");
     }

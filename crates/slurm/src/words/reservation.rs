@@ -53,7 +53,7 @@ pub fn flags(reservation: &Reservation) -> String {
     set.map(word).collect::<Vec<_>>().join(",")
 }
 
-/// `alice,bob`, or `-bob` for who is kept out; none: nobody is named.
+/// `alice,bob`, or `-bob` for an excluded name; `None` when nobody is named.
 pub fn names(access: Option<&Access>) -> Option<String> {
     match access? {
         Access::All => None,

@@ -1,8 +1,8 @@
-//! The names and numbers under which Slurm counts what clients ask.
+//! The names and numbers under which `sdiag` counts the calls of clients.
 
 use wire::diagnostics::CallKind;
 
-/// Not formatted by rustfmt: a row is one line. What Slurm has no message for stands under our own name, from 9000 on.
+/// Not formatted by rustfmt: a row is one line. Calls that Slurm does not have are counted under names of ours, from 9000 on.
 #[rustfmt::skip]
 const NAMES: [(CallKind, &str, u32); 30] = [
     (CallKind::Ping, "REQUEST_PING", 1008),

@@ -1,36 +1,36 @@
-//! What `srun` says of a step that it cannot have.
+//! What `srun` prints when a step is refused or has to wait.
 
 use crate::words::refusal;
 use model::id::JobId;
 use model::reason::{NeverFits, Refusal, Unmet};
 use model::step::StepRefusal;
 
-const BUSY: &str = "Requested nodes are busy";
-const GRES: &str = "Invalid generic resource (gres) specification";
+const BUSY: &str = refusal::NODES_BUSY.text;
+const INVALID_GRES: &str = refusal::INVALID_GRES.text;
 
-/// When the refusal came, and what bears on its words.
+/// What the words of a refusal depend on besides its reason.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked {
-    /// The step had waited for others.
+pub struct RefusalContext {
+    /// The step had waited for other steps to end.
     pub waited: bool,
-    /// The number of nodes is the job's own, by the environment.
+    /// The number of nodes came from the job's environment and not from an option.
     pub nodes_inherited: bool,
 }
 
 /// Whole lines for standard error, without the command's name.
-pub fn refused(job: JobId, why: &Refusal, asked: Asked) -> Vec<String> {
+pub fn refused(job: JobId, why: &Refusal, context: RefusalContext) -> Vec<String> {
     let create = |text: &str| format!("error: Unable to create step for job {job}: {text}");
     let expired =
         || format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {job}");
     match why {
-        Refusal::JobEnded(_) if asked.waited => vec![create(&refusal::text(why))],
+        Refusal::JobEnded(_) if context.waited => vec![create(&refusal::text(why))],
         Refusal::JobEnded(_) => vec![format!("error: Slurm job {job} has expired"), expired()],
         Refusal::UnknownJob(_) | Refusal::JobNotRunning(_) => {
             let text = refusal::text(why);
             vec![format!("error: Unable to confirm allocation for job {job}: {text}"), expired()]
         }
         Refusal::Step(why) => {
-            let (before, text) = step(why, asked);
+            let (before, text) = step(why, context);
             let before = before.into_iter().map(|line| format!("error: {line}"));
             before.chain(text.map(create)).collect()
         }
@@ -42,7 +42,7 @@ pub fn refused(job: JobId, why: &Refusal, asked: Asked) -> Vec<String> {
 }
 
 /// The lines before, and the sentence after `Unable to create step`.
-fn step(why: &StepRefusal, asked_by: Asked) -> (Vec<String>, Option<&'static str>) {
+fn step(why: &StepRefusal, context: RefusalContext) -> (Vec<String>, Option<&'static str>) {
     match why {
         StepRefusal::Busy => (Vec::new(), Some(BUSY)),
         StepRefusal::Nodes { asked, most, excluded } => {
@@ -54,7 +54,7 @@ fn step(why: &StepRefusal, asked_by: Asked) -> (Vec<String>, Option<&'static str
         }
         StepRefusal::NoNodes => (vec!["Hostlist is empty!  Can't run job.".to_owned()], None),
         StepRefusal::Relative { first, asked, most } => {
-            let by = if asked_by.nodes_inherited { "SLURM_JOB_NUM_NODES" } else { "--nodes" };
+            let by = if context.nodes_inherited { "SLURM_JOB_NUM_NODES" } else { "--nodes" };
             let line = format!(
                 "--relative and {by} option incompatible with count of allocated nodes \
                  ({first}+{asked}>{most})"
@@ -72,17 +72,17 @@ fn step(why: &StepRefusal, asked_by: Asked) -> (Vec<String>, Option<&'static str
                 "Step requested gres_per_node={name}:{asked} is more than the job's \
                  gres_per_node={name}:{most}"
             );
-            (vec![line], Some(GRES))
+            (vec![line], Some(INVALID_GRES))
         }
-        StepRefusal::Gres { .. } => (Vec::new(), Some(GRES)),
+        StepRefusal::Gres { .. } => (Vec::new(), Some(INVALID_GRES)),
         StepRefusal::GresUnknown { name } => {
-            (vec![format!("Step requested GRES ({name}) not found in the job")], Some(GRES))
+            (vec![format!("Step requested GRES ({name}) not found in the job")], Some(INVALID_GRES))
         }
         StepRefusal::GresBelowNodes { name, asked, nodes } => {
             let line = format!(
                 "Step requested gres={name}:{asked} is less than the requested min nodes={nodes}"
             );
-            (vec![line], Some(GRES))
+            (vec![line], Some(INVALID_GRES))
         }
         StepRefusal::Hosts { tasks, hosts } => {
             let line = format!("You asked for {tasks} tasks but hostlist specified {hosts} nodes");
@@ -91,7 +91,7 @@ fn step(why: &StepRefusal, asked_by: Asked) -> (Vec<String>, Option<&'static str
     }
 }
 
-/// The first time that other steps are in the way, and every further time.
+/// The line of a step that waits for other steps; `again` after the first time.
 pub fn busy(job: JobId, again: bool) -> String {
     let still = if again { "still" } else { "temporarily" };
     format!("Job {job} step creation {still} disabled, retrying ({BUSY})")
@@ -101,11 +101,11 @@ pub fn created(job: JobId) -> String {
     format!("Step created for job {job}")
 }
 
-/// A signal ended the wait.
+/// The lines after a signal ended the wait.
 pub fn given_up(job: JobId, signal: i32) -> Vec<String> {
-    let asked = Asked { waited: true, ..Asked::default() };
+    let context = RefusalContext { waited: true, ..RefusalContext::default() };
     let mut lines = vec![format!("Cancelled pending job step with signal {signal}")];
-    lines.extend(refused(job, &Refusal::JobEnded(job), asked));
+    lines.extend(refused(job, &Refusal::JobEnded(job), context));
     lines
 }
 
@@ -163,7 +163,7 @@ mod tests {
             (Refusal::AccessDenied, vec![create("Access/permission denied")]),
         ];
         for (why, lines) in table {
-            assert_eq!(refused(job, &why, Asked::default()), lines);
+            assert_eq!(refused(job, &why, RefusalContext::default()), lines);
         }
         assert_eq!(
             given_up(job, 2),

@@ -1,26 +1,27 @@
-//! How each limit is judged.
+//! The first limit that a job would break.
 
+use super::claimant::{Claimant, minutes};
 use super::table::{AssociationRow, CountedOver, GROUP_ROWS, INHERITED_ROWS, Measure, QOS_ROWS};
-use super::{Claimant, JobUsage, Usage, UsageTotals};
+use super::usage::{JobUsage, Usage, UsageTotals};
 use model::account::{AssociationLimits, Qos, QosFlag};
 use model::reason::{Limit, LimitKind, LimitScope};
 use model::spent::Spent;
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 
-/// What a job would take.
+/// What a job would count for, and for how long.
 pub struct JobClaim<'t> {
-    pub load: &'t JobUsage,
+    pub job: &'t JobUsage,
     pub time: TimeLimit,
 }
 
-/// One claim, and what it is judged by.
+/// The limits that apply to one claimant.
 pub struct LimitCheck<'u, 'a> {
     usage: &'u Usage<'a>,
     claimant: Claimant<'a>,
-    /// The QOS, the first before the second.
+    /// The QOS whose limits apply. A limit of the first replaces the same limit of the second.
     qos: [Option<&'a Qos>; 2],
-    /// Only what the job is by itself is looked at.
+    /// The job is compared with the limits as if nothing ran and nothing had been used.
     alone: bool,
 }
 
@@ -41,7 +42,7 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
             .or_else(|| self.association_tres(asked))
     }
 
-    /// As if nothing ran and nothing had been used.
+    /// The first limit that the job would break if nothing ran and nothing had been used.
     pub fn broken_alone(mut self, asked: &JobClaim<'_>) -> Option<Limit> {
         self.alone = true;
         self.walls(asked.time)
@@ -50,11 +51,11 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
     }
 
     pub fn broken_on_node(&self, tres: Tres) -> Option<Limit> {
-        let none = UsageTotals::default();
-        let holding = LimitHolder { held: &none, spent: None, holder: "" };
-        let load = JobUsage { tres, run_minutes: Tres::new(), nodes: Vec::new() };
-        let asked = JobClaim { load: &load, time: TimeLimit::Unlimited };
-        let of_qos = self.first_said(|q| &q.max_tres_per_node).find_map(|(qos, kind, limit)| {
+        let nothing = UsageTotals::default();
+        let holding = LimitHolder { total: &nothing, spent: None, holder: "" };
+        let job = JobUsage { tres, run_minutes: Tres::new(), nodes: Vec::new() };
+        let asked = JobClaim { job: &job, time: TimeLimit::Unlimited };
+        let of_qos = self.first_set(|q| &q.max_tres_per_node).find_map(|(qos, kind, limit)| {
             let holding = LimitHolder { holder: &qos.name, ..holding };
             self.over(LimitScope::QosPerNode, Measure::Job, kind, limit, &asked, &holding)
         });
@@ -73,29 +74,26 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
         self.qos.into_iter().flatten()
     }
 
-    /// The limits of all QOS, each kind by the QOS that says it first.
-    fn first_said<'s>(
+    /// The limits of both QOS. Each kind is taken from the first QOS that sets it.
+    fn first_set<'s>(
         &'s self,
         limits: fn(&Qos) -> &Tres,
     ) -> impl Iterator<Item = (&'a Qos, &'a TresKind, u64)> + 's {
         self.qos.iter().enumerate().filter_map(|(at, qos)| Some((at, (*qos)?))).flat_map(
             move |(at, qos)| {
-                let said = move |kind: &TresKind| {
+                let is_set = move |kind: &TresKind| {
                     let before = self.qos[..at].iter().flatten();
                     before.into_iter().any(|qos| limits(qos).get(kind).is_some())
                 };
-                let rows = limits(qos).iter().filter(move |(kind, _)| !said(kind));
+                let rows = limits(qos).iter().filter(move |(kind, _)| !is_set(kind));
                 rows.map(move |(kind, limit)| (qos, kind, limit))
             },
         )
     }
 
     fn counts(&self) -> Option<Limit> {
-        let nobody = UsageTotals::default();
-        let held = |qos: &Qos| &self.usage.qos[qos.name.as_str()];
-        let user = |qos: &Qos| held(qos).users.get(&self.claimant.uid).unwrap_or(&nobody).jobs;
-        let account =
-            |qos: &Qos| held(qos).accounts.get(self.claimant.account).unwrap_or(&nobody).jobs;
+        let nothing = UsageTotals::default();
+        let jobs_of = |qos: &Qos, over| self.qos_total(qos, over).unwrap_or(&nothing).jobs;
         let first = |limit: fn(&Qos) -> Option<u32>| {
             self.qos().find_map(|qos| limit(qos).map(|most| (qos, most)))
         };
@@ -114,15 +112,15 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
         let per_account = first(|q| q.max_jobs_per_account);
         let of_qos = group
             .and_then(|(q, most)| {
-                reached(LimitScope::QosGroup, &q.name, most, held(q).together.jobs)
+                reached(LimitScope::QosGroup, &q.name, most, jobs_of(q, CountedOver::All))
             })
             .or_else(|| {
                 let (q, most) = per_account?;
-                reached(LimitScope::QosPerAccount, &q.name, most, account(q))
+                reached(LimitScope::QosPerAccount, &q.name, most, jobs_of(q, CountedOver::Account))
             })
             .or_else(|| {
                 let (q, most) = per_user?;
-                reached(LimitScope::QosPerUser, &q.name, most, user(q))
+                reached(LimitScope::QosPerUser, &q.name, most, jobs_of(q, CountedOver::User))
             });
         of_qos.or_else(|| {
             let jobs = |at: u32| self.usage.members.get(at as usize).map_or(0, |held| held.jobs);
@@ -189,50 +187,46 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
     }
 
     fn qos_tres(&self, asked: &JobClaim<'_>) -> Option<Limit> {
-        let nobody = UsageTotals::default();
+        let nothing = UsageTotals::default();
         QOS_ROWS.iter().find_map(|row| {
-            self.first_said(row.limits).find_map(|(qos, kind, limit)| {
-                let under = &self.usage.qos[qos.name.as_str()];
-                let held = match row.of {
-                    _ if self.alone => &nobody,
-                    CountedOver::All => &under.together,
-                    CountedOver::User => under.users.get(&self.claimant.uid).unwrap_or(&nobody),
-                    CountedOver::Account => {
-                        under.accounts.get(self.claimant.account).unwrap_or(&nobody)
-                    }
-                };
-                let holding = LimitHolder { held, spent: self.spent_by(qos), holder: &qos.name };
+            self.first_set(row.limits).find_map(|(qos, kind, limit)| {
+                let total = self.qos_total(qos, row.over).filter(|_| !self.alone);
+                let total = total.unwrap_or(&nothing);
+                let holding = LimitHolder { total, spent: self.spent_by(qos), holder: &qos.name };
                 self.over(row.scope, row.measure, kind, limit, asked, &holding)
             })
         })
+    }
+
+    fn qos_total(&self, qos: &Qos, over: CountedOver) -> Option<&'u UsageTotals> {
+        self.usage.qos.get(qos.name.as_str())?.total(over, self.claimant)
     }
 
     fn spent_by(&self, qos: &Qos) -> Option<&'a Spent> {
         self.usage.accounting().spent_by_qos.get(&qos.name)
     }
 
-    /// The association and those above it: index, limits, and the name of whoever has them.
+    /// The association and those above it: index, limits and name.
     fn chain(&self) -> impl Iterator<Item = (u32, &'a AssociationLimits, &'a str)> + use<'a> {
         let limited = !self.usage.members.is_empty();
         let association = self.claimant.association.filter(|_| limited);
-        self.usage.accounting().chain(association).map(|(at, member)| {
-            let association = &member.association;
-            let name = association.user.as_deref().unwrap_or(&association.account);
-            (at, &association.limits, name)
-        })
+        self.usage
+            .accounting()
+            .chain(association)
+            .map(|(at, member)| (at, &member.association.limits, member.name()))
     }
 
     fn association_tres(&self, asked: &JobClaim<'_>) -> Option<Limit> {
         let of_group = |row: &AssociationRow| {
             self.chain().find_map(|(at, limits, name)| {
-                // A limit of minutes on the root is shown, and not kept.
+                // As in Slurm, a limit of minutes on the root is shown and not enforced.
                 if at == 0 && row.measure == Measure::SpentMinutes {
                     return None;
                 }
-                let nobody = UsageTotals::default();
-                let held = if self.alone { &nobody } else { &self.usage.members[at as usize] };
+                let nothing = UsageTotals::default();
+                let total = if self.alone { &nothing } else { &self.usage.members[at as usize] };
                 let spent = &self.usage.accounting().members[at as usize].spent;
-                let holding = LimitHolder { held, spent: Some(spent), holder: name };
+                let holding = LimitHolder { total, spent: Some(spent), holder: name };
                 self.unless_in_qos(row, limits).find_map(|(kind, limit)| {
                     self.over(row.scope, row.measure, kind, limit, asked, &holding)
                 })
@@ -243,20 +237,20 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
     }
 
     fn inherited(&self, row: &AssociationRow, asked: &JobClaim<'_>) -> Option<Limit> {
-        let nobody = UsageTotals::default();
+        let nothing = UsageTotals::default();
         self.chain().enumerate().find_map(|(depth, (_, limits, name))| {
             let nearer = |kind: &TresKind| {
                 let mut below = self.chain().take(depth);
                 below.any(|(_, limits, _)| (row.limits)(limits).get(kind).is_some())
             };
-            let holding = LimitHolder { held: &nobody, spent: None, holder: name };
+            let holding = LimitHolder { total: &nothing, spent: None, holder: name };
             self.unless_in_qos(row, limits).filter(|(kind, _)| !nearer(kind)).find_map(
                 |(kind, limit)| self.over(row.scope, row.measure, kind, limit, asked, &holding),
             )
         })
     }
 
-    /// The limits of a row that no QOS says, by the QOS's own factor.
+    /// The limits of a row that no QOS sets, times the limit factor of the job's QOS.
     fn unless_in_qos<'s>(
         &'s self,
         row: &AssociationRow,
@@ -284,10 +278,10 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
         asked: &JobClaim<'_>,
         holding: &LimitHolder<'_>,
     ) -> Option<Limit> {
-        let load = asked.load;
-        let (amount, minutes) = (load.tres.amount(kind), load.run_minutes.amount(kind));
-        let job_minutes = amount.saturating_mul(super::minutes(asked.time));
-        let held_minutes = holding.held.run_minutes.amount(kind);
+        let job = asked.job;
+        let (amount, run_minutes) = (job.tres.amount(kind), job.run_minutes.amount(kind));
+        let job_minutes = amount.saturating_mul(minutes(asked.time));
+        let held_minutes = holding.total.run_minutes.amount(kind);
         let spent = holding.spent.filter(|_| !self.alone).map_or(0, |spent| spent.minutes(kind));
         let tres = LimitKind::Tres(kind.clone());
         let (broken, kind, in_use, asked) = match measure {
@@ -297,16 +291,16 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
                 (job_minutes > limit, LimitKind::TresMinutes(kind.clone()), 0, job_minutes)
             }
             Measure::Held if *kind == TresKind::Node => {
-                let (in_use, more) = nodes(holding.held, load);
+                let (in_use, more) = nodes(holding.total, job);
                 (in_use + more > limit, tres, in_use, amount)
             }
             Measure::Held => {
-                let in_use = holding.held.tres.amount(kind);
+                let in_use = holding.total.tres.amount(kind);
                 (amount > 0 && in_use.saturating_add(amount) > limit, tres, in_use, amount)
             }
             Measure::RunMinutes => {
-                let broken = amount > 0 && held_minutes.saturating_add(minutes) > limit;
-                (broken, LimitKind::TresRunMinutes(kind.clone()), held_minutes, minutes)
+                let broken = amount > 0 && held_minutes.saturating_add(run_minutes) > limit;
+                (broken, LimitKind::TresRunMinutes(kind.clone()), held_minutes, run_minutes)
             }
             Measure::SpentMinutes => {
                 let safe = self.usage.accounting().enforce.safe;
@@ -322,20 +316,21 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
     }
 }
 
-/// The nodes held, and how many more the job takes; of one that is not placed, how many at least.
-fn nodes(held: &UsageTotals, load: &JobUsage) -> (u64, u64) {
-    let in_use = held.nodes.len() as u64;
-    let more = match load.nodes.as_slice() {
-        [] => load.tres.amount(&TresKind::Node).saturating_sub(in_use),
-        nodes => nodes.iter().filter(|node| !held.nodes.contains_key(*node)).count() as u64,
+/// The nodes in use, and how many more the job takes. A job that is not placed yet takes as many as it needs beyond
+/// those in use.
+fn nodes(total: &UsageTotals, job: &JobUsage) -> (u64, u64) {
+    let in_use = total.nodes.len() as u64;
+    let more = match job.nodes.as_slice() {
+        [] => job.tres.amount(&TresKind::Node).saturating_sub(in_use),
+        nodes => nodes.iter().filter(|node| !total.nodes.contains_key(*node)).count() as u64,
     };
     (in_use, more)
 }
 
-/// What somebody holds and has spent.
+/// Who has the limit, and what is compared with it.
 #[derive(Clone, Copy)]
 struct LimitHolder<'h> {
-    held: &'h UsageTotals,
+    total: &'h UsageTotals,
     spent: Option<&'h Spent>,
     holder: &'h str,
 }

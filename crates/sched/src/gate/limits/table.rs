@@ -9,19 +9,19 @@ use model::tres::Tres;
 pub enum Measure {
     /// What the job asks for.
     Job,
-    /// That, times its minutes.
+    /// What the job asks for, times its minutes.
     JobMinutes,
     /// What the job must ask for at least.
     Least,
-    /// What is held, and the job beside it.
+    /// What jobs hold now, with the job added.
     Held,
-    /// The minutes that running jobs may still take, and the job's.
+    /// The minutes that running jobs may still use, with the job's added.
     RunMinutes,
-    /// The minutes that were used.
+    /// The minutes that have been used.
     SpentMinutes,
 }
 
-/// Whose use a QOS counts.
+/// Over whose jobs a QOS counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedOver {
     User,
@@ -29,18 +29,22 @@ pub enum CountedOver {
     All,
 }
 
+impl CountedOver {
+    pub const EACH: [Self; 3] = [Self::All, Self::User, Self::Account];
+}
+
 /// The limits of TRES that a QOS may have.
 pub struct QosRow {
     pub limits: fn(&Qos) -> &Tres,
     pub scope: LimitScope,
     pub measure: Measure,
-    pub of: CountedOver,
+    pub over: CountedOver,
 }
 
 /// The limits of TRES that an association may have.
 pub struct AssociationRow {
     pub limits: fn(&AssociationLimits) -> &Tres,
-    /// The same limit of a QOS, which comes first.
+    /// The same limit of a QOS. Where it is set, the association's does not count.
     pub in_qos: fn(&Qos) -> &Tres,
     pub scope: LimitScope,
     pub measure: Measure,
@@ -49,24 +53,24 @@ pub struct AssociationRow {
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 pub const QOS_ROWS: [QosRow; 8] = [
-    QosRow { limits: |q| &q.max_tres_per_job, scope: LimitScope::QosPerJob, measure: Measure::Job, of: CountedOver::All },
-    QosRow { limits: |q| &q.min_tres_per_job, scope: LimitScope::QosLeast, measure: Measure::Least, of: CountedOver::All },
-    QosRow { limits: |q| &q.max_tres_minutes_per_job, scope: LimitScope::QosPerJob, measure: Measure::JobMinutes, of: CountedOver::All },
-    QosRow { limits: |q| &q.group_tres_minutes, scope: LimitScope::QosGroup, measure: Measure::SpentMinutes, of: CountedOver::All },
-    QosRow { limits: |q| &q.group_tres, scope: LimitScope::QosGroup, measure: Measure::Held, of: CountedOver::All },
-    QosRow { limits: |q| &q.group_tres_run_minutes, scope: LimitScope::QosGroup, measure: Measure::RunMinutes, of: CountedOver::All },
-    QosRow { limits: |q| &q.max_tres_per_account, scope: LimitScope::QosPerAccount, measure: Measure::Held, of: CountedOver::Account },
-    QosRow { limits: |q| &q.max_tres_per_user, scope: LimitScope::QosPerUser, measure: Measure::Held, of: CountedOver::User },
+    QosRow { limits: |q| &q.max_tres_per_job, scope: LimitScope::QosPerJob, measure: Measure::Job, over: CountedOver::All },
+    QosRow { limits: |q| &q.min_tres_per_job, scope: LimitScope::QosLeast, measure: Measure::Least, over: CountedOver::All },
+    QosRow { limits: |q| &q.max_tres_minutes_per_job, scope: LimitScope::QosPerJob, measure: Measure::JobMinutes, over: CountedOver::All },
+    QosRow { limits: |q| &q.group_tres_minutes, scope: LimitScope::QosGroup, measure: Measure::SpentMinutes, over: CountedOver::All },
+    QosRow { limits: |q| &q.group_tres, scope: LimitScope::QosGroup, measure: Measure::Held, over: CountedOver::All },
+    QosRow { limits: |q| &q.group_tres_run_minutes, scope: LimitScope::QosGroup, measure: Measure::RunMinutes, over: CountedOver::All },
+    QosRow { limits: |q| &q.max_tres_per_account, scope: LimitScope::QosPerAccount, measure: Measure::Held, over: CountedOver::Account },
+    QosRow { limits: |q| &q.max_tres_per_user, scope: LimitScope::QosPerUser, measure: Measure::Held, over: CountedOver::User },
 ];
 
-/// Of the job alone: the nearest account that says one counts.
+/// Limits on one job: the nearest account that sets one counts.
 #[rustfmt::skip]
 pub const INHERITED_ROWS: [AssociationRow; 2] = [
     AssociationRow { limits: |l| &l.max_tres_per_job, in_qos: |q| &q.max_tres_per_job, scope: LimitScope::AssociationPerJob, measure: Measure::Job },
     AssociationRow { limits: |l| &l.max_tres_minutes_per_job, in_qos: |q| &q.max_tres_minutes_per_job, scope: LimitScope::AssociationPerJob, measure: Measure::JobMinutes },
 ];
 
-/// Of all together: each account keeps its own.
+/// Limits on all jobs together: every account above the job enforces its own.
 #[rustfmt::skip]
 pub const GROUP_ROWS: [AssociationRow; 3] = [
     AssociationRow { limits: |l| &l.group_tres_minutes, in_qos: |q| &q.group_tres_minutes, scope: LimitScope::AssociationGroup, measure: Measure::SpentMinutes },
@@ -74,7 +78,7 @@ pub const GROUP_ROWS: [AssociationRow; 3] = [
     AssociationRow { limits: |l| &l.group_tres_run_minutes, in_qos: |q| &q.group_tres_run_minutes, scope: LimitScope::AssociationGroup, measure: Measure::RunMinutes },
 ];
 
-/// Flags that make a difference to the plan without a limit.
+/// Flags that change the plan of a QOS without limits.
 pub const LIFTING: [QosFlag; 5] = [
     QosFlag::EnforceUsageThreshold,
     QosFlag::NoReserve,
@@ -83,7 +87,7 @@ pub const LIFTING: [QosFlag; 5] = [
     QosFlag::PartitionTimeLimit,
 ];
 
-/// Whether the plan has to look at this QOS.
+/// Whether the QOS can hold jobs back or lift limits for them.
 pub fn is_limited(qos: &Qos) -> bool {
     let counts = [qos.group_jobs, qos.max_jobs_per_user, qos.max_jobs_per_account];
     let walls = [qos.group_wall, qos.max_wall];

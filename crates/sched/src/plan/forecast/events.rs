@@ -1,159 +1,132 @@
-//! What is known of the time to come, and what holds turns back until then.
+//! Events to come, and what blocks jobs until then.
 
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::timeline::{Millis, NEVER};
-use crate::gate::limits::{Claimant, JobUsage, qos_names};
+use crate::gate::limits::{Claimant, JobUsage, Total};
 use crate::view::View;
 use model::id::JobId;
-use model::reason::{Limit, LimitKind, LimitScope};
+use model::reason::{Limit, LimitKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// What holds a turn back: whose use of which limit, or the licences.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Blocker {
-    User(String, u32),
-    Account(String, String),
-    Qos(String),
-    /// An account's or user's, with all below it.
-    Below(String),
-    /// An association's own count.
-    Own(u32),
+/// What a job waits for beside resources: room under a limit, or licenses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Blocker<'a> {
+    /// The total that the limit is compared with.
+    Limit(Total<'a>),
     Licenses,
 }
 
-impl Blocker {
-    /// None for a limit on what the job itself asks for: that does not pass.
-    pub fn of(limit: &Limit, claimant: Claimant<'_>) -> Option<Self> {
-        let holder = || limit.holder.clone();
+impl<'a> Blocker<'a> {
+    /// `None` for a limit that no other job's end can lift: on what the job itself asks for, or on what has been used.
+    pub fn of(view: &'a View, limit: &Limit, claimant: Claimant<'a>) -> Option<Self> {
         if matches!(limit.kind, LimitKind::TresMinutes(_) | LimitKind::Wall) {
             return None;
         }
-        match limit.scope {
-            LimitScope::QosPerUser => Some(Self::User(holder(), claimant.uid)),
-            LimitScope::QosPerAccount => {
-                Some(Self::Account(holder(), claimant.account.to_string()))
-            }
-            LimitScope::QosGroup => Some(Self::Qos(holder())),
-            LimitScope::AssociationGroup => Some(Self::Below(holder())),
-            LimitScope::AssociationPerJob if limit.kind == LimitKind::Jobs => {
-                claimant.association.map(Self::Own)
-            }
-            _ => None,
-        }
+        Total::compared_with(view, limit, claimant).map(Self::Limit)
     }
 
     /// What may be lifted when a job of this claimant ends.
-    pub fn lifted_by(view: &View, claimant: Claimant<'_>) -> Vec<Self> {
-        let account = claimant.account.to_string();
-        let mut lifted: Vec<Self> = qos_names(claimant)
-            .flat_map(|qos| {
-                let qos = qos.to_string();
-                [
-                    Self::User(qos.clone(), claimant.uid),
-                    Self::Account(qos.clone(), account.clone()),
-                    Self::Qos(qos),
-                ]
-            })
-            .collect();
-        lifted.extend(view.accounting.chain(claimant.association).map(|(_, member)| {
-            let association = &member.association;
-            Self::Below(association.user.as_ref().unwrap_or(&association.account).clone())
-        }));
-        lifted.extend(claimant.association.map(Self::Own));
-        lifted
+    pub fn lifted_by(
+        view: &'a View,
+        claimant: Claimant<'a>,
+    ) -> impl Iterator<Item = Self> + use<'a> {
+        Total::counting(view, claimant).map(Self::Limit)
     }
 }
 
-/// What comes about at a moment; of one moment, in this order.
+/// An event. Events of one moment are applied in the order of the variants.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ForecastEvent {
-    /// One of those that hold something ends.
-    Given(usize),
-    Begun(JobId),
+    /// The hold at this index ends.
+    Released(usize),
+    Started(JobId),
     Ended(JobId),
-    /// What this turn waited for of another job has come about.
-    Met(usize),
-    /// One that keeps a place begins: it holds what it asked for, if its limits let it.
-    Taken(usize),
+    /// An event that the deferred slot at this index waited for has happened.
+    ConditionMet(usize),
+    /// The backfill slot of the expected start at this index begins.
+    SlotBegins(usize),
 }
 
-/// Somebody who holds, or will hold, limits and licences.
+/// Usage and licenses that a job holds, or will hold, until `end`.
 pub struct ResourceHold<'a> {
     pub claimant: Option<(Claimant<'a>, JobUsage)>,
     pub licenses: &'a [(String, u32)],
     pub end: Millis,
 }
 
-/// One that keeps a place, and holds something from its start on.
+/// A job with a backfill slot that holds usage or licenses from its start on.
 pub struct ExpectedStart {
     pub job: JobId,
-    pub holding: usize,
-    /// The turn among those that are deferred: it waits again if a limit is in its way then.
+    pub hold: usize,
+    /// The job's index among the deferred slots: it is blocked again if a limit holds it back at its start.
     pub deferred: usize,
     pub kept: Option<Arc<BackfillSlot>>,
     /// When the last of its tasks ends.
-    pub whole: Millis,
+    pub last_end: Millis,
 }
 
-/// What is known of the time to come.
+/// The state of the forecast.
 #[derive(Default)]
 pub struct Forecast<'a> {
     pub events: BinaryHeap<Reverse<(Millis, ForecastEvent)>>,
-    pub holdings: Vec<ResourceHold<'a>>,
-    pub begins: Vec<ExpectedStart>,
-    /// Jobs that do not start when they were expected to; and those of them that have another place by now.
+    pub holds: Vec<ResourceHold<'a>>,
+    pub expected_starts: Vec<ExpectedStart>,
+    /// Jobs that do not start when they were expected to.
     pub void: HashSet<JobId>,
+    /// Jobs of those that have another slot by now.
     pub void_before: HashSet<JobId>,
-    /// Jobs that have a place, or are being given one.
+    /// Jobs that have a slot, or are being given one.
     pub settled: HashSet<JobId>,
-    /// Of each deferred turn how much must still come about before it is tried, and how many of its tasks have a place.
+    /// For each deferred slot the number of events that it still waits for.
     pub open: Vec<usize>,
+    /// For each deferred slot the number of its tasks that have a backfill slot.
     pub placed: Vec<u32>,
     pub by_end: HashMap<JobId, Vec<usize>>,
     pub by_start: HashMap<JobId, Vec<(usize, u32)>>,
-    /// Deferred turns by what holds them, in the order of the line; and of each what that is.
-    pub blocked: BTreeMap<Blocker, BTreeSet<usize>>,
-    pub blocks: Vec<Option<Blocker>>,
-    /// What may hold fewer at this moment, and those for whom something else has come about.
-    pub lifted: BTreeSet<Blocker>,
+    /// Deferred slots by their blocker, in queue order; and the blocker of each.
+    pub blocked: BTreeMap<Blocker<'a>, BTreeSet<usize>>,
+    pub blocks: Vec<Option<Blocker<'a>>>,
+    /// Blockers that may have been lifted at this moment.
+    pub lifted: BTreeSet<Blocker<'a>>,
+    /// Deferred slots whose events have all happened.
     pub ready: BTreeSet<usize>,
 }
 
 impl<'a> Forecast<'a> {
-    /// It holds this, or will, and gives it back at its end.
-    pub fn holds(&mut self, holding: ResourceHold<'a>) -> usize {
-        self.holdings.push(holding);
-        self.holdings.len() - 1
+    /// Adds a hold. Returns its index.
+    pub fn add_hold(&mut self, hold: ResourceHold<'a>) -> usize {
+        self.holds.push(hold);
+        self.holds.len() - 1
     }
 
-    pub fn releases(&mut self, at: usize) {
-        let end = self.holdings[at].end;
+    pub fn release_at_end(&mut self, at: usize) {
+        let end = self.holds[at].end;
         if end < NEVER {
-            self.events.push(Reverse((end, ForecastEvent::Given(at))));
+            self.events.push(Reverse((end, ForecastEvent::Released(at))));
         }
     }
 
-    pub fn ends(&mut self, job: JobId, end: Millis) {
+    pub fn note_end(&mut self, job: JobId, end: Millis) {
         if end < NEVER {
             self.events.push(Reverse((end, ForecastEvent::Ended(job))));
         }
     }
 
-    pub fn begun(&mut self, job: JobId, time: Millis) {
+    pub fn note_start(&mut self, job: JobId, time: Millis) {
         for (at, minutes) in self.by_start.remove(&job).unwrap_or_default() {
-            self.met_after(at, time, minutes);
+            self.meet_after(at, time, minutes);
         }
     }
 
-    pub fn met_after(&mut self, at: usize, start: Millis, minutes: u32) {
+    pub fn meet_after(&mut self, at: usize, start: Millis, minutes: u32) {
         let time = start.saturating_add(60_000 * i64::from(minutes));
-        self.events.push(Reverse((time, ForecastEvent::Met(at))));
+        self.events.push(Reverse((time, ForecastEvent::ConditionMet(at))));
     }
 
-    pub fn block(&mut self, at: usize, block: Blocker) {
-        self.blocked.entry(block.clone()).or_default().insert(at);
+    pub fn block(&mut self, at: usize, block: Blocker<'a>) {
+        self.blocked.entry(block).or_default().insert(at);
         self.blocks[at] = Some(block);
     }
 
@@ -164,7 +137,7 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    pub fn meet(&mut self, at: usize) {
+    pub fn meet_condition(&mut self, at: usize) {
         if self.open[at] == 0 {
             return;
         }

@@ -1,9 +1,9 @@
-//! What is known when the walk is over: who runs, who starts, who keeps a place, and who waits for what.
+//! The forecast's inputs when the queue has been walked: running jobs, starts, backfill slots, and deferred jobs.
 
 use super::events::{ExpectedStart, Forecast, ForecastEvent, ResourceHold};
 use super::{DeferReason, DeferredSlot};
 use crate::free::timeline::{Millis, NEVER};
-use crate::gate::limits::{Claimant, tres_of};
+use crate::gate::limits::{Claimant, JobUsage};
 use crate::memo::QueueSlot;
 use crate::plan::Planner;
 use crate::view::AwaitedEvent;
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 impl<'a> Planner<'a> {
-    pub(super) fn note_running(&self, ahead: &mut Forecast<'a>) {
+    pub(super) fn note_running(&self, forecast: &mut Forecast<'a>) {
         let over_time =
             crate::free::shape::length(model::time::TimeLimit::Minutes(0), &self.view.policy);
         for running in &self.view.running {
@@ -21,41 +21,44 @@ impl<'a> Planner<'a> {
             let end = (end.millis() + over_time).max(self.now.millis() + 1);
             let claimant = Claimant::running(self.view, running, self.now);
             let limited = self.usage.is_limited(claimant).then(|| {
-                let tres = tres_of(running.shares.iter().map(|(_, share)| share));
-                let nodes = running.shares.iter().map(|(_, share)| share.node.clone()).collect();
-                (claimant, self.usage.usage_of(claimant, tres, nodes))
+                let shares = running.shares.iter().map(|(_, share)| share);
+                (claimant, JobUsage::of_shares(self.view, claimant, shares, claimant.time))
             });
-            ahead.ends(running.job, end);
+            forecast.note_end(running.job, end);
             if limited.is_some() || !running.licenses.is_empty() {
                 let licenses = &running.licenses;
-                let at = ahead.holds(ResourceHold { claimant: limited, licenses, end });
-                ahead.releases(at);
+                let at = forecast.add_hold(ResourceHold { claimant: limited, licenses, end });
+                forecast.release_at_end(at);
             }
         }
     }
 
-    /// Those that this walk has started.
-    pub(super) fn note_starts(&mut self, ahead: &mut Forecast<'a>) {
+    /// Notes the jobs that this walk has started.
+    pub(super) fn note_starts(&mut self, forecast: &mut Forecast<'a>) {
         let slots: HashMap<JobId, QueueSlot> =
             self.queue.slots.iter().map(|slot| (slot.job(), *slot)).collect();
         for at in 0..self.starts.len() {
             let (job, limit) = (self.starts[at].job, self.starts[at].time_limit);
             let end = crate::free::backfill_slot::end_of(self.now.millis(), self.length(limit));
             let Some(slot) = slots.get(&job).copied() else { continue };
-            // The rest of an array is not over with its first tasks.
+            // An array ends with its last task.
             if self.left[slot.entry.waiting as usize] == 0 {
-                ahead.ends(job, end);
+                forecast.note_end(job, end);
             }
             if self.may_be_limited(&slot) {
-                let (claimant, licenses) = (self.weighed(slot, &[]), self.licenses_of(slot));
-                let at = ahead.holds(ResourceHold { claimant, licenses, end });
-                ahead.releases(at);
+                let (claimant, licenses) = (self.counted_usage(slot, &[]), self.licenses_of(slot));
+                let at = forecast.add_hold(ResourceHold { claimant, licenses, end });
+                forecast.release_at_end(at);
             }
         }
     }
 
-    /// Those that this walk has kept a place for.
-    pub(super) fn note_expected(&mut self, ahead: &mut Forecast<'a>, deferred: &[DeferredSlot]) {
+    /// Notes the jobs that this walk has reserved a slot for.
+    pub(super) fn note_expected(
+        &mut self,
+        forecast: &mut Forecast<'a>,
+        deferred: &[DeferredSlot<'a>],
+    ) {
         let mut turns: HashMap<(JobId, u32), (usize, QueueSlot)> = HashMap::new();
         for (at, one) in deferred.iter().enumerate() {
             let slot = self.queue.slots[one.slot as usize];
@@ -70,26 +73,29 @@ impl<'a> Planner<'a> {
             let kept = self.slot_of_job.get(&job).cloned();
             let Some(&(deferred, slot)) = turns.get(&(job, partition)) else {
                 let end = kept.map_or(NEVER, |kept| kept.end);
-                ahead.events.push(Reverse((start, ForecastEvent::Begun(job))));
-                // No limit holds it: of an array the last task counts.
-                let whole = arrays.get(&job).map_or(end, |waiting| {
+                forecast.events.push(Reverse((start, ForecastEvent::Started(job))));
+                // The job is under no limit. An array ends with its last task.
+                let last_end = arrays.get(&job).map_or(end, |waiting| {
                     let tasks = self.left[*waiting as usize];
                     last_end(&self.array_task_times[waiting], tasks, start, end)
                 });
-                ahead.ends(job, whole);
+                forecast.note_end(job, last_end);
                 continue;
             };
-            let length = self.shape(slot.shape as usize).full.length;
+            let length = self.shape(slot.shape).full.length;
             let end = kept
                 .as_ref()
                 .map_or(crate::free::backfill_slot::end_of(start, length), |kept| kept.end);
             let nodes: Vec<u32> = kept.iter().flat_map(|kept| kept.nodes()).collect();
-            let (claimant, licenses) = (self.weighed(slot, &nodes), self.licenses_of(slot));
+            let (claimant, licenses) = (self.counted_usage(slot, &nodes), self.licenses_of(slot));
             let tasks = self.left[slot.entry.waiting as usize];
-            let whole = self.last_end(slot, tasks, start, end);
-            let holding = ahead.holds(ResourceHold { claimant, licenses, end });
-            ahead.begins.push(ExpectedStart { job, holding, deferred, kept, whole });
-            ahead.events.push(Reverse((start, ForecastEvent::Taken(ahead.begins.len() - 1))));
+            let last_end = self.last_end(slot, tasks, start, end);
+            let hold = forecast.add_hold(ResourceHold { claimant, licenses, end });
+            forecast.expected_starts.push(ExpectedStart { job, hold, deferred, kept, last_end });
+            forecast.events.push(Reverse((
+                start,
+                ForecastEvent::SlotBegins(forecast.expected_starts.len() - 1),
+            )));
         }
     }
 
@@ -104,30 +110,30 @@ impl<'a> Planner<'a> {
         last_end(known, tasks, start, end)
     }
 
-    pub(super) fn note_deferred(&self, ahead: &mut Forecast<'a>, deferred: &[DeferredSlot]) {
-        ahead.open = vec![0; deferred.len()];
-        ahead.blocks = vec![None; deferred.len()];
-        ahead.placed = vec![0; deferred.len()];
+    pub(super) fn note_deferred(&self, forecast: &mut Forecast<'a>, deferred: &[DeferredSlot<'a>]) {
+        forecast.open = vec![0; deferred.len()];
+        forecast.blocks = vec![None; deferred.len()];
+        forecast.placed = vec![0; deferred.len()];
         let running: HashMap<JobId, Timestamp> =
             self.view.running.iter().map(|running| (running.job, running.start)).collect();
         for (at, DeferredSlot { slot, why }) in deferred.iter().enumerate() {
             match why {
-                DeferReason::Others => {}
-                DeferReason::Expected => continue,
+                DeferReason::OtherJobs => {}
+                DeferReason::LimitAtStart => continue,
                 DeferReason::Blocked(block) => {
-                    ahead.block(at, block.clone());
+                    forecast.block(at, *block);
                     continue;
                 }
             }
             let slot = &self.queue.slots[*slot as usize];
             let waiting = &self.view.queue[slot.entry.waiting as usize];
-            ahead.open[at] = if waiting.awaits_any { 1 } else { waiting.awaits.len() };
+            forecast.open[at] = if waiting.awaits_any { 1 } else { waiting.awaits.len() };
             for awaited in &waiting.awaits {
                 match *awaited {
-                    AwaitedEvent::EndOf(job) => ahead.by_end.entry(job).or_default().push(at),
+                    AwaitedEvent::EndOf(job) => forecast.by_end.entry(job).or_default().push(at),
                     AwaitedEvent::StartOf { job, minutes } => match running.get(&job) {
-                        Some(start) => ahead.met_after(at, start.millis(), minutes),
-                        None => ahead.by_start.entry(job).or_default().push((at, minutes)),
+                        Some(start) => forecast.meet_after(at, start.millis(), minutes),
+                        None => forecast.by_start.entry(job).or_default().push((at, minutes)),
                     },
                 }
             }
@@ -135,7 +141,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// When the last task of an array is expected to end; beyond those that were looked at, at their pace.
+/// When the last task of an array is expected to end. Tasks beyond the forecast ones are extrapolated from them.
 fn last_end(known: &[(Millis, Millis)], tasks: u32, start: Millis, end: Millis) -> Millis {
     let last = known.iter().map(|(_, end)| *end).chain([end]).max().unwrap_or(end);
     let known = known.len().max(1) as i64;

@@ -1,13 +1,13 @@
-//! What lies ahead of those that wait for more than resources: for a limit, for licences, for other jobs.
+//! The forecast for jobs that wait for more than resources: for a limit, for licenses, for other jobs.
 //!
 //! ```text
-//!   running, started, kept ─▶ ends and begins, in the order of time
-//!                             │ gives back limits and licences, meets dependencies
-//!                             ▼
-//!   deferred ──────────────▶ tried again, in the order of the line ─▶ a place from then on, and its own end
+//!   running, started, reserved ─▶ ends and starts, in the order of time
+//!                                 │ each releases limits and licenses, and meets dependencies
+//!                                 ▼
+//!   deferred ──────────────────▶ tried again, in queue order ─▶ a backfill slot from then on, and its own end
 //! ```
 //!
-//! For estimates only. Everybody is taken to run for the whole of its limit, and to end well.
+//! Used for estimates only. Every job is taken to run for the last_end of its time limit, and to succeed.
 
 mod events;
 mod inputs;
@@ -23,21 +23,21 @@ use model::reason::Reason;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// How many of those that wait for the same are tried at one moment before one of them must have a place.
-const VAIN_MAX: usize = 16;
+/// How many jobs with the same blocker are tried at one moment.
+const TRIES_MAX: usize = 16;
 
-/// A turn that waits for more than resources, or may have to.
-pub(super) struct DeferredSlot {
+/// A queue slot that waits for more than resources, or may have to.
+pub(super) struct DeferredSlot<'a> {
     slot: u32,
-    why: DeferReason,
+    why: DeferReason<'a>,
 }
 
-enum DeferReason {
-    /// What others do.
-    Others,
-    Blocked(Blocker),
-    /// Nothing now; but when it starts, a limit may be in its way.
-    Expected,
+enum DeferReason<'a> {
+    /// Events of other jobs.
+    OtherJobs,
+    Blocked(Blocker<'a>),
+    /// Resources now, and perhaps a limit when its slot begins.
+    LimitAtStart,
 }
 
 impl<'a> Planner<'a> {
@@ -48,15 +48,17 @@ impl<'a> Planner<'a> {
         let waiting = &self.view.queue[slot.entry.waiting as usize];
         let why = match reason {
             Reason::Dependency | Reason::ArrayTaskLimit if !waiting.awaits.is_empty() => {
-                DeferReason::Others
+                DeferReason::OtherJobs
             }
-            Reason::Limit(limit) => match Blocker::of(limit, self.claimant(slot.entry)) {
-                None => return,
-                Some(block) => DeferReason::Blocked(block),
-            },
+            Reason::Limit(limit) => {
+                match Blocker::of(self.view, limit, self.claimant(slot.entry)) {
+                    None => return,
+                    Some(block) => DeferReason::Blocked(block),
+                }
+            }
             Reason::Licenses => DeferReason::Blocked(Blocker::Licenses),
             Reason::Resources | Reason::Priority if self.may_be_limited(slot) => {
-                DeferReason::Expected
+                DeferReason::LimitAtStart
             }
             _ => return,
         };
@@ -67,33 +69,34 @@ impl<'a> Planner<'a> {
         self.deferred.iter().any(|d| self.queue.slots[d.slot as usize].job() == job)
     }
 
-    /// Goes through the time to come, for those that wait for more than resources.
+    /// Finds slots for the deferred jobs by going through the events to come.
     pub fn forecast_deferred(&mut self) {
         if self.deferred.is_empty() {
             return;
         }
         let deferred = std::mem::take(&mut self.deferred);
-        let mut ahead = Forecast::default();
-        self.note_running(&mut ahead);
-        self.note_starts(&mut ahead);
-        self.note_expected(&mut ahead, &deferred);
-        self.note_deferred(&mut ahead, &deferred);
+        let mut forecast = Forecast::default();
+        self.note_running(&mut forecast);
+        self.note_starts(&mut forecast);
+        self.note_expected(&mut forecast, &deferred);
+        self.note_deferred(&mut forecast, &deferred);
         let known = self.estimates.len();
-        ahead.settled = self.estimates.iter().map(|e| e.job).collect();
-        while let Some(Reverse((time, first))) = ahead.events.pop() {
+        forecast.settled = self.estimates.iter().map(|e| e.job).collect();
+        while let Some(Reverse((time, first))) = forecast.events.pop() {
             let time = time.max(self.now.millis());
-            self.happen(&mut ahead, time, first);
-            while ahead.events.peek().is_some_and(|Reverse((at, _))| *at <= time) {
-                let Some(Reverse((_, next))) = ahead.events.pop() else { break };
-                self.happen(&mut ahead, time, next);
+            self.apply_event(&mut forecast, time, first);
+            while forecast.events.peek().is_some_and(|Reverse((at, _))| *at <= time) {
+                let Some(Reverse((_, next))) = forecast.events.pop() else { break };
+                self.apply_event(&mut forecast, time, next);
             }
-            // Each turn but the last gives somebody a place.
-            while self.try_ready(&mut ahead, &deferred, time) {}
-            ahead.lifted.clear();
+            // Every round but the last finds a slot for a job, so the loop ends.
+            while self.try_ready(&mut forecast, &deferred, time) {}
+            forecast.lifted.clear();
         }
         let mut at = 0..;
         let before = |at: Option<usize>| at.is_some_and(|at| at < known);
-        let is_void = |job: &JobId| ahead.void.contains(job) || ahead.void_before.contains(job);
+        let is_void =
+            |job: &JobId| forecast.void.contains(job) || forecast.void_before.contains(job);
         self.estimates.retain(|e| !(before(at.next()) && is_void(&e.job)));
     }
 
@@ -102,112 +105,110 @@ impl<'a> Planner<'a> {
             || (self.has_limits && self.usage.is_limited(self.claimant(slot.entry)))
     }
 
-    /// Tries the first of those whose time may have come; whether one of them has a place now.
+    /// Tries the jobs that may have become unblocked. Returns whether one of them got a slot.
     fn try_ready(
         &mut self,
-        ahead: &mut Forecast<'a>,
-        deferred: &[DeferredSlot],
+        forecast: &mut Forecast<'a>,
+        deferred: &[DeferredSlot<'a>],
         time: Millis,
     ) -> bool {
-        let mut ready = std::mem::take(&mut ahead.ready);
-        for block in &ahead.lifted {
-            ready.extend(ahead.blocked.get(block).into_iter().flatten().take(VAIN_MAX));
+        let mut ready = std::mem::take(&mut forecast.ready);
+        for block in &forecast.lifted {
+            ready.extend(forecast.blocked.get(block).into_iter().flatten().take(TRIES_MAX));
         }
         let mut any = false;
         for at in ready {
             let slot = self.queue.slots[deferred[at].slot as usize];
-            ahead.unblock(at);
+            forecast.unblock(at);
             if self.left[slot.entry.waiting as usize] == 0 {
                 continue;
             }
-            // Another partition may have been earlier.
-            if ahead.placed[at] == 0 && !ahead.settled.insert(slot.job()) {
+            // The job may have its slot through another partition.
+            if forecast.placed[at] == 0 && !forecast.settled.insert(slot.job()) {
                 continue;
             }
-            match self.try_at(ahead, slot, time) {
+            match self.try_at(forecast, slot, time) {
                 RetryResult::Placed => {
-                    ahead.placed[at] += 1;
+                    forecast.placed[at] += 1;
                     any = true;
-                    if ahead.placed[at] < self.tasks_ahead(&deferred[at]) {
-                        ahead.ready.insert(at);
+                    if forecast.placed[at] < self.tasks_ahead(&deferred[at]) {
+                        forecast.ready.insert(at);
                     } else {
-                        self.note_last(ahead, slot);
+                        self.note_last(forecast, slot);
                     }
                     continue;
                 }
                 RetryResult::Never => {}
                 RetryResult::NotBefore(later) => {
-                    ahead.open[at] = 1;
-                    ahead.events.push(Reverse((later, ForecastEvent::Met(at))));
+                    forecast.open[at] = 1;
+                    forecast.events.push(Reverse((later, ForecastEvent::ConditionMet(at))));
                 }
-                RetryResult::Blocked(block) => ahead.block(at, block),
+                RetryResult::Blocked(block) => forecast.block(at, block),
             }
-            if ahead.placed[at] == 0 {
-                ahead.settled.remove(&slot.job());
+            if forecast.placed[at] == 0 {
+                forecast.settled.remove(&slot.job());
             }
         }
         any
     }
 
-    /// How many tasks of the entry are looked at.
-    fn tasks_ahead(&self, deferred: &DeferredSlot) -> u32 {
+    /// How many tasks of the entry get a slot in the forecast.
+    fn tasks_ahead(&self, deferred: &DeferredSlot<'a>) -> u32 {
         let slot = &self.queue.slots[deferred.slot as usize];
         let left = self.left[slot.entry.waiting as usize];
-        // When the next but one of a throttled array starts is not looked at.
+        // Of a throttled array only the next task is forecast.
         let most = match deferred.why {
-            DeferReason::Others => 1,
-            DeferReason::Blocked(_) | DeferReason::Expected => {
+            DeferReason::OtherJobs => 1,
+            DeferReason::Blocked(_) | DeferReason::LimitAtStart => {
                 self.view.policy.backfill_limits.per_array
             }
         };
         left.min(most).max(1)
     }
 
-    /// The last of its tasks that is looked at has a place.
-    fn note_last(&self, ahead: &mut Forecast<'a>, slot: QueueSlot) {
+    /// Notes the end of the last_end entry once the last of its forecast tasks has a slot.
+    fn note_last(&self, forecast: &mut Forecast<'a>, slot: QueueSlot) {
         let known = self.array_task_times.get(&slot.entry.waiting);
         if let Some((start, end)) = known.and_then(|known| known.first()) {
             let tasks = self.left[slot.entry.waiting as usize];
-            ahead.ends(slot.job(), self.last_end(slot, tasks, *start, *end));
+            forecast.note_end(slot.job(), self.last_end(slot, tasks, *start, *end));
         }
     }
 
-    fn happen(&mut self, ahead: &mut Forecast<'a>, time: Millis, what: ForecastEvent) {
-        match what {
-            ForecastEvent::Given(at) => {
-                let holding = &ahead.holdings[at];
-                if let Some((claimant, load)) = &holding.claimant {
+    fn apply_event(&mut self, forecast: &mut Forecast<'a>, time: Millis, event: ForecastEvent) {
+        match event {
+            ForecastEvent::Released(at) => {
+                let hold = &forecast.holds[at];
+                if let Some((claimant, load)) = &hold.claimant {
                     self.usage.remove_usage(*claimant, load);
-                    ahead.lifted.extend(Blocker::lifted_by(self.view, *claimant));
+                    forecast.lifted.extend(Blocker::lifted_by(self.view, *claimant));
                 }
-                for (name, count) in holding.licenses {
-                    *self.licenses.entry(name.as_str()).or_default() += u64::from(*count);
-                }
-                if !holding.licenses.is_empty() {
-                    ahead.lifted.insert(Blocker::Licenses);
+                self.release_licenses(hold.licenses);
+                if !hold.licenses.is_empty() {
+                    forecast.lifted.insert(Blocker::Licenses);
                 }
             }
-            ForecastEvent::Taken(at) => self.begin(ahead, at, time),
-            ForecastEvent::Begun(job) => ahead.begun(job, time),
+            ForecastEvent::SlotBegins(at) => self.begin_slot(forecast, at, time),
+            ForecastEvent::Started(job) => forecast.note_start(job, time),
             ForecastEvent::Ended(job) => {
-                for at in ahead.by_end.remove(&job).unwrap_or_default() {
-                    ahead.meet(at);
+                for at in forecast.by_end.remove(&job).unwrap_or_default() {
+                    forecast.meet_condition(at);
                 }
             }
-            ForecastEvent::Met(at) => ahead.meet(at),
+            ForecastEvent::ConditionMet(at) => forecast.meet_condition(at),
         }
     }
 
-    /// One that keeps a place begins, or waits again for a limit that others have used up by then.
-    fn begin(&mut self, ahead: &mut Forecast<'a>, at: usize, time: Millis) {
-        let ExpectedStart { job, holding, deferred, whole, .. } = ahead.begins[at];
-        let ResourceHold { claimant, licenses, .. } = &ahead.holdings[holding];
+    /// A slot begins. Its job starts, or is blocked again by a limit that others have used up by then.
+    fn begin_slot(&mut self, forecast: &mut Forecast<'a>, at: usize, time: Millis) {
+        let ExpectedStart { job, hold, deferred, last_end, .. } = forecast.expected_starts[at];
+        let ResourceHold { claimant, licenses, .. } = &forecast.holds[hold];
         let short = |(name, count): &(String, u32)| {
             self.licenses.get(name.as_str()).copied().unwrap_or(0) < u64::from(*count)
         };
         let broken = claimant.as_ref().and_then(|(claimant, load)| {
-            let limit = self.usage.broken_by_load(*claimant, load)?;
-            Some(Blocker::of(&limit, *claimant))
+            let limit = self.usage.broken_by_usage(*claimant, load)?;
+            Some(Blocker::of(self.view, &limit, *claimant))
         });
         let blocked = match broken {
             Some(block) => Some(block),
@@ -218,33 +219,31 @@ impl<'a> Planner<'a> {
                 self.usage.add_usage(*claimant, load);
             }
             self.take_licenses(licenses);
-            ahead.releases(holding);
-            ahead.begun(job, time);
-            ahead.ends(job, whole);
+            forecast.release_at_end(hold);
+            forecast.note_start(job, time);
+            forecast.note_end(job, last_end);
             return;
         };
-        ahead.void.insert(job);
-        ahead.settled.remove(&job);
-        if let Some(kept) = ahead.begins[at].kept.take() {
+        forecast.void.insert(job);
+        forecast.settled.remove(&job);
+        if let Some(kept) = forecast.expected_starts[at].kept.take() {
             self.timelines.release(&kept);
         }
         self.slot_of_job.remove(&job);
         if let Some(block) = block {
-            ahead.block(deferred, block);
+            forecast.block(deferred, block);
         }
     }
 
-    fn take_licenses(&mut self, licenses: &'a [(String, u32)]) {
-        for (name, count) in licenses {
-            let free = self.licenses.entry(name.as_str()).or_default();
-            *free = free.saturating_sub(u64::from(*count));
-        }
-    }
-
-    /// Whether nothing but resources is in its way from then on; if so it keeps a place.
-    fn try_at(&mut self, ahead: &mut Forecast<'a>, slot: QueueSlot, time: Millis) -> RetryResult {
+    /// Reserves a slot for the job from `time` on, if nothing but resources holds it back then.
+    fn try_at(
+        &mut self,
+        forecast: &mut Forecast<'a>,
+        slot: QueueSlot,
+        time: Millis,
+    ) -> RetryResult<'a> {
         let waiting = &self.view.queue[slot.entry.waiting as usize];
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         if waiting.hold.is_some()
             || waiting.fixed_reason.is_some()
             || waiting.spec.components.len() != 1
@@ -279,7 +278,7 @@ impl<'a> Planner<'a> {
             }
             let (least, limit) = (self.shape(shape).least.clone(), self.shape(shape).time_limit);
             if let Some(broken) = self.usage.broken_by(claimant, &least, limit) {
-                return Blocker::of(&broken, claimant)
+                return Blocker::of(self.view, &broken, claimant)
                     .map_or(RetryResult::Never, RetryResult::Blocked);
             }
         }
@@ -290,7 +289,7 @@ impl<'a> Planner<'a> {
         let (known, mut finder) = self.finder(shape);
         match finder.find_slot(known, time).slot.filter(|kept| kept.start <= latest) {
             Some(kept) => {
-                self.reserve_in_forecast(ahead, slot, kept);
+                self.reserve_in_forecast(forecast, slot, kept);
                 RetryResult::Placed
             }
             None => RetryResult::Never,
@@ -299,15 +298,15 @@ impl<'a> Planner<'a> {
 
     fn reserve_in_forecast(
         &mut self,
-        ahead: &mut Forecast<'a>,
+        forecast: &mut Forecast<'a>,
         slot: QueueSlot,
         kept: Arc<BackfillSlot>,
     ) {
-        let holder = self.shape(slot.shape as usize).demand.holder;
+        let holder = self.shape(slot.shape).demand.holder;
         let nodes: Vec<u32> = kept.nodes().collect();
         let job = slot.job();
-        if ahead.void.remove(&job) {
-            ahead.void_before.insert(job);
+        if forecast.void.remove(&job) {
+            forecast.void_before.insert(job);
             self.array_task_times.remove(&slot.entry.waiting);
         }
         let kept_before = self.array_task_times.entry(slot.entry.waiting).or_default();
@@ -315,26 +314,30 @@ impl<'a> Planner<'a> {
         if kept_before.len() == 1 {
             let estimate = self.estimate_of(job, slot.entry.partition, kept.start, &kept);
             self.estimates.push(estimate);
-            ahead.events.push(Reverse((kept.start, ForecastEvent::Begun(job))));
+            forecast.events.push(Reverse((kept.start, ForecastEvent::Started(job))));
         }
         self.timelines.reserve(&kept, holder);
-        let limited = self.weighed(slot, &nodes);
+        let limited = self.counted_usage(slot, &nodes);
         let licenses = self.licenses_of(slot);
         if let Some((claimant, load)) = &limited {
             self.usage.add_usage(*claimant, load);
         }
         self.take_licenses(licenses);
         let end = kept.end;
-        let at = ahead.holds(ResourceHold { claimant: limited, licenses, end });
-        ahead.releases(at);
+        let at = forecast.add_hold(ResourceHold { claimant: limited, licenses, end });
+        forecast.release_at_end(at);
     }
 
-    /// What it counts for against limits, if it is under any.
-    fn weighed(&mut self, slot: QueueSlot, nodes: &[u32]) -> Option<(Claimant<'a>, JobUsage)> {
+    /// What the job counts for against limits; `None` if it is under none.
+    fn counted_usage(
+        &mut self,
+        slot: QueueSlot,
+        nodes: &[u32],
+    ) -> Option<(Claimant<'a>, JobUsage)> {
         let claimant = Some(self.claimant(slot.entry)).filter(|c| self.usage.is_limited(*c))?;
-        let least = self.shape(slot.shape as usize).least.clone();
+        let least = self.shape(slot.shape).least.clone();
         let names = nodes.iter().map(|node| self.timelines.config(*node).name.clone()).collect();
-        Some((claimant, self.usage.usage_of(claimant, least, names)))
+        Some((claimant, JobUsage::new(self.view, claimant, least, claimant.time, names)))
     }
 
     fn licenses_of(&self, slot: QueueSlot) -> &'a [(String, u32)] {
@@ -342,11 +345,11 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What became of a turn that was tried again.
-enum RetryResult {
+/// The result of trying a deferred job again.
+enum RetryResult<'a> {
     Placed,
-    /// Not at any time that can be foreseen.
+    /// The job cannot start at any time that can be foreseen.
     Never,
     NotBefore(Millis),
-    Blocked(Blocker),
+    Blocked(Blocker<'a>),
 }

@@ -1,13 +1,13 @@
-//! What the nodes of a step are told: its tasks there, their environment, their part of the job's share.
+//! The orders of a step: for each node its tasks there, their environment, their part of the job's share.
 
 use super::process_policy;
-use super::{Facts, facts, job_facts, way_back};
+use super::{Facts, facts, job_facts, set_state_folder};
 use crate::agents::devices;
 use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::Step;
-use slurm::environment::gpu::{self, GpuView, Names};
+use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
 use wire::order::StepOrder;
@@ -17,8 +17,8 @@ use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
 struct NodeGpus {
     node: String,
     view: GpuView,
-    names: Names,
-    /// Those near to the CPUs that the step has there.
+    names: DeviceNames,
+    /// The GPUs near to the CPUs that the step has there.
     near: Vec<u32>,
 }
 
@@ -29,8 +29,8 @@ fn gpus_of(shared: &Shared, state: &State, node: &str, step: &Step) -> NodeGpus 
     NodeGpus {
         node: node.to_owned(),
         view: known.map(|n| devices::view(&state.config, n, &gres)).unwrap_or_default(),
-        names: gpu::names_of(&gres),
-        near: gpu::near(&gres, &cpus.unwrap_or_default()),
+        names: gpu::device_names(&gres),
+        near: gpu::gpus_near(&gres, &cpus.unwrap_or_default()),
     }
 }
 
@@ -72,10 +72,10 @@ pub fn step_orders(
         let job = JobFacts { gpus: view, ..job };
         let mut variables = environment::step::variables(&job, &layout, launch, index, share);
         if let Some(together) = facts.job.together {
-            environment::component::name_job(&mut variables, together.first);
+            environment::het_job::set_job_id(&mut variables, together.first);
         }
-        way_back(shared, &mut variables);
-        gpu::call_by_name(&mut variables, names);
+        set_state_folder(shared, &mut variables);
+        gpu::use_device_names(&mut variables, names);
         let mut own = environment::step::launch_on(launch, share);
         let mut exported = Environment::from_block(&own.environment);
         let nice = process_policy::niceness(facts.nice, &exported);
@@ -98,7 +98,7 @@ pub fn step_orders(
             process_variables: environment::step::process_variables(),
             share: share.cloned(),
             cpu_bind: bind.clone(),
-            of_tasks: environment::step::of_tasks(launch, share, &node.tasks, near, view, names),
+            of_tasks: environment::step::task_orders(launch, share, &node.tasks, near, view, names),
         };
         (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
     });

@@ -1,13 +1,12 @@
-//! `sluice demo`: the guided tour, in a scratch cluster of two nodes with eight GPUs each that are
-//! only declared. Each scene says what a person would see, and the tour ends with 0 only if each
-//! went as it must.
+//! `sluice demo`: the guided tour, in a scratch cluster of two nodes with eight declared GPUs each. Each step shows what a
+//! user would see and checks it; the exit code is 0 only if every check holds.
 
-mod scene;
-mod stage;
+mod cluster;
+mod tour;
 
-use super::{Done, VerbError};
+use super::verb::{VerbError, VerbResult};
 use clap::Args;
-use stage::Stage;
+use cluster::DemoCluster;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,17 +17,17 @@ pub struct DemoArgs {
     out: Option<PathBuf>,
 }
 
-pub fn run(args: DemoArgs) -> Done {
-    let stage = Stage::set(args.out)?;
-    let played = scene::play(&stage);
-    let evidence = stage.out.display().to_string();
-    stage.strike()?;
+pub fn run(args: DemoArgs) -> VerbResult {
+    let cluster = DemoCluster::start(args.out)?;
+    let result = tour::run(&cluster);
+    let evidence = cluster.out.display().to_string();
+    cluster.stop()?;
     println!("\nevidence: {evidence}");
-    match played {
+    match result {
         Ok(()) => {
             println!("every scene went as it must");
             Ok(ExitCode::SUCCESS)
         }
-        Err(what) => Err(VerbError::Said(format!("the demo did not go as it must: {what}"))),
+        Err(what) => Err(VerbError::Message(format!("the demo did not go as it must: {what}"))),
     }
 }

@@ -1,8 +1,8 @@
-//! `sluice apply -f FILE`: shows what a configuration would be granted, asks, submits, and stays with the run.
+//! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
 use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
@@ -25,11 +25,11 @@ use store::BlobId;
 use wire::client::{Answer, Call, Submission};
 use wire::view::JobView;
 
-/// No configuration is as long as this; the reader of the file says what is too long.
+/// Bounds what is read of a file; a file near this size is refused by the YAML parser.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A run that has not started by then is said to wait.
-const START_PATIENCE_MS: u64 = 1_000;
+/// A run that has not started by then is reported as waiting.
+const WAITING_AFTER_MS: u64 = 1_000;
 
 const WOULD_WAIT: &str =
     "nothing is free for it now; with `retry: {on_events: [no-capacity]}` it would wait";
@@ -37,7 +37,7 @@ const WOULD_WAIT: &str =
 #[derive(Args)]
 pub struct ApplyArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// The configuration; - reads standard input
     #[arg(short, long, default_value = ".dstack.yml", value_name = "FILE")]
     file: String,
@@ -55,10 +55,10 @@ pub struct ApplyArgs {
     detach: bool,
 }
 
-pub fn run(args: ApplyArgs) -> Done {
+pub fn run(args: ApplyArgs) -> VerbResult {
     let task = read_task(&args)?;
     let mut draft = translate(&task, &args)?;
-    let mut client = args.whither.client()?;
+    let mut client = args.server.client()?;
     let cluster = cluster(&mut client)?;
     draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
@@ -74,7 +74,7 @@ pub fn run(args: ApplyArgs) -> Done {
         offers: &offers,
     }))?;
     print("\n")?;
-    if !agreed(&mut client, &draft, &args)? {
+    if !confirm_submit(&mut client, &draft, &args)? {
         return Ok(ExitCode::SUCCESS);
     }
     let name = draft.submission.spec.name.clone();
@@ -86,7 +86,7 @@ pub fn run(args: ApplyArgs) -> Done {
         print(&format!("Run {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    stay(&mut client, job, &name, &nodes)
+    follow_run(&mut client, job, &name, &nodes)
 }
 
 fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
@@ -96,28 +96,28 @@ fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
         path => File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
     };
     read.map_err(VerbError::file(&args.file))?;
-    let loaded = configuration::parse(&args.file, &bytes).map_err(said)?;
+    let loaded = configuration::parse(&args.file, &bytes).map_err(message)?;
     for notice in &loaded.notices {
         eprintln!("{}:{notice}", args.file);
     }
     let Configuration::Task(mut task) = loaded.configuration;
     if let Some(given) = &args.name {
         if !name::is_valid(given) {
-            return Err(VerbError::Said(format!("--name {given:?}: expected {}", name::RULE)));
+            return Err(VerbError::Message(format!("--name {given:?}: expected {}", name::RULE)));
         }
         task.name = Some(given.clone());
     }
     Ok(*task)
 }
 
-fn said(error: impl std::fmt::Display) -> VerbError {
-    VerbError::Said(error.to_string())
+fn message(error: impl std::fmt::Display) -> VerbError {
+    VerbError::Message(error.to_string())
 }
 
 fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
     let here = std::env::current_dir().map_err(VerbError::file("."))?;
     let file = (args.file != "-").then(|| here.join(&args.file).display().to_string());
-    let host = nix::unistd::gethostname().map_err(said)?;
+    let host = nix::unistd::gethostname().map_err(message)?;
     let session = nix::unistd::getsid(None).map_or(0, |id| id.as_raw().unsigned_abs());
     let work_dir = here.display().to_string();
     let variable = |name: &str| std::env::var(name).ok();
@@ -133,19 +133,19 @@ fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
         variable: &variable,
     };
     request::draft(task, &submitter).map_err(|error| match error {
-        RequestError::Environment(fault) => VerbError::Said(format!("{}:{fault}", args.file)),
-        other => VerbError::Said(format!("{}: {other}", args.file)),
+        RequestError::Environment(fault) => VerbError::Message(format!("{}:{fault}", args.file)),
+        other => VerbError::Message(format!("{}: {other}", args.file)),
     })
 }
 
-/// The caller; the number where it has no name.
+/// The name of the calling user, or the id if it has no name.
 fn user_name() -> String {
     let uid = nix::unistd::getuid();
     let known = nix::unistd::User::from_uid(uid).ok().flatten();
     known.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// The kernel tells the mask only by setting another.
+/// The mask can only be read by setting another.
 fn umask() -> u32 {
     use nix::sys::stat::{Mode, umask};
     let mask = umask(Mode::empty());
@@ -153,7 +153,7 @@ fn umask() -> u32 {
     mask.bits()
 }
 
-/// What would be granted, the nodes that are free first; none where no node will ever do.
+/// The offers, those on free nodes first. Empty if no node can ever run it.
 fn offers(
     client: &mut Client,
     submission: &Submission,
@@ -170,15 +170,15 @@ fn offers(
         }
         Answer::Refused(Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_)) => Ok(Vec::new()),
         Answer::Refused(Refusal::UnknownPartition(name)) => {
-            Err(VerbError::Said(format!("fleet {name} does not exist")))
+            Err(VerbError::Message(format!("fleet {name} does not exist")))
         }
         Answer::Refused(why) => Err(why.into()),
         other => Err(unexpected(&other)),
     }
 }
 
-/// Whether to go on: the user says so, and an active run of the same name has made room.
-fn agreed(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, VerbError> {
+/// Whether to submit: the user confirms it, and an active run of the same name is stopped first.
+fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, VerbError> {
     let name = &draft.submission.spec.name;
     let Some(active) = active_run(client, name)? else {
         let yes = args.yes || confirm(&format!("Submit the run {name}?"))?;
@@ -202,14 +202,14 @@ fn agreed(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, 
     Ok(true)
 }
 
-/// Names are for one active run each; a job of `sbatch` that has the same name is none.
+/// The active run of this name. Jobs of `sbatch` are no runs.
 fn active_run(client: &mut Client, name: &str) -> Result<Option<JobView>, VerbError> {
     let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
     let active = jobs(client, filter)?.into_iter();
     Ok(active.filter(|job| job.spec.launch.kind == LaunchKind::Task).max_by_key(|job| job.id))
 }
 
-/// Compares as the server keeps it: scripts and environments by the names of their contents.
+/// Compares as the server stores it: scripts and environments by the hashes of their contents.
 fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     let blob = |text: &Option<String>| {
         text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
@@ -221,7 +221,7 @@ fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     is_same_run(&active.spec, &spec)
 }
 
-/// The job; or, for a run that nothing is free for and that does not wait, why not.
+/// Submits. The inner error says why a run that does not wait cannot start now.
 fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
         Answer::Submitted { job, .. } => Ok(Ok(job)),
@@ -234,7 +234,7 @@ fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, S
     }
 }
 
-fn no_capacity(name: &str, why: &str) -> Done {
+fn no_capacity(name: &str, why: &str) -> VerbResult {
     let row = PsRow {
         name: name.to_owned(),
         status: RunSummary::without_capacity().message,
@@ -242,7 +242,7 @@ fn no_capacity(name: &str, why: &str) -> Done {
         ..PsRow::default()
     };
     print(&table::ps(&[row], false))?;
-    Err(VerbError::Said(format!("run {name} was not submitted: {why}")))
+    Err(VerbError::Message(format!("run {name} was not submitted: {why}")))
 }
 
 fn time_of_day(time: Timestamp) -> String {
@@ -250,10 +250,10 @@ fn time_of_day(time: Timestamp) -> String {
     text.get(11..16).unwrap_or_default().to_owned()
 }
 
-/// Shows the run when it starts, its output, and its end; the exit code says whether it ended well.
-fn stay(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Done {
+/// Shows the run when it starts, its output, and its end. The exit code says whether it succeeded.
+fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> VerbResult {
     attach::detach_on_interrupt(name)?;
-    let started = attach::await_start(client, job, START_PATIENCE_MS, |view| {
+    let started = attach::await_start(client, job, WAITING_AFTER_MS, |view| {
         let message = RunSummary::of_job(view).message;
         eprintln!("{name} waits ({message}); Ctrl-C detaches from it");
     })?;

@@ -1,33 +1,35 @@
-//! Staying with a run: until it has started, and through its output to its end.
+//! Following a run: its start, its output, its end.
 
 use super::{ask, unexpected, write_out};
-use crate::command::VerbError;
-use crate::connect::{Client, ClientError};
+use crate::client::{Client, ClientError};
+use crate::command::verb::VerbError;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::JobState;
+use nix::sys::signal::{SigSet, Signal};
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
-/// The longest that one question waits; a run that takes longer is asked for again.
+/// How long one request may wait in the server before it is repeated.
 const WAIT_MS: u64 = 30_000;
 
-/// Between the end of an attempt's log and the end of the run lies only its report.
+/// How long to wait for the end of the run after the end of its log, which only the report separates.
 const END_WAIT_MS: u64 = 2_000;
 
-/// What a shell says of a command that was interrupted.
+/// A shell's exit code for an interrupted command.
 const INTERRUPTED: i32 = 130;
 
-/// Ctrl-C lets go of the run, which goes on; from here until the program ends.
+/// From here on Ctrl-C ends this program, and the run goes on.
 pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
     let name = name.to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| VerbError::Said(format!("cannot wait for Ctrl-C: {e}")))?;
+    let interrupt = SigSet::from(Signal::SIGINT);
+    // Blocked in every thread, so that the one that waits for it gets it.
+    interrupt
+        .thread_block()
+        .map_err(|e| VerbError::Message(format!("cannot wait for Ctrl-C: {e}")))?;
     std::thread::spawn(move || {
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+        if interrupt.wait().is_ok() {
             eprintln!(
                 "\nDetached; run {name} goes on. `sluice logs -f {name}` shows it, `sluice stop {name}` ends it."
             );
@@ -37,14 +39,14 @@ pub fn detach_on_interrupt(name: &str) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// The run once it has left the queue; `waiting` hears of it, once, if that takes longer than `patience_ms`.
+/// Waits until the run has left the queue. `waiting` is called once if that takes longer than `waiting_after_ms`.
 pub fn await_start(
     client: &mut Client,
     job: JobId,
-    patience_ms: u64,
+    waiting_after_ms: u64,
     mut waiting: impl FnMut(&JobView),
 ) -> Result<JobView, VerbError> {
-    let mut timeout_ms = patience_ms;
+    let mut timeout_ms = waiting_after_ms;
     let mut told = false;
     loop {
         let view = match ask(client, Call::AwaitStart { job, timeout_ms, ready: false })? {
@@ -61,8 +63,8 @@ pub fn await_start(
     }
 }
 
-/// Prints what the run writes on one of its nodes until it has ended, and gives the run as it ended.
-/// A server or an agent that restarts meanwhile is waited for: the log goes on where it was.
+/// Prints what the run writes on one of its nodes until it has ended, and returns the ended run. A server or an agent that
+/// restarts meanwhile is waited for, and the log goes on where it was.
 pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, VerbError> {
     let mut log = Log { job, node, attempt: 0, offset: 0 };
     let mut told = false;
@@ -92,7 +94,7 @@ struct Log {
 }
 
 impl Log {
-    /// Prints what is new until the attempt has ended. The inner error is one that may pass.
+    /// Prints what is new until the attempt has ended. The inner error is temporary.
     fn copy(&mut self, client: &mut Client) -> Result<Result<(), String>, VerbError> {
         let Self { job, node, attempt, offset } = self;
         let path = format!(
@@ -106,7 +108,7 @@ impl Log {
         });
         written.map_err(VerbError::file("standard output"))?;
         match answer {
-            // A refusal because the attempt is over: a new one, or the end of the run, follows.
+            // The attempt is over: a new one or the end of the run follows.
             Ok(None | Some(Answer::Refused(Refusal::JobNotRunning(_)))) => Ok(Ok(())),
             Ok(Some(Answer::Refused(Refusal::Other(why)))) => Ok(Err(why)),
             Ok(Some(Answer::Refused(why))) => Err(why.into()),
@@ -132,7 +134,7 @@ fn ended_view(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
     found.into_iter().next().ok_or_else(missing)
 }
 
-/// Waits for the run to be gone.
+/// Waits for the end of the run.
 pub fn await_end(client: &mut Client, job: JobId) -> Result<(), VerbError> {
     while !has_ended(client, job)? {}
     Ok(())

@@ -1,9 +1,9 @@
-//! `sluice logs`: what a run has written, from its node; of a batch job, from the file it writes to.
+//! `sluice logs`: prints the log of a run from its node, or the output file of a batch job.
 
 use super::{ask, attach, find_run, unexpected, write_out};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
-use ::slurm::output::job_text;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::slurm::output::text::job_text;
 use clap::Args;
 use model::run::LaunchKind;
 use std::fs::File;
@@ -12,15 +12,15 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
-/// How long one question for the end of a job waits; a file that is followed is read in between.
+/// How long one request for the end of a job waits. A followed file is read in between.
 const FOLLOW_PAUSE_MS: u64 = 200;
 
-const PIECE_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 #[derive(Args)]
 pub struct LogsArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// The run's name, or a job's number
     run: String,
     /// Go on until the run has ended
@@ -34,12 +34,12 @@ pub struct LogsArgs {
     replica: usize,
 }
 
-pub fn run(args: LogsArgs) -> Done {
+pub fn run(args: LogsArgs) -> VerbResult {
     if args.replica != 0 {
         let text = format!("--replica {}: a task has one replica: expected 0", args.replica);
-        return Err(VerbError::Said(text));
+        return Err(VerbError::Message(text));
     }
-    let mut client = args.whither.client()?;
+    let mut client = args.server.client()?;
     let job = find_run(&mut client, &args.run)?;
     if let Some(count) = job.allocation.as_ref().map(|allocation| allocation.nodes.len())
         && args.job >= count
@@ -49,7 +49,7 @@ pub fn run(args: LogsArgs) -> Done {
             "--job {}: run {} has {count} node(s): expected 0 to {last}",
             args.job, args.run
         );
-        return Err(VerbError::Said(text));
+        return Err(VerbError::Message(text));
     }
     match job.spec.launch.kind {
         LaunchKind::Task if args.follow => {
@@ -62,13 +62,13 @@ pub fn run(args: LogsArgs) -> Done {
                 "job {} writes to the terminal of its srun or salloc: no log is kept",
                 job.id
             );
-            return Err(VerbError::Said(text));
+            return Err(VerbError::Message(text));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is there now; nothing of a run that has not started.
+/// Prints what is there now; nothing if the run has not started.
 fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError> {
     if job.allocation.is_none() {
         return Ok(());
@@ -87,17 +87,17 @@ fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError
     }
 }
 
-/// A batch job writes to a file of its user, which this machine may have as well.
+/// Prints the output file of a batch job, if this machine can read it.
 fn file(client: &mut Client, job: &JobView, follow: bool) -> Result<(), VerbError> {
     let Some(streams) = job_text::streams(job) else { return Ok(()) };
     let mut source: Option<File> = None;
     loop {
-        // Asked before the file is read: what was written before the end is then surely seen.
+        // Asked before the file is read, so that everything written before the end is seen.
         let ended = !follow || has_ended(client, job)?;
         if source.is_none() {
             source = match File::open(&streams.stdout) {
                 Ok(file) => Some(file),
-                // It is made when the job starts.
+                // The file is made when the job starts.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !ended => None,
                 Err(error) => return Err(VerbError::file(&streams.stdout)(error)),
             };
@@ -112,7 +112,7 @@ fn file(client: &mut Client, job: &JobView, follow: bool) -> Result<(), VerbErro
 }
 
 fn copy(file: &mut File) -> std::io::Result<()> {
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; READ_BYTES];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok(()),

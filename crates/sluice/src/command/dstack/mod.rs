@@ -1,4 +1,4 @@
-//! dstack's verbs: `apply`, `ps`, `logs` and `stop`, and what they have in common.
+//! dstack's verbs `apply`, `ps`, `logs` and `stop`, and what they share.
 
 pub mod apply;
 mod attach;
@@ -6,8 +6,8 @@ pub mod logs;
 pub mod ps;
 pub mod stop;
 
-use super::VerbError;
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::VerbError;
 use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -16,7 +16,7 @@ use wire::client::{Answer, Call, JobsWanted};
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
-/// The answer, where a refusal is the end of the command.
+/// Asks; a refusal ends the command.
 fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
     match client.call(call)? {
         Answer::Refused(why) => Err(why.into()),
@@ -26,7 +26,7 @@ fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
 
 fn unexpected(answer: &Answer) -> VerbError {
     let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Said(format!("the server answered something else than was asked: {text}"))
+    VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }
 
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
@@ -49,7 +49,7 @@ fn nodes_of(cluster: ClusterView) -> Nodes {
     nodes.map(|config| (config.name.clone(), config)).collect()
 }
 
-/// The run of this name, or the job of this number: the newest that has not ended, else the newest.
+/// The run with this name or job id: the newest that has not ended, or else the newest.
 fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
     let mut filter = JobFilter { all_states: true, ..JobFilter::default() };
     match word.parse() {
@@ -62,14 +62,14 @@ fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
         Answer::Refused(why) => return Err(why.into()),
         other => return Err(unexpected(&other)),
     };
-    newest(found).ok_or_else(|| VerbError::Said(format!("Run {word} not found")))
+    newest(found).ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
 }
 
 fn newest(jobs: Vec<JobView>) -> Option<JobView> {
     jobs.into_iter().max_by_key(|job| (!job.state.is_ended(), job.submit, job.id))
 }
 
-/// Asks on the terminal, or of whatever standard input is; its end is an error, not a yes.
+/// Asks on standard input. The end of input is an error, not a yes.
 fn confirm(question: &str) -> Result<bool, VerbError> {
     loop {
         print(&format!("{question} [y/n]: "))?;
@@ -79,7 +79,7 @@ fn confirm(question: &str) -> Result<bool, VerbError> {
             println!();
             let text =
                 "standard input has ended without an answer: say -y to go on without a question";
-            return Err(VerbError::Said(text.into()));
+            return Err(VerbError::Message(text.into()));
         }
         match line.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => return Ok(true),

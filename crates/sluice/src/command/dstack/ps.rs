@@ -1,8 +1,8 @@
-//! `sluice ps`: the runs of the cluster, and every other job of it, as dstack lists them.
+//! `sluice ps`: lists runs and all other jobs, in dstack's format.
 
 use super::{ask, cluster, nodes_of, print, unexpected};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::run_summary::{self, RunSummary};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
@@ -19,19 +19,19 @@ use wire::client::{Answer, Call, HistoryFilter, JobsWanted};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
-/// The most runs that one listing takes from the books.
+/// The most runs that one listing takes from the accounting database.
 const HISTORY_MAX: u32 = 1_000;
 
-/// Between two looks of `--watch`.
+/// The pause between two listings of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
 
-/// Clears the terminal and goes to its upper left corner.
+/// Clears the terminal and moves to its upper left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 #[derive(Args)]
 pub struct PsArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// Show all runs; without it only those that have not finished, or the last that has
     #[arg(short, long)]
     all: bool,
@@ -49,13 +49,14 @@ pub struct PsArgs {
     json: bool,
 }
 
-pub fn run(args: PsArgs) -> Done {
-    let mut client = args.whither.client()?;
+pub fn run(args: PsArgs) -> VerbResult {
+    let mut client = args.server.client()?;
     loop {
         let listing = Listing::ask(&mut client, &args)?;
-        let text = match args.json {
-            true => format!("{}\n", listing.json()),
-            false => table::ps(&listing.rows(&mut client)?, args.verbose),
+        let text = if args.json {
+            format!("{}\n", listing.json())
+        } else {
+            table::ps(&listing.rows(&mut client)?, args.verbose)
         };
         if args.watch && stdout().is_terminal() {
             print(CLEAR)?;
@@ -68,7 +69,7 @@ pub fn run(args: PsArgs) -> Done {
     }
 }
 
-/// A job that the server still holds, or one that only the books know.
+/// A job in the server's memory, or one that only the accounting database has.
 enum Entry {
     Job(Box<JobView>),
     Record(Box<JobRecord>),
@@ -137,18 +138,19 @@ impl Listing {
         Ok(rows.collect())
     }
 
-    /// The fields of dstack's own answer that are known here, and the number of the job.
+    /// The fields of dstack's own answer that are known here, and the job id.
     fn json(&self) -> Value {
         let runs: Vec<Value> = self.entries.iter().map(entry_json).collect();
         json!({ "project": MAIN_PROJECT, "runs": runs })
     }
 }
 
-/// Those that have not finished; where all have, the last.
+/// Keeps the entries that have not finished, or the last one if all have.
 fn keep_unfinished(entries: &mut Vec<Entry>) {
-    match entries.iter().any(|entry| !entry.is_finished()) {
-        true => entries.retain(|entry| !entry.is_finished()),
-        false => entries.truncate(1),
+    if entries.iter().any(|entry| !entry.is_finished()) {
+        entries.retain(|entry| !entry.is_finished())
+    } else {
+        entries.truncate(1)
     }
 }
 

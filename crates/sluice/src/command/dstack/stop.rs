@@ -1,8 +1,8 @@
-//! `sluice stop`: ends runs; the same as `scancel`.
+//! `sluice stop`: ends runs, as `scancel` does.
 
 use super::{ask, confirm, find_run, print, unexpected};
-use crate::command::{Done, VerbError, Whither};
-use crate::connect::Client;
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::Args;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -15,7 +15,7 @@ use wire::view::JobView;
 #[derive(Args)]
 pub struct StopArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// The runs' names, or jobs' numbers
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
@@ -27,10 +27,10 @@ pub struct StopArgs {
     yes: bool,
 }
 
-pub fn run(args: StopArgs) -> Done {
-    let mut client = args.whither.client()?;
+pub fn run(args: StopArgs) -> VerbResult {
+    let mut client = args.server.client()?;
     let word = if args.abort { "Abort" } else { "Stop" };
-    // All are looked for before the first is stopped: a slip in the last name changes nothing.
+    // All are looked up before the first is stopped, so that a wrong name changes nothing.
     let found: Result<Vec<JobView>, VerbError> =
         args.runs.iter().map(|run| find_run(&mut client, run)).collect();
     for job in found? {
@@ -44,16 +44,16 @@ pub fn run(args: StopArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The job, or the array that it is a task of: a run is stopped as a whole.
+/// The job, or the array job that it is a task of: a run is stopped as a whole.
 fn whole(job: &JobView) -> JobId {
     job.array.as_ref().map_or(job.id, |array| array.array)
 }
 
-/// Ends a run; one that has ended already stays as it is.
+/// Ends a run. One that has ended already is no error.
 pub fn end(client: &mut Client, job: JobId, at_once: bool) -> Result<(), VerbError> {
     cancel(client, job, None)?;
     if at_once {
-        // The run is ending: the kill only spares it the grace. It may be gone before.
+        // The run is ending already, and the kill only skips the grace time. The run may be gone before.
         match cancel(client, job, Some(SIGKILL)) {
             Err(VerbError::Refused(Refusal::JobNotRunning(_))) => {}
             other => other?,

@@ -2,8 +2,8 @@
 
 mod text;
 
-use super::slurm::job_list;
-use super::{Done, VerbError, Whither};
+use super::slurm::query::job_names;
+use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::slurm::output::Moment;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -15,7 +15,7 @@ use wire::explain::ExplainWanted;
 #[derive(Args)]
 pub struct ExplainArgs {
     #[command(flatten)]
-    whither: Whither,
+    server: ServerLocationArgs,
     /// Jobs by number (12, 12_3, 12_[4-7]), or runs by name
     #[arg(required = true)]
     jobs: Vec<String>,
@@ -24,31 +24,28 @@ pub struct ExplainArgs {
     json: bool,
 }
 
-pub fn run(args: ExplainArgs) -> Done {
-    let mut client = args.whither.client()?;
+pub fn run(args: ExplainArgs) -> VerbResult {
+    let mut client = args.server.client()?;
     let explained = match client.call(Call::Explain(wanted(&args.jobs)?))? {
         Answer::Explained(explained) => explained,
         Answer::Refused(why) => return Err(why.into()),
         other => {
             let text: String = format!("{other:?}").chars().take(80).collect();
-            return Err(VerbError::Said(format!("the server answered something else: {text}")));
+            return Err(VerbError::Message(format!("the server answered something else: {text}")));
         }
     };
-    let text = match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&explained);
-            json.map_err(|e| VerbError::Said(e.to_string()))? + "\n"
-        }
-        false => {
-            let tz = TimeZone::system();
-            let moment = Moment { now: super::slurm::now(), tz: &tz };
-            let each = explained.iter().map(|job| text::explained(job, moment));
-            each.collect::<Vec<_>>().join("\n")
-        }
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&explained);
+        json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
+    } else {
+        let tz = TimeZone::system();
+        let moment = Moment { now: ::server::clock::now(), tz: &tz };
+        let each = explained.iter().map(|job| text::explained(job, moment));
+        each.collect::<Vec<_>>().join("\n")
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader has gone: there is nobody to tell.
+        // A reader that has gone is no error.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(VerbError::file("standard output")(error))
         }
@@ -56,7 +53,7 @@ pub fn run(args: ExplainArgs) -> Done {
     }
 }
 
-/// A word that begins with a digit is a job's number; a run's name begins with a letter.
+/// A word that begins with a digit is a job id; the name of a run begins with a letter.
 fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
     let mut wanted = ExplainWanted::default();
     for word in words {
@@ -64,11 +61,11 @@ fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
             wanted.names.push(word.clone());
             continue;
         }
-        match job_list::parse_job(word) {
+        match job_names::parse_job(word) {
             Some(named) if named.step.is_none() => wanted.jobs.push(named.job),
             _ => {
                 let right = "right is 12, 12_3, 12_[4-7] or a run's name";
-                return Err(VerbError::Said(format!("{word:?} names no job: {right}")));
+                return Err(VerbError::Message(format!("{word:?} names no job: {right}")));
             }
         }
     }
@@ -80,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_jobs_and_other_words_are_runs() {
+    fn numeric_words_are_jobs_and_others_are_runs() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let both = wanted(&words("12 hello 13_3")).unwrap();
         assert_eq!((both.jobs.len(), both.names), (2, vec!["hello".to_owned()]));

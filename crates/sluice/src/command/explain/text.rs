@@ -1,4 +1,4 @@
-//! The words of an explanation.
+//! The text of an explanation.
 
 use ::slurm::output::Moment;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
@@ -6,15 +6,15 @@ use ::slurm::words::{self, job as state};
 use model::hostlist;
 use model::reason::{NeverFits, Reason};
 use model::run::JobState;
+use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    Expected, ExplainedJob, HeldLimit, Holder, Lacking, LicenseUse, Missing, NodeClass, OpenTerm,
-    OtherJob, WaitView,
+    Expected, ExplainedJob, HeldLimit, Holder, LicenseUse, OpenTerm, OtherJob, WaitView,
 };
 use wire::view::JobView;
 
-/// All of one job: a line of what it is, then one for each thing that is to be said.
+/// The explanation of one job: a line that names it, then one for each fact.
 pub fn explained(explained: &ExplainedJob, moment: Moment<'_>) -> String {
     let ExplainedJob { shown, job, wait } = explained;
     let owner = &job.spec.owner.name;
@@ -63,7 +63,7 @@ fn waits(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> String {
     format!("waits: {word}\n  {}", sentence(job, wait, reason, moment))
 }
 
-/// What the reason means for this job.
+/// A sentence on what the reason means for this job.
 fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
     let text = match reason {
         Reason::Resources => "Its turn has come; not enough is free for it.",
@@ -141,7 +141,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
             ),
         });
     }
-    // Where something else holds it, what is free is beside the point.
+    // Free resources matter only if nothing else holds the job.
     if matters(wait.reason.as_ref()) {
         let several = job.partition.contains(',');
         wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
@@ -152,10 +152,10 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
     if let Some(kept) = &wait.kept {
-        lines.push(format!("A place is kept for it: {}.", place(kept, moment)));
+        lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
     }
     lines.push(match &wait.expected {
-        Some(expected) => format!("Expected start: {}.", place(expected, moment)),
+        Some(expected) => format!("Expected start: {}.", start_text(expected, moment)),
         None => "Expected start: not known.".to_owned(),
     });
     lines
@@ -176,7 +176,7 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn place(expected: &Expected, moment: Moment<'_>) -> String {
+fn start_text(expected: &Expected, moment: Moment<'_>) -> String {
     let Expected { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))
@@ -227,7 +227,7 @@ fn license_lines(license: &LicenseUse) -> Vec<String> {
     lines
 }
 
-fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
+fn class_lines(class: &NodeClassReport, several: bool) -> Vec<String> {
     let nodes = counted(class.nodes.len() as u64, "node");
     let partition =
         if several { format!(" (partition {})", class.partition) } else { String::new() };
@@ -238,9 +238,10 @@ fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
     let mut parts: Vec<String> = class.missing.iter().map(|m| missing(m, class)).collect();
     if !class.free.is_empty() {
         let free = counted(class.free.len() as u64, "node");
-        let enough = match class.free.len() < class.wanted as usize {
-            true => format!(", {} needed at once", class.wanted),
-            false => String::new(),
+        let enough = if class.free.len() < class.wanted as usize {
+            format!(", {} needed at once", class.wanted)
+        } else {
+            String::new()
         };
         parts.push(format!("{free} free{enough}"));
     }
@@ -253,39 +254,42 @@ fn class_lines(class: &NodeClass, several: bool) -> Vec<String> {
     }
 }
 
-fn missing(missing: &Missing, class: &NodeClass) -> String {
-    let Missing { what, nodes, asked, most_free, total } = missing;
+fn missing(missing: &Shortage, class: &NodeClassReport) -> String {
+    let Shortage { what, nodes, asked, most_free, total } = missing;
     let amounts = |unit: &dyn Fn(u64) -> String| {
         format!("at most {most_free} of {} free, {asked} asked", unit(*total))
     };
     let what = match what {
-        Lacking::Drained => "drained".to_owned(),
-        Lacking::Down => "down".to_owned(),
-        Lacking::Silent => "does not answer, or must end something first".to_owned(),
-        Lacking::Name => "not among the nodes that the job may use".to_owned(),
-        Lacking::Sort => "not of the sort that was asked for".to_owned(),
-        Lacking::Cpus => amounts(&|count| counted(count, "CPU")),
-        Lacking::MemoryMib => format!(
+        MissingResource::Drained => "drained".to_owned(),
+        MissingResource::Down => "down".to_owned(),
+        MissingResource::Silent => "does not answer, or must end something first".to_owned(),
+        MissingResource::Name => "not among the nodes that the job may use".to_owned(),
+        MissingResource::Sort => "not of the sort that was asked for".to_owned(),
+        MissingResource::Cpus => amounts(&|count| counted(count, "CPU")),
+        MissingResource::MemoryMib => format!(
             "at most {} of {} of memory free, {} asked",
             memory(*most_free),
             memory(*total),
             memory(*asked)
         ),
-        Lacking::Gres(name) if *asked > 0 => amounts(&|count| units(count, name)),
-        Lacking::Gres(name) => format!("what is free of {name} does not go together"),
-        Lacking::Company => "somebody there has the node alone, or wants it alone".to_owned(),
-        Lacking::Reservation => "kept by a reservation".to_owned(),
-        Lacking::KeptForOthers => {
+        MissingResource::Gres(name) if *asked > 0 => amounts(&|count| units(count, name)),
+        MissingResource::Gres(name) => format!("what is free of {name} does not go together"),
+        MissingResource::Company => {
+            "somebody there has the node alone, or wants it alone".to_owned()
+        }
+        MissingResource::Reservation => "kept by a reservation".to_owned(),
+        MissingResource::KeptForOthers => {
             "free now, but kept for jobs before it within its time limit".to_owned()
         }
     };
-    match nodes.len() == class.nodes.len() {
-        true => what,
-        false => format!("{}: {what}", hostlist::compress(nodes)),
+    if nodes.len() == class.nodes.len() {
+        what
+    } else {
+        format!("{}: {what}", hostlist::compress(nodes))
     }
 }
 
-/// What a node of the class has too little of, even empty.
+/// What even an empty node of the class has too little of.
 fn never_text(never: &NeverFits) -> String {
     match never {
         NeverFits::Cpus { asked, most } => format!("has {}; {asked} asked", counted(*most, "CPU")),

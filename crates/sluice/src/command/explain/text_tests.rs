@@ -48,7 +48,7 @@ fn expected() -> Option<Expected> {
 }
 
 #[test]
-fn a_limit_is_said_with_who_holds_it() {
+fn a_limit_is_explained_with_the_jobs_that_use_it() {
     let limit = Limit {
         scope: LimitScope::QosPerUser,
         kind: LimitKind::Tres(TresKind::gpu()),
@@ -83,15 +83,15 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 }
 
 #[test]
-fn each_class_of_nodes_says_what_it_lacks() {
-    let missing = |what, nodes: &str, (asked, most_free, total)| Missing {
+fn each_class_of_nodes_is_explained_by_what_it_lacks() {
+    let missing = |what, nodes: &str, (asked, most_free, total)| Shortage {
         what,
         nodes: names(nodes),
         asked,
         most_free,
         total,
     };
-    let class = |nodes: &str, never, free: &str, missing| NodeClass {
+    let class = |nodes: &str, never, free: &str, missing| NodeClassReport {
         partition: "gpu".into(),
         nodes: names(nodes),
         wanted: 2,
@@ -99,7 +99,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
         free: if free.is_empty() { Vec::new() } else { names(free) },
         missing,
     };
-    let gpu = || Lacking::Gres("gpu".into());
+    let gpu = || MissingResource::Gres("gpu".into());
     let wait = WaitView {
         reason: Some(Reason::Resources),
         ahead: 3,
@@ -113,8 +113,8 @@ fn each_class_of_nodes_says_what_it_lacks() {
                 None,
                 "m4",
                 vec![
-                    missing(Lacking::Drained, "m1", (0, 0, 0)),
-                    missing(Lacking::Cpus, "m[2-3]", (8, 1, 32)),
+                    missing(MissingResource::Drained, "m1", (0, 0, 0)),
+                    missing(MissingResource::Cpus, "m[2-3]", (8, 1, 32)),
                 ],
             ),
             class(
@@ -145,7 +145,7 @@ Job 12 (train, alice, partition gpu) waits: Resources
 }
 
 #[test]
-fn other_jobs_licences_and_reservations_are_said() {
+fn dependencies_licenses_and_reservations_are_explained() {
     let other = |id, state, end| OtherJob {
         job: format!("{id}"),
         id: JobId(id),
@@ -193,7 +193,7 @@ Job 12 (train, alice, partition gpu) waits: Dependency
 }
 
 #[test]
-fn what_does_not_wait_says_so() {
+fn running_and_ended_jobs_are_explained() {
     let line = |state| {
         let over = ExplainedJob { shown: "12".into(), job: job(state), wait: None };
         explained(&over, Moment { now: NOW, tz: &TimeZone::UTC })

@@ -1,10 +1,13 @@
-//! Slurm's commands: options in, one call to the server, Slurm's words out.
+//! Slurm's commands: options are read, the server is asked, and the answer is printed in Slurm's words.
+//!
+//! - one file or folder for each command
+//! - `step/`: the client's side of a running step, for `srun` and `sattach`
+//! - `submit/`: what `sbatch`, `salloc` and `srun` share
+//! - `query/`: what the other commands share
+//! - `pollable_channel`: a channel that can be waited for with `poll`
 
-mod ask;
-mod caller;
-mod components;
-mod het_group;
-pub mod job_list;
+mod pollable_channel;
+pub mod query;
 mod sacct;
 mod sacctmgr;
 mod salloc;
@@ -17,18 +20,10 @@ mod sinfo;
 mod sprio;
 mod squeue;
 mod srun;
-mod srun_input;
-mod srun_options;
-mod srun_parts;
-mod srun_programs;
 mod sshare;
 mod sstat;
 mod step;
-mod step_create;
-mod step_files;
-mod watch;
-
-pub use caller::now;
+mod submit;
 
 use ::slurm::option::Command;
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
-//! `sattach`: the output of a step that runs, and input for it, beside its `srun`.
+//! `sattach`: shows the output of a running step and sends it input, beside its `srun`.
 
-use super::ask::{self, ShowError};
-use super::step::output::{Names, Outputs, Target};
-use super::step::stream::Streams;
+use super::query::{self, CommandError};
+use super::step::output::{FilenameFields, Outputs, Target};
+use super::step::server_stream::ServerStreams;
 use super::step::{Plan, Step, terminal};
-use super::watch::Watch;
-use crate::connect::Client;
+use super::submit::job_watch::Watch;
+use crate::client::Client;
 use ::slurm::option::Command;
 use ::slurm::option::key::OptionKey as K;
 use ::slurm::option::parse::Parsed;
@@ -26,15 +26,15 @@ use wire::client::{Answer, Call, JobsWanted};
 
 const COMMAND: Command = Command::Sattach;
 const USAGE: &str = "Usage: sattach [options] <jobid.stepid>\n";
-const DOING: &str = "sattach: error: Could not get job step info";
+const REQUEST: &str = "sattach: error: Could not get job step info";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(COMMAND, attach(args))
+    query::finish(COMMAND, attach(args))
 }
 
-/// What was asked, checked.
+/// The checked options.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct AttachRequest {
     job: JobId,
     step: StepId,
     output: Option<u32>,
@@ -46,23 +46,23 @@ struct Asked {
     quiet: bool,
 }
 
-impl Asked {
-    fn read(parsed: &Parsed) -> Result<Self, ShowError> {
+impl AttachRequest {
+    fn read(parsed: &Parsed) -> Result<Self, CommandError> {
         let [word] = parsed.rest.as_slice() else {
-            return Err(misused("too many parameters"));
+            return Err(usage_error("too many parameters"));
         };
         let Some((job, step)) = word.split_once('.') else {
-            return Err(misused("Failed to parse stepid from command line options"));
+            return Err(usage_error("Failed to parse stepid from command line options"));
         };
         let job =
-            job.parse().map_err(|_| misused(&format!("Invalid job id {job:?} in {word:?}")))?;
+            job.parse().map_err(|_| usage_error(&format!("Invalid job id {job:?} in {word:?}")))?;
         let step = StepId::parse(step).ok_or_else(|| {
-            ShowError::said(format!("sattach: fatal: Bad step specified: {step}"))
+            CommandError::message(format!("sattach: fatal: Bad step specified: {step}"))
         })?;
         let filter = |key, name: &str| match parsed.text(key) {
             Some(text) => text.parse().map(Some).map_err(|_| {
                 let text = format!("Invalid numeric value \"{text}\" for {name}.");
-                ShowError::said(format!("sattach: error: {text}"))
+                CommandError::message(format!("sattach: error: {text}"))
             }),
             None => Ok(None),
         };
@@ -80,29 +80,29 @@ impl Asked {
         if asked.pty && (asked.output, asked.error, asked.input) != (None, None, None) {
             let text =
                 "--pty cannot be used with --input-filter, --output-filter or --error-filter";
-            return Err(ShowError::said(format!("sattach: error: {text}")));
+            return Err(CommandError::message(format!("sattach: error: {text}")));
         }
         Ok(asked)
     }
 }
 
-/// The line, and after it how the command is used.
-fn misused(line: &str) -> ShowError {
-    let error = ShowError::said(format!("sattach: error: {line}"));
-    match ask::print(USAGE) {
+/// An error together with the usage.
+fn usage_error(line: &str) -> CommandError {
+    let error = CommandError::message(format!("sattach: error: {line}"));
+    match query::print(USAGE) {
         Ok(()) => error,
         Err(broken) => broken,
     }
 }
 
-fn attach(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
-    let asked = Asked::read(&parsed)?;
+fn attach(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
+    let asked = AttachRequest::read(&parsed)?;
     let mut client =
-        Client::find().map_err(|source| ShowError::Unreachable { doing: DOING, source })?;
+        Client::find().map_err(|source| CommandError::Unreachable { request: REQUEST, source })?;
     let step = find(&mut client, &asked)?;
     if asked.layout {
-        ask::print(&layout_text(&step))?;
+        query::print(&layout_text(&step))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !matches!(step.id, StepId::Number(_)) {
@@ -110,24 +110,25 @@ fn attach(args: &[String]) -> Result<ExitCode, ShowError> {
             "step {}.{} writes to a file: there is nothing to attach to",
             asked.job, step.id
         );
-        return Err(ShowError::said(format!("{DOING}: {text}")));
+        return Err(CommandError::message(format!("{REQUEST}: {text}")));
     }
-    Ok(ExitCode::from(carry(&client, &asked, &step)?))
+    Ok(ExitCode::from(run_attached(&client, &asked, &step)?))
 }
 
-fn find(client: &mut Client, asked: &Asked) -> Result<run::Step, ShowError> {
+fn find(client: &mut Client, asked: &AttachRequest) -> Result<run::Step, CommandError> {
     let filter = JobFilter { jobs: vec![JobRef::whole(asked.job)], ..JobFilter::default() };
     let wanted = JobsWanted { filter, steps: true, ..JobsWanted::default() };
-    let unknown = |why: &Refusal| ShowError::said(format!("{DOING}: {}", refusal::text(why)));
+    let unknown =
+        |why: &Refusal| CommandError::message(format!("{REQUEST}: {}", refusal::text(why)));
     let jobs = match client.call(Call::Jobs(wanted)) {
         Ok(Answer::Jobs { jobs, .. }) => jobs,
         Ok(Answer::Refused(why)) => return Err(unknown(&why)),
-        Ok(other) => return Err(ShowError::unexpected(&other)),
-        Err(source) => return Err(ShowError::Unreachable { doing: DOING, source }),
+        Ok(other) => return Err(CommandError::unexpected(&other)),
+        Err(source) => return Err(CommandError::Unreachable { request: REQUEST, source }),
     };
     let steps = jobs.0.into_iter().filter(|job| job.id == asked.job).flat_map(|job| job.steps);
     let mut living = steps.filter(|step| step.end.is_none());
-    // Slurm says the same of a job and of a step that is not there.
+    // Slurm reports an unknown step as an unknown job.
     let missing = || unknown(&Refusal::UnknownJob(asked.job.to_string()));
     living.find(|step| step.id == asked.step).ok_or_else(missing)
 }
@@ -139,7 +140,7 @@ fn layout_text(step: &run::Step) -> String {
         step.tasks,
         step.nodes.len()
     );
-    // A script has no layout: it is one task on the first node.
+    // A batch step has no layout: it is one task on the first node.
     let script = [(step.nodes.first().cloned().unwrap_or_default(), vec![0])];
     let layout = if step.layout.is_empty() { &script[..] } else { &step.layout };
     for (index, (node, tasks)) in layout.iter().enumerate() {
@@ -149,11 +150,15 @@ fn layout_text(step: &run::Step) -> String {
     text
 }
 
-fn carry(client: &Client, asked: &Asked, step: &run::Step) -> Result<u8, ShowError> {
-    let place = client.place().clone();
-    let streams = Streams::new(place.clone(), asked.job, asked.step, None)?;
+fn run_attached(
+    client: &Client,
+    asked: &AttachRequest,
+    step: &run::Step,
+) -> Result<u8, CommandError> {
+    let location = client.location().clone();
+    let streams = ServerStreams::new(location.clone(), asked.job, asked.step, None)?;
     let only = |rank: Option<u32>| rank.map_or(Target::Own, Target::OnlyTask);
-    let names = Names {
+    let names = FilenameFields {
         job_id: asked.job.0,
         array: None,
         step: asked.step.to_string(),
@@ -176,20 +181,21 @@ fn carry(client: &Client, asked: &Asked, step: &run::Step) -> Result<u8, ShowErr
         input_task: asked.input,
         wait: Some(Duration::ZERO),
         prolog: None,
-        among: None,
+        het: None,
     };
     let step = Step::attached(plan, &step.layout, streams, outputs, Some(own_input()?));
-    // An interrupt ends this command, and the step goes on.
+    // No signal is blocked: an interrupt ends `sattach`, and the step goes on.
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let signals = SignalFd::with_flags(&SigSet::empty(), flags).map_err(io::Error::from)?;
-    let mut watch = Watch::begin(place, asked.job, false)?;
-    let raw = match asked.pty && io::stdin().is_terminal() {
-        true => terminal::Raw::enter().map_err(io::Error::from)?,
-        false => None,
+    let mut watch = Watch::begin(location, asked.job, false)?;
+    let raw = if asked.pty && io::stdin().is_terminal() {
+        terminal::RawTerminal::enter().map_err(io::Error::from)?
+    } else {
+        None
     };
-    let outturn = step.run(&mut watch, &signals);
+    let outcome = step.run(&mut watch, &signals);
     drop(raw);
-    Ok(outturn?.code)
+    Ok(outcome?.code)
 }
 
 fn own_input() -> io::Result<File> {
@@ -200,14 +206,14 @@ fn own_input() -> io::Result<File> {
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> Result<Asked, String> {
+    fn read(words: &[&str]) -> Result<AttachRequest, String> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
         let parsed = ::slurm::option::parse::parse(COMMAND, &words).expect("options");
-        Asked::read(&parsed).map_err(|error| error.to_string())
+        AttachRequest::read(&parsed).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_step_is_named_and_what_is_wrong_is_said_as_captured() {
+    fn a_step_id_is_parsed_and_errors_are_slurms() {
         let asked = read(&["-l", "--output-filter", "1", "86.0"]).expect("good");
         assert_eq!((asked.job, asked.step), (JobId(86), StepId::Number(0)));
         assert_eq!((asked.output, asked.label), (Some(1), true));

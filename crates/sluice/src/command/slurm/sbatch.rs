@@ -1,38 +1,34 @@
-//! `sbatch`: a script to the server, and the number it got.
+//! `sbatch`: submits a batch script and prints its job id.
 
-use super::caller::{
-    self, FAILURE, Here, complain, failure, note_refused, refused, say, unexpected, unreachable,
-};
-use crate::connect::{Client, ClientError};
+use super::submit::caller::{self, ProcessSurroundings};
+use super::submit::messages::{self, FAILURE, failure, refused, say, unexpected, unreachable};
+use super::submit::test_only::{check_clusters, tested};
+use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::{self, Batch, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Draft};
-use ::slurm::words::refusal;
-use jiff::tz::TimeZone;
-use model::hostlist;
 use model::id::JobId;
-use model::reason::Refusal;
 use model::run::{ExitStatus, Outcome};
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Tested};
+use wire::client::{Answer, Call};
 
 const COMMAND: Command = Command::Sbatch;
 
-/// How long one question for a job's end stays open before it is asked again.
+/// How long one request for a job's end may wait in the server before it is repeated.
 const AWAIT_MS: u64 = 60_000;
 
 pub fn run(args: &[String]) -> ExitCode {
-    let here = Here::default();
+    let here = ProcessSurroundings::default();
     let batch = match invocation::batch(args, &caller::caller(&here)) {
-        Ok(Invocation::Question(question)) => return caller::answer(COMMAND, question),
+        Ok(Invocation::Question(question)) => return messages::answer(COMMAND, question),
         Ok(Invocation::Submission(batch)) => batch,
-        Err(error) => return caller::refuse_option(COMMAND, &error),
+        Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     let Some(options) = batch.components.first() else { return failure() };
     let submitter = caller::submitter(COMMAND, args, options);
     let draft = match request::batch(&batch, &submitter) {
         Ok(draft) => draft,
-        Err(error) => return caller::refuse_option(COMMAND, &error),
+        Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     if !options.quiet {
         batch.notes.iter().chain(&draft.notes).for_each(|line| say(COMMAND, line));
@@ -55,7 +51,7 @@ fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode,
             if let Some(line) = submitted(job, options) {
                 println!("{line}");
             }
-            // Slurm's sbatch waits if any component says so.
+            // As in Slurm, it waits if any component says so.
             if batch.components.iter().any(|options| options.wait) {
                 return wait(&mut client, job);
             }
@@ -66,7 +62,7 @@ fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode,
     }
 }
 
-/// The line for a job that was taken; none with `--quiet`, but for scripts that ask to parse it.
+/// The line for a submitted job; `None` with `--quiet`, unless `--parsable` is given.
 fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
     let cluster = options.clusters.first();
     match (options.parsable, cluster) {
@@ -78,73 +74,7 @@ fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
     }
 }
 
-/// `-M` may name this cluster only.
-pub(super) fn check_clusters(
-    command: Command,
-    client: &mut Client,
-    options: &JobOptions,
-) -> Result<Option<ExitCode>, ClientError> {
-    if options.clusters.is_empty() {
-        return Ok(None);
-    }
-    let name = match client.call(Call::Cluster)? {
-        Answer::Cluster(cluster) => cluster.name,
-        other => return Ok(Some(unexpected(command, &other))),
-    };
-    let Some(unknown) = options.clusters.iter().find(|asked| **asked != name) else {
-        return Ok(None);
-    };
-    complain(command, &format!("No cluster '{unknown}' known by database."));
-    complain(
-        command,
-        &format!(
-            "'{unknown}' can't be reached now, or it is an invalid entry for --cluster.  \
-             Use 'sacctmgr list clusters' to see available clusters."
-        ),
-    );
-    Ok(Some(failure()))
-}
-
-/// `--test-only`: when and where it would start, or why it never will.
-pub(super) fn tested(command: Command, answer: Answer) -> ExitCode {
-    match answer {
-        Answer::Tested(parts) => {
-            tested_lines(command, &parts).iter().for_each(|line| say(command, line));
-            ExitCode::SUCCESS
-        }
-        Answer::Refused(refusal @ Refusal::UnknownGres(_)) => refused(command, &refusal),
-        Answer::Refused(refusal) => {
-            if let Some(hint) = refusal::hint(&refusal) {
-                complain(command, &hint);
-            }
-            eprintln!("allocation failure: {}", refusal::text(&refusal));
-            note_refused(command, &refusal);
-            failure()
-        }
-        other => unexpected(command, &other),
-    }
-}
-
-/// A line for each component; `sbatch` has one for all of them, without their partitions.
-fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
-    let begin = |part: &Tested, cpus: u32| {
-        let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
-        let start = model::time::format_iso(part.start, &TimeZone::system());
-        format!("Job {job} to start at {start} using {cpus} processors on")
-    };
-    if let ([first, _, ..], Command::Sbatch) = (parts, command) {
-        let cpus = parts.iter().map(|part| part.cpus).sum();
-        let nodes = hostlist::compress_sorted(parts.iter().flat_map(|part| &part.nodes));
-        return vec![format!("{} {nodes}", begin(first, cpus))];
-    }
-    let line = |part: &Tested| {
-        let nodes = hostlist::compress(&part.nodes);
-        format!("{} nodes {nodes} in partition {}", begin(part, part.cpus), part.partition)
-    };
-    parts.iter().map(line).collect()
-}
-
-/// `--wait`: ends with the job, and as it did.
+/// `--wait`: waits for the end of the job, and exits as it did.
 fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     loop {
         match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
@@ -158,7 +88,7 @@ fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     }
 }
 
-/// The job's own code; 1 for a job that was ended otherwise.
+/// The job's exit code; 1 for a job that did not exit by itself.
 fn wait_code(exit: ExitStatus, outcome: Option<Outcome>) -> u8 {
     match (exit, outcome) {
         (ExitStatus { code: 0, signal: 0 }, Some(Outcome::Completed)) => 0,
@@ -172,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_is_told_as_it_was_asked_for() {
+    fn the_job_id_is_printed_in_the_requested_form() {
         let options = |parsable, quiet, cluster: Option<&str>| JobOptions {
             parsable,
             quiet,
@@ -192,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_as_the_job_did() {
+    fn wait_exits_with_the_jobs_code() {
         let table = [
             (0, 0, Outcome::Completed, 0),
             (5, 0, Outcome::Failed, 5),

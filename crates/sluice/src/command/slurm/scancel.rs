@@ -1,8 +1,8 @@
-//! `scancel`: which jobs, and whether to end or only to signal them.
+//! `scancel`: ends or signals jobs and steps.
 
-use super::ask::{self, ShowError};
-use super::job_list::{self, NamedJob};
-use crate::connect::Client;
+use super::query::job_names::{self, NamedJob};
+use super::query::{self, CommandError};
+use crate::client::Client;
 use ::slurm::option::key::OptionKey as K;
 use ::slurm::option::parse::Parsed;
 use ::slurm::option::{Command, signal, value};
@@ -19,54 +19,53 @@ use wire::job_list::JobList;
 
 const COMMAND: Command = Command::Scancel;
 
-/// What Slurm calls the request when the server cannot be reached.
-const DOING: &str = "scancel: error: slurm_kill_job";
+/// The name that Slurm gives the request when the server cannot be reached.
+const REQUEST: &str = "scancel: error: slurm_kill_job";
 
 /// The states that `-t` may name.
 const STATES: [JobState; 3] = [JobState::Pending, JobState::Running, JobState::Suspended];
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(COMMAND, cancel(args))
+    query::finish(COMMAND, cancel(args))
 }
 
-fn cancel(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
-    let order = Order::read(&parsed)?;
+fn cancel(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
+    let order = CancelRequest::read(&parsed)?;
     let mut client = Client::find().map_err(unreachable)?;
     let mut code = 0;
     for cancel in order.calls() {
-        let cancel = match order.confirm {
-            true => confirmed(&mut client, cancel)?,
-            false => Some(cancel),
-        };
+        let cancel = if order.confirm { confirmed(&mut client, cancel)? } else { Some(cancel) };
         let Some(cancel) = cancel else { continue };
         let named = cancel.filter.jobs.len() == 1;
         let step = cancel.step;
         let asked = order.words.first().filter(|_| named && order.words.len() == 1);
         match client.call(Call::Cancel(cancel)).map_err(unreachable)? {
             Answer::Cancelled(results) => {
-                let told = order.tell(&results, asked.map(String::as_str), step);
+                let told = order.report(&results, asked.map(String::as_str), step);
                 code = code.max(told);
             }
-            Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
-            other => return Err(ShowError::unexpected(&other)),
+            Answer::Refused(why) => {
+                return Err(CommandError::message(error_line(&refusal::text(&why))));
+            }
+            other => return Err(CommandError::unexpected(&other)),
         }
     }
     Ok(ExitCode::from(code))
 }
 
-fn unreachable(source: crate::connect::ClientError) -> ShowError {
-    ShowError::Unreachable { doing: DOING, source }
+fn unreachable(source: crate::client::ClientError) -> CommandError {
+    CommandError::Unreachable { request: REQUEST, source }
 }
 
 fn error_line(text: &str) -> String {
     format!("{}: error: {text}", COMMAND.name())
 }
 
-/// What was asked, checked.
+/// The checked options.
 #[derive(Debug)]
-struct Order {
-    /// The jobs as they were written.
+struct CancelRequest {
+    /// The jobs as they were typed.
     words: Vec<String>,
     jobs: Vec<NamedJob>,
     filter: JobFilter,
@@ -78,21 +77,23 @@ struct Order {
     quiet: bool,
 }
 
-impl Order {
-    fn read(parsed: &Parsed) -> Result<Self, ShowError> {
+impl CancelRequest {
+    fn read(parsed: &Parsed) -> Result<Self, CommandError> {
         let words: Vec<String> = parsed.rest.clone();
         let mut jobs = Vec::new();
         for word in &words {
-            let named = job_list::parse_jobs(word)
-                .map_err(|bad| ShowError::said(error_line(&format!("Invalid job id {bad}"))))?;
+            let named = job_names::parse_jobs(word).map_err(|bad| {
+                CommandError::message(error_line(&format!("Invalid job id {bad}")))
+            })?;
             jobs.extend(named);
         }
         let filter = filter(parsed)?;
         if jobs.is_empty() && filter == JobFilter::default() {
-            return Err(ShowError::said(error_line("No job identification provided")));
+            return Err(CommandError::message(error_line("No job identification provided")));
         }
         let signal = parsed.text(K::Signal).map(|text| {
-            let unknown = || ShowError::said(error_line(&format!("Unknown job signal: {text}")));
+            let unknown =
+                || CommandError::message(error_line(&format!("Unknown job signal: {text}")));
             signal::number(text).ok_or_else(unknown)
         });
         Ok(Self {
@@ -108,7 +109,7 @@ impl Order {
         })
     }
 
-    /// One call for all whole jobs; one for each step that was named.
+    /// One call for all jobs, and one for each named step.
     fn calls(&self) -> Vec<Cancel> {
         let call = |jobs: Vec<&NamedJob>, step: Option<StepId>| Cancel {
             filter: JobFilter {
@@ -130,8 +131,8 @@ impl Order {
         calls
     }
 
-    /// Says what there is to say about the results, and gives the exit code.
-    fn tell(&self, results: &[CancelResult], asked: Option<&str>, step: Option<StepId>) -> u8 {
+    /// Prints the results that are to be reported, and returns the exit code.
+    fn report(&self, results: &[CancelResult], asked: Option<&str>, step: Option<StepId>) -> u8 {
         let mut code = 0;
         let mut said: Vec<String> = Vec::new();
         for result in results {
@@ -149,14 +150,14 @@ impl Order {
                 });
             }
             if let Some(why) = &result.refusal {
-                let (shown, weight) = self.judged(why, step);
+                let (shown, weight) = self.severity(why, step);
                 code = code.max(weight);
                 if shown && !self.quiet {
                     let text = refusal::text(why);
                     lines.push(error_line(&format!("Kill job error on {whole}: {text}")));
                 }
             }
-            // An array's tasks that share a name share its lines.
+            // Tasks that are shown under the array's id share their lines.
             lines.retain(|line| !said.contains(line));
             lines.iter().for_each(|line| eprintln!("{line}"));
             said.extend(lines);
@@ -164,9 +165,9 @@ impl Order {
         code
     }
 
-    /// Whether a refusal is shown, and the exit code it makes. To end what has ended already, or a job that never was,
-    /// is no failure; to signal it is, and so is a step.
-    fn judged(&self, why: &Refusal, step: Option<StepId>) -> (bool, u8) {
+    /// Whether a refusal is shown, and its exit code. Ending a job that has ended or never existed is no failure; signalling one
+    /// is, and so is naming a step.
+    fn severity(&self, why: &Refusal, step: Option<StepId>) -> (bool, u8) {
         let exactly = self.batch_only || self.signal.is_some() || step.is_some();
         let code = refusal::scancel_code(why) as u8;
         match why {
@@ -178,7 +179,7 @@ impl Order {
         }
     }
 
-    /// The name the user gave: the one that was asked for, or the array of which this is a task.
+    /// The name under which a job is reported: as the user typed it, or the array that the user named.
     fn shown<'a>(&self, job: &'a str, asked: Option<&'a str>) -> &'a str {
         if let Some(asked) = asked {
             return asked;
@@ -190,21 +191,21 @@ impl Order {
     }
 }
 
-fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
+fn filter(parsed: &Parsed) -> Result<JobFilter, CommandError> {
     let list = |key| parsed.text(key).map(value::list).unwrap_or_default();
     let mut users = parsed
         .text(K::Users)
-        .map(|text| job_list::parse_users(text, ask::user_name))
+        .map(|text| job_names::parse_users(text, query::user_name))
         .unwrap_or_default();
     if parsed.has(K::Me) {
-        users.push(ask::me());
+        users.push(query::own_user_name());
     }
     let nodes = parsed.text(K::Nodelist).unwrap_or_default();
-    let nodes =
-        hostlist::expand(nodes).map_err(|error| ShowError::said(error_line(&error.to_string())))?;
+    let nodes = hostlist::expand(nodes)
+        .map_err(|error| CommandError::message(error_line(&error.to_string())))?;
     if parsed.has(K::Wckey) {
         let text = "--wckey is not supported yet: name the jobs, or filter otherwise";
-        return Err(ShowError::said(error_line(text)));
+        return Err(CommandError::message(error_line(text)));
     }
     Ok(JobFilter {
         jobs: Vec::new(),
@@ -220,29 +221,28 @@ fn filter(parsed: &Parsed) -> Result<JobFilter, ShowError> {
     })
 }
 
-fn states(text: &str) -> Result<Vec<JobState>, ShowError> {
+fn states(text: &str) -> Result<Vec<JobState>, CommandError> {
     let refused = |word: &str| {
-        ShowError::said(format!(
+        CommandError::message(format!(
             "Invalid job state specified: {word}\n\
              Valid job states are PENDING, RUNNING, and SUSPENDED"
         ))
     };
-    let states = job_list::parse_states(text).map_err(|word| refused(&word))?;
+    let states = job_names::parse_states(text).map_err(|word| refused(&word))?;
     let states = states.unwrap_or(STATES.to_vec());
-    match states.iter().all(|state| STATES.contains(state)) {
-        true => Ok(states),
-        false => Err(refused(text)),
-    }
+    if states.iter().all(|state| STATES.contains(state)) { Ok(states) } else { Err(refused(text)) }
 }
 
-/// `-i`: asks about each job, and gives back those that were agreed to.
-fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, ShowError> {
+/// `-i`: asks about each job, and returns those that were confirmed.
+fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, CommandError> {
     let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
     let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(Refusal::UnknownJob(_)) => Vec::new(),
-        Answer::Refused(why) => return Err(ShowError::said(error_line(&refusal::text(&why)))),
-        other => return Err(ShowError::unexpected(&other)),
+        Answer::Refused(why) => {
+            return Err(CommandError::message(error_line(&refusal::text(&why))));
+        }
+        other => return Err(CommandError::unexpected(&other)),
     };
     let mut agreed = Vec::new();
     for job in jobs {
@@ -250,7 +250,7 @@ fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, Show
         let step = cancel.step.map(|step| format!(".{step}")).unwrap_or_default();
         let (id, name, partition) = (job.id, &job.spec.name, &job.partition);
         eprint!("Cancel job_id={id}{step} name={name} partition={partition} [y/n]? ");
-        if agreed_to(&mut std::io::stdin().lock())? {
+        if is_yes(&mut std::io::stdin().lock())? {
             agreed.push(model::change::JobRef { id, tasks, component_of: None });
         }
     }
@@ -261,8 +261,8 @@ fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, Show
     Ok(Some(Cancel { filter, ..cancel }))
 }
 
-/// A line that begins with `y`; the end of the input is no.
-fn agreed_to(input: &mut impl BufRead) -> Result<bool, ShowError> {
+/// Whether the answer begins with `y`. The end of input is a no.
+fn is_yes(input: &mut impl BufRead) -> Result<bool, CommandError> {
     std::io::stderr().flush()?;
     let mut line = String::new();
     input.read_line(&mut line)?;
@@ -274,9 +274,9 @@ mod tests {
     use super::*;
     use model::id::JobId;
 
-    fn order(args: &[&str]) -> Result<Order, ShowError> {
+    fn order(args: &[&str]) -> Result<CancelRequest, CommandError> {
         let parsed = ::slurm::option::parse::parse(COMMAND, args).expect("options of scancel");
-        Order::read(&parsed)
+        CancelRequest::read(&parsed)
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_weigh_as_captured() {
+    fn refusals_have_slurms_exit_codes() {
         let ended = || Refusal::JobEnded(JobId(3));
         let unknown = || Refusal::UnknownJob("999999".into());
         let table: [(&[&str], Refusal, (bool, u8)); 9] = [
@@ -329,15 +329,15 @@ mod tests {
             (&["14"], Refusal::AccessDenied, (true, 210)),
             (&["-u", "alice"], Refusal::AccessDenied, (true, 210)),
         ];
-        for (args, refusal, judged) in table {
+        for (args, refusal, severity) in table {
             let order = order(args).expect("well formed");
             let step = order.jobs.first().and_then(|named| named.step);
-            assert_eq!(order.judged(&refusal, step), judged, "{args:?}");
+            assert_eq!(order.severity(&refusal, step), severity, "{args:?}");
         }
     }
 
     #[test]
-    fn a_task_of_an_array_that_was_named_whole_goes_by_the_arrays_name() {
+    fn tasks_of_a_named_array_are_reported_under_its_id() {
         let many = order(&["14", "20_3"]).expect("well formed");
         assert_eq!(many.shown("14_2", None), "14");
         assert_eq!(many.shown("20_3", None), "20_3");
@@ -345,9 +345,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_yes_is_one() {
+    fn only_an_answer_that_begins_with_y_confirms() {
         for (line, yes) in [("y\n", true), ("Yes\n", true), ("n\n", false), ("", false)] {
-            assert_eq!(agreed_to(&mut line.as_bytes()).expect("readable"), yes, "{line:?}");
+            assert_eq!(is_yes(&mut line.as_bytes()).expect("readable"), yes, "{line:?}");
         }
     }
 }

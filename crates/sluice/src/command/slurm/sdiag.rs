@@ -1,6 +1,6 @@
-//! `sdiag`: what the server has counted.
+//! `sdiag`: the server's statistics.
 
-use super::ask::{self, Server, ShowError};
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
 use ::slurm::output::sdiag::{self as output, Order};
@@ -8,39 +8,41 @@ use ::slurm::words::refusal;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-/// The code of a reset that was refused.
+/// The exit code of a refused reset.
 const RESET_REFUSED: u8 = 255;
 
-const DOING: &str = "slurm_get_statistics";
+const REQUEST: &str = "slurm_get_statistics";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sdiag, show(args))
+    query::finish(Command::Sdiag, show(args))
 }
 
-fn show(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sdiag, args)? else { return Ok(ExitCode::SUCCESS) };
-    let mut server = Server::find(DOING)?;
+fn show(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sdiag, args)? else { return Ok(ExitCode::SUCCESS) };
+    let mut server = Server::find(REQUEST)?;
     check_cluster(&parsed, &mut server)?;
     let reset = parsed.has(K::Reset);
     let view = match server.try_ask(Call::Diagnostics { reset })? {
         Ok(Answer::Diagnostics(view)) => view,
-        Ok(other) => return Err(ShowError::unexpected(&other)),
+        Ok(other) => return Err(CommandError::unexpected(&other)),
         Err(why) if reset => {
             let text = format!("slurm_reset_statistics: {}", refusal::text(&why));
-            return Err(ShowError::Said { text, code: RESET_REFUSED });
+            return Err(CommandError::Message { text, code: RESET_REFUSED });
         }
-        Err(why) => return Err(ShowError::said(format!("{DOING}: {}", refusal::text(&why)))),
+        Err(why) => {
+            return Err(CommandError::message(format!("{REQUEST}: {}", refusal::text(&why))));
+        }
     };
     if reset {
-        ask::print("Reset scheduling statistics\n")?;
+        query::print("Reset scheduling statistics\n")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let tz = ask::time_zone();
-    ask::print(&output::render(&view, order(&parsed), Moment { now: view.now, tz: &tz }))?;
+    let tz = query::time_zone();
+    query::print(&output::render(&view, order(&parsed), Moment { now: view.now, tz: &tz }))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of several the last counts.
+/// The sort order; the last option counts.
 fn order(parsed: &Parsed) -> Order {
     let said = parsed.values.iter().rev().find_map(|setting| match setting.key {
         K::SortById => Some(Order::Number),
@@ -51,16 +53,16 @@ fn order(parsed: &Parsed) -> Order {
     said.unwrap_or_default()
 }
 
-/// `-M` may name this cluster only.
-fn check_cluster(parsed: &Parsed, server: &mut Server) -> Result<(), ShowError> {
+/// Refuses `-M` with another cluster than this one.
+fn check_cluster(parsed: &Parsed, server: &mut Server) -> Result<(), CommandError> {
     let named = value::list(parsed.text(K::Clusters).unwrap_or_default());
     if named.is_empty() {
         return Ok(());
     }
-    let name = ask::cluster_name(server)?;
+    let name = query::cluster_name(server)?;
     match named.iter().find(|asked| **asked != name) {
         None => Ok(()),
-        Some(unknown) => Err(ShowError::said(format!(
+        Some(unknown) => Err(CommandError::message(format!(
             "sdiag: error: No cluster '{unknown}' known by database.\n\
              sdiag: error: '{unknown}' can't be reached now, or it is an invalid entry for --cluster.  \
              Use 'sacctmgr list clusters' to see available clusters."

@@ -1,10 +1,11 @@
 //! `sinfo`: the partitions and their nodes.
 
-use super::ask::{self, Server, ShowError};
+use super::query::{self, CommandError, Server};
+use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::Moment;
 use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
 use ::slurm::output::sinfo::{self, Options};
-use ::slurm::output::{Moment, json, sinfo_reservations};
 use ::slurm::words::node;
 use model::hostlist;
 use std::io;
@@ -12,15 +13,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
 
-const DOING: &str = "slurm_load_partitions";
+const REQUEST: &str = "slurm_load_partitions";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sinfo, list(args))
+    query::finish(Command::Sinfo, list(args))
 }
 
-fn list(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sinfo, args)? else { return Ok(ExitCode::SUCCESS) };
-    let options = shown(&parsed)?;
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sinfo, args)? else { return Ok(ExitCode::SUCCESS) };
+    let options = output_options(&parsed)?;
     let every = match parsed.text(K::Iterate) {
         Some(text) => {
             let seconds = value::number_from(1, text, "--iterate")?;
@@ -29,55 +30,57 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
         None => None,
     };
     if parsed.has(K::Yaml) {
-        return Err(ShowError::said("sinfo: error: --yaml is not supported; --json is"));
+        return Err(CommandError::message("sinfo: error: --yaml is not supported; --json is"));
     }
     if parsed.has(K::Reservations) {
         return reservations(!options.no_header);
     }
-    let tz = ask::time_zone();
-    let mut server = Server::find(DOING)?;
+    let tz = query::time_zone();
+    let mut server = Server::find(REQUEST)?;
     loop {
         let answer = server.ask(Call::Cluster)?;
-        let Answer::Cluster(cluster) = answer else { return Err(ShowError::unexpected(&answer)) };
+        let Answer::Cluster(cluster) = answer else {
+            return Err(CommandError::unexpected(&answer));
+        };
         let moment = Moment { now: cluster.now, tz: &tz };
         let mut out = io::stdout().lock();
         if parsed.has(K::Json) {
-            json::nodes(&mut out, &cluster)?;
+            openapi::nodes(&mut out, &cluster)?;
             return Ok(ExitCode::SUCCESS);
         }
         if every.is_some() && !options.long {
-            ask::print(&format!("{}\n", moment.date_line()))?;
+            query::print(&format!("{}\n", moment.date_line()))?;
         }
         for warning in sinfo::render(&mut out, &options, &cluster, moment)? {
             eprintln!("sinfo: error: {warning}");
         }
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
-        ask::print("\n")?;
+        query::print("\n")?;
         std::thread::sleep(every);
     }
 }
 
-/// `-T`
-fn reservations(header: bool) -> Result<ExitCode, ShowError> {
+/// `-T`: prints the reservations.
+fn reservations(header: bool) -> Result<ExitCode, CommandError> {
     let all = super::scontrol::reservation::load()?;
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     let mut text = String::new();
     if all.reservations.is_empty() {
         text.push_str(NO_RESERVATIONS);
     } else {
         let moment = Moment { now: all.now, tz: &tz };
-        sinfo_reservations::push(&mut text, &all.reservations, moment, header);
+        sinfo::reservations::push(&mut text, &all.reservations, moment, header);
     }
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(parsed: &Parsed) -> Result<Options, ShowError> {
+fn output_options(parsed: &Parsed) -> Result<Options, CommandError> {
     let format = parsed.values.iter().rev().find(|s| matches!(s.key, K::Format | K::LongFormat));
     let of = |key| format.filter(|s| s.key == key).map(|s| s.text().to_owned());
     let states = node::parse_filters(parsed.text(K::States).unwrap_or("all")).map_err(|error| {
         let valid = node::BadState::valid_states();
-        ShowError::said(format!("sinfo: error: {error}\nsinfo: error: {valid}"))
+        CommandError::message(format!("sinfo: error: {error}\nsinfo: error: {valid}"))
     })?;
     let nodes = match parsed.text(K::Nodelist) {
         Some(text) => {
@@ -109,12 +112,12 @@ mod tests {
     use super::*;
     use ::slurm::option::parse::parse;
 
-    fn options(args: &[&str]) -> Result<Options, ShowError> {
-        shown(&parse(Command::Sinfo, args).expect("a right line"))
+    fn options(args: &[&str]) -> Result<Options, CommandError> {
+        output_options(&parse(Command::Sinfo, args).expect("a right line"))
     }
 
     #[test]
-    fn filters_and_flags_are_passed_on() {
+    fn sinfo_filters_and_flags_are_parsed() {
         let all = options(&["-Nel", "-t", "idle,down", "-n", "n[1-3]", "-p", "gpu,cpu", "-h"]);
         let all = all.expect("right");
         assert!(all.node_centric && all.exact && all.long && all.no_header && !all.dead);
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_state_is_named_with_the_valid_ones() {
+    fn a_bad_state_is_refused_with_the_valid_ones() {
         let text = options(&["-t", "bogus"]).expect_err("wrong").to_string();
         let (first, second) = text.split_once('\n').expect("two lines");
         assert_eq!(first, "sinfo: error: Bad state string: \"bogus\"");

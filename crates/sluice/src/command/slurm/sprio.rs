@@ -1,7 +1,7 @@
-//! `sprio`: what the priorities of pending jobs are made of.
+//! `sprio`: the factors of pending jobs' priorities.
 
-use super::ask::{self, Server, ShowError};
-use super::job_list;
+use super::query::job_names;
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
 use ::slurm::output::sprio::{self as output, Options, SprioError};
 use nix::unistd::User;
@@ -10,29 +10,29 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::{PrioritiesView, PriorityView};
 
-const DOING: &str = "Couldn't get priority factors from controller";
+const REQUEST: &str = "Couldn't get priority factors from controller";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sprio, list(args))
+    query::finish(Command::Sprio, list(args))
 }
 
-fn list(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sprio, args)? else { return Ok(ExitCode::SUCCESS) };
-    let wanted = Wanted::new(&parsed)?;
-    let mut server = Server::find(DOING)?;
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sprio, args)? else { return Ok(ExitCode::SUCCESS) };
+    let wanted = PriorityFilter::new(&parsed)?;
+    let mut server = Server::find(REQUEST)?;
     let view = match server.ask(Call::Priorities)? {
         Answer::Priorities(view) => view,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     if view.basic {
-        return Err(ShowError::said(
+        return Err(CommandError::message(
             "You are not running a supported priority plugin\n(priority/basic).\n\
              Only 'priority/multifactor' is supported.",
         ));
     }
-    let jobs = wanted.of(&view);
+    let jobs = wanted.select(&view);
     if jobs.is_empty() && !wanted.jobs.is_empty() {
-        ask::print("Unable to find jobs matching user/id(s) specified\n")?;
+        query::print("Unable to find jobs matching user/id(s) specified\n")?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options {
@@ -49,27 +49,29 @@ fn list(args: &[String]) -> Result<ExitCode, ShowError> {
             warnings.iter().for_each(|warning| eprintln!("sprio: error: {warning}"));
             Ok(ExitCode::SUCCESS)
         }
-        Err(SprioError::Sort(error)) => Err(ShowError::said(format!("sprio: error: {error}"))),
+        Err(SprioError::Sort(error)) => {
+            Err(CommandError::message(format!("sprio: error: {error}")))
+        }
         Err(SprioError::Write(error)) => Err(error.into()),
     }
 }
 
-/// Which jobs; an empty list is all.
-struct Wanted {
+/// Which jobs are shown; an empty list is all.
+struct PriorityFilter {
     jobs: Vec<u32>,
     users: Option<Vec<String>>,
     partitions: Vec<String>,
 }
 
-impl Wanted {
-    fn new(parsed: &Parsed) -> Result<Self, ShowError> {
+impl PriorityFilter {
+    fn new(parsed: &Parsed) -> Result<Self, CommandError> {
         let number = |word: String| {
             let id: Option<u32> = word.parse().ok();
-            id.ok_or_else(|| ShowError::said(format!("sprio: error: Invalid job id: {word}")))
+            id.ok_or_else(|| CommandError::message(format!("sprio: error: Invalid job id: {word}")))
         };
         let jobs = value::list(parsed.text(K::Jobs).unwrap_or_default());
         let users = parsed.text(K::Users).map(|text| {
-            let mut users = job_list::parse_users(text, ask::user_name);
+            let mut users = job_names::parse_users(text, query::user_name);
             users.retain(|name| {
                 let known = User::from_name(name).is_ok_and(|user| user.is_some());
                 if !known {
@@ -86,7 +88,7 @@ impl Wanted {
         })
     }
 
-    fn of<'a>(&self, view: &'a PrioritiesView) -> Vec<&'a PriorityView> {
+    fn select<'a>(&self, view: &'a PrioritiesView) -> Vec<&'a PriorityView> {
         let fits = |job: &&PriorityView| {
             let id = job.array.as_ref().map_or(job.job, |array| array.array);
             (self.jobs.is_empty() || self.jobs.contains(&id.0) || self.jobs.contains(&job.job.0))

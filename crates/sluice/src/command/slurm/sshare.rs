@@ -1,51 +1,52 @@
-//! `sshare`: what each association was promised and has used.
+//! `sshare`: shares and usage of the associations.
 
-use super::ask::{self, Server, ShowError};
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sshare::{self as output, Options, SshareError};
+use ::slurm::output::table::field_table::Layout;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-const DOING: &str = "Couldn't get shares from controller";
+const REQUEST: &str = "Couldn't get shares from controller";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sshare, list(args))
+    query::finish(Command::Sshare, list(args))
 }
 
-fn list(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sshare, args)? else { return Ok(ExitCode::SUCCESS) };
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sshare, args)? else { return Ok(ExitCode::SUCCESS) };
     if parsed.has(K::HelpFormat) {
-        ask::print(&output::help())?;
+        query::print(&output::help())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut server = Server::find(DOING)?;
+    let mut server = Server::find(REQUEST)?;
     let view = match server.ask(Call::Shares)? {
         Answer::Shares(view) => view,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     match output::show(&mut io::stdout().lock(), &view, &options(&parsed)) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error @ SshareError::UnknownField(_)) => {
-            Err(ShowError::said(format!("sshare: error: {error}")))
+            Err(CommandError::message(format!("sshare: error: {error}")))
         }
         Err(SshareError::Write(error)) => Err(error.into()),
     }
 }
 
-/// Without a word about users the caller's own are shown, with every account.
+/// Without an option about users, the caller's own associations are shown with every account.
 fn options(parsed: &Parsed) -> Options {
     let users = match parsed.text(K::Users) {
         Some(text) => Some(value::list(text)),
         None if parsed.has(K::All) || parsed.has(K::AllUsers) => None,
-        None => Some(vec![ask::me()]),
+        None => Some(vec![query::own_user_name()]),
     };
     let accounts = value::list(parsed.text(K::Account).unwrap_or_default());
-    // Of accounts that are named the caller's own row is not shown unless it is asked for.
-    let users = match parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
-        true => users,
-        false => Some(Vec::new()),
+    // With `-A` and no option about users, no user is shown.
+    let users = if parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
+        users
+    } else {
+        Some(Vec::new())
     };
     let separator = Layout::SEPARATOR.to_owned();
     let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));

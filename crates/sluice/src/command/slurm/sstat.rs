@@ -1,52 +1,53 @@
-//! `sstat`: what running steps use now.
+//! `sstat`: resource usage of running steps.
 
-use super::ask::{self, Server, ShowError};
-use super::job_list::{self, NamedJob};
+use super::query::job_names::{self, NamedJob};
+use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed};
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacct::Units;
 use ::slurm::output::sstat::{self, Options, Row};
+use ::slurm::output::table::field_table::Layout;
 use model::id::StepId;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, JobUsage, StepUsage};
 
-const DOING: &str = "sstat: error: slurm_job_step_stat";
+const REQUEST: &str = "sstat: error: slurm_job_step_stat";
 
 pub fn run(args: &[String]) -> ExitCode {
-    ask::finish(Command::Sstat, list(args))
+    query::finish(Command::Sstat, list(args))
 }
 
-fn list(args: &[String]) -> Result<ExitCode, ShowError> {
-    let Some(parsed) = ask::options(Command::Sstat, args)? else { return Ok(ExitCode::SUCCESS) };
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Sstat, args)? else { return Ok(ExitCode::SUCCESS) };
     if parsed.has(K::HelpFormat) {
-        ask::print(&sstat::help_format())?;
+        query::print(&sstat::help_format())?;
         return Ok(ExitCode::SUCCESS);
     }
     let Some(text) = parsed.text(K::Jobs).filter(|text| !text.is_empty()) else {
-        return Err(ShowError::said("sstat: error: You didn't give me any jobs to stat."));
+        return Err(CommandError::message("sstat: error: You didn't give me any jobs to stat."));
     };
-    let named = job_list::parse_jobs(text)
-        .map_err(|word| ShowError::said(format!("sstat: fatal: Bad job/step specified: {word}")))?;
-    let options = shown(&parsed);
+    let named = job_names::parse_jobs(text).map_err(|word| {
+        CommandError::message(format!("sstat: fatal: Bad job/step specified: {word}"))
+    })?;
+    let options = output_options(&parsed);
     let columns = sstat::columns(&options)
-        .map_err(|error| ShowError::said(format!("sstat: error: {error}")))?;
-    let mut server = Server::find(DOING)?;
+        .map_err(|error| CommandError::message(format!("sstat: error: {error}")))?;
+    let mut server = Server::find(REQUEST)?;
     let jobs = named.iter().map(|one| one.job.clone()).collect();
     let found = match server.ask(Call::Usage { jobs })? {
         Answer::Usage(found) => found,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
-    let (steps, missing) = chosen(&named, &found, parsed.has(K::AllSteps));
+    let (steps, missing) = select_steps(&named, &found, parsed.has(K::AllSteps));
     let row = |(job, step)| Row { job, step, units: options.units };
     let rows: Vec<Row<'_>> = steps.into_iter().map(row).collect();
     sstat::render(&mut io::stdout().lock(), &options, &columns, &rows)?;
-    // Slurm's own says it and ends well.
+    // As in Slurm, a missing step is reported and the exit code is 0.
     missing.iter().for_each(|what| eprintln!("sstat: error: {what}"));
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(parsed: &Parsed) -> Options {
+fn output_options(parsed: &Parsed) -> Options {
     let separator = || Layout::SEPARATOR.to_owned();
     let layout = match (parsed.has(K::Parsable2), parsed.has(K::Parsable)) {
         (true, _) => Layout::Separated(separator()),
@@ -62,9 +63,9 @@ fn shown(parsed: &Parsed) -> Options {
     }
 }
 
-/// The steps that were meant, and what is said if one that was named does not run. A job alone means its lowest
-/// numbered step, as sstat(1) has it; with `-a` every step.
-fn chosen<'a>(
+/// The selected steps, and messages for named steps that do not run. A job without a step selects its lowest numbered
+/// step, as in sstat(1); with `-a` every step.
+fn select_steps<'a>(
     named: &[NamedJob],
     found: &'a [JobUsage],
     all: bool,
@@ -101,7 +102,7 @@ mod tests {
     use model::usage::TaskUsage;
 
     #[test]
-    fn a_job_means_its_lowest_step_and_a_name_means_that_one() {
+    fn a_job_selects_its_lowest_step_and_a_step_id_that_step() {
         let step = |step| StepUsage {
             step,
             nodes: Vec::new(),
@@ -112,8 +113,8 @@ mod tests {
         let steps = vec![step(StepId::Batch), step(StepId::Number(2)), step(StepId::Number(1))];
         let found = [JobUsage { job: JobId(9), shown: "7_3".into(), steps }];
         let say = |text: &str, all| {
-            let named = job_list::parse_jobs(text).expect("names");
-            let (steps, missing) = chosen(&named, &found, all);
+            let named = job_names::parse_jobs(text).expect("names");
+            let (steps, missing) = select_steps(&named, &found, all);
             let shown: Vec<String> =
                 steps.iter().map(|(job, step)| format!("{job}.{}", step.step)).collect();
             (shown.join(" "), missing)

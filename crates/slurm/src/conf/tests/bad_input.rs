@@ -1,9 +1,9 @@
-//! What must be refused, in which words, and that everything wrong is told at once.
+//! What must be refused and in which words. All errors are reported at once.
 
 use super::{accepted, refused};
 
 #[test]
-fn each_mistake_is_one_line_with_its_place() {
+fn each_error_is_one_line_with_file_and_line_number() {
     let table = [
         (
             "SlurmdTimeot=300",
@@ -119,7 +119,7 @@ fn each_mistake_is_one_line_with_its_place() {
 }
 
 #[test]
-fn everything_wrong_in_every_file_is_told() {
+fn all_errors_of_all_files_are_reported() {
     let said = refused(&[
         ("slurm.conf", "KillWiat=3\nNodeName=n1 CPUs=x State=ODD\nPartitionName=p Nodes=n2\n"),
         ("gres.conf", "Nmae=gpu\n"),
@@ -151,7 +151,7 @@ fn a_missing_slurm_conf_is_an_error_and_a_minimal_one_is_not() {
 }
 
 #[test]
-fn includes_without_end_are_refused() {
+fn circular_includes_are_refused() {
     let said = refused(&[("slurm.conf", "Include b\n"), ("b", "Include slurm.conf\nInclude b\n")]);
     assert_eq!(
         said,
@@ -187,7 +187,7 @@ fn flags_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn limits_that_cannot_be_are_refused_by_their_place() {
+fn impossible_limits_are_refused_with_their_place() {
     for (line, words) in [
         ("MaxScratch=0", "MaxScratch: \"0\": expected megabytes, at least 1"),
         ("MaxScratch=much", "MaxScratch: \"much\": expected"),

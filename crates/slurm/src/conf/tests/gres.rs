@@ -20,7 +20,7 @@ fn unit(name: &str, kind: &str, count: u64, files: usize, first: u32) -> Units {
 }
 
 #[test]
-fn the_two_files_together_give_the_nodes_units() {
+fn gres_conf_and_slurm_conf_together_give_the_devices_of_a_node() {
     // (Gres= of the node, gres.conf, what the node has)
     let table = [
         ("gpu:8", "", vec![unit("gpu", "", 8, 0, 0)]),
@@ -60,7 +60,7 @@ fn the_two_files_together_give_the_nodes_units() {
 }
 
 #[test]
-fn cores_are_given_as_the_cpus_that_they_are() {
+fn cores_of_a_gres_line_become_cpus() {
     let slurm = "NodeName=n1 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 Gres=gpu:2";
     let gres = "Name=gpu File=/dev/nvidia0 COREs=0-3\nName=gpu File=/dev/nvidia1 Cores=4-7";
     let conf = accepted(&[("slurm.conf", slurm), ("gres.conf", gres)]);
@@ -70,7 +70,7 @@ fn cores_are_given_as_the_cpus_that_they_are() {
 }
 
 #[test]
-fn links_flags_and_detection_are_read() {
+fn links_flags_and_autodetect_are_read() {
     let gres = "AutoDetect=nvml\nNodeName=n2 AutoDetect=off\n\
                 Name=gpu File=/dev/nvidia0 Links=-1,16 Flags=nvidia_gpu_env";
     let slurm = "NodeName=n[1-2]\n";
@@ -84,7 +84,7 @@ fn links_flags_and_detection_are_read() {
 }
 
 #[test]
-fn flags_and_detection_say_which_variables_are_set() {
+fn flags_and_autodetect_choose_the_device_variables() {
     let table: [(&str, Option<&[&str]>); 6] = [
         ("Name=gpu File=/dev/nvidia0", None),
         ("Name=gpu File=/dev/a Flags=amd_gpu_env", Some(&["ROCR_VISIBLE_DEVICES"])),
@@ -106,7 +106,7 @@ fn flags_and_detection_say_which_variables_are_set() {
 }
 
 #[test]
-fn a_disagreement_names_both_places() {
+fn a_disagreement_of_the_files_names_both_places() {
     let slurm = "NodeName=n[1-2] CPUs=4 Gres=gpu:h100:8";
     let gres = "# devices\nName=gpu Type=h100 File=/dev/nvidia[0-3]";
     let said = refused(&[("slurm.conf", slurm), ("gres.conf", gres)]);

@@ -106,7 +106,7 @@ fn lab(extra: &str) -> Conf {
 }
 
 #[test]
-fn its_settings_are_read() {
+fn global_settings_are_read() {
     let conf = lab("");
     let globals = &conf.slurm.globals;
     assert_eq!(conf.slurm.cluster_name, "lab");
@@ -132,7 +132,7 @@ fn its_settings_are_read() {
 }
 
 #[test]
-fn what_an_included_file_says_later_counts() {
+fn a_later_included_file_overrides_earlier_lines() {
     let conf = lab(TUNED);
     let globals = &conf.slurm.globals;
     assert_eq!(globals.ids.max_job_count, 100_000);
@@ -145,7 +145,7 @@ fn what_an_included_file_says_later_counts() {
 }
 
 #[test]
-fn its_nodes_and_devices_are_complete() {
+fn nodes_have_all_their_devices() {
     let conf = lab("");
     assert_eq!(conf.slurm.nodes.len(), 2);
     let node = conf.slurm.node("node2").expect("declared");
@@ -164,7 +164,7 @@ fn its_nodes_and_devices_are_complete() {
 }
 
 #[test]
-fn its_partitions_are_read() {
+fn partitions_are_read() {
     let conf = lab("");
     let gpu = &conf.slurm.default_partition().expect("one is").partition;
     assert_eq!((gpu.name.as_str(), gpu.nodes.len()), ("gpu", 2));
@@ -176,7 +176,7 @@ fn its_partitions_are_read() {
 }
 
 #[test]
-fn its_enforcement_is_what_it_says_and_without_a_file_everything() {
+fn cgroup_conf_sets_enforcement_and_without_it_all_is_enforced() {
     let conf = lab("");
     assert_eq!(conf.cgroup.plugin, CgroupPlugin::V1);
     assert!(conf.cgroup.constrain_ram && !conf.cgroup.constrain_cores);
@@ -189,7 +189,7 @@ fn its_enforcement_is_what_it_says_and_without_a_file_everything() {
 }
 
 #[test]
-fn keys_without_effect_are_said_once_each() {
+fn keys_without_effect_are_noticed_once_each() {
     let conf = lab("");
     let said: Vec<&str> = conf
         .notices

@@ -3,9 +3,9 @@
 mod bad_input;
 mod gres;
 mod lab;
-mod motion;
 mod nodes;
 mod partitions;
+mod preemption;
 mod shapes;
 mod topology;
 mod used_keys;
@@ -26,7 +26,7 @@ fn accepted(files: &[(&str, &str)]) -> Conf {
     load(files).unwrap_or_else(|errors| panic!("refused: {}", lines(&errors)))
 }
 
-/// The errors of one that must be refused, each on its line.
+/// The errors of a configuration that must be refused, each on its line.
 fn refused(files: &[(&str, &str)]) -> String {
     match load(files) {
         Ok(_) => panic!("accepted: {files:?}"),

@@ -6,7 +6,7 @@ use super::accepted;
 use crate::conf::choices::NodeState;
 
 #[test]
-fn default_lines_add_up_and_the_nodes_own_keys_win() {
+fn default_lines_add_up_and_keys_of_the_node_override_them() {
     let conf = accepted(&[(
         "slurm.conf",
         "nodename=default Sockets=2 CoresPerSocket=4 Features=old\n\
@@ -21,7 +21,7 @@ fn default_lines_add_up_and_the_nodes_own_keys_win() {
 }
 
 #[test]
-fn ranges_of_names_addresses_and_ports_go_together() {
+fn ranges_of_names_addresses_and_ports_are_matched_in_order() {
     let conf = accepted(&[(
         "slurm.conf",
         "NodeName=n[08-10] NodeAddr=10.0.0.[8-10] NodeHostname=host[1-3] Port=[7001-7003]",

@@ -18,7 +18,7 @@ fn names(conf: &Conf, partition: &str) -> String {
 }
 
 #[test]
-fn nodes_are_named_by_list_by_set_by_feature_or_all() {
+fn nodes_are_named_by_list_set_feature_or_all() {
     let conf = with_nodes(
         "PartitionName=all Nodes=ALL\nPartitionName=list Nodes=n[2-3],big1,n2\n\
          PartitionName=set Nodes=some,n1\nPartitionName=feature Nodes=large\n\
@@ -69,7 +69,7 @@ fn every_key_has_its_effect() {
 }
 
 #[test]
-fn default_lines_hold_from_there_on_and_give_way() {
+fn default_lines_hold_for_later_partitions_that_do_not_override_them() {
     let conf = with_nodes(
         "PartitionName=before\nPartitionName=DEFAULT MaxTime=10 DefMemPerCPU=5 Nodes=n1\n\
          PartitionName=after\nPartitionName=own MaxTime=20 DefMemPerNode=7 Nodes=n2\n",
@@ -84,7 +84,7 @@ fn default_lines_hold_from_there_on_and_give_way() {
 }
 
 #[test]
-fn the_last_default_partition_is_the_default_and_that_is_said() {
+fn the_last_default_partition_is_the_default_with_a_notice() {
     let conf = with_nodes("PartitionName=a Default=YES\nPartitionName=b Default=YES\n");
     let default = conf.slurm.default_partition().expect("one is");
     assert_eq!(default.partition.name, "b");

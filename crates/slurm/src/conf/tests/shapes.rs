@@ -1,4 +1,4 @@
-//! A node's boards, sockets, cores and threads, and the CPUs kept for the system.
+//! A node's boards, sockets, cores and threads, and the CPUs reserved for the system.
 
 use super::{accepted, refused};
 
@@ -6,7 +6,7 @@ use super::{accepted, refused};
 type Shape = (u32, u32, u32, u32, u32);
 
 #[test]
-fn what_is_left_out_follows_from_what_is_given() {
+fn missing_counts_follow_from_the_given_ones() {
     let table: [(&str, Shape); 13] = [
         ("", (1, 1, 1, 1, 1)),
         ("CPUs=4", (4, 1, 4, 1, 1)),
@@ -18,7 +18,7 @@ fn what_is_left_out_follows_from_what_is_given() {
         ("Boards=2 Sockets=2 CoresPerSocket=4", (16, 2, 4, 4, 1)),
         ("CPUs=32 CoresPerSocket=8 ThreadsPerCore=2", (32, 1, 2, 8, 2)),
         ("CPUs=32 Boards=2 CoresPerSocket=8 ThreadsPerCore=2", (32, 2, 2, 8, 2)),
-        // CPUs may count the cores: only these are handed out.
+        // CPUs may count the cores: jobs are then given cores.
         ("CPUs=16 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", (16, 1, 2, 8, 2)),
         ("CPUs=8 CoresPerSocket=8 ThreadsPerCore=2", (8, 1, 1, 8, 2)),
         (
@@ -35,7 +35,7 @@ fn what_is_left_out_follows_from_what_is_given() {
 }
 
 #[test]
-fn a_shape_that_contradicts_itself_is_refused() {
+fn contradicting_counts_are_refused() {
     let table = [
         ("CPUs=0", "CPUs: \"0\": expected from 1 to 65536"),
         ("CPUs=UNLIMITED", "CPUs: \"UNLIMITED\": expected from 1 to 65536"),
@@ -71,7 +71,7 @@ fn a_shape_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn cpus_of_the_system_are_whole_cores() {
+fn reserved_cpus_are_whole_cores() {
     let table = [
         ("Sockets=2 CoresPerSocket=4", "CoreSpecCount=0", ""),
         ("Sockets=2 CoresPerSocket=4", "CoreSpecCount=1", "7"),

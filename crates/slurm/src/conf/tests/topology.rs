@@ -31,7 +31,7 @@ fn blocks_are_read_with_their_sizes() {
 }
 
 #[test]
-fn without_the_plugin_the_file_says_nothing() {
+fn without_the_plugin_the_file_is_ignored() {
     let files = [("slurm.conf", &*slurm_conf("topology/none")), ("topology.conf", "SwitchName=s0")];
     assert_eq!(accepted(&files).topology, None);
     let optional = format!("{}TopologyParam=TopoOptional\n", slurm_conf("topology/tree"));
@@ -40,7 +40,7 @@ fn without_the_plugin_the_file_says_nothing() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_name_their_place() {
     let table = [
         ("SwitchName=s0 Nodes=n[5-9]", "/c/topology.conf:1: Nodes: \"n[7-9]\": no NodeName line"),
         ("SwitchName=s0", "/c/topology.conf:1: SwitchName: \"s0\": expected Nodes= or Switches="),

@@ -1,4 +1,4 @@
-//! Every key that a table calls used changes what is read; no other would be missed.
+//! Every key that a table marks as used changes the configuration, and no other key does.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::conf::keys::{KeyTable, Standing};
 use crate::conf::record_keys::{CGROUP, DOWN_NODES, GRES, NODE, NODE_SET, PARTITION};
 use crate::conf::{Conf, NoticeKind};
 
-/// What a key in a test is given: another value than the default.
+/// A value for each key, other than the default.
 type Samples<'a> = &'a [&'a str];
 
 const GLOBALS: Samples = &[
@@ -224,7 +224,7 @@ const BASES: [(KeyTable, &str, &str, Samples, &[&str]); 5] = [
 ];
 
 #[test]
-fn every_used_key_has_a_sample_here() {
+fn every_used_key_has_a_sample() {
     for (table, _, _, samples, apart) in BASES {
         let keys = samples.iter().map(|sample| sample.split_once('=').expect("a pair").0);
         let sampled: BTreeSet<&str> = keys.chain(apart.iter().copied()).collect();
@@ -235,7 +235,7 @@ fn every_used_key_has_a_sample_here() {
 }
 
 #[test]
-fn every_used_key_changes_what_is_read() {
+fn every_used_key_changes_the_configuration() {
     for (table, file, base, samples, _) in BASES {
         let load = |sample: &str| without_text(load_with(file, &base.replace("{}", sample)));
         let plain = load("");
@@ -246,7 +246,7 @@ fn every_used_key_changes_what_is_read() {
 }
 
 #[test]
-fn other_keys_change_nothing_and_are_said_to() {
+fn other_keys_change_nothing_and_are_noticed() {
     let plain = without_text(load_with("slurm.conf", ""));
     let table = [
         ("AuthType=auth/munge", NoticeKind::NoEffect),
@@ -264,7 +264,7 @@ fn other_keys_change_nothing_and_are_said_to() {
 }
 
 #[test]
-fn sets_and_down_nodes_use_all_their_keys() {
+fn node_sets_and_down_nodes_use_all_their_keys() {
     for table in [NODE_SET, DOWN_NODES] {
         assert!(table.keys.iter().all(|key| key.standing == Standing::Used), "{}", table.of);
     }

@@ -27,7 +27,7 @@ pub struct OptionSpec {
     pub short: Option<char>,
     pub arg: Arg,
     pub key: OptionKey,
-    /// One line for `--help`; empty for a second spelling and for what is not for users, which help leaves out.
+    /// One line for `--help`. Empty for a second spelling and for an option that is not for users: help leaves these out.
     pub about: &'static str,
 }
 
@@ -42,7 +42,7 @@ impl OptionSpec {
     }
 }
 
-/// One row; short enough that a table stays a table.
+/// One row of a table, written on one line.
 const fn row(
     commands: Commands,
     long: &'static str,
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// What real Slurm answers to; see the head of the file.
+    /// The options of real Slurm; the file says how they were found.
     const SLURM: &str = include_str!("slurm_options.txt");
 
     #[test]

@@ -1,14 +1,14 @@
 //! `scontrol show config`.
 
 use crate::output::Moment;
-use crate::output::job_text::push;
+use crate::output::text::push;
 use std::fmt::Write;
 use wire::view::ConfigView;
 
-/// Keys of `cgroup.conf` carry this in a [`ConfigView`], and have a part of their own in the listing.
+/// The prefix of keys of `cgroup.conf` in a [`ConfigView`]. They have a section of their own in the listing.
 pub const CGROUP_PREFIX: &str = "cgroup.";
 
-/// The settings in the order of the alphabet, whatever their case; then those of `cgroup.conf`, then the server's state.
+/// The settings in alphabetical order without regard to case, then those of `cgroup.conf`, then the server's state.
 pub fn push(out: &mut String, config: &ConfigView, moment: Moment<'_>, hostname: &str) {
     push!(out, "Configuration data as of {}\n", moment.iso(config.now));
     let cgroup = |key: &str| key.starts_with(CGROUP_PREFIX);

@@ -3,7 +3,7 @@
 use super::Options;
 use super::record::Record;
 use crate::output::Moment;
-use crate::output::job_text::{self, push};
+use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
 use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;
@@ -14,7 +14,7 @@ use model::time::{Timestamp, format_elapsed_full, format_limit_full};
 use std::fmt::Write;
 use wire::view::JobView;
 
-/// So long a job waits for few switches where it did not say.
+/// How long a job waits for few switches if it did not say.
 const SWITCH_WAIT_S: u32 = 300;
 
 /// The record of one job, or of the pending tasks of an array.
@@ -166,7 +166,7 @@ fn node_counts(job: &JobView) -> String {
     }
 }
 
-/// `gpu:h100:4`: what all nodes together give; `(null)` for none.
+/// `gpu:h100:4`: the sum over all nodes; `(null)` for none.
 fn job_gres(shares: &[NodeShare]) -> String {
     let mut totals: Vec<model::allocation::GresShare> = Vec::new();
     for gres in shares.iter().flat_map(|share| &share.gres) {

@@ -24,7 +24,7 @@ fn shown(view: &JobView, now: Timestamp, options: Options) -> String {
 }
 
 #[test]
-fn a_running_job_has_slurms_record() {
+fn a_running_job_has_the_record_of_slurm() {
     let now = at(0, 46, 21);
     assert_eq!(
         shown(&train(), now, PLAIN),
@@ -227,7 +227,7 @@ fn array_tasks_are_named_by_array_and_index() {
 }
 
 #[test]
-fn a_throttle_is_part_of_the_title() {
+fn an_array_throttle_is_in_the_first_line() {
     let mut view = pending(16277, "lim", alice(), Reason::ArrayTaskLimit);
     let indices = IndexSet::from_range(3, 100);
     view.array = Some(Box::new(ArrayView {

@@ -4,7 +4,7 @@ use super::Options;
 use std::fmt::Write;
 use wire::reservation::LicenseView;
 
-/// Standard output where none are configured.
+/// Standard output without licenses.
 pub const NO_LICENSES: &str = "No licenses configured in Slurm.\n";
 
 pub fn push(out: &mut String, license: &LicenseView, options: Options) {
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn licences_are_shown_as_slurm_shows_them() {
+    fn licenses_are_shown_as_slurm_shows_them() {
         let license = LicenseView { name: "matlab".into(), total: 4, used: 3, reserved: 1 };
         let shown = |oneliner| {
             let mut text = String::new();

@@ -3,7 +3,7 @@
 use super::Options;
 use super::record::Record;
 use crate::output::Moment;
-use crate::output::node_text;
+use crate::output::text::node_text;
 use crate::words::node::NodeState;
 use model::node::NodeReason;
 use model::time::Timestamp;
@@ -91,7 +91,7 @@ fn push_state(record: &mut Record<'_>, node: &NodeView, moment: Moment<'_>) {
     if let Some(reason) = &node.reason {
         record.line(reason_line(reason, moment));
     }
-    // Slurm's records end above. What is only declared or not enforced is Sluice's to say.
+    // Lines that Slurm does not have follow.
     if config.declared {
         record.line("Declared=YES");
     }

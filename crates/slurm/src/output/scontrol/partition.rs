@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::record::Record;
-use crate::output::node_text;
+use crate::output::text::node_text;
 use crate::words::partition as words;
 use model::hostlist;
 use model::partition::{DefaultMemory, Partition};
@@ -92,7 +92,7 @@ fn push_resources(record: &mut Record<'_>, partition: &Partition, cluster: &Clus
         words::select(partition.select)
     ));
     record.line(format!("JobDefaults={}", job_defaults(partition)));
-    // What each GPU brings with it is among the defaults of jobs.
+    // Memory per GPU is printed with `JobDefaults`.
     let by_gpu = |memory: &DefaultMemory| matches!(memory, DefaultMemory::PerGpu(_));
     record.line(format!(
         "{} {}",
@@ -109,11 +109,11 @@ fn job_defaults(partition: &Partition) -> String {
         Some(DefaultMemory::PerGpu(each)) => Some(format!("DefMemPerGPU={}", each.mib())),
         _ => None,
     };
-    let said: Vec<String> = cpus.into_iter().chain(memory).collect();
-    if said.is_empty() { crate::words::NULL.to_owned() } else { said.join(",") }
+    let defaults: Vec<String> = cpus.into_iter().chain(memory).collect();
+    if defaults.is_empty() { crate::words::NULL.to_owned() } else { defaults.join(",") }
 }
 
-/// `DefMemPerCPU=1000`; a partition that says nothing has no limit per node.
+/// `DefMemPerCPU=1000`; without a value the memory per node is unlimited.
 fn memory(what: &str, value: Option<DefaultMemory>) -> String {
     match value {
         None => format!("{what}MemPerNode=UNLIMITED"),

@@ -1,6 +1,6 @@
 //! One record of `scontrol show`: lines that begin with three spaces, or all on one line.
 
-/// A record being written. It ends with an empty line, or with the line on which all of it stands.
+/// A record being written. An empty line ends it, unless it is on one line.
 pub struct Record<'a> {
     out: &'a mut String,
     oneliner: bool,

@@ -9,10 +9,10 @@ use model::time::format_elapsed_full;
 use model::tres::{Tres, TresKind};
 use wire::reservation::ReservationView;
 
-/// Standard output where there are none at all.
+/// Standard output without reservations.
 pub const NO_RESERVATIONS: &str = "No reservations in the system\n";
 
-/// Standard output for a name that is none; the exit code is 1.
+/// Standard output for an unknown name; the exit code is 1.
 pub fn no_reservation(name: &str) -> String {
     format!("Reservation {name} not found\n")
 }

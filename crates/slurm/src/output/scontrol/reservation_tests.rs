@@ -1,7 +1,7 @@
 //! What a real Slurm 22.05 printed for the same reservations.
 
 use super::*;
-use crate::output::sinfo_reservations;
+use crate::output::sinfo::reservations;
 use jiff::tz::TimeZone;
 use model::partition::Access;
 use model::reservation::{Reservation, ReservationFlag as Flag};
@@ -60,11 +60,11 @@ ReservationName=maint StartTime=2026-11-15T01:48:39 EndTime=2026-11-15T02:48:39 
 }
 
 #[test]
-fn sinfo_makes_room_for_the_longest_name() {
+fn sinfo_widens_the_column_to_the_longest_name() {
     let moment = Moment { now: Timestamp::from_secs(0), tz: &TimeZone::UTC };
     let listing = |views: &[ReservationView], header| {
         let mut text = String::new();
-        sinfo_reservations::push(&mut text, views, moment, header);
+        reservations::push(&mut text, views, moment, header);
         text
     };
     let short = "\

@@ -10,7 +10,7 @@ use model::run::Step;
 use model::tres::{Tres, TresKind};
 use wire::view::JobView;
 
-/// The steps of a job that have not ended; `wanted` is one of them.
+/// Prints the running steps of a job, or only the step `wanted`.
 pub fn push(
     out: &mut String,
     job: &JobView,
@@ -56,7 +56,7 @@ fn push_one(out: &mut String, job: &JobView, step: &Step, moment: Moment<'_>, op
     record.end();
 }
 
-/// What the step has, by the names of the resources in their order.
+/// The resources of the step, ordered by name.
 fn tres(step: &Step) -> String {
     let mut tres = Tres::default();
     step.shares.iter().for_each(|share| tres.merge(&share.tres()));

@@ -3,10 +3,10 @@
 use model::hostlist;
 use model::topology::{Switch, Topology};
 
-/// Standard error where there is none.
-pub const NONE: &str = "scontrol: error: No topology information available";
+/// Standard error without a topology.
+pub const NO_TOPOLOGY: &str = "scontrol: error: No topology information available";
 
-/// All switches, one by its name, or those above a node; none: neither is known by the name.
+/// All switches, the switch of this name, or the switches above the node of this name; `None` for an unknown name.
 pub fn text(topology: &Topology, name: Option<&str>) -> Option<String> {
     let is_wanted = |switch: &&Switch| match name {
         None => true,

@@ -4,14 +4,14 @@ use super::Books;
 use super::association_key as key;
 use super::line::{Line, Term, unknown_option};
 use super::value;
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::account::{Account, Association};
 use model::spent::UsageOf;
 use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
 
-/// The account that all others are below.
+/// The account above all others.
 const ROOT: &str = "root";
 
 /// An account with its own association.
@@ -20,7 +20,7 @@ struct Changed {
     association: Association,
 }
 
-/// Puts a term into the account itself; false if it is none of its keys.
+/// Sets a field of the account itself; false if the key is not one of its own.
 fn apply(account: &mut Account, term: &Term) -> bool {
     let value = || term.value.clone();
     if term.is(&["Description"]) {
@@ -40,7 +40,7 @@ fn with_terms(
     mut account: Account,
     mut association: Association,
     terms: &[Term],
-) -> Result<Changed, ShowError> {
+) -> Result<Changed, CommandError> {
     for term in terms {
         if !apply(&mut account, term) {
             key::apply(&mut association, term, view)?;
@@ -48,7 +48,7 @@ fn with_terms(
     }
     let parent = account.parent.as_deref().unwrap_or(ROOT);
     if parent != ROOT && !view.accounts.iter().any(|known| known.name == parent) {
-        return Err(ShowError::said(format!(
+        return Err(CommandError::message(format!(
             " Parent account '{parent}' doesn't exist on cluster {}\n        \
              Contact your admin to add this account.\n No associations created.",
             view.cluster
@@ -57,12 +57,12 @@ fn with_terms(
     Ok(Changed { account, association })
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
-        return Err(ShowError::said(" Need name of account to add."));
+        return Err(CommandError::message(" Need name of account to add."));
     }
     let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
-    // There is one cluster.
+    // The key is accepted and has no effect: there is one cluster.
     Line::take(&mut terms, &["Cluster", "Clusters"]);
     let mut added = Vec::new();
     for name in line.names.iter().map(|name| name.to_ascii_lowercase()) {
@@ -82,7 +82,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     if added.is_empty() {
         return books.nothing(" Nothing new added.\n");
     }
-    let said = said_of_added(&added, &books.view.cluster);
+    let said = added_text(&added, &books.view.cluster);
     let calls = added.into_iter().flat_map(|new| {
         let account = with_defaults(new.account);
         [Call::SetAccount(account), Call::SetAssociation(new.association)]
@@ -90,7 +90,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls.collect())
 }
 
-/// What was not said: the account's own name, and that of the account above.
+/// Fills in the defaults: the account's own name, and the parent's as organization.
 fn with_defaults(mut account: Account) -> Account {
     if account.description.is_empty() {
         account.description.clone_from(&account.name);
@@ -102,8 +102,8 @@ fn with_defaults(mut account: Account) -> Account {
     account
 }
 
-/// All of one line have the same settings, so these are shown once.
-fn said_of_added(added: &[Changed], cluster: &str) -> String {
+/// The text for added accounts. They all have the same settings, which are shown once.
+fn added_text(added: &[Changed], cluster: &str) -> String {
     let mut said = " Adding Account(s)\n".to_owned();
     for new in added {
         said.push_str(&format!("  {}\n", new.account.name));
@@ -129,7 +129,7 @@ fn said_of_added(added: &[Changed], cluster: &str) -> String {
     said
 }
 
-fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Account>, ShowError> {
+fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Account>, CommandError> {
     let mut terms = line.terms.clone();
     Line::take(&mut terms, &["Cluster", "Clusters"]);
     let mut names = line.names.clone();
@@ -148,11 +148,11 @@ fn own_association(view: &AccountsView, account: &str) -> Association {
     own.cloned().unwrap_or_else(|| key::plain(account, None))
 }
 
-pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     let mut set = line.set.clone();
-    let forgets = value::take_raw_usage(&mut set)?;
-    if set.is_empty() && !forgets {
-        return Err(ShowError::said(" You didn't give me anything to set"));
+    let resets_usage = value::take_raw_usage(&mut set)?;
+    if set.is_empty() && !resets_usage {
+        return Err(CommandError::message(" You didn't give me anything to set"));
     }
     let (mut accounts, mut associations) = (String::new(), String::new());
     let mut calls = Vec::new();
@@ -167,11 +167,11 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
             account.name,
             above.unwrap_or_default()
         );
-        if changed.association != association || moved || forgets {
+        if changed.association != association || moved || resets_usage {
             associations.push_str(&shown);
         }
         if moved {
-            calls.extend(make_way(&books.view, account, &changed.account));
+            calls.extend(move_new_parent_up(&books.view, account, &changed.account));
         } else if changed.account != *account {
             accounts.push_str(&format!("  {}\n", account.name));
         }
@@ -179,7 +179,7 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
             calls.push(Call::SetAccount(changed.account));
         }
         calls.push(Call::SetAssociation(changed.association));
-        if forgets {
+        if resets_usage {
             calls.push(Call::ForgetUsage(UsageOf::Account(account.name.clone())));
         }
     }
@@ -199,10 +199,10 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls)
 }
 
-/// An account that goes below one that is below itself leaves its place to that one.
-fn make_way(view: &AccountsView, old: &Account, new: &Account) -> Option<Call> {
+/// An account that moves below one of its own descendants: the new parent takes its old position first.
+fn move_new_parent_up(view: &AccountsView, old: &Account, new: &Account) -> Option<Call> {
     let mut at = new.parent.clone()?;
-    // Each step goes one account up; there are no more than there are accounts.
+    // Bounded by the number of accounts: each step goes one account up.
     for _ in 0..view.accounts.len() {
         let above = view.accounts.iter().find(|a| a.name == at)?;
         if above.parent.as_deref() == Some(old.name.as_str()) {
@@ -214,9 +214,9 @@ fn make_way(view: &AccountsView, old: &Account, new: &Account) -> Option<Call> {
     None
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() && line.terms.is_empty() {
-        return Err(ShowError::said(
+        return Err(CommandError::message(
             " Need name of account to delete: sacctmgr delete account NAME",
         ));
     }
@@ -226,13 +226,13 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         return books.nothing(" Nothing deleted\n");
     }
     if names.iter().any(|name| name == ROOT) {
-        return Err(ShowError::said(
+        return Err(CommandError::message(
             " You are not allowed to remove the root account.\n Use remove cluster instead.",
         ));
     }
     let mut said = " Deleting accounts...\n".to_owned();
     names.iter().for_each(|name| said.push_str(&format!("  {name}\n")));
-    // Its associations go with an account, so that one that is refused keeps them.
+    // The server removes the associations together with the account, so that a refusal keeps both.
     books.commit(&said, names.into_iter().map(|name| Call::RemoveAccount { name }).collect())
 }
 
@@ -257,11 +257,11 @@ mod tests {
         let expected = " Adding Account(s)\n  chem\n Settings\n  Description     = chem\n  \
                         Organization    = lab\n Associations\n  A = chem       C = lab       \n \
                         Settings\n  Fairshare     = 5\n  Parent        = root\n";
-        assert_eq!(said_of_added(&[added], "lab"), expected);
+        assert_eq!(added_text(&[added], "lab"), expected);
     }
 
     #[test]
-    fn a_parent_must_exist() {
+    fn an_account_needs_an_existing_parent() {
         let view = key::view();
         let account = view.accounts[1].clone();
         let error =

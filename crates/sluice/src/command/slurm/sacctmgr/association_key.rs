@@ -1,15 +1,15 @@
-//! The keys of an association: a user's in an account, or an account's own.
+//! The keys of an association: of a user in an account, or of an account itself.
 
 use super::line::{Operator, Term};
 use super::value::{self, Fault};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::account::{Association, NORMAL_QOS, Shares};
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::{Tres, TresKind};
 use std::fmt::Write;
 use wire::view::AccountsView;
 
-/// Puts a value into an association, or says what would be right.
+/// Sets a field of an association.
 type Setter = fn(&mut Association, &Term) -> Result<(), Fault>;
 
 /// The keys with their synonyms; the first is how a setting is shown. Not formatted by rustfmt: a row is one line.
@@ -44,7 +44,7 @@ const KEYS: &[(&[&str], Setter)] = &[
     (&["QosLevel", "QOS"], |a, t| { value::list(&mut a.qos, t); Ok(()) }),
 ];
 
-/// A new association with nothing said.
+/// A new association without settings.
 pub fn plain(account: &str, user: Option<&str>) -> Association {
     Association::plain(account, user)
 }
@@ -53,32 +53,32 @@ pub fn is_key(term: &Term) -> bool {
     KEYS.iter().any(|(names, _)| term.is(names))
 }
 
-/// Puts one term in.
+/// Applies one term.
 pub fn apply(
     association: &mut Association,
     term: &Term,
     view: &AccountsView,
-) -> Result<(), ShowError> {
+) -> Result<(), CommandError> {
     let row = KEYS.iter().find(|(names, _)| term.is(names));
     let (_, set) = row.ok_or_else(|| super::line::unknown_option(&term.typed))?;
     check_qos(term, view)?;
     let changes_list = matches!(term.operator, Operator::Add | Operator::Remove);
-    // An empty list stands for what the account has; a change of it begins there.
+    // An empty list inherits from the account. Adding or removing starts from the inherited list.
     if term.is(&["QosLevel", "QOS"]) && changes_list && association.qos.is_empty() {
         association.qos = inherited_qos(view, &association.account);
     }
     set(association, term).map_err(|fault| refused(term, &fault.lines(term, &term.key)))
 }
 
-fn refused(term: &Term, lines: &str) -> ShowError {
-    ShowError::said(format!("{lines}\n{}", super::line::unknown_option(&term.typed)))
+fn refused(term: &Term, lines: &str) -> CommandError {
+    CommandError::message(format!("{lines}\n{}", super::line::unknown_option(&term.typed)))
 }
 
-/// QOS that are named must be there.
-fn check_qos(term: &Term, view: &AccountsView) -> Result<(), ShowError> {
+/// The named QOS must exist.
+fn check_qos(term: &Term, view: &AccountsView) -> Result<(), CommandError> {
     let known = |name: &str| name == "-1" || view.qos.iter().any(|qos| qos.name == name);
     if term.is(&["DefaultQOS"]) && !term.value.is_empty() && !known(&term.value) {
-        return Err(ShowError::said(format!(
+        return Err(CommandError::message(format!(
             "You gave a bad default qos '{}'.  Use 'list qos' to get complete list.",
             term.value
         )));
@@ -99,7 +99,7 @@ pub fn bad_qos(unknown: &str, view: &AccountsView) -> String {
     format!("sacctmgr: error: You gave a bad qos '{unknown}'. Valid QOS's are {names}")
 }
 
-/// What a setting is called when it is shown, and its value; none where nothing was said.
+/// The name of a setting and its value; `None` if it is not set.
 type Shown = (&'static str, fn(&Association) -> Option<String>);
 
 fn tres(tres: &Tres) -> Option<String> {
@@ -134,7 +134,7 @@ const SHOWN: &[Shown] = &[
     ("MaxWall", |a| wall(a.limits.max_wall)),
 ];
 
-/// What of it stands after the parent.
+/// The settings that are shown after the parent.
 #[rustfmt::skip]
 const SHOWN_LAST: &[Shown] = &[
     ("Priority", |a| text(a.priority)),
@@ -156,10 +156,10 @@ pub fn shown(association: &Association, parent: Option<&str>) -> String {
     lines
 }
 
-/// The list of the account or of the nearest one above that has one.
+/// The list of the account, or of the nearest account above that has one.
 fn inherited_qos(view: &AccountsView, account: &str) -> Vec<String> {
     let mut account = Some(account.to_owned());
-    // Each step goes one account up; there are no more than there are accounts.
+    // Bounded by the number of accounts: each step goes one account up.
     for _ in 0..=view.accounts.len() {
         let Some(name) = account else { break };
         let own = view.associations.iter().find(|a| a.user.is_none() && a.account == name);
@@ -197,7 +197,7 @@ mod tests {
     use model::time::TimeLimit;
 
     #[test]
-    fn every_key_lands_in_its_field() {
+    fn every_key_sets_its_field() {
         let mut found = plain("physics", Some("alice"));
         let words =
             ["Fairshare=10", "MaxJobs=2", "MaxSubmitJobs=4", "MaxWall=60", "DefaultQOS=high"];
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_inherited_is_added_to_and_not_replaced() {
+    fn adding_a_qos_starts_from_the_inherited_list() {
         let mut found = plain("physics", Some("alice"));
         apply(&mut found, &term("QOS+=capped,high"), &view()).expect("right");
         assert_eq!(found.qos, ["capped", "high", "normal"]);
@@ -224,9 +224,9 @@ mod tests {
         assert_eq!(error.to_string(), expected);
     }
 
-    /// What a real Slurm said to `sacctmgr add account bad KEY=VALUE`.
+    /// Captured from a real Slurm: `sacctmgr add account bad KEY=VALUE`.
     #[test]
-    fn bad_values_have_slurms_words() {
+    fn bad_association_values_are_refused_in_slurms_words() {
         let table = [
             ("GrpTRES=cpu", "sacctmgr: error: slurmdb_format_tres_str: no TRES id found for cpu"),
             (
@@ -249,7 +249,7 @@ mod tests {
         );
     }
 
-    /// `sacctmgr add account p1 parent=physics …` of a real Slurm.
+    /// Captured from a real Slurm: `sacctmgr add account p1 parent=physics …`.
     #[test]
     fn settings_are_shown_in_slurms_order() {
         let mut found = plain("p1", None);

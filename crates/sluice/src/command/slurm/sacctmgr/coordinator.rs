@@ -1,8 +1,8 @@
-//! `sacctmgr add|delete coordinator`: who keeps the books of an account and of all below it.
+//! `sacctmgr add|delete coordinator`: users who may change an account and all accounts below it.
 
 use super::Books;
 use super::line::{Line, unknown_option};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::account::Account;
 use std::process::ExitCode;
 use wire::client::Call;
@@ -14,7 +14,7 @@ struct Named {
 }
 
 impl Named {
-    fn of(line: &Line) -> Result<Self, ShowError> {
+    fn of(line: &Line) -> Result<Self, CommandError> {
         let mut terms: Vec<_> = line.terms.iter().chain(&line.set).cloned().collect();
         let accounts = Line::take(&mut terms, &["Account", "Accounts", "Acc", "Acct"]);
         let mut users = line.names.clone();
@@ -30,24 +30,26 @@ fn listed(names: &[String]) -> String {
     names.iter().map(|name| format!("  {name}\n")).collect()
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     let Named { users, accounts } = Named::of(line)?;
     if users.is_empty() {
-        return Err(ShowError::said(" You need to specify a user list here."));
+        return Err(CommandError::message(" You need to specify a user list here."));
     }
     if accounts.is_empty() {
-        return Err(ShowError::said(" You need to specify an account list here."));
+        return Err(CommandError::message(" You need to specify an account list here."));
     }
     let view = &books.view;
     let is_user = |name: &str| view.associations.iter().any(|a| a.user.as_deref() == Some(name));
     if let Some(nobody) = users.iter().find(|user| !is_user(user)) {
-        return Err(ShowError::said(format!(" You specified a non-existent user '{nobody}'.")));
+        return Err(CommandError::message(format!(
+            " You specified a non-existent user '{nobody}'."
+        )));
     }
     let mut calls = Vec::new();
     for name in &accounts {
         let Some(known) = view.accounts.iter().find(|account| account.name == *name) else {
             let text = format!(" You specified a non-existent account '{name}'.");
-            return Err(ShowError::said(text));
+            return Err(CommandError::message(text));
         };
         let mut changed = known.clone();
         changed.coordinators.extend(users.iter().cloned());
@@ -63,18 +65,21 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls)
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     let Named { users, accounts } = Named::of(line)?;
     if users.is_empty() && accounts.is_empty() {
-        return Err(ShowError::said(" You need to specify a user list or account list here."));
+        return Err(CommandError::message(
+            " You need to specify a user list or account list here.",
+        ));
     }
     let mut said = String::new();
     if !users.is_empty() {
         said.push_str(&format!(" Removing Coordinators with user name\n{}", listed(&users)));
     }
-    match accounts.is_empty() {
-        true => said.push_str(" From all accounts\n"),
-        false => said.push_str(&format!(" From Account(s)\n{}", listed(&accounts))),
+    if accounts.is_empty() {
+        said.push_str(" From all accounts\n")
+    } else {
+        said.push_str(&format!(" From Account(s)\n{}", listed(&accounts)))
     }
     let goes = |name: &String| users.is_empty() || users.contains(name);
     let meant = |account: &&Account| accounts.is_empty() || accounts.contains(&account.name);

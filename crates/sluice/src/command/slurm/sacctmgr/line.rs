@@ -1,6 +1,6 @@
-//! The grammar of `sacctmgr`'s words: `VERB ENTITY [NAMES] [KEY=VALUE…] [where …] [set …]`.
+//! The grammar of a `sacctmgr` command line: `VERB ENTITY [NAMES] [KEY=VALUE…] [where …] [set …]`.
 
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use ::slurm::output::sacctmgr::Entity;
 
@@ -23,7 +23,7 @@ const VERBS: &[(&str, Verb)] = &[
     ("remove", Verb::Delete),
 ];
 
-/// How a value is put in.
+/// How a value changes a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     Set,
@@ -59,17 +59,17 @@ impl Term {
     }
 }
 
-/// A line that was read.
+/// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub verb: Verb,
     pub verb_word: String,
     pub entity: Entity,
-    /// The things that were named without a key.
+    /// Names without a key.
     pub names: Vec<String>,
-    /// What must hold (`where`), or with `add` what is set.
+    /// The conditions of `where`, or with `add` the settings.
     pub terms: Vec<Term>,
-    /// What is set by `modify`.
+    /// The settings of `modify`.
     pub set: Vec<Term>,
     /// Words of `show` that stand alone, such as `withassoc`.
     pub flags: Vec<String>,
@@ -88,18 +88,18 @@ const FLAGS: [&str; 10] = [
     "withrawqos",
 ];
 
-/// Keys that say the same as a name alone.
+/// Keys whose value is a name.
 const NAME_KEYS: [&str; 2] = ["name", "names"];
 
 impl Line {
-    pub fn parse(words: &[String]) -> Result<Self, ShowError> {
+    pub fn parse(words: &[String]) -> Result<Self, CommandError> {
         let Some((verb_word, rest)) = words.split_first() else {
             let text = "sacctmgr: error: no keyword given, as in: sacctmgr show qos";
-            return Err(ShowError::said(text));
+            return Err(CommandError::message(text));
         };
         let verb = VERBS.iter().find(|(name, _)| name.eq_ignore_ascii_case(verb_word));
         let Some((_, verb)) = verb else {
-            return Err(ShowError::said(format!("invalid keyword: {verb_word}")));
+            return Err(CommandError::message(format!("invalid keyword: {verb_word}")));
         };
         let entity = |word: &str| {
             let found = Entity::parse(word)?;
@@ -109,7 +109,7 @@ impl Line {
         let Some((entity, rest)) =
             rest.split_first().and_then(|(word, rest)| Some((entity(word)?, rest)))
         else {
-            return Err(ShowError::said(format!(
+            return Err(CommandError::message(format!(
                 "No valid entity in {verb_word} command\n\
                  Input line must include \"Account\", \"Association\", \"Cluster\", \"QOS\", \"TRES\" or \"User\""
             )));
@@ -127,7 +127,7 @@ impl Line {
         Ok(line)
     }
 
-    fn take_words(&mut self, words: &[String]) -> Result<(), ShowError> {
+    fn take_words(&mut self, words: &[String]) -> Result<(), CommandError> {
         let mut setting = false;
         for word in words {
             match word.to_ascii_lowercase().as_str() {
@@ -148,7 +148,7 @@ impl Line {
         Ok(())
     }
 
-    /// The values of one of these keys, and takes them out.
+    /// Removes the terms with one of these keys, and returns their values.
     pub fn take(terms: &mut Vec<Term>, keys: &[&str]) -> Vec<String> {
         let (taken, rest): (Vec<Term>, Vec<Term>) = terms.drain(..).partition(|term| term.is(keys));
         *terms = rest;
@@ -156,15 +156,17 @@ impl Line {
     }
 }
 
-pub fn unknown_option(word: &str) -> ShowError {
-    ShowError::said(format!(" Unknown option: {word}\n Use keyword 'where' to modify condition"))
+pub fn unknown_option(word: &str) -> CommandError {
+    CommandError::message(format!(
+        " Unknown option: {word}\n Use keyword 'where' to modify condition"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Line, ShowError> {
+    fn read(text: &str) -> Result<Line, CommandError> {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
         Line::parse(&words)
     }
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn names_conditions_and_settings_are_told_apart() {
+    fn names_conditions_and_settings_are_parsed() {
         let line =
             read("modify user where name=alice account=physics set QOS+=capped,high Fairshare=3");
         let line = line.expect("right");
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_said() {
+    fn an_unknown_verb_or_entity_is_refused() {
         let table = [
             ("bogus qos", "invalid keyword: bogus"),
             ("show bogus", "No valid entity in show command"),

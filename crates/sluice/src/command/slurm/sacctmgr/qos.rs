@@ -4,7 +4,7 @@ use super::Books;
 use super::association_key as key;
 use super::line::{Line, Operator, Term, unknown_option};
 use super::value::{self, Fault};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::account::{Association, Qos};
 use model::spent::UsageOf;
 use model::tres::TresKind;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
 
-/// Puts a value into a QOS, or says what would be right.
+/// Sets a field of a QOS.
 type Setter = fn(&mut Qos, &Term) -> Result<(), Fault>;
 
 /// The keys with their synonyms; the first is how a setting is shown. Not formatted by rustfmt: a row is one line.
@@ -62,7 +62,7 @@ const KEYS: &[(&[&str], Setter)] = &[
     (&["UsageThreshold"], |q, t| { q.usage_threshold = value::factor(t)?; Ok(()) }),
 ];
 
-/// What a job of this QOS may be done to; `cluster` leaves it to the configuration.
+/// How jobs of this QOS are preempted; `cluster` leaves it to the configuration.
 fn preempt_mode(text: &str) -> Result<Option<String>, Fault> {
     match text.to_ascii_lowercase().as_str() {
         "cluster" | "" => Ok(None),
@@ -71,8 +71,8 @@ fn preempt_mode(text: &str) -> Result<Option<String>, Fault> {
     }
 }
 
-/// Puts the terms in, and gives the lines that show them: in the order of the table.
-fn apply(qos: &mut Qos, terms: &[Term], view: &AccountsView) -> Result<String, ShowError> {
+/// Applies the terms, and returns the lines that show them, in the order of the table.
+fn apply(qos: &mut Qos, terms: &[Term], view: &AccountsView) -> Result<String, CommandError> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     for term in terms {
         let at = KEYS.iter().position(|(names, _)| term.is(names));
@@ -82,7 +82,7 @@ fn apply(qos: &mut Qos, terms: &[Term], view: &AccountsView) -> Result<String, S
             let given = ::slurm::option::value::list(&term.value);
             let known = |name: &String| name == "-1" || view.qos.iter().any(|q| q.name == *name);
             if let Some(unknown) = given.iter().find(|name| !known(name)) {
-                return Err(ShowError::said(key::bad_qos(unknown, view)));
+                return Err(CommandError::message(key::bad_qos(unknown, view)));
             }
         }
         set(qos, term).map_err(|fault| refused(term, &fault))?;
@@ -99,21 +99,21 @@ fn apply(qos: &mut Qos, terms: &[Term], view: &AccountsView) -> Result<String, S
     Ok(lines.into_iter().map(|(_, line)| line).collect())
 }
 
-fn refused(term: &Term, fault: &Fault) -> ShowError {
+fn refused(term: &Term, fault: &Fault) -> CommandError {
     let lines = fault.lines(term, &term.key);
     match fault {
-        Fault::Said(_) => {
-            // A listing of what would be right goes where listings go.
-            let _ = crate::command::slurm::ask::print(&lines);
-            ShowError::Said { text: String::new(), code: 1 }
+        Fault::Listing(_) => {
+            // The list of valid values goes to standard output, as in Slurm.
+            let _ = crate::command::slurm::query::print(&lines);
+            CommandError::Message { text: String::new(), code: 1 }
         }
-        _ => ShowError::said(lines),
+        _ => CommandError::message(lines),
     }
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
-        return Err(ShowError::said(" Need name of qos to add."));
+        return Err(CommandError::message(" Need name of qos to add."));
     }
     let terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
     let mut said = " Adding QOS(s)\n".to_owned();
@@ -137,8 +137,8 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls)
 }
 
-/// Those that the line names; none named means all.
-fn chosen<'a>(books: &'a Books, line: &Line) -> Result<Vec<&'a Qos>, ShowError> {
+/// The QOS that the line names; all if it names none.
+fn chosen<'a>(books: &'a Books, line: &Line) -> Result<Vec<&'a Qos>, CommandError> {
     if let Some(term) = line.terms.first() {
         return Err(unknown_option(&term.typed));
     }
@@ -148,11 +148,11 @@ fn chosen<'a>(books: &'a Books, line: &Line) -> Result<Vec<&'a Qos>, ShowError> 
     Ok(books.view.qos.iter().filter(named).collect())
 }
 
-pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     let mut set = line.set.clone();
-    let forgets = value::take_raw_usage(&mut set)?;
-    if set.is_empty() && !forgets {
-        return Err(ShowError::said(" You didn't give me anything to set"));
+    let resets_usage = value::take_raw_usage(&mut set)?;
+    if set.is_empty() && !resets_usage {
+        return Err(CommandError::message(" You didn't give me anything to set"));
     }
     let mut said = " Modified qos...\n".to_owned();
     let mut calls = Vec::new();
@@ -160,7 +160,7 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         let mut qos = qos.clone();
         apply(&mut qos, &set, &books.view)?;
         said.push_str(&format!("  {}\n", qos.name));
-        if forgets {
+        if resets_usage {
             calls.push(Call::ForgetUsage(UsageOf::Qos(qos.name.clone())));
         }
         calls.push(Call::SetQos(qos));
@@ -171,9 +171,9 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls)
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
-        return Err(ShowError::said(" Need name of qos to delete: sacctmgr delete qos NAME"));
+        return Err(CommandError::message(" Need name of qos to delete: sacctmgr delete qos NAME"));
     }
     let names: Vec<String> = chosen(books, line)?.iter().map(|qos| qos.name.clone()).collect();
     if names.is_empty() {
@@ -182,7 +182,7 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     let default = |a: &&Association| a.default_qos.as_ref().is_some_and(|q| names.contains(q));
     if let Some(user) = books.view.associations.iter().find(default) {
         let qos = user.default_qos.as_deref().unwrap_or_default();
-        return Err(ShowError::said(format!(
+        return Err(CommandError::message(format!(
             " Associations listed below have these as their Default QOS.\n  \
              DefQOS = {qos:<10} C = {:<10} A = {:<20} U = {:<9}\n \
              Please either remove the qos' listed above from list and resubmit,\n \
@@ -205,7 +205,7 @@ mod tests {
     use model::time::TimeLimit;
 
     #[test]
-    fn every_key_lands_in_its_field() {
+    fn every_key_sets_its_field() {
         let mut qos = Qos::named("high");
         let words = [
             "Priority=1000",
@@ -246,9 +246,9 @@ mod tests {
         assert!(lines.ends_with("  Priority                 = 1000\n"), "{lines}");
     }
 
-    /// What a real Slurm said to `sacctmgr add qos badq KEY=VALUE`.
+    /// Captured from a real Slurm: `sacctmgr add qos badq KEY=VALUE`.
     #[test]
-    fn bad_keys_and_values_have_slurms_words() {
+    fn bad_keys_and_values_are_refused_in_slurms_words() {
         let mut qos = Qos::named("q");
         let table = [
             ("Bogus=1", " Unknown option: Bogus=1\n Use keyword 'where' to modify condition"),

@@ -2,10 +2,10 @@
 
 use super::line::{Line, unknown_option};
 use super::load;
-use crate::command::slurm::ask::{Server, ShowError};
+use crate::command::slurm::query::{CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
-use ::slurm::output::field_table::Layout;
 use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
+use ::slurm::output::table::field_table::Layout;
 use model::account::{Association, ROOT_ACCOUNT};
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
 const USER_KEYS: [&str; 2] = ["User", "Users"];
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
-pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
+pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let format = Line::take(&mut terms, &["Format"]);
     let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
@@ -48,7 +48,9 @@ pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, ShowError> {
     let mut out = io::stdout().lock();
     match output::show(&mut out, line.entity, &view, &gres, &control, &options) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error @ SacctmgrError::UnknownField(_)) => Err(ShowError::said(error.to_string())),
+        Err(error @ SacctmgrError::UnknownField(_)) => {
+            Err(CommandError::message(error.to_string()))
+        }
         Err(SacctmgrError::Write(error)) => Err(error.into()),
     }
 }
@@ -63,7 +65,7 @@ fn layout(parsed: &Parsed) -> Layout {
     }
 }
 
-/// Things by name: `show account physics` and `show account where account=physics` say the same.
+/// The named entities: `show account physics` and `show account where account=physics` mean the same.
 fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
     let same = match line.entity {
         Entity::Account => accounts,
@@ -73,7 +75,7 @@ fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
     line.names.iter().chain(same).cloned().collect()
 }
 
-/// The account above all others has a row of its own, whether or not anything was said of it.
+/// Adds a row for the root account, which is shown even without an association of its own.
 fn add_root(view: &mut AccountsView) {
     let known = view.associations.iter().any(|a| a.user.is_none() && a.account == ROOT_ACCOUNT);
     if !known {
@@ -81,7 +83,7 @@ fn add_root(view: &mut AccountsView) {
     }
 }
 
-/// Leaves the associations of these accounts and users.
+/// Keeps the associations of these accounts and users.
 fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
     view.associations.retain(|a| {
         let user = a.user.as_deref().unwrap_or_default();
@@ -90,23 +92,23 @@ fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
     });
 }
 
-/// The generic resources that some node has.
-fn gres_names(server: &mut Server) -> Result<Vec<String>, ShowError> {
+/// The names of the generic resources that nodes have.
+fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
     match server.ask(Call::Cluster)? {
         Answer::Cluster(cluster) => {
             let gres = cluster.nodes.iter().flat_map(|node| &node.config.gres);
             let names: BTreeSet<String> = gres.map(|gres| gres.name.clone()).collect();
             Ok(names.into_iter().collect())
         }
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
-/// The server has no port of Slurm's own to name.
-fn control_address(server: &mut Server) -> Result<ControlAddress, ShowError> {
+/// The controller's address. The port is 0: the server has no port that speaks Slurm's protocol.
+fn control_address(server: &mut Server) -> Result<ControlAddress, CommandError> {
     match server.ask(Call::Ping)? {
         Answer::Pong { hostname, .. } => Ok(ControlAddress { host: hostname, port: 0 }),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn associations_are_narrowed_by_account_and_user() {
+    fn associations_are_filtered_by_account_and_user() {
         let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         let mut view = view();
         view.associations.push(plain("chem", Some("alice")));

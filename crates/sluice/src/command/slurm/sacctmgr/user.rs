@@ -4,7 +4,7 @@ use super::Books;
 use super::association_key as key;
 use super::line::{Line, Term, unknown_option};
 use super::value;
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::account::Association;
 use model::principal::Role;
 use model::spent::UsageOf;
@@ -26,7 +26,7 @@ fn shown(cluster: &str, association: &Association) -> String {
     format!("  C = {cluster:<10} A = {:<20} U = {user:<9}{partition}\n", association.account)
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
     Line::take(&mut terms, &CLUSTER_KEYS);
     let mut accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
@@ -37,10 +37,10 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     let level = Line::take(&mut terms, &["AdminLevel", "Admin"]).pop();
     let role = level.map(|level| admin_level(&level)).transpose()?;
     if line.names.is_empty() {
-        return Err(ShowError::said(" Need name of user to add."));
+        return Err(CommandError::message(" Need name of user to add."));
     }
     if accounts.is_empty() {
-        return Err(ShowError::said(" Need name of account to add user to."));
+        return Err(CommandError::message(" Need name of account to add user to."));
     }
     if let Some(missing) =
         accounts.iter().find(|name| !books.view.accounts.iter().any(|a| a.name == **name))
@@ -57,7 +57,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     }
     let mut lines = String::new();
     let mut calls = Vec::new();
-    let mut said = said_of_added(&books.view, &added);
+    let mut said = added_text(&books.view, &added);
     for mut association in added {
         for term in &terms {
             key::apply(&mut association, term, &books.view)?;
@@ -72,7 +72,8 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
     books.commit(&said, calls)
 }
 
-/// Each user in each account where it is not yet. A user's first account is its default, unless another is said.
+/// The associations to add: each user in each account that it is not in yet. A user's first account is its default unless
+/// another is given.
 fn new_associations(
     view: &AccountsView,
     users: &[String],
@@ -102,7 +103,7 @@ fn new_associations(
     added
 }
 
-fn said_of_added(view: &AccountsView, added: &[Association]) -> String {
+fn added_text(view: &AccountsView, added: &[Association]) -> String {
     let is_new = |user: &str| !view.associations.iter().any(|a| a.user.as_deref() == Some(user));
     let mut new: Vec<&str> = added.iter().filter_map(|a| a.user.as_deref()).collect();
     new.dedup();
@@ -127,7 +128,7 @@ fn said_of_added(view: &AccountsView, added: &[Association]) -> String {
 }
 
 /// The associations of the named users, in the named accounts.
-fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association>, ShowError> {
+fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association>, CommandError> {
     let mut terms = line.terms.clone();
     Line::take(&mut terms, &CLUSTER_KEYS);
     let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
@@ -146,13 +147,13 @@ fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association
     Ok(view.associations.iter().filter(fits).collect())
 }
 
-pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     let mut set = line.set.clone();
-    let forgets = value::take_raw_usage(&mut set)?;
+    let resets_usage = value::take_raw_usage(&mut set)?;
     let default = Line::take(&mut set, &[DEFAULT_ACCOUNT]).pop();
     let level = Line::take(&mut set, &["AdminLevel", "Admin"]).pop();
-    if set.is_empty() && default.is_none() && level.is_none() && !forgets {
-        return Err(ShowError::said(" You didn't give me anything to set"));
+    if set.is_empty() && default.is_none() && level.is_none() && !resets_usage {
+        return Err(CommandError::message(" You didn't give me anything to set"));
     }
     if let Some(term) = set.iter().find(|term| !key::is_key(term)) {
         return Err(unknown_option(&term.typed));
@@ -173,13 +174,13 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
         for term in &set {
             key::apply(&mut changed, term, &books.view)?;
         }
-        if !set.is_empty() || forgets {
+        if !set.is_empty() || resets_usage {
             associations.push_str(&shown(&books.view.cluster, association));
         }
         if let Some(default) = &default {
             changed.default = changed.account == *default;
         }
-        if forgets && let Some(user) = association.user.clone() {
+        if resets_usage && let Some(user) = association.user.clone() {
             let account = association.account.clone();
             calls.push(Call::ForgetUsage(UsageOf::User { account, user }));
         }
@@ -208,7 +209,7 @@ fn check_default(
     view: &AccountsView,
     users: &BTreeSet<&str>,
     account: &str,
-) -> Result<(), ShowError> {
+) -> Result<(), CommandError> {
     let is_in = |user: &&&str| {
         let same = |a: &Association| a.user.as_deref() == Some(**user) && a.account == account;
         !view.associations.iter().any(same)
@@ -223,25 +224,27 @@ fn check_default(
     strangers
         .iter()
         .for_each(|user| said.push_str(&format!("  U = {user} C = {}\n", view.cluster)));
-    crate::command::slurm::ask::print(&said)?;
-    Err(ShowError::Said { text: String::new(), code: 1 })
+    crate::command::slurm::query::print(&said)?;
+    Err(CommandError::Message { text: String::new(), code: 1 })
 }
 
-fn admin_level(text: &str) -> Result<Role, ShowError> {
+fn admin_level(text: &str) -> Result<Role, CommandError> {
     let word = text.to_ascii_lowercase();
     match word.as_str() {
         "none" | "-1" => Ok(Role::User),
         word if !word.is_empty() && "operator".starts_with(word) => Ok(Role::Operator),
         word if !word.is_empty() && "administrator".starts_with(word) => Ok(Role::Admin),
-        _ => Err(ShowError::said(format!(
+        _ => Err(CommandError::message(format!(
             " Bad value: AdminLevel={text}: expected None, Operator or Administrator"
         ))),
     }
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, ShowError> {
+pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
-        return Err(ShowError::said(" Need name of user to delete: sacctmgr delete user NAME"));
+        return Err(CommandError::message(
+            " Need name of user to delete: sacctmgr delete user NAME",
+        ));
     }
     let gone = chosen(&books.view, line)?;
     if gone.is_empty() {
@@ -277,7 +280,7 @@ mod tests {
         let added = new_associations(&view, &strings(&["bob"]), &strings(&["physics"]), &[], None);
         assert!(added[0].default, "the first account of a user is its default");
         assert_eq!(
-            said_of_added(&view, &added),
+            added_text(&view, &added),
             " Adding User(s)\n  bob\n Associations =\n  U = bob       A = physics    C = lab       \n"
         );
     }
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_chosen_by_name_and_account() {
+    fn users_are_selected_by_name_and_account() {
         let view = key::view();
         let count = |text: &str| {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();

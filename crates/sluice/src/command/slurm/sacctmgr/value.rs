@@ -1,36 +1,36 @@
-//! How the values of `sacctmgr` are put into a thing: counts, limits, lists.
+//! The values of `sacctmgr`'s keys: counts, limits, lists.
 
 use super::line::{Operator, Term};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use model::account::{QosFlag, Shares};
 use model::qos::Factor;
 use model::time::{TimeLimit, parse_time_limit};
 use model::tres::{Tres, TresKind, parse_limits};
 
-/// Takes a limit away.
+/// The value that removes a limit.
 const NONE: &str = "-1";
 
-/// Why a value cannot be put in: the lines that Slurm says it with.
+/// Why a value is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Where a count or a number is due.
+    /// It is not a number.
     Number,
-    /// Where a time is due.
+    /// It is not a time.
     Time,
-    /// A line about the value itself.
+    /// A line of its own for standard error.
     Line(String),
     /// Lines for standard output.
-    Said(String),
+    Listing(String),
 }
 
 impl Fault {
-    /// The lines, without those about the option as a whole.
+    /// The lines that Slurm prints about the value.
     pub fn lines(&self, term: &Term, name: &str) -> String {
         match self {
             Fault::Number => format!("sacctmgr: error: Invalid value for {name} ({})", term.value),
             Fault::Time => format!(" Bad {name} time format: {}", term.typed),
-            Fault::Line(line) | Fault::Said(line) => line.clone(),
+            Fault::Line(line) | Fault::Listing(line) => line.clone(),
         }
     }
 }
@@ -63,7 +63,7 @@ pub fn factor(term: &Term) -> Result<Option<Factor>, Fault> {
     }
 }
 
-/// A limit of one resource by a key of its own; `-1` takes it away.
+/// The limit of one resource that has a key of its own; `-1` removes it.
 pub fn one_tres(limits: &mut Tres, kind: TresKind, term: &Term) -> Result<(), Fault> {
     match count(term)? {
         Some(amount) => limits.set(kind, u64::from(amount)),
@@ -75,14 +75,14 @@ pub fn one_tres(limits: &mut Tres, kind: TresKind, term: &Term) -> Result<(), Fa
 }
 
 fn unknown_flag(text: &str) -> Fault {
-    Fault::Said(format!(
+    Fault::Listing(format!(
         " Unknown QOS flag used in:\n  '{text}'\n Valid QOS flags are\n  '{}'\n",
         "DenyOnLimit,EnforceUsageThreshold,NoReserve,PartitionMaxNodes,PartitionMinNodes,\
          OverPartQOS,PartitionTimeLimit,RequiresReservation,NoDecay,UsageFactorSafe"
     ))
 }
 
-/// Flags, replaced, added to or taken from.
+/// Replaces, adds or removes flags.
 pub fn flags(flags: &mut Vec<QosFlag>, term: &Term) -> Result<(), Fault> {
     let parse = |word: &String| word.parse::<QosFlag>().map_err(|_| unknown_flag(&term.value));
     let given = match term.value.as_str() {
@@ -99,12 +99,12 @@ pub fn flags(flags: &mut Vec<QosFlag>, term: &Term) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Takes `RawUsage=0` out, the only value there is for it; whether it was there.
-pub fn take_raw_usage(terms: &mut Vec<Term>) -> Result<bool, ShowError> {
+/// Removes `RawUsage=0` from the terms; returns whether it was there. Other values are an error.
+pub fn take_raw_usage(terms: &mut Vec<Term>) -> Result<bool, CommandError> {
     let Some(at) = terms.iter().position(|term| term.is(&["RawUsage"])) else { return Ok(false) };
     let term = terms.remove(at);
     if term.value != "0" {
-        return Err(ShowError::said(format!(
+        return Err(CommandError::message(format!(
             " Unknown option: {}\n RawUsage can be set to 0 and to nothing else",
             term.typed
         )));
@@ -126,7 +126,7 @@ pub fn seconds(term: &Term) -> Result<Option<u32>, Fault> {
     Ok(minutes.map(|minutes| minutes.saturating_mul(60)))
 }
 
-/// `cpu=4,gres/gpu=-1`: sets and takes away single limits; the others stay.
+/// `cpu=4,gres/gpu=-1`: sets and removes single limits; the others stay.
 pub fn tres(limits: &mut Tres, term: &Term) -> Result<(), Fault> {
     if matches!(term.value.as_str(), NONE | "") {
         *limits = Tres::new();
@@ -143,7 +143,7 @@ pub fn tres(limits: &mut Tres, term: &Term) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is wrong with a list of TRES, in Slurm's words where it has some.
+/// The error in a list of TRES, in Slurm's words where it has some.
 fn tres_fault(text: &str) -> Fault {
     let said =
         |what: String| Fault::Line(format!("sacctmgr: error: slurmdb_format_tres_str: {what}"));
@@ -159,7 +159,7 @@ fn tres_fault(text: &str) -> Fault {
     said(format!("the amounts of {text} cannot be read, or a TRES is there twice"))
 }
 
-/// A list of names, replaced, added to or taken from; without doubles, in the order of the alphabet.
+/// Replaces, adds or removes names. The list stays sorted and without duplicates.
 pub fn list(names: &mut Vec<String>, term: &Term) {
     let given = value::list(&term.value);
     match term.operator {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_set_one_by_one_and_taken_away() {
+    fn single_limits_are_set_and_removed() {
         let mut limits = Tres::new();
         let table = [
             ("X=cpu=4,gres/gpu=2", "cpu=4,gres/gpu=2"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_grow_and_shrink() {
+    fn names_are_added_to_and_removed_from_lists() {
         let mut names = vec!["normal".to_owned()];
         let table = [
             ("Q+=low,high", "high,low,normal"),

@@ -1,8 +1,8 @@
-//! `scontrol hold`, `release`, `requeue`, `suspend` and their kin; `scontrol write batch_script`.
+//! `scontrol hold`, `release`, `requeue`, `suspend`, `resume`, `top`, and `scontrol write batch_script`.
 
 use super::{JobVerb, too_few};
-use crate::command::slurm::ask::{self, Server, ShowError};
-use crate::command::slurm::job_list::{self, NamedJob};
+use crate::command::slurm::query::job_names::{self, NamedJob};
+use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef, Requeue};
 use model::reason::Refusal;
@@ -12,23 +12,23 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsWanted};
 use wire::job_list::JobList;
 
-/// A script is its owner's: as Slurm, readable and executable by nobody else.
+/// As in Slurm, only the owner may read and execute the written script.
 const SCRIPT_MODE: u32 = 0o700;
 
-pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, ShowError> {
+pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, CommandError> {
     let (how, words) = requeue_options(verb, words);
     if words.is_empty() {
         return Err(too_few(keyword));
     }
     if verb == JobVerb::Top && words.len() > 1 {
-        return Err(ShowError::said(format!("too many arguments for keyword:{keyword}")));
+        return Err(CommandError::message(format!("too many arguments for keyword:{keyword}")));
     }
     let mut server = Server::find("slurm_suspend error")?;
     let mut code = ExitCode::SUCCESS;
     for word in words {
         let mut targets = targets(&mut server, word)?;
         if verb == JobVerb::Top {
-            // Each comes before all others: the first is to be so at the end.
+            // Each job is moved to the front, so the first one is moved last.
             targets.reverse();
         }
         for (job, named) in targets {
@@ -49,7 +49,7 @@ pub fn run(keyword: &str, verb: JobVerb, words: &[String]) -> Result<ExitCode, S
     Ok(code)
 }
 
-/// The options before the jobs of `requeue` and `requeuehold`, and the rest.
+/// The options of `requeue` and `requeuehold`, which stand before the jobs, and the rest of the words.
 fn requeue_options(verb: JobVerb, words: &[String]) -> (Requeue, &[String]) {
     let mut how = Requeue::default();
     let mut rest = words;
@@ -64,9 +64,9 @@ fn requeue_options(verb: JobVerb, words: &[String]) -> (Requeue, &[String]) {
     (how, rest)
 }
 
-/// The jobs that a word names: by id, or by their name; with each, what messages call it.
-fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, String)>, ShowError> {
-    if let Ok(named) = job_list::parse_jobs(word) {
+/// The jobs that a word names, by id or by job name, each with the name that messages use.
+fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, String)>, CommandError> {
+    if let Ok(named) = job_names::parse_jobs(word) {
         return Ok(named
             .into_iter()
             .map(|NamedJob { job, .. }| (Some(job.clone()), shown(&job)))
@@ -77,7 +77,7 @@ fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, Strin
     let wanted = JobsWanted { filter, ..JobsWanted::default() };
     let jobs = match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     if jobs.is_empty() {
         return Ok(vec![(None, word.to_owned())]);
@@ -94,42 +94,43 @@ pub(super) fn shown(job: &JobRef) -> String {
     }
 }
 
-/// Whom the server refused, and why.
+/// The jobs that the server refused, and why.
 pub(super) fn refusals(
     answer: Result<Answer, Refusal>,
     named: &str,
-) -> Result<Vec<(String, Refusal)>, ShowError> {
+) -> Result<Vec<(String, Refusal)>, CommandError> {
     match answer {
         Ok(Answer::Done) => Ok(Vec::new()),
         Ok(Answer::Updated(results)) => {
             Ok(results.into_iter().filter_map(|(job, r)| Some((job, r.err()?))).collect())
         }
-        Ok(other) => Err(ShowError::unexpected(&other)),
+        Ok(other) => Err(CommandError::unexpected(&other)),
         Err(why) => Ok(vec![(named.to_owned(), why)]),
     }
 }
 
 /// `write batch_script ID [FILE|-]`
-pub fn write(words: &[String]) -> Result<ExitCode, ShowError> {
+pub fn write(words: &[String]) -> Result<ExitCode, CommandError> {
     let (id, file) = match words {
         [what, ..] if !what.eq_ignore_ascii_case("batch_script") => {
-            return Err(ShowError::said(format!("invalid entity:{what} for keyword:write ")));
+            return Err(CommandError::message(format!("invalid entity:{what} for keyword:write ")));
         }
         [_, id] => (id, None),
         [_, id, file] => (id, Some(file.as_str())),
-        [_, _, _, ..] => return Err(ShowError::said("too many arguments for keyword:write")),
+        [_, _, _, ..] => return Err(CommandError::message("too many arguments for keyword:write")),
         _ => return Err(too_few("write")),
     };
     let doing = "job script retrieval failed";
-    let unknown = || ShowError::said(format!("{doing}: {}: {id}", refusal::INVALID_JOB_ID.text));
-    let job = job_list::parse_job(id).ok_or_else(unknown)?.job;
+    let unknown =
+        || CommandError::message(format!("{doing}: {}: {id}", refusal::INVALID_JOB_ID.text));
+    let job = job_names::parse_job(id).ok_or_else(unknown)?.job;
     let mut server = Server::find(doing)?;
     let text = match server.ask(Call::Script { job: job.id })? {
         Answer::Script { text } => text,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     if file == Some("-") {
-        ask::print(&text)?;
+        query::print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let path = file.map_or_else(|| format!("slurm-{}.sh", job.id), str::to_owned);
@@ -139,10 +140,10 @@ pub fn write(words: &[String]) -> Result<ExitCode, ShowError> {
         .truncate(true)
         .mode(SCRIPT_MODE)
         .open(&path);
-    opened
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| ShowError::said(format!("failed to write file `{path}`: {error}")))?;
-    ask::print(&format!("batch script for job {} written to {path}\n", job.id))?;
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        CommandError::message(format!("failed to write file `{path}`: {error}"))
+    })?;
+    query::print(&format!("batch script for job {} written to {path}\n", job.id))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -151,14 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_called_as_they_were_named() {
+    fn jobs_are_shown_as_they_were_typed() {
         for word in ["12", "12_3", "12_[1-5]", "12_[1,4-5]"] {
-            assert_eq!(shown(&job_list::parse_job(word).expect("a job").job), word);
+            assert_eq!(shown(&job_names::parse_job(word).expect("a job").job), word);
         }
     }
 
     #[test]
-    fn a_requeue_may_have_options_before_its_jobs() {
+    fn requeue_options_stand_before_the_jobs() {
         let words = |text: &[&str]| text.iter().map(|w| (*w).to_owned()).collect::<Vec<String>>();
         let table = [
             (JobVerb::Requeue, &["Incomplete", "5"][..], true, false, 1),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refused_task_is_named() {
+    fn each_refused_task_is_reported() {
         let answer = Ok(Answer::Updated(vec![
             ("7_1".to_owned(), Ok(())),
             ("7_2".to_owned(), Err(Refusal::AccessDenied)),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_needs_its_job() {
+    fn write_batch_script_needs_a_job_id() {
         let said = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
             write(&words).expect_err("wrong").to_string()

@@ -1,10 +1,9 @@
 //! The keys of `scontrol update JobId=…`: each with the grammar of its value.
 
-use super::lookup;
 use super::update::{Pair, invalid, unsupported};
-use crate::command::slurm::ask::ShowError;
+use super::{TimeContext, lookup};
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
-use jiff::tz::TimeZone;
 use model::amount::Bytes;
 use model::change::JobField;
 use model::constraint::Constraint;
@@ -15,27 +14,20 @@ use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
 
-/// What values depend on besides their text.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    pub now: Timestamp,
-    pub tz: &'a TimeZone,
-}
-
-/// One thing to change.
+/// One change to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     Field(JobField),
-    /// `TimeLimit=+10`: relative to the present limit.
+    /// `TimeLimit=+10`: relative to the current limit.
     AddMinutes(i64),
-    /// A key of Slurm's whose thing is not to be had here.
+    /// A key of Slurm that is not supported.
     Refused(Refusal),
 }
 
-/// Reads a value, or says what would be right.
-type Grammar = fn(&str, Surroundings<'_>) -> Result<Update, String>;
+/// Reads a value; the error says what was expected.
+type Grammar = fn(&str, TimeContext<'_>) -> Result<Update, String>;
 
-/// Nice without a value; as `--nice`.
+/// The value of `Nice` without a number, as of `--nice`.
 const NICE_DEFAULT: i32 = 100;
 
 /// Not formatted by rustfmt: a row is one line.
@@ -108,13 +100,13 @@ const KEYS: &[(&str, Grammar)] = &[
     ("WorkDir",           |v, _| text(v, JobField::WorkDir)),
 ];
 
-/// What a pair changes. Any beginning of a key is enough that no other key has.
-pub fn parse(pair: &Pair, surroundings: Surroundings<'_>) -> Result<Update, ShowError> {
+/// The change that a pair asks for. A key may be abbreviated if no other key begins the same.
+pub fn parse(pair: &Pair, context: TimeContext<'_>) -> Result<Update, CommandError> {
     let rows = KEYS.iter().map(|(name, _)| (*name, *name)).collect::<Vec<_>>();
     let found = lookup(&rows, &pair.key).map(|(name, _)| *name);
     let row = KEYS.iter().find(|(name, _)| Some(*name) == found);
     let (_, grammar) = row.ok_or_else(|| unsupported(pair))?;
-    grammar(&pair.value, surroundings).map_err(|expected| invalid(pair, expected))
+    grammar(&pair.value, context).map_err(|expected| invalid(pair, expected))
 }
 
 fn text(value: &str, field: fn(String) -> JobField) -> Result<Update, String> {
@@ -140,21 +132,22 @@ fn flag(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Taken and of no effect: nodes are never booted for a job here.
+/// Accepted without effect: nodes are never booted for a job.
 fn without_effect(key: &str, value: &str) -> Result<Update, String> {
     Ok(Update::Field(JobField::WithoutEffect(format!("{key}={value}"))))
 }
 
-/// `YES` or `NO`: may others be on the very same cores.
+/// `YES` or `NO`: whether other jobs may use the same cores.
 fn shared(value: &str) -> Result<Update, String> {
-    let sharing = match flag(value).map_err(|_| "expected YES or NO".to_owned())? {
-        true => Sharing::Oversubscribe,
-        false => Sharing::Node,
+    let sharing = if flag(value).map_err(|_| "expected YES or NO".to_owned())? {
+        Sharing::Oversubscribe
+    } else {
+        Sharing::Node
     };
     Ok(Update::Field(JobField::Sharing(sharing)))
 }
 
-/// `2` or `2-4`: the least counts.
+/// `2` or `2-4`, of which the lower number is used.
 fn cpus(value: &str) -> Result<Update, String> {
     positive(value.split('-').next().unwrap_or(value)).map(JobField::Cpus).map(Update::Field)
 }
@@ -171,7 +164,7 @@ fn licenses(text: &str) -> Result<Update, String> {
     licenses.map(JobField::Licenses).map(Update::Field)
 }
 
-/// `2@10:00`; zero takes the wish back.
+/// `2@10:00`; zero removes the request.
 fn switches(text: &str) -> Result<Update, String> {
     let (count, wait) = match text.split_once('@') {
         Some((count, wait)) => (count, Some(parse_time_limit(wait).map_err(|e| e.to_string())?)),
@@ -183,7 +176,7 @@ fn switches(text: &str) -> Result<Update, String> {
     Ok(Update::Field(JobField::Switches(switches)))
 }
 
-/// An empty list takes the wish back.
+/// An empty list removes the request.
 fn hosts(value: &str) -> Result<Vec<String>, String> {
     if value.is_empty() {
         return Ok(Vec::new());
@@ -191,8 +184,8 @@ fn hosts(value: &str) -> Result<Vec<String>, String> {
     hostlist::expand(value).map_err(|error| error.to_string())
 }
 
-fn when(value: &str, surroundings: Surroundings<'_>) -> Result<Timestamp, String> {
-    parse_when(value, surroundings.now, surroundings.tz).map_err(|error| error.to_string())
+fn when(value: &str, context: TimeContext<'_>) -> Result<Timestamp, String> {
+    parse_when(value, context.now, context.tz).map_err(|error| error.to_string())
 }
 
 fn size(value: &str) -> Result<Bytes, String> {
@@ -223,7 +216,7 @@ fn refused(what: &str) -> Result<Update, String> {
     Ok(Update::Refused(Refusal::NotSupported(what.to_owned())))
 }
 
-/// Counts of each, as `--gres`; an empty text takes them back.
+/// Counts as in `--gres`; an empty text removes the request.
 fn gres_per(value: &str, per: Per) -> Result<Update, String> {
     if value.is_empty() {
         return Ok(Update::Field(JobField::Gres(Vec::new())));
@@ -258,15 +251,16 @@ fn time_limit(value: &str) -> Result<Update, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::tz::TimeZone;
 
-    fn read(key: &str, value: &str) -> Result<Update, ShowError> {
+    fn read(key: &str, value: &str) -> Result<Update, CommandError> {
         let typed = format!("{key}={value}");
         let pair = Pair { key: key.to_owned(), value: value.to_owned(), typed };
-        parse(&pair, Surroundings { now: Timestamp::from_secs(1_000), tz: &TimeZone::UTC })
+        parse(&pair, TimeContext { now: Timestamp::from_secs(1_000), tz: &TimeZone::UTC })
     }
 
     #[test]
-    fn keys_become_fields() {
+    fn job_keys_are_parsed() {
         let gpu = GresRequest {
             per: Per::Node,
             name: "gpu".into(),
@@ -309,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_may_be_relative() {
+    fn a_time_limit_may_be_relative() {
         assert_eq!(read("TimeLimit", "+1:00:00").expect("right"), Update::AddMinutes(60));
         assert_eq!(read("TimeLimit", "-5").expect("right"), Update::AddMinutes(-5));
     }
 
     #[test]
-    fn bad_values_are_shown_with_what_would_be_right() {
+    fn bad_values_are_refused_with_what_was_expected() {
         let bad = [
             ("TimeLimit", "soon"),
             ("NumNodes", "0"),
@@ -331,7 +325,7 @@ mod tests {
             let expected = format!("Invalid input: {key}={value}: ");
             assert!(text.starts_with(&expected) && text.ends_with("\nRequest aborted"), "{text}");
         }
-        // `Re` begins several keys.
+        // Several keys begin with `Re`.
         assert!(
             read("Re", "1").expect_err("ambiguous").to_string().contains("not supported: Re=1")
         );

@@ -2,7 +2,7 @@
 
 use super::lookup;
 use super::update::{Pair, invalid, unsupported};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use model::change::NodeChange;
 
@@ -53,8 +53,8 @@ const STATES: &[(&str, State)] = &[
     ("POWER_UP",   State::Unsupported),
 ];
 
-/// What the pairs change, in the order to be sent. A state and its reason are one change.
-pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, ShowError> {
+/// The changes in the order in which they are sent. A state and its reason are one change.
+pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
     let mut state = None;
     let mut reason = None;
     let mut changes = Vec::new();
@@ -76,9 +76,9 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, ShowError> {
         (Some(State::Set(change)), Some(reason)) => Some(change(reason)),
         (Some(State::Set(_)), None) => {
             let words = "You must specify a reason when DOWNING or DRAINING a node. Request denied";
-            return Err(ShowError::said(words));
+            return Err(CommandError::message(words));
         }
-        // Who resumes a node takes its reason away with its state.
+        // Resuming a node clears its reason too.
         (Some(State::Cleared(Clear::Resume)), _) => Some(NodeChange::Resume),
         (Some(State::Cleared(Clear::Undrain)), _) => Some(NodeChange::Undrain),
         (Some(State::Unsupported), _) => None,
@@ -89,14 +89,14 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, ShowError> {
     Ok(changes)
 }
 
-fn parse_state(pair: &Pair) -> Result<State, ShowError> {
+fn parse_state(pair: &Pair) -> Result<State, CommandError> {
     let row = STATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.value));
     match row {
         Some((name, State::Unsupported)) => {
-            Err(ShowError::said(format!("State={name} is not supported\nRequest aborted")))
+            Err(CommandError::message(format!("State={name} is not supported\nRequest aborted")))
         }
         Some((_, state)) => Ok(*state),
-        None => Err(ShowError::said(format!(
+        None => Err(CommandError::message(format!(
             "Invalid input: {}\nRequest aborted\n\
              Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN\n\
              Not all states are valid given a node's prior state",
@@ -109,7 +109,7 @@ fn parse_state(pair: &Pair) -> Result<State, ShowError> {
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> Result<Vec<NodeChange>, ShowError> {
+    fn read(words: &[&str]) -> Result<Vec<NodeChange>, CommandError> {
         let pairs: Vec<Pair> = words
             .iter()
             .map(|word| {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn invalid_node_updates_are_refused() {
         let table = [
             (&["state=down"][..], "You must specify a reason"),
             (&["state=drain", "reason="], "You must specify a reason"),

@@ -2,7 +2,7 @@
 
 use super::lookup;
 use super::update::{Pair, invalid, unsupported};
-use crate::command::slurm::ask::ShowError;
+use crate::command::slurm::query::CommandError;
 use model::change::PartitionChange;
 use model::partition::PartitionState;
 use model::time::parse_time_limit;
@@ -24,7 +24,7 @@ const STATES: &[(&str, PartitionState)] = &[
     ("INACTIVE", PartitionState::Inactive),
 ];
 
-pub fn parse(pair: &Pair) -> Result<PartitionChange, ShowError> {
+pub fn parse(pair: &Pair) -> Result<PartitionChange, CommandError> {
     let (_, key) = lookup(KEYS, &pair.key).ok_or_else(|| unsupported(pair))?;
     match key {
         Key::State => {
@@ -49,13 +49,13 @@ mod tests {
     use super::*;
     use model::time::TimeLimit;
 
-    fn read(key: &str, value: &str) -> Result<PartitionChange, ShowError> {
+    fn read(key: &str, value: &str) -> Result<PartitionChange, CommandError> {
         let typed = format!("{key}={value}");
         parse(&Pair { key: key.into(), value: value.into(), typed })
     }
 
     #[test]
-    fn keys_become_changes() {
+    fn partition_keys_are_parsed() {
         let table = [
             ("state", "down", PartitionChange::State(PartitionState::Down)),
             ("State", "UP", PartitionChange::State(PartitionState::Up)),

@@ -1,8 +1,8 @@
 //! `scontrol create, update, delete, show reservation` and `show licenses`.
 
-use super::reservation_key::{self, Surroundings, Wrong};
-use super::update_text;
-use crate::command::slurm::ask::{self, Server, ShowError};
+use super::reservation_key::{self, KeyError};
+use super::{TimeContext, update_text};
+use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::output::Moment;
 use ::slurm::output::scontrol::{Options, license, reservation as output};
 use model::reason::Refusal;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::reservation::ReservationsView;
 
-/// What Slurm prints before it says that the nodes are busy.
+/// Slurm prints this before it reports that the nodes are busy.
 const SINGLE_PARTITION: &str = "\
 Note, unless nodes are directly requested a reservation must exist in a single partition.
 If no partition is requested the default partition is assumed.
@@ -21,60 +21,60 @@ If no partition is requested the default partition is assumed.
 const UPDATE_ERROR: &str = "slurm_update error";
 
 /// `scontrol create ENTITY …`.
-pub fn create(words: &[String]) -> Result<ExitCode, ShowError> {
+pub fn create(words: &[String]) -> Result<ExitCode, CommandError> {
     let Some((first, rest)) = words.split_first() else {
-        return Err(ShowError::said("too few arguments for create keyword"));
+        return Err(CommandError::message("too few arguments for create keyword"));
     };
     if !reservation_key::names_one(first) {
         return Err(error(format!("Invalid creation entity: {first}")));
     }
-    // The word alone says that a name is to be made up.
+    // Without a value, the server makes up a name.
     let named = first.contains('=').then_some(first);
     let ask = asked(named.into_iter().chain(rest), "created")?;
     check_new(&ask).map_err(|text| error(format!("{text}  No reservation created.")))?;
     let mut server = Server::find("Error creating the reservation")?;
     match server.try_ask(Call::CreateReservation(Box::new(ask)))? {
         Ok(Answer::ReservationCreated { name }) => {
-            ask::print(&format!("Reservation created: {name}\n"))?;
+            query::print(&format!("Reservation created: {name}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
-        Ok(other) => Err(ShowError::unexpected(&other)),
+        Ok(other) => Err(CommandError::unexpected(&other)),
         Err(why) => {
             if why == Refusal::Reservation(ReservationRefusal::Busy) {
-                ask::print(SINGLE_PARTITION)?;
+                query::print(SINGLE_PARTITION)?;
             }
             let text = update_text(&why);
-            Err(ShowError::said(format!("Error creating the reservation: {text}")))
+            Err(CommandError::message(format!("Error creating the reservation: {text}")))
         }
     }
 }
 
 /// `scontrol update ReservationName=… …`.
-pub fn update(words: &[String]) -> Result<ExitCode, ShowError> {
+pub fn update(words: &[String]) -> Result<ExitCode, CommandError> {
     let mut ask = asked(words.iter(), "update")
-        .map_err(|wrong| ShowError::said(format!("{wrong}\n{UPDATE_ERROR}: No error")))?;
+        .map_err(|wrong| CommandError::message(format!("{wrong}\n{UPDATE_ERROR}: No error")))?;
     let name = ask.name.take().unwrap_or_default();
     let mut server = Server::find(UPDATE_ERROR)?;
     match server.try_ask(Call::UpdateReservation { name, ask: Box::new(ask) })? {
         Ok(_) => {
-            ask::print("Reservation updated.\n")?;
+            query::print("Reservation updated.\n")?;
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => {
             let text = update_text(&why);
             let lines = format!("Error updating the reservation: {text}\n{UPDATE_ERROR}: {text}");
-            Err(ShowError::said(lines))
+            Err(CommandError::message(lines))
         }
     }
 }
 
 /// `scontrol delete ReservationName=…`, or `scontrol delete reservation …`.
-pub fn delete(words: &[String]) -> Result<ExitCode, ShowError> {
+pub fn delete(words: &[String]) -> Result<ExitCode, CommandError> {
     let Some(first) = words.first() else {
-        return Err(ShowError::said("too few arguments for delete keyword"));
+        return Err(CommandError::message("too few arguments for delete keyword"));
     };
     if !reservation_key::names_one(first) {
-        return Err(ShowError::said(format!("Invalid deletion entity: {first}")));
+        return Err(CommandError::message(format!("Invalid deletion entity: {first}")));
     }
     let said = first.split_once('=').map(|(_, name)| name);
     let name = said.or(words.get(1).map(String::as_str)).unwrap_or_default().to_owned();
@@ -82,21 +82,21 @@ pub fn delete(words: &[String]) -> Result<ExitCode, ShowError> {
     match server.try_ask(Call::RemoveReservation { name })? {
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(why) => {
-            Err(ShowError::said(format!("delete_reservation {first}: {}", update_text(&why))))
+            Err(CommandError::message(format!("delete_reservation {first}: {}", update_text(&why))))
         }
     }
 }
 
-pub fn load() -> Result<ReservationsView, ShowError> {
+pub fn load() -> Result<ReservationsView, CommandError> {
     match Server::find("slurm_load_reservations error")?.ask(Call::Reservations)? {
         Answer::Reservations(view) => Ok(view),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
-pub fn show(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+pub fn show(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let all = load()?;
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     let moment = Moment { now: all.now, tz: &tz };
     let mut text = String::new();
     let chosen = all.reservations.iter();
@@ -114,14 +114,14 @@ pub fn show(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError>
         }
         (false, _) => ExitCode::SUCCESS,
     };
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(code)
 }
 
-pub fn show_licenses(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+pub fn show_licenses(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let all = match Server::find("slurm_load_licenses error")?.ask(Call::Licenses)? {
         Answer::Licenses(all) => all,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     let mut text = String::new();
     if all.is_empty() {
@@ -130,36 +130,36 @@ pub fn show_licenses(name: Option<&str>, options: Options) -> Result<ExitCode, S
     for one in all.iter().filter(|one| name.is_none_or(|name| one.name == name)) {
         license::push(&mut text, one, options);
     }
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn error(text: String) -> ShowError {
-    ShowError::said(format!("scontrol: error: {text}"))
+fn error(text: String) -> CommandError {
+    CommandError::message(format!("scontrol: error: {text}"))
 }
 
-/// All that the words say; nothing is sent unless every one is right.
+/// Reads all words. Nothing is sent if one of them is invalid.
 fn asked<'a>(
     words: impl Iterator<Item = &'a String>,
     done: &str,
-) -> Result<ReservationAsk, ShowError> {
-    let tz = ask::time_zone();
-    let now = model::time::Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-    let surroundings = Surroundings { now, tz: &tz };
+) -> Result<ReservationAsk, CommandError> {
+    let tz = query::time_zone();
+    let now = ::server::clock::now();
+    let context = TimeContext { now, tz: &tz };
     let mut ask = ReservationAsk::default();
     for word in words {
-        reservation_key::read(&mut ask, word, surroundings).map_err(|wrong| match wrong {
-            Wrong::Whole(text) => error(text),
-            Wrong::Sentence(text) => error(format!("{text}.  No reservation {done}.")),
-            Wrong::After(line, text) => {
-                ShowError::said(format!("{line}\nscontrol: error: {text}.  No reservation {done}."))
-            }
+        reservation_key::read(&mut ask, word, context).map_err(|wrong| match wrong {
+            KeyError::Whole(text) => error(text),
+            KeyError::Sentence(text) => error(format!("{text}.  No reservation {done}.")),
+            KeyError::After(line, text) => CommandError::message(format!(
+                "{line}\nscontrol: error: {text}.  No reservation {done}."
+            )),
         })?;
     }
     Ok(ask)
 }
 
-/// What a new reservation must say; the first thing that it does not.
+/// Checks that a new reservation is complete; the error is the first thing that is missing.
 fn check_new(ask: &ReservationAsk) -> Result<(), &'static str> {
     let counts = |counts: &Vec<u32>| counts.iter().any(|count| *count > 0);
     let resources = ask.nodes.is_some()

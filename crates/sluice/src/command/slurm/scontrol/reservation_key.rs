@@ -1,30 +1,22 @@
 //! The keys of `scontrol create` and `update reservation`: each with the grammar of its value.
 
-use super::lookup;
+use super::{TimeContext, lookup};
 use ::slurm::option::value;
 use ::slurm::words::reservation as words;
-use jiff::tz::TimeZone;
 use model::hostlist;
 use model::reservation::ReservationFlag;
 use model::reservation_ask::{DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, ReservationAsk};
 use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
 use model::tres::TresKind;
 
-/// What values depend on besides their text.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    pub now: Timestamp,
-    pub tz: &'a TimeZone,
-}
-
-/// Why a word cannot be used, as Slurm says it.
+/// Why a word is invalid, in Slurm's words.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// A sentence that ends with what was therefore not done.
+pub enum KeyError {
+    /// A sentence, after which Slurm says what was not done.
     Sentence(String),
-    /// With a line of its own before.
+    /// A line, and then such a sentence.
     After(String, String),
-    /// The whole of it.
+    /// The whole message.
     Whole(String),
 }
 
@@ -76,18 +68,18 @@ const KEYS: &[(&str, Key)] = &[
     ("Watts",           Key::Unsupported),
 ];
 
-/// Whether a word names a reservation.
+/// Whether a word is the key that names a reservation.
 pub fn names_one(word: &str) -> bool {
     let key = word.split_once('=').map_or(word, |(key, _)| key);
     key.len() >= "res".len() && lookup(KEYS, key).is_some_and(|(_, key)| *key == Key::Name)
 }
 
-/// Puts what one word says into the ask.
+/// Applies one word to the request.
 pub fn read(
     ask: &mut ReservationAsk,
     word: &str,
-    surroundings: Surroundings<'_>,
-) -> Result<(), Wrong> {
+    context: TimeContext<'_>,
+) -> Result<(), KeyError> {
     let (key, text) = match word.split_once('=') {
         Some(pair) => pair,
         None if lookup(KEYS, word).is_some_and(|(_, key)| *key == Key::Skip) => (word, ""),
@@ -118,8 +110,8 @@ pub fn read(
         Key::Features => ask.features = Some(text.to_owned()),
         Key::Partition => ask.partition = Some(text.to_owned()),
         Key::Skip => ask.skip = true,
-        Key::StartTime => ask.start = Some(when(word, text, "start", surroundings)?),
-        Key::EndTime => ask.end = Some(when(word, text, "end", surroundings)?),
+        Key::StartTime => ask.start = Some(when(word, text, "start", context)?),
+        Key::EndTime => ask.end = Some(when(word, text, "end", context)?),
         Key::Duration => ask.duration = Some(duration(word, text, edit)?),
         Key::MaxStartDelay => {
             let delay = parse_time_limit(text).ok().and_then(TimeLimit::minutes);
@@ -127,11 +119,11 @@ pub fn read(
             ask.max_start_delay_s = Some(delay.saturating_mul(60));
         }
         Key::NodeCount => {
-            let wrong = || Wrong::Whole(format!("Invalid node count {text}"));
+            let wrong = || KeyError::Whole(format!("Invalid node count {text}"));
             ask.node_count = Some(count(text).ok_or_else(wrong)?);
         }
         Key::CoreCount => {
-            let wrong = || Wrong::Whole(format!("Invalid core count {text}"));
+            let wrong = || KeyError::Whole(format!("Invalid core count {text}"));
             let counts = text.split(',').map(count).collect::<Option<Vec<u32>>>();
             ask.cores = Some(counts.ok_or_else(wrong)?);
         }
@@ -146,23 +138,23 @@ pub fn read(
     Ok(())
 }
 
-fn sentence(text: String) -> Wrong {
-    Wrong::Sentence(text)
+fn sentence(text: String) -> KeyError {
+    KeyError::Sentence(text)
 }
 
 fn when(
     word: &str,
     text: &str,
     which: &str,
-    surroundings: Surroundings<'_>,
-) -> Result<Timestamp, Wrong> {
-    parse_when(text, surroundings.now, surroundings.tz).map_err(|_| {
+    context: TimeContext<'_>,
+) -> Result<Timestamp, KeyError> {
+    parse_when(text, context.now, context.tz).map_err(|_| {
         let line = format!("Invalid time specification (pos=0): {text}");
-        Wrong::After(line, format!("Invalid {which} time {word}"))
+        KeyError::After(line, format!("Invalid {which} time {word}"))
     })
 }
 
-fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationAsk, Wrong> {
+fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationAsk, KeyError> {
     let wrong = || sentence(format!("Invalid duration {word}"));
     let limit = parse_time_limit(text).map_err(|_| wrong())?;
     match (edit, limit) {
@@ -181,19 +173,19 @@ fn count(text: &str) -> Option<u32> {
     }
 }
 
-fn nodes(text: &str) -> Result<NodesAsk, Wrong> {
+fn nodes(text: &str) -> Result<NodesAsk, KeyError> {
     if text.eq_ignore_ascii_case("ALL") {
         return Ok(NodesAsk::All);
     }
     if text.is_empty() {
         return Ok(NodesAsk::Named(Vec::new()));
     }
-    let names = hostlist::expand(text).map_err(|error| Wrong::Whole(error.to_string()))?;
+    let names = hostlist::expand(text).map_err(|error| KeyError::Whole(error.to_string()))?;
     Ok(NodesAsk::Named(names))
 }
 
-fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
-    let wrong = || Wrong::Whole(format!("Invalid license specification: {text}"));
+fn licenses(text: &str) -> Result<Vec<(String, u32)>, KeyError> {
+    let wrong = || KeyError::Whole(format!("Invalid license specification: {text}"));
     let read = value::licenses(text).map_err(|_| wrong())?;
     let pair = |one: ::slurm::option::job_options::LicenseCount| {
         u32::try_from(one.count).ok().map(|count| (one.name, count))
@@ -201,7 +193,7 @@ fn licenses(text: &str) -> Result<Vec<(String, u32)>, Wrong> {
     read.into_iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
 }
 
-fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), Wrong> {
+fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), KeyError> {
     let sign = match edit {
         Edit::Set => "",
         Edit::Add => "+",
@@ -226,21 +218,21 @@ fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), Wrong> 
     Ok(())
 }
 
-/// `cpu=5,node=2,license/matlab=1`; the numbers of cores for each node go on after a comma.
-fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), Wrong> {
+/// `cpu=5,node=2,license/matlab=1`. Further core counts, one for each node, follow `cpu=` after commas.
+fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), KeyError> {
     let mut licenses = Vec::new();
     let mut of_cpus = false;
     for part in value::list(text) {
         let Some((name, amount)) = part.split_once('=') else {
             let more = count(&part).filter(|_| of_cpus);
             let more =
-                more.ok_or_else(|| Wrong::Whole(format!("invalid TRES cpu value '{part}'")))?;
+                more.ok_or_else(|| KeyError::Whole(format!("invalid TRES cpu value '{part}'")))?;
             ask.cores.get_or_insert_default().push(more);
             continue;
         };
-        let unknown = || Wrong::Whole(format!("couldn't identify configured TRES '{name}'"));
+        let unknown = || KeyError::Whole(format!("couldn't identify configured TRES '{name}'"));
         let kind: TresKind = name.parse().map_err(|_| unknown())?;
-        let wrong = || Wrong::Whole(format!("invalid TRES {name} value '{amount}'"));
+        let wrong = || KeyError::Whole(format!("invalid TRES {name} value '{amount}'"));
         let amount = count(amount).ok_or_else(wrong)?;
         of_cpus = kind == TresKind::Cpu;
         match kind {
@@ -252,7 +244,7 @@ fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), Wrong> {
             }
             _ => {
                 let text = format!("TRES type '{name}' not supported with reservations");
-                return Err(Wrong::Whole(text));
+                return Err(KeyError::Whole(text));
             }
         }
     }

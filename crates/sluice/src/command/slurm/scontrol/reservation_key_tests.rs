@@ -1,12 +1,13 @@
 use super::*;
+use jiff::tz::TimeZone;
 use std::collections::BTreeSet;
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
-fn ask(words: &[&str]) -> Result<ReservationAsk, Wrong> {
+fn ask(words: &[&str]) -> Result<ReservationAsk, KeyError> {
     let mut ask = ReservationAsk::default();
-    let surroundings = Surroundings { now: NOW, tz: &TimeZone::UTC };
-    words.iter().try_for_each(|word| read(&mut ask, word, surroundings))?;
+    let context = TimeContext { now: NOW, tz: &TimeZone::UTC };
+    words.iter().try_for_each(|word| read(&mut ask, word, context))?;
     Ok(ask)
 }
 
@@ -15,7 +16,7 @@ fn names(edit: Edit, names: &[&str]) -> Option<NamesAsk> {
 }
 
 #[test]
-fn keys_become_what_is_asked() {
+fn reservation_keys_are_parsed() {
     let all = ask(&[
         "ReservationName=maint",
         "starttime=now+1hour",
@@ -64,7 +65,7 @@ fn keys_become_what_is_asked() {
 }
 
 #[test]
-fn tres_stand_for_the_other_keys() {
+fn tres_sets_cores_nodes_and_licenses() {
     let asked = ask(&["tres=cpu=2,3,license/matlab=1,node=2,gres/gpu=4"]).expect("right");
     assert_eq!(asked.gres, Some(vec![("gpu".into(), 4)]));
     assert_eq!((asked.cores, asked.node_count), (Some(vec![2, 3]), Some(2)));
@@ -72,10 +73,10 @@ fn tres_stand_for_the_other_keys() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_slurms_words() {
-    let sentence = |text: &str| Wrong::Sentence(text.to_owned());
-    let whole = |text: &str| Wrong::Whole(text.to_owned());
-    let after = |line: &str, text: &str| Wrong::After(line.to_owned(), text.to_owned());
+fn bad_reservation_keys_are_refused_in_slurms_words() {
+    let sentence = |text: &str| KeyError::Sentence(text.to_owned());
+    let whole = |text: &str| KeyError::Whole(text.to_owned());
+    let after = |line: &str, text: &str| KeyError::After(line.to_owned(), text.to_owned());
     let no_time = "Invalid time specification (pos=0): bogus";
     let table = [
         ("bogus=1", sentence("Unknown parameter bogus=1")),
@@ -101,7 +102,7 @@ fn what_is_wrong_is_said_in_slurms_words() {
 }
 
 #[test]
-fn a_reservation_is_named_by_any_beginning_that_is_long_enough() {
+fn a_reservation_key_may_be_abbreviated_to_three_letters() {
     for word in ["reservation", "res", "Res=x", "ReservationName=x", "reservation=x"] {
         assert!(names_one(word), "{word}");
     }

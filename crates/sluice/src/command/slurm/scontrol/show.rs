@@ -1,8 +1,8 @@
 //! `scontrol show ENTITY [NAME]`.
 
 use super::reservation;
-use crate::command::slurm::ask::{self, Server, ShowError};
-use crate::command::slurm::job_list::{self, NamedJob};
+use crate::command::slurm::query::job_names::{self, NamedJob};
+use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::output::Moment;
 use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
@@ -61,7 +61,7 @@ const ENTITIES: &[(&str, Entity)] = &[
     ("topology",       Entity::Topology),
 ];
 
-pub fn run(words: &[String], options: Options) -> Result<ExitCode, ShowError> {
+pub fn run(words: &[String], options: Options) -> Result<ExitCode, CommandError> {
     let Some((first, rest)) = words.split_first() else { return Err(super::too_few("show")) };
     // `show job=5` is `show job 5`.
     let (word, attached) = match first.split_once('=') {
@@ -69,10 +69,10 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, ShowError> {
         None => (first.as_str(), None),
     };
     let Some((_, entity)) = super::lookup(ENTITIES, word) else {
-        return Err(ShowError::said(format!("invalid entity:{word} for keyword:show ")));
+        return Err(CommandError::message(format!("invalid entity:{word} for keyword:show ")));
     };
     if rest.len() + usize::from(attached.is_some()) > 1 {
-        return Err(ShowError::said("too many arguments for keyword:show"));
+        return Err(CommandError::message("too many arguments for keyword:show"));
     }
     let name = attached.or(rest.first().map(String::as_str));
     let text = match entity {
@@ -91,18 +91,18 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, ShowError> {
         Entity::Daemons => "slurmctld slurmd\n".to_owned(),
         Entity::Federation => String::new(),
     };
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long the jobs may wait for when those that wait are expected to start.
+/// How long the request may wait for estimates of start times.
 const ESTIMATES_MS: u64 = 5_000;
 
-/// The jobs that are named, or all; also those that have ended and are still remembered.
+/// The named jobs, or all, including those that have ended and are still in memory.
 fn load(
     named: &[NamedJob],
     steps: bool,
-) -> Result<(Vec<JobView>, model::time::Timestamp), ShowError> {
+) -> Result<(Vec<JobView>, model::time::Timestamp), CommandError> {
     let mut server = Server::find("slurm_load_jobs error")?;
     let wanted = JobsWanted {
         detail: Detail::Full,
@@ -120,19 +120,19 @@ fn load(
             jobs.sort_by_key(|job| job.id);
             Ok((jobs, now))
         }
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
-fn parse_named(name: Option<&str>) -> Result<Vec<NamedJob>, ShowError> {
-    job_list::parse_jobs(name.unwrap_or_default())
-        .map_err(|word| ShowError::said(format!("{}: {word}", output::NO_JOB)))
+fn parse_named(name: Option<&str>) -> Result<Vec<NamedJob>, CommandError> {
+    job_names::parse_jobs(name.unwrap_or_default())
+        .map_err(|word| CommandError::message(format!("{}: {word}", output::NO_JOB)))
 }
 
-fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let named = parse_named(name)?;
     let (jobs, now) = load(&named, false)?;
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     let mut text = String::new();
     for job in &jobs {
         output::job::push(&mut text, job, Moment { now, tz: &tz }, options);
@@ -140,17 +140,17 @@ fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
     if jobs.is_empty() && named.is_empty() {
         text.push_str(output::NO_JOBS);
     } else if jobs.is_empty() {
-        return Err(ShowError::said(output::NO_JOB));
+        return Err(CommandError::message(output::NO_JOB));
     }
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let named = parse_named(name)?;
     let (jobs, now) = load(&named, true)?;
     let wanted = named.first().and_then(|named| named.step);
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     let mut text = String::new();
     for job in &jobs {
         output::step::push(&mut text, job, wanted, Moment { now, tz: &tz }, options);
@@ -160,23 +160,23 @@ fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
         (true, Some(name)) => text = format!("Job step {name} not found\n"),
         (false, _) => {}
     }
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn cluster(server: &mut Server) -> Result<ClusterView, ShowError> {
+pub(super) fn cluster(server: &mut Server) -> Result<ClusterView, CommandError> {
     match server.ask(Call::Cluster)? {
         Answer::Cluster(cluster) => Ok(cluster),
-        other => Err(ShowError::unexpected(&other)),
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
-fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     let moment = Moment { now: cluster.now, tz: &tz };
     let names: Vec<String> = match name {
-        Some(list) => hostlist::expand(list).map_err(|e| ShowError::said(e.to_string()))?,
+        Some(list) => hostlist::expand(list).map_err(|e| CommandError::message(e.to_string()))?,
         None => cluster.nodes.iter().map(|node| node.config.name.clone()).collect(),
     };
     let mut text = String::new();
@@ -193,11 +193,11 @@ fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
     if names.is_empty() {
         text.push_str("No nodes in the system\n");
     }
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(code)
 }
 
-fn partitions(name: Option<&str>, options: Options) -> Result<ExitCode, ShowError> {
+fn partitions(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_partitions error")?)?;
     let chosen = cluster.partitions.iter().filter(|p| name.is_none_or(|name| p.name == name));
     let mut text = String::new();
@@ -215,32 +215,32 @@ fn partitions(name: Option<&str>, options: Options) -> Result<ExitCode, ShowErro
         }
         (false, _) => ExitCode::SUCCESS,
     };
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(code)
 }
 
-fn config() -> Result<ExitCode, ShowError> {
+fn config() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_load_ctl_conf error")?;
     let config = match server.ask(Call::Config)? {
         Answer::Config(config) => config,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     let hostname = match server.ask(Call::Ping)? {
         Answer::Pong { hostname, .. } => hostname,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
-    let tz = ask::time_zone();
+    let tz = query::time_zone();
     let mut text = String::new();
     output::config::push(&mut text, &config, Moment { now: config.now, tz: &tz }, &hostname);
-    ask::print(&text)?;
+    query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is not there is said, and is no failure.
-fn topology(name: Option<&str>) -> Result<String, ShowError> {
+/// A missing topology is reported, and is no failure.
+fn topology(name: Option<&str>) -> Result<String, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_topo error")?)?;
     let Some(topology) = &cluster.topology else {
-        eprintln!("{}", output::topology::NONE);
+        eprintln!("{}", output::topology::NO_TOPOLOGY);
         return Ok(String::new());
     };
     Ok(output::topology::text(topology, name).unwrap_or_else(|| {
@@ -249,17 +249,17 @@ fn topology(name: Option<&str>) -> Result<String, ShowError> {
     }))
 }
 
-fn aliases() -> Result<String, ShowError> {
+fn aliases() -> Result<String, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
     let names: Vec<&str> = cluster.nodes.iter().map(|node| node.config.name.as_str()).collect();
     Ok(format!("{}\n", names.join(" ")))
 }
 
-/// Host lists need no server. Without a list, the job's own nodes are meant.
+/// Prints host lists, without a server. The default is the list of the job that this runs in.
 fn hosts<E>(
     list: Option<&str>,
     render: impl Fn(&str) -> Result<String, E>,
-) -> Result<ExitCode, ShowError> {
+) -> Result<ExitCode, CommandError> {
     let own = std::env::var("SLURM_JOB_NODELIST").or_else(|_| std::env::var("SLURM_NODELIST"));
     let list = match (list, own) {
         (Some(list), _) => list.to_owned(),
@@ -267,7 +267,7 @@ fn hosts<E>(
         (None, Err(_)) => return Err(super::too_few("show")),
     };
     match render(&list) {
-        Ok(text) => ask::print(&text)?,
+        Ok(text) => query::print(&text)?,
         Err(_) => eprintln!("Invalid hostlist: {list}"),
     }
     Ok(ExitCode::SUCCESS)
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entity_is_said() {
+    fn an_unknown_entity_is_refused() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let said = |text| run(&words(text), Options::default()).expect_err("wrong").to_string();
         assert_eq!(said("bogus"), "invalid entity:bogus for keyword:show ");

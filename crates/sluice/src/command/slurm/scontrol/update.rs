@@ -1,9 +1,11 @@
-//! `scontrol update`: which thing is meant, and its new values.
+//! `scontrol update`: changes a job, a node, a partition or a reservation.
 
 use super::job_action::{refusals, shown};
-use super::{job_key, node_key, partition_key, reservation, reservation_key, show, update_text};
-use crate::command::slurm::ask::{self, Server, ShowError};
-use crate::command::slurm::job_list;
+use super::{
+    TimeContext, job_key, node_key, partition_key, reservation, reservation_key, show, update_text,
+};
+use crate::command::slurm::query::job_names;
+use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::words::refusal;
 use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::hostlist;
@@ -12,7 +14,7 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsWanted};
 use wire::job_list::JobList;
 
-const DOING: &str = "slurm_update error";
+const REQUEST: &str = "slurm_update error";
 
 /// `Key=Value` as it was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub struct Pair {
     pub typed: String,
 }
 
-/// The words of an update. A word without `=` is a key whose value is the next word (`update job 5 nice=3`), or none.
+/// The words as pairs. A word without `=` is a key whose value is the next word (`update job 5 nice=3`), or empty.
 fn pairs(words: &[String]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     let mut words = words.iter().peekable();
@@ -46,27 +48,27 @@ fn pairs(words: &[String]) -> Vec<Pair> {
     pairs
 }
 
-pub(super) fn unsupported(pair: &Pair) -> ShowError {
-    ShowError::said(format!(
+pub(super) fn unsupported(pair: &Pair) -> CommandError {
+    CommandError::message(format!(
         "Update of this parameter is not supported: {}\nRequest aborted",
         pair.typed
     ))
 }
 
-pub(super) fn invalid(pair: &Pair, expected: impl std::fmt::Display) -> ShowError {
-    ShowError::said(format!("Invalid input: {}: {expected}\nRequest aborted", pair.typed))
+pub(super) fn invalid(pair: &Pair, expected: impl std::fmt::Display) -> CommandError {
+    CommandError::message(format!("Invalid input: {}: {expected}\nRequest aborted", pair.typed))
 }
 
-/// Takes the pair of one of these keys out.
+/// Removes the first pair with one of these keys.
 fn take(pairs: &mut Vec<Pair>, keys: &[&str]) -> Option<Pair> {
     let at = pairs.iter().position(|p| keys.iter().any(|key| p.key.eq_ignore_ascii_case(key)))?;
     Some(pairs.remove(at))
 }
 
-pub fn run(words: &[String]) -> Result<ExitCode, ShowError> {
+pub fn run(words: &[String]) -> Result<ExitCode, CommandError> {
     let mut pairs = pairs(words);
     if let Some(job) = take(&mut pairs, &["JobId", "Job"]) {
-        // It tells jobs of one name apart, and nothing of one that is named by its number.
+        // `UserID` selects among jobs of one name, and has no effect on a job that is named by its id.
         take(&mut pairs, &["UserID"]);
         return update_jobs(&job.value, &pairs);
     }
@@ -75,7 +77,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, ShowError> {
         let user = take(&mut pairs, &["UserID"]).map(|pair| pair.value);
         return update_named(&name.value, user, &pairs);
     }
-    // Its keys name nodes and partitions too.
+    // Checked before nodes and partitions: a reservation has keys for both.
     if words.iter().any(|word| word.contains('=') && reservation_key::names_one(word)) {
         return reservation::update(words);
     }
@@ -85,48 +87,53 @@ pub fn run(words: &[String]) -> Result<ExitCode, ShowError> {
     if let Some(partition) = take(&mut pairs, &["PartitionName"]) {
         return update_partition(&partition.value, &pairs);
     }
-    Err(ShowError::said(
+    Err(CommandError::message(
         "No valid entity in update command\n\
          Input line must include \"NodeName\", \"PartitionName\", \"Reservation\", \"JobId\", or \"SlurmctldDebug\"",
     ))
 }
 
-fn update_jobs(named: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
-    let unknown =
-        |word: String| ShowError::said(format!("{} for job {word}", refusal::INVALID_JOB_ID.text));
-    let jobs = job_list::parse_jobs(named).map_err(unknown)?;
+fn update_jobs(named: &str, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
+    let unknown = |word: String| {
+        CommandError::message(format!("{} for job {word}", refusal::INVALID_JOB_ID.text))
+    };
+    let jobs = job_names::parse_jobs(named).map_err(unknown)?;
     update_each(jobs.into_iter().map(|named| named.job).collect(), pairs)
 }
 
-/// Every job of this name, of one user or of all.
-fn update_named(name: &str, user: Option<String>, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
+/// Updates every job of this name, of one user or of all.
+fn update_named(
+    name: &str,
+    user: Option<String>,
+    pairs: &[Pair],
+) -> Result<ExitCode, CommandError> {
     let filter = model::change::JobFilter {
         names: vec![name.to_owned()],
         users: user.into_iter().collect(),
         ..Default::default()
     };
     let wanted = JobsWanted { filter, ..JobsWanted::default() };
-    let jobs = match Server::find(DOING)?.ask(Call::Jobs(wanted))? {
+    let jobs = match Server::find(REQUEST)?.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
-        other => return Err(ShowError::unexpected(&other)),
+        other => return Err(CommandError::unexpected(&other)),
     };
     if jobs.is_empty() {
-        return Err(ShowError::said(format!("scontrol: error: No jobs with name '{name}'")));
+        return Err(CommandError::message(format!("scontrol: error: No jobs with name '{name}'")));
     }
     update_each(jobs.into_iter().map(|job| JobRef::whole(job.id)).collect(), pairs)
 }
 
-fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
-    let tz = ask::time_zone();
-    let now = model::time::Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-    let surroundings = job_key::Surroundings { now, tz: &tz };
-    // Every value is read before anything is sent: a bad one changes nothing.
+fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
+    let tz = query::time_zone();
+    let now = ::server::clock::now();
+    let context = TimeContext { now, tz: &tz };
+    // Every value is read before anything is sent, so that an invalid one changes nothing.
     let updates: Vec<job_key::Update> =
-        pairs.iter().map(|pair| job_key::parse(pair, surroundings)).collect::<Result<_, _>>()?;
+        pairs.iter().map(|pair| job_key::parse(pair, context)).collect::<Result<_, _>>()?;
     if updates.is_empty() {
-        return Err(ShowError::said("No changes specified"));
+        return Err(CommandError::message("No changes specified"));
     }
-    let mut server = Server::find(DOING)?;
+    let mut server = Server::find(REQUEST)?;
     let mut code = ExitCode::SUCCESS;
     for job in jobs {
         let name = shown(&job);
@@ -149,12 +156,12 @@ fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, ShowError>
     Ok(code)
 }
 
-/// The fields to set; a limit that was given relative to the present one is worked out first.
+/// The fields to set. A relative time limit is resolved against the current one.
 fn fields(
     server: &mut Server,
     job: &JobRef,
     updates: &[job_key::Update],
-) -> Result<Vec<JobField>, ShowError> {
+) -> Result<Vec<JobField>, CommandError> {
     let mut fields = Vec::with_capacity(updates.len());
     for update in updates {
         fields.push(match update {
@@ -168,19 +175,20 @@ fn fields(
     Ok(fields)
 }
 
-fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, ShowError> {
+fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, CommandError> {
     let filter = model::change::JobFilter { jobs: vec![job.clone()], ..Default::default() };
     let wanted = JobsWanted { filter, ..JobsWanted::default() };
     match server.ask(Call::Jobs(wanted))? {
-        Answer::Jobs { jobs: JobList(jobs), .. } => jobs
-            .first()
-            .map(|job| job.time_limit)
-            .ok_or_else(|| ShowError::said(format!("{DOING}: {}", refusal::INVALID_JOB_ID.text))),
-        other => Err(ShowError::unexpected(&other)),
+        Answer::Jobs { jobs: JobList(jobs), .. } => {
+            jobs.first().map(|job| job.time_limit).ok_or_else(|| {
+                CommandError::message(format!("{REQUEST}: {}", refusal::INVALID_JOB_ID.text))
+            })
+        }
+        other => Err(CommandError::unexpected(&other)),
     }
 }
 
-/// A limit that is none stays none; one does not fall below a minute.
+/// Adds minutes to a limit. An unlimited one stays so; the result is at least one minute.
 fn moved(limit: TimeLimit, minutes: i64) -> TimeLimit {
     match limit {
         TimeLimit::Unlimited => TimeLimit::Unlimited,
@@ -191,14 +199,15 @@ fn moved(limit: TimeLimit, minutes: i64) -> TimeLimit {
     }
 }
 
-fn update_nodes(named: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
+fn update_nodes(named: &str, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
     let changes = node_key::changes(pairs)?;
-    let mut server = Server::find(DOING)?;
+    let mut server = Server::find(REQUEST)?;
     let nodes = if named.eq_ignore_ascii_case("ALL") {
         let cluster = show::cluster(&mut server)?;
         cluster.nodes.into_iter().map(|node| node.config.name).collect()
     } else {
-        hostlist::expand(named).map_err(|error| ShowError::said(format!("{DOING}: {error}")))?
+        hostlist::expand(named)
+            .map_err(|error| CommandError::message(format!("{REQUEST}: {error}")))?
     };
     for change in changes {
         change_nodes(&mut server, nodes.clone(), change)?;
@@ -210,20 +219,21 @@ fn change_nodes(
     server: &mut Server,
     nodes: Vec<String>,
     change: NodeChange,
-) -> Result<(), ShowError> {
+) -> Result<(), CommandError> {
     match server.try_ask(Call::UpdateNode { nodes, change })? {
         Ok(_) => Ok(()),
-        Err(why) => Err(ShowError::said(format!("{DOING}: {}", update_text(&why)))),
+        Err(why) => Err(CommandError::message(format!("{REQUEST}: {}", update_text(&why)))),
     }
 }
 
-fn update_partition(name: &str, pairs: &[Pair]) -> Result<ExitCode, ShowError> {
-    let changes = pairs.iter().map(partition_key::parse).collect::<Result<Vec<_>, ShowError>>()?;
-    let mut server = Server::find(DOING)?;
+fn update_partition(name: &str, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
+    let changes =
+        pairs.iter().map(partition_key::parse).collect::<Result<Vec<_>, CommandError>>()?;
+    let mut server = Server::find(REQUEST)?;
     for change in changes {
         let call = Call::UpdatePartition { name: name.to_owned(), change };
         if let Err(why) = server.try_ask(call)? {
-            return Err(ShowError::said(format!("{DOING}: {}", update_text(&why))));
+            return Err(CommandError::message(format!("{REQUEST}: {}", update_text(&why))));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -253,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_of_nothing_says_what_it_may_be_of() {
+    fn an_update_without_an_entity_is_refused() {
         let text = run(&words(&["timelimit=1"])).expect_err("wrong").to_string();
         assert!(text.starts_with("No valid entity in update command\nInput line must include"));
     }
@@ -287,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_moved_within_its_bounds() {
+    fn a_relative_time_limit_stays_within_bounds() {
         let table = [
             (TimeLimit::Minutes(60), 10, TimeLimit::Minutes(70)),
             (TimeLimit::Minutes(60), -90, TimeLimit::Minutes(1)),

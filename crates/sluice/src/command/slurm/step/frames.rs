@@ -1,17 +1,17 @@
-//! What a step's nodes say: output, and how its tasks begin and end.
+//! Frames from the nodes of a step: output, and the start and end of tasks.
 
-use super::ends::TaskEnd;
 use super::link::Peer;
-use super::output::Which;
+use super::output::OutputStream;
 use super::signals::Abort;
+use super::task_ends::TaskEnd;
 use super::{IndexSet, Step, terminal};
-use crate::command::slurm::caller::complain;
+use crate::command::slurm::submit::messages::complain;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Frame};
 use wire::step::{StepMessage, channel};
 
-/// Tasks that end alike within this time share a line.
+/// Tasks that end in the same way within this time share a line.
 const SAY_AFTER: Duration = Duration::from_millis(50);
 
 impl Step {
@@ -19,7 +19,7 @@ impl Step {
         let (link, _) = &mut self.links[index];
         link.flush();
         let known = link.peer.is_some() && link.is_open();
-        let frames = if readable { link.read(self.door.as_ref()) } else { Vec::new() };
+        let frames = if readable { link.read(self.listener.as_ref()) } else { Vec::new() };
         let Some(peer) = link.peer.clone() else {
             return if link.is_open() { Ok(()) } else { self.on_stream_closed(index) };
         };
@@ -27,20 +27,20 @@ impl Step {
             self.mark_linked(&peer);
         }
         if !known {
-            self.say_go(index);
+            self.send_go(index);
         }
         for frame in &frames {
             self.on_frame(index, &peer, frame)?;
         }
         if self.outputs.take_broken() {
-            // As on a pipe without `srun` in between.
+            // The tasks get what a broken pipe without `srun` in between would give them.
             self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
         }
         let (link, tasks) = &self.links[index];
-        if !link.is_open() && link.may_go_on() {
+        if !link.is_open() && link.may_resume() {
             self.on_stream_closed(index)?;
         } else if !link.is_open() && !link.gone {
-            // Those that had not begun are lost with the others.
+            // Tasks that had not started are lost too.
             let all: IndexSet = tasks.iter().chain(self.tasks_on(&peer)).collect();
             for task in all.iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>() {
                 self.end(&peer, task, TaskEnd::Lost)?;
@@ -63,8 +63,8 @@ impl Step {
 
     fn on_frame(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
         let which = match frame.channel {
-            channel::STDOUT => Which::Stdout,
-            channel::STDERR => Which::Stderr,
+            channel::STDOUT => OutputStream::Stdout,
+            channel::STDERR => OutputStream::Stderr,
             channel::CONTROL => return self.on_message(index, peer, frame),
             _ => return Ok(()),
         };
@@ -77,7 +77,7 @@ impl Step {
     }
 
     fn on_message(&mut self, index: usize, peer: &Peer, frame: &Frame) -> io::Result<()> {
-        // A newer supervisor may know more than we do.
+        // A newer supervisor may send messages that this version does not know.
         let Ok(message) = frame::decode_message(&frame.payload) else { return Ok(()) };
         match message {
             StepMessage::Started { task, .. } => self.on_started(index, task),
@@ -96,7 +96,7 @@ impl Step {
                 link.gone = true;
                 link.acknowledge(true);
             }
-            StepMessage::Ending { wait_s } if self.door.is_some() => self.on_ending(wait_s),
+            StepMessage::Ending { wait_s } if self.listener.is_some() => self.on_ending(wait_s),
             StepMessage::InputCredit { bytes } => self.links[index].0.credit(bytes),
             StepMessage::Received { bytes } => self.links[index].0.acknowledged(bytes),
             StepMessage::Skipped { bytes } => {

@@ -1,4 +1,4 @@
-//! What the tasks are given to read.
+//! Standard input of the tasks.
 
 use super::{Step, terminal};
 use std::io::{ErrorKind, Read};
@@ -6,24 +6,24 @@ use wire::step::{StepMessage, channel};
 
 const INPUT_BYTES: usize = 32 << 10;
 
-/// What was read by one part and is for others too.
+/// Input that one step of a het `srun` has read and that the others get too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Passed {
+pub(super) enum InputChunk {
     Bytes(Vec<u8>),
     End,
 }
 
 impl Step {
-    /// Every task has begun, so none misses the first bytes; and nobody leaves too many of them lying.
+    /// Whether input may be read: every task has started, so none misses the first bytes, and every node has credit.
     pub(super) fn takes_input(&self) -> bool {
         self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
             && self.input_room() > 0
     }
 
-    /// How much input every node takes now.
+    /// How many bytes of input every node takes now.
     pub(super) fn input_room(&self) -> usize {
         let takers = self.links.iter().filter(|(link, _)| link.peer.is_some() && !link.gone);
-        let takers = takers.filter(|(link, _)| link.is_open() || link.may_go_on());
+        let takers = takers.filter(|(link, _)| link.is_open() || link.may_resume());
         let rooms = takers.map(|(link, _)| link.input_room()).chain(self.input_bound);
         rooms.min().unwrap_or(INPUT_BYTES).min(INPUT_BYTES)
     }
@@ -38,13 +38,13 @@ impl Step {
         let read = match input.read(&mut buffer) {
             Ok(length) if length > 0 => {
                 buffer.truncate(length);
-                Passed::Bytes(buffer)
+                InputChunk::Bytes(buffer)
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
             Err(_) if !terminal::is_ours(input) => return,
             Ok(_) | Err(_) => {
                 self.input = None;
-                Passed::End
+                InputChunk::End
             }
         };
         self.give_input(&read);
@@ -53,13 +53,13 @@ impl Step {
         }
     }
 
-    /// What was read here, or by another part with which it is shared, to the tasks.
-    pub(super) fn give_input(&mut self, read: &Passed) {
+    /// Sends the tasks what was read, here or by another step that shares the input.
+    pub(super) fn give_input(&mut self, read: &InputChunk) {
         let bytes = match read {
-            Passed::Bytes(bytes) => bytes,
-            Passed::End => return self.send(&StepMessage::InputEnd),
+            InputChunk::Bytes(bytes) => bytes,
+            InputChunk::End => return self.send(&StepMessage::InputEnd),
         };
-        let rank = self.plan.input_task.filter(|_| self.door.is_none());
+        let rank = self.plan.input_task.filter(|_| self.listener.is_none());
         let (channel, payload) = match rank {
             Some(rank) => (channel::STDIN_OF, [&rank.to_le_bytes()[..], bytes].concat()),
             None => (channel::STDIN, bytes.clone()),

@@ -1,6 +1,7 @@
-//! One supervisor's connection to the client: framed both ways, never blocking, bounded.
+//! One supervisor's connection to the client: frames both ways, non-blocking, with bounded buffers.
 
-use super::door::Door;
+use super::listener::StepListener;
+use crate::client::UpgradedStream;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,8 +12,8 @@ use wire::resume::{Incoming, Outgoing};
 use wire::step::{StepMessage, channel};
 use wire::stream::Credit;
 
-/// How long one that knocks may take to say who it is, and how many bytes that may take.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a new connection may take to send its hello, and how many bytes that may be.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Input is not read while this much waits to be sent.
 const OUT_BYTES_MAX: usize = 256 << 10;
@@ -25,61 +26,65 @@ pub struct Peer {
     pub node_index: u32,
 }
 
-/// Which way a link goes.
+/// How the bytes of a link travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Transport {
     /// The supervisor dialled, and must show the key.
     Direct,
-    /// Through the server and the agent, who know who asks.
+    /// Through the server and the agent, which have authenticated the client.
     Stream,
 }
 
 pub struct Link {
-    way: Way,
+    way: Transport,
     stream: Option<File>,
+    /// Bytes that arrived together with the response that opened the stream.
+    early: Vec<u8>,
     decoder: Decoder,
     out: Outgoing,
     incoming: Incoming,
-    /// How much input the tasks may be sent.
+    /// Credit for input to the tasks.
     input: Credit,
-    strange_bytes: usize,
+    hello_bytes: usize,
     since: Instant,
-    /// The other end has said who it is, and on a stream what it has had.
-    greeted: bool,
-    /// None until it has shown the key.
+    /// The other end has sent its hello, and on a stream how many bytes it has received.
+    handshake_done: bool,
+    /// `None` until it has shown the key.
     pub peer: Option<Peer>,
-    /// Its tasks start when it is told so.
+    /// Its tasks wait for a message to start.
     pub waits: bool,
-    /// Nothing of the step is left on its node.
+    /// The step has ended on its node.
     pub gone: bool,
-    /// Why there is nothing at the other end of a stream, and whether there may be yet.
+    /// Why the node refused a stream, and whether asking again makes sense.
     pub refused: Option<(String, bool)>,
-    /// The node that a stream was asked for.
+    /// The node to which a stream was asked for.
     pub asked_for: Option<String>,
 }
 
 impl Link {
-    /// One that knocked at the door.
+    /// A connection that the listener accepted.
     pub fn new(stream: TcpStream) -> Self {
-        Self::over(Way::Direct, File::from(OwnedFd::from(stream)))
+        Self::over(Transport::Direct, File::from(OwnedFd::from(stream)))
     }
 
-    /// A stream that was asked for under this node's name.
-    pub fn by_stream(stream: File, node: &str) -> Self {
-        Self { asked_for: Some(node.to_owned()), ..Self::over(Way::Stream, stream) }
+    /// A stream through the server to this node.
+    pub fn by_stream(opened: UpgradedStream, node: &str) -> Self {
+        let UpgradedStream { stream, early } = opened;
+        Self { asked_for: Some(node.to_owned()), early, ..Self::over(Transport::Stream, stream) }
     }
 
-    fn over(way: Way, stream: File) -> Self {
+    fn over(way: Transport, stream: File) -> Self {
         Self {
             way,
             stream: Some(stream),
+            early: Vec::new(),
             decoder: Decoder::default(),
             out: Outgoing::default(),
             incoming: Incoming::default(),
             input: Credit::default(),
-            strange_bytes: 0,
+            hello_bytes: 0,
             since: Instant::now(),
-            greeted: false,
+            handshake_done: false,
             peer: None,
             waits: false,
             gone: false,
@@ -88,22 +93,23 @@ impl Link {
         }
     }
 
-    /// The stream broke, and this is the next one: it goes on where the last one stopped.
-    pub fn go_on(&mut self, stream: File) {
-        self.stream = Some(stream);
+    /// Replaces a stream that broke. The new one goes on where the last one stopped.
+    pub fn resume(&mut self, opened: UpgradedStream) {
+        self.stream = Some(opened.stream);
+        self.early = opened.early;
         self.decoder = Decoder::default();
-        self.greeted = false;
+        self.handshake_done = false;
         self.refused = None;
     }
 
-    /// What has come in all, for the other end to go on from.
+    /// The number of bytes received in all, from which the other end goes on.
     pub fn received(&self) -> u64 {
         self.incoming.received()
     }
 
-    /// Whether another stream may take the place of one that broke.
-    pub fn may_go_on(&self) -> bool {
-        self.way == Way::Stream && !self.gone
+    /// Whether a broken stream may be replaced by another.
+    pub fn may_resume(&self) -> bool {
+        self.way == Transport::Stream && !self.gone
     }
 
     pub fn is_open(&self) -> bool {
@@ -118,58 +124,60 @@ impl Link {
         self.may_write() && self.out.has_unwritten()
     }
 
-    /// On a stream what is to be said depends on what the other end has had.
+    /// On a stream nothing is sent before the other end has said how many bytes it has received.
     fn may_write(&self) -> bool {
-        self.is_open() && self.greeted
+        self.is_open() && self.handshake_done
     }
 
-    /// How much input may be sent to it now.
+    /// How many bytes of input may be sent now.
     pub fn input_room(&self) -> usize {
         if self.out.len() < OUT_BYTES_MAX { self.input.left() } else { 0 }
     }
 
-    /// One that has not said who it is in time is sent away.
+    /// Whether the hello has not come in time.
     pub fn is_overdue(&self) -> bool {
-        self.way == Way::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_PATIENCE
+        self.way == Transport::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_TIMEOUT
     }
 
-    /// The whole frames that have come; the connection closes itself at its end or on nonsense.
-    pub fn read(&mut self, door: Option<&Door>) -> Vec<Frame> {
+    /// The whole frames that have arrived. The link closes itself at the end of the stream or on invalid data.
+    pub fn read(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
         let Some(stream) = &mut self.stream else { return Vec::new() };
-        let mut buffer = vec![0; READ_BYTES];
-        match stream.read(&mut buffer) {
-            Ok(length) if length > 0 => {
-                self.strange_bytes += if self.peer.is_none() { length } else { 0 };
-                self.decoder.push(&buffer[..length]);
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Vec::new();
-            }
-            Ok(_) | Err(_) => {
-                self.close();
-                return Vec::new();
+        let mut bytes = std::mem::take(&mut self.early);
+        if bytes.is_empty() {
+            bytes.resize(READ_BYTES, 0);
+            match stream.read(&mut bytes) {
+                Ok(length) if length > 0 => bytes.truncate(length),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Vec::new();
+                }
+                Ok(_) | Err(_) => {
+                    self.close();
+                    return Vec::new();
+                }
             }
         }
-        let frames = self.frames(door);
+        self.hello_bytes += if self.peer.is_none() { bytes.len() } else { 0 };
+        self.decoder.push(&bytes);
+        let frames = self.frames(listener);
         self.acknowledge(false);
         frames
     }
 
-    fn frames(&mut self, door: Option<&Door>) -> Vec<Frame> {
+    fn frames(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
         let mut frames = Vec::new();
         loop {
             match self.decoder.next_frame() {
-                Ok(Some(frame)) if self.greeted => {
+                Ok(Some(frame)) if self.handshake_done => {
                     self.incoming.count(&frame);
                     frames.push(frame);
                 }
                 Ok(Some(frame)) => {
-                    if !self.greet(&frame, door) {
+                    if !self.handshake(&frame, listener) {
                         self.close();
                         return frames;
                     }
                 }
-                Ok(None) if self.peer.is_none() && self.strange_bytes > HELLO_BYTES_MAX => {
+                Ok(None) if self.peer.is_none() && self.hello_bytes > HELLO_BYTES_MAX => {
                     self.close();
                     return frames;
                 }
@@ -182,29 +190,30 @@ impl Link {
         }
     }
 
-    /// What comes before the step's own frames; false if it is not what it should be.
-    fn greet(&mut self, frame: &Frame, door: Option<&Door>) -> bool {
+    /// Handles what precedes the step's own frames; false if it is invalid.
+    fn handshake(&mut self, frame: &Frame, listener: Option<&StepListener>) -> bool {
         let message = match frame::decode_message(&frame.payload) {
             Ok(message) if frame.channel == channel::CONTROL => message,
             _ => return false,
         };
         match (message, self.way) {
             (StepMessage::Hello { key, node, node_index, waits }, way) => {
-                let admitted = way == Way::Stream || door.is_some_and(|door| door.admits(&key));
+                let admitted = way == Transport::Stream
+                    || listener.is_some_and(|listener| listener.admits(&key));
                 if admitted {
                     self.peer = Some(Peer { node, node_index });
-                    // Who looks on starts nothing, and is never asked what it has had.
-                    self.waits = waits && door.is_some();
-                    self.greeted = way == Way::Direct || door.is_none();
+                    // `sattach` starts nothing, and does not say how many bytes it has received.
+                    self.waits = waits && listener.is_some();
+                    self.handshake_done = way == Transport::Direct || listener.is_none();
                 }
                 admitted
             }
-            (StepMessage::Received { bytes }, Way::Stream) if self.peer.is_some() => {
-                self.greeted = self.out.resume(bytes).is_ok();
+            (StepMessage::Received { bytes }, Transport::Stream) if self.peer.is_some() => {
+                self.handshake_done = self.out.resume(bytes).is_ok();
                 self.flush();
-                self.greeted
+                self.handshake_done
             }
-            (StepMessage::Refused { why, again }, Way::Stream) => {
+            (StepMessage::Refused { why, again }, Transport::Stream) => {
                 self.refused = Some((why, again));
                 false
             }
@@ -212,16 +221,16 @@ impl Link {
         }
     }
 
-    /// Tells the other end what has come, so that it need not keep it; `all` when nothing more will.
+    /// Acknowledges received bytes, so that the other end need not keep them; with `all`, also a small amount.
     pub fn acknowledge(&mut self, all: bool) {
-        if self.way == Way::Stream
+        if self.way == Transport::Stream
             && let Some(bytes) = self.incoming.due(all)
         {
             self.send(&StepMessage::Received { bytes });
         }
     }
 
-    /// The tasks have taken so much input.
+    /// The tasks have consumed this much input.
     pub fn credit(&mut self, bytes: u32) {
         self.input.grant(bytes);
     }
@@ -235,14 +244,14 @@ impl Link {
         self.flush();
     }
 
-    /// Goes out together with what is sent next.
+    /// Queues a message that goes out together with the next one.
     pub fn queue(&mut self, message: &StepMessage) {
         if let Ok(json) = serde_json::to_vec(message) {
             self.push(channel::CONTROL, &json);
         }
     }
 
-    /// Input, which there was room for.
+    /// Sends input, for which there was credit.
     pub fn send_input(&mut self, channel: u8, payload: &[u8], length: usize) {
         self.input.take(length);
         self.push(channel, payload);
@@ -250,7 +259,7 @@ impl Link {
     }
 
     fn push(&mut self, channel: u8, payload: &[u8]) {
-        let kept = self.is_open() || self.may_go_on();
+        let kept = self.is_open() || self.may_resume();
         if !kept || self.peer.is_none() {
             return;
         }
@@ -274,7 +283,7 @@ impl Link {
 
     pub fn close(&mut self) {
         self.stream = None;
-        if self.way == Way::Direct {
+        if self.way == Transport::Direct {
             self.out.clear();
         }
     }
@@ -285,12 +294,12 @@ mod tests {
     use super::*;
 
     /// A supervisor's end and ours.
-    fn knock(door: &Door) -> (TcpStream, Link) {
-        let endpoint = door.endpoint().expect("addresses");
+    fn connect(listener: &StepListener) -> (TcpStream, Link) {
+        let endpoint = listener.endpoint().expect("addresses");
         let theirs = TcpStream::connect(endpoint.listen.last().expect("loopback").as_str());
-        let theirs = theirs.expect("the door is open");
-        wait_for(door.as_fd());
-        (theirs, Link::new(door.accept().expect("one knocks")))
+        let theirs = theirs.expect("the listener is open");
+        wait_for(listener.as_fd());
+        (theirs, Link::new(listener.accept().expect("one knocks")))
     }
 
     fn wait_for(fd: BorrowedFd<'_>) {
@@ -306,39 +315,39 @@ mod tests {
         bytes
     }
 
-    fn read(link: &mut Link, door: &Door) -> Vec<Frame> {
+    fn read(link: &mut Link, listener: &StepListener) -> Vec<Frame> {
         wait_for(link.fd().expect("open"));
-        link.read(Some(door))
+        link.read(Some(listener))
     }
 
     #[test]
-    fn only_who_shows_the_key_is_heard() {
-        let door = Door::open().expect("a port");
-        let key = door.endpoint().expect("addresses").key;
-        let (mut theirs, mut link) = knock(&door);
+    fn a_connection_without_the_key_is_closed() {
+        let listener = StepListener::open().expect("a port");
+        let key = listener.endpoint().expect("addresses").key;
+        let (mut theirs, mut link) = connect(&listener);
         let mut bytes = hello(&key);
         frame::encode(channel::STDOUT, b"\0\0\0\0hi", &mut bytes).expect("small");
         theirs.write_all(&bytes).expect("sent");
-        let frames = read(&mut link, &door);
+        let frames = read(&mut link, &listener);
         assert_eq!(frames.len(), 1, "what follows the hello");
         assert_eq!(link.peer.as_ref().map(|peer| peer.node.as_str()), Some("n1"));
 
         for wrong in [hello("wrong"), b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 8192]] {
-            let (mut theirs, mut link) = knock(&door);
+            let (mut theirs, mut link) = connect(&listener);
             theirs.write_all(&wrong).expect("sent");
             while link.is_open() {
-                assert!(read(&mut link, &door).is_empty());
+                assert!(read(&mut link, &listener).is_empty());
                 assert!(link.peer.is_none());
             }
         }
     }
 
     #[test]
-    fn the_other_end_going_closes_the_link() {
-        let door = Door::open().expect("a port");
-        let (theirs, mut link) = knock(&door);
+    fn the_link_closes_when_the_other_end_does() {
+        let listener = StepListener::open().expect("a port");
+        let (theirs, mut link) = connect(&listener);
         drop(theirs);
-        assert!(read(&mut link, &door).is_empty());
+        assert!(read(&mut link, &listener).is_empty());
         assert!(!link.is_open());
     }
 }

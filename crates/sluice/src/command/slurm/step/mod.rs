@@ -1,35 +1,37 @@
-//! A running step seen from its `srun`: tasks' output in, input and signals out, until nothing of it is left.
+//! The client's side of a running step, for `srun` and `sattach`: output comes in, input and signals go out, until the step
+//! has ended on every node.
 //!
-//! One thread and one `poll` over the door, the supervisors' connections, standard input, signals and the job's own fate.
+//! One thread with one `poll` over the listener, the supervisors' connections, standard input, signals and the job's events.
 
-pub mod crowd;
-pub mod door;
-mod ends;
-mod fate;
+mod event_poll;
 mod frames;
-mod gate;
+pub mod het;
 mod input;
 mod link;
+pub mod listener;
+mod node_links;
+mod outcome;
 pub mod output;
-mod reach;
+pub mod prolog_epilog;
+pub mod server_stream;
 mod signals;
-pub mod stream;
+mod start_gate;
+mod task_ends;
 pub mod terminal;
-mod wait;
 
-use self::door::Door;
-use self::ends::Ends;
-use self::gate::Gate;
-use self::input::Passed;
+use self::event_poll::Ready;
+use self::input::InputChunk;
 use self::link::Link;
+use self::listener::StepListener;
+use self::node_links::StepNode;
 use self::output::Outputs;
-use self::reach::Node;
+use self::prolog_epilog::Program;
+use self::server_stream::ServerStreams;
 use self::signals::Abort;
-use self::stream::Streams;
-use self::wait::Ready;
-use super::caller::{complain, say};
-use super::srun_programs::Program;
-use super::watch::Watch;
+use self::start_gate::StartGate;
+use self::task_ends::TaskEnds;
+use super::submit::job_watch::Watch;
+use super::submit::messages::{complain, say};
 use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
@@ -41,89 +43,89 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use wire::step::{StepLaunch, StepMessage};
 
-/// How long the last bytes may take once the job has ended.
-const DRAIN_FOR: Duration = Duration::from_secs(10);
+/// How long the last output may take to arrive once the job has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the step is to this `srun`.
+/// What the options say of a step.
 pub struct Plan {
     pub job: JobId,
     /// `5.0`
     pub name: String,
-    /// None: as many as the allocation came to.
+    /// `None`: the allocation decides.
     pub tasks: Option<u32>,
     pub label: bool,
     pub quiet: bool,
     pub terminal: bool,
-    /// `-K`: the first task that fails ends the step; none: the configuration says.
+    /// `-K`: the first task that fails ends the step. `None`: the configuration decides.
     pub kill_on_bad_exit: Option<bool>,
     /// `-X`: an interrupt goes to the tasks at once.
     pub disable_status: bool,
     /// An interrupt ends the step at once.
     pub quit_on_interrupt: bool,
-    /// The one task that input is for; none: whoever takes any.
+    /// The only task that gets input. `None`: every task that takes any.
     pub input_task: Option<u32>,
-    /// `-W`: how long the others may go on after the first task has ended, zero for ever; none: the configuration says.
+    /// `-W`: how long other tasks may run after the first has ended; zero is without limit. `None`: the configuration decides.
     pub wait: Option<Duration>,
-    /// What is run here before the tasks start.
+    /// The program that `srun` runs before the tasks start.
     pub prolog: Option<Program>,
-    /// What it is among several steps that this `srun` runs as one; none for one that is all of it.
-    pub among: Option<Among>,
+    /// The step's part in an `srun` over several components; `None` if it is the only one.
+    pub het: Option<HetPlacement>,
 }
 
-/// One of several steps, of as many jobs: ranks and nodes count over all of them.
+/// One component's step in a het `srun`. Ranks and nodes count over all components.
 #[derive(Debug, Clone)]
-pub struct Among {
+pub struct HetPlacement {
     pub first_rank: u32,
     pub first_node: u32,
-    /// Of all of them.
+    /// The number of tasks in all components.
     pub tasks: u32,
-    /// `NAME=value`, set over the step's own.
+    /// `NAME=value`, set over the step's own variables.
     pub environment: Vec<String>,
 }
 
-/// How it went.
+/// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outturn {
+pub struct StepOutcome {
     pub code: u8,
     pub exit: ExitStatus,
-    /// The allocation is gone already.
+    /// The job has ended, so there is no allocation to give back.
     pub job_ended: bool,
 }
 
 pub struct Step {
     plan: Plan,
-    gate: Gate,
-    /// The tasks do not start before those of the other parts can.
+    gate: StartGate,
+    /// The tasks do not start before those of the other components can.
     held: bool,
-    /// The terminal, once it is the tasks'.
-    raw: Option<terminal::Raw>,
-    /// Whose words are used.
+    /// Set while the terminal is raw.
+    raw: Option<terminal::RawTerminal>,
+    /// The command in whose name lines are printed.
     command: Command,
-    /// None for one that only looks on.
-    door: Option<Door>,
-    streams: Streams,
-    /// What is started, to be said again if the server forgets it.
+    /// `None` for `sattach`.
+    listener: Option<StepListener>,
+    streams: ServerStreams,
+    /// The launch, to be sent again if the server loses it.
     launch: Option<StepLaunch>,
-    nodes: Vec<Node>,
+    nodes: Vec<StepNode>,
     outputs: Outputs,
     input: Option<File>,
-    /// So much input others take with whom it is shared, who are passed what is read.
+    /// Set if input is shared with other components: how many bytes they take now. What is read is passed on to them.
     input_bound: Option<usize>,
-    input_passed: Vec<Passed>,
+    input_passed: Vec<InputChunk>,
     links: Vec<(Link, IndexSet)>,
-    ends: Ends,
+    ends: TaskEnds,
     started: u64,
     interrupted: Option<Instant>,
     abort: Abort,
-    /// The tasks' ends are nobody's interest any more.
+    /// The ends of tasks are not reported any more.
     ends_unsaid: bool,
-    /// When the tasks' ends are said.
+    /// When the ends of tasks are reported.
     say_at: Option<Instant>,
-    /// When the tasks are given up.
+    /// When the step is given up.
     give_up_at: Option<Instant>,
     terminate_at: Option<Instant>,
     first_end: Option<Instant>,
-    /// What the configuration says of the wait, while it is asked for.
+    /// Receives `WaitTime` of the configuration while the server is asked.
     wait_asked: Option<Receiver<Duration>>,
     queued: bool,
     /// The job has its allocation.
@@ -133,31 +135,31 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step of an `srun`, whose nodes dial its door.
+    /// The step of an `srun`. Its nodes dial the listener.
     pub fn new(
         plan: Plan,
-        door: Door,
-        streams: Streams,
+        listener: StepListener,
+        streams: ServerStreams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
-        Self::of(plan, Some(door), streams, outputs, input)
+        Self::of(plan, Some(listener), streams, outputs, input)
     }
 
     fn of(
         mut plan: Plan,
-        door: Option<Door>,
-        streams: Streams,
+        listener: Option<StepListener>,
+        streams: ServerStreams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
         Self {
-            gate: Gate::new(plan.prolog.take()),
-            held: plan.among.is_some(),
+            gate: StartGate::new(plan.prolog.take()),
+            held: plan.het.is_some(),
             raw: None,
             plan,
             command: Command::Srun,
-            door,
+            listener,
             streams,
             launch: None,
             nodes: Vec::new(),
@@ -166,7 +168,7 @@ impl Step {
             input_bound: None,
             input_passed: Vec::new(),
             links: Vec::new(),
-            ends: Ends::default(),
+            ends: TaskEnds::default(),
             started: 0,
             interrupted: None,
             abort: Abort::No,
@@ -183,7 +185,7 @@ impl Step {
         }
     }
 
-    /// The step's nodes are known already, and with them what can be said again.
+    /// Sets the nodes of a step that has been created, and the launch that may have to be sent again.
     pub fn placed(mut self, layout: &[(String, Vec<u32>)], launch: StepLaunch) -> Self {
         self.expect_nodes(layout);
         self.launch = Some(launch);
@@ -191,11 +193,11 @@ impl Step {
         self
     }
 
-    /// A step that somebody else runs, with its output and perhaps some input.
+    /// A step that another `srun` runs, for `sattach`.
     pub fn attached(
         plan: Plan,
         layout: &[(String, Vec<u32>)],
-        streams: Streams,
+        streams: ServerStreams,
         outputs: Outputs,
         input: Option<File>,
     ) -> Self {
@@ -206,8 +208,8 @@ impl Step {
         step
     }
 
-    /// Carries bytes until the step is over.
-    pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<Outturn> {
+    /// Passes output, input and signals on until the step is over.
+    pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<StepOutcome> {
         self.begin()?;
         while !self.is_over() {
             let (signalled, ready) = self.wait(watch, signals)?;
@@ -216,7 +218,7 @@ impl Step {
                     self.on_signal(signal.ssi_signo as i32);
                 }
             }
-            self.turn(ready, watch)?;
+            self.handle(ready, watch)?;
         }
         self.finish()
     }
@@ -231,18 +233,18 @@ impl Step {
         if self.granted { self.on_granted() } else { Ok(()) }
     }
 
-    /// Takes what has come.
-    fn turn(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
+    /// Handles what `poll` found.
+    fn handle(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
         if ready.watch {
-            while let Some(notice) = watch.take() {
-                self.on_notice(notice)?;
+            while let Some(event) = watch.take() {
+                self.on_job_event(event)?;
             }
         }
         if ready.gate {
-            self.on_gate()?;
+            self.on_prolog_end()?;
         }
-        if ready.door {
-            self.on_door();
+        if ready.listener {
+            self.on_listener();
         }
         if ready.streams {
             self.on_streams()?;
@@ -259,25 +261,26 @@ impl Step {
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<Outturn> {
+    fn finish(mut self) -> io::Result<StepOutcome> {
         self.outputs.settle()?;
         self.say_ends();
-        Ok(self.outturn())
+        Ok(self.outcome())
     }
 
-    /// Whether it says what is said once for all parts.
-    fn leads(&self) -> bool {
-        self.plan.among.as_ref().is_none_or(|among| among.first_rank == 0)
+    /// Whether this step prints the lines that are printed once for all components.
+    fn is_leader(&self) -> bool {
+        self.plan.het.as_ref().is_none_or(|among| among.first_rank == 0)
     }
 
-    /// Whether tasks of it may be running.
+    /// Whether tasks may be running.
     fn has_begun(&self) -> bool {
-        self.started > 0 || self.plan.among.is_some() && !self.held
+        self.started > 0 || self.plan.het.is_some() && !self.held
     }
 
     fn is_over(&self) -> bool {
-        let silent =
-            |link: &Link| link.gone || link.peer.is_none() || !(link.is_open() || link.may_go_on());
+        let silent = |link: &Link| {
+            link.gone || link.peer.is_none() || !(link.is_open() || link.may_resume())
+        };
         let quiet = self.links.iter().all(|(link, _)| silent(link));
         self.over || (self.all_ended() || self.job_ended.is_some()) && quiet
     }
@@ -286,9 +289,9 @@ impl Step {
         self.plan.tasks.is_some_and(|tasks| self.ends.count() >= u64::from(tasks))
     }
 
-    /// Asked for, or what `KillOnBadExit` says: looked up when a task fails beside others, and not before.
+    /// `-K`, or `KillOnBadExit` of the configuration, which is asked for only when a task fails while others run.
     fn kills_on_bad_exit(&mut self) -> bool {
-        if self.door.is_none() {
+        if self.listener.is_none() {
             return false;
         }
         *self.plan.kill_on_bad_exit.get_or_insert_with(|| self.streams.kill_on_bad_exit())
@@ -296,7 +299,7 @@ impl Step {
 
     fn expect(&mut self, tasks: u32) -> io::Result<()> {
         self.plan.tasks = Some(tasks);
-        let of_all = self.plan.among.as_ref().map_or(tasks, |among| among.tasks);
+        let of_all = self.plan.het.as_ref().map_or(tasks, |among| among.tasks);
         if self.plan.label { self.outputs.label(of_all) } else { Ok(()) }
     }
 

@@ -1,4 +1,4 @@
-//! Where a step's output goes: to `srun`'s own, labelled or not, or to files named by a pattern.
+//! Where a step's output goes: to `srun`'s own output, labelled or not, or to files named by a pattern.
 
 use super::link::Peer;
 use model::filename::{self, FilenameContext};
@@ -9,26 +9,26 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-/// A labelled line longer than this is cut: it cannot be held back for ever.
+/// A line without an end is written in pieces of this size, so that a task cannot make `srun` hold back any amount.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// So much is held back for the width of the labels; with more than that the width is a guess.
+/// Bounds on output held back until the width of the labels is known. Beyond them the width is a guess.
 const HELD_BYTES_MAX: usize = 1 << 20;
 const HELD_MAX: usize = 1_024;
 
-/// What `-o` and `-e` said.
+/// The value of `-o` or `-e`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// `srun`'s own standard output or error.
     Own,
     Nowhere,
-    /// Own, but of this task only.
+    /// `srun`'s own output, for this task only.
     OnlyTask(u32),
     /// A file, by pattern.
     File(String),
 }
 
 impl Target {
-    /// Slurm's words: `all`, `none`, a task's rank, or a file. A number beyond the tasks is a file's name.
+    /// Reads `all`, `none`, a task's rank, or a file name. A number beyond the tasks is a file name.
     pub fn parse(text: Option<&str>, tasks: Option<u32>) -> Self {
         match text {
             None => Self::Own,
@@ -42,7 +42,7 @@ impl Target {
     }
 }
 
-/// A task's rank, if the word is one; how many tasks there are may not be known yet.
+/// The task's rank that the word is, if it is one. The number of tasks may not be known yet.
 pub fn rank(word: &str, tasks: Option<u32>) -> Option<u32> {
     word.parse().ok().filter(|rank| tasks.is_none_or(|tasks| *rank < tasks))
 }
@@ -56,11 +56,11 @@ pub fn unopened(what: &str, path: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("Could not open {what} file: {reason}: {path}"))
 }
 
-/// What of a file's name is the same for the whole step.
+/// The fields of a file name that are the same for the whole step.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct FilenameFields {
     pub job_id: u32,
-    /// The array and the task of it that this runs in.
+    /// The array job and the array task that `srun` runs in.
     pub array: Option<(u32, u32)>,
     pub step: String,
     pub user: String,
@@ -69,26 +69,26 @@ pub struct Names {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Which {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
 
-/// What stands before a line.
+/// The label before each line.
 enum Label {
     Nothing,
-    /// A rank, as wide as the widest: not known yet, and so long the lines are held back.
-    Awaited(Vec<(Which, Peer, u32, Vec<u8>)>),
+    /// The task's rank, padded to the width of the highest rank. Lines are held back until that is known.
+    Awaited(Vec<(OutputStream, Peer, u32, Vec<u8>)>),
     Width(usize),
 }
 
-/// One open end: written to until nobody reads it.
+/// A file that is written to until its reader has gone.
 struct Sink {
     file: Option<File>,
 }
 
 impl Sink {
-    /// Whether somebody still reads it.
+    /// Returns whether the reader is still there.
     fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
         let Some(file) = &mut self.file else { return Ok(true) };
         match file.write_all(bytes) {
@@ -101,16 +101,22 @@ impl Sink {
     }
 }
 
-/// The files by name. Parts of one `srun` share them, so that what goes to one name goes to one file.
+/// Open files by name. The steps of one `srun` share them, so that one name is one file.
 #[derive(Clone, Default)]
 pub struct Files(Rc<RefCell<HashMap<String, Sink>>>);
 
 impl Files {
-    fn open(&self, path: String, append: bool, which: Which) -> io::Result<()> {
+    fn open(&self, path: String, append: bool, which: OutputStream) -> io::Result<()> {
         open_sink(&mut self.0.borrow_mut(), path, append, which).map(drop)
     }
 
-    fn write(&self, path: String, append: bool, which: Which, bytes: &[u8]) -> io::Result<bool> {
+    fn write(
+        &self,
+        path: String,
+        append: bool,
+        which: OutputStream,
+        bytes: &[u8],
+    ) -> io::Result<bool> {
         open_sink(&mut self.0.borrow_mut(), path, append, which)?.write(bytes)
     }
 }
@@ -118,30 +124,30 @@ impl Files {
 pub struct Outputs {
     stdout: Target,
     stderr: Target,
-    /// Errors were not given a place, and go where the output goes.
+    /// `-e` was not given: errors go where the output goes.
     together: bool,
     append: bool,
-    /// Whole lines only: tasks that write at the same time do not cut up each other's.
+    /// Only whole lines are written, so that tasks that write at the same time do not cut each other's lines.
     by_lines: bool,
     label: Label,
-    /// The rank that the first task is called by.
+    /// The rank that is shown for the first task.
     first_rank: u32,
-    names: Names,
+    names: FilenameFields,
     own: [Sink; 2],
     files: Files,
-    /// Begun lines, held back until they are whole.
-    begun: HashMap<(Which, u32), Vec<u8>>,
-    /// A reader has gone, and the tasks were not told.
+    /// Unfinished lines, held back until they are whole.
+    begun: HashMap<(OutputStream, u32), Vec<u8>>,
+    /// A reader has gone, and the tasks have not been signalled yet.
     broken: bool,
 }
 
 impl Outputs {
-    /// `error` follows `output` where it was not said.
+    /// Without `error`, errors go where `output` goes.
     pub fn new(
         output: Target,
         error: Option<Target>,
         append: bool,
-        names: Names,
+        names: FilenameFields,
     ) -> io::Result<Self> {
         let together = error.is_none() && output != Target::Own;
         let error = error.unwrap_or_else(|| output.clone());
@@ -166,12 +172,12 @@ impl Outputs {
         })
     }
 
-    /// Every line begins with its task's rank, of a number of tasks that is still to be told.
+    /// Labels every line with its task's rank, once the number of tasks is known.
     pub fn label_later(&mut self) {
         self.label = Label::Awaited(Vec::new());
     }
 
-    /// From here on every line begins with its task's rank, of `tasks`; those held back for it are passed on.
+    /// Labels every line with its task's rank, padded for `tasks` tasks, and writes the lines that were held back.
     pub fn label(&mut self, tasks: u32) -> io::Result<()> {
         let width = tasks.saturating_sub(1).to_string().len();
         match std::mem::replace(&mut self.label, Label::Width(width)) {
@@ -182,7 +188,7 @@ impl Outputs {
         }
     }
 
-    /// How many tasks there are will not be told any more: what is held back goes by the ranks that were seen.
+    /// Writes what is held back. The number of tasks will not become known: the highest rank seen gives the width.
     pub fn settle(&mut self) -> io::Result<()> {
         match &self.label {
             Label::Awaited(held) => {
@@ -193,25 +199,27 @@ impl Outputs {
         }
     }
 
-    /// A part of several: its tasks are called by ranks that count from here, and its files are shared.
+    /// Makes this the output of one step of several: ranks count from `first_rank`, and files are shared.
     pub fn join(&mut self, files: Files, first_rank: u32) {
         self.files = files;
         self.first_rank = first_rank;
     }
 
-    /// Output is passed on as it comes, in mid-line or not.
+    /// Passes output on as it comes, whole lines or not.
     pub fn unbuffered(mut self) -> Self {
         self.by_lines = false;
         self
     }
 
-    /// Makes the files that are the same for every task, so that one that cannot be made is said before anything runs.
+    /// Opens the files that all tasks share, so that an error is reported before anything runs.
     pub fn open_common(&mut self) -> io::Result<()> {
         const PER_TASK: [char; 4] = ['t', 'n', 'N', 'h'];
         let nobody = Peer { node: String::new(), node_index: 0 };
-        for (target, which) in [(&self.stdout, Which::Stdout), (&self.stderr, Which::Stderr)] {
+        for (target, which) in
+            [(&self.stdout, OutputStream::Stdout), (&self.stderr, OutputStream::Stderr)]
+        {
             let Target::File(pattern) = target else { continue };
-            // A digit or a letter after the sign: a width, or the field itself.
+            // After `%` stands an optional width, then the field.
             let fields = pattern
                 .split('%')
                 .skip(1)
@@ -225,7 +233,13 @@ impl Outputs {
         Ok(())
     }
 
-    pub fn write(&mut self, which: Which, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
+    pub fn write(
+        &mut self,
+        which: OutputStream,
+        peer: &Peer,
+        task: u32,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         if !self.by_lines {
             return self.put_labelled(which, peer, task, bytes);
         }
@@ -245,7 +259,7 @@ impl Outputs {
 
     fn put_labelled(
         &mut self,
-        which: Which,
+        which: OutputStream,
         peer: &Peer,
         task: u32,
         bytes: &[u8],
@@ -266,9 +280,9 @@ impl Outputs {
         }
     }
 
-    /// A task that has ended finishes no more lines.
+    /// Writes the unfinished lines of a task that has ended.
     pub fn end(&mut self, peer: &Peer, task: u32) -> io::Result<()> {
-        for which in [Which::Stdout, Which::Stderr] {
+        for which in [OutputStream::Stdout, OutputStream::Stderr] {
             if let Some(rest) = self.begun.remove(&(which, task)) {
                 self.put_labelled(which, peer, task, &rest)?;
             }
@@ -276,19 +290,19 @@ impl Outputs {
         Ok(())
     }
 
-    fn put(&mut self, which: Which, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, which: OutputStream, peer: &Peer, task: u32, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         let target = match which {
-            Which::Stdout => &self.stdout,
-            Which::Stderr => &self.stderr,
+            OutputStream::Stdout => &self.stdout,
+            OutputStream::Stderr => &self.stderr,
         };
         let read = match target {
             Target::Nowhere => true,
             Target::OnlyTask(rank) if *rank != task => true,
             Target::Own | Target::OnlyTask(_) => {
-                let own = if self.together { Which::Stdout } else { which };
+                let own = if self.together { OutputStream::Stdout } else { which };
                 self.own[own as usize].write(bytes)?
             }
             Target::File(pattern) => {
@@ -300,7 +314,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Whether a reader has gone since this was last asked.
+    /// Whether a reader has gone since the last call.
     pub fn take_broken(&mut self) -> bool {
         std::mem::take(&mut self.broken)
     }
@@ -322,10 +336,7 @@ impl Outputs {
             job_name: &self.names.job_name,
         };
         let name = filename::expand(pattern, &context);
-        match name.starts_with('/') {
-            true => name,
-            false => format!("{}/{name}", self.names.work_dir),
-        }
+        if name.starts_with('/') { name } else { format!("{}/{name}", self.names.work_dir) }
     }
 }
 
@@ -333,7 +344,7 @@ fn open_sink(
     files: &mut HashMap<String, Sink>,
     path: String,
     append: bool,
-    which: Which,
+    which: OutputStream,
 ) -> io::Result<&mut Sink> {
     use std::collections::hash_map::Entry;
     match files.entry(path) {
@@ -342,8 +353,8 @@ fn open_sink(
             let mut how = OpenOptions::new();
             how.create(true).write(true).append(append).truncate(!append);
             let what = match which {
-                Which::Stdout => "stdout",
-                Which::Stderr => "stderr",
+                OutputStream::Stdout => "stdout",
+                OutputStream::Stderr => "stderr",
             };
             let file = how.open(new.key()).map_err(|error| unopened(what, new.key(), &error))?;
             Ok(new.insert(Sink { file: Some(file) }))
@@ -351,7 +362,7 @@ fn open_sink(
     }
 }
 
-/// Every line with its task before it; the last one is ended.
+/// Labels every line with its task's rank, and ends the last one.
 fn labelled(bytes: &[u8], task: u32, width: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() + 16);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {

@@ -1,7 +1,7 @@
 use super::*;
 
-fn names(dir: &std::path::Path) -> Names {
-    Names {
+fn names(dir: &std::path::Path) -> FilenameFields {
+    FilenameFields {
         job_id: 7,
         array: None,
         step: "0".into(),
@@ -16,7 +16,7 @@ fn peer() -> Peer {
 }
 
 #[test]
-fn words_name_targets() {
+fn output_targets_are_parsed() {
     let table = [
         (None, Target::Own),
         (Some("all"), Target::Own),
@@ -35,9 +35,9 @@ fn files_are_named_by_task_and_error_follows_output() {
     let dir = tempfile::tempdir().expect("a folder");
     let target = Target::File("out-%j.%s-%t".into());
     let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-    outputs.write(Which::Stdout, &peer(), 0, b"one\n").expect("written");
-    outputs.write(Which::Stderr, &peer(), 0, b"two\n").expect("written");
-    outputs.write(Which::Stdout, &peer(), 1, b"three").expect("written");
+    outputs.write(OutputStream::Stdout, &peer(), 0, b"one\n").expect("written");
+    outputs.write(OutputStream::Stderr, &peer(), 0, b"two\n").expect("written");
+    outputs.write(OutputStream::Stdout, &peer(), 1, b"three").expect("written");
     assert_eq!(std::fs::read_to_string(dir.path().join("out-7.0-1")).ok(), None, "no line yet");
     outputs.end(&peer(), 1).expect("written");
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("there");
@@ -46,35 +46,35 @@ fn files_are_named_by_task_and_error_follows_output() {
 }
 
 #[test]
-fn labels_stand_before_whole_lines() {
+fn whole_lines_are_labelled() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut outputs =
         Outputs::new(Target::File("out".into()), None, false, names(dir.path())).expect("made");
     outputs.label(12).expect("nothing is held");
-    outputs.write(Which::Stdout, &peer(), 3, b"a\nb").expect("written");
-    outputs.write(Which::Stdout, &peer(), 11, b"x\n").expect("written");
-    outputs.write(Which::Stdout, &peer(), 3, b"c\nlast").expect("written");
+    outputs.write(OutputStream::Stdout, &peer(), 3, b"a\nb").expect("written");
+    outputs.write(OutputStream::Stdout, &peer(), 11, b"x\n").expect("written");
+    outputs.write(OutputStream::Stdout, &peer(), 3, b"c\nlast").expect("written");
     outputs.end(&peer(), 3).expect("written");
     let text = std::fs::read_to_string(dir.path().join("out")).expect("there");
     assert_eq!(text, " 3: a\n11: x\n 3: bc\n 3: last\n");
 }
 
 #[test]
-fn unbuffered_every_piece_is_a_line_of_its_own() {
+fn unbuffered_pieces_are_labelled_one_by_one() {
     let dir = tempfile::tempdir().expect("a folder");
     let target = Target::File("out".into());
     let outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
     let mut outputs = outputs.unbuffered();
     outputs.label(2).expect("nothing is held");
     for piece in ["a", "b\nc"] {
-        outputs.write(Which::Stdout, &peer(), 0, piece.as_bytes()).expect("written");
+        outputs.write(OutputStream::Stdout, &peer(), 0, piece.as_bytes()).expect("written");
     }
     let text = std::fs::read_to_string(dir.path().join("out")).expect("there");
     assert_eq!(text, "0: a\n0: b\n0: c\n");
 }
 
 #[test]
-fn a_file_for_all_tasks_is_made_before_anything_runs() {
+fn a_shared_output_file_is_opened_before_anything_runs() {
     let dir = tempfile::tempdir().expect("a folder");
     for (pattern, fails) in [("no/such", true), ("no/%t", false), ("no/%2t", false)] {
         let target = Target::File(pattern.into());
@@ -90,16 +90,16 @@ fn a_file_for_all_tasks_is_made_before_anything_runs() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_named() {
+fn an_error_names_the_output_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let target = Target::File("no/such/dir".into());
     let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
-    let error = outputs.write(Which::Stdout, &peer(), 0, b"x\n").expect_err("no folder");
+    let error = outputs.write(OutputStream::Stdout, &peer(), 0, b"x\n").expect_err("no folder");
     assert!(error.to_string().contains("no/such/dir"), "{error}");
 }
 
 #[test]
-fn lines_wait_for_the_width_of_their_labels() {
+fn lines_are_held_back_until_the_label_width_is_known() {
     let dir = tempfile::tempdir().expect("a folder");
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("there");
     let outputs = |name: &str| {
@@ -107,23 +107,23 @@ fn lines_wait_for_the_width_of_their_labels() {
         let mut outputs = Outputs::new(target, None, false, names(dir.path())).expect("made");
         outputs.open_common().expect("opened");
         outputs.label_later();
-        outputs.write(Which::Stdout, &peer(), 3, b"early\n").expect("taken");
+        outputs.write(OutputStream::Stdout, &peer(), 3, b"early\n").expect("taken");
         outputs
     };
     let mut told = outputs("told");
     assert_eq!(read("told"), "");
     told.label(12).expect("written");
-    told.write(Which::Stdout, &peer(), 11, b"late\n").expect("written");
+    told.write(OutputStream::Stdout, &peer(), 11, b"late\n").expect("written");
     assert_eq!(read("told"), " 3: early\n11: late\n");
 
     let mut untold = outputs("untold");
     untold.settle().expect("written");
     assert_eq!(read("untold"), "3: early\n");
 
-    // What is held is bounded: then the guess is as good as it is.
+    // What is held back is bounded. Beyond that the width is guessed.
     let mut much = outputs("much");
     for _ in 0..=HELD_MAX {
-        much.write(Which::Stdout, &peer(), 0, b"x\n").expect("written");
+        much.write(OutputStream::Stdout, &peer(), 0, b"x\n").expect("written");
     }
     assert!(read("much").starts_with("3: early\n0: x\n"));
 }

@@ -1,7 +1,7 @@
-//! What signals and deadlines do to a step: interrupts, ends that are asked for, and ends that are enforced.
+//! Signals and deadlines of a step: interrupts, termination that is requested, and termination that is enforced.
 
 use super::{Step, terminal};
-use crate::command::slurm::caller::{complain, say};
+use crate::command::slurm::submit::messages::{complain, say};
 use model::array::IndexSet;
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -10,18 +10,18 @@ use wire::step::StepMessage;
 
 /// A second interrupt within this time ends the step.
 const INTERRUPT_WITHIN: Duration = Duration::from_secs(1);
-/// How long an end may take that no node has confirmed yet.
-const END_PATIENCE: Duration = Duration::from_secs(30);
+/// How long nodes may take to end a step.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How far the end of a step before its own has come.
+/// How far the early termination of a step has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Abort {
     No,
-    /// `-K`: the tasks are asked, and killed after the grace.
+    /// `-K`: the tasks are terminated, and killed after the grace time.
     Asked,
-    /// Killed.
+    /// The tasks are killed.
     Forced,
-    /// The nodes have said so, and it was said here.
+    /// The nodes have reported it, and the user was told.
     Said,
 }
 
@@ -46,8 +46,8 @@ impl Step {
         }
     }
 
-    /// Once: how the tasks are doing. Twice within a second: to the tasks, and their end. Before there are tasks:
-    /// the end of the waiting.
+    /// One interrupt prints the tasks' states. A second one within a second is sent to the tasks and ends them. Before
+    /// tasks have started, the first one ends `srun`.
     fn on_interrupt(&mut self) {
         if !self.has_begun() {
             return self.force();
@@ -62,11 +62,11 @@ impl Step {
             return;
         }
         self.tell_once(&format!("sending Ctrl-C to StepId={}", self.plan.name));
-        // With the end in one piece: a task that is quicker than a second one would end the step before its end is told.
+        // The interrupt and the end go out in one piece. A task that ended on the interrupt alone would end the step first.
         let interrupt = StepMessage::Signal { signal: libc::SIGINT };
         self.links.iter_mut().for_each(|(link, _)| link.queue(&interrupt));
         if again || self.plan.quit_on_interrupt {
-            // How each task took it does not matter to who wanted it all gone.
+            // The user asked for the end, so the tasks' exits are not reported.
             self.ends_unsaid = true;
             self.force();
         } else {
@@ -74,7 +74,7 @@ impl Step {
         }
     }
 
-    /// Who runs and who does not.
+    /// Prints which tasks are running and which have exited.
     pub(super) fn tell_tasks(&self) {
         let started: IndexSet = self.links.iter().flat_map(|(_, tasks)| tasks.iter()).collect();
         let (exited, running): (Vec<u32>, Vec<u32>) =
@@ -89,7 +89,7 @@ impl Step {
         }
     }
 
-    /// The end of it, whatever the tasks say.
+    /// Ends the step at once.
     fn force(&mut self) {
         if !self.has_begun() {
             let job = self.plan.job;
@@ -107,10 +107,10 @@ impl Step {
     fn kill(&mut self) {
         self.send(&StepMessage::End { at_once: true });
         self.abort = self.abort.max(Abort::Forced);
-        self.give_up_at = self.give_up_at.or(Some(Instant::now() + END_PATIENCE));
+        self.give_up_at = self.give_up_at.or(Some(Instant::now() + END_TIMEOUT));
     }
 
-    /// A task failed, and `-K` ends the others.
+    /// `-K`: a task has failed, and the others are terminated.
     pub(super) fn terminate_rest(&mut self) {
         if self.abort > Abort::No {
             return;
@@ -121,7 +121,7 @@ impl Step {
         self.abort = Abort::Asked;
     }
 
-    /// A node ends the step, on somebody's order or because its time is up.
+    /// A node ends the step, because it was cancelled or has reached its time limit.
     pub(super) fn on_ending(&mut self, wait_s: u32) {
         if matches!(self.abort, Abort::Asked | Abort::Said) {
             return;
@@ -133,7 +133,7 @@ impl Step {
         self.give_up_at = Some(Instant::now() + Duration::from_secs(u64::from(wait_s)));
     }
 
-    /// The first task has ended: the others have so long as was said, or as the configuration says.
+    /// The first task has ended. Starts the time that `-W` or the configuration gives the others.
     pub(super) fn begin_wait(&mut self) -> io::Result<()> {
         match self.plan.wait {
             Some(wait) => self.set_wait(wait),
@@ -156,7 +156,7 @@ impl Step {
         }
     }
 
-    /// The others have had their time since the first task ended.
+    /// The time of `-W` has passed since the first task ended.
     fn on_waited(&mut self, since: Duration) {
         if self.abort > Abort::No {
             return;
@@ -178,9 +178,9 @@ impl Step {
         self.kill();
     }
 
-    /// What is said once for all parts.
+    /// Prints a line that is printed once for all components.
     fn tell_once(&self, line: &str) {
-        if self.leads() {
+        if self.is_leader() {
             self.tell(line);
         }
     }
@@ -208,7 +208,7 @@ impl Step {
         }
     }
 
-    /// What is said last of a step whose tasks were killed or terminated and that nobody here aborted.
+    /// The last line of a step whose tasks were killed or terminated, unless this `srun` did it.
     pub(super) fn say_terminated(&self) {
         let forced = matches!(self.ends.worst().signal, libc::SIGKILL | libc::SIGTERM);
         let quiet = self.plan.quiet || self.abort >= Abort::Forced;

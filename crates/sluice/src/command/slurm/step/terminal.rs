@@ -5,13 +5,13 @@ use nix::unistd::{getpgrp, tcgetpgrp};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 
-/// Raw until it is dropped.
-pub struct Raw {
+/// The terminal is raw until this is dropped.
+pub struct RawTerminal {
     before: Termios,
 }
 
-impl Raw {
-    /// None where standard input is no terminal.
+impl RawTerminal {
+    /// `None` if standard input is no terminal.
     pub fn enter() -> nix::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -25,9 +25,9 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs no mending.
+        // A terminal that is gone needs no restoring.
         let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
     }
 }
@@ -40,8 +40,8 @@ pub fn size() -> Option<(u16, u16)> {
     (done == 0 && size.ws_row > 0).then_some((size.ws_row, size.ws_col))
 }
 
-/// Whether reading this takes nothing from others: a terminal is read by those in its foreground.
+/// Whether this process may read its input: a terminal is read only by its foreground group.
 pub fn is_ours(input: &File) -> bool {
-    // What is no terminal of this session has no foreground to ask about.
+    // What is no terminal of this session has no foreground group.
     tcgetpgrp(input).map_or(true, |group| group == getpgrp())
 }

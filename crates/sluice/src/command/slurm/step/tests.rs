@@ -1,8 +1,8 @@
-//! A step with supervisors made by the test: what they send is what `srun` sees of a cluster.
+//! A step beside supervisors that the test plays: `srun` sees of a cluster only what they send.
 
-use super::output::{Names, Target};
+use super::output::{FilenameFields, Target};
 use super::*;
-use crate::connect::Place;
+use crate::client::ServerLocation;
 use model::id::StepId;
 use nix::sys::signal::SigSet;
 use std::io::{Read, Write};
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use wire::frame::{self, Decoder, Frame};
 use wire::step::channel;
 
-struct Stage {
+struct StepFixture {
     dir: tempfile::TempDir,
     step: Step,
-    /// Where the supervisors dial, and with what.
+    /// A step that is ready to run, with the address and key that supervisors dial with.
     address: String,
     key: String,
 }
 
-impl Stage {
+impl StepFixture {
     fn new(tasks: u32, input: Option<&str>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let door = Door::open().expect("a port");
-        let endpoint = door.endpoint().expect("addresses");
-        let names = Names {
+        let listener = StepListener::open().expect("a port");
+        let endpoint = listener.endpoint().expect("addresses");
+        let names = FilenameFields {
             job_id: 5,
             array: None,
             step: "0".into(),
@@ -53,40 +53,40 @@ impl Stage {
             input_task: None,
             wait: Some(Duration::ZERO),
             prolog: None,
-            among: None,
+            het: None,
         };
         let address = endpoint.listen.last().expect("loopback").clone();
-        let nowhere = Place::Socket(dir.path().join("no.sock"));
-        let streams = Streams::new(nowhere, JobId(5), StepId::Number(0), None).expect("made");
-        let step = Step::new(plan, door, streams, outputs, input);
+        let nowhere = ServerLocation::Socket(dir.path().join("no.sock"));
+        let streams = ServerStreams::new(nowhere, JobId(5), StepId::Number(0), None).expect("made");
+        let step = Step::new(plan, listener, streams, outputs, input);
         Self { dir, step, address, key: endpoint.key }
     }
 
     fn supervisor(&self, node: &str) -> Supervisor {
-        self.supervisor_that(node, false)
+        self.supervisor_with(node, false)
     }
 
-    fn supervisor_that(&self, node: &str, waits: bool) -> Supervisor {
-        let stream = TcpStream::connect(&self.address).expect("the door is open");
+    fn supervisor_with(&self, node: &str, waits: bool) -> Supervisor {
+        let stream = TcpStream::connect(&self.address).expect("the listener is open");
         let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
         let (key, node) = (self.key.clone(), node.to_owned());
         supervisor.say(&StepMessage::Hello { key, node, node_index: 0, waits });
         supervisor
     }
 
-    /// The outturn, and what was written, beside a server that has nothing to say.
-    fn run(self) -> (Outturn, String) {
+    /// Runs the step beside a server that never answers; the outcome, and what was written.
+    fn run(self) -> (StepOutcome, String) {
         let path = self.dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
         self.run_beside(path)
     }
 
-    fn run_beside(self, server: PathBuf) -> (Outturn, String) {
+    fn run_beside(self, server: PathBuf) -> (StepOutcome, String) {
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
-        let place = Place::Socket(server);
-        let mut watch = Watch::begin(place, JobId(5), false).expect("a thread");
-        let outturn = self.step.run(&mut watch, &signals).expect("carried");
-        (outturn, read(&self.dir.path().join("out")))
+        let location = ServerLocation::Socket(server);
+        let mut watch = Watch::begin(location, JobId(5), false).expect("a thread");
+        let outcome = self.step.run(&mut watch, &signals).expect("carried");
+        (outcome, read(&self.dir.path().join("out")))
     }
 }
 
@@ -137,9 +137,9 @@ impl Supervisor {
 }
 
 #[test]
-fn output_is_passed_on_and_the_highest_code_is_the_steps() {
-    let stage = Stage::new(2, None);
-    let (mut one, mut two) = (stage.supervisor("n1"), stage.supervisor("n2"));
+fn output_is_passed_on_and_the_highest_code_is_the_outcome() {
+    let fixture = StepFixture::new(2, None);
+    let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
         one.say(&StepMessage::Started { task: 0, pid: 1 });
         two.say(&StepMessage::Started { task: 1, pid: 1 });
@@ -147,22 +147,22 @@ fn output_is_passed_on_and_the_highest_code_is_the_steps() {
         one.exited(0, 3);
         one.say(&StepMessage::Gone);
         two.exited(1, 0);
-        // What comes before the last word still counts.
+        // Output that comes before `Gone` still counts.
         two.output(channel::STDERR, 1, "one\n");
         two.say(&StepMessage::Gone);
     });
-    let (outturn, text) = stage.run();
+    let (outcome, text) = fixture.run();
     tasks.join().expect("no panic");
-    assert_eq!((outturn.code, outturn.exit.code, outturn.job_ended), (3, 3, false));
+    assert_eq!((outcome.code, outcome.exit.code, outcome.job_ended), (3, 3, false));
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort();
     assert_eq!(lines, ["one", "zero"]);
 }
 
 #[test]
-fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
-    let stage = Stage::new(2, Some("hello"));
-    let (mut one, mut two) = (stage.supervisor("n1"), stage.supervisor("n2"));
+fn input_and_its_end_go_to_every_task_once_all_have_started() {
+    let fixture = StepFixture::new(2, Some("hello"));
+    let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
         one.say(&StepMessage::Started { task: 0, pid: 1 });
         two.say(&StepMessage::Started { task: 1, pid: 1 });
@@ -174,82 +174,82 @@ fn input_goes_to_every_task_once_all_have_begun_and_its_end_is_told() {
             supervisor.say(&StepMessage::Gone);
         }
     });
-    let (outturn, _) = stage.run();
+    let (outcome, _) = fixture.run();
     tasks.join().expect("no panic");
-    assert_eq!(outturn.code, 0);
+    assert_eq!(outcome.code, 0);
 }
 
 #[test]
-fn tasks_are_told_to_go_once_the_program_before_them_has_run() {
-    let mut stage = Stage::new(1, None);
-    let done = stage.dir.path().join("done");
-    let path = stage.dir.path().join("before");
+fn tasks_start_after_the_srun_prolog() {
+    let mut fixture = StepFixture::new(1, None);
+    let done = fixture.dir.path().join("done");
+    let path = fixture.dir.path().join("before");
     std::fs::write(&path, format!("#!/bin/sh\nsleep 0.2; echo > {}\n", done.display())).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = Program::new(path.to_str(), "prolog_srun", JobId(5), StepId::Number(0));
-    stage.step.gate = Gate::new(program);
-    stage.step.granted = true;
-    let mut one = stage.supervisor_that("n1", true);
+    fixture.step.gate = StartGate::new(program);
+    fixture.step.granted = true;
+    let mut one = fixture.supervisor_with("n1", true);
     let tasks = std::thread::spawn(move || {
         assert_eq!(one.hear_message(), StepMessage::Go);
         assert!(done.exists());
         one.exited(0, 0);
         one.say(&StepMessage::Gone);
     });
-    assert_eq!(stage.run().0.code, 0);
+    assert_eq!(fixture.run().0.code, 0);
     tasks.join().expect("no panic");
 }
 
 #[test]
-fn a_node_that_vanishes_takes_its_tasks_along_as_failures() {
-    let stage = Stage::new(1, None);
-    let mut one = stage.supervisor("n1");
+fn tasks_of_a_lost_node_count_as_failed() {
+    let fixture = StepFixture::new(1, None);
+    let mut one = fixture.supervisor("n1");
     one.say(&StepMessage::Started { task: 0, pid: 1 });
     drop(one);
-    let (outturn, _) = stage.run();
-    assert_eq!(outturn.code, 1);
+    let (outcome, _) = fixture.run();
+    assert_eq!(outcome.code, 1);
 }
 
 #[test]
-fn without_a_server_and_without_tasks_there_is_nothing_to_wait_for() {
-    let stage = Stage::new(1, None);
-    let nobody = stage.dir.path().join("no.sock");
-    let (outturn, text) = stage.run_beside(nobody);
-    assert_eq!((outturn.code, text.as_str()), (1, ""));
+fn srun_ends_without_a_server_and_without_tasks() {
+    let fixture = StepFixture::new(1, None);
+    let nobody = fixture.dir.path().join("no.sock");
+    let (outcome, text) = fixture.run_beside(nobody);
+    assert_eq!((outcome.code, text.as_str()), (1, ""));
 }
 
-/// Two steps of a task each, run as one by a thread: where their supervisors dial, and what comes of it.
-fn crowd() -> ([Stage; 2], impl FnOnce([Stage; 2]) -> Option<Outturn>) {
-    let stage = |at: u32| {
-        let mut stage = Stage::new(1, None);
+/// Two het steps of one task each, and the function that runs them as one.
+fn two_het_steps() -> ([StepFixture; 2], impl FnOnce([StepFixture; 2]) -> Option<StepOutcome>) {
+    let fixture = |at: u32| {
+        let mut fixture = StepFixture::new(1, None);
         let environment = vec!["A=b".to_owned()];
         let (first_rank, first_node, tasks) = (at, at, 2);
-        stage.step.plan.among = Some(Among { first_rank, first_node, tasks, environment });
-        stage.step.held = true;
-        stage.step.expect_nodes(&[(format!("n{at}"), vec![0])]);
-        stage
+        fixture.step.plan.het = Some(HetPlacement { first_rank, first_node, tasks, environment });
+        fixture.step.held = true;
+        fixture.step.expect_nodes(&[(format!("n{at}"), vec![0])]);
+        fixture
     };
-    let run = |stages: [Stage; 2]| {
+    let run = |fixtures: [StepFixture; 2]| {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
-        let part = |stage: Stage| {
-            let watch = Watch::begin(Place::Socket(path.clone()), JobId(5), false);
+        let part = |fixture: StepFixture| {
+            let watch = Watch::begin(ServerLocation::Socket(path.clone()), JobId(5), false);
             let watch = watch.expect("a thread");
-            crowd::Part { step: stage.step, watch, shares_input: false }
+            het::HetStep { step: fixture.step, watch, shares_input: false }
         };
-        let parts = stages.into_iter().map(part).collect();
+        let parts = fixtures.into_iter().map(part).collect();
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
-        crowd::Crowd::new(parts, None).run(&signals).expect("carried")
+        het::HetStepRunner::new(parts, None).run(&signals).expect("carried")
     };
-    ([stage(0), stage(1)], run)
+    ([fixture(0), fixture(1)], run)
 }
 
 #[test]
-fn parts_are_told_to_go_once_all_can_and_the_highest_code_is_that_of_all() {
-    let (stages, run) = crowd();
-    let mut one = stages[0].supervisor_that("n0", true);
-    let mut two = stages[1].supervisor_that("n1", true);
+fn het_components_start_together_and_the_highest_code_is_the_outcome() {
+    let (fixtures, run) = two_het_steps();
+    let mut one = fixtures[0].supervisor_with("n0", true);
+    let mut two = fixtures[1].supervisor_with("n1", true);
     let tasks = std::thread::spawn(move || {
         for (at, supervisor) in [(0, &mut one), (1, &mut two)] {
             let environment = vec!["A=b".to_owned(), format!("SLURM_NODEID={at}")];
@@ -261,29 +261,29 @@ fn parts_are_told_to_go_once_all_can_and_the_highest_code_is_that_of_all() {
         two.exited(0, 3);
         two.say(&StepMessage::Gone);
     });
-    let outturn = run(stages).expect("all could start");
+    let outcome = run(fixtures).expect("all could start");
     tasks.join().expect("no panic");
-    assert_eq!((outturn.code, outturn.exit.code), (5, 5));
+    assert_eq!((outcome.code, outcome.exit.code), (5, 5));
 }
 
 #[test]
-fn no_part_is_told_to_go_if_another_cannot() {
-    let (stages, run) = crowd();
-    let mut one = stages[0].supervisor_that("n0", true);
-    let mut two = stages[1].supervisor_that("n1", true);
-    // As of one that is ended before its tasks start.
+fn no_het_component_starts_if_another_cannot() {
+    let (fixtures, run) = two_het_steps();
+    let mut one = fixtures[0].supervisor_with("n0", true);
+    let mut two = fixtures[1].supervisor_with("n1", true);
+    // As a supervisor reports it whose step is ended before its tasks start.
     two.exited(0, 1);
-    assert_eq!(run(stages), None);
+    assert_eq!(run(fixtures), None);
     let mut rest = Vec::new();
-    // What is unread when the other end goes may be an error as well as an end.
+    // Unread data when the other end closes may show as an error or as an end of file.
     let _ = one.stream.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
 }
 
 #[test]
-fn a_node_that_vanishes_before_its_tasks_began_takes_them_along_too() {
-    let mut stage = Stage::new(1, None);
-    stage.step.expect_nodes(&[("n1".to_owned(), vec![0])]);
-    drop(stage.supervisor("n1"));
-    assert_eq!(stage.run().0.code, 1);
+fn tasks_of_a_node_lost_before_their_start_count_as_failed() {
+    let mut fixture = StepFixture::new(1, None);
+    fixture.step.expect_nodes(&[("n1".to_owned(), vec![0])]);
+    drop(fixture.supervisor("n1"));
+    assert_eq!(fixture.run().0.code, 1);
 }

@@ -1,0 +1,291 @@
+//! One connection to the server: requests out, heads and bodies of responses in.
+
+use super::chunked::{ChunkedDecoder, Piece};
+use super::location::ServerLocation;
+use super::response::{self, BodyLength, Head};
+use super::retry::retry;
+use nix::sys::socket::{MsgFlags, recv};
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const READ_BYTES: usize = 4096;
+
+/// The longest response that is read as a whole.
+const BODY_BYTES_MAX: usize = 4 << 30;
+
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    /// The one place where a stream to the server is made.
+    fn connect(location: &ServerLocation) -> io::Result<Self> {
+        match location {
+            ServerLocation::Socket(path) => UnixStream::connect(path).map(Self::Unix),
+            ServerLocation::Http { address, .. } => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+        }
+    }
+
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+            Self::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+        }
+    }
+
+    fn into_nonblocking(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(stream) => stream.set_nonblocking(true).map(|()| stream.into()),
+            Self::Tcp(stream) => stream.set_nonblocking(true).map(|()| stream.into()),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write_vectored(slices),
+            Self::Tcp(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// What is asked of the server.
+pub enum Request<'a> {
+    Get { path: &'a str },
+    Post { path: &'a str, body: &'a [u8] },
+    Upgrade { path: &'a str, protocol: &'a str },
+}
+
+impl Request<'_> {
+    fn head(&self, token: Option<&str>) -> String {
+        let (method, path) = match self {
+            Self::Get { path } | Self::Upgrade { path, .. } => ("GET", path),
+            Self::Post { path, .. } => ("POST", path),
+        };
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: sluice\r\n");
+        if let Some(token) = token {
+            head.push_str("Authorization: Bearer ");
+            head.push_str(token);
+            head.push_str("\r\n");
+        }
+        match self {
+            Self::Get { .. } => head.push_str("\r\n"),
+            Self::Post { body, .. } => {
+                head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+            }
+            Self::Upgrade { protocol, .. } => {
+                head.push_str(&format!("Connection: upgrade\r\nUpgrade: {protocol}\r\n\r\n"));
+            }
+        }
+        head
+    }
+
+    fn body(&self) -> &[u8] {
+        match self {
+            Self::Post { body, .. } => body,
+            Self::Get { .. } | Self::Upgrade { .. } => &[],
+        }
+    }
+}
+
+/// A connection that has changed to another protocol. It does not block.
+#[derive(Debug)]
+pub struct UpgradedStream {
+    pub stream: File,
+    /// What arrived together with the response: the first bytes of the stream.
+    pub early: Vec<u8>,
+}
+
+pub struct Connection {
+    socket: Socket,
+    /// What was read and is not consumed yet.
+    unread: Vec<u8>,
+}
+
+impl Connection {
+    pub fn open(location: &ServerLocation) -> io::Result<Self> {
+        Socket::connect(location).map(|socket| Self { socket, unread: Vec::new() })
+    }
+
+    /// A socket that refuses is a server that restarts: tried again for a while. One that was never there is not.
+    pub fn open_with_retry(location: &ServerLocation) -> io::Result<Self> {
+        let refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
+        retry(refused, || Self::open(location))
+    }
+
+    /// Whether the server has neither hung up nor sent what nobody asked for.
+    pub fn is_idle(&self) -> bool {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        let peeked = recv(self.socket.as_fd().as_raw_fd(), &mut [0], flags);
+        self.unread.is_empty() && peeked == Err(nix::Error::EAGAIN)
+    }
+
+    /// How long the server may let one read wait from now on.
+    pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout)
+    }
+
+    /// Sends the request and reads the head of the response.
+    pub fn send(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<Head> {
+        let (head, body) = (request.head(token), request.body());
+        let head = head.as_bytes();
+        // In one piece where the socket takes it: the server wakes once.
+        let sent = self.socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?;
+        self.socket.write_all(head.get(sent..).unwrap_or_default())?;
+        self.socket.write_all(&body[sent.saturating_sub(head.len())..])?;
+        loop {
+            self.read_more("the connection was closed")?;
+            if let Some((head, length)) = response::parse_head(&self.unread)? {
+                self.unread.drain(..length);
+                return Ok(head);
+            }
+        }
+    }
+
+    /// The whole body of a response.
+    pub fn read_body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
+        if let BodyLength::Bytes(length) = head.body {
+            return self.read_exactly(length);
+        }
+        let (mut body, mut too_long) = (Vec::new(), false);
+        self.stream_body(head, |bytes| {
+            too_long = body.len() + bytes.len() > BODY_BYTES_MAX;
+            if !too_long {
+                body.extend_from_slice(bytes);
+            }
+            !too_long
+        })?;
+        if too_long { Err(response::invalid("the answer is too long")) } else { Ok(body) }
+    }
+
+    fn read_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        if length > BODY_BYTES_MAX {
+            return Err(response::invalid("the answer is too long"));
+        }
+        let mut body = Vec::with_capacity(length);
+        let arrived = length.min(self.unread.len());
+        body.extend_from_slice(&self.unread[..arrived]);
+        self.unread.drain(..arrived);
+        let left = (length - body.len()) as u64;
+        (&mut self.socket).take(left).read_to_end(&mut body)?;
+        if body.len() < length {
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, "the answer was cut"));
+        }
+        Ok(body)
+    }
+
+    /// Hands each piece of a response's body to `take` as it arrives, until it ends or `take` says stop.
+    pub fn stream_body(
+        &mut self,
+        head: &Head,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> io::Result<()> {
+        let mut framing = Framing::of(head)?;
+        loop {
+            let (consumed, goes_on) = match framing.next_piece(&self.unread)? {
+                Piece::End => return Ok(()),
+                Piece::Framing(length) => (length, true),
+                Piece::Data(length) => (length, take(&self.unread[..length])),
+                Piece::Incomplete => {
+                    self.read_more("the answer was cut")?;
+                    (0, true)
+                }
+            };
+            self.unread.drain(..consumed);
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The connection after the server has agreed to another protocol.
+    pub fn into_upgraded(self) -> io::Result<UpgradedStream> {
+        let stream = File::from(self.socket.into_nonblocking()?);
+        Ok(UpgradedStream { stream, early: self.unread })
+    }
+
+    /// Reads what there is, and waits for it if there is nothing. `at_end` says what the end means here.
+    fn read_more(&mut self, at_end: &str) -> io::Result<()> {
+        let before = self.unread.len();
+        self.unread.resize(before + READ_BYTES, 0);
+        let read = loop {
+            match self.socket.read(&mut self.unread[before..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.unread.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => Err(io::Error::new(ErrorKind::UnexpectedEof, at_end)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How the end of a body is known.
+enum Framing {
+    Length { left: usize },
+    Chunked(ChunkedDecoder),
+}
+
+impl Framing {
+    fn of(head: &Head) -> io::Result<Self> {
+        match head.body {
+            BodyLength::Bytes(left) => Ok(Self::Length { left }),
+            BodyLength::Chunked => Ok(Self::Chunked(ChunkedDecoder::new())),
+            BodyLength::None => Err(response::invalid("the answer has no body")),
+        }
+    }
+
+    fn next_piece(&mut self, unread: &[u8]) -> io::Result<Piece> {
+        match self {
+            Self::Chunked(decoder) => decoder.next_piece(unread),
+            Self::Length { left: 0 } => Ok(Piece::End),
+            Self::Length { .. } if unread.is_empty() => Ok(Piece::Incomplete),
+            Self::Length { left } => {
+                let length = unread.len().min(*left);
+                *left -= length;
+                Ok(Piece::Data(length))
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The HTTP client of every command: calls, streamed bodies and upgrades, over the server's Unix socket or TCP.
+//!
+//! It blocks: a command that lives two milliseconds does not start a runtime for it.
+
+mod chunked;
+mod connection;
+mod location;
+mod response;
+mod retry;
+
+pub use self::connection::UpgradedStream;
+pub use self::location::{ServerLocation, default_state_dir};
+
+use self::connection::{Connection, Request};
+use self::response::{Head, OK, SWITCHING_PROTOCOLS};
+use self::retry::retry;
+use std::io;
+use std::time::Duration;
+use wire::client::{Answer, Call, Envelope};
+
+const CALL_PATH: &str = "/api/v1/call";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no server answers at {place}: {why}")]
+    Unreachable { place: String, why: String },
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// What a listing command gets: the lines ready made, or the data to make them from.
+pub enum ListingReply {
+    Lines(Vec<u8>),
+    Answer(Box<Answer>),
+}
+
+/// What comes of asking for another protocol.
+#[derive(Debug)]
+pub enum UpgradeReply {
+    Upgraded(UpgradedStream),
+    Answer(Box<Answer>),
+}
+
+/// Asks the server in turn, over one connection that is kept between calls.
+pub struct Client {
+    location: ServerLocation,
+    connection: Option<Connection>,
+}
+
+impl Client {
+    pub fn find() -> Result<Self, ClientError> {
+        ServerLocation::find().map(Self::at)
+    }
+
+    pub fn at(location: ServerLocation) -> Self {
+        Self { location, connection: None }
+    }
+
+    pub fn location(&self) -> &ServerLocation {
+        &self.location
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn call(&mut self, call: Call) -> Result<Answer, ClientError> {
+        let (head, body) = self.exchange(call)?;
+        self.parse_answer(head, &body)
+    }
+
+    /// As `call`, for what may be answered with lines of text.
+    pub fn call_for_lines(&mut self, call: Call) -> Result<ListingReply, ClientError> {
+        let (head, body) = self.exchange(call)?;
+        if head.status == OK && !head.is_json {
+            return Ok(ListingReply::Lines(body));
+        }
+        self.parse_answer(head, &body).map(Box::new).map(ListingReply::Answer)
+    }
+
+    /// As `call`, for questions that may be asked twice: a server that restarts is waited for.
+    pub fn call_again(&mut self, call: Call) -> Result<Answer, ClientError> {
+        let unreachable = |error: &ClientError| matches!(error, ClientError::Unreachable { .. });
+        retry(unreachable, || self.call(call.clone()))
+    }
+
+    /// Asks for a stream of bytes and hands each piece to `take` until it ends or `take` says stop. The answer, if the
+    /// server gives one instead of a stream.
+    pub fn stream(
+        &self,
+        path: &str,
+        take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<Answer>, ClientError> {
+        let lost = |error| self.lost(error);
+        let mut connection = Connection::open_with_retry(&self.location).map_err(lost)?;
+        let request = Request::Get { path };
+        let head = connection.send(&request, self.location.token()).map_err(lost)?;
+        if head.is_json || head.status != OK {
+            let body = connection.read_body(&head).map_err(lost)?;
+            return self.parse_answer(head, &body).map(Some);
+        }
+        connection.stream_body(&head, take).map_err(lost)?;
+        Ok(None)
+    }
+
+    /// Asks for another protocol on a connection of its own. A server that is not there is not waited for: whoever wants
+    /// a stream asks again.
+    pub fn upgrade(
+        &self,
+        path: &str,
+        protocol: &str,
+        timeout: Duration,
+    ) -> Result<UpgradeReply, ClientError> {
+        let lost = |error| self.lost(error);
+        let mut connection = Connection::open(&self.location).map_err(lost)?;
+        connection.set_read_timeout(timeout).map_err(lost)?;
+        let request = Request::Upgrade { path, protocol };
+        let head = connection.send(&request, self.location.token()).map_err(lost)?;
+        if head.status == SWITCHING_PROTOCOLS {
+            return connection.into_upgraded().map(UpgradeReply::Upgraded).map_err(lost);
+        }
+        let body = connection.read_body(&head).map_err(lost)?;
+        self.parse_answer(head, &body).map(Box::new).map(UpgradeReply::Answer)
+    }
+
+    fn exchange(&mut self, call: Call) -> Result<(Head, Vec<u8>), ClientError> {
+        let envelope = Envelope { version: wire::version::PROTOCOL, call };
+        let body =
+            serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
+        let mut connection = match self.connection.take().filter(Connection::is_idle) {
+            Some(connection) => connection,
+            None => Connection::open_with_retry(&self.location).map_err(|e| self.lost(e))?,
+        };
+        let request = Request::Post { path: CALL_PATH, body: &body };
+        let replied = connection.send(&request, self.location.token()).and_then(|head| {
+            let body = connection.read_body(&head)?;
+            Ok((head, body))
+        });
+        let (head, body) = replied.map_err(|e| self.lost(e))?;
+        if head.status == OK {
+            self.connection = Some(connection);
+        }
+        Ok((head, body))
+    }
+
+    fn parse_answer(&self, head: Head, body: &[u8]) -> Result<Answer, ClientError> {
+        let place = &self.location;
+        if head.status != OK {
+            let text = String::from_utf8_lossy(body);
+            let text = format!("{place}: {}: {}", head.status, text.trim());
+            return Err(ClientError::Protocol(text));
+        }
+        serde_json::from_slice(body)
+            .map_err(|e| ClientError::Protocol(format!("{place}: the answer cannot be read: {e}")))
+    }
+
+    fn lost(&self, error: io::Error) -> ClientError {
+        ClientError::Unreachable { place: self.location.to_string(), why: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

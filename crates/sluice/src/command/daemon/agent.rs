@@ -1,0 +1,139 @@
+//! `sluice agent`: this machine's nodes.
+
+use super::state_dir::StateDir;
+use super::{keeper, server};
+use crate::command::verb::{VerbError, VerbResult};
+use ::agent::detect::{Machine, node_config_line};
+use ::agent::{AgentConfig, Launcher};
+use clap::Args;
+use model::amount::Bytes;
+use model::node::{NodeConfig, NodeGres};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long the agent waits for the join file of a server that is starting.
+const JOIN_FILE_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Args)]
+pub struct AgentArgs {
+    /// The server's agents port, ADDR:PORT; without it, the join file's
+    #[arg(long)]
+    server: Option<String>,
+    /// The one-time join file that `sluice token node NAME` made
+    #[arg(long)]
+    join: Option<PathBuf>,
+    /// The node to be; without it, all that the join file is for
+    #[arg(long)]
+    node: Option<String>,
+    /// The state folder
+    #[arg(long, env = "SLUICE_STATE")]
+    state: Option<PathBuf>,
+    /// Print this machine's NodeName line and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// Go into the background and start the agent again where it dies
+    #[arg(long)]
+    keep: bool,
+}
+
+pub fn run(args: AgentArgs) -> VerbResult {
+    if args.print_config {
+        let machine = Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
+        println!("{}", node_config_line(&machine));
+        return Ok(ExitCode::SUCCESS);
+    }
+    server::log_to_stderr();
+    let path = args.state.unwrap_or_else(crate::client::default_state_dir);
+    let state = StateDir::prepare(&path)?;
+    if let Some(pid) =
+        state.running_pid("agent").filter(|p| p.as_raw() != std::process::id() as i32)
+    {
+        let text = format!("an agent runs in {} already, as process {pid}", path.display());
+        return Err(VerbError::Message(text));
+    }
+    if args.keep {
+        keeper::keep(&state)?;
+    }
+    // The launcher is a fork of this process, so it is started before there are threads or open files.
+    let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
+    state.write_pid("agent")?;
+    if let Some(join) = &args.join {
+        await_file(join)?;
+    }
+    let config = AgentConfig {
+        state: state.path.clone(),
+        join_file: args.join,
+        servers: args.server.iter().map(|s| address_of(s)).collect(),
+        nodes: args.node.into_iter().collect(),
+    };
+    ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
+    let _ = std::fs::remove_file(state.pid_file("agent"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn address_of(server: &str) -> String {
+    let rest = server.strip_prefix("https://").or_else(|| server.strip_prefix("http://"));
+    rest.unwrap_or(server).trim_end_matches('/').to_string()
+}
+
+/// Waits for the join file: `sluice up` starts the agent before the server has written it.
+fn await_file(path: &Path) -> Result<(), VerbError> {
+    let deadline = Instant::now() + JOIN_FILE_TIMEOUT;
+    while !path.exists() {
+        if Instant::now() > deadline {
+            let missing = std::io::ErrorKind::NotFound.into();
+            return Err(VerbError::file(path)(missing));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The configuration of this machine as a node.
+pub fn node_config(machine: &Machine) -> NodeConfig {
+    let mut gres: Vec<NodeGres> = Vec::new();
+    for (index, gpu) in machine.gpus.iter().enumerate() {
+        let (kind, cores) = (Some(gpu.gres_type()), machine.cpus_near(gpu));
+        match gres.last_mut().filter(|g| g.kind == kind && g.cores == cores) {
+            Some(same) => {
+                same.count += 1;
+                same.files.push(gpu.files());
+                same.device_names.push(gpu.uuid.clone().unwrap_or_default());
+            }
+            None => gres.push(NodeGres {
+                name: "gpu".into(),
+                kind,
+                count: 1,
+                first_index: index as u32,
+                files: vec![gpu.files()],
+                device_names: vec![gpu.uuid.clone().unwrap_or_default()],
+                links: Vec::new(),
+                cores,
+                device_memory: None,
+                variables: None,
+                no_consume: false,
+                share_of: None,
+            }),
+        }
+    }
+    // Whole GPUs have indices and no names.
+    for line in gres.iter_mut().filter(|line| line.device_names.iter().all(String::is_empty)) {
+        line.device_names.clear();
+    }
+    NodeConfig {
+        hostname: machine.hostname.clone(),
+        address: "127.0.0.1".into(),
+        boards: machine.boards,
+        sockets: machine.sockets,
+        cores_per_socket: machine.cores_per_socket,
+        threads_per_core: machine.threads_per_core,
+        tmp_disk: Bytes::from_mib(machine.tmp_disk_mb),
+        gres,
+        ..NodeConfig::plain(
+            &machine.hostname,
+            machine.cpus,
+            Bytes::from_mib(machine.real_memory_mb),
+        )
+    }
+}

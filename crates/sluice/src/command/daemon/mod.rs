@@ -1,0 +1,10 @@
+//! The long-running processes: `sluice up`, `down`, `server` and `agent`, and the state folder they share.
+
+pub mod agent;
+pub mod down;
+mod keeper;
+mod listen_addresses;
+pub mod server;
+mod state_dir;
+mod state_mount;
+pub mod up;

@@ -1,0 +1,149 @@
+//! `sluice server`: runs a server alone. Agents of other machines connect to it.
+
+use super::state_dir::{self, StateDir};
+use super::{listen_addresses, state_mount};
+use crate::command::verb::{VerbError, VerbResult};
+use ::server::configure::{self, Machine};
+use ::server::{ConnectionLimits, ServerOptions};
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Args, Clone)]
+pub struct ServerArgs {
+    /// A folder with slurm.conf, and gres.conf and cgroup.conf where wanted
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// The state folder
+    #[arg(long, env = "SLUICE_STATE")]
+    pub state: Option<PathBuf>,
+    /// Where clients connect: ADDR:PORT
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
+    /// Where agents connect: ADDR:PORT
+    #[arg(long)]
+    pub agents: Option<SocketAddr>,
+    /// Write a snapshot of the state after so many events
+    #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
+    pub snapshot_events: u64,
+    /// Lower bounds at the doors, as places=100,silence_ms=500
+    #[arg(long, env = "SLUICE_DOORS", default_value = "", hide = true)]
+    pub doors: ConnectionLimits,
+    /// Where ssh will connect: ADDR:PORT (kept for later)
+    #[arg(long)]
+    pub ssh: Option<SocketAddr>,
+}
+
+impl ServerArgs {
+    pub fn state_path(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(crate::client::default_state_dir)
+    }
+}
+
+pub fn run(args: ServerArgs) -> VerbResult {
+    log_to_stderr();
+    let state = StateDir::prepare(&args.state_path())?;
+    start(&args, state, None, |_| Ok(()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The nodes on this machine, and the addresses at which its agent finds the server.
+pub struct LocalNodes {
+    pub nodes: Vec<String>,
+    pub servers: Vec<String>,
+}
+
+/// The log goes to standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`).
+pub fn log_to_stderr() {
+    use tracing_subscriber::filter::Targets;
+    use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
+    let wanted = std::env::var("SLUICE_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let levels = wanted.unwrap_or_else(|| Targets::new().with_default(tracing::Level::INFO));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
+}
+
+/// Runs the server in this process until it is told to stop. With `machine`, every node of the configuration is on this
+/// machine. `before_root_is_given_up` is called with what this machine's join file must contain.
+pub fn start(
+    args: &ServerArgs,
+    state: StateDir,
+    machine: Option<Machine>,
+    before_root_is_given_up: impl FnOnce(&LocalNodes) -> Result<(), VerbError>,
+) -> Result<(), VerbError> {
+    if let Some(pid) = state.running_pid("server") {
+        let path = state.path.display();
+        return Err(VerbError::Message(format!(
+            "a server runs in {path} already, as process {pid}"
+        )));
+    }
+    let config_dir = match &args.config {
+        Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
+        None => None,
+    };
+    let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
+    let nodes = match machine {
+        Some(_) => config.nodes.iter().map(|n| n.name.clone()).collect(),
+        None => Vec::new(),
+    };
+    let admin_token = state.admin_token()?;
+    let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten()
+        .map_or_else(|| "root".to_string(), |user| user.name);
+    abort_on_panic();
+    let bound = listen_addresses::bind(&state, args.listen, args.agents)?;
+    state.write_pid("server")?;
+    let local = LocalNodes { nodes, servers: vec![bound.agents.to_string()] };
+    before_root_is_given_up(&local)?;
+    if let Some(user) = state_dir::server_user()? {
+        state.give_server_dir(user)?;
+        let needed: Vec<&Path> = config_dir.iter().map(|d| d.as_path()).collect();
+        enter(&state_mount::reachable(&state.server_dir(), user, &needed)?)?;
+        state_dir::give_up_root(user)?;
+    } else {
+        enter(&state.server_dir())?;
+    }
+    let listen = bound.listen;
+    let options = ServerOptions {
+        server_dir: PathBuf::from("."),
+        state_dir: state.path.clone(),
+        config_dir,
+        config,
+        machine,
+        admin_token,
+        admin_user,
+        agents_addresses: local.servers,
+        local_nodes: local.nodes,
+        snapshot_events: args.snapshot_events,
+        connection_limits: args.doors.clone(),
+        hostname: nix::unistd::gethostname()
+            .map(|h| h.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+    };
+    ::server::run(options, bound.listeners, move || {
+        println!("sluice is up: http://{listen}");
+    })?;
+    Ok(())
+}
+
+/// The threads without which the server cannot work.
+const VITAL_THREADS: [&str; 4] = ["writer", "planner", "dispatch", "books"];
+
+/// A panic in a vital thread ends the server: it must not go on without that thread, and its state is on disk. A panic in
+/// one client's request does not.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        if std::thread::current().name().is_some_and(|name| VITAL_THREADS.contains(&name)) {
+            std::process::abort();
+        }
+    }));
+}
+
+/// Makes the server's folder the working directory.
+fn enter(dir: &Path) -> Result<(), VerbError> {
+    std::env::set_current_dir(dir).map_err(VerbError::file(dir))
+}

@@ -1,0 +1,133 @@
+//! `sluice up`: starts a server and an agent. This process becomes the server and gives up root; the agent stays root.
+
+use super::keeper::KEEPER;
+use super::server::{self, LocalNodes, ServerArgs};
+use super::state_dir::{self, StateDir};
+use crate::command::verb::{VerbError, VerbResult};
+use ::server::configure::Machine;
+use clap::Args;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Return once the cluster is up
+    #[arg(long)]
+    detach: bool,
+}
+
+pub fn run(args: UpArgs) -> VerbResult {
+    let state = StateDir::prepare(&args.server.state_path())?;
+    if args.detach {
+        return detached(&args, &state);
+    }
+    server::log_to_stderr();
+    let detected =
+        ::agent::detect::Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
+    let machine = Machine { node: super::agent::node_config(&detected) };
+    let own = StateDir::open(&state.path);
+    let start = move |local: &LocalNodes| start_agent(&own, local);
+    server::start(&args.server, state, Some(machine), start)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the same command in a session of its own, and waits until it reports that it is up.
+fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
+    if let Some(pid) = state.running_pid("server") {
+        let path = state.path.display();
+        return Err(VerbError::Message(format!(
+            "a server runs in {path} already, as process {pid}"
+        )));
+    }
+    let log_path = state.path.join("server.log");
+    let mut options = std::fs::OpenOptions::new();
+    let log =
+        options.create(true).append(true).open(&log_path).map_err(VerbError::file(&log_path))?;
+    let before = log.metadata().map(|m| m.len()).unwrap_or(0);
+    let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    let mut command = Command::new(program);
+    command.arg("up").arg("--state").arg(&state.path);
+    let paths = [("--config", args.server.config.as_ref())];
+    for (flag, value) in paths {
+        command.args(value.into_iter().flat_map(|v| [flag.as_ref(), v.as_os_str()]));
+    }
+    let sockets = [
+        ("--listen", args.server.listen),
+        ("--agents", args.server.agents),
+        ("--ssh", args.server.ssh),
+    ];
+    for (flag, value) in sockets {
+        command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    // SAFETY: setsid is async-signal-safe and touches no memory of this process.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+    }
+    let mut child = command.spawn().map_err(VerbError::file("sluice"))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    if line.starts_with("sluice is up") {
+        print!("{line}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let _ = child.wait();
+    Err(VerbError::Message(logged_errors(&log_path, before)))
+}
+
+/// The errors that a failed start has logged, without the prefix that is printed again.
+fn logged_errors(path: &std::path::Path, from: u64) -> String {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
+    let errors: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("sluice: error: ")).collect();
+    if errors.is_empty() {
+        format!("the server did not come up; see {}", path.display())
+    } else {
+        errors.join("\n")
+    }
+}
+
+/// How long an agent may take to stop.
+const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Starts the agent unless a matching one is running: jobs and agent outlive a server. An agent for other nodes or of another
+/// server is stopped, and the new one joins anew.
+fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
+    let join = state.server_dir().join("local.join");
+    let fits = std::fs::read(&join)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<wire::link::JoinFile>(&bytes).ok())
+        .is_some_and(|file| file.nodes == local.nodes && file.servers == local.servers);
+    for of in [KEEPER, "agent"] {
+        match state.running_pid(of) {
+            Some(_) if fits => return Ok(()),
+            Some(pid) => drop(state_dir::terminate(pid, AGENT_STOP_TIMEOUT)),
+            None => {}
+        }
+    }
+    if !fits && join.exists() {
+        std::fs::remove_file(&join).map_err(VerbError::file(&join))?;
+    }
+    let log_path = state.path.join("agent.log");
+    let mut options = std::fs::OpenOptions::new();
+    let log =
+        options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
+    let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    let mut command = Command::new(program);
+    command.args(["agent", "--keep", "--state"]).arg(&state.path).arg("--join").arg(join);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+    }
+    let mut started = command.spawn().map_err(VerbError::file("sluice agent"))?;
+    // The process ends as soon as it has forked the keeper.
+    started.wait().map(drop).map_err(VerbError::file("sluice agent"))
+}

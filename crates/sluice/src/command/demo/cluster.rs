@@ -1,0 +1,160 @@
+//! The scratch cluster of the demo, and the commands run on it.
+
+use crate::command::verb::VerbError;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// How long a step waits for an expected state.
+const STEP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Two nodes of eight GPUs. Without `File=` GPUs are only counted.
+const SLURM_CONF: &str = "\
+ClusterName=demo
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+DefMemPerCPU=16
+KillWait=1
+NodeName=gpu[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=2000 Gres=gpu:h100:8
+PartitionName=gpu Nodes=gpu[1-2] Default=YES MaxTime=1-00:00:00 DefaultTime=01:00:00 State=UP
+";
+
+pub struct DemoCluster {
+    pub out: PathBuf,
+    state: PathBuf,
+    program: PathBuf,
+}
+
+impl DemoCluster {
+    pub fn start(out: Option<PathBuf>) -> Result<Self, VerbError> {
+        use std::os::unix::fs::PermissionsExt;
+        let base = std::env::temp_dir().join(format!("sluice-demo-{}", std::process::id()));
+        let out = out.unwrap_or_else(|| base.join("evidence"));
+        let conf = base.join("conf");
+        for dir in [&base, &out, &conf] {
+            std::fs::create_dir_all(dir).map_err(VerbError::file(dir))?;
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(dir, open).map_err(VerbError::file(dir))?;
+        }
+        let file = conf.join("slurm.conf");
+        std::fs::write(&file, SLURM_CONF).map_err(VerbError::file(file))?;
+        let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+        let cluster = Self { out, state: base.join("state"), program };
+        println!("A scratch cluster: gpu1 and gpu2, eight GPUs each. They are only declared:");
+        println!("nothing here has a GPU, and everything else is real.");
+        let up = Command::new(&cluster.program)
+            .args(["up", "--detach", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"])
+            .arg("--config")
+            .arg(&conf)
+            .arg("--state")
+            .arg(&cluster.state)
+            .output()
+            .map_err(VerbError::file("sluice up"))?;
+        if !up.status.success() {
+            let text = String::from_utf8_lossy(&up.stderr).trim().to_string();
+            return Err(VerbError::Message(format!("the demo's cluster did not come up: {text}")));
+        }
+        print!("{}", String::from_utf8_lossy(&up.stdout));
+        Ok(cluster)
+    }
+
+    fn output(&self, line: &[&str]) -> Result<Output, String> {
+        Command::new(&self.program)
+            .args(line)
+            .current_dir(&self.out)
+            .env("SLUICE_STATE", &self.state)
+            .env_remove("SLUICE_SERVER")
+            .output()
+            .map_err(|e| format!("{}: {e}", line.join(" ")))
+    }
+
+    /// Runs a command that must succeed, shows it, and returns its output.
+    pub fn run(&self, line: &[&str]) -> Result<String, String> {
+        let output = self.output(line)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        println!("$ {}", shown(line));
+        print!("{text}");
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} failed: {}", shown(line), error.trim()));
+        }
+        Ok(text)
+    }
+
+    /// As `run`, without showing it.
+    pub fn quietly(&self, line: &[&str]) -> Result<String, String> {
+        let output = self.output(line)?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let error = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{} failed: {}", shown(line), error.trim()))
+        }
+    }
+
+    /// Runs a command that must be refused, and returns its errors.
+    pub fn refused(&self, line: &[&str]) -> Result<String, String> {
+        let output = self.output(line)?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("$ {}", shown(line));
+        print!("{text}");
+        if output.status.success() {
+            Err(format!("{} was not refused", shown(line)))
+        } else {
+            Ok(text)
+        }
+    }
+
+    /// Repeats a command until its output is as expected.
+    pub fn until(
+        &self,
+        what: &str,
+        line: &[&str],
+        good: impl Fn(&str) -> bool,
+    ) -> Result<String, String> {
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        loop {
+            let text = self.quietly(line)?;
+            if good(&text) {
+                return Ok(text);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{what}: {} still says\n{text}", shown(line)));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Keeps a command's output as evidence.
+    pub fn keep(&self, file: &str, note: &str, lines: &[&[&str]]) -> Result<(), String> {
+        let mut text = format!("# {note}\n# The GPUs are declared, not real.\n");
+        for line in lines {
+            text += &format!("$ {}\n{}\n", shown(line), self.quietly(line)?);
+        }
+        let path = self.out.join(file);
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// Stops the cluster and removes its state; the evidence stays.
+    pub fn stop(&self) -> Result<(), VerbError> {
+        let down = Command::new(&self.program)
+            .args(["down", "--jobs", "--state"])
+            .arg(&self.state)
+            .output()
+            .map_err(VerbError::file("sluice down"))?;
+        if !down.status.success() {
+            let text = String::from_utf8_lossy(&down.stderr).trim().to_string();
+            return Err(VerbError::Message(format!("the demo's cluster does not go down: {text}")));
+        }
+        std::fs::remove_dir_all(&self.state).map_err(VerbError::file(&self.state))
+    }
+}
+
+fn shown(line: &[&str]) -> String {
+    let quoted = line.iter().map(|word| {
+        if word.contains([' ', '|', ';']) { format!("'{word}'") } else { word.to_string() }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,49 @@
+//! `salloc` while the prolog runs on the nodes of its allocation.
+
+use super::{AllocationRequest, COMMAND, SIGNAL_CHECK_INTERVAL, SIGNALLED, cancel_job, complain};
+use crate::client::{Client, ClientError};
+use crate::command::slurm::submit::job_watch::{JobEvent, Watch};
+use ::slurm::words::refusal;
+use model::hostlist;
+use model::id::JobId;
+use std::sync::atomic::Ordering;
+use wire::view::JobView;
+
+impl AllocationRequest<'_> {
+    /// Waits for the prolog on all nodes. False if the job ended meanwhile, which has been reported.
+    pub(super) fn await_prolog(
+        &self,
+        client: &mut Client,
+        job: JobId,
+        view: &JobView,
+        watch: &mut Watch,
+    ) -> Result<bool, ClientError> {
+        self.tell("Waiting for resource configuration");
+        loop {
+            if SIGNALLED.load(Ordering::Relaxed) != 0 {
+                cancel_job(client, job)?;
+                self.tell(&format!("Job allocation {job} has been revoked."));
+                return Ok(false);
+            }
+            match watch.wait_for(SIGNAL_CHECK_INTERVAL) {
+                Some(JobEvent::Ready) => {
+                    let nodes = view.allocation.iter().flat_map(|granted| granted.node_names());
+                    let nodes = hostlist::compress(nodes);
+                    self.tell(&format!("Nodes {nodes} are ready for job"));
+                    return Ok(true);
+                }
+                Some(JobEvent::Ended { .. }) => {
+                    self.tell(&format!("Job allocation {job} has been revoked."));
+                    complain(COMMAND, "Allocation was revoked before the nodes were ready");
+                    return Ok(false);
+                }
+                Some(JobEvent::Refused(why)) => {
+                    complain(COMMAND, &refusal::text(&why));
+                    return Ok(false);
+                }
+                Some(JobEvent::Unreachable(error)) => return Err(error),
+                Some(JobEvent::Queued | JobEvent::Started(_)) | None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `scontrol`: shows and changes jobs, nodes, partitions and reservations.
+
+mod job_action;
+mod job_key;
+mod node_key;
+mod partition_key;
+pub mod reservation;
+mod reservation_key;
+mod show;
+mod update;
+
+use super::query::{self, CommandError, Server};
+use ::slurm::option::{Command, OptionKey as K, Parsed, help};
+use ::slurm::output::scontrol as output;
+use ::slurm::words::refusal;
+use jiff::tz::TimeZone;
+use model::change::{JobChange, Requeue};
+use model::reason::Refusal;
+use model::run::Hold;
+use model::time::Timestamp;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+
+/// What a keyword does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Show,
+    Update,
+    Create,
+    Delete,
+    /// An action on jobs.
+    Job(JobVerb),
+    Write,
+    Ping,
+    Reconfigure,
+    Version,
+    Help,
+    /// Slurm has it, Sluice does not.
+    Unsupported,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JobVerb {
+    Hold,
+    UserHold,
+    Release,
+    Requeue,
+    RequeueHold,
+    Suspend,
+    Resume,
+    Top,
+}
+
+impl JobVerb {
+    /// The change to a job. `how` applies to requeues.
+    fn change(self, how: Requeue) -> JobChange {
+        match self {
+            JobVerb::Hold => JobChange::Hold { by: Hold::Admin },
+            JobVerb::UserHold => JobChange::Hold { by: Hold::User },
+            JobVerb::Release => JobChange::Release,
+            JobVerb::Requeue => JobChange::Requeue(how),
+            JobVerb::RequeueHold => JobChange::Requeue(Requeue { hold: true, ..how }),
+            JobVerb::Top => JobChange::Top,
+            JobVerb::Suspend => JobChange::Suspend,
+            JobVerb::Resume => JobChange::Resume,
+        }
+    }
+
+    /// Whether Slurm prints a refusal a second time, as the error of the whole request.
+    fn repeats_refusal(self) -> bool {
+        matches!(self, JobVerb::Hold | JobVerb::UserHold | JobVerb::Release)
+    }
+}
+
+/// The keywords. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const KEYWORDS: &[(&str, Verb)] = &[
+    ("show",          Verb::Show),
+    ("sh",            Verb::Show),
+    ("update",        Verb::Update),
+    ("hold",          Verb::Job(JobVerb::Hold)),
+    ("holdu",         Verb::Job(JobVerb::UserHold)),
+    ("uhold",         Verb::Job(JobVerb::UserHold)),
+    ("release",       Verb::Job(JobVerb::Release)),
+    ("requeue",       Verb::Job(JobVerb::Requeue)),
+    ("requeuehold",   Verb::Job(JobVerb::RequeueHold)),
+    ("suspend",       Verb::Job(JobVerb::Suspend)),
+    ("resume",        Verb::Job(JobVerb::Resume)),
+    ("write",         Verb::Write),
+    ("ping",          Verb::Ping),
+    ("reconfigure",   Verb::Reconfigure),
+    ("version",       Verb::Version),
+    ("help",          Verb::Help),
+    ("abort",         Verb::Unsupported),
+    ("cancel_reboot", Verb::Unsupported),
+    ("completing",    Verb::Unsupported),
+    ("create",        Verb::Create),
+    ("delete",        Verb::Delete),
+    ("errnumstr",     Verb::Unsupported),
+    ("listpids",      Verb::Unsupported),
+    ("notify",        Verb::Unsupported),
+    ("pidinfo",       Verb::Unsupported),
+    ("reboot",        Verb::Unsupported),
+    ("schedloglevel", Verb::Unsupported),
+    ("setdebug",      Verb::Unsupported),
+    ("setdebugflags", Verb::Unsupported),
+    ("shutdown",      Verb::Unsupported),
+    ("takeover",      Verb::Unsupported),
+    ("token",         Verb::Unsupported),
+    ("top",           Verb::Job(JobVerb::Top)),
+    ("wait_job",      Verb::Unsupported),
+];
+
+/// What relative times on the command line depend on.
+#[derive(Clone, Copy)]
+struct TimeContext<'a> {
+    now: Timestamp,
+    tz: &'a TimeZone,
+}
+
+/// Finds a row by its name in any case, or by a prefix that is shared only by rows of the same meaning.
+fn lookup<'a, T: PartialEq>(
+    rows: &'a [(&'static str, T)],
+    word: &str,
+) -> Option<&'a (&'static str, T)> {
+    if let Some(exact) = rows.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
+        return Some(exact);
+    }
+    let begins =
+        |name: &str| name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word));
+    let mut fitting = rows.iter().filter(|(name, _)| !word.is_empty() && begins(name));
+    fitting.next().filter(|(_, meaning)| fitting.all(|(_, other)| other == meaning))
+}
+
+pub fn run(args: &[String]) -> ExitCode {
+    query::finish(Command::Scontrol, act(args))
+}
+
+fn act(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Scontrol, args)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Some((keyword, words)) = parsed.rest.split_first() else {
+        return Err(CommandError::message(
+            "scontrol: error: no keyword given, as in: scontrol show job",
+        ));
+    };
+    let Some((name, verb)) = lookup(KEYWORDS, keyword) else {
+        return Err(CommandError::message(format!("invalid keyword: {keyword}")));
+    };
+    match verb {
+        Verb::Show => show::run(words, shown(&parsed)),
+        Verb::Update => update::run(words),
+        Verb::Create => reservation::create(words),
+        Verb::Delete => reservation::delete(words),
+        Verb::Job(verb) => job_action::run(name, *verb, words),
+        Verb::Write => job_action::write(words),
+        Verb::Ping => ping(),
+        Verb::Reconfigure => reconfigure(),
+        Verb::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
+        Verb::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
+        Verb::Unsupported => {
+            Err(CommandError::message(format!("scontrol: error: {name} is not supported")))
+        }
+    }
+}
+
+fn shown(parsed: &Parsed) -> output::Options {
+    output::Options { details: parsed.has(K::Details), oneliner: parsed.has(K::Oneliner) }
+}
+
+fn too_few(keyword: &str) -> CommandError {
+    CommandError::message(format!("too few arguments for keyword:{keyword}"))
+}
+
+/// A server that does not answer is reported as DOWN.
+fn ping() -> Result<ExitCode, CommandError> {
+    let mut server = Server::find("slurm_ping error")?;
+    match server.try_ask(Call::Ping) {
+        Ok(Ok(Answer::Pong { hostname, .. })) => {
+            query::print(&output::ping(&hostname, true))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(CommandError::Unreachable { .. }) => {
+            let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+            query::print(&output::ping(host.as_deref().unwrap_or("localhost"), false))?;
+            Ok(ExitCode::FAILURE)
+        }
+        Ok(Ok(other)) => Err(CommandError::unexpected(&other)),
+        Ok(Err(why)) => Err(CommandError::message(refusal::text(&why))),
+        Err(error) => Err(error),
+    }
+}
+
+fn reconfigure() -> Result<ExitCode, CommandError> {
+    let mut server = Server::find("slurm_reconfigure error")?;
+    let mut answer = server.try_ask(Call::Reconfigure { files: None })?;
+    if let Err(Refusal::ConfigurationUnreadable(dir)) = &answer {
+        // The server has given up root and may not read the folder. A caller who may sends it the files.
+        let files = Some(configuration_files(std::path::Path::new(dir)));
+        answer = server.try_ask(Call::Reconfigure { files })?;
+    }
+    match answer {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(why) => {
+            Err(CommandError::message(format!("slurm_reconfigure error: {}", update_text(&why))))
+        }
+    }
+}
+
+/// The readable text files of a configuration folder, by name.
+fn configuration_files(dir: &std::path::Path) -> std::collections::BTreeMap<String, String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let read = |entry: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(entry.path()).ok()?;
+        Some((entry.file_name().into_string().ok()?, text))
+    };
+    entries.filter_map(read).collect()
+}
+
+/// The text of a refused update. Slurm has a text of its own for denied access here.
+fn update_text(why: &Refusal) -> String {
+    match why {
+        Refusal::AccessDenied => refusal::INVALID_USER.text.to_owned(),
+        other => refusal::text(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_are_found_in_any_case_and_by_a_unique_prefix() {
+        let table = [
+            ("show", Some("show")),
+            ("SHOW", Some("show")),
+            ("sh", Some("sh")),
+            ("sho", Some("show")),
+            ("upd", Some("update")),
+            ("hold", Some("hold")),
+            ("requeue", Some("requeue")),
+            ("rec", Some("reconfigure")),
+            ("re", None),
+            ("", None),
+            ("bogus", None),
+        ];
+        for (word, name) in table {
+            assert_eq!(lookup(KEYWORDS, word).map(|(name, _)| *name), name, "{word}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `squeue`: the jobs in the queue.
+
+use super::query::job_names::{self, NamedJob};
+use super::query::{self, CommandError, Server};
+use crate::client::ListingReply;
+use ::slurm::openapi;
+use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
+use ::slurm::output::Moment;
+use ::slurm::output::squeue::{Listing, Options};
+use ::slurm::words;
+use model::change::JobFilter;
+use model::hostlist;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+use wire::client::{Answer, Call, JobsWanted};
+use wire::job_list::JobList;
+use wire::listing::LinesWanted;
+use wire::view::JobView;
+
+/// How long a listing may wait for estimates of start times.
+const ESTIMATES_MS: u64 = 10_000;
+
+const REQUEST: &str = "slurm_load_jobs error";
+
+pub fn run(args: &[String]) -> ExitCode {
+    query::finish(Command::Squeue, list(args))
+}
+
+fn list(args: &[String]) -> Result<ExitCode, CommandError> {
+    let Some(parsed) = query::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
+    let mut question = JobsQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
+    let every = iterate(&parsed)?;
+    if parsed.has(K::Yaml) {
+        return Err(CommandError::message("squeue: error: --yaml is not supported; --json is"));
+    }
+    let listing = Listing::new(output_options(&parsed))
+        .map_err(|error| CommandError::message(format!("squeue: error: {error}")))?;
+    for warning in listing.warnings() {
+        eprintln!("squeue: error: {warning}");
+    }
+    if !parsed.has(K::Json) {
+        question.wanted.detail = listing.detail();
+    }
+    if parsed.has(K::Json) || listing.wants_estimates() {
+        question.wanted.estimates_ms = ESTIMATES_MS;
+    }
+    let tz = query::time_zone();
+    if !parsed.has(K::Json) && !question.narrows() {
+        let lines = |zone| Box::new(LinesWanted { options: listing.options().clone(), zone });
+        question.wanted.lines = query::zone_name(&tz).map(lines);
+    }
+    let mut server = Server::find(REQUEST)?;
+    loop {
+        let mut out = io::stdout().lock();
+        match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
+            ListingReply::Lines(text) => out.write_all(&text)?,
+            ListingReply::Answer(answer) => {
+                let Answer::Jobs { now, jobs: JobList(mut jobs) } = *answer else {
+                    return Err(CommandError::unexpected(&answer));
+                };
+                question.narrow(&mut jobs);
+                if parsed.has(K::Json) {
+                    openapi::jobs(&mut out, &query::cluster_name(&mut server)?, &jobs)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                listing.render(&mut out, &jobs, Moment { now, tz: &tz })?;
+            }
+        }
+        let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
+        out.write_all(b"\n")?;
+        out.flush()?;
+        std::thread::sleep(every);
+    }
+}
+
+/// `-i`: the pause between two listings.
+fn iterate(parsed: &Parsed) -> Result<Option<Duration>, CommandError> {
+    let Some(text) = parsed.text(K::Iterate) else { return Ok(None) };
+    let seconds = value::number_from(1, text, "--iterate")?;
+    Ok(Some(Duration::from_secs(u64::from(seconds))))
+}
+
+/// The format options. If both `-o` and `-O` are given, the later one counts.
+fn output_options(parsed: &Parsed) -> Options {
+    let format = parsed.values.iter().rev().find(|s| matches!(s.key, K::Format | K::LongFormat));
+    let of = |key| format.filter(|s| s.key == key).map(|s| s.text().to_owned());
+    Options {
+        format: of(K::Format),
+        long_format: of(K::LongFormat),
+        sort: parsed.text(K::Sort).map(str::to_owned),
+        no_header: parsed.has(K::Noheader),
+        long: parsed.has(K::Long),
+        steps: parsed.has(K::Steps),
+        start: parsed.has(K::Start),
+        expand_arrays: parsed.has(K::ArrayExpanded),
+        by_priority: parsed.has(K::ByPriority),
+        repeated: parsed.has(K::Iterate),
+    }
+}
+
+/// What the server is asked for, and the filters that are applied to its answer here.
+#[derive(Debug, Default, PartialEq)]
+struct JobsQuery {
+    wanted: JobsWanted,
+    steps: Vec<NamedJob>,
+    licenses: Vec<String>,
+}
+
+impl JobsQuery {
+    fn new(
+        parsed: &Parsed,
+        me: &str,
+        name_of: impl Fn(u32) -> Option<String>,
+    ) -> Result<Self, CommandError> {
+        let list = |key| value::list(parsed.text(key).unwrap_or_default());
+        let jobs = named(parsed, K::Jobs)?;
+        let steps = named(parsed, K::Steps)?;
+        // The later one of `-u` and `--me` counts.
+        let who = parsed.values.iter().rev().find(|s| matches!(s.key, K::Users | K::Me));
+        let users = match who {
+            Some(setting) if setting.key == K::Me => vec![me.to_owned()],
+            Some(setting) => job_names::parse_users(setting.text(), name_of),
+            None => Vec::new(),
+        };
+        let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_names::parse_states);
+        let states = states.map_err(|word| bad_state(&word))?;
+        let filter = JobFilter {
+            reservations: list(K::Reservation),
+            jobs: jobs.into_iter().chain(steps.iter().cloned()).map(|named| named.job).collect(),
+            users,
+            accounts: list(K::Account),
+            partitions: list(K::Partition),
+            names: list(K::Name),
+            qos: list(K::Qos),
+            nodes: hosts(parsed.text(K::Nodelist))?,
+            // As in Slurm, the JSON document includes jobs that have ended, unless states are named.
+            all_states: states.is_none() || (parsed.has(K::Json) && !parsed.has(K::States)),
+            states: states.unwrap_or_default(),
+        };
+        Ok(Self {
+            wanted: JobsWanted {
+                filter,
+                // The listing expands arrays itself, from one record.
+                expand_arrays: false,
+                steps: parsed.has(K::Steps),
+                ..JobsWanted::default()
+            },
+            steps,
+            licenses: list(K::Licenses),
+        })
+    }
+
+    fn narrows(&self) -> bool {
+        !self.licenses.is_empty() || self.steps.iter().any(|named| named.step.is_some())
+    }
+
+    /// Applies the filters that the server does not.
+    fn narrow(&self, jobs: &mut Vec<JobView>) {
+        jobs.retain(|job| {
+            let request = job.spec.request();
+            let licensed = |name: &String| request.licenses.iter().any(|(own, _)| own == name);
+            self.licenses.is_empty() || self.licenses.iter().any(licensed)
+        });
+        if self.steps.iter().any(|named| named.step.is_some()) {
+            for job in jobs {
+                let id = job.array.as_ref().map_or(job.id, |array| array.array);
+                job.steps.retain(|step| {
+                    self.steps.iter().any(|named| {
+                        (named.job.id == id || named.job.id == job.id)
+                            && named.step.is_none_or(|wanted| wanted == step.id)
+                    })
+                });
+            }
+        }
+    }
+}
+
+fn named(parsed: &Parsed, key: K) -> Result<Vec<NamedJob>, CommandError> {
+    job_names::parse_jobs(parsed.text(key).unwrap_or_default())
+        .map_err(|word| CommandError::message(format!("squeue: error: Invalid job id: {word}")))
+}
+
+fn hosts(text: Option<&str>) -> Result<Vec<String>, CommandError> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let refused = |error| OptionError::Value(vec![format!("{error}")]);
+    Ok(hostlist::expand(text).map_err(refused)?)
+}
+
+fn bad_state(word: &str) -> CommandError {
+    let valid: Vec<&str> = words::job::all_long().collect();
+    CommandError::message(format!(
+        "squeue: error: Invalid job state specified: {word}\n\
+         squeue: error: Valid job states include: {}",
+        valid.join(",")
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! `srun`: runs a step in an existing allocation, or in one of its own.
+
+mod het;
+mod het_options;
+mod input;
+mod step_create;
+mod task_files;
+mod unsupported;
+
+use self::input::input;
+use self::step_create::StepCreateError;
+use super::query;
+use super::step::listener::StepListener;
+use super::step::output::{FilenameFields, Files, Outputs, Target};
+use super::step::prolog_epilog::Program;
+use super::step::server_stream::ServerStreams;
+use super::step::{Plan, Step, StepOutcome, prolog_epilog, terminal};
+use super::submit::caller::{self, ProcessSurroundings};
+use super::submit::job_watch::{self, Watch};
+use super::submit::messages::{
+    self, FAILURE, complain, failure, refused, say, unexpected, unreachable,
+};
+use super::submit::test_only::{check_clusters, tested};
+use crate::client::{Client, ClientError};
+use ::slurm::option::invocation::Invocation;
+use ::slurm::option::job_options::OpenMode;
+use ::slurm::option::{Command, JobOptions};
+use ::slurm::request::step::{StepAllocation, launch};
+use ::slurm::request::{self, Submitter};
+use model::id::{JobId, StepId};
+use model::run::ExitStatus;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::fs::File;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+use wire::client::{Answer, Call};
+use wire::step::{SrunPrograms, StepLaunch};
+
+const COMMAND: Command = Command::Srun;
+
+/// Signals that `srun` reads instead of dying of them. Most are passed on to the tasks.
+const SIGNALS: [Signal; 8] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGWINCH,
+];
+
+/// Why an `srun` failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it was said")]
+    Reported(ExitCode),
+}
+
+impl From<StepCreateError> for RunError {
+    fn from(why: StepCreateError) -> Self {
+        match why {
+            StepCreateError::Client(error) => Self::Client(error),
+            StepCreateError::Io(error) => Self::Io(error),
+            StepCreateError::Reported => Self::Reported(failure()),
+            StepCreateError::Unexpected(answer) => Self::Reported(unexpected(COMMAND, &answer)),
+        }
+    }
+}
+
+impl From<nix::Error> for RunError {
+    fn from(errno: nix::Error) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+pub fn run(args: &[String]) -> ExitCode {
+    let here = ProcessSurroundings::default();
+    let read = match het_options::read(args, &here) {
+        Ok(Invocation::Question(question)) => return messages::answer(COMMAND, question),
+        Ok(Invocation::Submission(read)) => read,
+        Err(error) => return messages::refuse_option(COMMAND, &error),
+    };
+    let mut parts = Vec::with_capacity(read.len());
+    for (options, argv) in read {
+        match SrunComponent::new(options, argv, args, &here) {
+            Ok(part) => parts.push(part),
+            Err(code) => return code,
+        }
+    }
+    let calls: Vec<StepRequest<'_>> = parts.iter().map(SrunComponent::request).collect();
+    let ran = match calls.as_slice() {
+        [one] => one.run(),
+        several => het::run(several),
+    };
+    match ran {
+        Ok(code) | Err(RunError::Reported(code)) => code,
+        Err(RunError::Client(error)) => unreachable(COMMAND, &error),
+        Err(error @ RunError::Io(_)) => {
+            complain(COMMAND, &error.to_string());
+            failure()
+        }
+    }
+}
+
+/// One part of the command line: all of it, or what stands between two `:`.
+struct SrunComponent {
+    options: JobOptions,
+    argv: Vec<String>,
+    submitter: Submitter,
+}
+
+impl SrunComponent {
+    /// Checks the options. If `srun` ends here, what there was to say is printed, and the exit code is the error.
+    fn new(
+        mut options: JobOptions,
+        argv: Vec<String>,
+        args: &[String],
+        here: &ProcessSurroundings,
+    ) -> Result<Self, ExitCode> {
+        if unsupported::wants_mpi_list(&options) {
+            println!("{}", unsupported::MPI_LIST);
+            return Err(ExitCode::SUCCESS);
+        }
+        if let Some(line) = unsupported::refused(&options) {
+            complain(COMMAND, &line);
+            return Err(failure());
+        }
+        unsupported::ignored(&options).iter().for_each(|line| complain(COMMAND, line));
+        if let Err(lines) = task_files::take_host_file(&mut options, here) {
+            lines.iter().for_each(|line| complain(COMMAND, line));
+            return Err(failure());
+        }
+        task_files::count_programs(&mut options, &argv);
+        if let Err(line) = step_create::check_relative(&options, options.step.job_id.is_some()) {
+            say(COMMAND, &line);
+            return Err(failure());
+        }
+        let submitter = caller::submitter(COMMAND, args, &options);
+        Ok(Self { options, argv, submitter })
+    }
+
+    fn request(&self) -> StepRequest<'_> {
+        StepRequest { options: &self.options, argv: &self.argv, submitter: &self.submitter }
+    }
+}
+
+/// One step of this `srun`, as requested.
+pub(super) struct StepRequest<'a> {
+    pub options: &'a JobOptions,
+    pub argv: &'a [String],
+    pub submitter: &'a Submitter,
+}
+
+impl StepRequest<'_> {
+    fn run(&self) -> Result<ExitCode, RunError> {
+        let mut client = Client::find()?;
+        if let Some(code) = check_clusters(COMMAND, &mut client, self.options)? {
+            return Err(RunError::Reported(code));
+        }
+        let signals = take_signals()?;
+        match self.options.step.job_id {
+            Some(job) => self.in_allocation(client, JobId(job), &signals),
+            None => self.with_own(client, &signals),
+        }
+    }
+
+    /// Runs a step in an existing allocation.
+    fn in_allocation(
+        &self,
+        mut client: Client,
+        job: JobId,
+        signals: &SignalFd,
+    ) -> Result<ExitCode, RunError> {
+        let (listener, input, launch) = self.launch(StepAllocation::Existing)?;
+        let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
+        let programs = prolog_epilog::chosen(self.options, &layout.programs);
+        let number = layout.step;
+        let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
+        let plan = self.plan(job, number, Some(tasks as u32), &programs);
+        let mut watch = Watch::begin(client.location().clone(), job, false)?;
+        let key = launch.key.clone();
+        let streams = ServerStreams::new(client.location().clone(), job, number, Some(key))?;
+        let step = self.step(plan, listener, streams, input)?;
+        let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
+        let outcome = step.placed(&nodes, launch).run(&mut watch, signals)?;
+        run_epilog(&programs, job, number);
+        Ok(ExitCode::from(outcome.code))
+    }
+
+    /// Submits a job, and runs the step that starts with it.
+    fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
+        let draft = request::allocation(self.options, self.argv, self.submitter)
+            .map_err(|error| RunError::Reported(messages::refuse_option(COMMAND, &error)))?;
+        self.note(&draft.notes);
+        let mut submission = draft.submission;
+        if self.options.test_only {
+            return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
+        }
+        let (listener, input, launch) = self.launch(StepAllocation::Own)?;
+        let key = launch.key.clone();
+        submission.first_step = Some(Box::new(launch));
+        let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
+            Answer::Submitted { job, programs, .. } => (job, programs),
+            Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
+            other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
+        };
+        let programs = prolog_epilog::chosen(self.options, &site);
+        let outcome = self.first_step(&client, job, key, (listener, input), signals, &programs);
+        relinquish(&mut client, job, &outcome);
+        Ok(ExitCode::from(outcome?.code))
+    }
+
+    /// Runs the step that starts with its job, from the queue on.
+    fn first_step(
+        &self,
+        client: &Client,
+        job: JobId,
+        key: String,
+        (listener, input): (StepListener, Option<File>),
+        signals: &SignalFd,
+        programs: &SrunPrograms,
+    ) -> Result<StepOutcome, RunError> {
+        let (location, first) = (client.location().clone(), StepId::Number(0));
+        job_watch::hold(location.clone(), job)?;
+        let mut watch = Watch::begin(location.clone(), job, true)?;
+        let plan = self.plan(job, first, self.options.ntasks, programs);
+        let streams = ServerStreams::new(location, job, first, Some(key))?;
+        let step = self.step(plan, listener, streams, input)?;
+        let outcome = step.run(&mut watch, signals)?;
+        run_epilog(programs, job, first);
+        Ok(outcome)
+    }
+
+    pub(super) fn launch(
+        &self,
+        allocation: StepAllocation,
+    ) -> Result<(StepListener, Option<File>, StepLaunch), RunError> {
+        let options = self.options;
+        let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;
+        let listener = StepListener::open()?;
+        let endpoint = listener.endpoint()?;
+        let (launch, notes) =
+            launch(self.options, self.argv, self.submitter, allocation, endpoint, wanted);
+        self.note(&notes);
+        let mut launch = launch;
+        launch.window = terminal::size().filter(|_| options.step.pty);
+        if self.options.step.multi_prog
+            && let Err(lines) = task_files::set_programs(&mut launch, self.options, self.argv)
+        {
+            return Err(report(&lines));
+        }
+        Ok((listener, input, launch))
+    }
+
+    pub(super) fn note(&self, notes: &[String]) {
+        if !self.options.quiet {
+            notes.iter().for_each(|line| say(COMMAND, line));
+        }
+    }
+
+    pub(super) fn plan(
+        &self,
+        job: JobId,
+        step: StepId,
+        tasks: Option<u32>,
+        programs: &SrunPrograms,
+    ) -> Plan {
+        let options = &self.options.step;
+        Plan {
+            job,
+            name: format!("{job}.{step}"),
+            tasks,
+            label: options.label,
+            quiet: self.options.quiet,
+            terminal: options.pty,
+            kill_on_bad_exit: options.kill_on_bad_exit,
+            disable_status: options.disable_status,
+            quit_on_interrupt: options.quit_on_interrupt,
+            input_task: None,
+            wait: options.wait_secs.map(|secs| Duration::from_secs(secs.into())),
+            prolog: Program::new(programs.prolog.as_deref(), "prolog_srun", job, step),
+            het: None,
+        }
+    }
+
+    fn step(
+        &self,
+        plan: Plan,
+        listener: StepListener,
+        streams: ServerStreams,
+        input: Option<File>,
+    ) -> Result<Step, RunError> {
+        let outputs = self.outputs(&plan, Files::default())?;
+        Ok(Step::new(plan, listener, streams, outputs, input))
+    }
+
+    pub(super) fn outputs(&self, plan: &Plan, files: Files) -> io::Result<Outputs> {
+        let options = self.options;
+        let names = FilenameFields {
+            job_id: plan.job.0,
+            array: array_of_environment(),
+            step: plan.name.rsplit('.').next().unwrap_or_default().to_owned(),
+            user: std::env::var("USER").unwrap_or_else(|_| query::own_user_name()),
+            job_name: options.job_name.clone().unwrap_or_else(|| self.argv[0].clone()),
+            work_dir: self.submitter.work_dir.clone(),
+        };
+        let target = |text: &str| Target::parse(Some(text), plan.tasks);
+        let output = options.output.as_deref().map_or(Target::Own, target);
+        let error = options.error.as_deref().map(target);
+        let append = options.open_mode == Some(OpenMode::Append);
+        let mut outputs = Outputs::new(output, error, append, names)?;
+        outputs.join(files, plan.het.as_ref().map_or(0, |among| among.first_rank));
+        outputs.open_common()?;
+        let at_once = options.step.unbuffered || options.step.pty;
+        Ok(if at_once { outputs.unbuffered() } else { outputs })
+    }
+}
+
+/// Gives the allocation back, unless its job has ended.
+pub(super) fn relinquish(client: &mut Client, job: JobId, result: &Result<StepOutcome, RunError>) {
+    let exit = match result {
+        Ok(outcome) if outcome.job_ended => return,
+        Ok(outcome) => outcome.exit,
+        Err(_) => ExitStatus { code: i32::from(FAILURE), signal: 0 },
+    };
+    // If it is refused, the job has ended by itself. If it is lost, the hold on the job is lost too, which ends it.
+    let _ = client.call(Call::Relinquish { job, exit });
+}
+
+pub(super) fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
+    if let Some(program) = Program::new(programs.epilog.as_deref(), "epilog_srun", job, step) {
+        program.run();
+    }
+}
+
+/// The array job and array task that this runs in.
+fn array_of_environment() -> Option<(u32, u32)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    Some((number("SLURM_ARRAY_JOB_ID")?, number("SLURM_ARRAY_TASK_ID")?))
+}
+
+/// Blocks the signals and reads them from a descriptor. Threads that start later inherit the mask.
+pub(super) fn take_signals() -> nix::Result<SignalFd> {
+    let set: SigSet = SIGNALS.into_iter().collect();
+    set.thread_block()?;
+    // Reading a terminal from the background is then an error of the read, and does not stop the process.
+    SigSet::from(Signal::SIGTTIN).thread_block()?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+/// Prints the lines as errors.
+fn report(lines: &[String]) -> RunError {
+    lines.iter().for_each(|line| complain(COMMAND, line));
+    RunError::Reported(failure())
+}

@@ -1,0 +1,91 @@
+//! Events of the job that a step is in, and the outcome of the step.
+
+use super::{DRAIN_TIMEOUT, Step, StepOutcome};
+use crate::command::slurm::submit::job_watch::JobEvent;
+use crate::command::slurm::submit::messages::{complain, contact};
+use ::slurm::words::refusal;
+use model::run::{ExitStatus, Outcome};
+use std::io;
+use std::time::Instant;
+use wire::view::JobView;
+
+impl Step {
+    pub(super) fn on_job_event(&mut self, event: JobEvent) -> io::Result<()> {
+        let job = self.plan.job;
+        match event {
+            JobEvent::Queued => {
+                self.queued = true;
+                self.tell(&format!("job {job} queued and waiting for resources"));
+            }
+            JobEvent::Started(view) => {
+                if self.queued {
+                    self.tell(&format!("job {job} has been allocated resources"));
+                }
+                self.on_granted()?;
+                if self.plan.tasks.is_none() {
+                    self.expect(tasks_of(&view))?;
+                }
+                if let Some(step) = view.steps.first() {
+                    self.expect_nodes(&step.layout);
+                }
+            }
+            JobEvent::Ended { exit, outcome } => {
+                self.job_ended = Some((exit, outcome));
+                self.give_up_at = Some(Instant::now() + DRAIN_TIMEOUT);
+            }
+            // While tasks run, their supervisors report. Without tasks there is nothing to wait for.
+            JobEvent::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
+            JobEvent::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
+            JobEvent::Ready | JobEvent::Refused(_) | JobEvent::Unreachable(_) => {}
+        }
+        Ok(())
+    }
+
+    fn abandon(&mut self, why: &str) {
+        complain(self.command, &format!("{}: {why}", self.command.refusal_prefix()));
+        self.over = true;
+    }
+
+    pub(super) fn outcome(&self) -> StepOutcome {
+        let job_ended = self.job_ended.is_some();
+        if self.listener.is_none() {
+            let code = self.ends.exit_code();
+            return StepOutcome { code, exit: self.ends.worst(), job_ended };
+        }
+        if self.all_ended() {
+            self.say_terminated();
+            return StepOutcome { code: self.ends.code(), exit: self.ends.worst(), job_ended };
+        }
+        if let Some((_, outcome)) = self.job_ended {
+            self.say_ended(outcome);
+        }
+        let code = self.ends.code().max(1);
+        StepOutcome { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
+    }
+
+    /// Reports that the job ended before the step.
+    fn say_ended(&self, outcome: Option<Outcome>) {
+        let unable = self.command.refusal_prefix();
+        match outcome {
+            Some(Outcome::NoCapacity) => {
+                complain(self.command, &format!("{unable}: Requested nodes are busy"));
+            }
+            Some(Outcome::Cancelled { .. }) if !self.granted => {
+                self.tell("Job has been cancelled");
+                let words = "Job/step already completing or completed";
+                complain(self.command, &format!("{unable}: {words}"));
+            }
+            _ => {
+                let job = self.plan.job;
+                complain(self.command, &format!("Job allocation {job} has been revoked"));
+            }
+        }
+    }
+}
+
+/// The number of tasks of the step that started with the job.
+fn tasks_of(view: &JobView) -> u32 {
+    let step = view.steps.first().map(|step| step.tasks);
+    let allocated = view.allocation.as_ref().map(|allocation| allocation.task_count());
+    step.or(allocated).unwrap_or(view.tasks).max(1)
+}

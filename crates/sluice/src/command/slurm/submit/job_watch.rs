@@ -1,0 +1,177 @@
+//! Watching and holding a job: events until it ends, and a connection that keeps its allocation while the client lives.
+
+use crate::client::{Client, ClientError, ServerLocation};
+use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
+use model::id::JobId;
+use model::reason::{Reason, Refusal};
+use model::run::{ExitStatus, Outcome};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use wire::client::{Answer, Call};
+use wire::view::JobView;
+
+/// A job that has not started by then is reported as queued.
+const QUEUED_AFTER_MS: u64 = 200;
+/// How long one request may wait in the server before it is repeated.
+const AWAIT_MS: u64 = 60_000;
+/// How often a broken hold is taken up again, and after which pause: for a day at least. A server that comes back and finds
+/// no hold takes the allocation from a client that still runs.
+const HOLD_RETRIES_MAX: u32 = 86_400;
+const HOLD_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// An event of the watched job.
+#[derive(Debug)]
+pub enum JobEvent {
+    /// It has not started at once.
+    Queued,
+    Started(Box<JobView>),
+    /// The prolog has ended on every node, if the job had to wait for it.
+    Ready,
+    Ended {
+        exit: ExitStatus,
+        outcome: Option<Outcome>,
+    },
+    Refused(Refusal),
+    Unreachable(ClientError),
+}
+
+/// Events of one job as they come, with a descriptor to wait on.
+pub struct Watch {
+    events: PollableReceiver<JobEvent>,
+}
+
+impl Watch {
+    /// Watches on a connection of its own. With `from_start`, the start is an event too.
+    pub fn begin(location: ServerLocation, job: JobId, from_start: bool) -> io::Result<Self> {
+        let (sender, events) = pollable_channel()?;
+        std::thread::Builder::new().name("watch".into()).spawn(move || {
+            if let Err(error) = follow(location, job, from_start, &sender) {
+                sender.send(JobEvent::Unreachable(error));
+            }
+        })?;
+        Ok(Self { events })
+    }
+
+    /// The next event, if there is one.
+    pub fn take(&mut self) -> Option<JobEvent> {
+        self.events.try_recv().ok()
+    }
+
+    /// Waits for the next event; `None` when there will be no more.
+    pub fn wait(&mut self) -> Option<JobEvent> {
+        self.events.recv()
+    }
+
+    pub fn wait_for(&mut self, timeout: Duration) -> Option<JobEvent> {
+        self.events.recv_timeout(timeout).ok()
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+fn follow(
+    location: ServerLocation,
+    job: JobId,
+    from_start: bool,
+    events: &PollableSender<JobEvent>,
+) -> Result<(), ClientError> {
+    let mut client = Client::at(location);
+    if from_start && !follow_to_start(&mut client, job, events)? {
+        return Ok(());
+    }
+    loop {
+        match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
+            Answer::End { ended: false, .. } => {}
+            Answer::End { exit, outcome, .. } => {
+                events.send(JobEvent::Ended { exit, outcome });
+                return Ok(());
+            }
+            Answer::Refused(why) => {
+                events.send(JobEvent::Refused(why));
+                return Ok(());
+            }
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Waits for the start. Returns whether there is an end to wait for.
+fn follow_to_start(
+    client: &mut Client,
+    job: JobId,
+    events: &PollableSender<JobEvent>,
+) -> Result<bool, ClientError> {
+    let mut timeout_ms = QUEUED_AFTER_MS;
+    loop {
+        let ask = Call::AwaitStart { job, timeout_ms, ready: false };
+        match client.call_again(ask)? {
+            Answer::Start { allocation: Some(_), view, .. } => {
+                let prepares = view.reason == Reason::Prolog;
+                events.send(JobEvent::Started(view));
+                return if prepares { follow_to_ready(client, job, events) } else { Ok(true) };
+            }
+            Answer::Start { state, .. } if state.is_ended() => return Ok(true),
+            Answer::Start { .. } if timeout_ms == QUEUED_AFTER_MS => {
+                events.send(JobEvent::Queued);
+            }
+            Answer::Start { .. } => {}
+            Answer::Refused(why) => {
+                events.send(JobEvent::Refused(why));
+                return Ok(false);
+            }
+            other => return Err(unexpected(&other)),
+        }
+        timeout_ms = AWAIT_MS;
+    }
+}
+
+/// Waits for the prolog on the job's nodes.
+fn follow_to_ready(
+    client: &mut Client,
+    job: JobId,
+    events: &PollableSender<JobEvent>,
+) -> Result<bool, ClientError> {
+    loop {
+        let ask = Call::AwaitStart { job, timeout_ms: AWAIT_MS, ready: true };
+        match client.call_again(ask)? {
+            Answer::Start { reason: Reason::Prolog, .. } => {}
+            Answer::Start { allocation: Some(_), state, .. } if !state.is_ended() => {
+                events.send(JobEvent::Ready);
+                return Ok(true);
+            }
+            // It has ended, or waits for other nodes; both are separate events.
+            Answer::Start { .. } => return Ok(true),
+            Answer::Refused(why) => {
+                events.send(JobEvent::Refused(why));
+                return Ok(false);
+            }
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> ClientError {
+    ClientError::Protocol(format!("the server's answer was not expected: {answer:?}"))
+}
+
+/// Holds the allocation for as long as this process lives: the server ends it after the connection has closed. The hold is
+/// renewed when the server restarts.
+pub fn hold(location: ServerLocation, job: JobId) -> io::Result<()> {
+    let client = Client::at(location);
+    let keep = move || {
+        let path = format!("/api/v1/hold?job={job}");
+        for _ in 0..HOLD_RETRIES_MAX {
+            // An answer instead of a stream means that there is nothing to hold any more.
+            if let Ok(Some(_)) = client.stream(&path, |_| true) {
+                return;
+            }
+            std::thread::sleep(HOLD_RETRY_PAUSE);
+        }
+    };
+    std::thread::Builder::new().name("hold".into()).spawn(keep).map(drop)
+}

@@ -1,0 +1,87 @@
+//! What the submitting commands print, and the codes they fail with.
+
+use crate::client::ClientError;
+use ::slurm::option::parse::Question;
+use ::slurm::option::{Command, OptionError, help};
+use ::slurm::words::{note, refusal};
+use model::reason::Refusal;
+use std::process::ExitCode;
+
+/// The exit code of a command that the server refused, or that could not reach it.
+pub const FAILURE: u8 = 1;
+
+/// `FAILURE`, or the code that `SLURM_EXIT_ERROR` asks for.
+pub fn failure() -> ExitCode {
+    let asked = std::env::var("SLURM_EXIT_ERROR").ok().and_then(|text| text.parse::<i32>().ok());
+    ExitCode::from(asked.map_or(FAILURE, |code| code as u8))
+}
+
+/// Prints a line on standard error after the command's name.
+pub fn say(command: Command, line: &str) {
+    eprintln!("{}: {line}", command.name());
+}
+
+pub fn complain(command: Command, line: &str) {
+    eprintln!("{}: error: {line}", command.name());
+}
+
+/// Reports an invalid option in Slurm's words; the code is Slurm's too.
+pub fn refuse_option(command: Command, error: &OptionError) -> ExitCode {
+    eprint!("{}", error.render(command));
+    ExitCode::from(error.exit_code(command) as u8)
+}
+
+/// Answers `--help`, `--usage` and `--version`.
+pub fn answer(command: Command, question: Question) -> ExitCode {
+    let text = match question {
+        Question::Help => help::help(command),
+        Question::Usage => help::usage(command),
+        Question::Version => help::version(),
+    };
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
+/// Reports a submission that the server refused.
+pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
+    if let Some(hint) = refusal::hint(refusal) {
+        complain(command, &hint);
+    }
+    let text = refusal::text(refusal);
+    match refusal {
+        // Slurm's client knows the names of gres itself and refuses before it submits.
+        Refusal::UnknownGres(_) => complain(command, &text),
+        _ => complain(command, &format!("{}: {text}", command.refusal_prefix())),
+    }
+    note_refused(command, refusal);
+    failure()
+}
+
+/// Prints one line more than Slurm: the constraint that was not met.
+pub fn note_refused(command: Command, refusal: &Refusal) {
+    if let Some(line) = note::text(refusal) {
+        say(command, &format!("note: {line}"));
+    }
+}
+
+/// Reports that the server could not be reached.
+pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
+    complain(command, &format!("{}: {}", command.refusal_prefix(), contact(error)));
+    failure()
+}
+
+/// Slurm's sentence, which scripts look for, and the cause.
+pub fn contact(error: &ClientError) -> String {
+    match error {
+        ClientError::Unreachable { .. } => {
+            format!("Unable to contact slurm controller (connect failure): {error}")
+        }
+        ClientError::Protocol(_) => error.to_string(),
+    }
+}
+
+/// Reports an answer that does not belong to the request.
+pub fn unexpected(command: Command, answer: &wire::client::Answer) -> ExitCode {
+    complain(command, &format!("the server's answer was not expected: {answer:?}"));
+    failure()
+}

@@ -1,0 +1,77 @@
+//! `--test-only` and `-M`, which `sbatch`, `salloc` and `srun` answer alike.
+
+use super::messages::{complain, failure, note_refused, refused, say, unexpected};
+use crate::client::{Client, ClientError};
+use ::slurm::option::{Command, JobOptions};
+use ::slurm::words::refusal;
+use jiff::tz::TimeZone;
+use model::hostlist;
+use model::reason::Refusal;
+use std::process::ExitCode;
+use wire::client::{Answer, Call, Tested};
+
+/// Refuses `-M` with another cluster than this one.
+pub fn check_clusters(
+    command: Command,
+    client: &mut Client,
+    options: &JobOptions,
+) -> Result<Option<ExitCode>, ClientError> {
+    if options.clusters.is_empty() {
+        return Ok(None);
+    }
+    let name = match client.call(Call::Cluster)? {
+        Answer::Cluster(cluster) => cluster.name,
+        other => return Ok(Some(unexpected(command, &other))),
+    };
+    let Some(unknown) = options.clusters.iter().find(|asked| **asked != name) else {
+        return Ok(None);
+    };
+    complain(command, &format!("No cluster '{unknown}' known by database."));
+    complain(
+        command,
+        &format!(
+            "'{unknown}' can't be reached now, or it is an invalid entry for --cluster.  \
+             Use 'sacctmgr list clusters' to see available clusters."
+        ),
+    );
+    Ok(Some(failure()))
+}
+
+/// `--test-only`: prints when and where the job would start, or why it never will.
+pub fn tested(command: Command, answer: Answer) -> ExitCode {
+    match answer {
+        Answer::Tested(parts) => {
+            tested_lines(command, &parts).iter().for_each(|line| say(command, line));
+            ExitCode::SUCCESS
+        }
+        Answer::Refused(refusal @ Refusal::UnknownGres(_)) => refused(command, &refusal),
+        Answer::Refused(refusal) => {
+            if let Some(hint) = refusal::hint(&refusal) {
+                complain(command, &hint);
+            }
+            eprintln!("allocation failure: {}", refusal::text(&refusal));
+            note_refused(command, &refusal);
+            failure()
+        }
+        other => unexpected(command, &other),
+    }
+}
+
+/// One line for each component. `sbatch` prints one line for all, without partitions.
+fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
+    let begin = |part: &Tested, cpus: u32| {
+        let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
+        let start = model::time::format_iso(part.start, &TimeZone::system());
+        format!("Job {job} to start at {start} using {cpus} processors on")
+    };
+    if let ([first, _, ..], Command::Sbatch) = (parts, command) {
+        let cpus = parts.iter().map(|part| part.cpus).sum();
+        let nodes = hostlist::compress_sorted(parts.iter().flat_map(|part| &part.nodes));
+        return vec![format!("{} {nodes}", begin(first, cpus))];
+    }
+    let line = |part: &Tested| {
+        let nodes = hostlist::compress(&part.nodes);
+        format!("{} nodes {nodes} in partition {}", begin(part, part.cpus), part.partition)
+    };
+    parts.iter().map(line).collect()
+}

@@ -1,0 +1,51 @@
+//! What the verbs of `sluice` share: the options that say where the server is, and how a verb fails.
+
+use crate::client::{Client, ClientError, ServerLocation};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Which server is meant.
+#[derive(Args, Clone, Default)]
+pub struct ServerLocationArgs {
+    /// The server: http://ADDR:PORT (with SLUICE_TOKEN), or the path of its socket
+    #[arg(long, env = "SLUICE_SERVER")]
+    pub server: Option<String>,
+    /// The state folder of a server on this machine
+    #[arg(long, env = "SLUICE_STATE")]
+    pub state: Option<PathBuf>,
+}
+
+impl ServerLocationArgs {
+    pub fn client(&self) -> Result<Client, ClientError> {
+        match (&self.server, &self.state) {
+            (Some(server), _) => ServerLocation::from_server(server).map(Client::at),
+            (None, Some(state)) => Ok(Client::at(ServerLocation::in_state(state))),
+            (None, None) => Client::find(),
+        }
+    }
+}
+
+/// Why a verb failed: one or more lines for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbError {
+    #[error("{0}")]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    Server(#[from] ::server::ServerError),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    Refused(#[from] model::reason::Refusal),
+    #[error("{0}")]
+    Message(String),
+}
+
+impl VerbError {
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}
+
+pub type VerbResult = Result<ExitCode, VerbError>;

@@ -1,0 +1,12 @@
+//! Killed processes, full disks, cut journals and hostile connections: what must survive them.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod agent_restart;
+mod connections;
+mod disk_full;
+mod journal_tail;
+mod kill_loop;
+mod many_running;
+mod server_and_node;

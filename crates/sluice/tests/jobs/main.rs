@@ -1,0 +1,18 @@
+//! Jobs through the built program: from submit to the books, holding, changing, signalling and listing them.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod bad_input;
+mod cpu_time;
+mod held_allocations;
+mod job_lifecycle;
+mod listing;
+mod requeue;
+mod rlimits;
+mod signals;
+mod suspend;
+mod time_limits;
+mod update_job;
+mod usage;
+mod yaml_errors;

@@ -1,0 +1,17 @@
+//! What a node enforces around a job, through the built program: devices, memory, scratch folders, prolog and epilog, logins.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod devices;
+mod hostile_jobs;
+mod memory;
+mod missing_cgroups;
+mod prolog;
+mod prolog_flags;
+mod prolog_interrupted;
+mod scratch;
+mod scratch_full;
+mod ssh;
+mod unkillable;
+mod vm;

@@ -1,0 +1,264 @@
+//! `sluice explain`, and the note after a refusal.
+
+use crate::harness::{Cluster, TWO_NODES, until, user_name};
+
+fn explained(cluster: &Cluster, what: &str) -> String {
+    cluster.sluice(&["explain", what]).ok()
+}
+
+/// The text with times and the caller's name replaced.
+fn plain(text: &str) -> String {
+    let words = text.replace(&user_name(), "me");
+    let mut out = String::new();
+    for word in words.split_inclusive([' ', '\n']) {
+        let time = word.len() > 18 && word.as_bytes()[4] == b'-' && word.as_bytes()[10] == b'T';
+        match time {
+            true => out.push_str(&format!("TIME{}", &word[19..])),
+            false => out.push_str(word),
+        }
+    }
+    out
+}
+
+#[test]
+fn up_a_job_that_waits_for_resources_is_explained_node_by_node() {
+    let cluster = Cluster::up(TWO_NODES);
+    let first = cluster.submit_sleeper("-t 60 -w node1 --gres=gpu:6");
+    let second = cluster.submit_sleeper("-t 30 -w node2 --gres=gpu:8");
+    cluster.await_state(first, "RUNNING");
+    cluster.await_state(second, "RUNNING");
+    let third = cluster.submit_sleeper("-t 10 --gres=gpu:4");
+    let fourth = cluster.submit_sleeper("-t 10 --gres=gpu:3");
+    cluster.await_state(fourth, "PENDING|Priority");
+    assert_eq!(
+        plain(&explained(&cluster, &third.to_string())),
+        "\
+Job 3 (sleeper, me, partition gpu) waits: Resources
+  Its turn has come; not enough is free for it.
+  2 nodes node[1-2]: at most 2 of 8 GPUs free, 4 asked.
+  A place is kept for it: TIME on node2 (partition gpu).
+  Expected start: TIME on node2 (partition gpu).
+"
+    );
+    assert_eq!(
+        plain(&explained(&cluster, &fourth.to_string())),
+        "\
+Job 4 (sleeper, me, partition gpu) waits: Priority
+  Others are before it, and it may not delay them.
+  2 nodes node[1-2]: at most 2 of 8 GPUs free, 3 asked.
+  Ahead of it: 1 job; first 3 (me).
+  A place is kept for it: TIME on node2 (partition gpu).
+  Expected start: TIME on node2 (partition gpu).
+"
+    );
+    cluster.shell("scontrol update node=node2 state=drain reason=test").ok();
+    let drained = until("the plan has seen the node drained", || {
+        let text = explained(&cluster, &third.to_string());
+        text.contains("node2: drained").then_some(text)
+    });
+    assert!(drained.contains("node1: at most 2 of 8 GPUs free, 4 asked"), "{drained}");
+    let running = explained(&cluster, &first.to_string());
+    assert!(running.contains(" runs since ") && running.contains(" on node1;"), "{running}");
+}
+
+#[test]
+fn up_limits_dependencies_holds_and_times_are_explained() {
+    let cluster = Cluster::up(TWO_NODES);
+    for line in [
+        "add account physics",
+        &format!("add user {} account=physics", user_name()),
+        "add qos capped MaxTRESPerUser=gres/gpu=4",
+        &format!("modify user {} set qos+=capped", user_name()),
+    ] {
+        cluster.shell(&format!("sacctmgr -i {line}")).ok();
+    }
+    let first = cluster.submit_sleeper("--qos=capped -t 60 --gres=gpu:3");
+    cluster.await_state(first, "RUNNING");
+    let limited = cluster.submit_sleeper("--qos=capped -t 60 --gres=gpu:2");
+    cluster.await_state(limited, "PENDING|QOSMaxGRESPerUser");
+    assert_eq!(
+        plain(&explained(&cluster, &limited.to_string())),
+        "\
+Job 2 (sleeper, me, partition gpu) waits: QOSMaxGRESPerUser
+  QOS capped allows 4 GPUs for each user; 3 GPUs in use, 2 GPUs asked.
+    held by job 1 (me): 3 GPUs
+  Expected start: TIME on node1 (partition gpu).
+"
+    );
+    let after = cluster.submit_sleeper(&format!("-d afterok:{first}"));
+    let text = explained(&cluster, &after.to_string());
+    assert!(text.contains("waits: Dependency\n"), "{text}");
+    assert!(text.contains("  afterok:1: job 1 is RUNNING, until 20"), "{text}");
+    assert!(text.contains("Expected start: 20"), "{text}");
+    let held = cluster.submit_sleeper("-H");
+    let text = explained(&cluster, &held.to_string());
+    assert!(text.contains("waits: JobHeldUser\n  Its owner holds it;"), "{text}");
+    assert!(text.contains("Expected start: not known."), "{text}");
+    let later = cluster.submit_sleeper("--begin=now+1hour");
+    let text = explained(&cluster, &later.to_string());
+    assert!(text.contains("waits: BeginTime\n  It is not to start before 20"), "{text}");
+    assert!(text.contains("Expected start: 20"), "{text}");
+}
+
+#[test]
+fn up_arrays_run_names_json_and_unknown_jobs_are_explained() {
+    let conf = TWO_NODES.replace("RealMemory=4000", "RealMemory=4000 TmpDisk=200000");
+    let cluster = Cluster::up(&conf);
+    let array = cluster.submit_sleeper("--array=0-5%2 -t 60");
+    cluster.await_state(format!("{array}_1"), "RUNNING");
+    let text = explained(&cluster, &format!("{array}_3"));
+    assert!(text.starts_with("Job 1_[2-5%2] (sleeper"), "{text}");
+    assert!(text.contains("No more than 2 tasks of the array may run at a time."), "{text}");
+    assert!(text.contains("Expected start: 20"), "{text}");
+    let all = explained(&cluster, &array.to_string());
+    assert!(all.contains("waits: JobArrayTaskLimit") && all.contains("Job 1_0 "), "{all}");
+    let by_name = explained(&cluster, "sleeper");
+    assert!(by_name.contains("Job 1_[2-5%2]"), "{by_name}");
+    cluster.write(
+        "later.dstack.yml",
+        "type: task\nname: later\nretry: true\ncommands: [sleep 600]\nresources: {cpu: 32, memory: 64MB..}\n",
+    );
+    cluster.submit_sleeper("-N 2 -n 62 -t 60");
+    cluster.sluice(&["apply", "-y", "-d", "-f", "later.dstack.yml"]).ok();
+    let run = until("the run waits for room", || {
+        let text = explained(&cluster, "later");
+        text.contains("waits: Resources").then_some(text)
+    });
+    assert!(run.contains("(later, ") && run.contains("CPUs free, 32 asked"), "{run}");
+    let json = cluster.sluice(&["explain", "--json", &format!("{array}_3")]).ok();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it reads");
+    assert_eq!(json[0]["wait"]["reason"], "array_task_limit");
+    for (what, says) in [
+        ("77", "sluice: error: job 77 does not exist\n"),
+        ("nobody", "sluice: error: job nobody does not exist\n"),
+        (
+            "1.0",
+            "sluice: error: \"1.0\" names no job: right is 12, 12_3, 12_[4-7] or a run's name\n",
+        ),
+    ] {
+        let said = cluster.sluice(&["explain", what]);
+        assert_eq!((said.code, said.stderr.as_str()), (1, says));
+    }
+}
+
+#[test]
+fn up_a_refusal_names_the_constraint_that_no_node_meets() {
+    let conf = format!("{TWO_NODES}EnforcePartLimits=ALL\n");
+    let cluster = Cluster::up(&conf);
+    let not_available = "Requested node configuration is not available";
+    let sbatch = |refusal: &str| format!("sbatch: error: Batch job submission failed: {refusal}\n");
+    let gpus = "note: no node of partition gpu has more than 8 GPUs; 9 asked on one node\n";
+    let table = [
+        ("sbatch --gres=gpu:9 --wrap true", format!("{}sbatch: {gpus}", sbatch(not_available))),
+        (
+            "srun --gres=gpu:9 true",
+            format!("srun: error: Unable to allocate resources: {not_available}\nsrun: {gpus}"),
+        ),
+        (
+            "salloc --gres=gpu:9 true",
+            format!("salloc: error: Job submit/allocate failed: {not_available}\nsalloc: {gpus}"),
+        ),
+        (
+            "sbatch -c 64 --wrap true",
+            format!(
+                "sbatch: error: CPU count per node can not be satisfied\n{}sbatch: note: no node of \
+                 partition gpu has more than 32 CPUs; 64 asked on one node\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch -C a100 --wrap true",
+            format!(
+                "{}sbatch: note: no node has the feature a100\n",
+                sbatch("Invalid feature specification")
+            ),
+        ),
+        (
+            "sbatch -x node[1-2] --wrap true",
+            format!(
+                "{}sbatch: note: no node of partition gpu can hold a part of the job; it takes 1 node\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch --gpus=a100:2 --wrap true",
+            format!(
+                "{}sbatch: note: no node of partition gpu has any a100 GPUs; 2 a100 GPUs asked\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch -B 3:17 --wrap true",
+            format!(
+                "sbatch: error: Socket, core and/or thread specification can not be satisfied\n\
+                 {}sbatch: note: no node of partition gpu has 3 sockets, 17 cores a socket\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch --tmp=1G --wrap true",
+            format!(
+                "sbatch: error: Temporary disk specification can not be satisfied\n\
+                 {}sbatch: note: no node of partition gpu has more than 0 of local disk; 1G asked\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
+            "sbatch -t 10 --time-min=20 --wrap true",
+            sbatch("Invalid time-min specification (exceeds job's time or other limits)"),
+        ),
+        (
+            "sbatch -p nosuch --wrap true",
+            format!(
+                "sbatch: error: invalid partition specified: nosuch\n{}",
+                sbatch("Invalid partition name specified")
+            ),
+        ),
+        (
+            "sbatch -p debug -t 90 --wrap true",
+            format!(
+                "{}sbatch: note: partition debug gives a job at most 00:30:00; 01:30:00 asked\n",
+                sbatch("Requested time limit is invalid (missing or exceeds some limit)")
+            ),
+        ),
+    ];
+    for (line, stderr) in table {
+        let said = cluster.shell(line);
+        assert_eq!((said.code, said.stderr), (1, stderr), "{line}");
+    }
+    assert_eq!(cluster.shell("squeue -h").ok(), "", "nothing was submitted");
+}
+
+#[test]
+fn up_every_pending_job_has_a_reason() {
+    let cluster = Cluster::up(TWO_NODES);
+    let first = cluster.submit_sleeper("-t 60 -N 2 --exclusive");
+    cluster.await_state(first, "RUNNING");
+    let kinds = [
+        "-N 2",
+        "-n 1",
+        "-N 3",
+        "-H",
+        "--begin=now+1hour",
+        &format!("-d afterok:{first}"),
+        "-p gpu,debug -n 2",
+        "--array=1-4%1",
+        "-w node1",
+        "-p debug -t 90",
+        "--gres=gpu:8",
+        "-d singleton",
+    ];
+    let jobs: Vec<u32> = kinds.iter().map(|args| cluster.submit_sleeper(args)).collect();
+    until("each of them has its reason", || {
+        let reasons = cluster.shell("squeue -h -t pending -o %r").ok();
+        assert_eq!(reasons.lines().count(), kinds.len(), "{reasons}");
+        reasons.lines().all(|reason| !reason.is_empty() && reason != "None").then_some(())
+    });
+    let several = explained(&cluster, &jobs[6].to_string());
+    assert!(several.contains("1 node node1 (partition debug): "), "{several}");
+    assert!(several.contains("2 nodes node[1-2] (partition gpu): "), "{several}");
+    for job in jobs {
+        let text = explained(&cluster, &job.to_string());
+        assert!(text.contains(" waits: ") && text.contains("\n  Expected start: "), "{text}");
+    }
+}

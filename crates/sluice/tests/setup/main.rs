@@ -1,0 +1,10 @@
+//! Starting a cluster: its configuration, its users and their rights, several hosts, and the licenses of what it is built from.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod bad_config;
+mod dependency_licenses;
+mod ordinary_user;
+mod permissions;
+mod several_hosts;

@@ -1,0 +1,12 @@
+//! Steps of a job through the built program: `srun`, `sattach`, and what tasks are given.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod allocation;
+mod cpu_bind;
+mod environment_and_shares;
+mod het_steps;
+mod input_output;
+mod server_stream;
+mod tasks;

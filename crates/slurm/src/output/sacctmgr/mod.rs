@@ -1,0 +1,284 @@
+//! `sacctmgr show`: accounts, users, associations, qualities of service, and what is counted.
+
+mod fields;
+
+use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
+use fields::{
+    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, QOS,
+    QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
+};
+use model::account::{Account, Association, Qos};
+use model::hostlist::compare_names;
+use std::collections::BTreeSet;
+use std::io;
+use wire::view::AccountsView;
+
+const USER_DEFAULT: &[&str] = &["User", "DefaultAccount", "AdminLevel"];
+#[rustfmt::skip]
+const USER_WITH_ASSOCIATIONS: &[&str] = &[
+    "User", "DefaultAccount", "AdminLevel", "Cluster", "Account", "Partition", "Share", "Priority", "MaxJobs",
+    "MaxNodes", "MaxCPUs", "MaxSubmitJobs", "MaxWall", "MaxCPUMins", "QOS", "DefaultQOS",
+];
+#[rustfmt::skip]
+const ACCOUNT_WITH_ASSOCIATIONS: &[&str] = &[
+    "Account", "Description", "Organization", "Cluster", "ParentName", "User", "Share", "Priority", "GrpJobs",
+    "GrpNodes", "GrpCPUs", "GrpMem", "GrpSubmitJobs", "GrpWall", "GrpCPUMins", "MaxJobs", "MaxNodes", "MaxCPUs",
+    "MaxSubmitJobs", "MaxWall", "MaxCPUMins", "QOS", "DefaultQOS",
+];
+#[rustfmt::skip]
+const ASSOCIATION_DEFAULT: &[&str] = &[
+    "Cluster", "Account", "User", "Partition", "Share", "Priority", "GrpJobs", "GrpTRES", "GrpSubmitJobs",
+    "GrpWall", "GrpTRESMins", "MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxSubmitJobs", "MaxWall", "MaxTRESMins",
+    "QOS", "DefaultQOS", "GrpTRESRunMins",
+];
+
+/// The kinds of things that `sacctmgr` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entity {
+    Qos,
+    Account,
+    User,
+    Association,
+    Tres,
+    Cluster,
+    /// Added and removed on its own, and shown with accounts and users.
+    Coordinator,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const ENTITIES: &[(&str, Entity)] = &[
+    ("qos", Entity::Qos),
+    ("account", Entity::Account),
+    ("user", Entity::User),
+    ("association", Entity::Association),
+    ("tres", Entity::Tres),
+    ("cluster", Entity::Cluster),
+    ("coordinator", Entity::Coordinator),
+];
+
+impl Entity {
+    /// Reads a name, its plural, or a beginning of at least three letters (`assoc`).
+    pub fn parse(word: &str) -> Option<Self> {
+        let word = word.to_ascii_lowercase();
+        let of = |name: &str| {
+            name == word
+                || format!("{name}s") == word
+                || (word.len() > 2 && name.starts_with(&word))
+        };
+        ENTITIES.iter().find(|(name, _)| of(name)).map(|(_, entity)| *entity)
+    }
+}
+
+/// The options that shape the table.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// `format=Name,MaxTRESPU%20`
+    pub format: Option<String>,
+    pub no_header: bool,
+    pub layout: Layout,
+    /// `-s`: with each user, its associations.
+    pub associations: bool,
+    /// With accounts and users, the coordinators.
+    pub coordinators: bool,
+    /// Show only these names; empty shows all.
+    pub names: Vec<String>,
+}
+
+/// The address of the server, for `show cluster`.
+#[derive(Debug, Clone, Default)]
+pub struct ControlAddress {
+    pub host: String,
+    pub port: u16,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SacctmgrError {
+    #[error("Unknown field '{0}'")]
+    UnknownField(String),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Prints the table of an entity. `gres` are the generic resources that the cluster counts.
+pub fn show(
+    out: &mut impl io::Write,
+    entity: Entity,
+    view: &AccountsView,
+    gres: &[String],
+    control: &ControlAddress,
+    options: &Options,
+) -> Result<(), SacctmgrError> {
+    let is_shown = |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
+    let mut text = String::new();
+    match entity {
+        Entity::Qos => {
+            let rows: Vec<Qos> = view.qos.iter().filter(|q| is_shown(&q.name)).cloned().collect();
+            push(&mut text, QOS, first_names(QOS, QOS_DEFAULT), options, &rows)?;
+        }
+        Entity::Account if options.associations => {
+            let mut rows = associations(view);
+            rows.retain(|m| is_shown(&m.association.account));
+            rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
+            push(&mut text, ASSOCIATION, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
+        }
+        Entity::Account => {
+            let shown = |account: &Account| Account {
+                coordinators: if options.coordinators {
+                    coordinators(view, account)
+                } else {
+                    Vec::new()
+                },
+                ..account.clone()
+            };
+            let mut rows: Vec<Account> =
+                view.accounts.iter().filter(|a| is_shown(&a.name)).map(shown).collect();
+            rows.sort_by(|a, b| a.name.cmp(&b.name));
+            let names = with_coordinators(first_names(ACCOUNT, ACCOUNT_DEFAULT), options);
+            push(&mut text, ACCOUNT, names, options, &rows)?;
+        }
+        Entity::User => {
+            let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_DEFAULT };
+            let mut rows = users(view, options.associations);
+            rows.retain(|member| is_shown(member.user()));
+            if options.coordinators {
+                rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
+            }
+            push(
+                &mut text,
+                ASSOCIATION,
+                with_coordinators(names.to_vec(), options),
+                options,
+                &rows,
+            )?;
+        }
+        Entity::Association => {
+            let mut rows = associations(view);
+            rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
+            push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
+        }
+        Entity::Coordinator => {}
+        Entity::Tres => {
+            push(&mut text, TRES, first_names(TRES, TRES.len()), options, &tres_rows(gres))?;
+        }
+        Entity::Cluster => {
+            let ControlAddress { host, port } = control.clone();
+            let rows = [ClusterRow { name: view.cluster.clone(), host, port }];
+            push(&mut text, CLUSTER, first_names(CLUSTER, CLUSTER.len()), options, &rows)?;
+        }
+    }
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+fn with_coordinators<'a>(mut names: Vec<&'a str>, options: &Options) -> Vec<&'a str> {
+    names.extend(options.coordinators.then_some("Coordinators"));
+    names
+}
+
+/// The coordinators of an account and of all accounts above it.
+fn coordinators(view: &AccountsView, account: &Account) -> Vec<String> {
+    let (mut found, mut at) = (BTreeSet::new(), Some(account));
+    // An account is at most as deep as there are accounts.
+    for _ in 0..=view.accounts.len() {
+        let Some(account) = at else { break };
+        found.extend(account.coordinators.iter().cloned());
+        at = view.accounts.iter().find(|above| Some(&above.name) == account.parent.as_ref());
+    }
+    found.into_iter().collect()
+}
+
+/// The accounts that a user coordinates.
+fn coordinated(view: &AccountsView, user: &str) -> String {
+    let is_one = |account: &&Account| coordinators(view, account).iter().any(|name| name == user);
+    let mut names: Vec<&str> =
+        view.accounts.iter().filter(is_one).map(|account| account.name.as_str()).collect();
+    names.sort_unstable();
+    names.join(",")
+}
+
+fn first_names<T>(fields: &'static [Field<T>], count: usize) -> Vec<&'static str> {
+    fields.iter().take(count).map(NamedColumn::name).collect()
+}
+
+fn push<T>(
+    text: &mut String,
+    fields: &'static [Field<T>],
+    default_names: Vec<&str>,
+    options: &Options,
+    rows: &[T],
+) -> Result<(), SacctmgrError> {
+    let columns: Vec<ChosenColumn<Field<T>>> = match &options.format {
+        Some(format) => field_table::parse(fields, format)
+            .map_err(|unknown| SacctmgrError::UnknownField(unknown.0))?,
+        None => field_table::default_columns(fields, &default_names),
+    };
+    let table = Table { columns: &columns, layout: &options.layout };
+    if !options.no_header {
+        table.push_header(text);
+    }
+    for row in rows {
+        table.push_line(text, |field, cell| (field.render)(row, cell));
+    }
+    Ok(())
+}
+
+/// One row for each user, or for each association of a user.
+fn users(view: &AccountsView, each_association: bool) -> Vec<AssociationRow> {
+    let mut members: Vec<AssociationRow> = view
+        .associations
+        .iter()
+        .filter(|association| association.user.is_some())
+        .map(|association| AssociationRow::of(view, association))
+        .collect();
+    members.sort_by(|a, b| compare_names(a.user(), b.user()));
+    if !each_association {
+        members.dedup_by(|a, b| a.user() == b.user());
+    }
+    members
+}
+
+/// All associations, each account before its users and before the accounts below it.
+fn associations(view: &AccountsView) -> Vec<AssociationRow> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut stack: Vec<&str> = children(view, None);
+    while let Some(account) = stack.pop() {
+        if seen.insert(account) {
+            order.push(account);
+            stack.extend(children(view, Some(account)));
+        }
+    }
+    let place = |account: &str| order.iter().position(|name| *name == account);
+    let mut rows: Vec<&Association> = view.associations.iter().collect();
+    // An association for one partition comes before the one for all.
+    rows.sort_by_key(|a| {
+        let at = place(&a.account).unwrap_or(usize::MAX);
+        (at, a.user.clone(), a.partition.is_none(), a.partition.clone())
+    });
+    rows.into_iter().map(|association| AssociationRow::of(view, association)).collect()
+}
+
+/// The accounts under `parent` in reverse alphabetical order, for a stack.
+fn children<'a>(view: &'a AccountsView, parent: Option<&str>) -> Vec<&'a str> {
+    let below = view.accounts.iter().filter(|a| a.parent.as_deref() == parent);
+    let mut names: Vec<&str> = below.map(|a| a.name.as_str()).collect();
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    names
+}
+
+fn tres_rows(gres: &[String]) -> Vec<TresRow> {
+    let always = TRES_ALWAYS.iter().zip(1..).map(|((kind, name), id)| TresRow {
+        kind,
+        name: (*name).to_owned(),
+        id,
+    });
+    let generic = gres.iter().zip(TRES_GRES_FIRST..).map(|(name, id)| TresRow {
+        kind: "gres",
+        name: name.clone(),
+        id,
+    });
+    always.chain(generic).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! `sacctmgr show` against the captures.
+
+use super::*;
+use model::tres::Tres;
+
+fn association(account: &str, user: Option<&str>, qos: &[&str]) -> Association {
+    Association {
+        default: user.is_some(),
+        qos: qos.iter().map(|name| (*name).to_owned()).collect(),
+        ..Association::plain(account, user)
+    }
+}
+
+fn account(name: &str, description: &str, organization: &str, parent: Option<&str>) -> Account {
+    Account {
+        name: name.into(),
+        description: description.into(),
+        organization: organization.into(),
+        parent: parent.map(str::to_owned),
+        coordinators: Vec::new(),
+    }
+}
+
+fn lab() -> AccountsView {
+    let named = ["capped", "high", "low", "normal"];
+    AccountsView {
+        cluster: "lab".into(),
+        accounts: vec![
+            account("root", "default root account", "root", None),
+            account("physics", "physics", "lab", Some("root")),
+            account("chem", "chem", "lab", Some("root")),
+        ],
+        associations: vec![
+            association("root", None, &[]),
+            association("root", Some("root"), &[]),
+            association("physics", None, &[]),
+            association("physics", Some("alice"), &named),
+            association("chem", None, &[]),
+            association("chem", Some("bob"), &named),
+        ],
+        qos: vec![Qos::named("normal")],
+        roles: Default::default(),
+    }
+}
+
+fn shown(entity: Entity, view: &AccountsView, options: &Options) -> String {
+    let mut out = Vec::new();
+    let control = ControlAddress { host: "127.0.0.1".into(), port: 16817 };
+    show(&mut out, entity, view, &["gpu".into()], &control, options).expect("good fields");
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn the_default_tables_are_those_of_slurm() {
+    let usual = Options::default();
+    let with_associations = Options { associations: true, ..Options::default() };
+    let table = [
+        (
+            Entity::Qos,
+            &usual,
+            concat!(
+                "      Name   Priority  GraceTime    Preempt   PreemptExemptTime PreemptMode                                    Flags UsageThres UsageFactor       GrpTRES   GrpTRESMins GrpTRESRunMin GrpJobs GrpSubmit     GrpWall       MaxTRES MaxTRESPerNode   MaxTRESMins     MaxWall     MaxTRESPU MaxJobsPU MaxSubmitPU     MaxTRESPA MaxJobsPA MaxSubmitPA       MinTRES \n",
+                "---------- ---------- ---------- ---------- ------------------- ----------- ---------------------------------------- ---------- ----------- ------------- ------------- ------------- ------- --------- ----------- ------------- -------------- ------------- ----------- ------------- --------- ----------- ------------- --------- ----------- ------------- \n",
+                "    normal          0   00:00:00                                    cluster                                                        1.000000                                                                                                                                                                                                                      \n",
+            ),
+        ),
+        (
+            Entity::Account,
+            &usual,
+            concat!(
+                "   Account                Descr                  Org \n",
+                "---------- -------------------- -------------------- \n",
+                "      chem                 chem                  lab \n",
+                "   physics              physics                  lab \n",
+                "      root default root account                 root \n",
+            ),
+        ),
+        (
+            Entity::User,
+            &usual,
+            concat!(
+                "      User   Def Acct     Admin \n",
+                "---------- ---------- --------- \n",
+                "     alice    physics      None \n",
+                "       bob       chem      None \n",
+                "      root       root Administ+ \n",
+            ),
+        ),
+        (
+            Entity::User,
+            &with_associations,
+            concat!(
+                "      User   Def Acct     Admin    Cluster    Account  Partition     Share   Priority MaxJobs MaxNodes  MaxCPUs MaxSubmit     MaxWall  MaxCPUMins                  QOS   Def QOS \n",
+                "---------- ---------- --------- ---------- ---------- ---------- --------- ---------- ------- -------- -------- --------- ----------- ----------- -------------------- --------- \n",
+                "     alice    physics      None        lab    physics                    1                                                                        capped,high,low,nor+           \n",
+                "       bob       chem      None        lab       chem                    1                                                                        capped,high,low,nor+           \n",
+                "      root       root Administ+        lab       root                    1                                                                                      normal           \n",
+            ),
+        ),
+        (
+            Entity::Tres,
+            &usual,
+            concat!(
+                "    Type            Name     ID \n",
+                "-------- --------------- ------ \n",
+                "     cpu                      1 \n",
+                "     mem                      2 \n",
+                "  energy                      3 \n",
+                "    node                      4 \n",
+                " billing                      5 \n",
+                "      fs            disk      6 \n",
+                "    vmem                      7 \n",
+                "   pages                      8 \n",
+                "    gres             gpu   1001 \n",
+            ),
+        ),
+    ];
+    for (entity, options, expected) in table {
+        assert_eq!(shown(entity, &lab(), options), expected);
+    }
+}
+
+#[test]
+fn limits_are_shown_under_each_of_their_names() {
+    let mut view = lab();
+    let mut capped = Qos::named("capped");
+    capped.max_tres_per_user = Tres::parse("gres/gpu=4").expect("a good list");
+    view.qos.push(capped);
+    for name in ["MaxTRESPU", "MaxTRESPerUser", "maxtrespu", "MaxTRESPerU"] {
+        let options = Options {
+            format: Some(format!("name,{name}%20")),
+            no_header: true,
+            layout: Layout::Separated("|".into()),
+            names: vec!["capped".into()],
+            ..Options::default()
+        };
+        assert_eq!(shown(Entity::Qos, &view, &options), "capped|gres/gpu=4\n", "{name}");
+    }
+}
+
+#[test]
+fn associations_are_listed_under_their_account() {
+    let options = Options {
+        format: Some("account,user,share".into()),
+        layout: Layout::Ended("|".into()),
+        no_header: true,
+        ..Options::default()
+    };
+    let expected = "root||1|\nroot|root|1|\nchem||1|\nchem|bob|1|\nphysics||1|\nphysics|alice|1|\n";
+    assert_eq!(shown(Entity::Association, &lab(), &options), expected);
+}
+
+/// As captured: limits per job and user of an account are shown with the associations below it, its group limits are not.
+#[test]
+fn limits_of_an_account_are_shown_with_its_users_except_group_limits() {
+    use model::account::Shares;
+    let mut view = lab();
+    let physics = &mut view.associations[2];
+    physics.priority = Some(7);
+    physics.limits.group_jobs = Some(5);
+    physics.limits.max_jobs = Some(3);
+    physics.limits.max_tres_per_job = Tres::parse("cpu=4").expect("a list");
+    let alice = &mut view.associations[3];
+    alice.limits.max_tres_per_job = Tres::parse("node=2").expect("a list");
+    alice.shares = Shares::PARENT;
+    let mut for_gpu = alice.clone();
+    for_gpu.partition = Some("gpu".into());
+    for_gpu.shares = Shares::Count(9);
+    for_gpu.limits.max_jobs = Some(5);
+    view.associations.push(for_gpu);
+    let options = Options {
+        format: Some("account,user,partition,share,priority,grpjobs,maxjobs,maxtres".into()),
+        layout: Layout::Separated("|".into()),
+        no_header: true,
+        ..Options::default()
+    };
+    let text = shown(Entity::Association, &view, &options);
+    let lines: Vec<&str> = text.lines().skip(4).collect();
+    let expected = [
+        "physics|||1|7|5|3|cpu=4",
+        "physics|alice|gpu|9|7||5|cpu=4,node=2",
+        "physics|alice||parent|7||3|cpu=4,node=2",
+    ];
+    assert_eq!(lines, expected);
+    let accounts =
+        Options { associations: true, layout: Layout::Separated("|".into()), ..Options::default() };
+    let text = shown(Entity::Account, &view, &accounts);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "Account|Descr|Org|Cluster|ParentName|User|Share|Priority|GrpJobs|GrpNodes|GrpCPUs|GrpMem|GrpSubmit|GrpWall|\
+         GrpCPUMins|MaxJobs|MaxNodes|MaxCPUs|MaxSubmit|MaxWall|MaxCPUMins|QOS|Def QOS"
+    );
+    assert_eq!(lines[3], "physics|physics|lab|lab|root||1|7|5|||||||3||4||||normal|");
+}
+
+#[test]
+fn an_unknown_field_is_refused() {
+    let options = Options { format: Some("bogus".into()), ..Options::default() };
+    let mut out = Vec::new();
+    let control = ControlAddress::default();
+    let refused = show(&mut out, Entity::Qos, &lab(), &[], &control, &options);
+    assert_eq!(refused.expect_err("no such field").to_string(), "Unknown field 'bogus'");
+}
+
+#[test]
+fn entities_are_named_by_beginning_or_plural() {
+    let table = [
+        ("qos", Some(Entity::Qos)),
+        ("accounts", Some(Entity::Account)),
+        ("assoc", Some(Entity::Association)),
+        ("Users", Some(Entity::User)),
+        ("clusters", Some(Entity::Cluster)),
+        ("bogus", None),
+    ];
+    for (word, entity) in table {
+        assert_eq!(Entity::parse(word), entity, "{word}");
+    }
+}

@@ -1,0 +1,68 @@
+//! What `scontrol` prints: the records of `show`, host lists, `ping`, and the lines about names that do not exist.
+
+pub mod config;
+pub mod job;
+pub mod license;
+pub mod node;
+pub mod partition;
+mod record;
+pub mod reservation;
+pub mod step;
+pub mod topology;
+
+use model::grammar::GrammarError;
+use model::hostlist;
+
+/// How `show` prints a record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-d`
+    pub details: bool,
+    /// `-o`: a record on one line.
+    pub oneliner: bool,
+}
+
+/// `scontrol show hostnames`: one name a line.
+pub fn hostnames(list: &str) -> Result<String, GrammarError> {
+    let mut out = String::new();
+    for name in hostlist::expand(list)? {
+        out.push_str(&name);
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// `scontrol show hostlist`: the short form, in the order given.
+pub fn host_list(names: &str) -> Result<String, GrammarError> {
+    Ok(format!("{}\n", hostlist::compress(hostlist::expand(names)?)))
+}
+
+/// `scontrol show hostlistsorted`
+pub fn host_list_sorted(names: &str) -> Result<String, GrammarError> {
+    Ok(format!("{}\n", hostlist::compress_sorted(hostlist::expand(names)?)))
+}
+
+/// `scontrol ping`: one line for the server.
+pub fn ping(hostname: &str, up: bool) -> String {
+    format!("Slurmctld(primary) at {hostname} is {}\n", if up { "UP" } else { "DOWN" })
+}
+
+/// Standard output of `show node` for an unknown name; the exit code is 1.
+pub fn no_node(name: &str) -> String {
+    format!("Node {name} not found\n")
+}
+
+/// Standard output of `show partition` for an unknown name; the exit code is 1.
+pub fn no_partition(name: &str) -> String {
+    format!("Partition {name} not found\n")
+}
+
+/// Standard error of `show job` for an unknown id; the exit code is 1.
+pub const NO_JOB: &str = "slurm_load_jobs error: Invalid job id specified";
+/// Standard output of `show job` without jobs.
+pub const NO_JOBS: &str = "No jobs in the system\n";
+/// Standard output of `show step` without steps.
+pub const NO_STEPS: &str = "No job steps in the system\n";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! Texts in Slurm's notation that more than one command prints: parts of a job, of a node, and of a step's usage.
+
+pub mod job_text;
+pub mod node_text;
+pub mod usage_text;
+
+/// Appends formatted text. Writing into a `String` cannot fail.
+macro_rules! push {
+    ($out:expr, $($arg:tt)*) => {{
+        let _ = write!($out, $($arg)*);
+    }};
+}
+pub(crate) use push;

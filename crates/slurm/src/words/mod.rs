@@ -1,0 +1,14 @@
+//! Slurm's words for the types of the model: states, reasons, refusals, and the notes that explain a refusal.
+
+pub mod job;
+pub mod node;
+pub mod note;
+pub mod partition;
+pub mod reason;
+pub mod refusal;
+pub mod reservation;
+pub mod rpc;
+pub mod step;
+
+/// What Slurm prints for an absent text.
+pub const NULL: &str = "(null)";
