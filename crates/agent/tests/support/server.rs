@@ -1,4 +1,4 @@
-//! A server that is only played: real TLS, real signatures, and a test that decides what it says.
+//! A fake server: real TLS and signatures, and messages that the test chooses.
 
 use super::{NODE, TIMEOUT, TOKEN, UID, now};
 use base64::Engine;
@@ -27,7 +27,7 @@ use wire::link::{
 };
 use wire::order::{Action, Order, SignedOrder};
 
-pub struct PlayedServer {
+pub struct FakeServer {
     listener: TcpListener,
     acceptor: TlsAcceptor,
     issuer: Issuer<'static, KeyPair>,
@@ -37,15 +37,15 @@ pub struct PlayedServer {
 }
 
 /// A connected agent.
-pub struct PlayedLink {
+pub struct FakeLink {
     stream: TlsStream<TcpStream>,
     decoder: Decoder,
     frames: VecDeque<Frame>,
     pub hello: Hello,
 }
 
-impl PlayedServer {
-    pub async fn start() -> (PlayedServer, JoinFile) {
+impl FakeServer {
+    pub async fn start() -> (FakeServer, JoinFile) {
         let authority_key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -81,7 +81,7 @@ impl PlayedServer {
             nodes: vec![NODE.into()],
         };
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        let server = PlayedServer {
+        let server = FakeServer {
             listener,
             acceptor: TlsAcceptor::from(Arc::new(config)),
             issuer,
@@ -97,7 +97,7 @@ impl PlayedServer {
         (server, join)
     }
 
-    pub async fn accept(&mut self) -> PlayedLink {
+    pub async fn accept(&mut self) -> FakeLink {
         loop {
             let (tcp, _) = self.listener.accept().await.expect("a connection");
             tcp.set_nodelay(true).expect("small messages at once");
@@ -105,7 +105,7 @@ impl PlayedServer {
             let known = stream.get_ref().1.peer_certificates().is_some();
             let hello = Hello { version: 0, program: String::new(), nodes: Vec::new() };
             let mut link =
-                PlayedLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
+                FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
             match link.next().await {
                 ToServer::Join(join) if !known => {
                     assert_eq!(join.token, TOKEN);
@@ -155,7 +155,7 @@ impl PlayedServer {
     }
 }
 
-impl PlayedLink {
+impl FakeLink {
     pub async fn send(&mut self, message: &ToAgent) {
         let mut bytes = Vec::new();
         frame::encode_message(CHANNEL_CONTROL, message, &mut bytes).expect("encoded");

@@ -1,4 +1,4 @@
-//! What each node is told of how jobs are confined there.
+//! The policy that each node gets: how jobs are confined there.
 
 use crate::agents::devices;
 use crate::shared::Shared;

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_bound_unless_the_plugins_leave_it_out() {
+    fn tasks_are_bound_unless_task_plugin_lacks_affinity() {
         for (lines, on) in [
             ("", true),
             ("TaskPlugin=task/none\n", false),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_by_name_goes_before_the_configuration() {
+    fn limits_asked_for_by_name_go_before_the_configuration() {
         let limits = |asked| Rlimits {
             soft: [("NOFILE", 1), ("CORE", 2)].map(|(name, value)| (name.to_owned(), value)).into(),
             asked,

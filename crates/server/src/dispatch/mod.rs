@@ -7,6 +7,8 @@
 pub mod launch;
 mod prolog_epilog;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use crate::shared::Shared;
 use crate::shared::dispatch_queue::DispatchWork;

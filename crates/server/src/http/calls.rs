@@ -1,4 +1,4 @@
-//! What each call of a client does: it goes to the writer if it changes something, to the state if it only reads.
+//! The calls of clients: those that change something go to the writer, those that only read to the state.
 
 use crate::agents::{join, policies};
 use crate::auth::token;

@@ -79,7 +79,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What one plan took and came to.
+/// The time that one plan took, and its numbers of jobs.
 pub struct PlanFigures {
     pub took: Duration,
     pub queue: u64,
@@ -247,7 +247,7 @@ mod tests {
     use crate::auth::principal::server_principal;
 
     #[test]
-    fn calls_are_counted_by_kind_and_user_until_the_counters_are_set_back() {
+    fn calls_are_counted_by_kind_and_user_until_a_reset() {
         let counters = Counters::default();
         let who = server_principal();
         drop(counters.begin_call(CallKind::Jobs, &who));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_day_begins_from_nothing_but_for_the_calls() {
+    fn new_day_resets_all_counters_but_those_of_calls() {
         let counters = Counters::default();
         drop(counters.begin_call(CallKind::Jobs, &server_principal()));
         counters.started.store(7, Ordering::Relaxed);

@@ -48,7 +48,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
     }
 }
 
-/// What jobs hold of each generic resource of the node, by name and kind.
+/// The share of each generic resource of the node that jobs hold, by name and kind.
 fn gres_used(node: &cluster::Node) -> Vec<GresShare> {
     let mut used: Vec<GresShare> = Vec::new();
     for share in &node.used.gres {

@@ -1,4 +1,4 @@
-//! What would become of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
+//! Tests of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
 
 use crate::clock;
 use crate::shared::Shared;

@@ -1,7 +1,7 @@
-//! What the nodes of a step are told: its tasks there, their environment, their part of the job's share.
+//! The orders of a step: for each node its tasks there, their environment, their part of the job's share.
 
 use super::process_policy;
-use super::{Facts, facts, job_facts, way_back};
+use super::{Facts, facts, job_facts, set_state_folder};
 use crate::agents::devices;
 use crate::shared::Shared;
 use cluster::State;
@@ -18,7 +18,7 @@ struct NodeGpus {
     node: String,
     view: GpuView,
     names: DeviceNames,
-    /// Those near to the CPUs that the step has there.
+    /// The GPUs near to the CPUs that the step has there.
     near: Vec<u32>,
 }
 
@@ -74,7 +74,7 @@ pub fn step_orders(
         if let Some(together) = facts.job.het {
             environment::het_job::set_job_id(&mut variables, together.first);
         }
-        way_back(shared, &mut variables);
+        set_state_folder(shared, &mut variables);
         gpu::use_device_names(&mut variables, names);
         let mut own = environment::step::launch_on(launch, share);
         let mut exported = Environment::from_block(&own.environment);
