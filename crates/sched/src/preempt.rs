@@ -9,6 +9,7 @@ use crate::free::node_timelines::FreeDuring;
 use crate::free::shape::{PlacementMode, Shape};
 use crate::free::slot_finder::SlotFinder;
 use crate::free::timeline::{BEGINNING, CORES, Millis, NEVER, Timeline, columns_of};
+use crate::index::{Rank, ShapeIndex};
 use crate::place::place;
 use crate::view::{PreemptBy, Preemption, RunningJob, View};
 use model::account::Qos;
@@ -34,7 +35,7 @@ pub struct PreemptionSearch<'a> {
     preemptors: usize,
     /// Shapes and rights for which no victims were found. The queue is in order of priority, so later jobs find none
     /// either.
-    failed: HashSet<(usize, u32, String)>,
+    failed: HashSet<(ShapeIndex, u32, String)>,
 }
 
 /// What decides which jobs a job may preempt.
@@ -140,15 +141,15 @@ impl<'a> PreemptionSearch<'a> {
     }
 
     /// Finds victims whose resources let one job of the shape start.
-    pub fn make_room(
+    pub fn find_victims(
         &mut self,
         finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
-        at: usize,
+        index: ShapeIndex,
         rights: PreemptRights<'_>,
         job: JobId,
     ) -> Option<PreemptionPlan> {
-        let key = (at, rights.tier, rights.qos.to_string());
+        let key = (index, rights.tier, rights.qos.to_string());
         if !self.is_active || self.preemptors >= PREEMPTORS_MAX || self.failed.contains(&key) {
             return None;
         }
@@ -298,8 +299,8 @@ impl<'a> PreemptionSearch<'a> {
         rights: PreemptRights<'_>,
     ) -> Option<PreemptionChoice> {
         let needs = shape.needs(part, finder.needs_cache, finder.baseline);
-        let mut rooms = Vec::new();
-        for (&node, rank) in needs.candidates.iter().zip(0u32..) {
+        let mut options = Vec::new();
+        for (&node, rank) in needs.candidates.iter().zip(Rank::all()) {
             if !finder.timelines.is_available(node) || !needs.admits(node) {
                 continue;
             }
@@ -308,16 +309,16 @@ impl<'a> PreemptionSearch<'a> {
                 continue;
             };
             let lost: u64 = gone.iter().map(|on| self.now.since(on.0.start).as_secs()).sum();
-            rooms.push(((gone.len(), lost, rank), node, gone));
+            options.push(((gone.len(), lost, rank), node, gone));
         }
-        if rooms.len() < count {
+        if options.len() < count {
             return None;
         }
-        rooms.sort_by_key(|(cost, _, _)| *cost);
-        rooms.truncate(count);
+        options.sort_by_key(|(cost, _, _)| *cost);
+        options.truncate(count);
         let mut victims: Vec<Arc<RunningJob>> = Vec::new();
         let mut parts = Vec::new();
-        for (_, node, gone) in &rooms {
+        for (_, node, gone) in &options {
             let leaving = finder.baseline.on_node(*node).iter().filter(|on| self.is_leaving(&on.0));
             let gone: Vec<OnNode<'_>> = gone.iter().copied().chain(leaving).collect();
             let timeline = self.timeline_without(finder, *node, &gone);

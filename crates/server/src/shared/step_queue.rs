@@ -4,7 +4,7 @@
 //! died is soon forgotten. One that asks again in time keeps its position.
 
 use crate::shared::state_lock::StateLock;
-use cluster::command::StepAsk;
+use cluster::command::StepRequest;
 use model::id::JobId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,7 +24,7 @@ pub struct StepQueue {
 
 struct WaitingStep {
     ticket: u64,
-    ask: Arc<StepAsk>,
+    ask: Arc<StepRequest>,
     wake: Arc<Notify>,
     /// Since when no call has asked for it; `None` while a call waits.
     absent: Option<Instant>,
@@ -51,7 +51,7 @@ impl StepQueue {
     }
 
     /// Takes the last position, or the one that the ticket had; `None` when too many wait.
-    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepAsk>) -> Option<Arc<Notify>> {
+    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepRequest>) -> Option<Arc<Notify>> {
         let mut waiting = self.waiting();
         if waiting.values().map(Vec::len).sum::<usize>() >= WAITING_MAX {
             waiting.values_mut().for_each(|list| list.retain(|w| !w.is_stale()));
@@ -112,5 +112,59 @@ impl StepQueue {
         if over || list.is_empty() {
             waiting.remove(&job);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::State;
+
+    const JOB: JobId = JobId(1);
+
+    fn enter(queue: &StepQueue, ticket: u64) -> Arc<Notify> {
+        queue.enter(JOB, ticket, &Arc::default()).expect("a position")
+    }
+
+    /// A job that the state does not know: each of its steps could start at once.
+    fn state() -> StateLock {
+        StateLock::new(State::default())
+    }
+
+    #[test]
+    fn later_step_waits_for_an_earlier_one_until_that_leaves_or_is_absent() {
+        let (queue, state) = (StepQueue::default(), state());
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 1), "nobody is before it");
+        enter(&queue, 1);
+        enter(&queue, 2);
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 1));
+        assert!(queue.must_wait_for_earlier(&state, JOB, 2));
+        queue.pause(JOB, 1);
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 2), "no call asks for the first now");
+        enter(&queue, 1);
+        assert!(queue.must_wait_for_earlier(&state, JOB, 2), "it has kept its position");
+        queue.leave(JOB, 1);
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 2));
+        assert!(!queue.has(JOB, 1) && queue.has(JOB, 2));
+    }
+
+    #[tokio::test]
+    async fn steps_of_a_job_that_is_over_are_woken_and_removed() {
+        let queue = StepQueue::default();
+        let (first, second) = (enter(&queue, 1), enter(&queue, 2));
+        queue.wake_next(&state(), JOB);
+        first.notified().await;
+        second.notified().await;
+        assert!(!queue.has(JOB, 1) && !queue.has(JOB, 2));
+    }
+
+    #[test]
+    fn full_queue_refuses_a_new_step_and_keeps_a_known_one() {
+        let queue = StepQueue::default();
+        for ticket in 1..=WAITING_MAX as u64 {
+            enter(&queue, ticket);
+        }
+        assert!(queue.enter(JOB, 0, &Arc::default()).is_none());
+        enter(&queue, 1);
     }
 }

@@ -17,11 +17,10 @@ pub fn run(args: DoctorArgs) -> VerbResult {
     let machine = Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
     println!("this machine: {}", node_config_line(&machine));
     let root = nix::unistd::geteuid().is_root();
-    match root {
-        true => println!("user:         root: jobs run as their own users"),
-        false => {
-            println!("user:         not root: jobs run only as you; start as root to serve others")
-        }
+    if root {
+        println!("user:         root: jobs run as their own users")
+    } else {
+        println!("user:         not root: jobs run only as you; start as root to serve others")
     }
     enforcement();
     match args.server.client().and_then(|mut c| c.call(Call::Cluster)) {

@@ -1,4 +1,4 @@
-//! An agent that dies while its server lives: it is started again, and whatever it was about goes on as if nothing had been.
+//! An agent that dies while its server runs is started again, and jobs, prologs and cancels go on.
 
 use crate::harness::{Cluster, is_alive, signal, until};
 
@@ -11,11 +11,11 @@ NodeName=node1 CPUs=8 RealMemory=4000
 PartitionName=main Nodes=node1 Default=YES State=UP
 ";
 
-/// Leaves a mark in the work folder, and waits there to be let go.
+/// Writes a line in the work folder, and waits for a file there.
 const WAITS: &str =
     "cd $(dirname $0)/../work; echo NAME >> NAME.runs; until [ -e NAME.go ]; do sleep 0.05; done";
 
-/// kill -9 of the agent alone, and the next one's pid.
+/// Kills the agent alone; the pid of the next one.
 fn next_agent(cluster: &Cluster) -> i32 {
     let killed = cluster.pid("agent");
     cluster.kill_alone("agent");
@@ -45,7 +45,7 @@ fn up_a_killed_agent_is_reaped_and_restarted() {
     let killed = cluster.pid("agent");
     let next = next_agent(&cluster);
     assert!(!std::path::Path::new(&format!("/proc/{killed}")).exists(), "it was waited for");
-    // Without its launcher an agent ends by itself, and comes again just so.
+    // Without its launcher an agent ends by itself, and is restarted in the same way.
     let children = std::fs::read_to_string(format!("/proc/{next}/task/{next}/children")).unwrap();
     let launcher = children.split_whitespace().next().expect("a launcher").parse().unwrap();
     signal(launcher, "KILL");
@@ -68,7 +68,7 @@ fn up_a_stopped_agent_is_not_restarted() {
     until("its keeper ends with it", || (!is_alive(keeper) && !is_alive(agent)).then_some(()));
     cluster.kill("server");
     cluster.start();
-    // The keeper is held just when the agent dies: `down` finds no agent, and none comes after it.
+    // The keeper is stopped while the agent dies: `down` finds no agent, and none may be started after it.
     let keeper = cluster.pid("keeper");
     signal(keeper, "STOP");
     cluster.kill_alone("agent");
@@ -85,7 +85,7 @@ fn up_a_clean_stop_logs_no_error() {
     let job = cluster.submit(&["--wrap", "true"]);
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     cluster.sluice(&["down"]).ok();
-    // The server alone: its agent waits for the next.
+    // Only the server is killed: its agent waits for the next one.
     cluster.start();
     let server = cluster.pid("server");
     signal(server, "TERM");

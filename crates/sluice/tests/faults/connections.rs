@@ -1,5 +1,5 @@
-//! Connections that say nothing, say it slowly, or do not listen: the server goes on answering, keeps
-//! no more of them than it has places, and lets go of each after its time.
+//! Connections that are silent, slow, or never read: the server keeps answering, limits their number, and closes each after
+//! its timeout.
 
 use crate::harness::{Cluster, TWO_NODES, program, until, within};
 use std::io::{ErrorKind, Read, Write};
@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A cluster whose doors have these bounds.
-fn up(doors: &str) -> Cluster {
+/// A cluster with these connection limits.
+fn up(limits: &str) -> Cluster {
     let cluster = Cluster::folder(TWO_NODES);
     let line = format!(
-        "SLUICE_DOORS={doors} {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
+        "SLUICE_DOORS={limits} {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
         program(),
         cluster.state().display(),
         cluster.path("conf").display()
@@ -20,18 +20,18 @@ fn up(doors: &str) -> Cluster {
     cluster
 }
 
-/// An address from the file in which the server keeps them: `listen` or `agents`.
+/// An address from the server's `ports.json`: `listen` or `agents`.
 fn address(cluster: &Cluster, of: &str) -> String {
     let text = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
     let ports: serde_json::Value = serde_json::from_str(&text).unwrap();
     ports[of].as_str().unwrap().to_string()
 }
 
-fn knock(cluster: &Cluster) -> UnixStream {
+fn connect(cluster: &Cluster) -> UnixStream {
     UnixStream::connect(cluster.state().join("sluice.sock")).unwrap()
 }
 
-/// Whether the other side has closed; reads nothing that it might have said.
+/// Whether the other side has closed the connection.
 fn is_closed(stream: &mut impl Read) -> bool {
     let mut byte = [0];
     match stream.read(&mut byte) {
@@ -45,7 +45,7 @@ fn descriptors(cluster: &Cluster) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count())
 }
 
-/// The question of `squeue`, as bytes of HTTP.
+/// The request of `squeue` as raw HTTP.
 fn jobs_request() -> Vec<u8> {
     let call = wire::client::Call::Jobs(Default::default());
     let envelope = wire::client::Envelope { version: wire::version::PROTOCOL, call };
@@ -65,7 +65,7 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    // Below what a quarter of the descriptors gives each door of the clients.
+    // Fewer than the default limit, which is a share of the file descriptors.
     let each = (hard.saturating_sub(512) / 4).min(3400) as usize;
     let cluster = up("silence_ms=12000");
     let before = descriptors(&cluster);
@@ -73,7 +73,7 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
     let mut sockets = Vec::new();
     let mut streams = Vec::new();
     for _ in 0..each {
-        sockets.push(knock(&cluster));
+        sockets.push(connect(&cluster));
         streams.push(TcpStream::connect(&port).unwrap());
         streams.push(TcpStream::connect(&agents).unwrap());
     }
@@ -101,15 +101,15 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
 #[test]
 fn up_connections_beyond_the_limit_are_refused_and_logged_once() {
     let cluster = up("places=20");
-    let inside: Vec<UnixStream> = (0..20).map(|_| knock(&cluster)).collect();
+    let inside: Vec<UnixStream> = (0..20).map(|_| connect(&cluster)).collect();
     for _ in 0..50 {
-        let mut refused = knock(&cluster);
+        let mut refused = connect(&cluster);
         refused.set_read_timeout(Some(crate::harness::TIMEOUT)).unwrap();
         assert!(is_closed(&mut refused), "there is no place for it");
     }
     let lines = cluster.log("server").matches("the local socket refuses connections").count();
     assert_eq!(lines, 1, "{}", cluster.log("server"));
-    // The other door has places of its own.
+    // The other listener has a limit of its own.
     let token = std::fs::read_to_string(cluster.state().join("admin.token")).unwrap();
     let said = cluster
         .command(&["sinfo", "-h", "-p", "gpu", "-o", "%t"])
@@ -128,10 +128,10 @@ fn up_slow_or_oversized_requests_are_cut_off() {
     let cluster = up("silence_ms=1500,body_ms=1500");
     let body = "POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
     for (what, head) in [("head", ""), ("body", body)] {
-        let mut socket = knock(&cluster);
+        let mut socket = connect(&cluster);
         socket.write_all(head.as_bytes()).unwrap();
         socket.set_nonblocking(true).unwrap();
-        // A byte now and then keeps no place: the time is that of the whole.
+        // A byte now and then does not extend the timeout, which is for the whole request.
         let mut said = Vec::new();
         let mut trickle = "GET /healthz HTTP/1.1\r\n".bytes().chain(std::iter::repeat(b'x'));
         until(&format!("a slow {what} is cut off"), || {
@@ -150,11 +150,11 @@ fn up_slow_or_oversized_requests_are_cut_off() {
         let said = String::from_utf8_lossy(&said).into_owned();
         assert!(what == "head" || said.starts_with("HTTP/1.1 408"), "{what}: '{said}'");
     }
-    let mut socket = knock(&cluster);
+    let mut socket = connect(&cluster);
     let length = wire::client::REQUEST_BYTES_MAX + 1;
     let head = format!("POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
     socket.write_all(head.as_bytes()).unwrap();
-    // It may be cut off while it still writes.
+    // The connection may be closed while it still writes.
     let _ = socket.write_all(&vec![b' '; length]);
     let mut answer = [0; 12];
     if socket.read_exact(&mut answer).is_ok() {
@@ -166,7 +166,7 @@ fn up_slow_or_oversized_requests_are_cut_off() {
 #[test]
 fn up_clients_that_do_not_read_block_nobody_and_are_dropped() {
     let cluster = up("silence_ms=600000,stall_ms=2000,stream_stall_ms=2000");
-    // Each its own: equal parts are sent once.
+    // Each script is different: equal ones are stored once.
     for number in 0..30 {
         let comment = format!("{number}{}", "x".repeat(60_000));
         cluster.submit(&["-H", "--comment", &comment, "--wrap", "true"]);
@@ -184,7 +184,7 @@ fn up_clients_that_do_not_read_block_nobody_and_are_dropped() {
     let before = descriptors(&cluster);
     let mut deaf = Vec::new();
     for number in 0..40 {
-        let mut socket = knock(&cluster);
+        let mut socket = connect(&cluster);
         let logs = format!("GET /api/v1/logs?job={loud}&follow=true HTTP/1.1\r\nhost: x\r\n\r\n");
         let request = if number % 4 == 0 { logs.into_bytes() } else { jobs_request() };
         socket.write_all(&request).unwrap();

@@ -1,16 +1,16 @@
-//! A disk that fills up: submits are refused and say so, nothing is half-written, the server goes on, a node without
-//! room takes nothing more, and ends are kept.
+//! A disk that fills up: submits are refused with a message, nothing is half-written, the server keeps running, a node with
+//! a full spool takes no jobs, and job ends are recorded.
 
 use crate::harness::processes::supervisors;
 use crate::harness::{Cluster, TWO_NODES, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What takes all the room; gone when it is dropped, so that a test that fails can end its cluster.
+/// A file that fills the disk. It is removed on drop, so that a failing test can stop its cluster.
 struct Filler(PathBuf);
 
 impl Filler {
-    /// Fills what is left; dd ends with an error when nothing is, and that is what is wanted.
+    /// Fills the rest of the disk; dd fails when it is full, as intended.
     fn fill(dir: &Path) -> Self {
         let filler = Self(dir.join("filler"));
         for block in ["bs=64k", "bs=512"] {
@@ -39,7 +39,7 @@ fn root_a_full_disk_refuses_submits_and_the_server_keeps_running() {
     let running = cluster.submit(&["--wrap", "while [ ! -e go ]; do sleep 0.05; done"]);
     cluster.await_state(running, "RUNNING");
     let filler = Filler::fill(&cluster.state());
-    // Scripts that differ, so that each needs room of its own.
+    // The scripts differ, so that each needs space.
     let body = "#".repeat(300_000);
     let mut refused = None;
     let mut taken = 0;
@@ -78,7 +78,7 @@ fn root_no_job_is_lost_when_the_disk_fills_under_running_jobs() {
     let mut cluster = Cluster::folder(TWO_NODES);
     cluster.mount(&cluster.state(), 140);
     cluster.mount(&cluster.path("work").join("small"), 1);
-    // Snapshots are due all the time, also while there is no room for one.
+    // Snapshots are due all the time, also while the disk is full.
     let line = format!(
         "SLUICE_SNAPSHOT_EVENTS=10 {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
         crate::harness::program(),
@@ -89,7 +89,7 @@ fn root_no_job_is_lost_when_the_disk_fills_under_running_jobs() {
     cluster.shell("mkfifo gate").ok();
     let body = "echo run >> marks-$SLURM_JOB_ID; echo before; read line < gate; echo after";
     let jobs: Vec<u32> = (0..12).map(|_| cluster.submit(&["--wrap", body])).collect();
-    // A job whose own file has no room is told so by its own write.
+    // A job whose output disk is full gets the error from its own write.
     let loud = "read line < gate; head -c 4000000 /dev/zero || exit 9";
     let loud = cluster.submit(&["-o", "small/out", "--wrap", loud]);
     let held = cluster.submit(&["-H", "--wrap", "true"]);
@@ -126,7 +126,7 @@ fn root_no_job_is_lost_when_the_disk_fills_under_running_jobs() {
     until("no group is left", || cluster.groups().is_empty().then_some(()));
 }
 
-/// One node's spool on a disk of its own, the other's with room.
+/// The spool of one node is on a small disk, the other's is not.
 fn small_spool(megabytes: u32) -> Cluster {
     let mut cluster = Cluster::folder(TWO_NODES);
     cluster.mount(&cluster.state().join("nodes/node1"), megabytes);
@@ -138,7 +138,7 @@ fn small_spool(megabytes: u32) -> Cluster {
 fn root_a_node_with_a_full_spool_is_drained_and_its_jobs_run_elsewhere() {
     let cluster = small_spool(1);
     let filler = Filler::fill(&cluster.state().join("nodes/node1"));
-    // Each is put on the first node by itself; as many as would have been swallowed.
+    // Without the drain each would be placed on the first node.
     let jobs: Vec<u32> = (0..5).map(|_| cluster.submit(&["--wrap", "hostname"])).collect();
     for id in &jobs {
         assert_eq!(cluster.await_end(id), "COMPLETED|0:0", "job {id}");
@@ -151,7 +151,7 @@ fn root_a_node_with_a_full_spool_is_drained_and_its_jobs_run_elsewhere() {
     let said = cluster.log("server");
     let told = said.lines().filter(|line| line.contains("node1 could not launch")).count();
     assert!((1..=jobs.len()).contains(&told), "once for each that was tried: {said}");
-    // With room again it works, once somebody has looked at it.
+    // With free space the node works again after it is resumed.
     drop(filler);
     cluster.sluice(&["scontrol", "update", "nodename=node1", "state=resume"]).ok();
     let back = cluster.submit(&["-w", "node1", "--wrap", "true"]);

@@ -1,5 +1,5 @@
-//! The journal that the program wrote, cut at every byte of its end: what is read back is always the
-//! beginning of what was written, and what is gone is said.
+//! A journal of the real program, cut at every byte of its tail: a prefix of what was written is restored, and the loss is
+//! reported.
 
 use crate::harness::{Cluster, TWO_NODES};
 use cluster::{Event, State};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{LogFile, LogOptions, Position, RealDisk, Recovery};
 
-/// How much of the end is cut at every byte: several commits.
+/// How many bytes of the tail are cut one by one: several commits.
 const TAIL: usize = 1000;
 
 /// A journal with jobs, arrays, steps, cancels and ends in it. The cluster is down.
@@ -37,7 +37,7 @@ fn end_of(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|b| *b != 0).unwrap() + 1
 }
 
-/// Reads a journal back as the server does: every event is understood and applied.
+/// Reads a journal as the server does, and applies every event.
 fn read_back(dir: &Path, segment_bytes: u64) -> (Vec<Vec<u8>>, Recovery) {
     let disk = Arc::new(RealDisk::open(dir).unwrap());
     let mut events = Vec::new();
@@ -60,9 +60,9 @@ fn up_a_journal_cut_at_any_byte_of_its_tail_restores_a_prefix_and_reports_the_cu
     let path = segment(&cluster);
     let whole = std::fs::read(&path).unwrap();
     let end = end_of(&whole);
-    // Its own folder and a shorter file: the room behind the end has nothing in it.
+    // A shorter copy of the file in a folder of its own: only zeros follow the end.
     let size = (end + (64 << 10)) as u64;
-    // In memory where there is such a place: thousands of journals are synced here.
+    // In `/dev/shm` if it exists: thousands of journals are synced here.
     let memory = tempfile::tempdir_in("/dev/shm");
     let scratch = memory.or_else(|_| tempfile::tempdir()).unwrap();
     let dir = scratch.path().join("journal");
@@ -77,7 +77,7 @@ fn up_a_journal_cut_at_any_byte_of_its_tail_restores_a_prefix_and_reports_the_cu
     let (all, recovery) = read_back(&dir, size);
     assert_eq!(recovery.torn_tail, None);
     assert!(all.len() > 20, "{} events", all.len());
-    // The file ends at the cut, or what was preallocated follows it.
+    // The file ends at the cut, or preallocated zeros follow.
     let mut torn = 0;
     for length in [0, size as usize] {
         let mut seen = 0;
@@ -94,7 +94,7 @@ fn up_a_journal_cut_at_any_byte_of_its_tail_restores_a_prefix_and_reports_the_cu
             assert!(tail.offset < cut as u64, "cut at {cut}: {tail}");
             assert_eq!(tail.seq, events.len() as u64 + 1, "cut at {cut}: {tail}");
             if cut % 16 == 0 {
-                // Said once: what was cut off is not there for the next reader.
+                // It is reported once: the next reader finds a clean end.
                 let (again, recovery) = read_back(&dir, size);
                 assert_eq!((again.len(), recovery.torn_tail), (events.len(), None), "{cut}");
             }
@@ -121,7 +121,7 @@ fn up_a_server_starts_from_a_cut_journal_and_takes_new_jobs() {
         let said = cluster.log("server")[before..].to_string();
         assert!(said.contains("unfinished commit"), "{back} bytes cut: {said}");
         let shown = cluster.sluice(&["squeue", "-h", "-t", "all", "-o", "%A"]).ok();
-        // A node remembers what it ran, also of histories that were thrown away: no id runs twice.
+        // A node remembers the attempts of discarded histories too: no id runs twice.
         for _ in 0..round {
             cluster.submit(&["-H", "--wrap", "true"]);
         }
@@ -129,7 +129,7 @@ fn up_a_server_starts_from_a_cut_journal_and_takes_new_jobs() {
         assert!(!shown.lines().any(|l| l.trim() == id.to_string()), "{id} was given before");
         assert_eq!(cluster.await_end(id), "COMPLETED|0:0", "{back} bytes cut");
         cluster.sluice(&["down"]).ok();
-        // Each cut is made in the same history: the one after it is thrown away.
+        // Each cut starts from the same journal; what follows it is discarded.
         std::fs::write(&path, &whole).unwrap();
     }
 }

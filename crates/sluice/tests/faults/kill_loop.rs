@@ -1,7 +1,7 @@
-//! kill -9 of everything, in a loop, at moments drawn from a seed, with jobs and steps in every
-//! state. Afterwards each attempt has run once, the books balance, and nothing is left over.
+//! `kill -9` of all daemons in a loop, at moments drawn from a seed, with jobs and steps in every state. Afterwards each
+//! attempt has run once, there is one record for each, and nothing is left over.
 //!
-//! `SLUICE_KILL_SEED=N` plays one schedule again.
+//! `SLUICE_KILL_SEED=N` repeats one schedule.
 
 use crate::harness::processes::{launcher_of, supervisors};
 use crate::harness::{Cluster, TWO_NODES, is_alive, signal, until, within};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: u32 = 12;
 
-/// Moments and choices: SplitMix64.
+/// Random moments and choices: SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -41,13 +41,13 @@ impl Dice {
     }
 }
 
-/// Leaves a mark for each start of an attempt; a short append is one write.
+/// Writes a line for each start of an attempt. A short append is one write, so lines do not mix.
 const MARK: &str = "echo $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} >> runs";
 
 struct Fire {
     cluster: Cluster,
     dice: Dice,
-    /// Shells whose commands print the ids that were acknowledged to them.
+    /// Shells whose commands print the job ids that were acknowledged.
     submitters: Vec<Child>,
     sruns: Vec<Child>,
     agents: Vec<Child>,
@@ -94,7 +94,7 @@ impl Fire {
         self.submitters.push(self.cluster.spawn_shell(&line));
     }
 
-    /// The same by the other door.
+    /// Submits through `sluice apply`.
     fn apply_task(&mut self, nap: &str) {
         self.runs += 1;
         let name = format!("run-{}", self.runs);
@@ -111,7 +111,7 @@ impl Fire {
         self.submitters.push(self.cluster.spawn_shell(&line));
     }
 
-    /// Something is done to a job that is there, whatever it is doing.
+    /// Applies a random action to an existing job in any state.
     fn meddle(&mut self) {
         let text = self.cluster.sluice(&["squeue", "-h", "-r", "-o", "%A"]).stdout;
         let there: Vec<&str> = text.lines().map(str::trim).collect();
@@ -119,7 +119,7 @@ impl Fire {
             return;
         }
         let job = self.dice.pick(&there);
-        // Refused where the job's state does not allow it: that is an answer too.
+        // It may be refused because of the job's state.
         match self.dice.below(5) {
             0 => self.cluster.sluice(&["scancel", job]),
             1 => self.cluster.sluice(&["scontrol", "requeue", job]),
@@ -184,7 +184,7 @@ impl Fire {
         until("the new agent is there", || (self.cluster.pid("agent") == before).then_some(()));
     }
 
-    /// What was answered to those who submitted; every id is new.
+    /// Collects the acknowledged ids; none may occur twice.
     fn collect(&mut self) {
         for child in self.submitters.drain(..) {
             let output = child.wait_with_output().unwrap();
@@ -195,9 +195,9 @@ impl Fire {
         }
     }
 
-    /// Waits until nothing is in the queue; what was suspended is let go on, also where it was requeued since and held for that.
+    /// Waits until the queue is empty. Suspended jobs are resumed, and those that were requeued and held since are released.
     fn burn_out(&mut self) {
-        // The allocation of an srun that died is given back after half a minute.
+        // The allocation of a dead `srun` is released after half a minute.
         let timeout = 2 * crate::harness::TIMEOUT;
         let deadline = Instant::now() + timeout;
         within(2 * timeout, "the queue is empty", || {
@@ -219,7 +219,7 @@ impl Fire {
     }
 }
 
-/// Each job's entries in the books, oldest first, as `STATE`.
+/// The states of each job's records, oldest first.
 fn books(cluster: &Cluster) -> BTreeMap<u32, Vec<String>> {
     let line = ["sacct", "-n", "-X", "-D", "-P", "-a", "-S", "now-1hour", "-o", "JobIDRaw,State"];
     let mut entries: BTreeMap<u32, Vec<String>> = BTreeMap::new();
@@ -230,7 +230,7 @@ fn books(cluster: &Cluster) -> BTreeMap<u32, Vec<String>> {
     entries
 }
 
-/// Lines of a file of marks, and that none is there twice.
+/// The lines of a file, none of which may occur twice.
 fn marks(cluster: &Cluster, name: &str) -> BTreeSet<String> {
     let text = cluster.read(name);
     let mut seen = BTreeSet::new();
@@ -262,7 +262,7 @@ fn each_attempt_ran_once(cluster: &Cluster, acknowledged: &BTreeSet<u32>) {
             let open = ["PENDING", "RUNNING", "SUSPENDED"].contains(&state.as_str());
             assert!(!open, "job {id}: {states:?}");
         }
-        // An entry for each start, and one for a wait that was ended from outside.
+        // One record for each start, and one for a job that was cancelled while pending.
         let starts = restarts.get(id).map(|n| n + 1);
         let waited = usize::from(states.last().is_some_and(|s| s.starts_with("CANCELLED")));
         assert!(
@@ -312,7 +312,7 @@ fn up_a_storm_of_kills_runs_each_attempt_once_and_leaves_nothing_over() {
     let cluster = &fire.cluster;
     nothing_is_left(cluster);
     each_attempt_ran_once(cluster, &fire.acknowledged);
-    // The same from the disk alone.
+    // The same after a restart from disk.
     let before = books(cluster);
     cluster.kill("server");
     cluster.start();
@@ -320,8 +320,7 @@ fn up_a_storm_of_kills_runs_each_attempt_once_and_leaves_nothing_over() {
     println!("{} jobs, {} entries", before.len(), before.values().map(Vec::len).sum::<usize>());
 }
 
-/// Its child holds the supervisor's sockets until it executes the script, which a file that cannot
-/// be opened yet puts off.
+/// The supervisor's child holds its sockets until it executes the script. Opening a FIFO delays that.
 #[test]
 fn up_a_supervisor_killed_before_its_script_executes_is_noticed() {
     for agent_too in [false, true] {

@@ -1,4 +1,4 @@
-//! A server killed under a thousand running jobs: none is lost, none runs twice, no line is missing.
+//! A server killed under a thousand running jobs: no job is lost or runs twice, and no output is missing.
 
 use crate::harness::{Cluster, until, within};
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ fn count(cluster: &Cluster, state: &str) -> usize {
 fn up_a_restart_of_the_server_under_a_thousand_running_jobs_loses_no_output() {
     let cluster = Cluster::up(CONF);
     cluster.shell("mkdir out; mkfifo gate").ok();
-    // Blocked in the kernel, not asking again and again: a thousand of these cost nothing.
+    // They block in the kernel instead of polling: a thousand of them cost nothing.
     let body = "echo before; read line < gate; echo after $SLURM_ARRAY_TASK_ID";
     let began = Instant::now();
     let last = (JOBS - 1).to_string();
@@ -56,7 +56,7 @@ fn up_a_restart_of_the_server_under_a_thousand_running_jobs_loses_no_output() {
         report(&cluster, "restarted", began.elapsed());
     }
     let began = Instant::now();
-    // They end while nobody looks.
+    // They end while no server runs.
     cluster.kill("server");
     cluster.shell(": > gate").ok();
     within(LONG, "each has said its last", || (written("after") == JOBS).then_some(()));
@@ -81,7 +81,7 @@ fn up_a_restart_of_the_server_under_a_thousand_running_jobs_loses_no_output() {
     within(LONG, "no group is left", || cluster.groups().is_empty().then_some(()));
 }
 
-/// What it cost, for whoever measures; nothing is asserted of it.
+/// Prints time and memory for information; nothing is asserted.
 fn report(cluster: &Cluster, when: &str, took: Duration) {
     for of in ["server", "agent"] {
         let pid = cluster.pid(of);

@@ -1,4 +1,4 @@
-//! Plugs pulled: the server, the agent and the supervisor killed, and what must survive it.
+//! `kill -9` of server, agent and supervisor, nodes that go down, and what must survive it.
 
 use crate::harness::{Cluster, TWO_NODES, is_alive, signal, until};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn up_kill_9_during_submits_loses_no_answered_submit() {
     for round in 0..5u64 {
         let line = "for i in 1 2 3 4 5 6 7 8; do sbatch --parsable -H --wrap true || exit 0; done";
         let submitters: Vec<_> = (0..3).map(|_| cluster.spawn_shell(line)).collect();
-        // At another moment each time: after so many jobs have been answered.
+        // Kills at a different moment each time: after a growing number of answered submits.
         until("some jobs are in", || {
             let text = cluster.sluice(&["squeue", "-h", "-o", "%A"]).stdout;
             (text.lines().count() as u64 >= known.len() as u64 + 1 + 3 * round).then_some(())
@@ -47,7 +47,7 @@ fn up_kill_9_during_submits_loses_no_answered_submit() {
     }
 }
 
-/// A job that leaves a mark for each time it was started.
+/// A job that writes a line each time it is started.
 const MARKS: &str = "echo run >> marks-$SLURM_JOB_ID; echo before; while [ ! -e go ]; do sleep 0.05; done; echo after";
 
 fn marks(cluster: &Cluster, id: u32) -> usize {

@@ -1,15 +1,15 @@
-//! A command that a test talks to: what it prints is read as it comes, and what is typed goes in.
+//! A command that a test interacts with: output is read as it comes, and input is typed.
 
-use crate::harness::{Cluster, Said, signal};
+use crate::harness::{Cluster, CommandOutput, signal};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
-/// An `srun` (or its like) that a test talks to.
+/// A running `srun`, `salloc` or `sattach` that a test interacts with.
 pub struct Running {
     pub child: Child,
     stdout: ChildStdout,
     stderr: ChildStderr,
-    /// What was heard so far.
+    /// The output so far.
     pub out: String,
     pub err: String,
 }
@@ -23,12 +23,12 @@ impl Running {
         Self { child, stdout, stderr, out: String::new(), err: String::new() }
     }
 
-    /// Reads on until the output is as wanted.
-    pub fn hear(&mut self, good: impl Fn(&str) -> bool) {
+    /// Reads until the output satisfies `good`.
+    pub fn await_output(&mut self, good: impl Fn(&str) -> bool) {
         read_until(&mut self.stdout, &mut self.out, good);
     }
 
-    pub fn hear_error(&mut self, good: impl Fn(&str) -> bool) {
+    pub fn await_error(&mut self, good: impl Fn(&str) -> bool) {
         read_until(&mut self.stderr, &mut self.err, good);
     }
 
@@ -40,8 +40,8 @@ impl Running {
         signal(self.child.id() as i32, name);
     }
 
-    /// Its input ends, and it comes to its end.
-    pub fn end(mut self) -> Said {
+    /// Closes its input, and waits for its end.
+    pub fn end(mut self) -> CommandOutput {
         drop(self.child.stdin.take());
         let mut errors = self.stderr;
         let rest = std::thread::spawn(move || {
@@ -49,7 +49,7 @@ impl Running {
             errors.read_to_string(&mut text).map(|_| text)
         });
         self.stdout.read_to_string(&mut self.out).expect("text");
-        let mut said = Said::from(self.child.wait_with_output().expect("it ends"));
+        let mut said = CommandOutput::from(self.child.wait_with_output().expect("it ends"));
         said.stdout = self.out;
         said.stderr = self.err + &rest.join().unwrap().expect("text");
         said

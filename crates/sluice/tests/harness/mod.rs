@@ -1,5 +1,5 @@
 //! A cluster of the built program in a folder of its own, driven as a user would drive it.
-// Each test program uses its own part of it.
+// Each test program uses only a part of it.
 #![allow(dead_code)]
 
 pub mod interactive;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must come. Reached only when something is broken.
+/// How long a test waits for an expected state. It is reached only if something is broken.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Two nodes of 32 CPUs with eight GPUs each, all declared. A requeued job does not wait out Slurm's two minutes.
+/// Two nodes of 32 CPUs with eight declared GPUs each. A requeued job starts without Slurm's delay of two minutes.
 pub const TWO_NODES: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
@@ -26,12 +26,12 @@ PartitionName=debug Nodes=node1 MaxTime=00:30:00 State=UP
 ";
 
 pub struct Cluster {
-    /// Before the folder: what is mounted in it goes first, and after the cluster is down.
+    /// Declared before `dir`, so that disks in the folder are unmounted before it is removed.
     disks: Vec<SmallDisk>,
     dir: tempfile::TempDir,
 }
 
-/// A small file system of its own in a cluster's folder.
+/// A small file system in a cluster's folder.
 struct SmallDisk(PathBuf);
 
 impl Drop for SmallDisk {
@@ -42,20 +42,20 @@ impl Drop for SmallDisk {
 
 /// What a command printed, and how it ended.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self.stdout
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let code = output.status.code().or(output.status.signal().map(|s| 128 + s));
@@ -71,8 +71,8 @@ pub fn program() -> &'static str {
     env!("CARGO_BIN_EXE_sluice")
 }
 
-/// This machine cannot do a part: says so, and writes it where `scripts/test` counts what was left out. `part` is the
-/// word for it in tests/allowed-skips.
+/// Reports that this machine cannot run a part of the tests, and records it for `scripts/test`. `part` is its word in
+/// tests/allowed-skips.
 pub fn skip(part: &str, why: &str) {
     use std::io::Write;
     println!("skipped: {part}: {why}");
@@ -146,7 +146,7 @@ impl Cluster {
         self.path("state")
     }
 
-    /// Mounts a disk of this size there; needs root.
+    /// Mounts a tmpfs of this size; needs root.
     pub fn mount(&mut self, at: &Path, megabytes: u32) {
         std::fs::create_dir_all(at).unwrap();
         let size = format!("size={megabytes}m");
@@ -156,7 +156,7 @@ impl Cluster {
         self.disks.push(SmallDisk(at.to_path_buf()));
     }
 
-    /// The same, but as a disk is: ext4, which keeps a part for root.
+    /// Mounts an ext4 file system of this size, which reserves a part for root; needs root.
     pub fn mount_ext4(&mut self, at: &Path, megabytes: u32) {
         std::fs::create_dir_all(at).unwrap();
         let image = self.path(&format!("image{}", self.disks.len()));
@@ -177,14 +177,14 @@ impl Cluster {
         std::fs::write(self.path("conf").join(file), text).unwrap();
     }
 
-    /// Starts, or starts again after a death.
+    /// Starts the cluster, or starts it again.
     pub fn start(&self) {
         let said = self.try_start();
         assert_eq!(said.code, 0, "{}\nlog: {}", said.stderr, self.log("server"));
         assert!(said.stdout.starts_with("sluice is up: http://"), "{}", said.stdout);
     }
 
-    pub fn try_start(&self) -> Said {
+    pub fn try_start(&self) -> CommandOutput {
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -205,7 +205,7 @@ impl Cluster {
         text.trim().parse().unwrap()
     }
 
-    /// kill -9, and wait until it is gone. An agent stays dead: whoever would start it again goes first.
+    /// Kills a daemon and waits until it is gone. The keeper is killed before an agent, so that it stays dead.
     pub fn kill(&self, of: &str) {
         if of == "agent" {
             self.leave_agent_alone();
@@ -213,7 +213,7 @@ impl Cluster {
         self.kill_alone(of);
     }
 
-    /// Takes the agent's keeper away, so that nobody starts it again.
+    /// Kills the keeper, so that the agent is not started again.
     pub fn leave_agent_alone(&self) {
         if self.state().join("keeper.pid").exists() {
             self.kill_alone("keeper");
@@ -221,21 +221,21 @@ impl Cluster {
         }
     }
 
-    /// kill -9 of this one process.
+    /// Kills this one process and waits until it is gone.
     pub fn kill_alone(&self, of: &str) {
         let pid = self.pid(of);
         signal(pid, "KILL");
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));
     }
 
-    /// The agent of this machine alone, after a death. `down` ends it, and its child is then to be waited for.
+    /// Starts an agent without a keeper. `down` ends it; the caller waits for the child.
     pub fn spawn_agent(&self) -> Child {
         let mut command = self.command(&["agent", "--state", self.state().to_str().unwrap()]);
         command.arg("--join").arg(self.state().join("server/local.join"));
         command.stderr(Stdio::null()).spawn().expect("the program runs")
     }
 
-    /// A command of ours by its first word: `sluice VERB …`, in the work folder.
+    /// `sluice ARGS` in the work folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(args).current_dir(self.path("work"));
@@ -256,22 +256,22 @@ impl Cluster {
         command.env("PATH", path);
     }
 
-    /// A command of another program, with this cluster's surroundings.
-    pub fn dress(&self, command: &mut Command) {
+    /// Gives another program this cluster's environment and work folder.
+    pub fn set_up(&self, command: &mut Command) {
         command.current_dir(self.path("work"));
         self.set_environment(command);
     }
 
-    pub fn sluice(&self, args: &[&str]) -> Said {
+    pub fn sluice(&self, args: &[&str]) -> CommandOutput {
         self.command(args).stdin(Stdio::null()).output().expect("the program runs").into()
     }
 
     /// A shell line with Slurm's commands first on the path.
-    pub fn shell(&self, line: &str) -> Said {
+    pub fn shell(&self, line: &str) -> CommandOutput {
         self.shell_command(line).output().expect("the shell runs").into()
     }
 
-    /// As `shell`, without waiting; its errors go nowhere.
+    /// As `shell`, without waiting; its errors are dropped.
     pub fn spawn_shell(&self, line: &str) -> Child {
         let mut command = self.shell_command(line);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the shell runs")
@@ -291,7 +291,7 @@ impl Cluster {
     }
 
     /// As another user; needs root.
-    pub fn shell_as(&self, user: &str, line: &str) -> Said {
+    pub fn shell_as(&self, user: &str, line: &str) -> CommandOutput {
         let quoted = line.replace('\'', "'\\''");
         self.shell(&format!("setpriv --reuid={user} --regid={user} --init-groups sh -c '{quoted}'"))
     }
@@ -351,7 +351,7 @@ impl Cluster {
         });
     }
 
-    /// Waits until the job is in the books as ended, and gives `STATE|EXITCODE`.
+    /// Waits until the job has an accounting record as ended; its `STATE|EXITCODE`.
     pub fn await_end(&self, job: impl ToString) -> String {
         let job = job.to_string();
         let line = ["sacct", "-n", "-X", "-P", "-j", &job, "-o", "State,ExitCode"];
@@ -389,7 +389,7 @@ impl Cluster {
         path.display().to_string()
     }
 
-    /// Names of this cluster's job groups that are left, over all hierarchies.
+    /// The control groups of this cluster's jobs that exist, over all hierarchies.
     pub fn groups(&self) -> Vec<String> {
         let key = group_key(&self.state());
         let mut found = Vec::new();
@@ -444,7 +444,7 @@ impl Drop for Cluster {
                 );
             }
             if !is_running(&self.state()) {
-                // The jobs of a dead server can only be ended by a living one.
+                // Only a running server can end the jobs.
                 let _ = self.try_start();
             }
             let _ = self.sluice(&["down", "--jobs"]);

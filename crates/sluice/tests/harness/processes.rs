@@ -1,4 +1,4 @@
-//! The processes of one cluster, found in `/proc`: other clusters of the machine are left alone.
+//! The processes of one cluster, found in `/proc`. Those of other clusters are not included.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is wrong is told in one place, in the words scripts wait for, and changes nothing.
+//! Bad input is refused in Slurm's words, and changes nothing.
 
 use crate::harness::{Cluster, TWO_NODES};
 
@@ -113,7 +113,7 @@ const NO_SCRIPT: &str = "sbatch: error: This does not look like a batch script. 
                          sbatch: error: line must start with #! followed by the path to an interpreter.\n\
                          sbatch: error: For instance: #!/bin/sh\n";
 
-/// Scripts that are none. The bytes come from `printf`.
+/// Files that are no scripts. The bytes come from `printf`.
 const SCRIPTS: &[(&str, i32, &str)] = &[
     ("", 1, "sbatch: error: Batch script is empty!\n"),
     (" \\n\\t\\n", 1, "sbatch: error: Batch script contains only whitespace!\n"),
@@ -138,7 +138,7 @@ const SCRIPTS: &[(&str, i32, &str)] = &[
     ),
 ];
 
-/// What can never fit; one more line may say what the cluster has.
+/// Requests that can never fit; a note may follow Slurm's line.
 const NEVER: &[(&str, &str)] = &[
     (
         "sbatch --gres=gpu:16 --wrap true",
@@ -251,7 +251,7 @@ const QUESTIONS: &[Row] = &[
     ("sacctmgr show qos format=bogus", 1, "", "Unknown field 'bogus'\n"),
 ];
 
-/// Everything a user could see of a change.
+/// Everything that a change would show in.
 fn seen(cluster: &Cluster) -> String {
     let lines = "squeue -h -t all -o %i; sacct -a -n -P -o JobID; sinfo -h -o '%P %a %t %N'; \
                  sacctmgr -n -P show user; sacctmgr -n -P show qos format=name";
@@ -283,7 +283,7 @@ fn up_a_submit_that_the_server_refuses_uses_no_id_and_leaves_no_record() {
     for (options, sentence) in REFUSED {
         let said = cluster.shell(&format!("sbatch {options} --wrap true"));
         let words = format!("sbatch: error: Batch job submission failed: {sentence}\n");
-        // A node or a feature that is nowhere is named in a line after Slurm's own.
+        // An unknown node or feature is named in a line after Slurm's own.
         let slurms = said.stderr.split("sbatch: note: ").next().unwrap_or_default();
         assert_eq!((said.code, slurms, said.stdout.as_str()), (1, &*words, ""), "{options}");
         assert_eq!(seen(&cluster), before, "{options} changed something");

@@ -1,5 +1,4 @@
-//! The CPU time of a job: at its limit the job ends as at the limit of time, and says which one it was. And the nice
-//! value that its processes take over.
+//! The CPU time limit of a job, which ends it like its time limit, and the nice values that processes inherit.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
@@ -16,7 +15,7 @@ fn limited(plugin: &str) -> Cluster {
 fn root_up_a_job_is_ended_at_its_cpu_time_limit_and_told_why() {
     for plugin in ["autodetect", "disabled"] {
         let cluster = limited(plugin);
-        // What it starts counts as its own, and so does what has ended.
+        // Children count, and so do processes that have ended.
         cluster.write("job.sh", &format!("#!/bin/bash\n({BUSY}) &\n{BUSY}\n"));
         let id = cluster.submit(&["-o", "out", "job.sh"]);
         cluster.write("idle.sh", "#!/bin/bash\nuntil [ -e enough ]; do sleep 0.1; done\n");
@@ -26,7 +25,7 @@ fn root_up_a_job_is_ended_at_its_cpu_time_limit_and_told_why() {
         let start = format!("slurmstepd: error: *** JOB {id} ON node1 CANCELLED AT ");
         assert!(text.starts_with(&start), "{plugin}: {text}");
         assert!(text.trim_end().ends_with("DUE TO CPU TIME LIMIT ***"), "{plugin}: {text}");
-        // Who sleeps uses none.
+        // A sleeping job uses no CPU time.
         cluster.write("enough", "");
         assert_eq!(cluster.await_end(idle), "COMPLETED|0:0", "{plugin}");
         until("nothing of them is left", || cluster.groups().is_empty().then_some(()));
@@ -64,7 +63,7 @@ fn root_up_the_cpu_time_limit_on_one_node_ends_the_whole_job() {
 #[test]
 fn up_the_submitters_cpu_time_limit_is_inherited() {
     let cluster = Cluster::up(TWO_NODES);
-    // Of each process alone, by the kernel: SIGXCPU.
+    // The limit of a single process is enforced by the kernel with SIGXCPU.
     let said = cluster.shell(&format!("ulimit -St 1; srun --propagate=CPU sh -c '{BUSY}'"));
     assert_eq!(said.code, 128 + 24, "{said:?}");
     let said = cluster.shell("ulimit -St 77; srun --propagate=NONE sh -c 'ulimit -St'");
@@ -86,7 +85,7 @@ fn nice_values(cluster: &Cluster, with: &str) -> [String; 3] {
 
 #[test]
 fn root_up_nice_values_are_inherited_as_configured() {
-    // The daemon's own is that of whoever runs this test.
+    // The daemon's nice value is that of the test process.
     let own: i32 = nix_nice();
     let above = (own + 7).to_string();
     for (mode, asked, want, told) in [
@@ -116,7 +115,7 @@ fn root_up_only_root_inherits_a_negative_nice_value() {
         (said.stdout.trim(), said.stderr.as_str()),
         (own.to_string().as_str(), line.as_str())
     );
-    // Less than the daemon's is anybody's to have.
+    // A lower priority than the daemon's is allowed to everybody.
     let said = cluster.shell(&format!("nice -n 3 {user} srun nice"));
     assert_eq!((said.stdout.trim(), said.stderr.as_str()), ((own + 3).to_string().as_str(), ""));
 }

@@ -1,4 +1,4 @@
-//! Allocations that a client holds, and what becomes of them when it lets go, is killed, or finds no server.
+//! Allocations that `srun` or `salloc` hold: what happens when the client ends, is killed, or the server is away.
 
 use crate::harness::interactive::Running;
 use crate::harness::{Cluster, TWO_NODES, is_alive, until, within};
@@ -10,7 +10,7 @@ fn up_a_step_ends_with_its_killed_srun() {
     let job = cluster.submit(&["--wrap", "sleep 600"]);
     cluster.await_state(job, "RUNNING");
     let id = format!("--jobid={job}");
-    // It writes all the time: the end shows on the way out as well as on the way in.
+    // The task writes all the time, so that the loss of its `srun` shows in both directions.
     for script in ["echo $$ > pid; sleep 600; sleep 600", "echo $$ > pid; while :; do echo x; done"]
     {
         let mut srun =
@@ -40,30 +40,30 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     let words = "salloc: error: _fork_command: Unable to find command \"nosuchcmd\"\n";
     assert!(said.stderr.contains(words), "{}", said.stderr);
 
-    // A shell, with what is typed.
+    // A shell that reads typed input.
     let mut shell = Running::start(&cluster, &["salloc", "-n1"]);
     shell.type_in("echo in $SLURM_JOB_ID; exit 7\n");
     let said = shell.end();
     assert_eq!((said.code, said.stdout.as_str()), (7, "in 3\n"), "{}", said.stderr);
 
-    // Without a shell it stays until it is cancelled.
+    // With `--no-shell` the allocation stays until it is cancelled.
     let said = salloc(&["--no-shell"]);
     assert_eq!((said.code, said.stderr.as_str()), (0, "salloc: Granted job allocation 4\n"));
     cluster.await_state(4, "RUNNING");
     cluster.sluice(&["scancel", "4"]).ok();
 
-    // Cancelled under its command: said, and the command told only where that was asked for.
+    // The allocation is cancelled under its command: it is reported, and the command signalled only with `-K`.
     let mut plain =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
-    plain.hear(|text| text == "up\n");
+    plain.await_output(|text| text == "up\n");
     cluster.sluice(&["scancel", "5"]).ok();
-    plain.hear_error(|text| text.ends_with("salloc: Job allocation 5 has been revoked.\n"));
+    plain.await_error(|text| text.ends_with("salloc: Job allocation 5 has been revoked.\n"));
     assert_eq!(plain.end().code, 3);
     let mut killed = Running::start(
         &cluster,
         &["salloc", "-KTERM", "-n1", "sh", "-c", "echo up; exec sleep 600"],
     );
-    killed.hear(|text| text == "up\n");
+    killed.await_output(|text| text == "up\n");
     cluster.sluice(&["scancel", "6"]).ok();
     let said = killed.end();
     assert!(
@@ -73,16 +73,16 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     );
     assert_ne!(said.code, 0);
 
-    // A signal to salloc itself lets go of the allocation and not of the command.
+    // A signal to `salloc` itself cancels the allocation and not the command.
     let mut told =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; read x; exit 3"]);
-    told.hear(|text| text == "up\n");
+    told.await_output(|text| text == "up\n");
     told.signal("TERM");
-    told.hear_error(|text| text.ends_with("salloc: Job allocation 7 has been revoked.\n"));
+    told.await_error(|text| text.ends_with("salloc: Job allocation 7 has been revoked.\n"));
     assert_eq!(told.end().code, 3);
     let mut left =
         Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; exec sleep 1"]);
-    left.hear(|text| text == "up\n");
+    left.await_output(|text| text == "up\n");
     left.signal("HUP");
     let said = left.end();
     assert_eq!(said.code, 1);
@@ -96,7 +96,7 @@ fn up_a_waiting_srun_or_salloc_can_be_interrupted() {
     let waiting = |command: &'static str, job: u32| {
         let mut one = Running::start(&cluster, &[command, "-n1", "--begin=now+1hour", "true"]);
         let words = format!("{command}: job {job} queued and waiting for resources\n");
-        one.hear_error(|text| text.ends_with(&words));
+        one.await_error(|text| text.ends_with(&words));
         one.err.clear();
         one
     };
@@ -163,7 +163,7 @@ fn up_an_srun_that_ended_without_a_server_is_recorded_when_it_returns() {
     cluster.shell("mkfifo gate").ok();
     let mut srun =
         Running::start(&cluster, &["srun", "-n1", "sh", "-c", "echo up; read line < gate; exit 6"]);
-    srun.hear(|text| text == "up\n");
+    srun.await_output(|text| text == "up\n");
     cluster.kill("server");
     cluster.shell(": > gate").ok();
     assert_eq!(srun.end().code, 6, "the step is its supervisor's, and not the server's");
@@ -184,12 +184,12 @@ fn up_only_allocations_without_a_client_end_after_the_grace() {
     };
     let (alive, lost) = (format!("{job}.0"), format!("{job}.1"));
     until("the job's own step runs", || steps().contains(&alive).then_some(()));
-    // One that lasts without a client, and one whose client is killed where no server sees it.
+    // One allocation that needs no client, and one whose client is killed while the server is away.
     cluster.sluice(&["salloc", "-n1", "--no-shell"]).ok();
     let mut waits = Running::start(&cluster, &["salloc", "-n1", "--begin=now+1hour", "true"]);
-    waits.hear_error(|text| text.contains("queued and waiting"));
+    waits.await_error(|text| text.contains("queued and waiting"));
     let (unattended, forsaken) = (job + 1, job + 2);
-    // With the agent dead no order arrives; then those who could say it again die.
+    // With the agent dead no order arrives; then client and server, which could repeat it, die too.
     cluster.kill("agent");
     let id = format!("--jobid={job}");
     let mut srun = Running::start(&cluster, &["srun", "-n1", "--overlap", &id, "true"]);

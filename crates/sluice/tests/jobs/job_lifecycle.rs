@@ -1,4 +1,4 @@
-//! The road from a submit to an ended, accounted job, through the built program.
+//! The life of a job through the built program: from submit to its accounting record.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 

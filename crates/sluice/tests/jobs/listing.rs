@@ -1,12 +1,12 @@
-//! The lines of `squeue`: made by the server where it can, by the client where not, and the same bytes.
+//! The lines of `squeue`, rendered by the server or by the client: the same bytes.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use wire::client::{Answer, Call, Envelope, JobsWanted};
-use wire::listing::{LinesWanted, ListingOptions};
+use wire::client::{Answer, Call, Envelope, JobsQuery};
+use wire::listing::{ListingOptions, ListingQuery};
 
-/// Five hours behind, as a rule, which has a name, and as a file, which has none.
+/// A zone five hours behind UTC: as a rule, which has a name, and as a file, which has none.
 const RULE: &str = "XST5";
 
 fn zone_file(cluster: &Cluster) -> String {
@@ -20,13 +20,13 @@ fn zone_file(cluster: &Cluster) -> String {
 
 fn squeue(cluster: &Cluster, zone: &str, args: &[&str]) -> String {
     let mut command = cluster.command(&[&["squeue"], args].concat());
-    crate::harness::Said::from(command.env("TZ", zone).output().unwrap()).ok()
+    crate::harness::CommandOutput::from(command.env("TZ", zone).output().unwrap()).ok()
 }
 
-/// The head and the body of what the server says to this question.
+/// The head and the body of the server's response to this request.
 fn ask(cluster: &Cluster, options: ListingOptions, zone: &str) -> (String, Vec<u8>) {
-    let lines = Some(Box::new(LinesWanted { options, zone: zone.into() }));
-    let call = Call::Jobs(JobsWanted { lines, ..JobsWanted::default() });
+    let lines = Some(Box::new(ListingQuery { options, zone: zone.into() }));
+    let call = Call::Jobs(JobsQuery { lines, ..JobsQuery::default() });
     let envelope = Envelope { version: wire::version::PROTOCOL, call };
     let body = serde_json::to_vec(&envelope).unwrap();
     let mut stream = UnixStream::connect(cluster.state().join("sluice.sock")).unwrap();
@@ -77,13 +77,13 @@ fn up_server_and_client_render_the_same_squeue_lines() {
     ];
     for args in table {
         let mut last = (String::new(), String::new());
-        // The time that goes by between the two must not show.
+        // No column may depend on the time between the two listings.
         until(&format!("{args:?} looks the same"), || {
             last = (squeue(&cluster, RULE, args), squeue(&cluster, &file, args));
             (last.0 == last.1 && !last.0.is_empty()).then_some(())
         });
     }
-    // The zone is the client's, wherever the lines are made.
+    // The time zone is the client's, whoever renders the lines.
     let hour =
         |zone: &str| squeue(&cluster, zone, &["-h", "-j", "1", "-o", "%V"])[11..13].to_owned();
     let (here, there): (u32, u32) = (hour(RULE).parse().unwrap(), hour("UTC").parse().unwrap());
@@ -111,7 +111,7 @@ fn up_the_server_sends_lines_if_it_can_and_views_otherwise() {
     assert_eq!(jobs_in(ask(&cluster, options.clone(), "No/Such_Zone")), 6);
     let unsorted = ListingOptions { sort: Some("!".into()), ..options.clone() };
     assert_eq!(jobs_in(ask(&cluster, unsorted, RULE)), 6);
-    // Six lines of twelve million bytes are more than it keeps for one answer.
+    // Six lines of twelve million bytes exceed the server's bound on one answer.
     let wide = ListingOptions { format: Some("x".repeat(12 << 20)), ..options };
     assert_eq!(jobs_in(ask(&cluster, wide, RULE)), 6);
 }

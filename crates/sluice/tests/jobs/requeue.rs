@@ -1,4 +1,4 @@
-//! Jobs that run again: by an exit that the site names, by hand, held, with Slurm's pause.
+//! Requeues: by exit code, by hand, held, and with Slurm's delay.
 
 use crate::harness::{Cluster, TWO_NODES};
 
@@ -15,7 +15,7 @@ fn shown(cluster: &Cluster, job: u32, format: &str) -> String {
 fn up_requeue_exit_and_requeue_exit_hold_requeue_jobs() {
     let cluster = cluster("RequeueExit=5-6\nRequeueExitHold=7");
     let script = "echo run ${SLURM_RESTART_COUNT:-0} >> again; [ $SLURM_RESTART_COUNT ] || exit 5";
-    // Slurm does so whatever the job says of requeuing.
+    // As in Slurm, `--no-requeue` does not prevent it.
     let again = cluster.submit(&["--no-requeue", "-o", "/dev/null", "--wrap", script]);
     assert_eq!(cluster.await_end(again), "COMPLETED|0:0");
     assert_eq!(cluster.read("again"), "run 0\nrun 1\n");
@@ -49,7 +49,7 @@ fn up_scontrol_requeue_forms_behave_as_in_slurm() {
     cluster.await_state(job, "RUNNING");
     cluster.sluice(&["scancel", &job.to_string()]).ok();
     cluster.await_end(job);
-    // Of one that has ended `Incomplete` leaves off; without it, it runs again.
+    // `Incomplete` leaves a completed job alone; without it, the job runs again.
     scontrol(&format!("requeue Incomplete {job}")).ok();
     assert!(cluster.state_of(job).starts_with("CANCELLED"));
     scontrol(&format!("requeue {job}")).ok();
@@ -96,7 +96,7 @@ fn up_job_requeue_0_and_the_requeue_delay_are_obeyed() {
     });
 }
 
-/// A dependency that can never be met, one on an array of which a task was cancelled, and a circle.
+/// A dependency that can never be satisfied, one on an array with a cancelled task, and a circular one.
 #[test]
 fn up_unsatisfiable_dependencies_are_reported() {
     let cluster = cluster("");

@@ -1,4 +1,4 @@
-//! Processes take over the limits of where they were asked for, as far as the options and the configuration say so.
+//! Processes inherit the submitter's resource limits, as options and configuration say.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 use std::process::Command;
@@ -20,7 +20,7 @@ fn up_resource_limits_are_inherited_as_configured() {
     assert!(core[0] != "77" && core[1] == "5", "{core:?}");
     let none = words(&cluster, &format!("{low} srun --propagate=NONE {ask}"));
     assert!(none[0] != "77" && none[1] != "5", "{none:?}");
-    // A step inside a job brings its own.
+    // A step inside a job has the limits of its `srun`.
     let inner = words(&cluster, &format!("salloc -Q sh -c \"ulimit -Sn 66; srun {ask}\""));
     assert_eq!(inner[0], "66", "of {hard}");
     cluster.write("job.sh", "#!/bin/sh\nulimit -Sn\n");

@@ -1,8 +1,8 @@
-//! `scancel --signal`, `--batch` and `--full`: whom a signal reaches, and that it ends nothing by itself.
+//! `scancel --signal`, `--batch` and `--full`: which processes a signal reaches, and that the job goes on.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
-/// A script with a child and a step, each with its pid in a file, all of them alive until they are ended.
+/// A script with a child and a step, each with its pid in a file. All run until they are ended.
 const SCRIPT: &str = "#!/bin/bash
 trap 'echo heard >> script.heard' USR1
 sleep 600 & echo $! > child
@@ -39,13 +39,13 @@ impl Job {
         state.starts_with('T')
     }
 
-    /// Exactly these stand still now, or soon.
+    /// Waits until exactly these processes are stopped.
     fn await_stopped(&self, wanted: &[&str], after: &str) {
         let found = || ALL.into_iter().filter(|name| self.is_stopped(name)).collect::<Vec<_>>();
         until(&format!("{wanted:?} stand still after {after}"), || {
             (found() == wanted).then_some(())
         });
-        // What was to be left alone has had as long to be stopped.
+        // The others would have been stopped in the same time.
         assert_eq!(found(), wanted, "after {after}");
         assert_eq!(self.cluster.state_of(self.id), "RUNNING|None", "after {after}");
     }
@@ -57,9 +57,9 @@ fn up_scancel_stop_reaches_steps_script_or_all_as_asked_and_the_job_runs_on() {
     for (options, whom) in [
         ("", &["step"][..]),
         ("--batch", &["script"]),
-        // Of the step, the `srun` that is a child of the script: what it can, it passes on.
+        // The `srun` of the step is a child of the script, and passes signals on.
         ("--full", &["script", "child"]),
-        // As Slurm: with both, the second counts.
+        // As in Slurm, `--full` wins over `--batch`.
         ("--batch --full", &["script", "child"]),
     ] {
         job.scancel(&format!("-s STOP {options}"));
@@ -72,7 +72,7 @@ fn up_scancel_stop_reaches_steps_script_or_all_as_asked_and_the_job_runs_on() {
     job.await_stopped(&["step"], "STOP of the step");
     job.cluster.shell(&format!("scancel -s CONT {step}")).ok();
     job.await_stopped(&[], "CONT of the step");
-    // One that stands still can be ended.
+    // A stopped job can be cancelled.
     job.scancel("-s STOP --full");
     job.scancel("-s STOP");
     job.await_stopped(&ALL, "the last STOP");
@@ -91,12 +91,12 @@ fn up_a_caught_signal_reaches_only_its_targets() {
         until(&format!("{wanted:?} were heard"), || (heard() == wanted).then_some(()));
     }
     assert_eq!(job.cluster.state_of(job.id), "RUNNING|None");
-    // The child of the script does not catch it, and is all that ends.
+    // The child of the script does not catch the signal, and is the only process that ends.
     let child: i32 = job.cluster.read("child").trim().parse().expect("a pid");
     assert!(crate::harness::is_alive(child));
     job.scancel("-s USR1 --full");
     until("all heard", || (heard() == [3, 2] && !crate::harness::is_alive(child)).then_some(()));
-    // By the time that the next one is heard, a second word of this one would have been.
+    // A second delivery would have arrived before the next signal.
     job.scancel("-s USR1");
     until("the next is heard", || (heard()[1] >= 3).then_some(()));
     assert_eq!(heard(), [3, 3], "nobody heard it twice");

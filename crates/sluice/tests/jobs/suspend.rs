@@ -1,8 +1,8 @@
-//! `scontrol suspend` and `resume`: who may, what is shown, and that time that was not run is not counted.
+//! `scontrol suspend` and `resume`: who may use them, what is shown, and that suspended time is not counted.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
-/// Seconds of `Elapsed` and `Suspended` in the books.
+/// `Elapsed` and `Suspended` of the accounting record, in seconds.
 fn booked(cluster: &Cluster, job: u32) -> (u64, u64) {
     let line = format!("sacct -n -X -P -j {job} -o ElapsedRaw,Suspended");
     let text = cluster.shell(&line).ok();
@@ -66,7 +66,7 @@ fn up_a_suspended_job_releases_its_cores_and_gets_them_back() {
     cluster.await_state(second, "RUNNING");
     cluster.sluice(&["scontrol", "resume", &first.to_string()]).ok();
     assert!(cluster.state_of(first).starts_with("SUSPENDED"), "nothing is granted twice");
-    // A restart keeps that it is to go on.
+    // A restart of the server keeps the pending resume.
     cluster.kill("server");
     cluster.start();
     cluster.write("done", "");

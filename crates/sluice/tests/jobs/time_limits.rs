@@ -1,4 +1,4 @@
-//! Time limits through the built program. Limits are in minutes, so all that needs one to pass is looked at in one minute.
+//! Time limits through the built program. Limits are in minutes, so one test of a minute checks all cases.
 
 use crate::harness::{Cluster, TWO_NODES, within};
 use std::time::Duration;
@@ -18,14 +18,14 @@ fn up_time_limits_end_jobs_except_with_over_time_limit_or_while_suspended() {
         cluster.await_state(id, "RUNNING");
         id
     };
-    // A step with a minute of its own in a job that has more: the job goes on without it.
+    // A step with a limit of one minute in a longer job: the job goes on without it.
     let script = "srun -t 1 sleep 600; echo after $?; srun -n1 -t 1 true; echo next $?; sleep 600";
     let stepping = cluster.submit(&["-p", "strict", "-t", "9", "-o", "stepping", "--wrap", script]);
     let line = format!("squeue -h -s -j {stepping} -o %i");
     within(Duration::from_secs(30), "its step begins", || {
         cluster.shell(&line).ok().contains(&format!("{stepping}.0")).then_some(())
     });
-    // Those that go on begin first: at the end of the last one they have had more than their minute.
+    // Jobs that may go on are started first: when the last one is ended they have run for more than a minute.
     let (patient, site) = (submit("patient"), submit("as_the_site"));
     let stood =
         cluster.submit(&["-p", "strict", "-t", "1", "-o", "/dev/null", "--wrap", "sleep 600"]);
@@ -33,7 +33,7 @@ fn up_time_limits_end_jobs_except_with_over_time_limit_or_while_suspended() {
     cluster.sluice(&["scontrol", "suspend", &stood.to_string()]).ok();
     cluster.await_state(stood, "SUSPENDED");
     let strict = submit("strict");
-    // How much more each has is in what its supervisor was started with.
+    // The extra time is in the launch that the supervisor was started with.
     for (id, more) in [(strict, "0"), (site, "60"), (patient, &u32::MAX.to_string())] {
         let record = cluster.shell(&format!("cat ../state/nodes/*/spool/{id}.1/launch.json")).ok();
         assert!(record.contains(&format!("\"over_time_s\":{more},")), "{more}: {record}");
@@ -56,7 +56,7 @@ fn up_time_limits_end_jobs_except_with_over_time_limit_or_while_suspended() {
     let rows = cluster.shell(&line).ok();
     assert!(rows.starts_with(&format!("{stepping}|RUNNING|")), "{rows}");
     assert!(rows.contains(&format!("{stepping}.0|CANCELLED|0:15\n")), "{rows}");
-    // Time in which it stood still is not its own: it goes on with what it had left.
+    // Suspended time does not count: the job goes on with what it had left.
     assert!(cluster.state_of(stood).starts_with("SUSPENDED"));
     cluster.sluice(&["scontrol", "resume", &stood.to_string()]).ok();
     cluster.await_state(stood, "RUNNING");

@@ -2,7 +2,7 @@
 
 use crate::harness::{Cluster, TWO_NODES};
 
-/// For a job that waits, held by its user: the key, what is said (nothing: it is done), and what `show job` then has.
+/// For a pending job held by its user: the pair, the error (empty: it succeeds), and what `show job` then shows.
 const WAITING: &[(&str, &str, &str)] = &[
     ("TimeLimit=30", "", "TimeLimit=00:30:00"),
     ("TimeLimit+=10", "", "TimeLimit=00:40:00"),
@@ -64,7 +64,7 @@ const WAITING: &[(&str, &str, &str)] = &[
     ("JobName=renamed", "", "JobName=renamed"),
 ];
 
-/// The same for one that runs.
+/// The same for a running job.
 const RUNNING: &[(&str, &str, &str)] = &[
     ("TimeLimit=20", "", "TimeLimit=00:20:00"),
     ("TimeLimit+=5", "", "TimeLimit=00:25:00"),
@@ -101,7 +101,7 @@ fn up_every_key_of_a_job_is_set_or_refused_in_slurms_words() {
     let running = cluster.submit(&["-t", "30", "-o", "/dev/null", "--wrap", "sleep 600"]);
     cluster.await_state(running, "RUNNING");
     check(&cluster, running, RUNNING);
-    // By its name: all of that name.
+    // By name: all jobs of that name.
     cluster.shell("scontrol update JobName=renamed Comment=both").ok();
     for job in [waiting, running] {
         let shown = cluster.sluice(&["scontrol", "show", "job", &job.to_string()]).ok();

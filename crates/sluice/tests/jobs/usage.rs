@@ -1,4 +1,4 @@
-//! What jobs and steps use, through the built program: `sstat` while they run, `sacct` when they have ended.
+//! Resource usage of jobs and steps: `sstat` while they run, `sacct` afterwards.
 
 use crate::harness::Cluster;
 
@@ -11,7 +11,7 @@ NodeName=node[1-2] CPUs=8 RealMemory=4000
 PartitionName=main Nodes=node[1-2] Default=YES State=UP
 ";
 
-/// Holds some megabytes and burns some CPU, then stays until the file `go` is there.
+/// Allocates some megabytes, uses some CPU, then waits for the file `go`.
 const HOLD: &str = "python3 -c 'import os,time,sys; m=int(sys.argv[1]); b=bytearray(m<<20); \
     t=time.process_time(); \
     exec(\"while time.process_time()-t < 0.4: pass\"); \
@@ -51,7 +51,7 @@ fn up_sstat_shows_each_task_of_a_running_step_and_sacct_records_them() {
     assert_eq!((row[3], row[4], row[7]), ("node2", "1", "1"), "{text}");
     assert!((80 << 10..200 << 10).contains(&kib(row[2])), "{text}");
     assert!(kib(row[5]) < kib(row[2]) && kib(row[5]) > 40 << 10, "{text}");
-    // All steps, and the script's own.
+    // All steps, and the batch step.
     let all = cluster.sluice(&["sstat", "-n", "-P", "-a", "-j", &job.to_string(), "-o", "JobID"]);
     assert_eq!(all.ok(), format!("{job}.batch\n{job}.0\n"));
     let pids = cluster.sluice(&["sstat", "-n", "-P", "-i", "-j", &format!("{job}.0")]).ok();
@@ -111,7 +111,7 @@ fn up_usage_of_a_script_and_its_children_is_the_batch_steps() {
 fn up_samples_find_a_memory_peak_over_all_processes() {
     let cluster = Cluster::up(CONF);
     cluster.write("hold.sh", &format!("{HOLD} 40\n"));
-    // Nobody asks meanwhile: only the samples, one a second, can have seen all three together.
+    // Only the samples, one a second, can have seen the three processes together.
     cluster.write(
         "job.sh",
         "#!/bin/bash\nfor i in 1 2 3; do bash hold.sh & done\n\

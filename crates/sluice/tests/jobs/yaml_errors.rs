@@ -1,4 +1,4 @@
-//! A YAML configuration that is wrong is told by line and column, and leaves no run.
+//! Errors in a YAML configuration are reported by line and column, and leave no run.
 
 use crate::harness::{Cluster, TWO_NODES};
 

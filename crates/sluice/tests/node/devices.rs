@@ -1,5 +1,5 @@
-//! Devices: what was granted can be opened and nothing else, and the variables agree. Device nodes with the numbers of
-//! drivers that every kernel has play the GPUs.
+//! Devices: jobs can open what they were granted and nothing else, and the variables agree. Device nodes of drivers that
+//! every kernel has play the GPUs.
 
 use crate::harness::{Cluster, sorted_lines, until};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ NodeName=node1 CPUs=8 RealMemory=2000 Gres=gpu:3,shard:6,fpga:1
 PartitionName=main Nodes=node1 Default=YES State=UP
 ";
 
-/// zero, full and fuse: all can be opened by whoever may.
+/// The numbers of zero, full and fuse, which every permitted process can open.
 const NUMBERS: [(&str, &str, &str); 4] =
     [("gpu0", "1", "5"), ("gpu1", "1", "7"), ("gpu2", "10", "229"), ("fpga", "10", "200")];
 
@@ -41,7 +41,7 @@ fn cluster(cgroup_conf: Option<&str>) -> Cluster {
         cluster.write_conf("cgroup.conf", text);
     }
     cluster.start();
-    // Prints the names of those that can be opened.
+    // Prints the names of the devices that can be opened.
     let folder = at("");
     let folder = folder.trim_end_matches('/');
     let script = format!(
@@ -64,7 +64,7 @@ fn root_a_job_opens_its_own_devices_and_no_other() {
         assert_eq!(cluster.run_script(&["--gres=gpu:1"], "./look"), "gpu0 | 0 | 0\n", "{plugin}");
         let all = cluster.run_script(&["--gres=gpu:3,fpga:1"], "./look");
         assert_eq!(all, "gpu0 gpu1 gpu2 fpga | 0,1,2 | 0,1,2\n", "{plugin}");
-        // Beside a job that has the first, another has the second, and counts it from zero.
+        // A second job has the second GPU, which is index 0 for it.
         cluster.write("first.sh", "#!/bin/bash\nsleep 600\n");
         let first = cluster.submit(&["--gres=gpu:1", "first.sh"]);
         cluster.await_state(first, "RUNNING");
@@ -99,7 +99,7 @@ fn root_a_step_opens_only_its_own_part_of_the_jobs_devices() {
     assert_eq!(found.len(), 4, "{text}");
     assert!(found.contains(&"gpu0 gpu1 gpu2 | 0,1,2 | 0,1,2"), "the script has all: {text}");
     assert!(found.contains(&"|  | 0,1,2"), "a step without any has none: {text}");
-    // Which of the two came first is not said: they share nothing, and count from zero.
+    // The order of the two steps is open: they share nothing, and both count from zero.
     let of_one = found.iter().find(|line| line.contains("| 0 |")).expect("the step with one");
     let of_two = found.iter().find(|line| line.contains("| 0,1 |")).expect("the step with two");
     let opened = |line: &str| line.split(" |").next().unwrap_or_default().to_owned();
@@ -133,7 +133,7 @@ fn root_a_job_with_a_shard_opens_the_gpu_of_the_shard() {
     let cluster = cluster(None);
     let text = cluster.run_script(&["--gres=shard:1"], "./look");
     assert!(text.starts_with("gpu0 |"), "{text}");
-    // Shares of one GPU are what one job may have: two each here.
+    // A job's shards are of one GPU, which has two here.
     let text = cluster.run_script(&["--gres=shard:2"], "./look");
     assert!(text.starts_with("gpu0 |"), "{text}");
     let refused = cluster.shell("sbatch --gres=shard:3 --wrap true");
@@ -194,7 +194,7 @@ fn root_up_gpu_bind_verbose_reports_the_bound_gpus() {
         [("ConstrainDevices=yes\n", [0, 1], 2), ("ConstrainDevices=no\n", [1, 2], 0)]
     {
         let cluster = cluster(Some(conf));
-        // The first GPU is another's.
+        // The first GPU belongs to another job.
         cluster.write("first.sh", "#!/bin/bash\nsleep 600\n");
         let first = cluster.submit(&["--gres=gpu:1", "first.sh"]);
         cluster.await_state(first, "RUNNING");

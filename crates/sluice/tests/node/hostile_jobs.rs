@@ -1,5 +1,5 @@
-//! Jobs that mean harm, of an ordinary user and of root: they end, they leave nothing, and nobody else notices.
-//! Needs root.
+//! Hostile jobs of an ordinary user and of root: they can be ended, leave nothing behind, and do not affect others. Needs
+//! root.
 
 use crate::harness::{Cluster, is_alive, until};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn up() -> Cluster {
     cluster
 }
 
-/// Submits the script as this user; the number of the job. Its output is `out.NUMBER`.
+/// Submits the script as this user; its job id. The output is `out.ID`.
 fn submit(cluster: &Cluster, user: &str, script: &str) -> String {
     cluster.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
     let said = cluster.shell_as(user, "sbatch --parsable --no-requeue -o out.%j job.sh");
@@ -32,7 +32,7 @@ fn output(cluster: &Cluster, job: &str) -> String {
     cluster.read(&format!("out.{job}"))
 }
 
-/// Neither group nor scratch is left, the node is well, and the next job runs on it.
+/// Checks that no group and no scratch folder is left, the node is idle, and the next job runs on it.
 fn nothing_is_left(cluster: &Cluster) {
     until("no group is left", || cluster.groups().is_empty().then_some(()));
     let scratch = cluster.path("scratch");
@@ -133,7 +133,7 @@ fn root_a_manipulated_scratch_folder_is_removed_and_link_targets_stay() {
 #[test]
 fn root_a_root_job_that_leaves_its_cgroups_is_still_ended() {
     let cluster = up();
-    // Out of every group, of the session, of its parent's hands, and deaf.
+    // A process that leaves every group, its session and its parent, and ignores signals.
     let script = "for procs in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do echo $$ > $procs; done 2> /dev/null\n\
          (trap '' TERM HUP INT; setsid sh -c 'echo $$ > escaped; sleep 600 & echo $! > child; while :; do sleep 600; done' &) > /dev/null 2>&1\n\
          until [ -s child ]; do sleep 0.05; done; cat /proc/self/cgroup; exit 3";
@@ -186,7 +186,7 @@ fn root_a_job_without_its_work_folder_runs_in_tmp_and_reports_it() {
     assert_eq!(cluster.await_end(&job), "COMPLETED|0:0", "{}", cluster.read("out"));
     let text = cluster.read("out");
     assert!(text.contains("couldn't chdir to") && text.contains("\n/tmp\n"), "{text}");
-    // It goes while the job is in it.
+    // The folder is removed while the job is in it.
     let job = submit(&cluster, "root", "mkdir left; cd left; rmdir ../left; srun true; exit 3");
     assert_eq!(cluster.await_end(&job), "FAILED|3:0", "{}", output(&cluster, &job));
     nothing_is_left(&cluster);
@@ -203,7 +203,7 @@ fn root_extreme_amounts_are_enforced_or_refused() {
         assert_eq!(cluster.await_end(id), "COMPLETED|0:0", "{mem}");
         cluster.read("held").lines().next().and_then(|line| line.parse::<u64>().ok())
     };
-    // Below what a shell needs is the floor; nothing means all of the node.
+    // Too little memory is raised to the minimum; zero means all of the node.
     for (mem, mib) in [("--mem=1K", 30), ("--mem=1M", 30), ("--mem=64", 64), ("--mem=0", 4000)] {
         assert_eq!(held(mem), Some(mib << 20), "{mem}");
     }

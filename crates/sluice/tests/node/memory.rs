@@ -1,4 +1,4 @@
-//! Limits that a job runs into: memory, processes, and what it may not change of its own groups.
+//! Memory and process limits of jobs and steps, and control groups that a job cannot change.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
@@ -29,7 +29,7 @@ fn root_a_job_over_its_memory_ends_as_out_of_memory_and_other_jobs_run_on() {
 #[test]
 fn root_a_step_is_not_marked_out_of_memory_for_its_sibling() {
     let cluster = Cluster::up(TWO_NODES);
-    // Both steps have all of their job's memory. The second dies of its own hand after the first was killed.
+    // Both steps have all of the job's memory. The second kills itself after the first was killed.
     let script = format!(
         "srun --overlap --mem=80 -n1 {FILL}; touch over\n\
          srun --overlap --mem=80 -n1 sh -c 'kill -KILL $$'; echo second $?\n\
@@ -121,7 +121,7 @@ fn root_a_job_that_stops_itself_can_be_cancelled() {
 #[test]
 fn root_a_node_without_usable_cgroups_is_drained_and_the_job_is_requeued() {
     let cluster = Cluster::folder(TWO_NODES);
-    // The tree that this machine has not, or that limits no memory here.
+    // A hierarchy that this machine lacks, or that has no memory controller.
     let pure = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     let plugin = if pure { "cgroup/v1" } else { "cgroup/v2" };
     let conf = format!("CgroupPlugin={plugin}\nConstrainRAMSpace=yes\n");
@@ -139,7 +139,7 @@ fn root_a_node_without_usable_cgroups_is_drained_and_the_job_is_requeued() {
     cluster.sluice(&["scancel", &id.to_string()]).ok();
 }
 
-/// Prints what the kernel holds the job's own group to: memory, with swap, when it presses, how it swaps, processes.
+/// Prints the limits of the job's group: memory, memory with swap, soft limit, swappiness, processes.
 const HELD: &str = "#!/bin/bash
 look() { for top in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/memory /sys/fs/cgroup/pids; do
   path=$(grep -E \"$1\" /proc/self/cgroup | head -n 1 | cut -d: -f3); path=${path%/step_batch}
@@ -165,7 +165,7 @@ fn root_cgroup_conf_sets_the_share_of_the_allocated_memory() {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     };
     let mib = |n: u64| n << 20;
-    // v2 has no swappiness of a group.
+    // v2 has no swappiness for a group.
     let pure = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     let with = |memory: u64, soft: u64| match pure {
         true => vec![mib(memory), mib(soft), 77],

@@ -1,13 +1,13 @@
-//! An agent where control groups are read-only, or not there at all, or where an earlier one has left some behind: it
-//! says what it cannot do, does what it can, and clears away what is nobody's. Needs root.
+//! An agent with read-only or missing control groups, or with groups left by an earlier agent: it reports what it cannot
+//! enforce, runs jobs, and removes groups that belong to no job. Needs root.
 
 use crate::harness::{Cluster, TWO_NODES, is_alive, until};
 use std::process::{Command, Stdio};
 
-/// Starts the cluster in a mount namespace of its own, in which this was done to each mount of control groups, `$at`.
+/// Starts the cluster in a mount namespace in which this command was run for each cgroup mount, `$at`.
 fn up_where(change: &str) -> Cluster {
     let cluster = Cluster::folder(TWO_NODES);
-    // The deepest first: what is mounted below another goes before it.
+    // Deepest first: a mount below another is unmounted before it.
     let line = format!(
         "unshare --mount --propagation private bash -c 'while read -r at; do {change}; done \
          < <(grep -e \"- cgroup\" /proc/self/mountinfo | cut -d\" \" -f5 | sort -r); exec {} up --detach \
@@ -37,7 +37,7 @@ fn root_up_without_cgroups_jobs_run_and_the_node_reports_what_it_cannot_enforce(
         }
         let doctor = cluster.sluice(&["doctor"]).ok();
         assert!(doctor.contains("not enforced: memory: "), "{doctor}");
-        // A job runs, is suspended and goes on, and what it leaves behind ends with it.
+        // A job runs, is suspended and resumed, and processes that it leaves behind end with it.
         let script = "(trap \"\" TERM HUP; setsid sh -c \"echo \\$\\$ > daemon; while :; do sleep 1; done\" &) > /dev/null 2>&1; \
                       until [ -s daemon ]; do sleep 0.05; done; until [ -e go ]; do sleep 0.05; done; srun true; exit 3";
         let job = cluster.submit(&["-o", "out", "--wrap", script]);
@@ -68,12 +68,12 @@ fn root_up_cgroups_left_by_a_killed_agent_are_emptied_and_removed() {
     cluster.await_state(job, "RUNNING");
     cluster.kill("agent");
     cluster.kill("server");
-    // As of an attempt whose folder in the spool is gone; one of them with a process that hears nothing.
+    // Groups like those of an attempt without a spool folder, one with a process that ignores signals.
     let mut strangers = Vec::new();
     for group in &own {
         let left = group.replace(&format!("job_{job}_1"), "job_9999_1");
         std::fs::create_dir_all(format!("{left}/step_0")).expect("a group");
-        // v1 takes nobody into a part of the machine that has no cores.
+        // A v1 cpuset without CPUs takes no process.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             for (from, to) in
                 [(group.clone(), left.clone()), (left.clone(), format!("{left}/step_0"))]

@@ -1,5 +1,5 @@
-//! The site's programs around jobs, through the built program: what they are told, what they change, and what becomes
-//! of job and node when they fail. Needs root: who else may run programs for others?
+//! Prolog and epilog programs of the node, of tasks, of `srun` and of the server: their environment, their effect, and what
+//! happens to job and node when they fail. Needs root.
 
 use crate::harness::{Cluster, until};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ NodeName=node1 CPUs=8 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=node1 Default=YES State=UP
 ";
 
-/// A cluster whose programs are `(key, name, text)`, made before it is up.
+/// A cluster with these programs as `(key, name, text)`.
 fn up_with(programs: &[(&str, &str, &str)], more: &str) -> Cluster {
     let cluster = Cluster::folder("");
     let mut conf = format!("{ONE_NODE}{more}");
@@ -97,7 +97,7 @@ fn root_up_a_folder_of_prologs_runs_in_name_order() {
     let job = wrap(&cluster, &[], "echo script >> order");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     assert_eq!(cluster.read("order"), "10-first\nscript\n", "20-second does not match");
-    // A pattern that fits nothing is no program, and ends nothing late.
+    // A pattern without matches means no program, and drains nothing.
     cluster.shell("srun true").ok();
     assert_eq!(cluster.await_end(job + 1), "COMPLETED|0:0");
 }
@@ -109,7 +109,7 @@ fn root_up_a_failing_prolog_drains_the_node_and_holds_the_job() {
     cluster.await_state(job, "PENDING|launch failed requeued held");
     assert_eq!(cluster.node_states(), "drained|Prolog error");
     assert_eq!(cluster.read("ran"), "");
-    // Mended: the node comes back, and the job, released, runs.
+    // With a working prolog the resumed node runs the released job.
     cluster.write_program("prolog", "exit 0");
     cluster.shell("scontrol update node=node1 state=resume").ok();
     cluster.shell(&format!("scontrol release {job}")).ok();
@@ -145,7 +145,7 @@ fn root_up_a_prolog_over_its_timeout_is_killed_with_its_children_and_drains() {
     assert!(cluster.groups().is_empty(), "no group is left");
 }
 
-/// Zeros play the GPUs that a job without any may not open; and it may use less memory than its prolog does.
+/// `/dev/zero` plays a GPU that the job may not open; the job's memory limit is below what the prolog uses.
 #[test]
 fn root_up_a_prolog_is_outside_of_the_jobs_limits() {
     let uses = "exec 3< $(dirname $0)/../gpu0 || exit 1; \
@@ -190,7 +190,7 @@ fn root_up_processes_left_by_a_prolog_end_with_the_job() {
     let with_epilog: &[_] = &[("Prolog", "prolog", DAEMON), ("Epilog", "epilog", alive)];
     for (programs, seen) in [(&with_epilog[..1], false), (with_epilog, true)] {
         let cluster = up_with(programs, "");
-        // In no group of the job's: it would have its limits.
+        // The prolog is in no control group of the job, so its limits do not apply.
         let job = wrap(
             &cluster,
             &[],
@@ -272,7 +272,7 @@ fn root_up_without_prolog_flags_alloc_the_prolog_runs_before_the_first_step() {
     for (flags, order) in [("", "shell\nprolog\nstep\n"), ("PrologFlags=Alloc\n", "prolog\n")] {
         let cluster = up_with(&[("Prolog", "prolog", text)], flags);
         let alloc = flags.contains("Alloc");
-        // With Alloc the file comes without any step.
+        // With `Alloc` the prolog runs without any step.
         let inner = match alloc {
             true => "until [ -e order ]; do sleep 0.05; done",
             false => "echo shell >> order; srun sh -c \"echo step >> order\"",
@@ -314,7 +314,7 @@ fn root_up_a_task_prolog_changes_the_task_and_the_task_epilog_follows() {
     let mut lines: Vec<&str> = after.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0 0", "0 1", "own", "own"]);
-    // The batch script is a task as well.
+    // The batch script counts as a task.
     let job = wrap(&cluster, &[], "echo $SITE $BOTH");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     assert_eq!(cluster.read("out"), "from the site\n1 site\n");
@@ -323,7 +323,7 @@ fn root_up_a_task_prolog_changes_the_task_and_the_task_epilog_follows() {
 
 #[test]
 fn root_up_srun_prolog_and_epilog_run_on_the_sruns_host() {
-    // They take their time, and the tasks wait for them.
+    // The programs are slow, and the tasks wait for them.
     let slow = |word: &str| format!("sleep 0.3; echo {word} >> $(dirname $0)/../work/order");
     let cluster = up_with(
         &[
@@ -356,7 +356,7 @@ fn root_up_a_step_that_waits_for_the_srun_prolog_can_be_cancelled() {
         cluster.write("waits", "");
         pid.trim().parse::<i32>().expect("a pid")
     };
-    // The step alone: its script goes on.
+    // Only the step is cancelled: the script goes on.
     let script = "srun touch ran; echo $? > code; srun --prolog=none echo next";
     let job = wrap(&cluster, &[], script);
     let program = await_program();
@@ -365,7 +365,7 @@ fn root_up_a_step_that_waits_for_the_srun_prolog_can_be_cancelled() {
     assert_ne!(cluster.read("code"), "0\n");
     assert!(cluster.read("out").ends_with("next\n"), "{}", cluster.read("out"));
     until("its program is dead", || (!crate::harness::is_alive(program)).then_some(()));
-    // The whole job, and an srun that is interrupted.
+    // The whole job is cancelled, and an `srun` interrupted.
     for job in [job + 1, job + 2] {
         let srun = cluster.spawn_shell_with_errors("exec srun touch ran");
         let program = await_program();
@@ -394,7 +394,7 @@ fn root_up_a_failing_task_prolog_ends_its_task() {
     assert_eq!(cluster.node_states(), "idle|none", "the node is not to blame");
 }
 
-/// Programs of the server's are run as its user, who may write in the work folder, where everybody may.
+/// The server's programs run as its user, who may write to the work folder because everybody may.
 fn telling(name: &str) -> String {
     format!(
         "echo {name} $SLURM_JOB_ID $SLURM_SCRIPT_CONTEXT $SLURM_JOB_NODELIST ${{SLURM_JOB_EXIT_CODE2-}} \
@@ -419,7 +419,7 @@ fn root_up_prolog_slurmctld_and_epilog_slurmctld_run_around_the_job() {
     assert_eq!(cluster.await_end(job), "FAILED|4:0");
     let text = cluster.await_file(&format!("{job}.after"), |text| text.ends_with('\n'));
     assert_eq!(text, format!("after {job} epilog_slurmctld node1 4:0\n"));
-    // A step that is asked for while the program runs waits for it.
+    // A step requested while the program runs waits for it.
     std::fs::remove_file(cluster.path("work").join("go")).unwrap();
     let held = cluster.spawn_shell("salloc -n1 srun echo from the step");
     let job = job + 1;

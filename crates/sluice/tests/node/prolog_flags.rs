@@ -1,9 +1,9 @@
-//! `PrologFlags`: who waits for the site's programs before a job, and who does not.
+//! `PrologFlags`: which of `salloc`, steps and batch scripts wait for the prolog.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 use std::os::unix::fs::PermissionsExt;
 
-/// On the second node it waits for a file; on each it leaves one.
+/// It writes a file on each node, and on the second it waits for another.
 const PROLOG: &str = "#!/bin/sh
 cd $(dirname $0)/../work
 [ $SLURMD_NODENAME = node1 ] || for i in $(seq 600); do [ -e go ] && break; sleep 0.1; done
@@ -50,7 +50,7 @@ fn root_up_salloc_waits_for_the_prolog_on_all_nodes() {
 #[test]
 fn root_up_with_nohold_salloc_starts_at_once_and_steps_wait() {
     let cluster = up_with("Alloc,NoHold");
-    // The prolog of the second node waits for what only this shell makes.
+    // The prolog of the second node waits for a file that only this shell makes.
     let inner = "touch go; srun -N2 sh -c \"ls done.\\$SLURMD_NODENAME\"";
     let said = cluster.shell(&format!("salloc -N2 sh -c '{inner}' | sort"));
     assert!(!said.stderr.contains("Waiting for resource configuration"), "{said:?}");
@@ -71,7 +71,7 @@ fn root_up_a_batch_script_waits_for_all_prologs_only_with_deferbatch() {
     let id = cluster.submit(&["-N2", "-o", "out", "job.sh"]);
     await_prolog(&cluster);
     cluster.await_file("done.node1", |_| true);
-    // A server that comes back while the script is held back lets it go as well.
+    // A restarted server starts the deferred script as well.
     cluster.kill("server");
     cluster.start();
     await_prolog(&cluster);
@@ -79,7 +79,7 @@ fn root_up_a_batch_script_waits_for_all_prologs_only_with_deferbatch() {
     cluster.write("go", "");
     assert_eq!(cluster.await_end(id), "COMPLETED|0:0");
     assert_eq!(cluster.read("out"), "done.node1\ndone.node2\n");
-    // On one node there is nobody else to wait for.
+    // On one node there is no other prolog to wait for.
     let id = cluster.submit(&["-N1", "-o", "out", "job.sh"]);
     assert_eq!(cluster.await_end(id), "COMPLETED|0:0");
 }

@@ -1,9 +1,9 @@
-//! What happens to a job while the site's programs run around it: cancelled, suspended. Needs root.
+//! Jobs that are cancelled or suspended while prolog or epilog run. Needs root.
 
 use crate::harness::{Cluster, until};
 use std::os::unix::fs::PermissionsExt;
 
-/// The program `NAME` leaves a mark and waits to be let go.
+/// The program `NAME` writes a file and waits for another.
 const WAITS: &str = "#!/bin/sh
 cd $(dirname $0)/../work; echo $$ >> NAME.runs
 until [ -e NAME.go ]; do sleep 0.05; done
@@ -40,10 +40,10 @@ fn root_up_a_job_suspended_during_its_prolog_starts_when_it_is_resumed() {
     pid_of(&cluster, "Prolog");
     cluster.sluice(&["scontrol", "suspend", &job.to_string()]).ok();
     cluster.await_state(job, "SUSPENDED");
-    // The site's program is not the job's: it comes to its end.
+    // Suspending the job does not stop the prolog.
     cluster.write("Prolog.go", "");
     cluster.await_file("order", |text| text == "Prolog\n");
-    // An order that the node carries out after the suspension, and its script has still not run.
+    // The node has handled a later order, and the script has still not run.
     let other = cluster.submit(&["-o", "/dev/null", "--wrap", "true"]);
     assert_eq!(cluster.await_end(other), "COMPLETED|0:0");
     assert_eq!(cluster.read("order"), "Prolog\nProlog\n");
@@ -98,7 +98,7 @@ fn root_up_the_epilog_of_a_cancelled_job_runs_to_its_end() {
     cluster.await_file("order", |text| text == "script\n");
     cluster.sluice(&["scancel", &job.to_string()]).ok();
     let epilog = pid_of(&cluster, "Epilog");
-    // An agent that comes while the epilog runs is told of the end again.
+    // An agent that restarts while the epilog runs gets the cancel again.
     let killed = cluster.pid("agent");
     cluster.kill_alone("agent");
     until("another agent is there", || (cluster.pid("agent") != killed).then_some(()));

@@ -1,9 +1,9 @@
-//! The folders that a job has to itself, through the built program: there while it runs, gone when it has ended.
+//! Scratch and private folders of a job: there while it runs, removed when it has ended.
 
 use crate::harness::{Cluster, until};
 use std::path::{Path, PathBuf};
 
-/// One node whose jobs have their scratch in the cluster's own folder.
+/// One node with scratch folders inside of the test's folder.
 fn cluster_with(more: impl Fn(&Cluster) -> String) -> Cluster {
     let cluster = Cluster::folder("");
     let scratch = cluster.path("scratch");
@@ -52,7 +52,7 @@ fn up_a_jobs_scratch_folder_is_shared_by_its_steps_and_removed_with_it() {
     assert!(lines[2].starts_with(cluster.path("scratch").to_str().unwrap()), "{text}");
     assert!(!Path::new(lines[2]).exists(), "it is gone by the time that the end is told");
     assert_eq!(left_in(&cluster.path("scratch")), Vec::<PathBuf>::new());
-    // Without TmpFS it is with the node's own files; and an agent that ends leaves nothing where it said.
+    // Without `TmpFS` scratch is in the node's state folder.
     let conf = std::fs::read_to_string(cluster.path("conf").join("slurm.conf")).unwrap();
     let without: Vec<&str> = conf.lines().filter(|line| !line.starts_with("TmpFS")).collect();
     cluster.sluice(&["down"]).ok();
@@ -181,7 +181,7 @@ fn root_up_each_node_has_its_own_private_folders_and_init_script() {
     let uid = nix::unistd::getuid();
     assert_eq!(cluster.read("init.out"), format!("{uid}\nmachines\n{job} node2\n"));
     assert!(cluster.path("one").is_dir() && cluster.path("two").is_dir());
-    // A job without its folders does not start, and the node is not tried again.
+    // A job without its folders does not start, and the node is drained.
     cluster.write("fail", "");
     let job = cluster.submit(&["-w", "node2", "-o", "out", "--wrap", "true"]);
     cluster.await_state(job, "PENDING|launch failed requeued held");
@@ -204,7 +204,7 @@ fn root_up_the_scratch_folder_of_a_killed_supervisor_is_removed() {
     });
 }
 
-/// A user of its own, so that no other test's processes keep what it leaves; the system's own accounts are not looked at.
+/// A user that no other test uses, so that no other process keeps the shared memory; system accounts are ignored.
 struct Leaver;
 
 const LEAVER: (&str, u32) = ("sluice-leaver", 61_234);

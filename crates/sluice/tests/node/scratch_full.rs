@@ -1,5 +1,4 @@
-//! A job that fills the disk under its own folder, where nothing counts what it writes: it meets the disk's end, and the
-//! node, its agent and the jobs beside it go on.
+//! A job that fills the disk of its scratch folder, without a quota: its writes fail, and node, agent and other jobs go on.
 
 use crate::harness::{Cluster, until};
 
@@ -12,7 +11,7 @@ fn conf(more: &str) -> String {
     )
 }
 
-/// Writes until it cannot, and says why; then waits for a file before it ends.
+/// Writes until the disk is full, prints the error, then waits for a file.
 const FILL: &str = "cd $SLURM_TMPDIR; dd if=/dev/zero of=big bs=64k 2>&1 | grep -o \"No space left on device\"; \
                     touch $SLURM_SUBMIT_DIR/full; until [ -e $SLURM_SUBMIT_DIR/go ]; do sleep 0.05; done";
 
@@ -20,7 +19,7 @@ fn submit_as_user(cluster: &Cluster, args: &str) -> String {
     cluster.shell_as(USER, &format!("sbatch --parsable {args}")).ok().trim().to_owned()
 }
 
-/// Its agent may just have been started anew.
+/// Waits until the node is idle: its agent may just have been restarted.
 fn await_well(cluster: &Cluster) {
     until("the node is well", || {
         let said = cluster.sluice(&["sinfo", "-h", "-N", "-o", "%T|%E"]).ok();
@@ -38,7 +37,7 @@ fn root_up_a_full_scratch_disk_affects_only_its_job() {
     let full = submit_as_user(&cluster, &format!("-o full.out --wrap '{FILL}'"));
     cluster.await_file("full", |_| true);
     assert_eq!(cluster.read("full.out"), "No space left on device\n");
-    // While nothing is free there, others start, run steps and end, and the agent may come and go.
+    // While the disk is full, other jobs start, run steps and end, and the agent restarts.
     for n in 0..3 {
         let wrap = "srun -n2 true && echo fine";
         let job = submit_as_user(&cluster, &format!("-n2 -o beside.{n} --wrap '{wrap}'"));
@@ -55,7 +54,7 @@ fn root_up_a_full_scratch_disk_affects_only_its_job() {
     assert_eq!(cluster.read("next.out"), "fits\n", "all room is there again");
 }
 
-/// Scratch beside the spool, as without `TmpFS`: the spool has the part of the disk that is kept for root.
+/// Scratch beside the spool, as without `TmpFS`: the spool uses the part of the disk that is reserved for root.
 #[test]
 fn root_up_a_full_disk_under_spool_and_scratch_leaves_space_for_the_spool() {
     let mut cluster = Cluster::folder("");

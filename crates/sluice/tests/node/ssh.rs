@@ -1,24 +1,24 @@
-//! Logins by Debian's own `sshd` with the PAM module: into a job of one's own, or not at all.
+//! SSH logins through Debian's `sshd` with the PAM module: into a job of the user, or refused.
 
-use crate::harness::{Cluster, Said, TWO_NODES, is_alive, program, signal, until};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, is_alive, program, signal, until};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Accounts that every Debian has, which are not root. The first has jobs.
+/// Accounts of every Debian system that are not root. The first one has jobs.
 const USER: &str = "games";
 const STRANGER: &str = "news";
 
 const SSHD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/sshd");
 
-/// How a user shows who they are.
+/// How a user authenticates.
 #[derive(Clone, Copy, PartialEq)]
 enum Proof {
     Key,
-    /// As by password: PAM asks its questions in a helper of `sshd`. Here it has none.
+    /// Keyboard-interactive: PAM runs in a helper process of `sshd`. Here it asks no questions.
     Questions,
 }
 
-/// An `sshd` on a port of its own, in a mount namespace with an `/etc` of its own: the PAM file is ours, and users have shells.
+/// An `sshd` on a port of its own, in a mount namespace with its own `/etc`, PAM file and user shells.
 struct Sshd {
     dir: PathBuf,
     port: u16,
@@ -31,10 +31,10 @@ struct Parts {
     module: PathBuf,
 }
 
-/// None: the part cannot be done here.
+/// `None` if this machine cannot run the test.
 fn parts() -> Option<Parts> {
     let module = PathBuf::from(program()).with_file_name("libpam_sluice.so");
-    let said: Said = Command::new(SSHD).output().expect("the script runs").into();
+    let said: CommandOutput = Command::new(SSHD).output().expect("the script runs").into();
     if said.code != 0 {
         crate::harness::skip("ssh", &format!("no sshd: {}", said.stderr.trim()));
         return None;
@@ -44,7 +44,7 @@ fn parts() -> Option<Parts> {
 }
 
 impl Sshd {
-    /// Lets in by key. `words`: what stands after the module's name in the PAM file.
+    /// An `sshd` with key authentication. `words` are the module's arguments in the PAM file.
     fn start(cluster: &Cluster, parts: &Parts, words: &str) -> Sshd {
         Sshd::start_with(cluster, parts, words, Proof::Key)
     }
@@ -77,7 +77,7 @@ impl Sshd {
             "auth required pam_permit.so\naccount {line}\naccount required pam_permit.so\n\
              session {line}\nsession required pam_permit.so\n"
         );
-        // A folder of its own: a file that is mounted over another goes when somebody replaces that other.
+        // A folder of its own: a file mounted over another would vanish when somebody replaces the latter.
         let copied = Command::new("cp").args(["-a", "/etc", &at("etc")]).status();
         assert!(copied.unwrap().success(), "/etc can be copied");
         std::fs::write(at("etc/pam.d/sshd"), pam).unwrap();
@@ -123,7 +123,7 @@ impl Sshd {
         command
     }
 
-    fn ssh(&self, user: &str, line: &str) -> Said {
+    fn ssh(&self, user: &str, line: &str) -> CommandOutput {
         self.command(user, line).output().expect("ssh runs").into()
     }
 }
@@ -139,7 +139,7 @@ impl Drop for Sshd {
     }
 }
 
-/// The groups of a process that are of our jobs, over all trees.
+/// The control groups of a process that belong to jobs, over all hierarchies.
 fn job_groups(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| Some(line.split_once("/job_")?.1)).collect()
 }
@@ -209,7 +209,7 @@ fn root_without_a_job_only_root_may_log_in() {
     );
     let said = refused(STRANGER);
     assert!(said.contains(&words), "{said}");
-    // Another's job opens no door.
+    // Another user's job admits no login.
     let job = cluster.submit_as(USER, "-o none --wrap 'sleep 600'");
     cluster.await_state(job, "RUNNING");
     refused(STRANGER);
@@ -218,7 +218,7 @@ fn root_without_a_job_only_root_may_log_in() {
         let seen = sshd.ssh(user, "cat /proc/self/cgroup").ok();
         assert!(job_groups(&seen).is_empty(), "{user} is left alone: {seen}");
     }
-    // Nobody who could say that there is a job: closed, but not to root.
+    // Without an agent logins are refused, except for root.
     cluster.kill("agent");
     let said = refused(USER);
     assert!(said.contains("the agent does not answer"), "{said}");
@@ -282,7 +282,7 @@ fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
     assert_eq!(sshd.ssh(USER, &line).ok(), "own\nmemory\nfile\n");
     assert!(!shown.join("visitor").exists() && !std::path::Path::new(memory).exists());
     assert_eq!(sshd.ssh("root", &format!("ls {dir}")).ok(), "machines\n", "root is left alone");
-    // The next agent knows the way too.
+    // The next agent admits logins too.
     cluster.kill_alone("agent");
     until("the agent lets in again", || {
         (sshd.ssh(USER, &format!("cat {dir}/visitor")).stdout == "back\n").then_some(())
@@ -295,7 +295,7 @@ fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
     });
 }
 
-/// Nothing of the job runs: the supervisor alone has its folders.
+/// No process of the job runs: only the supervisor holds its mount namespace.
 #[test]
 fn root_an_ssh_login_sees_the_private_folders_of_a_job_without_processes() {
     let Some(parts) = parts() else { return };

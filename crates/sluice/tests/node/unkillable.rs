@@ -1,5 +1,4 @@
-//! A process that is stuck in the kernel cannot be killed: its node takes no more jobs, and is given back by nobody
-//! but its administrator.
+//! A process that is stuck in the kernel cannot be killed: its node is drained until an administrator resumes it.
 
 use crate::harness::{Cluster, TWO_NODES, is_alive, until};
 use std::fs::{File, OpenOptions};
@@ -8,10 +7,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system whose server reads what it is asked and never answers, but for the first word.
+/// A FUSE file system whose server reads requests and answers only the first one.
 struct Mute {
     at: PathBuf,
-    /// Closing it lets go of everybody who waits.
+    /// Closing it wakes all waiting processes.
     device: Option<File>,
 }
 
@@ -34,7 +33,7 @@ impl Mute {
         mute
     }
 
-    /// The one answer: that it speaks version 7.31 of the kernel's protocol and wants nothing.
+    /// The only answer: protocol version 7.31 without options.
     fn greet(&mut self) {
         let question = self.question();
         let mut answer = Vec::new();
@@ -47,13 +46,13 @@ impl Mute {
         assert_eq!(device.write(&answer).expect("an answer"), answer.len());
     }
 
-    /// Takes questions up until one was about a name; from then on who asked waits for ever.
+    /// Reads requests until a lookup arrives, whose process then waits for ever.
     fn swallow(&mut self) {
         const LOOKUP: u32 = 1;
         while self.question()[4..8] != LOOKUP.to_ne_bytes() {}
     }
 
-    /// One thing that the kernel wants, as a whole.
+    /// Reads one whole request of the kernel.
     fn question(&mut self) -> Vec<u8> {
         let mut question = vec![0; 1 << 16];
         let device = self.device.as_mut().expect("open");
@@ -84,7 +83,7 @@ fn root_an_unkillable_process_drains_its_node() {
         text.lines().find(|line| line.starts_with("node1|")).map(str::to_owned)
     });
     assert_eq!(reason, "node1|Kill task failed");
-    // Its resources are not given to another while it is there.
+    // Its resources are not granted to another job while the process exists.
     assert!(cluster.state_of(job).starts_with("COMPLETING"), "{}", cluster.state_of(job));
     assert!(!cluster.groups().is_empty(), "its group is still there");
     drop(mute);
@@ -94,7 +93,7 @@ fn root_an_unkillable_process_drains_its_node() {
     assert!(state.trim().starts_with("drain"), "still drained: {state}");
 }
 
-/// A disk on which every writer waits until this is dropped.
+/// A frozen file system: every writer waits until this is dropped.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -123,7 +122,7 @@ fn root_up_a_job_is_ended_though_its_output_disk_hangs() {
     let pid: i32 = pid.trim().parse().expect("a number");
     let frozen = Frozen::new(&disk);
     cluster.sluice(&["scancel", &job.to_string()]).ok();
-    // Nobody can be told on that disk, and nobody waits for it.
+    // The notice cannot be written to that disk, and nothing waits for it.
     until("its process is gone", || (!is_alive(pid)).then_some(()));
     drop(frozen);
     assert_eq!(cluster.await_end(job), "CANCELLED by 0|0:0");

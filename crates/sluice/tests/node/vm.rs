@@ -1,7 +1,7 @@
-//! Full cgroup v2 and a machine of two sockets, in an emulated virtual machine: `scripts/vm`. What runs inside says one
-//! line for each of its checks; all of them must come, and come out well.
+//! Full cgroup v2 and a machine of two sockets, in an emulated virtual machine (`scripts/vm`). The guest prints one line for
+//! each check; all of them must be there and pass.
 
-use crate::harness::Said;
+use crate::harness::CommandOutput;
 use std::process::{Command, Stdio};
 
 const BOOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/vm/boot");
@@ -19,18 +19,18 @@ fn missing() -> Option<String> {
     if let Some(program) = lacks {
         return Some(format!("no {program} here to start a virtual machine with"));
     }
-    let kernel: Said = Command::new(KERNEL).output().expect("the script runs").into();
+    let kernel: CommandOutput = Command::new(KERNEL).output().expect("the script runs").into();
     (kernel.code != 0).then(|| format!("no kernel: {}", kernel.stderr.trim()))
 }
 
-/// Boots the machine and goes through what its checks said.
+/// Boots the machine and evaluates the lines of its checks.
 fn boot(kind: &str, checks: &[&str]) {
     if let Some(why) = missing() {
         return crate::harness::skip("vm", &why);
     }
     let mut command = Command::new(BOOT);
     command.args([kind, crate::harness::program()]).stdin(Stdio::null());
-    let said: Said = command.output().expect("the script runs").into();
+    let said: CommandOutput = command.output().expect("the script runs").into();
     let console = format!("{}\n{}", said.stdout, said.stderr);
     let missed: Vec<&&str> = checks
         .iter()

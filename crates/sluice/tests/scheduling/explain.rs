@@ -1,4 +1,4 @@
-//! `sluice explain`, and the line after a refusal, through the real commands.
+//! `sluice explain`, and the note after a refusal.
 
 use crate::harness::{Cluster, TWO_NODES, until, user_name};
 
@@ -6,7 +6,7 @@ fn explained(cluster: &Cluster, what: &str) -> String {
     cluster.sluice(&["explain", what]).ok()
 }
 
-/// Times as they come, and the caller's name, made the same in every run.
+/// The text with times and the caller's name replaced.
 fn plain(text: &str) -> String {
     let words = text.replace(&user_name(), "me");
     let mut out = String::new();

@@ -1,8 +1,8 @@
-//! Heterogeneous jobs through the real commands, as Slurm 22.05 has them.
+//! Het jobs, as in Slurm 22.05.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
-/// A script that is there until it is told to end.
+/// A script that runs until it is told to end.
 const IDLE: &str = "until [ -e stop ]; do sleep 0.05; done";
 
 #[test]

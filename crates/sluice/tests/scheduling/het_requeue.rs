@@ -1,4 +1,4 @@
-//! A heterogeneous job that runs again: all of its components or none, as Slurm 22.05 has it.
+//! Requeue of a het job: all components or none, as in Slurm 22.05.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 

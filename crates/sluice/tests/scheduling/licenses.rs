@@ -1,4 +1,4 @@
-//! Licences of slurm.conf through the real commands; words and exit codes are those of a real Slurm 22.05.
+//! Licenses of slurm.conf; words and exit codes are those of a real Slurm 22.05.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 

@@ -1,8 +1,8 @@
 //! Accounts, limits, priorities and fair share, through the real commands.
 
-use crate::harness::{Cluster, Said, TWO_NODES, until, user_name};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until, user_name};
 
-/// The lab's weights; limits and QOS are enforced.
+/// Billing weights and priority weights; limits and QOS are enforced.
 const ACCOUNTED: &str = "\
 AccountingStorageEnforce=associations,limits,qos
 PriorityType=priority/multifactor
@@ -34,7 +34,7 @@ fn accounted() -> Cluster {
     cluster
 }
 
-fn manage(cluster: &Cluster, line: &str) -> Said {
+fn manage(cluster: &Cluster, line: &str) -> CommandOutput {
     cluster.shell(&format!("sacctmgr -i {line}"))
 }
 
@@ -214,7 +214,7 @@ fn up_a_job_in_a_partition_closed_to_its_account_waits_with_slurms_reason() {
     let wanted =
         "PENDING|Job's account not permitted to use this partition (acc allows chem not physics)";
     until("the job waits", || (cluster.state_of(id) == wanted).then_some(()));
-    // Of several partitions those that are open are used.
+    // Of several partitions, only those that admit the account are used.
     let id = cluster.submit_sleeper("-p acc,gpu -A physics");
     cluster.await_state(id, "RUNNING");
     assert_eq!(cluster.shell(&format!("squeue -h -j {id} -o %P")).ok().trim(), "gpu");
@@ -231,8 +231,8 @@ fn up_sprio_shows_slurms_numbers_and_the_queue_follows_them() {
     let gpus = cluster.submit_sleeper("-A physics -n1 --gres=gpu:2 --nice=50");
     let high = cluster.submit_sleeper("-A physics -n1 --qos=high");
     let both = cluster.submit_sleeper("-A physics -p gpu,bill -n1");
-    // Nobody has used anything when priorities were worked out: all are first in fair share. One node of two and one CPU
-    // of 64 are (1/2 + 1/64)/2 = 0.2578; the factor of gpu is 1 of 10.
+    // Nobody has used anything yet, so every fair share factor is 1. The job size factor of one node of two and one CPU of 64
+    // is (1/2 + 1/64)/2 = 0.2578; the factor of partition gpu is 1 of 10.
     let text = cluster.shell("sprio -o '%i %r %Y %F %J %P %Q %N %T'").ok();
     let expected = format!(
         "JOBID PARTITION PRIORITY FAIRSHARE JOBSIZE PARTITION QOS NICE TRES\n\
@@ -254,11 +254,11 @@ fn up_sprio_shows_slurms_numbers_and_the_queue_follows_them() {
     );
     let said = cluster.shell("sprio -j x");
     assert_eq!((said.code, said.stderr.as_str()), (1, "sprio: error: Invalid job id: x\n"));
-    // An operator may add what no factor has; others may not.
+    // Only an operator may set the site factor.
     cluster.shell(&format!("scontrol update job={plain} SiteFactor=30")).ok();
     let line = format!("sprio -h -j {plain} -o '%Y %S'");
     assert_eq!(cluster.shell(&line).ok().trim(), "10389 30");
-    // The one with the highest priority is the one that waits for resources.
+    // The job with the highest priority waits for resources.
     until("the order is by priority", || {
         let reason = |id: u32| cluster.state_of(id);
         (reason(high) == "PENDING|Resources" && reason(plain) == "PENDING|Priority").then_some(())

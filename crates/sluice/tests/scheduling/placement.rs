@@ -1,9 +1,8 @@
-//! What is asked for and what is granted, through the real commands: the numbers are those that a real Slurm 22.05 gave
-//! for the same nodes and the same options.
+//! What jobs are granted. The numbers are those of a real Slurm 22.05 for the same nodes and options.
 
 use crate::harness::{Cluster, until};
 
-/// Six nodes of two sockets, four cores each, two threads a core; four GPUs in two kinds, of two nodes also in shares.
+/// Six nodes of two sockets with four cores each and two threads a core; four GPUs of two types, on two nodes also as shards.
 const NODES: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
@@ -207,7 +206,7 @@ fn up_gres_are_granted_by_type_by_shard_and_near_the_cores() {
         let granted = grant(&cluster, args);
         assert!(granted.details.contains(gres), "{args}: {}", granted.details);
     }
-    // On one node: two kinds, then shares of what is left whole.
+    // On one node: both types, then shards of a GPU that is still free.
     let whole = sleeper(&cluster, "-w n1 --gres=gpu:a100:1,gpu:h100:2");
     let share = sleeper(&cluster, "-w n1 --gres=shard:1");
     [whole, share].iter().for_each(|id| cluster.await_state(id, "RUNNING"));
@@ -217,7 +216,7 @@ fn up_gres_are_granted_by_type_by_shard_and_near_the_cores() {
     assert!(node.contains(total), "{node}");
     let used = "GresUsed=gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3),nic:0(IDX:N/A),shard:a100:1(IDX:1),shard:h100:0(IDX:N/A)";
     assert!(node.contains(used), "{node}");
-    // The GPU that is held in shares is not given whole, and the others are gone.
+    // A GPU with used shards is not granted as a whole, and the others are in use.
     let waits = sleeper(&cluster, "-w n1 --gres=gpu:1");
     until("it waits", || (cluster.state_of(waits) == "PENDING|Resources").then_some(()));
     cluster.shell(&format!("scancel {share}")).ok();
@@ -234,7 +233,7 @@ fn up_select_type_parameters_set_sockets_or_cpus_as_units() {
     let cpus =
         up(&format!("SelectTypeParameters=CR_CPU_Memory\nDefMemPerCPU=100\n{ONE_PARTITION}"));
     check(&cpus, &[("-n1", "n1", 1, "100M", "1"), ("-n3", "n1", 3, "300M", "3")]);
-    // Yet no two jobs are on one core.
+    // No two jobs share a core.
     let ids: Vec<u32> = (0..9).map(|_| sleeper(&cpus, "-n1 -w n1")).collect();
     ids[..8].iter().for_each(|id| cpus.await_state(id, "RUNNING"));
     until("the ninth waits", || (cpus.state_of(ids[8]) == "PENDING|Resources").then_some(()));
@@ -249,7 +248,7 @@ fn up_memory_that_is_not_consumable_only_excludes_nodes() {
     assert!(details.contains("Mem=0 ") && details.contains("MinMemoryNode=16000M"), "{details}");
     assert!(cluster.shell("scontrol show node n1").ok().contains("AllocMem=0 "));
     cluster.shell("scancel -u $(id -un)").ok();
-    // Steps get by without as well.
+    // Steps need none either.
     assert_eq!(cluster.shell("srun -n2 --mem=100 echo here").ok(), "here\nhere\n");
     cluster.submit(&["-n2", "--wrap", "srun echo one > steps; srun --mem=100 echo two >> steps"]);
     cluster.await_file("steps", |text| text == "one\none\ntwo\ntwo\n");
@@ -289,7 +288,7 @@ fn up_oversubscribe_limits_the_jobs_on_a_core() {
     assert!(node.contains("CPUAlloc=16 ") && node.contains("AllocTRES=cpu=16,mem=3200M"), "{node}");
     cluster.shell(&format!("scancel {}", ids[0])).ok();
     cluster.await_state(ids[4], "RUNNING");
-    // It is so after a restart, too.
+    // The same after a restart.
     cluster.kill("server");
     cluster.start();
     let sixth = sleeper(&cluster, "-n1");

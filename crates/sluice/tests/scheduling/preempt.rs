@@ -1,4 +1,4 @@
-//! Jobs that make room for others: by partition and by QOS, requeued, cancelled, suspended, with a grace.
+//! Preemption by partition and by QOS: requeue, cancel, suspend, gang scheduling, grace time.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
@@ -11,7 +11,7 @@ fn tiers(mode: &str, of_partition: &str) -> Cluster {
     ))
 }
 
-/// All of node1 in the low partition.
+/// A job that takes all of node1 in the low partition.
 const ALL: [&str; 5] = ["-w", "node1", "-n32", "-o", "%x.out"];
 
 fn low(cluster: &Cluster, more: &[&str]) -> u32 {
@@ -60,7 +60,7 @@ fn up_a_preempted_job_that_may_not_requeue_ends_as_preempted() {
     assert_eq!(cluster.sluice(&compact).ok().trim(), format!("{victim} PR"));
 }
 
-/// Its steps hear of it at once, the script only when the time is over; the server's death in between changes nothing.
+/// The steps are signalled at once, the script only after the grace. A server restart in between changes nothing.
 #[test]
 fn up_a_preemption_grace_survives_a_server_restart() {
     let cluster = tiers("CANCEL", "GraceTime=6");
@@ -94,7 +94,7 @@ fn up_a_job_suspended_by_preemption_stops_and_resumes_afterwards() {
     cluster.await_state(first, "RUNNING");
     cluster.await_state(victim, "SUSPENDED");
     let length = || cluster.read("ticks").len();
-    // The order to stand still may be on its way: from some moment on nothing is written any more.
+    // The order to stop may still be on its way: waits until nothing is written any more.
     let stood = until("it stands still", || {
         let before = length();
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -134,7 +134,7 @@ fn up_a_qos_preempts_the_qos_it_names_after_the_exempt_time() {
     cluster.sluice(&["scancel", &safe.to_string(), &plain.to_string()]).ok();
 }
 
-/// Two jobs on the same cores: one runs, the other stands still, and after a slice it is the other way round.
+/// Two jobs on the same cores: one runs and the other is suspended, and after a time slice they change.
 #[test]
 fn up_gang_scheduled_jobs_take_turns() {
     let cluster = Cluster::up(&format!(

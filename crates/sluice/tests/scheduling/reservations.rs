@@ -1,12 +1,12 @@
 //! Reservations through the real commands; words and exit codes are those of a real Slurm 22.05.
 
-use crate::harness::{Cluster, Said, TWO_NODES, until, user_name};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until, user_name};
 
-fn scontrol(cluster: &Cluster, line: &str) -> Said {
+fn scontrol(cluster: &Cluster, line: &str) -> CommandOutput {
     cluster.shell(&format!("scontrol {line}"))
 }
 
-/// `scontrol create reservation … users=ME`, which must be taken.
+/// `scontrol create reservation … users=ME`, which must succeed.
 fn reserve(cluster: &Cluster, line: &str) -> String {
     let said = scontrol(cluster, &format!("create reservation {line} users={}", user_name())).ok();
     let name = said.trim().strip_prefix("Reservation created: ");
@@ -21,8 +21,8 @@ fn shown(cluster: &Cluster, name: &str, key: &str) -> String {
     value.unwrap_or_else(|| panic!("{key} in {text}")).to_owned()
 }
 
-/// Slurm's words and exit code; a note of our own may follow.
-fn refused(said: Said, stderr: &str) {
+/// Checks Slurm's words and exit code; a note of our own may follow.
+fn refused(said: CommandOutput, stderr: &str) {
     let lines = said.stderr.lines().filter(|line| !line.contains(": note: "));
     let words = lines.collect::<Vec<_>>().join("\n");
     assert_eq!((said.code, words.as_str()), (1, stderr), "stdout: {}", said.stdout);
@@ -65,7 +65,7 @@ fn up_a_reservation_is_created_shown_updated_and_deleted() {
     update("skip").ok();
     assert_eq!(shown(&cluster, &name, "StartTime"), "2030-01-02T00:00:00");
 
-    // What was acknowledged is there after the server's death.
+    // An acknowledged reservation survives `kill -9` of the server.
     cluster.kill("server");
     cluster.start();
     assert_eq!(shown(&cluster, &name, "StartTime"), "2030-01-02T00:00:00");
@@ -279,7 +279,7 @@ fn up_a_job_whose_reservation_has_ended_is_held_with_a_reason() {
     let cluster = Cluster::up(TWO_NODES);
     let name = reserve(&cluster, "starttime=now duration=1 nodes=node1");
     let waits = cluster.submit_sleeper(&format!("--reservation={name} --begin=now+1hour"));
-    // Not even a minute's wait: it is over at once.
+    // It is over at once.
     let other = cluster.submit_sleeper(&format!("--reservation={name} --exclusive"));
     cluster.await_state(other, "RUNNING");
     let update = |line: &str| scontrol(&cluster, &format!("update reservationname={name} {line}"));
@@ -323,7 +323,7 @@ fn root_up_reservations_are_used_by_their_users_and_changed_by_operators() {
         let said = cluster.shell_as("games", "scontrol delete reservationname=r");
         (said.code == 0).then_some(())
     });
-    // By group, and with some kept out.
+    // By group, and with some users excluded.
     scontrol(&cluster, "create reservation=g starttime=now duration=10 groups=games nodes=node1")
         .ok();
     scontrol(&cluster, "create reservation=d starttime=now duration=10 users=-games nodes=node2")

@@ -1,4 +1,4 @@
-//! `sdiag`: what the server has counted.
+//! `sdiag`: the server's statistics.
 
 use crate::harness::{Cluster, TWO_NODES};
 

@@ -1,4 +1,4 @@
-//! When jobs are expected to start: `squeue --start`, `scontrol show job`, `--test-only`.
+//! Estimated start times: `squeue --start`, `scontrol show job`, `--test-only`.
 
 use crate::harness::{Cluster, TWO_NODES, until};
 
@@ -74,7 +74,7 @@ fn up_test_only_estimates_a_start_behind_all_pending_jobs() {
         assert_eq!((said.code, said.stderr), (0, line), "{command}");
     }
     assert_eq!(cluster.shell("squeue -h -o %i").ok().lines().count(), 3, "nothing was submitted");
-    // What a limit ends earlier is known at the next question.
+    // A job that ends early changes the next estimate.
     cluster.shell(&format!("scancel {second}")).ok();
     until("the estimate follows", || {
         let said = cluster.shell("sbatch --test-only -t 1 -n 32 --wrap true");

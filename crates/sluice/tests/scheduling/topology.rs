@@ -1,4 +1,4 @@
-//! The network between nodes: topology.conf, `--switches`, blocks, and what jobs are told of it.
+//! Network topology: topology.conf, `--switches`, blocks, and the variables of jobs.
 
 use crate::harness::{Cluster, until};
 
@@ -55,7 +55,7 @@ fn up_jobs_are_placed_below_few_switches() {
     let words = "scontrol: error: Topology information contains no switch or node named zz\n";
     assert_eq!((said.code, &*said.stderr), (0, words));
 
-    // A node of the first switch is taken: three that are close are below the other.
+    // A node below the first switch is in use, so three close nodes are below the other.
     let first = submit(&cluster, "-w n1 -c4");
     assert_eq!(nodes_of(&cluster, first), "n1");
     let three = submit(&cluster, "-N3 -c4");

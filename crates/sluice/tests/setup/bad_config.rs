@@ -1,7 +1,6 @@
-//! `sluice up` on a configuration that is wrong: the file, the line, the key, what would be right;
-//! and nothing is left running.
+//! `sluice up` with a bad configuration: the error names file, line, key and what was expected, and nothing is left running.
 
-use crate::harness::{Cluster, Said};
+use crate::harness::{Cluster, CommandOutput};
 
 const GOOD: &str = "\
 ClusterName=test
@@ -11,8 +10,8 @@ NodeName=node[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 RealMemory=4000 Gres=gpu:
 PartitionName=gpu Nodes=node[1-2] Default=YES MaxTime=7-0 State=UP
 ";
 
-/// What to replace in the good file (the end of it: nothing), by what, and what is then said.
-/// CONF stands for the folder.
+/// What to replace in the good file (empty: append), the replacement, and the error.
+/// CONF stands for the configuration folder.
 const SLURM_CONF: &[(&str, &str, &str)] = &[
     (
         "MaxTime",
@@ -96,7 +95,7 @@ const SLURM_CONF: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// A gres.conf beside the good file, and what is said.
+/// A gres.conf beside the good file, and the error.
 const GRES_CONF: &[(&str, &str)] = &[
     (
         "Name=gpu Type=h100 Count=7",
@@ -125,7 +124,7 @@ const GRES_CONF: &[(&str, &str)] = &[
     ),
 ];
 
-/// The processes that were given this cluster's folder on their command line.
+/// Processes with this cluster's folder on their command line.
 fn left_running(cluster: &Cluster) -> Vec<String> {
     let folder = cluster.state().display().to_string();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -134,7 +133,7 @@ fn left_running(cluster: &Cluster) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-fn assert_refused(cluster: &Cluster, said: &Said, words: &str) {
+fn assert_refused(cluster: &Cluster, said: &CommandOutput, words: &str) {
     let folder = cluster.path("conf").canonicalize().unwrap();
     let line = format!("sluice: error: {words}\n").replace("CONF", folder.to_str().unwrap());
     assert_eq!((said.code, said.stderr.as_str(), said.stdout.as_str()), (1, line.as_str(), ""));

@@ -1,8 +1,8 @@
-//! What we build on may be used as we use it: every dependency's licence, without a network.
+//! Every dependency has a license that allows our use. Needs no network.
 
 use std::process::Command;
 
-/// Licences that go with Apache-2.0 in a program that is given away.
+/// Licenses that are compatible with distributing an Apache-2.0 program.
 const ACCEPTED: [&str; 10] = [
     "MIT",
     "Apache-2.0",

@@ -1,9 +1,9 @@
-//! Started by an ordinary user, and by root in a folder that is closed to others.
+//! A cluster started by an ordinary user, and by root below a closed folder.
 
 use crate::harness::{Cluster, TWO_NODES, program};
 use std::os::unix::fs::{PermissionsExt, chown};
 
-/// An account that every Debian has, which is not root.
+/// An account of every Debian system that is not root.
 const USER: &str = "games";
 
 fn ids() -> (u32, u32) {
@@ -38,7 +38,7 @@ fn root_an_ordinary_user_can_run_a_cluster() {
     let doctor = run(&format!("{} doctor", program())).ok();
     assert!(doctor.contains("not root: jobs run only as you"), "{doctor}");
     assert!(doctor.contains("NOT enforced"), "what cannot be enforced is said: {doctor}");
-    // Every row that says no has a line that says why, and the node tells the same to whoever asks the server.
+    // Every row with NOT has a line with the reason, and the server shows the same for the node.
     let rows =
         [("memory", "memory"), ("cores", "cpuset"), ("processes", "pids"), ("devices", "devices")];
     let node = run("scontrol show node").ok();

@@ -1,15 +1,15 @@
-//! Who may do what to whose: jobs, nodes, the port and the state folder. Needs root, to be several users.
+//! Permissions on jobs, nodes, the HTTP port and the state folder. Needs root, to act as several users.
 
-use crate::harness::{Cluster, Said, TWO_NODES};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// Whose jobs they are, and who wants something of them; accounts that every Debian has.
+/// The owner of the jobs and another user: accounts of every Debian system.
 const OWNER: &str = "games";
 const OTHER: &str = "daemon";
 
-fn assert_said(said: &Said, line: &str, code: i32, stderr: &str) {
+fn assert_said(said: &CommandOutput, line: &str, code: i32, stderr: &str) {
     assert_eq!((said.code, said.stderr.as_str()), (code, stderr), "{line}: {said:?}");
     assert_eq!(said.stdout, "", "{line}");
 }
@@ -47,7 +47,7 @@ fn root_only_root_submits_for_another() {
     assert_eq!(cluster.read("other.txt").trim(), OTHER);
 }
 
-/// What another user is told who touches job 1, which waits, or job 2, which runs.
+/// Commands of another user on job 1, which is pending, and job 2, which runs, and their errors.
 const NOT_YOURS: &[(&str, i32, &str)] = &[
     ("scancel 1", 210, "scancel: error: Kill job error on job id 1: Access/permission denied\n"),
     ("scancel 2", 210, "scancel: error: Kill job error on job id 2: Access/permission denied\n"),
@@ -111,7 +111,7 @@ fn root_another_users_job_cannot_be_changed_or_read() {
     assert!(cluster.await_end(2).starts_with("CANCELLED by "), "its owner may");
 }
 
-/// What a user is told who is not an administrator; all of it, then nothing has changed.
+/// Administrative commands of a user and their errors; nothing may change.
 const NOT_AN_ADMINISTRATOR: &[(&str, i32, &str)] = &[
     (
         "scontrol update nodename=node1 state=drain reason=x",
@@ -187,7 +187,7 @@ fn root_only_its_user_and_root_stop_the_cluster() {
     assert!(cluster.state_of(&id).starts_with("RUNNING"));
 }
 
-/// One request on the port, with an Authorization header or without: its status, and the answer.
+/// One request on the port, with or without an Authorization header: its status and answer.
 fn request(address: &str, line: &str, authorization: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let header = match authorization {
@@ -206,7 +206,7 @@ fn request(address: &str, line: &str, authorization: &str, body: &str) -> (u16, 
     (status, answer)
 }
 
-/// Where the cluster listens for HTTP.
+/// The address of the HTTP port.
 fn port(cluster: &Cluster) -> String {
     let ports = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
     let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
@@ -295,7 +295,7 @@ fn root_the_server_runs_without_an_account_and_the_state_folder_has_its_modes() 
     assert!(socket.file_type().is_socket());
     let open = cluster.shell("find \"$SLUICE_STATE\" -perm -o+w ! -name sluice.sock").ok();
     assert_eq!(open, "", "others may write here");
-    // 65534 is nobody, whom other daemons and squashed file systems share.
+    // 65534 is nobody, which other daemons and squashed NFS users share.
     for (who, read) in [("0", true), ("1", false), ("65534", false)] {
         let line = format!(
             "setpriv --reuid={who} --regid={who} --clear-groups \
@@ -358,7 +358,7 @@ fn root_a_partition_admits_only_its_groups() {
     assert!(refused.stderr.contains("not permitted to use this partition"), "{}", refused.stderr);
 }
 
-/// As a real Slurm answers the same commands, but for its spaces at the ends of lines.
+/// As a real Slurm answers the same commands, without trailing spaces.
 const COORDINATORS: &[(&str, &str, i32, &str)] = &[
     (
         "root",

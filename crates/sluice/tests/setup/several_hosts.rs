@@ -1,9 +1,9 @@
-//! Several machines, as network namespaces: agents that join by token, and a job over two of them.
+//! Several hosts as network namespaces: agents join by token, and jobs run on two of them.
 
-use crate::harness::{Cluster, Said, until};
+use crate::harness::{Cluster, CommandOutput, until};
 use std::process::{Child, Command, Stdio};
 
-/// Hosts of one test, taken down with it.
+/// The hosts of one test, removed on drop.
 struct Hosts {
     prefix: String,
     dir: std::path::PathBuf,
@@ -15,7 +15,7 @@ const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hos
 
 impl Hosts {
     fn up(count: u32) -> Self {
-        // Interface names are short: the prefix must be too.
+        // The prefix is short because interface names must be.
         let prefix = format!("s{}", std::process::id() % 10_000);
         let dir = std::env::temp_dir().join(format!("sluice-hosts-{prefix}"));
         let hosts = Self { prefix, dir, count, children: Vec::new() };
@@ -31,7 +31,7 @@ impl Hosts {
         command
     }
 
-    fn tool(&self, args: &[&str]) -> Said {
+    fn tool(&self, args: &[&str]) -> CommandOutput {
         self.command(args).output().expect("the tool runs").into()
     }
 
@@ -45,7 +45,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // Agents first: a clean stop takes their groups away.
+        // Agents first: a clean stop removes their control groups.
         for child in self.children.iter_mut().rev() {
             crate::harness::signal(child.id() as i32, "TERM");
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
@@ -69,8 +69,8 @@ NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
 PartitionName=main Nodes=node[01-02] Default=YES State=UP
 ";
 
-/// The cluster's commands, run in the hub where the server is.
-fn in_hub(hosts: &Hosts, cluster: &Cluster, line: &str) -> Said {
+/// Runs a command of the cluster on the server's host.
+fn in_hub(hosts: &Hosts, cluster: &Cluster, line: &str) -> CommandOutput {
     let line = format!(
         "export SLUICE_STATE={} PATH={}:$PATH; cd {}; {line}",
         cluster.state().display(),
@@ -189,8 +189,7 @@ fn root_a_disconnected_host_goes_down_and_recovers() {
     });
 }
 
-/// Cut for longer than a connection lives, and healed before the node is given up: one job ends
-/// beyond the cut, another goes on through it.
+/// A network cut that breaks the connection and ends before `SlurmdTimeout`: one job ends during it, another runs through.
 #[test]
 fn root_a_short_network_cut_loses_no_job_and_no_output() {
     let cluster = Cluster::folder(&CONF.replace("SlurmdTimeout=3", "SlurmdTimeout=300"));
@@ -283,7 +282,7 @@ fn root_an_srun_that_no_host_can_dial_works_through_the_server() {
         let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
         (states.trim() == "2 idle").then_some(())
     });
-    // Without a network of its own it reaches the server's socket, and nobody reaches it.
+    // In an empty network namespace it reaches the server's Unix socket, and nobody reaches it.
     let line = "seq 400000 > in; unshare -n srun -N2 -n2 -i in sh -c 'cat | md5sum; hostname; exit 5' > out; \
                 echo $?; md5sum < in";
     let said = in_hub(&hosts, &cluster, line);
@@ -297,7 +296,7 @@ fn root_an_srun_that_no_host_can_dial_works_through_the_server() {
     assert_eq!(lines, expected, "{}", said.stderr);
 }
 
-/// The folders of the groups that a process's `/proc/self/cgroup` names below a job, each up to the job's own.
+/// The job's control groups in a process's `/proc/self/cgroup`, each cut at the job's own group.
 fn job_folders(cgroup: &str) -> Vec<std::path::PathBuf> {
     let top = std::path::Path::new("/sys/fs/cgroup");
     let folder = |line: &str| {
@@ -323,7 +322,7 @@ fn root_each_host_enforces_limits_on_its_own_share_of_a_job() {
         let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
         (states.trim() == "2 idle").then_some(())
     });
-    // On each node a task, and a daemon of it that has left its session and is deaf to what asks it to end.
+    // On each node a task with a daemon that has left its session and ignores SIGTERM.
     cluster.write(
         "task",
         "h=$(hostname)\n\

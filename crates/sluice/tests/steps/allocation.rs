@@ -1,8 +1,8 @@
-//! Steps of a job through the built program: what each takes, where its tasks sit, and which waits for which.
+//! Resources of steps: what each takes of its job, where tasks are placed, and which steps wait.
 
 use crate::harness::{Cluster, TWO_NODES, signal, sorted_lines, until};
 
-/// A script's job: its number, once it runs.
+/// Submits a script; its job id, once it runs.
 fn running(cluster: &Cluster, options: &[&str], script: &str) -> u32 {
     cluster.write("job.sh", &format!("#!/bin/bash\n{script}\n"));
     let mut args = options.to_vec();
@@ -12,11 +12,11 @@ fn running(cluster: &Cluster, options: &[&str], script: &str) -> u32 {
     id
 }
 
-/// What a step does that stays until the file `go` is there.
+/// The command of a step that runs until the file `go` exists.
 const STAY: &str = "sh -c 'echo $SLURM_STEP_ID.$SLURM_PROCID $SLURM_CPUS_ON_NODE >> began; \
                     until [ -e go ]; do sleep 0.05; done'";
 
-/// A script that is there until it is told to end.
+/// A script that runs until it is told to end.
 const IDLE: &str = "until [ -e stop ]; do sleep 0.05; done";
 
 #[test]
@@ -187,7 +187,7 @@ fn up_tasks_are_placed_by_the_distribution() {
     let said = cluster.shell(&line);
     let words = "srun: error: Too few NodeNames in Slurm Hostfile\n";
     assert_eq!((said.code, said.stderr), (1, format!("{words}{failed}")));
-    // Outside, the same options shape the first step.
+    // Outside of a job, the same options apply to the first step.
     for (options, places) in
         [("-n4 -N2 --ntasks-per-node=2 -m cyclic", "0101"), ("-n4 -N2 --ntasks-per-node=2", "0011")]
     {

@@ -1,8 +1,8 @@
-//! Tasks are bound to the CPUs of their step, and say so, as those of a real Slurm 22.05 did on a node of two cores.
+//! CPU binding of tasks and its reports, as in a real Slurm 22.05 on a node of two cores.
 
-use crate::harness::{Cluster, Said};
+use crate::harness::{Cluster, CommandOutput};
 
-/// One node that is this machine, of whose cores two are used.
+/// One node on this machine with two of its cores.
 fn machine(more: &str) -> Option<Cluster> {
     let cluster = folder(more)?;
     cluster.start();
@@ -22,17 +22,17 @@ fn folder(more: &str) -> Option<Cluster> {
     )))
 }
 
-/// Each task's CPUs as the kernel has them, and what its variables say.
+/// Each task's CPUs in the kernel, and its variables.
 const TELL: &str = "'echo $SLURM_PROCID $(taskset -cp $$ | sed \"s/.*: //\") $SLURM_CPU_BIND'";
 
-fn lines(said: &Said) -> Vec<String> {
+fn lines(said: &CommandOutput) -> Vec<String> {
     let mut lines: Vec<String> = said.stdout.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// The lines about bindings, without the processes' numbers.
-fn reports(said: &Said) -> Vec<String> {
+/// The lines that report bindings, without pids.
+fn reports(said: &CommandOutput) -> Vec<String> {
     let bare = |line: &str| {
         let (before, rest) = line.split_once(" [")?;
         let (_, after) = rest.split_once(']')?;
@@ -88,14 +88,14 @@ fn up_tasks_are_bound_as_slurm_binds_them() {
         };
         assert_eq!(reports(&said), [(0, masks[0]), (1, masks[1])].map(line), "{options}");
     }
-    // Not bound: whatever the group leaves, and no mask is said to be set.
+    // Not bound: the CPUs of the group, and no mask is reported.
     let said = whole("-n2 --cpu-bind=v,none");
     assert_eq!(lines(&said), ["0 0,1 verbose,none", "1 0,1 verbose,none"], "{said:?}");
     assert_eq!(reports(&said)[0], "cpu-bind=NONE - n1, task  0  0: mask 0x0");
-    // One task has all that its step has; more tasks than CPUs share them.
+    // One task has all CPUs of its step; more tasks than CPUs share them.
     assert_eq!(lines(&whole("-n1")), ["0 0,1 quiet,mask_cpu:0x3"]);
     assert_eq!(lines(&whole("-n3 -O"))[2], "2 0,1 quiet,mask_cpu:0x3");
-    // The variable is the option's default, also what a task was told itself.
+    // The variable is the option's default, and the tasks have it as given.
     let said = cluster.shell(&format!("SLURM_CPU_BIND=quiet,map_cpu:1 srun -n2 sh -c {TELL}"));
     assert_eq!(lines(&said), ["0 1 quiet,map_cpu:1", "1 1 quiet,map_cpu:1"], "{said:?}");
 }
@@ -110,7 +110,7 @@ fn up_a_cpu_binding_stays_within_the_steps_cpus() {
     let said = cluster.shell("srun -n1 --cpu-bind=rank true");
     assert!(said.code != 0, "{said:?}");
     assert!(said.stderr.contains("Entire node must be allocated for rank"), "{said:?}");
-    // What is not of the step is not bound to: a step of one CPU in a job of two.
+    // A mask is limited to the step: a step of one CPU in a job of two.
     let said =
         cluster.shell(&format!("salloc -Q -n2 srun -n1 --exact --cpu-bind=none sh -c {TELL}"));
     assert_eq!(lines(&said), ["0 0 quiet,mask_cpu:0x1"], "{said:?}");
@@ -173,7 +173,7 @@ fn up_memory_is_bound_to_its_numa_node() {
         said.stderr.contains("NUMA node 63 does not exist; cannot bind local task 0 to it"),
         "{said:?}"
     );
-    // A batch job's steps take over what it was asked with.
+    // Steps of a batch job inherit its option.
     cluster.write("job.sh", "#!/bin/sh\nsrun sh -c 'echo $SLURM_MEM_BIND_TYPE'\n");
     cluster.submit(&["-o", "out", "--mem-bind=local", "job.sh"]);
     cluster.await_file("out", |text| text == "local\n");

@@ -1,10 +1,10 @@
-//! What a step's tasks are told and held to: their variables, their devices, their memory.
+//! Environment, devices and memory of a step's tasks.
 
 use crate::harness::{Cluster, TWO_NODES, sorted_lines};
 use std::collections::BTreeSet;
 
-/// Of a real Slurm 22.05, `srun -n4 -N2` in a batch job `-N2 --ntasks-per-node=2 --gres=gpu:1`; without `SLURM_CONF`
-/// and the address of its controller.
+/// Captured from a real Slurm 22.05: `srun -n4 -N2` in a batch job `-N2 --ntasks-per-node=2 --gres=gpu:1`, without
+/// `SLURM_CONF` and the controller's address.
 const NAMES_INSIDE: &str = "CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES SLURMD_NODENAME \
 SLURM_CLUSTER_NAME SLURM_CPUS_ON_NODE SLURM_DISTRIBUTION SLURM_GPUS_ON_NODE SLURM_GTIDS SLURM_JOBID \
 SLURM_JOB_ACCOUNT SLURM_JOB_CPUS_PER_NODE SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0 SLURM_JOB_GID SLURM_JOB_GPUS \
@@ -15,7 +15,7 @@ SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT SLURM_STEPID SLURM_STEP_GPUS SLURM_STE
 SLURM_STEP_NODELIST SLURM_STEP_NUM_NODES SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE SLURM_SUBMIT_DIR \
 SLURM_SUBMIT_HOST SLURM_TASKS_PER_NODE SLURM_TASK_PID SLURM_TOPOLOGY_ADDR SLURM_TOPOLOGY_ADDR_PATTERN SLURM_UMASK";
 
-/// The same of `srun -n4 -N2 -m cyclic` outside.
+/// The same for `srun -n4 -N2 -m cyclic` outside of a job.
 const NAMES_OUTSIDE: &str = "SLURMD_NODENAME SLURM_CLUSTER_NAME SLURM_CPUS_ON_NODE SLURM_DISTRIBUTION SLURM_GTIDS \
 SLURM_JOBID SLURM_JOB_ACCOUNT SLURM_JOB_CPUS_PER_NODE SLURM_JOB_GID SLURM_JOB_ID SLURM_JOB_NAME SLURM_JOB_NODELIST \
 SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION SLURM_JOB_QOS SLURM_JOB_UID SLURM_JOB_USER SLURM_LAUNCH_NODE_IPADDR \
@@ -48,7 +48,7 @@ fn up_a_task_has_slurms_variables() {
     cluster.shell("srun -n4 -N2 -m cyclic sh -c 'env > outside.$SLURM_PROCID'").ok();
     let names = |file: &str| -> String {
         let found = variables(&cluster.read(file)).into_iter().map(|(name, _)| name);
-        // The job's scratch folder is ours: the real one has no such variable.
+        // The variable of the scratch folder is our own; Slurm has none.
         found.filter(|name| name != "SLURM_TMPDIR").collect::<Vec<_>>().join(" ")
     };
     assert_eq!(names("inside.3"), NAMES_INSIDE);

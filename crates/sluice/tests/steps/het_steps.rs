@@ -1,12 +1,12 @@
-//! One `srun` over several components of a heterogeneous job, in the words of captures from a real Slurm 22.05.
+//! One `srun` over several components of a het job, in the words of a real Slurm 22.05.
 
 use crate::harness::interactive::Running;
-use crate::harness::{Cluster, Said, TWO_NODES, sorted_lines, until};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, sorted_lines, until};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Runs the lines in a heterogeneous allocation of two tasks on the first node and one on the second.
-fn within(cluster: &Cluster, lines: &str) -> Said {
+/// Runs the lines in a het allocation of two tasks on the first node and one on the second.
+fn within(cluster: &Cluster, lines: &str) -> CommandOutput {
     cluster.write("lines.sh", lines);
     cluster.shell("salloc -Q -n2 -w node1 : -n1 -w node2 sh lines.sh")
 }
@@ -15,13 +15,13 @@ fn within(cluster: &Cluster, lines: &str) -> Said {
 fn up_a_het_srun_runs_as_one_step_with_global_ranks_and_nodes() {
     let cluster = Cluster::up(TWO_NODES);
     let table = [
-        // A part for each component, labelled by the rank among all.
+        // One part for each component, labelled by global rank.
         (
             "-l sh -c 'echo a $SLURM_PROCID/$SLURM_NTASKS' : \
              sh -c 'echo b $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_GTIDS'",
             vec!["0: a 0/3", "1: a 1/3", "2: b 2/3 0 2"],
         ),
-        // One program for all, where each is told of all of it, and of the job by its first component.
+        // One program for all components: each task has the variables of all, and the leader's job id.
         (
             "-n1 --het-group=0,1 sh -c 'echo $SLURM_PROCID $SLURM_JOB_ID $SLURM_JOB_NODELIST \
              $SLURM_NODELIST $SLURM_NNODES $SLURM_TASKS_PER_NODE $SLURM_NODEID \
@@ -32,11 +32,11 @@ fn up_a_het_srun_runs_as_one_step_with_global_ranks_and_nodes() {
             ],
         ),
         ("--het-group=0-1 sh -c 'echo $SLURM_PROCID'", vec!["0", "1", "2"]),
-        // Which part is which component can be said; the ranks go by the components.
+        // `--het-group` assigns parts to components; ranks follow the components.
         ("-l --het-group=1 -n1 echo a : --het-group=0 -n1 echo b", vec!["0: b", "1: a"]),
-        // A part without a command runs the next one's.
+        // A part without a command runs that of the next part.
         ("-n1 : -n1 echo a", vec!["a", "a"]),
-        // What a part says of its output holds for those after it, and not for those before.
+        // An output option applies to its own part and later ones.
         ("-n1 echo a : -l echo b", vec!["1: b", "a"]),
         ("--het-group=1 sh -c 'echo $SLURM_PROCID'", vec!["0"]),
     ];
@@ -83,7 +83,7 @@ fn up_invalid_het_sruns_are_refused_in_slurms_words_and_run_nothing() {
         format!("srun {args} 2> err.{at}; echo $? >> codes\n")
     };
     let lines: String = table.iter().enumerate().map(line).collect();
-    // Whatever was begun for the other part is gone: all of the allocation is free for the next.
+    // The step of the other component is gone: the whole allocation is free for the next `srun`.
     within(
         &cluster,
         &format!("{lines}srun --exact -I -n2 true : --exact -I -n1 true; echo $? >> codes\n"),
@@ -95,7 +95,7 @@ fn up_invalid_het_sruns_are_refused_in_slurms_words_and_run_nothing() {
     }
     assert_eq!(cluster.read("codes"), format!("{}0\n", "1\n".repeat(table.len())));
     assert!(!cluster.path("work").join("ran").exists());
-    // A job of one kind has its nodes shared out, as long as there are any.
+    // In a plain job the nodes are divided among the parts.
     let plain = cluster.shell("salloc -Q -n2 srun -n1 echo a : -n1 echo b");
     let words = "srun: error: Allocation failure of 1 nodes: job size of 1, \
                  already allocated 1 nodes to previous components.\n";
@@ -134,7 +134,7 @@ fn up_exits_signals_and_wait_apply_to_all_het_components() {
                 "srun: launch/slurm: _step_signal: Terminating StepId=2.2",
             ],
         ),
-        // Said by another part than the first it holds for none.
+        // The option of a later part has no effect.
         (
             "-n1 sh -c 'until [ -e go ]; do sleep 0.05; done; sleep 0.3' : -K sh -c 'touch go; exit 4'",
             4,
@@ -192,13 +192,13 @@ fn up_an_interrupt_reports_all_het_components_and_a_second_one_ends_them() {
             "echo up; sleep 600",
         ],
     );
-    held.hear(|text| text == "up\n".repeat(3));
+    held.await_output(|text| text == "up\n".repeat(3));
     let answers = |text: &str| text.matches("StepId=2.0 task 0: running\n").count();
-    // A second one is an order if it comes within a second of the first, however slow the machine is today.
+    // Repeats the interrupt until one follows another within a second: a slow machine may need several.
     while !held.err.contains("forcing") {
         let before = answers(&held.err);
         held.signal("INT");
-        held.hear_error(|text| answers(text) > before || text.contains("forcing"));
+        held.await_error(|text| answers(text) > before || text.contains("forcing"));
     }
     let said = "srun: interrupt (one more within 1 sec to abort)\n\
                 srun: StepId=1.0 tasks 0-1: running\nsrun: StepId=2.0 task 0: running\n\
@@ -288,11 +288,11 @@ fn root_a_het_srun_through_the_server_starts_after_the_srun_prolog() {
     let line = format!(
         "echo in | srun -l --prolog=./before -n1 -w node1 sh -c '{say}' : -n1 -w node2 sh -c '{say}'"
     );
-    // In a network namespace of its own an `srun` finds the server's socket, and no node finds the `srun`.
+    // In a network namespace of its own an `srun` reaches the server's Unix socket, and no node reaches the `srun`.
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-c", &line]);
-    cluster.dress(&mut command);
-    let said = Said::from(command.output().expect("it runs"));
+    cluster.set_up(&mut command);
+    let said = CommandOutput::from(command.output().expect("it runs"));
     let wanted = ["0: 0/2", "0: in", "0: ran", "1: 1/2", "1: in", "1: ran"];
     assert_eq!((said.code, sorted_lines(&said.stdout)), (5, wanted.to_vec()), "{}", said.stderr);
 }
@@ -304,7 +304,7 @@ fn up_a_waiting_het_srun_can_be_interrupted() {
     cluster.await_state(busy, "RUNNING");
     let args = ["srun", "-n1", "touch", "ran", ":", "-n1", "-w", "node2", "touch", "ran"];
     let mut waits = Running::start(&cluster, &args);
-    waits.hear_error(|text| text == "srun: job 2 queued and waiting for resources\n");
+    waits.await_error(|text| text == "srun: job 2 queued and waiting for resources\n");
     waits.signal("INT");
     let said = waits.end();
     let words = "srun: Job allocation 2 has been revoked\nsrun: Force Terminated JobId=2\n";

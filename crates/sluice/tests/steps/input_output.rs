@@ -1,21 +1,21 @@
-//! A step's bytes, signals and ends as a user sees them, in the words of captures from a real Slurm.
+//! Input, output, signals and exits of steps as a user sees them, in the words of a real Slurm.
 
 use crate::harness::interactive::{Running, read_until};
-use crate::harness::{Cluster, Said, TWO_NODES, until};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// The lines of a text in their order of letters: those of several tasks come as they come.
+/// The lines of a text in alphabetical order, joined by commas.
 fn sorted(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort();
     lines.join(",")
 }
 
-/// A step whose tasks have all begun, as its `srun` knows: it has heard each of them.
+/// A step whose tasks have all started and written to their `srun`.
 fn begun(cluster: &Cluster, options: &[&str], tasks: usize, script: &str) -> Running {
     let count = tasks.to_string();
-    // A script that prepares itself says by `:ready` from when on it may be signalled.
+    // A script marks with `:ready` when it may be signalled.
     let script = match script.contains(":ready") {
         true => script.replace(":ready", "echo up"),
         false => format!("echo up; {script}"),
@@ -24,13 +24,13 @@ fn begun(cluster: &Cluster, options: &[&str], tasks: usize, script: &str) -> Run
     args.extend(options);
     args.extend(["sh", "-c", &script]);
     let mut running = Running::start(cluster, &args);
-    running.hear(|text| text == "up\n".repeat(tasks));
+    running.await_output(|text| text == "up\n".repeat(tasks));
     running.out.clear();
     running
 }
 
-/// The lines with the time of the notice taken out.
-fn lines(said: &Said) -> Vec<String> {
+/// The error lines without the time of the cancel notice.
+fn lines(said: &CommandOutput) -> Vec<String> {
     let without_time = |line: &str| match line.split_once(" CANCELLED AT ") {
         Some((head, tail)) => format!("{head} CANCELLED{}", &tail["2026-11-15T06:02:40".len()..]),
         None => line.to_owned(),
@@ -62,7 +62,7 @@ fn up_ends_of_tasks_are_reported_together_and_the_worst_is_the_exit_code() {
         ("kill -SEGV $$", 139, vec!["srun: error: node1: tasks 0-3: Segmentation fault"]),
     ];
     for (script, code, expected) in table {
-        // Together: each waits for the last.
+        // The tasks end together: each waits for the last.
         let script = format!(
             "ulimit -c 0; echo >> gate; while [ $(wc -l < gate) -lt 4 ]; do sleep 0.01; done; {script}"
         );
@@ -80,7 +80,7 @@ fn up_ends_of_tasks_are_reported_together_and_the_worst_is_the_exit_code() {
             panic!("{found:?} instead of {expected:?}");
         }
     }
-    // -Q is silent about everything but errors.
+    // -Q prints nothing but errors.
     let said = cluster.sluice(&["srun", "-Q", "-n1", "sh", "-c", "kill -9 $$"]);
     assert_eq!(said.stderr, "srun: error: node1: task 0: Killed\n");
 }
@@ -89,13 +89,13 @@ fn up_ends_of_tasks_are_reported_together_and_the_worst_is_the_exit_code() {
 fn up_one_interrupt_reports_and_a_second_one_ends_the_step() {
     let cluster = Cluster::up(TWO_NODES);
     let mut srun = begun(&cluster, &[], 3, "[ $SLURM_PROCID = 1 ] && exit 9; exec sleep 600");
-    srun.hear_error(|text| text.ends_with("task 1: Exited with exit code 9\n"));
+    srun.await_error(|text| text.ends_with("task 1: Exited with exit code 9\n"));
     let answers = |text: &str| text.matches("task 1: exited\n").count();
-    // A second one is an order if it comes within a second of the first, however slow the machine is today.
+    // Repeats the interrupt until one follows another within a second: a slow machine may need several.
     while !srun.err.contains("forcing") {
         let before = answers(&srun.err);
         srun.signal("INT");
-        srun.hear_error(|text| answers(text) > before || text.contains("forcing"));
+        srun.await_error(|text| answers(text) > before || text.contains("forcing"));
     }
     let said = srun.end();
     let found = lines(&said);
@@ -116,7 +116,7 @@ fn up_one_interrupt_reports_and_a_second_one_ends_the_step() {
     );
     assert!(said.code == 130 || said.code == 137, "{}", said.code);
 
-    // -X: at once to the tasks, and no more. --quit-on-interrupt: and their end.
+    // -X sends the interrupt to the tasks at once; --quit-on-interrupt also ends them.
     let srun = begun(&cluster, &["-X"], 2, "exec sleep 600");
     srun.signal("INT");
     let said = srun.end();
@@ -186,7 +186,7 @@ fn up_kill_on_bad_exit_and_wait_end_the_other_tasks() {
         if options.is_empty() {
             command.env("SLURM_WAIT", "1");
         }
-        let said = Said::from(command.stdin(Stdio::null()).output().unwrap());
+        let said = CommandOutput::from(command.stdin(Stdio::null()).output().unwrap());
         let found = lines(&said);
         let id = if options.is_empty() { "5.0" } else { "4.0" };
         let expected = [
@@ -209,11 +209,11 @@ fn up_wait_time_of_the_configuration_ends_the_other_tasks() {
     let said = cluster.sluice(&outlives);
     assert_eq!(said.code, 137, "{}", said.stderr);
     assert_eq!(lines(&said)[0], "srun: First task exited 1s ago");
-    // As long as it takes, where the command line says so.
+    // `--wait=0` waits without limit.
     cluster.shell("mkfifo gate").ok();
     let script = "[ $SLURM_PROCID = 0 ] || { echo up; read line < gate; exit 5; }";
     let mut srun = Running::start(&cluster, &["srun", "-W0", "-n2", "sh", "-c", script]);
-    srun.hear(|text| text == "up\n");
+    srun.await_output(|text| text == "up\n");
     assert_eq!(cluster.sluice(&outlives).code, 137, "while this one's time passes");
     cluster.shell(": > gate").ok();
     assert_eq!(srun.end().code, 5);
@@ -228,7 +228,7 @@ fn up_a_cancelled_step_is_reported_and_its_job_goes_on() {
     let salloc = cluster.spawn_shell_with_errors(line);
     cluster.await_file("begun", |text| text.lines().count() == 2);
     cluster.sluice(&["scancel", "1.0"]).ok();
-    let said = Said::from(salloc.wait_with_output().unwrap());
+    let said = CommandOutput::from(salloc.wait_with_output().unwrap());
     assert_eq!((said.code, said.stdout.as_str()), (0, "rc=137\nagain\n"), "{}", said.stderr);
     let found = lines(&said);
     for expected in [
@@ -240,7 +240,7 @@ fn up_a_cancelled_step_is_reported_and_its_job_goes_on() {
         assert_eq!(found.iter().filter(|line| *line == expected).count(), 1, "{found:?}");
     }
 
-    // The whole job: its steps are asked first.
+    // The whole job is cancelled: its steps are terminated first.
     let srun = begun(&cluster, &[], 2, "exec sleep 600");
     cluster.sluice(&["scancel", "2"]).ok();
     let said = srun.end();
@@ -275,13 +275,13 @@ fn up_step_input_and_output_are_redirected() {
     let name = format!("f-1-1-node2-0-7-7.0-{user}-nm-%");
     assert_eq!(cluster.read(&name), "out 1\nerr 1\n", "{name}");
 
-    // Lines are whole, unless they are wanted as they come.
+    // Only whole lines are printed, except with `--unbuffered`.
     let parts = "printf a$SLURM_PROCID; echo $SLURM_PROCID >> got; while [ $(wc -l < got) -lt 2 ]; do sleep 0.01; done; printf 'b\\n'";
     let said = cluster.sluice(&["srun", "-n2", "sh", "-c", parts]);
     assert_eq!(sorted(&said.stdout), "a0b,a1b");
     let prompt = "printf prompt; read x; echo $x";
     let mut srun = Running::start(&cluster, &["srun", "-u", "sh", "-c", prompt]);
-    srun.hear(|text| text == "prompt");
+    srun.await_output(|text| text == "prompt");
     srun.type_in("typed\n");
     assert_eq!(srun.end().stdout, "prompttyped\n");
 
@@ -336,19 +336,19 @@ fn up_sattach_works_beside_srun() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "echo before $SLURM_PROCID; read x; echo got $x; exit 2";
     let mut srun = Running::start(&cluster, &["srun", "-N2", "-n3", "sh", "-c", script]);
-    srun.hear(|text| text.lines().count() == 3);
+    srun.await_output(|text| text.lines().count() == 3);
 
     let said = cluster.sluice(&["sattach", "--layout", "1.0"]).ok();
     let layout = "Job step layout:\n\t3 tasks, 2 nodes (node[1-2])\n\n\
                   \tNode 0 (node1), 2 task(s): 0 1 \n\tNode 1 (node2), 1 task(s): 2 \n";
     assert_eq!(said, layout);
 
-    // What was said before is there for those that come later; a filter is the onlooker's own.
+    // Earlier output is sent to a later `sattach`; a filter applies only to its own `sattach`.
     let mut one = Running::start(&cluster, &["sattach", "-l", "1.0"]);
     let mut other = Running::start(&cluster, &["sattach", "--output-filter", "2", "1.0"]);
-    other.hear(|text| text == "before 2\n");
-    one.hear(|text| text.lines().count() == 3);
-    // One that leaves does no harm.
+    other.await_output(|text| text == "before 2\n");
+    one.await_output(|text| text.lines().count() == 3);
+    // A `sattach` that ends does not affect the step.
     let leaving = Running::start(&cluster, &["sattach", "1.0"]);
     leaving.signal("INT");
     assert_eq!(leaving.end().code, 130);
@@ -390,7 +390,7 @@ fn up_pty_passes_on_the_terminal_and_its_size() {
     resize("33", "99");
     let script = "stty size; trap 'stty size; exit 6' WINCH; echo up; while :; do sleep 0.05; done";
     let mut command = Command::new("setsid");
-    // The terminal is that of the session, so that its changes are told to who runs in it.
+    // The terminal controls the session, so that size changes are signalled.
     command.args([
         "--ctty",
         "--wait",
@@ -401,7 +401,7 @@ fn up_pty_passes_on_the_terminal_and_its_size() {
         "-c",
         script,
     ]);
-    cluster.dress(&mut command);
+    cluster.set_up(&mut command);
     let copy = || Stdio::from(pty.slave.try_clone().unwrap());
     let mut srun = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("it runs");
     let mut screen = std::fs::File::from(pty.master);
@@ -419,14 +419,14 @@ fn up_a_background_srun_leaves_the_terminal_alone() {
     let pty = nix::pty::openpty(None, None).expect("a terminal");
     let task = "echo up; until [ -e typed ]; do sleep 0.05; done; echo seen; \
                 until [ -e go ]; do sleep 0.05; done; echo end";
-    // Job control gives the `srun` a group of its own, behind that of the shell; a stopped one ends the wait as well.
+    // Job control puts the `srun` into a background group; `wait` also returns for a stopped process.
     let script = format!(
         "set -m; srun sh -c '{task}' & until [ -e ask ]; do sleep 0.05; done; \
          read x; echo shell $x; touch go; wait; echo over"
     );
     let mut command = Command::new("setsid");
     command.args(["--ctty", "--wait", "bash", "-c", &script]);
-    cluster.dress(&mut command);
+    cluster.set_up(&mut command);
     let copy = || Stdio::from(pty.slave.try_clone().unwrap());
     let mut shell = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("it runs");
     let mut screen = std::fs::File::from(pty.master);
@@ -434,7 +434,7 @@ fn up_a_background_srun_leaves_the_terminal_alone() {
     read_until(&mut screen, &mut seen, |text| text.contains("up\r\n"));
     screen.write_all(b"hello\n").unwrap();
     cluster.write("typed", "");
-    // By now the `srun` has looked at the line that was typed.
+    // By now the `srun` has had the chance to read the typed line.
     read_until(&mut screen, &mut seen, |text| text.contains("seen\r\n"));
     cluster.write("ask", "");
     read_until(&mut screen, &mut seen, |text| text.contains("over\r\n"));
@@ -451,7 +451,7 @@ fn up_steps_are_listed_by_name_and_unknown_steps_are_not_signalled() {
     let said = cluster.shell(&format!("salloc -Q srun -J inner sh -c '{names}'"));
     assert_eq!(said.ok(), "inner\n");
     assert_eq!(cluster.shell("salloc -Q squeue -h -o %j").ok(), "interactive\n");
-    // Nobody said how many tasks: the labels come all the same, and a file says it.
+    // Without `-n` the lines are labelled too; a file gives the number of tasks.
     assert_eq!(cluster.shell("srun -l echo hi").ok(), "0: hi\n");
     cluster.write("prog", "0-1 echo a\n2 echo b\n");
     assert_eq!(sorted(&cluster.shell("srun -l --multi-prog prog").ok()), "0: a,1: a,2: b");
@@ -477,7 +477,7 @@ fn up_steps_are_listed_by_name_and_unknown_steps_are_not_signalled() {
     let said = cluster.shell("salloc -Q /etc/passwd");
     let words = "salloc: error: Unable to find command \"/etc/passwd\"\n";
     assert_eq!((said.code, said.stderr.as_str()), (1, words));
-    // A signal to `salloc` alone takes the allocation away, and the command is waited for.
+    // A signal to `salloc` alone cancels the allocation, and `salloc` waits for the command.
     let script = "touch held; until [ -e let ]; do sleep 0.05; done; touch left";
     let salloc = Running::start(&cluster, &["salloc", "sh", "-c", script]);
     cluster.await_file("held", |_| true);

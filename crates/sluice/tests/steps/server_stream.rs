@@ -1,19 +1,19 @@
-//! Steps whose nodes cannot reach their `srun`: the bytes go through the server and the agents.
+//! Steps whose nodes cannot dial their `srun`: the bytes go through server and agent.
 
 use crate::harness::{Cluster, TWO_NODES, is_alive, signal, until};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
-/// In a network namespace of its own an `srun` still finds the server's socket, and nobody finds the `srun`.
+/// In a network namespace of its own an `srun` reaches the server's Unix socket, and no node reaches the `srun`.
 fn cut_off(cluster: &Cluster, line: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-c", line]);
-    cluster.dress(&mut command);
+    cluster.set_up(&mut command);
     command
 }
 
-fn run(cluster: &Cluster, line: &str) -> crate::harness::Said {
+fn run(cluster: &Cluster, line: &str) -> crate::harness::CommandOutput {
     cut_off(cluster, line).stdin(Stdio::null()).output().expect("it runs").into()
 }
 
@@ -33,14 +33,14 @@ fn root_an_unreachable_srun_gets_all_output_and_the_exit_code() {
     assert_eq!(lines, ["0: 0", "1: 1"]);
     assert!(said.stderr.contains("0: oh\n") && said.stderr.contains("1: oh\n"), "{}", said.stderr);
 
-    // What it runs itself first, longer than it waits to be dialled, comes before the tasks here as well.
+    // The srun prolog runs before the tasks here too, also if it takes longer than the wait for nodes to dial.
     let line = "srun -N2 --prolog=./before sh -c 'cat before.done'";
     let path = cluster.write("before", "#!/bin/sh\nsleep 1.5; echo done > before.done\n");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let said = run(&cluster, line);
     assert_eq!((said.code, said.stdout.as_str()), (0, "done\ndone\n"), "{}", said.stderr);
 
-    // Ten megabytes there and back, byte by byte.
+    // Ten megabytes in both directions, compared byte by byte.
     let there: Vec<u8> =
         (0..10 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(cluster.path("work").join("there"), &there).unwrap();
@@ -79,7 +79,7 @@ fn root_an_unreachable_srun_survives_restarts_of_server_and_agent() {
     let mut agent = cluster.spawn_agent();
     hear("3 three\n");
     drop(input);
-    let said = crate::harness::Said::from(srun.wait_with_output().unwrap());
+    let said = crate::harness::CommandOutput::from(srun.wait_with_output().unwrap());
     assert_eq!(said.code, 7, "{}", said.stderr);
     assert_eq!(seen, "1 one\n2 two\n3 three\n");
     cluster.sluice(&["down", "--jobs"]).ok();
@@ -103,20 +103,20 @@ fn root_the_step_of_a_killed_unreachable_srun_ends() {
 #[test]
 fn root_an_srun_that_stops_reading_blocks_nobody_else() {
     let cluster = Cluster::up(TWO_NODES);
-    // Never read from: its bytes fill what there is room for, and wait there.
+    // Its output is never read: buffers fill up, and the task waits.
     let mut stuck = spawn(&cluster, "exec srun -n1 sh -c 'echo on > stuck; exec yes'");
     cluster.await_file("stuck", |t| t == "on\n");
     let said = run(&cluster, "srun -n1 sh -c 'seq 100000'");
     assert_eq!((said.code, said.stdout.lines().count()), (0, 100_000), "{}", said.stderr);
     let job = cluster.submit(&["-o", "out", "--wrap", "echo done"]);
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
-    // It is still there, and still waits.
+    // It still runs and waits.
     assert!(stuck.try_wait().unwrap().is_none());
     stuck.kill().unwrap();
     stuck.wait().unwrap();
 }
 
-/// An `srun` whose orders went out to an agent that never reads them, and is then killed.
+/// An `srun` whose order was sent to a stopped agent, which is then killed.
 fn unheard(cluster: &Cluster, args: &[&str], listed: &str) -> Child {
     signal(cluster.pid("agent"), "STOP");
     let mut command = cluster.command(args);
@@ -133,15 +133,15 @@ fn up_a_step_order_lost_with_its_link_is_sent_again() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.sluice(&["salloc", "--no-shell", "-N2"]).ok();
     cluster.await_state(1, "RUNNING");
-    // A step in an allocation that is there, and one that comes with its job.
+    // A step in an existing allocation, and one that starts with its job.
     let first = unheard(&cluster, &["srun", "--jobid=1", "sh", "-c", "echo ran; exit 3"], "1.0");
     let own =
         unheard(&cluster, &["srun", "-n1", "--overcommit", "sh", "-c", "echo own; exit 4"], "2.0");
     cluster.kill("agent");
     let mut agent = cluster.spawn_agent();
-    let first = crate::harness::Said::from(first.wait_with_output().unwrap());
+    let first = crate::harness::CommandOutput::from(first.wait_with_output().unwrap());
     assert_eq!((first.code, first.stdout.as_str()), (3, "ran\nran\n"), "{}", first.stderr);
-    let own = crate::harness::Said::from(own.wait_with_output().unwrap());
+    let own = crate::harness::CommandOutput::from(own.wait_with_output().unwrap());
     assert_eq!((own.code, own.stdout.as_str()), (4, "own\n"), "{}", own.stderr);
     cluster.sluice(&["down", "--jobs"]).ok();
     let _ = agent.wait();
@@ -156,7 +156,7 @@ fn up_a_step_order_lost_with_its_server_is_sent_again_by_srun() {
     cluster.kill("server");
     cluster.kill("agent");
     cluster.start();
-    let said = crate::harness::Said::from(srun.wait_with_output().unwrap());
+    let said = crate::harness::CommandOutput::from(srun.wait_with_output().unwrap());
     assert_eq!((said.code, said.stdout.as_str()), (3, "ran\n"), "{}", said.stderr);
 }
 

@@ -1,9 +1,9 @@
-//! What a step's tasks are to the cluster: what reaches them, by what name they run, and how their ends are kept.
+//! Tasks of a step: signals, program names, and how their ends are recorded.
 
 use crate::harness::{Cluster, TWO_NODES};
 use std::os::unix::fs::PermissionsExt;
 
-/// A process that writes down each signal, and the child that it starts and that does the same. Each says `up` first.
+/// A process that logs each signal, and a child that does the same. Each logs `up` first.
 const FAMILY: &str = r#"#!/bin/bash
 note() { echo "$1" >> "$DIARY"; }
 watch() { for s in USR1 TERM; do trap "note '$1 $s'" $s; done; note "$1 up"; }
@@ -18,7 +18,7 @@ fn script(cluster: &Cluster, name: &str, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-/// What the family wrote, once the line is there.
+/// The log of parent and child, once it has this line.
 fn diary(cluster: &Cluster, file: &str, last: &str) -> String {
     cluster.await_file(file, |text| text.lines().any(|line| line == last))
 }
@@ -32,7 +32,7 @@ fn up_signals_reach_tasks_and_not_their_children() {
     let cluster = Cluster::up(&TWO_NODES.replace("KillWait=1", "KillWait=60"));
     script(&cluster, "family", FAMILY);
     cluster.write("job.sh", "#!/bin/bash\nexport DIARY=script\nexec bash ./family\n");
-    // A script that ends takes its steps along: this one outlives what it is asked.
+    // Steps end with their script, so this script waits for them.
     let family = "trap : TERM\nDIARY=task srun ./family &\nuntil wait; do :; done";
     cluster.write("steps.sh", &format!("#!/bin/bash\n{family}\n"));
     let alone = cluster.submit(&["-o", "/dev/null", "job.sh"]);
@@ -41,7 +41,7 @@ fn up_signals_reach_tasks_and_not_their_children() {
         await_family(&cluster, file);
     }
 
-    // Without more a signal is for the steps' tasks, and the script has none of it.
+    // Without options a signal goes to the tasks of the steps and not to the script.
     for job in [alone, steps] {
         cluster.sluice(&["scancel", "-s", "USR1", &job.to_string()]).ok();
     }
@@ -49,12 +49,12 @@ fn up_signals_reach_tasks_and_not_their_children() {
     cluster.sluice(&["scancel", "-b", "-s", "TERM", &alone.to_string()]).ok();
     let text = diary(&cluster, "script", "parent TERM");
     assert!(!text.contains("USR1") && !text.contains("child TERM"), "{text}");
-    // With `--full` the script's children have it too.
+    // With `--full` the script and its children get it too.
     cluster.sluice(&["scancel", "-f", "-s", "USR1", &alone.to_string()]).ok();
     diary(&cluster, "script", "child USR1");
     diary(&cluster, "script", "parent USR1");
 
-    // The end of a job is asked of the same, and the order of what was sent shows what the child missed.
+    // A cancel terminates the same processes. The order of signals shows that the child got none of the earlier ones.
     for job in [alone, steps] {
         cluster.sluice(&["scancel", &job.to_string()]).ok();
     }
@@ -64,7 +64,7 @@ fn up_signals_reach_tasks_and_not_their_children() {
     for job in [alone, steps] {
         assert!(cluster.await_end(job).starts_with("CANCELLED"), "{job}");
     }
-    // Now the children have written all that they ever had.
+    // By now the children have logged every signal they got.
     let (task, script) = (cluster.read("task"), cluster.read("script"));
     assert!(!task.contains("child USR1") && !task.contains("child TERM"), "{task}");
     assert!(!script.contains("child TERM"), "{script}");
@@ -76,7 +76,7 @@ fn up_a_task_is_started_by_the_path_at_which_its_program_was_found() {
     let said = cluster.shell("srun sh -c 'echo $0'; command -v sh").ok();
     let (own, found) = said.split_once('\n').expect("two lines");
     assert_eq!(own, found.trim_end());
-    // What is named by a path is named from the root.
+    // A relative path is made absolute.
     let said = cluster.shell("cp /bin/sh shell; srun ./shell -c 'echo $0'; pwd -P").ok();
     let (own, here) = said.split_once('\n').expect("two lines");
     assert_eq!(own, format!("{}/./shell", here.trim_end()));
@@ -119,7 +119,7 @@ fn root_an_unsearchable_folder_in_the_path_is_skipped() {
 fn root_an_oom_kill_of_a_tasks_child_ends_the_task_as_out_of_memory() {
     let cluster = Cluster::up(TWO_NODES);
     let fill = "srun --mem=60 sh -c 'head -c 150m /dev/zero | tail | wc -c > /dev/null; exit 0'";
-    // Several, for the notice and the word of the step's end race.
+    // Repeated, because the notice and the end of the step race.
     for number in 1..=4 {
         let said = cluster.shell(fill);
         assert_eq!(said.code, 1, "{}", said.stderr);

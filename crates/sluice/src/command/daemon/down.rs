@@ -9,7 +9,7 @@ use model::change::JobFilter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, JobsWanted};
+use wire::client::{Answer, Call, Cancel, JobsQuery};
 use wire::job_list::JobList;
 
 /// The processes to stop, in this order. The keeper stops its agent; an agent without a keeper is stopped by itself.
@@ -53,9 +53,10 @@ pub fn run(args: &DownArgs) -> VerbResult {
         }
         let _ = std::fs::remove_file(state.pid_file(of));
     }
-    match found {
-        true => println!("sluice is down"),
-        false => println!("sluice was not up in {}", path.display()),
+    if found {
+        println!("sluice is down")
+    } else {
+        println!("sluice was not up in {}", path.display())
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -72,7 +73,7 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
     client.call(Call::Cancel(all))?;
     let deadline = Instant::now() + JOBS_END_TIMEOUT;
     loop {
-        let answer = client.call(Call::Jobs(JobsWanted::default()))?;
+        let answer = client.call(Call::Jobs(JobsQuery::default()))?;
         let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(()) };
         let Some(job) = jobs.first().map(|j| j.id) else { return Ok(()) };
         if Instant::now() > deadline {

@@ -87,9 +87,10 @@ fn logged_errors(path: &std::path::Path, from: u64) -> String {
     let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
     let errors: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("sluice: error: ")).collect();
-    match errors.is_empty() {
-        true => format!("the server did not come up; see {}", path.display()),
-        false => errors.join("\n"),
+    if errors.is_empty() {
+        format!("the server did not come up; see {}", path.display())
+    } else {
+        errors.join("\n")
     }
 }
 

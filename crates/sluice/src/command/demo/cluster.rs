@@ -86,12 +86,11 @@ impl DemoCluster {
     /// As `run`, without showing it.
     pub fn quietly(&self, line: &[&str]) -> Result<String, String> {
         let output = self.output(line)?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => {
-                let error = String::from_utf8_lossy(&output.stderr);
-                Err(format!("{} failed: {}", shown(line), error.trim()))
-            }
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let error = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{} failed: {}", shown(line), error.trim()))
         }
     }
 
@@ -101,9 +100,10 @@ impl DemoCluster {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         println!("$ {}", shown(line));
         print!("{text}");
-        match output.status.success() {
-            true => Err(format!("{} was not refused", shown(line))),
-            false => Ok(text),
+        if output.status.success() {
+            Err(format!("{} was not refused", shown(line)))
+        } else {
+            Ok(text)
         }
     }
 
@@ -153,9 +153,8 @@ impl DemoCluster {
 }
 
 fn shown(line: &[&str]) -> String {
-    let quoted = line.iter().map(|word| match word.contains([' ', '|', ';']) {
-        true => format!("'{word}'"),
-        false => word.to_string(),
+    let quoted = line.iter().map(|word| {
+        if word.contains([' ', '|', ';']) { format!("'{word}'") } else { word.to_string() }
     });
     quoted.collect::<Vec<_>>().join(" ")
 }

@@ -48,9 +48,10 @@ fn one_gpu(cluster: &DemoCluster) -> StepResult {
 
 fn too_large(cluster: &DemoCluster) -> StepResult {
     let said = cluster.refused(&["sbatch", "--gres=gpu:16", "--wrap", "sleep 300"])?;
-    match said.contains("Requested node configuration is not available") {
-        true => Ok(()),
-        false => Err(format!("a job of 16 GPUs was refused with {said:?}")),
+    if said.contains("Requested node configuration is not available") {
+        Ok(())
+    } else {
+        Err(format!("a job of 16 GPUs was refused with {said:?}"))
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, HistoryFilter, JobsWanted};
+use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
@@ -53,9 +53,10 @@ pub fn run(args: PsArgs) -> VerbResult {
     let mut client = args.server.client()?;
     loop {
         let listing = Listing::ask(&mut client, &args)?;
-        let text = match args.json {
-            true => format!("{}\n", listing.json()),
-            false => table::ps(&listing.rows(&mut client)?, args.verbose),
+        let text = if args.json {
+            format!("{}\n", listing.json())
+        } else {
+            table::ps(&listing.rows(&mut client)?, args.verbose)
         };
         if args.watch && stdout().is_terminal() {
             print(CLEAR)?;
@@ -106,7 +107,7 @@ struct Listing {
 impl Listing {
     fn ask(client: &mut Client, args: &PsArgs) -> Result<Self, VerbError> {
         let filter = JobFilter { all_states: true, ..JobFilter::default() };
-        let wanted = JobsWanted { filter, ..JobsWanted::default() };
+        let wanted = JobsQuery { filter, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
             Answer::Jobs { now, jobs: JobList(jobs) } => (now, jobs),
             other => return Err(unexpected(&other)),
@@ -146,9 +147,10 @@ impl Listing {
 
 /// Keeps the entries that have not finished, or the last one if all have.
 fn keep_unfinished(entries: &mut Vec<Entry>) {
-    match entries.iter().any(|entry| !entry.is_finished()) {
-        true => entries.retain(|entry| !entry.is_finished()),
-        false => entries.truncate(1),
+    if entries.iter().any(|entry| !entry.is_finished()) {
+        entries.retain(|entry| !entry.is_finished())
+    } else {
+        entries.truncate(1)
     }
 }
 

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use std::io::Write;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
-use wire::explain::ExplainWanted;
+use wire::explain::ExplainQuery;
 
 #[derive(Args)]
 pub struct ExplainArgs {
@@ -34,17 +34,14 @@ pub fn run(args: ExplainArgs) -> VerbResult {
             return Err(VerbError::Message(format!("the server answered something else: {text}")));
         }
     };
-    let text = match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&explained);
-            json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
-        }
-        false => {
-            let tz = TimeZone::system();
-            let moment = Moment { now: ::server::clock::now(), tz: &tz };
-            let each = explained.iter().map(|job| text::explained(job, moment));
-            each.collect::<Vec<_>>().join("\n")
-        }
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&explained);
+        json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
+    } else {
+        let tz = TimeZone::system();
+        let moment = Moment { now: ::server::clock::now(), tz: &tz };
+        let each = explained.iter().map(|job| text::explained(job, moment));
+        each.collect::<Vec<_>>().join("\n")
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -57,8 +54,8 @@ pub fn run(args: ExplainArgs) -> VerbResult {
 }
 
 /// A word that begins with a digit is a job id; the name of a run begins with a letter.
-fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
-    let mut wanted = ExplainWanted::default();
+fn wanted(words: &[String]) -> Result<ExplainQuery, VerbError> {
+    let mut wanted = ExplainQuery::default();
     for word in words {
         if !word.starts_with(|c: char| c.is_ascii_digit()) {
             wanted.names.push(word.clone());

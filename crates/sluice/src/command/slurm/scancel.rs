@@ -14,7 +14,7 @@ use model::reason::Refusal;
 use model::run::JobState;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Cancel, CancelResult, JobsWanted};
+use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery};
 use wire::job_list::JobList;
 
 const COMMAND: Command = Command::Scancel;
@@ -35,10 +35,7 @@ fn cancel(args: &[String]) -> Result<ExitCode, CommandError> {
     let mut client = Client::find().map_err(unreachable)?;
     let mut code = 0;
     for cancel in order.calls() {
-        let cancel = match order.confirm {
-            true => confirmed(&mut client, cancel)?,
-            false => Some(cancel),
-        };
+        let cancel = if order.confirm { confirmed(&mut client, cancel)? } else { Some(cancel) };
         let Some(cancel) = cancel else { continue };
         let named = cancel.filter.jobs.len() == 1;
         let step = cancel.step;
@@ -233,15 +230,12 @@ fn states(text: &str) -> Result<Vec<JobState>, CommandError> {
     };
     let states = job_names::parse_states(text).map_err(|word| refused(&word))?;
     let states = states.unwrap_or(STATES.to_vec());
-    match states.iter().all(|state| STATES.contains(state)) {
-        true => Ok(states),
-        false => Err(refused(text)),
-    }
+    if states.iter().all(|state| STATES.contains(state)) { Ok(states) } else { Err(refused(text)) }
 }
 
 /// `-i`: asks about each job, and returns those that were confirmed.
 fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, CommandError> {
-    let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
+    let wanted = JobsQuery { filter: cancel.filter.clone(), ..Default::default() };
     let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(Refusal::UnknownJob(_)) => Vec::new(),

@@ -43,9 +43,10 @@ fn options(parsed: &Parsed) -> Options {
     };
     let accounts = value::list(parsed.text(K::Account).unwrap_or_default());
     // With `-A` and no option about users, no user is shown.
-    let users = match parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
-        true => users,
-        false => Some(Vec::new()),
+    let users = if parsed.has(K::Users) || users.is_none() || accounts.is_empty() {
+        users
+    } else {
+        Some(Vec::new())
     };
     let separator = Layout::SEPARATOR.to_owned();
     let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));

@@ -76,9 +76,10 @@ pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
     if !users.is_empty() {
         said.push_str(&format!(" Removing Coordinators with user name\n{}", listed(&users)));
     }
-    match accounts.is_empty() {
-        true => said.push_str(" From all accounts\n"),
-        false => said.push_str(&format!(" From Account(s)\n{}", listed(&accounts))),
+    if accounts.is_empty() {
+        said.push_str(" From all accounts\n")
+    } else {
+        said.push_str(&format!(" From Account(s)\n{}", listed(&accounts)))
     }
     let goes = |name: &String| users.is_empty() || users.contains(name);
     let meant = |account: &&Account| accounts.is_empty() || accounts.contains(&account.name);

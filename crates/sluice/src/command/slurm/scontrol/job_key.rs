@@ -12,7 +12,8 @@ use model::hostlist;
 use model::range::{Range, parse_node_count};
 use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_time_spec;
 
 /// One change to a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,9 +140,10 @@ fn without_effect(key: &str, value: &str) -> Result<Update, String> {
 
 /// `YES` or `NO`: whether other jobs may use the same cores.
 fn shared(value: &str) -> Result<Update, String> {
-    let sharing = match flag(value).map_err(|_| "expected YES or NO".to_owned())? {
-        true => Sharing::Oversubscribe,
-        false => Sharing::Node,
+    let sharing = if flag(value).map_err(|_| "expected YES or NO".to_owned())? {
+        Sharing::Oversubscribe
+    } else {
+        Sharing::Node
     };
     Ok(Update::Field(JobField::Sharing(sharing)))
 }
@@ -184,7 +186,7 @@ fn hosts(value: &str) -> Result<Vec<String>, String> {
 }
 
 fn when(value: &str, context: TimeContext<'_>) -> Result<Timestamp, String> {
-    parse_when(value, context.now, context.tz).map_err(|error| error.to_string())
+    parse_time_spec(value, context.now, context.tz).map_err(|error| error.to_string())
 }
 
 fn size(value: &str) -> Result<Bytes, String> {

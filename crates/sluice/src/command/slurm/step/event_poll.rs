@@ -107,10 +107,7 @@ impl Step {
         }
         let deadlines = [self.give_up_at, self.terminate_at];
         let due = self.unauthenticated() > 0 || self.expects() || self.wait_asked.is_some();
-        match due || deadlines.iter().any(Option::is_some) {
-            true => tick(),
-            false => PollTimeout::NONE,
-        }
+        if due || deadlines.iter().any(Option::is_some) { tick() } else { PollTimeout::NONE }
     }
 }
 

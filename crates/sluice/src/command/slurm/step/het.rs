@@ -102,9 +102,10 @@ impl HetStepRunner {
     fn await_any(&self, signals: &SignalFd) -> io::Result<(bool, Vec<Ready>)> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let mut sources: Vec<Vec<Source>> = Vec::with_capacity(self.parts.len());
-        let mut timeout = match self.wait_asked.is_some() || self.terminate_at().is_some() {
-            true => tick(),
-            false => PollTimeout::NONE,
+        let mut timeout = if self.wait_asked.is_some() || self.terminate_at().is_some() {
+            tick()
+        } else {
+            PollTimeout::NONE
         };
         for part in &self.parts {
             let over = part.step.is_over();

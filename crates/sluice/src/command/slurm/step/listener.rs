@@ -77,9 +77,10 @@ fn addresses(v4: bool) -> Vec<IpAddr> {
     let mut list: Vec<IpAddr> = found
         .filter_map(|interface| {
             let address = interface.address?;
-            match v4 {
-                true => Some(IpAddr::V4(address.as_sockaddr_in()?.ip())),
-                false => Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())),
+            if v4 {
+                Some(IpAddr::V4(address.as_sockaddr_in()?.ip()))
+            } else {
+                Some(IpAddr::V6(address.as_sockaddr_in6()?.ip()))
             }
         })
         .take(ADDRESSES_MAX - 1)

@@ -336,10 +336,7 @@ impl Outputs {
             job_name: &self.names.job_name,
         };
         let name = filename::expand(pattern, &context);
-        match name.starts_with('/') {
-            true => name,
-            false => format!("{}/{name}", self.names.work_dir),
-        }
+        if name.starts_with('/') { name } else { format!("{}/{name}", self.names.work_dir) }
     }
 }
 
