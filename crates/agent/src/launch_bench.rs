@@ -67,7 +67,7 @@ impl LaunchPath {
         let private = text.lines().filter(|line| line.starts_with("Private_"));
         let kib = private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
         let bytes = kib.sum::<u64>() << 10;
-        connection.say(&ToSupervisor::Do(Action::End(EndOrder::kill(None, None))))?;
+        connection.say(&ToSupervisor::Execute(Action::End(EndOrder::kill(None, None))))?;
         while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
         self.node.spool.remove(attempt)?;
         Ok(bytes)
@@ -153,6 +153,6 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
-        around: Default::default(),
+        prolog_epilog: Default::default(),
     }
 }

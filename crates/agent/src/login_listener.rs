@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET, Wish};
+use wire::login::{LINE_BYTES_MAX, LoginAction, LoginAnswer, LoginRequest, SOCKET};
 
 /// Logins handled at once; further ones wait in the socket's backlog.
 const AT_ONCE: usize = 32;
@@ -23,11 +23,11 @@ const AT_ONCE: usize = 32;
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An answer, with the namespaces of a job with private folders.
-type Entry = (Answer, Vec<OwnedFd>);
+type Entry = (LoginAnswer, Vec<OwnedFd>);
 
 /// A login that waits for the agent's reply.
 pub(crate) struct Login {
-    pub ask: Ask,
+    pub ask: LoginRequest,
     /// Takes the groups that the user may enter, the newest first.
     pub reply: oneshot::Sender<Vec<AttemptGroups>>,
 }
@@ -82,7 +82,7 @@ async fn serve(mut stream: UnixStream, logins: mpsc::Sender<Login>) -> std::io::
 }
 
 fn failed(why: &str) -> Entry {
-    (Answer::Failed(why.to_owned()), Vec::new())
+    (LoginAnswer::Failed(why.to_owned()), Vec::new())
 }
 
 /// Sends the answer with the namespaces' descriptors: a process can enter a namespace only by itself.
@@ -105,17 +105,17 @@ async fn send(stream: &UnixStream, line: &str, namespaces: &[OwnedFd]) -> std::i
     }
 }
 
-async fn answer(ask: Ask, pid: i32, logins: &mpsc::Sender<Login>) -> Entry {
+async fn answer(ask: LoginRequest, pid: i32, logins: &mpsc::Sender<Login>) -> Entry {
     let (reply, groups) = oneshot::channel();
     let gone = || failed("the agent is ending");
     if logins.send(Login { ask, reply }).await.is_err() {
         return gone();
     }
     let Ok(groups) = groups.await else { return gone() };
-    match (ask.wish, groups.len()) {
-        (_, 0) => (Answer::NoJobs, Vec::new()),
-        (Wish::Look, count) => (Answer::Jobs(count as u32), Vec::new()),
-        (Wish::Enter, _) => {
+    match (ask.action, groups.len()) {
+        (_, 0) => (LoginAnswer::NoJobs, Vec::new()),
+        (LoginAction::Count, count) => (LoginAnswer::Jobs(count as u32), Vec::new()),
+        (LoginAction::Enter, _) => {
             let moved = tokio::task::spawn_blocking(move || enter_first(&groups, ask.uid, pid));
             moved.await.unwrap_or_else(|_| gone())
         }
@@ -130,7 +130,7 @@ fn enter_first(groups: &[AttemptGroups], uid: u32, pid: i32) -> Entry {
             Ok(namespaces) => {
                 let attempt = groups.attempt;
                 tracing::info!(uid, pid, %attempt, "a login is now part of a job");
-                return (Answer::Entered(attempt.job), namespaces);
+                return (LoginAnswer::Entered(attempt.job), namespaces);
             }
             Err(error) => {
                 tracing::warn!(uid, pid, attempt = %groups.attempt, %error, "a login cannot enter a job");

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::fs;
 use std::path::Path;
 use support::{Cluster, FakeLink, attempt, wait_until};
-use wire::link::{HeldAttempt, RefusedOrder, ToAgent, ToServer};
+use wire::link::{RefusedOrder, SpooledAttempt, ToAgent, ToServer};
 use wire::order::{Action, EndOrder, SignedOrder};
 use wire::report::ReportEvent;
 
@@ -54,7 +54,7 @@ fn root_job_survives_a_killed_and_restarted_agent() {
     drop(link);
     cluster.start_agent();
     let mut link = cluster.connect();
-    let held = HeldAttempt { attempt: attempt(1, 1), alive: true };
+    let held = SpooledAttempt { attempt: attempt(1, 1), alive: true };
     assert_eq!(link.hello.nodes[0].attempts, [held]);
     assert!(is_alive(script_pid(&cluster)));
     let_go(&cluster);
@@ -78,7 +78,7 @@ fn root_end_without_an_agent_is_reported_by_the_next_until_forgotten() {
     for _ in 0..2 {
         cluster.start_agent();
         let mut link = cluster.connect();
-        let held = HeldAttempt { attempt: attempt(1, 1), alive: false };
+        let held = SpooledAttempt { attempt: attempt(1, 1), alive: false };
         assert_eq!(link.hello.nodes[0].attempts, [held], "kept until it is forgotten");
         let end = cluster.await_end(&mut link, attempt(1, 1));
         assert_eq!((end.exit, end.supervisor_lost), (CODE_4, false));

@@ -10,7 +10,7 @@ use support::{Cluster, FakeLink, TIMEOUT, attempt};
 use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
-use wire::step::{StartWhen, StepInput, StepLaunch, StepMessage, channel};
+use wire::step::{StepInput, StepLaunch, StepMessage, StepStart, channel};
 
 /// The client's end of one step.
 struct FakeSrun {
@@ -82,7 +82,7 @@ impl FakeSrun {
             share: None,
             nice: None,
             cpu_bind: None,
-            of_tasks: Vec::new(),
+            task_orders: Vec::new(),
         }
     }
 
@@ -318,7 +318,7 @@ fn root_tasks_start_on_go_and_end_unstarted_without_it() {
         let mut link = cluster.connect();
         let srun = FakeSrun::listen();
         let mut order = srun.step(&cluster, &["sh", "-c", "echo ran; touch ran"], &[0]);
-        order.launch.starts = StartWhen::OnGo;
+        order.launch.starts = StepStart::OnGo;
         let launch = interactive(&cluster, Some(order));
         cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
         let mut step = srun.accept_at(1, true);

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET};
+use wire::login::{LINE_BYTES_MAX, LoginAnswer, LoginRequest, SOCKET};
 
 /// How long the agent may take to answer. Longer than the agent's own timeout of a login.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,14 +42,14 @@ impl From<io::Error> for LoginError {
 }
 
 /// The agent's answer, and the namespaces that came with it.
-pub type LoginReply = (Answer, Vec<OwnedFd>);
+pub type LoginReply = (LoginAnswer, Vec<OwnedFd>);
 
-pub fn ask(state: &Path, ask: Ask) -> Result<LoginReply, LoginError> {
+pub fn ask(state: &Path, ask: LoginRequest) -> Result<LoginReply, LoginError> {
     ask_of(state, ask, 0)
 }
 
 /// As [`ask`], for an agent that runs as this user.
-fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<LoginReply, LoginError> {
+fn ask_of(state: &Path, ask: LoginRequest, agent_uid: u32) -> Result<LoginReply, LoginError> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
@@ -89,9 +89,9 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixListener;
     use tempfile::TempDir;
-    use wire::login::Wish;
+    use wire::login::LoginAction;
 
-    const LOOK: Ask = Ask { wish: Wish::Look, uid: 1000 };
+    const LOOK: LoginRequest = LoginRequest { action: LoginAction::Count, uid: 1000 };
 
     fn own_uid() -> u32 {
         nix::unistd::geteuid().as_raw()
@@ -117,7 +117,7 @@ mod tests {
     fn answer_must_be_one_complete_line() {
         let state = agent(b"jobs 2\n");
         let (answer, namespaces) = ask_of(state.path(), LOOK, own_uid()).expect("an answer");
-        assert_eq!((answer, namespaces.len()), (Answer::Jobs(2), 0));
+        assert_eq!((answer, namespaces.len()), (LoginAnswer::Jobs(2), 0));
         for (name, answer) in
             [("cut", &b"jobs 2"[..]), ("odd", b"yes\n"), ("long", &[b'x'; 4096]), ("empty", b"")]
         {

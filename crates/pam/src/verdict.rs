@@ -2,7 +2,7 @@
 
 use crate::agent_socket::LoginError;
 use crate::options::{Action, Options, SeveralJobs};
-use wire::login::{Answer, Ask, Wish};
+use wire::login::{LoginAction, LoginAnswer, LoginRequest};
 
 pub struct LoginUser<'a> {
     pub name: &'a str,
@@ -23,7 +23,7 @@ pub enum Verdict {
 pub fn decide(
     options: &Options,
     user: &LoginUser,
-    mut ask: impl FnMut(Ask) -> Result<Answer, LoginError>,
+    mut ask: impl FnMut(LoginRequest) -> Result<LoginAnswer, LoginError>,
 ) -> Verdict {
     if user.uid == 0 && options.ignore_root
         || options.ignored_users.iter().any(|name| name == user.name)
@@ -35,7 +35,7 @@ pub fn decide(
         let words = options.wrong.join(" ");
         return Verdict::Fallback(Action::Deny, format!("{who}: pam_sluice does not know {words}"));
     }
-    let mut of = |wish| ask(Ask { wish, uid: user.uid });
+    let mut of = |action| ask(LoginRequest { action, uid: user.uid });
     let no_answer =
         |error: LoginError| Verdict::Fallback(options.generic_failure, format!("{who}: {error}"));
     let odd = || {
@@ -46,11 +46,11 @@ pub fn decide(
         Verdict::Fallback(options.no_jobs, words)
     };
     if let SeveralJobs::Otherwise(action) = options.several {
-        match of(Wish::Look) {
+        match of(LoginAction::Count) {
             Err(error) => return no_answer(error),
-            Ok(Answer::NoJobs) => return no_jobs(),
-            Ok(Answer::Jobs(1)) => {}
-            Ok(Answer::Jobs(count)) => {
+            Ok(LoginAnswer::NoJobs) => return no_jobs(),
+            Ok(LoginAnswer::Jobs(1)) => {}
+            Ok(LoginAnswer::Jobs(count)) => {
                 let words =
                     format!("{who} has {count} jobs on this node; which is meant is not known.");
                 return Verdict::Fallback(action, words);
@@ -58,14 +58,14 @@ pub fn decide(
             Ok(_) => return odd(),
         }
     }
-    match of(Wish::Enter) {
+    match of(LoginAction::Enter) {
         Err(error) => no_answer(error),
-        Ok(Answer::NoJobs) => no_jobs(),
-        Ok(Answer::Entered(job)) => Verdict::Entered(job.0),
-        Ok(Answer::Failed(why)) => {
+        Ok(LoginAnswer::NoJobs) => no_jobs(),
+        Ok(LoginAnswer::Entered(job)) => Verdict::Entered(job.0),
+        Ok(LoginAnswer::Failed(why)) => {
             Verdict::Fallback(options.adopt_failure, format!("{who} cannot enter a job: {why}"))
         }
-        Ok(Answer::Jobs(_)) => odd(),
+        Ok(LoginAnswer::Jobs(_)) => odd(),
     }
 }
 
@@ -73,7 +73,7 @@ pub fn decide(
 mod tests {
     use super::*;
 
-    fn decided(words: &[&str], name: &str, uid: u32, answers: &[Answer]) -> Verdict {
+    fn decided(words: &[&str], name: &str, uid: u32, answers: &[LoginAnswer]) -> Verdict {
         let mut answers = answers.iter().cloned();
         decide(&Options::parse(words.iter().copied()), &LoginUser { name, uid }, |_| {
             answers.next().ok_or_else(|| std::io::Error::other("nobody there").into())
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    fn entered() -> Answer {
+    fn entered() -> LoginAnswer {
         "entered 7".parse().expect("an answer")
     }
 
@@ -104,14 +104,14 @@ mod tests {
         assert_eq!(decided(&[], "ann", 5, &[entered()]), Verdict::Entered(7));
         let words = "user ann (uid=5) has no active jobs on this node.";
         let refused = Verdict::Fallback(Action::Deny, words.into());
-        assert_eq!(decided(&[], "ann", 5, &[Answer::NoJobs]), refused);
-        let ignored = decided(&["action_no_jobs=ignore"], "ann", 5, &[Answer::NoJobs]);
+        assert_eq!(decided(&[], "ann", 5, &[LoginAnswer::NoJobs]), refused);
+        let ignored = decided(&["action_no_jobs=ignore"], "ann", 5, &[LoginAnswer::NoJobs]);
         assert_eq!(action(&ignored), Some(Action::Ignore));
     }
 
     #[test]
     fn failures_deny_unless_an_option_says_otherwise() {
-        for answers in [&[][..], &[Answer::Failed("gone".into())], &[Answer::Jobs(1)]] {
+        for answers in [&[][..], &[LoginAnswer::Failed("gone".into())], &[LoginAnswer::Jobs(1)]] {
             assert_eq!(action(&decided(&[], "ann", 5, answers)), Some(Action::Deny), "{answers:?}");
         }
         let wrong = decided(&["action_no_job=allow"], "ann", 5, &[entered()]);
@@ -119,18 +119,21 @@ mod tests {
         let open = decided(&["action_generic_failure=allow"], "ann", 5, &[]);
         assert_eq!(action(&open), Some(Action::Allow));
         let failed =
-            decided(&["action_adopt_failure=allow"], "ann", 5, &[Answer::Failed("x".into())]);
+            decided(&["action_adopt_failure=allow"], "ann", 5, &[LoginAnswer::Failed("x".into())]);
         assert_eq!(action(&failed), Some(Action::Allow));
     }
 
     #[test]
     fn one_of_several_jobs_is_entered_only_if_the_newest_is_chosen() {
         let deny = ["action_unknown=deny"];
-        assert_eq!(decided(&deny, "ann", 5, &[Answer::Jobs(1), entered()]), Verdict::Entered(7));
         assert_eq!(
-            action(&decided(&deny, "ann", 5, &[Answer::Jobs(2), entered()])),
+            decided(&deny, "ann", 5, &[LoginAnswer::Jobs(1), entered()]),
+            Verdict::Entered(7)
+        );
+        assert_eq!(
+            action(&decided(&deny, "ann", 5, &[LoginAnswer::Jobs(2), entered()])),
             Some(Action::Deny)
         );
-        assert_eq!(action(&decided(&deny, "ann", 5, &[Answer::NoJobs])), Some(Action::Deny));
+        assert_eq!(action(&decided(&deny, "ann", 5, &[LoginAnswer::NoJobs])), Some(Action::Deny));
     }
 }

@@ -31,7 +31,7 @@ use supervisor_connection::{
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use wire::link::{HeldAttempt, NodeHello, NodePolicy, ToServer};
+use wire::link::{NodeHello, NodePolicy, SpooledAttempt, ToServer};
 use wire::report::{AttemptEnd, ReportEvent};
 use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
 
@@ -189,8 +189,11 @@ impl Agent {
     pub fn hello(&self) -> Vec<NodeHello> {
         let held = |name: &str| {
             let mine = self.attempts.iter().filter(|(key, _)| key.node == name);
-            let mut attempts: Vec<HeldAttempt> = mine
-                .map(|(key, held)| HeldAttempt { attempt: key.attempt, alive: !held.has_ended() })
+            let mut attempts: Vec<SpooledAttempt> = mine
+                .map(|(key, held)| SpooledAttempt {
+                    attempt: key.attempt,
+                    alive: !held.has_ended(),
+                })
                 .collect();
             attempts.sort_by_key(|held| held.attempt);
             attempts
@@ -206,7 +209,7 @@ impl Agent {
 
     pub fn beat(&self) -> ToServer {
         let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
-        ToServer::Beat { nodes: nodes.collect() }
+        ToServer::Heartbeat { nodes: nodes.collect() }
     }
 
     fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
@@ -239,7 +242,7 @@ impl Agent {
                 self.attempts.get(&pending.key).and_then(|held| held.orders.as_ref())
         {
             // If it is lost, the supervisor sends the event again on its next connection.
-            let _ = orders.try_send(ToSupervisor::Taken { number: pending.number });
+            let _ = orders.try_send(ToSupervisor::Acknowledge { number: pending.number });
         }
     }
 
@@ -251,15 +254,15 @@ impl Agent {
                     held.supervisor = Some(pid);
                 }
             }
-            AttemptUpdate::Message(FromSupervisor::StepTaken { step }) => {
+            AttemptUpdate::Message(FromSupervisor::StepAccepted { step }) => {
                 let (node, attempt) = (key.node.clone(), key.attempt);
                 if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::StepTaken { node, attempt, step });
+                    self.outgoing.push(ToServer::StepAccepted { node, attempt, step });
                 }
             }
-            AttemptUpdate::Message(FromSupervisor::Measured { ask, steps }) => {
+            AttemptUpdate::Message(FromSupervisor::Measured { request: ask, steps }) => {
                 if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::Measured { ask, steps });
+                    self.outgoing.push(ToServer::Measured { request: ask, steps });
                 }
             }
             AttemptUpdate::Message(FromSupervisor::Refused { why }) => {

@@ -116,7 +116,8 @@ impl Agent {
             // Its end is on the way to the server. Only a step order needs an answer.
             return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
         }
-        let sent = held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Do(action)));
+        let sent =
+            held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Execute(action)));
         match sent {
             // Without a supervisor the attempt is already being killed.
             Some(Ok(())) | None => Ok(()),

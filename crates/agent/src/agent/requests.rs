@@ -16,9 +16,10 @@ impl Agent {
     /// Asks an attempt's supervisor what its steps use. Without a supervisor the answer is empty.
     pub fn measure(&mut self, ask: u64, key: &AttemptKey) {
         let orders = self.attempts.get(key).and_then(|held| held.orders.as_ref());
-        let asked = orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { ask }).is_ok());
+        let asked =
+            orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { request: ask }).is_ok());
         if !asked && self.outgoing.len() < UPDATES_MAX {
-            self.outgoing.push(ToServer::Measured { ask, steps: Vec::new() });
+            self.outgoing.push(ToServer::Measured { request: ask, steps: Vec::new() });
         }
     }
 

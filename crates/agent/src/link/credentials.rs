@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::frame;
-use wire::link::{CHANNEL_CONTROL, Join, JoinFile, Joined, ToAgent, ToServer};
+use wire::link::{CHANNEL_CONTROL, JoinAccepted, JoinFile, JoinRequest, ToAgent, ToServer};
 use wire::version::PROTOCOL;
 
 /// How long the server may take to answer a join.
@@ -118,9 +118,9 @@ impl Credentials {
     }
 }
 
-async fn ask(address: &str, join: &JoinFile, request: &str) -> Result<Joined, AgentError> {
+async fn ask(address: &str, join: &JoinFile, request: &str) -> Result<JoinAccepted, AgentError> {
     let mut link = Link::dial(address, client_config(&join.authority, None)?).await?;
-    link.send(&ToServer::Join(Join {
+    link.send(&ToServer::Join(JoinRequest {
         version: PROTOCOL,
         token: join.token.clone(),
         certificate_request: request.to_owned(),

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use wire::stream::Credit;
+use wire::stream::SendCredit;
 
 /// The most bytes sent at once, so that a long log does not delay reports.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -44,7 +44,7 @@ impl LogReader {
         grants: &mut Grants,
         outputs: &StreamOutputs,
     ) -> Result<bool, AgentError> {
-        let mut credit = Credit::default();
+        let mut credit = SendCredit::default();
         let mut file = None;
         let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         loop {
@@ -82,7 +82,7 @@ impl LogReader {
         }
     }
 
-    async fn wait_for_more(&mut self, grants: &mut Grants, credit: &mut Credit) -> bool {
+    async fn wait_for_more(&mut self, grants: &mut Grants, credit: &mut SendCredit) -> bool {
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_PAUSE) => true,
             changed = self.ended.changed() => {
@@ -101,7 +101,7 @@ impl LogReader {
 mod tests {
     use super::*;
     use std::io::Write;
-    use wire::stream::WINDOW;
+    use wire::stream::WINDOW_BYTES;
 
     fn reader(path: &std::path::Path, ended: watch::Receiver<bool>, follow: bool) -> LogReader {
         let path = path.to_path_buf();
@@ -139,21 +139,21 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_sent_than_was_credited() {
         let mut log = tempfile::NamedTempFile::new().expect("a file");
-        log.write_all(&vec![b'x'; WINDOW as usize + 1000]).expect("written");
+        log.write_all(&vec![b'x'; WINDOW_BYTES as usize + 1000]).expect("written");
         let (_end, ended) = watch::channel(true);
         let (grant, grants) = mpsc::channel(4);
         let (send, mut outputs) = mpsc::channel(1024);
         let task = tokio::spawn(reader(log.path(), ended, false).run(grants, send));
         let mut total = 0;
-        while total < WINDOW as usize {
+        while total < WINDOW_BYTES as usize {
             let Some((7, StreamOutput::Bytes(bytes))) = outputs.recv().await else {
                 panic!("bytes wanted")
             };
             total += bytes.len();
         }
-        assert_eq!(total, WINDOW as usize);
+        assert_eq!(total, WINDOW_BYTES as usize);
         assert!(outputs.try_recv().is_err(), "the credit is used up");
-        grant.send(WINDOW).await.expect("wanted");
+        grant.send(WINDOW_BYTES).await.expect("wanted");
         task.await.expect("ended");
         assert!(
             matches!(outputs.recv().await, Some((7, StreamOutput::Bytes(b))) if b.len() == 998)

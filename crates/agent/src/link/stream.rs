@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::frame;
 use wire::step::{StepMessage, channel};
-use wire::stream::{Credit, Overrun, Window};
+use wire::stream::{CreditOverrun, ReceiveWindow, SendCredit};
 use wire::supervisor::{CHANNEL, StepStream};
 
 /// Credits that may wait for a log's reader.
@@ -28,7 +28,7 @@ pub(crate) enum StreamInput {
 /// The session's handle on one stream. Dropping it ends the stream.
 pub(crate) enum StreamHandle {
     Log(mpsc::Sender<u32>),
-    Step { ask: StepStream, sender: mpsc::UnboundedSender<StreamInput>, window: Window },
+    Step { ask: StepStream, sender: mpsc::UnboundedSender<StreamInput>, window: ReceiveWindow },
 }
 
 impl StreamHandle {
@@ -49,7 +49,7 @@ impl StreamHandle {
         let (sender, receiver) = mpsc::unbounded_channel();
         let relay = Relay { stream: ask.stream, receiver, outputs };
         tokio::spawn(relay.run(socket, folder, ask.clone()));
-        StreamHandle::Step { ask, sender, window: Window::default() }
+        StreamHandle::Step { ask, sender, window: ReceiveWindow::default() }
     }
 
     pub fn credit(&mut self, bytes: u32) {
@@ -64,7 +64,7 @@ impl StreamHandle {
     }
 
     /// Passes bytes from the server on; an error if they exceed its credit.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Overrun> {
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CreditOverrun> {
         if let StreamHandle::Step { sender, window, .. } = self {
             window.received(bytes.len())?;
             drop(sender.send(StreamInput::Bytes(bytes.to_vec())));
@@ -106,7 +106,7 @@ impl Relay {
     /// Forwards bytes until the supervisor or the server closes the stream.
     async fn carry(&mut self, supervisor: UnixStream) {
         let (mut reader, mut writer) = supervisor.into_split();
-        let mut credit = Credit::default();
+        let mut credit = SendCredit::default();
         let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         let mut unwritten: Vec<u8> = Vec::new();
         loop {

@@ -5,7 +5,7 @@ use crate::detect::Machine;
 use crate::device_access;
 use crate::supervisor::folders::quota;
 use model::amount::Bytes;
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::time::Timestamp;
 use nix::unistd::Uid;
@@ -76,7 +76,7 @@ pub(crate) fn not_enforced(
 }
 
 /// The settings of this policy that this node cannot enforce.
-fn of_policy(can: &Capabilities, policy: &Policy) -> Vec<String> {
+fn of_policy(can: &Capabilities, policy: &CgroupPolicy) -> Vec<String> {
     let mut lines = Vec::new();
     if policy.constrain_devices {
         let files = policy.devices.iter().flat_map(|line| &line.files);

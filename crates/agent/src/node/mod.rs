@@ -12,7 +12,7 @@ use crate::supervisor::folders::namespaces;
 use crate::supervisor::folders::scratch::{self, ScratchLocation};
 use crate::wall_clock::Skew;
 use model::id::AttemptId;
-use model::limits::{Limits, Policy};
+use model::limits::{CgroupPolicy, Limits};
 use model::run::Usage;
 use model::site::Site;
 use ring::digest::{SHA256, digest};
@@ -44,7 +44,7 @@ pub(crate) struct Node {
 /// The policy before the server sends one: everything that can be enforced is.
 fn default_policy() -> NodePolicy {
     NodePolicy {
-        limits: Policy::default(),
+        limits: CgroupPolicy::default(),
         cgroup_plugin: Plugin::Auto.to_string(),
         cpus: 0,
         site: Default::default(),

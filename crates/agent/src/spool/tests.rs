@@ -60,7 +60,7 @@ pub fn launch() -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
-        around: Default::default(),
+        prolog_epilog: Default::default(),
     }
 }
 

@@ -167,14 +167,14 @@ impl AgentConnections {
     /// Acknowledges a step's order. It is not kept: an order that is not acknowledged comes again and is ignored.
     pub fn step_taken(&mut self, step: StepId) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::StepTaken { step });
+            self.send(index, &FromSupervisor::StepAccepted { step });
         }
     }
 
     /// Sends the answer to every agent: only the one that asked knows the number.
     pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
+            self.send(index, &FromSupervisor::Measured { request: ask, steps: steps.clone() });
         }
     }
 

@@ -254,7 +254,7 @@ impl Cluster {
                 limit_refused: String::new(),
             },
             sample_s: None,
-            around: Default::default(),
+            prolog_epilog: Default::default(),
         }
     }
 

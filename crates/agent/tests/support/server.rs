@@ -4,7 +4,7 @@ use super::{NODE, TIMEOUT, TOKEN, UID, now};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::id::AttemptId;
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer,
     KeyPair,
@@ -22,8 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder, Frame};
 use wire::link::{
-    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, JoinFile, Joined, NodePolicy, SERVER_NAME, ToAgent,
-    ToServer, Welcome,
+    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, JoinAccepted, JoinFile, NodePolicy, SERVER_NAME,
+    ToAgent, ToServer, Welcome,
 };
 use wire::order::{Action, Order, SignedOrder};
 
@@ -88,7 +88,7 @@ impl FakeServer {
             key: Ed25519KeyPair::from_pkcs8(document.as_ref()).expect("the key"),
             serial: 0,
             policy: NodePolicy {
-                limits: Policy::default(),
+                limits: CgroupPolicy::default(),
                 cgroup_plugin: "autodetect".into(),
                 cpus: 0,
                 site: Default::default(),
@@ -113,7 +113,7 @@ impl FakeServer {
                         CertificateSigningRequestParams::from_pem(&join.certificate_request);
                     let signed =
                         request.expect("a request").signed_by(&self.issuer).expect("signed");
-                    let joined = Joined {
+                    let joined = JoinAccepted {
                         certificate: signed.pem(),
                         order_key: STANDARD.encode(self.key.public_key()),
                         nodes: vec![NODE.into()],
@@ -126,7 +126,7 @@ impl FakeServer {
                         version: 1,
                         term: 1,
                         now: now(),
-                        beat_interval_ms: 1_000,
+                        heartbeat_interval_ms: 1_000,
                         policies: BTreeMap::from([(NODE.to_owned(), self.policy.clone())]),
                     };
                     link.send(&ToAgent::Welcome(welcome)).await;
@@ -169,7 +169,7 @@ impl FakeLink {
             let frame = self.next_frame().await;
             assert_eq!(frame.channel, CHANNEL_CONTROL);
             match frame::decode_message(&frame.payload).expect("a message") {
-                ToServer::Beat { .. } => {}
+                ToServer::Heartbeat { .. } => {}
                 message => return message,
             }
         }

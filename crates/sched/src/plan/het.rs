@@ -22,7 +22,7 @@ use crate::place::Placement;
 use crate::view::View;
 use model::id::JobId;
 use model::reason::Reason;
-use model::run::Together;
+use model::run::HetComponent;
 use model::time::TimeLimit;
 use model::tres::TresKind;
 use std::cmp::Reverse;
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
         if !group.contains_key(&0) {
             self.note_reason(waiting, Reason::NotPlanned);
         }
-        if !het.is_first() || self.left[waiting as usize] == 0 {
+        if !het.is_leader() || self.left[waiting as usize] == 0 {
             return;
         }
         let Some(reason) = self.start_het(slot, het, &group) else { return };
@@ -88,7 +88,7 @@ impl<'a> Planner<'a> {
     fn start_het(
         &mut self,
         slot: &QueueSlot,
-        het: Together,
+        het: HetComponent,
         group: &BTreeMap<u32, Vec<usize>>,
     ) -> Option<Reason> {
         if group.len() != het.size as usize {

@@ -12,7 +12,7 @@ use crate::free::timeline::{CORE, CORES, GRES, Millis, NEVER};
 use crate::index::ReservationIndex;
 use crate::view::{PendingJob, View};
 use model::reason::Reason;
-use model::reservation::{Reservation, ReservationFlag as Flag, names};
+use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -96,8 +96,9 @@ impl ReservationWindows {
         let positions = || self.reservations.iter().zip(ReservationIndex::all());
         if let Some(list) = &request.reservation {
             let position = |name: &str| positions().find(|(r, _)| r.name == name);
-            let usable =
-                names(list).filter_map(position).filter(|(r, _)| r.admits(owner, &waiting.account));
+            let usable = split_names(list)
+                .filter_map(position)
+                .filter(|(r, _)| r.admits(owner, &waiting.account));
             let asked: Vec<ReservationIndex> = usable.map(|(_, at)| at).collect();
             return ReservationAccess { open: asked.clone(), asked, overlaps };
         }

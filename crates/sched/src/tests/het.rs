@@ -7,7 +7,7 @@ use crate::{Memo, plan};
 use insta::assert_snapshot;
 use model::id::JobId;
 use model::request::Per;
-use model::run::Together;
+use model::run::HetComponent;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn group<const N: usize>(jobs: [PendingJob; N]) -> [PendingJob; N] {
     let mut offset = 0..;
     jobs.map(|job| {
         let offset = offset.next().expect("it has no end");
-        job.with(|w| w.het = Some(Together { first, offset, size: N as u32 }))
+        job.with(|w| w.het = Some(HetComponent { first, offset, size: N as u32 }))
     })
 }
 
@@ -113,7 +113,8 @@ fn view() -> impl Strategy<Value = View> {
             for offset in 0..size.min(if size > 1 { size } else { 0 }) {
                 let waiting = Arc::make_mut(&mut view.queue[at + offset]);
                 waiting.tasks = 1;
-                waiting.het = Some(Together { first, offset: offset as u32, size: size as u32 });
+                waiting.het =
+                    Some(HetComponent { first, offset: offset as u32, size: size as u32 });
             }
             at += size;
         }
@@ -124,8 +125,8 @@ fn view() -> impl Strategy<Value = View> {
 /// Of each group all start, in one row, or none does.
 fn all_or_none(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
     for waiting in &view.queue {
-        let Some(together) = waiting.het.filter(|of| of.is_first()) else { continue };
-        let ids: Vec<JobId> = together.jobs().collect();
+        let Some(het) = waiting.het.filter(|of| of.is_leader()) else { continue };
+        let ids: Vec<JobId> = het.jobs().collect();
         let at = plan.starts.iter().position(|start| ids.contains(&start.job));
         let Some(at) = at else { continue };
         let started: Vec<JobId> =
@@ -182,11 +183,11 @@ proptest! {
             prop_assert!(starts || alone.estimates.iter().any(in_time), "{:?} became {:?}", estimate, alone);
         }
         // Where a het job has slots, nothing that starts takes more than is left beside them.
-        let groups = view.queue.iter().filter_map(|w| w.het.filter(|of| of.is_first()));
-        for together in groups {
-            let of_group = |e: &&Estimate| together.jobs().any(|job| job == e.job);
+        let groups = view.queue.iter().filter_map(|w| w.het.filter(|of| of.is_leader()));
+        for het in groups {
+            let of_group = |e: &&Estimate| het.jobs().any(|job| job == e.job);
             let kept: Vec<&Estimate> = plan.estimates.iter().filter(of_group).collect();
-            prop_assert!(kept.is_empty() || kept.len() == together.size as usize);
+            prop_assert!(kept.is_empty() || kept.len() == het.size as usize);
             prop_assert!(kept.windows(2).all(|pair| pair[0].start == pair[1].start));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::agents::devices;
 use crate::shared::Shared;
-use model::limits::{DeviceLine, Policy};
+use model::limits::{CgroupPolicy, DeviceLine};
 use std::collections::BTreeMap;
 use wire::link::NodePolicy;
 
@@ -11,7 +11,7 @@ pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
     let state = shared.read();
     let config = &state.config;
     let of = |node: &cluster::Node| {
-        let limits = Policy {
+        let limits = CgroupPolicy {
             declared: node.config.declared,
             node_memory: node.config.memory,
             devices: DeviceLine::of_node(&devices::of_node(&shared.volatile, node)),

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::shared::writer_queue;
 use cluster::Command;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use model::id::AttemptId;
 use std::io;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl LinkReceiver<'_> {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
             }
-            ToServer::Beat { nodes: beats } => {
+            ToServer::Heartbeat { nodes: beats } => {
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
                 facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
@@ -106,10 +106,10 @@ impl LinkReceiver<'_> {
                 tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
                 let what = match order {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
-                        PartReport::Missing
+                        AttemptReport::Missing
                     }
                     RefusedOrder::Launch => {
-                        PartReport::LaunchFailed { what: why, unfit, hold: false }
+                        AttemptReport::LaunchFailed { what: why, unfit, hold: false }
                     }
                     RefusedOrder::Other => return Ok(()),
                 };
@@ -124,11 +124,11 @@ impl LinkReceiver<'_> {
                 self.shared.agents.streams.credit(self.link, stream, bytes);
                 Ok(())
             }
-            ToServer::Measured { ask, steps } => {
+            ToServer::Measured { request: ask, steps } => {
                 self.shared.agents.usage.answered(ask, steps);
                 Ok(())
             }
-            ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
+            ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {
                 let launches = &self.shared.volatile.step_launches;
                 launches.delivered(&self.shared.state, attempt.job, step, &node);
                 Ok(())
@@ -156,7 +156,7 @@ impl LinkReceiver<'_> {
         let what = match event {
             // The start itself said so. The command only keeps acknowledgements in order.
             ReportEvent::Started => {
-                let nothing = Command::Report { node, attempt, at, what: PartReport::Started };
+                let nothing = Command::Report { node, attempt, at, what: AttemptReport::Started };
                 return self.enqueue(nothing, Some(serial), None).await;
             }
             ReportEvent::LaunchFailed { what, unfit, hold } => {
@@ -166,19 +166,19 @@ impl LinkReceiver<'_> {
                     ),
                     None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
                 }
-                PartReport::LaunchFailed { what, unfit, hold }
+                AttemptReport::LaunchFailed { what, unfit, hold }
             }
             ReportEvent::Unfit { why } => {
                 tracing::warn!("{node} is drained after attempt {attempt}: {why}");
-                PartReport::Unfit { why }
+                AttemptReport::Unfit { why }
             }
             ReportEvent::StepEnded { step, exit, usage, oom } => {
-                PartReport::StepEnded { step, exit, usage, oom }
+                AttemptReport::StepEnded { step, exit, usage, oom }
             }
             ReportEvent::ScriptEnded { exit, oom, timed_out } => {
-                PartReport::ScriptEnded { exit, oom, timed_out }
+                AttemptReport::ScriptEnded { exit, oom, timed_out }
             }
-            ReportEvent::Ended(end) => PartReport::Ended {
+            ReportEvent::Ended(end) => AttemptReport::Ended {
                 exit: end.exit,
                 usage: end.usage,
                 oom: end.oom,
@@ -186,7 +186,7 @@ impl LinkReceiver<'_> {
                 lost: end.supervisor_lost,
             },
         };
-        let over = matches!(what, PartReport::Ended { .. } | PartReport::LaunchFailed { .. });
+        let over = matches!(what, AttemptReport::Ended { .. } | AttemptReport::LaunchFailed { .. });
         let known = {
             let state = self.shared.read();
             let node = state.nodes.get(&node);

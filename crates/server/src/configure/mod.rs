@@ -11,7 +11,7 @@ mod site;
 use crate::error::ServerError;
 
 use cluster::{ClusterConfig, Parameters};
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use model::node::NodeConfig;
 use model::partition::{Access, Partition};
 use model::select::{Select, Unit};
@@ -281,10 +281,10 @@ fn licenses(text: Option<&str>) -> Result<BTreeMap<String, u64>, ServerError> {
     Ok(counts)
 }
 
-fn limits(conf: &Conf) -> Policy {
+fn limits(conf: &Conf) -> CgroupPolicy {
     let cgroup = &conf.cgroup;
     let percent = |p: slurm::conf::value::Percent| p.of(100_000) as f64 / 1000.0;
-    Policy {
+    CgroupPolicy {
         constrain_cores: cgroup.constrain_cores,
         constrain_memory: cgroup.constrain_ram,
         constrain_swap: cgroup.constrain_swap,
@@ -302,6 +302,6 @@ fn limits(conf: &Conf) -> Policy {
         constrain_cpu_time: cgroup.constrain_cpu_time,
         allowed_devices: cgroup.allowed_devices.clone(),
         // The rest is each node's own.
-        ..Policy::default()
+        ..CgroupPolicy::default()
     }
 }

@@ -15,7 +15,7 @@ pub fn binding(conf: &Conf) -> BindPolicy {
     BindPolicy {
         on: !said || launch.task_plugins.contains(&TaskPlugin::Affinity),
         kind: parameters.iter().filter_map(bind_word).last(),
-        otherwise: parameters.get("autobind").and_then(level),
+        fallback: parameters.get("autobind").and_then(level),
         verbose: parameters.has("verbose"),
         nodes: slurm
             .nodes
@@ -84,7 +84,7 @@ mod tests {
         }
         let found = binding(&conf("TaskPluginParam=Threads,Verbose,autobind=cores\n"));
         assert_eq!(found.kind, Some(CpuBind::To(Level::Threads)));
-        assert_eq!((found.otherwise, found.verbose), (Some(Level::Cores), true));
+        assert_eq!((found.fallback, found.verbose), (Some(Level::Cores), true));
         assert_eq!(found.nodes["n1"], CpuBind::To(Level::Cores));
         assert_eq!(found.partitions["p"], CpuBind::To(Level::Sockets));
         assert!(!found.nodes.contains_key("n2"));

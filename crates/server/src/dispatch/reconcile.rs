@@ -5,7 +5,7 @@ use super::{DispatchThread, SERVER_UID, end_order};
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use cluster::{Command, Job};
 use model::id::{AttemptId, StepId};
 use std::sync::Arc;
@@ -23,9 +23,8 @@ impl DispatchThread {
         let (ours, stale) = {
             let state = shared.read();
             let Some(known) = state.nodes.get(node) else { return };
-            let ending = |a: &AttemptId| {
-                state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending.clone())
-            };
+            let ending =
+                |a: &AttemptId| state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending);
             let ours: Vec<_> = known.holders.iter().map(|a| (*a, ending(a))).collect();
             (ours, known.stale.clone())
         };
@@ -43,7 +42,7 @@ impl DispatchThread {
                         node: node.to_string(),
                         attempt: *attempt,
                         at: clock::now(),
-                        what: PartReport::Missing,
+                        what: AttemptReport::Missing,
                     };
                     self.send_command(shared, missing);
                 }

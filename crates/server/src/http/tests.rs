@@ -19,7 +19,7 @@ use model::principal::Role;
 use model::reason::Refusal;
 use std::net::SocketAddr;
 use tower_service::Service;
-use wire::client::{Answer, Call, Cancel, Envelope, JobsWanted};
+use wire::client::{Answer, Call, Cancel, Envelope, JobsQuery};
 use wire::version::PROTOCOL;
 
 struct Client {
@@ -157,7 +157,7 @@ async fn submitted_job_belongs_to_the_caller_and_is_listed() {
     let Answer::Submitted { job, name, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(name, "train");
     assert_eq!(client.server.shared.read().jobs[&job].spec.owner.name, user().name);
-    let answer = client.call(Call::Jobs(JobsWanted::default())).await;
+    let answer = client.call(Call::Jobs(JobsQuery::default())).await;
     let Answer::Jobs { jobs, .. } = answer else { panic!("{answer:?}") };
     let listed: Vec<_> = jobs.0.iter().map(|view| (view.id, &*view.name)).collect();
     assert_eq!(listed, [(job, "train")]);

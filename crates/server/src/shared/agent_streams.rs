@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use wire::link::ToAgent;
-use wire::stream::{Credit, STREAMS_MAX, StreamKind, Window};
+use wire::stream::{ReceiveWindow, STREAMS_MAX, SendCredit, StreamKind};
 
 /// Chunks of all streams on their way to one agent; beyond it a stream waits.
 pub const DATA_MAX: usize = 32;
@@ -34,7 +34,7 @@ struct Stream {
     link: u64,
     /// Bounded by the window: a sender that goes beyond its credit loses the stream.
     chunks: mpsc::UnboundedSender<Result<Vec<u8>, String>>,
-    window: Window,
+    window: ReceiveWindow,
     outbox: mpsc::Sender<ToAgent>,
     send_window: Arc<SendWindow>,
 }
@@ -42,7 +42,7 @@ struct Stream {
 /// How many bytes may be sent to the agent now.
 #[derive(Default)]
 struct SendWindow {
-    credit: Mutex<Credit>,
+    credit: Mutex<SendCredit>,
     more: Notify,
 }
 
@@ -135,7 +135,7 @@ impl StreamTable {
         let one = Stream {
             link: number,
             chunks: sender,
-            window: Window::default(),
+            window: ReceiveWindow::default(),
             outbox: outbox.clone(),
             send_window: send_window.clone(),
         };

@@ -160,10 +160,10 @@ impl Counters {
         plans.total_queue += plan.queue;
         plans.last_tried = plan.tried;
         plans.total_tried += plan.tried;
-        plans.last_kept = plan.kept;
-        plans.total_kept += plan.kept;
+        plans.last_slots = plan.kept;
+        plans.total_slots += plan.kept;
         plans.backfilled += plan.backfilled;
-        plans.backfilled_ever += plan.backfilled;
+        plans.backfilled_since_start += plan.backfilled;
     }
 
     /// As in Slurm, counters begin at zero with each day of UTC; those of calls go on.
@@ -186,7 +186,10 @@ impl Counters {
             [&self.submitted, &self.started, &self.completed, &self.cancelled, &self.failed];
         counts.into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
         let mut plans = self.plans.lock().expect("no panic with the counters held");
-        *plans = PlanCounts { backfilled_ever: plans.backfilled_ever, ..PlanCounts::default() };
+        *plans = PlanCounts {
+            backfilled_since_start: plans.backfilled_since_start,
+            ..PlanCounts::default()
+        };
     }
 
     pub fn snapshot(&self) -> CounterSnapshot {
@@ -271,7 +274,7 @@ mod tests {
         counters.reset();
         assert!(counters.calls.lock().unwrap().by_kind.is_empty());
         let plans = *counters.plans.lock().unwrap();
-        assert_eq!((plans.made, plans.backfilled, plans.backfilled_ever), (0, 0, 2));
+        assert_eq!((plans.made, plans.backfilled, plans.backfilled_since_start), (0, 0, 2));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Creating a step: checked, queued behind other steps of its job where it must wait, and handed to the writer.
 
-use crate::dispatch::launch::srun_programs;
+use crate::dispatch::launch::srun_prolog_epilog;
 use crate::shared::Shared;
 use crate::step::ask::step_ask;
 use crate::writer::submission::fits_an_order;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
-use cluster::command::StepPlaced;
+use cluster::command::StepPlacement;
 use model::id::{JobId, StepId};
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -52,7 +52,7 @@ pub async fn create(
         attempt: placed.attempt.number,
         nodes: nodes.collect(),
         cpus_per_task: placed.cpus_per_task,
-        programs: srun_programs(&shared.read()),
+        srun_prolog_epilog: srun_prolog_epilog(&shared.read()),
     }))
 }
 
@@ -63,7 +63,7 @@ async fn create_in_turn(
     job: JobId,
     launch: StepLaunch,
     wait_ms: u64,
-) -> Result<StepPlaced, Refusal> {
+) -> Result<StepPlacement, Refusal> {
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);
     let ask = Arc::new(step_ask(&launch));
     let busy = || Refusal::Step(StepRefusal::Busy);

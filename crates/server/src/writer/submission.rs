@@ -31,12 +31,12 @@ pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), R
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let step_text = step.map_or("", |s| s.environment.as_str());
     fits_an_order(texts.into_iter().chain([step_text]))?;
-    let Submission { spec, with, .. } = submission;
-    for other in with.iter_mut() {
+    let Submission { spec, het_components, .. } = submission;
+    for other in het_components.iter_mut() {
         other.owner = spec.owner.clone();
         *Arc::make_mut(&mut other.launch) = follower(&other.launch);
     }
-    if std::iter::once(&*spec).chain(&*with).any(|spec| spec.components.len() != 1) {
+    if std::iter::once(&*spec).chain(&*het_components).any(|spec| spec.components.len() != 1) {
         return Err(Refusal::Other("a job has one request".into()));
     }
     Ok(())
@@ -50,7 +50,7 @@ fn follower(first: &Launch) -> Launch {
         umask: first.umask,
         rlimits: first.rlimits.clone(),
         unattended: true,
-        ..Launch::nothing(LaunchKind::Interactive)
+        ..Launch::empty(LaunchKind::Interactive)
     }
 }
 

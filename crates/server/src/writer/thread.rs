@@ -169,11 +169,12 @@ impl WriterThread {
         pending: &mut PendingCommit,
         shared: &Shared,
     ) -> Answer {
-        if self.journal.room() < RESERVED_FOR_ENDS + pending.size as u64 {
+        if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;
-        let Submission { mut spec, with, array, hold, priority, requeue_unsaid, .. } = submission;
+        let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
+            submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
             spec.requeue = state.config.parameters.job_requeue;
         }
@@ -189,7 +190,7 @@ impl WriterThread {
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
         launch.first_step = stage(first_step)?.map(Box::new);
-        let submit = Submit { spec, array, hold, priority, with, test_only: false };
+        let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
     }
@@ -372,7 +373,7 @@ fn may_start_jobs(event: &Event) -> bool {
         event,
         Event::Started(_)
             | Event::StepStarted { .. }
-            | Event::StepPartEnded { .. }
+            | Event::StepEndedOnNode { .. }
             | Event::Ending { .. }
             | Event::Held { .. }
             | Event::Purged { .. }

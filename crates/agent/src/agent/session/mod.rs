@@ -62,7 +62,8 @@ pub(super) async fn serve(
     agent.reports.reconnect();
     backoff.reset();
     tracing::info!(server = address, term = welcome.term, "connected");
-    let mut session = Session::new(link, Duration::from_millis(welcome.beat_interval_ms.max(100)));
+    let mut session =
+        Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
     session.on_frames(agent, early)?;
     session.run(agent).await
 }
@@ -171,7 +172,7 @@ impl Session {
                     handle.credit(bytes);
                 }
             }
-            ToAgent::Measure { ask, node, attempt } => {
+            ToAgent::Measure { request: ask, node, attempt } => {
                 agent.measure(ask, &AttemptKey { node, attempt })
             }
             ToAgent::Policies(policies) => agent.set_policies(policies),

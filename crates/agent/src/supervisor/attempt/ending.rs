@@ -249,7 +249,7 @@ impl Attempt {
             cpu_system_us: counted.cpu_system_us.unwrap_or(self.reaped.cpu_system_us),
             memory_peak_bytes: counted.memory_peak_bytes.unwrap_or(self.reaped.memory_peak_bytes),
             oom_kills: (script_kills + self.oom_of_steps) as u32,
-            of_steps: (self.cpu_of_steps != CpuTime::default())
+            steps_cpu: (self.cpu_of_steps != CpuTime::default())
                 .then(|| Box::new(self.cpu_of_steps)),
             tasks: self
                 .leader

@@ -26,7 +26,7 @@ use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
-use model::usage::{CpuTime, Measure};
+use model::usage::{CpuTime, TaskSample};
 use prolog_epilog::{Hook, SiteHooks};
 use script::Leader;
 use std::os::fd::OwnedFd;
@@ -71,7 +71,7 @@ pub(super) struct Attempt {
     emptying: Option<Emptying>,
     hooks: SiteHooks,
     /// The usage of the script's processes at the last sample.
-    script_used: Measure,
+    script_used: TaskSample,
     /// When the next sample is due.
     sample_at: Option<Timestamp>,
     /// The usage and the script's OOM kills, read before the epilog begins.
@@ -119,7 +119,7 @@ impl Attempt {
             launch_failed: None,
             emptying: None,
             hooks: SiteHooks::default(),
-            script_used: Measure::default(),
+            script_used: TaskSample::default(),
             sample_at: None,
             used: None,
             over: false,
@@ -190,13 +190,13 @@ impl Attempt {
     pub fn on_agents(&mut self) {
         for message in self.agents.read() {
             match message {
-                ToSupervisor::Taken { number } => self.agents.drop_taken(number),
+                ToSupervisor::Acknowledge { number } => self.agents.drop_taken(number),
                 ToSupervisor::ClientGone { step, stream } => {
                     let steps = self.steps.iter_mut().filter(|one| one.id() == step);
                     steps.for_each(|one| one.client_gone(stream));
                 }
-                ToSupervisor::Measure { ask } => self.measure(ask),
-                ToSupervisor::Do(action) => self.carry_out(action),
+                ToSupervisor::Measure { request: ask } => self.measure(ask),
+                ToSupervisor::Execute(action) => self.carry_out(action),
             }
         }
     }

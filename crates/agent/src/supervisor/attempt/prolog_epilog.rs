@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::order::{Notices, ProgramVariable, StepOrder, UserIds};
+use wire::order::{Notices, PrologEpilogVariable, StepOrder, UserIds};
 use wire::report::ReportEvent;
 
 /// How long the task epilog of the script may take: the job keeps its resources meanwhile.
@@ -235,18 +235,20 @@ impl Attempt {
     }
 
     fn hook_environment(&self, hook: Hook) -> Vec<String> {
-        let around = &self.record.launch.around;
+        let around = &self.record.launch.prolog_epilog;
         let exit = self.exit();
         let wait_status = if exit.signal > 0 { exit.signal } else { exit.code << 8 };
         let own = around.variables.iter().filter_map(|(name, variable)| {
             let value = match (variable, hook) {
-                (ProgramVariable::PrivateFolder, Hook::InitScript) => self.private_version()?,
-                (ProgramVariable::PrivateFolder, _) | (_, Hook::InitScript) => return None,
-                (ProgramVariable::Context { before, .. }, Hook::Prolog) => before.clone(),
-                (ProgramVariable::Context { after, .. }, _) => after.clone(),
+                (PrologEpilogVariable::PrivateFolder, Hook::InitScript) => {
+                    self.private_version()?
+                }
+                (PrologEpilogVariable::PrivateFolder, _) | (_, Hook::InitScript) => return None,
+                (PrologEpilogVariable::Context { before, .. }, Hook::Prolog) => before.clone(),
+                (PrologEpilogVariable::Context { after, .. }, _) => after.clone(),
                 (_, Hook::Prolog) => return None,
-                (ProgramVariable::WaitStatus, _) => wait_status.to_string(),
-                (ProgramVariable::Exit, _) => exit.to_string(),
+                (PrologEpilogVariable::WaitStatus, _) => wait_status.to_string(),
+                (PrologEpilogVariable::Exit, _) => exit.to_string(),
             };
             Some(format!("{name}={value}"))
         });

@@ -6,7 +6,7 @@ use crate::supervisor::step::Step;
 use crate::wall_clock;
 use model::id::StepId;
 use model::time::Timestamp;
-use model::usage::{LiveStep, Measure, TaskUsage};
+use model::usage::{LiveStep, TaskSample, TaskUsage};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Attempt {
     }
 
     /// Samples every process of the job, and returns the sums by the task that each belongs to.
-    fn sample(&mut self) -> HashMap<i32, (Measure, Vec<i32>)> {
+    fn sample(&mut self) -> HashMap<i32, (TaskSample, Vec<i32>)> {
         let period = self.sample_s();
         let next = wall_clock::now() + Duration::from_secs(u64::from(period));
         self.sample_at = (period > 0).then_some(next);

@@ -4,8 +4,8 @@ use crate::detect::cpu_map::kernel_cpus;
 use crate::device_access;
 use crate::spool::LaunchRecord;
 use crate::supervisor::process::rlimits;
-use model::binding::text::Who;
-use model::binding::{Bound, Ground, MemBind, MemBinding, bind};
+use model::binding::text::BoundTask;
+use model::binding::{BindableCpus, MemBind, MemBinding, NodeBindings, bind};
 use model::cpuset::CpuSet;
 use nix::errno::Errno;
 use wire::order::StepOrder;
@@ -20,7 +20,7 @@ const LOCAL: libc::c_int = 4;
 pub(crate) struct ProcessBinding<'a> {
     pub cpus: Option<&'a CpuSet>,
     /// The bindings of all tasks of the step, for the report that `--cpu-bind=verbose` asks for.
-    pub bound: Option<&'a Bound>,
+    pub bound: Option<&'a NodeBindings>,
     pub memory: Option<&'a MemBinding>,
     /// The job communicates over a fabric, whose drivers lock memory.
     pub locks_memory: bool,
@@ -38,7 +38,7 @@ pub(crate) fn locks_memory(record: &LaunchRecord) -> bool {
 pub(crate) fn step_binding(
     record: &LaunchRecord,
     order: &StepOrder,
-) -> Result<Option<Bound>, String> {
+) -> Result<Option<NodeBindings>, String> {
     let Some(binding) = &order.cpu_bind else { return Ok(None) };
     let share = order.share.as_ref().unwrap_or(&record.launch.share);
     let places: Vec<_> =
@@ -48,7 +48,7 @@ pub(crate) fn step_binding(
         return Ok(None);
     }
     let whole = places.len() == record.node_cpus as usize;
-    let ground = Ground { places: &places, whole, cpus: record.machine_cpus };
+    let ground = BindableCpus { places: &places, whole, cpus: record.machine_cpus };
     let tasks = order.tasks.len() as u32;
     let bound = bind(binding, ground, tasks, order.launch.cpus_per_task.unwrap_or(1));
     bound.map(Some).map_err(|refusal| format!("Unable to satisfy cpu bind request: {refusal}"))
@@ -99,7 +99,7 @@ impl ProcessBinding<'_> {
 
     /// The reports of the binding that `verbose` asks for.
     pub fn lines(&self, pid: i32) -> Vec<String> {
-        let who = Who { node: self.node, rank: self.rank, local_rank: self.local_rank, pid };
+        let who = BoundTask { node: self.node, rank: self.rank, local_rank: self.local_rank, pid };
         let cpus = self.bound.filter(|bound| bound.is_verbose()).map(|bound| bound.report(who));
         let memory = self.memory.filter(|memory| memory.verbose).map(|memory| {
             let domains = memory.named(self.local_rank).unwrap_or_else(allowed_domains);

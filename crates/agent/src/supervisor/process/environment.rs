@@ -3,7 +3,7 @@
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::process::spawn::Stream;
-use model::binding::Bound;
+use model::binding::NodeBindings;
 use model::filename::{FilenameContext, expand};
 use std::collections::HashSet;
 use wire::order::{Output, ProcessVariable};
@@ -41,7 +41,7 @@ pub(crate) fn merge_environment<'a>(
 pub(crate) fn process_variables<'a>(
     wanted: &'a [(String, ProcessVariable)],
     identity: &ProcessIdentity,
-    bound: Option<&Bound>,
+    bound: Option<&NodeBindings>,
 ) -> (Vec<String>, Vec<&'a str>) {
     let mut entries = Vec::new();
     let mut of_pid = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) fn process_variables<'a>(
     (entries, of_pid)
 }
 
-fn bound_text(bound: &Bound, part: ProcessVariable) -> String {
+fn bound_text(bound: &NodeBindings, part: ProcessVariable) -> String {
     match part {
         ProcessVariable::CpuBindVerbose => bound.verbosity().to_owned(),
         ProcessVariable::CpuBindType => bound.kind().to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::supervisor::process::usage;
 use model::run::{ExitStatus, Usage};
-use model::usage::Measure;
+use model::usage::TaskSample;
 use nix::unistd::Pid;
 
 /// A child that has ended, or an orphan of the job, whose reaper the supervisor is.
@@ -12,7 +12,7 @@ pub(crate) struct EndedChild {
     pub exit: ExitStatus,
     pub usage: Usage,
     /// The same usage as a task's measure, with bytes read and written.
-    pub used: Measure,
+    pub used: TaskSample,
 }
 
 /// Reaps the next ended child; `None` if there is none now.
@@ -29,13 +29,13 @@ pub(crate) fn reap_next() -> Option<EndedChild> {
     (waited == pid).then(|| EndedChild {
         pid: Pid::from_raw(pid),
         exit: exit_of(status),
-        used: Measure {
+        used: TaskSample {
             cpu_ms: (usage.cpu_user_us + usage.cpu_system_us) / 1000,
             memory_peak: usage.memory_peak_bytes,
             pages: u64::try_from(used.ru_majflt).unwrap_or(0),
             read_bytes,
             written_bytes,
-            ..Measure::default()
+            ..TaskSample::default()
         },
         usage,
     })

@@ -1,7 +1,7 @@
 //! The usage of processes, read from `/proc`: sampled while tasks run, and once more at their end.
 
 use crate::kernel_file;
-use model::usage::Measure;
+use model::usage::TaskSample;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
@@ -15,7 +15,7 @@ const PROCESS_BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct Process {
     pub pid: i32,
     parent: i32,
-    used: Measure,
+    used: TaskSample,
 }
 
 /// Samples each of these processes. Those that end meanwhile are left out.
@@ -62,20 +62,20 @@ fn of_process(pid: i32, file: &str) -> Option<String> {
 }
 
 /// Parses the fields after the name, which may hold anything. proc(5) counts the state as field 3.
-fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, Measure)> {
+fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, TaskSample)> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let parent = fields.get(1)?.parse().ok()?;
     let ticks = [14, 15, 16, 17].into_iter().map(number).sum::<Option<u64>>()?;
     let (memory, virtual_memory) = (number(24)? * page, number(23)?);
-    let used = Measure {
+    let used = TaskSample {
         cpu_ms: ticks * tick_ms,
         memory_now: memory,
         memory_peak: memory,
         virtual_now: virtual_memory,
         virtual_peak: virtual_memory,
         pages: number(12)? + number(13)?,
-        ..Measure::default()
+        ..TaskSample::default()
     };
     Some((parent, used))
 }
@@ -86,10 +86,10 @@ pub(crate) fn by_root(
     processes: &[Process],
     roots: &[i32],
     orphans_of: Option<i32>,
-) -> HashMap<i32, (Measure, Vec<i32>)> {
+) -> HashMap<i32, (TaskSample, Vec<i32>)> {
     let parents: HashMap<i32, i32> = processes.iter().map(|p| (p.pid, p.parent)).collect();
     let roots: HashSet<i32> = roots.iter().copied().collect();
-    let mut sums: HashMap<i32, (Measure, Vec<i32>)> = HashMap::new();
+    let mut sums: HashMap<i32, (TaskSample, Vec<i32>)> = HashMap::new();
     for process in processes {
         let mut at = Some(process.pid);
         // The bound is needed because the table was read while parents changed, and may show a circle.
@@ -108,7 +108,7 @@ pub(crate) fn by_root(
     sums
 }
 
-fn add(sum: &mut Measure, more: &Measure) {
+fn add(sum: &mut TaskSample, more: &TaskSample) {
     sum.cpu_ms += more.cpu_ms;
     sum.memory_now += more.memory_now;
     sum.memory_peak += more.memory_peak;
@@ -149,7 +149,7 @@ mod tests {
         let process = |pid, parent, cpu_ms| Process {
             pid,
             parent,
-            used: Measure { cpu_ms, ..Measure::default() },
+            used: TaskSample { cpu_ms, ..TaskSample::default() },
         };
         let all = [
             process(10, 1, 1),

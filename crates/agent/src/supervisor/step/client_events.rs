@@ -8,7 +8,7 @@ use crate::supervisor::step::client_set::input_of;
 use crate::supervisor::step::listener::StepConnection;
 use crate::supervisor::step::task::Task;
 use wire::frame::{self, Frame};
-use wire::step::{StartWhen, StepMessage, channel};
+use wire::step::{StepMessage, StepStart, channel};
 use wire::stream::StepRole;
 
 impl Step {
@@ -33,15 +33,15 @@ impl Step {
     /// Starts the tasks now that `srun` is connected, unless it asked to start them itself.
     fn on_srun(&mut self, job: JobContext) {
         match self.order.launch.starts {
-            StartWhen::OnGo => self.stage = Stage::Awaiting,
-            StartWhen::AtOnce | StartWhen::AsSite => self.start(job),
+            StepStart::OnGo => self.stage = Stage::Awaiting,
+            StepStart::AtOnce | StepStart::AsSite => self.start(job),
         }
     }
 
     fn hello(&self, record: &LaunchRecord, key: &str) -> StepMessage {
         let (key, node) = (key.to_owned(), record.node.clone());
         let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
-        let waits = unstarted && self.order.launch.starts == StartWhen::OnGo;
+        let waits = unstarted && self.order.launch.starts == StepStart::OnGo;
         StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
     }
 

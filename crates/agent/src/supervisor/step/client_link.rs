@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
-use wire::resume::{Gap, Incoming, Outgoing};
+use wire::resume::{ReceiveCounter, ResendBuffer, ResumeGap};
 use wire::step::{StepMessage, channel};
 
 /// How long the addresses, dialled together, may take to answer.
@@ -77,8 +77,8 @@ pub(crate) struct ClientLink {
     state: State,
     /// Sent first on a new connection; its bytes are not counted.
     preface: Vec<u8>,
-    out: Outgoing,
-    incoming: Incoming,
+    out: ResendBuffer,
+    incoming: ReceiveCounter,
     /// Whether a broken stream may be resumed: only that of an `srun`.
     resumes: bool,
     /// The number of the last stream.
@@ -118,8 +118,8 @@ impl ClientLink {
         ClientLink {
             state,
             preface: Vec::new(),
-            out: Outgoing::default(),
-            incoming: Incoming::default(),
+            out: ResendBuffer::default(),
+            incoming: ReceiveCounter::default(),
             resumes,
             last_stream: None,
         }
@@ -145,7 +145,7 @@ impl ClientLink {
         number: u32,
         received: u64,
         hello: &StepMessage,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), ResumeGap> {
         self.out.resume(received)?;
         let count = StepMessage::Received { bytes: self.incoming.received() };
         self.preface.clear();
@@ -260,17 +260,17 @@ impl ClientLink {
 
     /// The client has received this many bytes.
     pub fn acknowledged(&mut self, bytes: u64) {
-        self.out.acknowledged(bytes);
+        self.out.acknowledge(bytes);
     }
 
     pub fn flush(&mut self) {
         while self.has_unwritten() {
             let State::Open { connection, .. } = &mut self.state else { return };
             let first = !self.preface.is_empty();
-            let piece = if first { &self.preface } else { self.out.next_piece() };
+            let piece = if first { &self.preface } else { self.out.next_chunk() };
             match connection.write(piece) {
                 Ok(written) if written > 0 && first => drop(self.preface.drain(..written)),
-                Ok(written) if written > 0 => self.out.wrote(written),
+                Ok(written) if written > 0 => self.out.mark_written(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 // The client's last messages may still be read.
@@ -307,7 +307,7 @@ impl ClientLink {
             self.broken();
         } else if self.resumes
             && self.last_stream.is_some()
-            && let Some(bytes) = self.incoming.due(false)
+            && let Some(bytes) = self.incoming.due_acknowledgement(false)
         {
             self.send(&StepMessage::Received { bytes });
         }

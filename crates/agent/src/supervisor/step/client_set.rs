@@ -4,9 +4,9 @@ use crate::supervisor::step::client_link::{ClientLink, Progress};
 use crate::supervisor::step::listener::StepConnection;
 use std::collections::VecDeque;
 use wire::frame::Frame;
-use wire::resume::Gap;
+use wire::resume::ResumeGap;
 use wire::step::{StepMessage, channel};
-use wire::stream::Window;
+use wire::stream::ReceiveWindow;
 
 /// Observers of one step on one node; further ones are refused.
 const OBSERVERS_MAX: usize = 16;
@@ -20,7 +20,7 @@ struct Observer {
     link: ClientLink,
     /// Bytes of output that were not sent because the observer was too slow; reported before the next output.
     skipped: u64,
-    input: Window,
+    input: ReceiveWindow,
 }
 
 pub(crate) struct StepClients {
@@ -28,7 +28,7 @@ pub(crate) struct StepClients {
     /// Recent output, with its channel.
     recent: VecDeque<(u8, Vec<u8>)>,
     recent_bytes: usize,
-    input: Window,
+    input: ReceiveWindow,
     observers: Vec<Observer>,
 }
 
@@ -40,7 +40,7 @@ impl StepClients {
             srun,
             recent: VecDeque::new(),
             recent_bytes: 0,
-            input: Window::default(),
+            input: ReceiveWindow::default(),
             observers: Vec::new(),
         }
     }
@@ -115,7 +115,7 @@ impl StepClients {
         joined: StepConnection,
         received: u64,
         hello: &StepMessage,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), ResumeGap> {
         let StepConnection { stream, decoder, ask } = joined;
         self.srun.resume_srun(stream, decoder, ask.stream, received, hello)
     }
@@ -127,7 +127,7 @@ impl StepClients {
     /// Adds an observer; `catch_up` are the messages about the tasks that it has missed.
     pub fn add(&mut self, joined: StepConnection, catch_up: &[StepMessage]) {
         let link = ClientLink::attached(joined.stream, joined.decoder, joined.ask.stream);
-        let mut observer = Observer { link, skipped: 0, input: Window::default() };
+        let mut observer = Observer { link, skipped: 0, input: ReceiveWindow::default() };
         let (hello, ends) = catch_up.split_at(1.min(catch_up.len()));
         hello.iter().for_each(|message| observer.link.send(message));
         self.recent.iter().for_each(|(channel, piece)| observer.link.send_bytes(*channel, piece));
@@ -185,12 +185,12 @@ impl Observer {
 }
 
 /// Whether the input in these frames stays within its credit.
-fn admits(window: &mut Window, frames: &[Frame]) -> bool {
+fn admits(window: &mut ReceiveWindow, frames: &[Frame]) -> bool {
     let input = frames.iter().filter_map(input_of);
     input.into_iter().all(|(_, bytes)| window.received(bytes.len()).is_ok())
 }
 
-fn credit(window: &mut Window, link: &mut ClientLink) {
+fn credit(window: &mut ReceiveWindow, link: &mut ClientLink) {
     if let Some(bytes) = window.consumed_all() {
         link.send(&StepMessage::InputCredit { bytes });
         link.flush();

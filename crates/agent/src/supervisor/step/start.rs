@@ -9,7 +9,7 @@ use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::supervisor::step::limits::step_limits;
 use crate::supervisor::step::task::{Task, TaskStreams};
 use crate::wall_clock;
-use model::binding::Bound;
+use model::binding::NodeBindings;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
@@ -55,7 +55,7 @@ impl Step {
     fn start_task(
         &self,
         job: JobContext,
-        bound: Option<&Bound>,
+        bound: Option<&NodeBindings>,
         rank: u32,
         local_rank: u32,
         ranks_here: &[u32],
@@ -90,7 +90,7 @@ impl Step {
         let (own, pid_variables) =
             process_variables(&self.order.process_variables, &identity, bound);
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
-        let of_task = self.order.of_tasks.get(local_rank as usize);
+        let of_task = self.order.task_orders.get(local_rank as usize);
         let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
         let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
         let over = over.map(String::as_str);

@@ -3,7 +3,7 @@
 use crate::ownership::give_to_user;
 use crate::supervisor::process::spawn::Stream;
 use model::run::ExitStatus;
-use model::usage::Measure;
+use model::usage::TaskSample;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::unistd::{Pid, pipe2};
@@ -29,7 +29,7 @@ pub(crate) struct Task {
     pub ready: Option<OwnedFd>,
     pub exit: Option<ExitStatus>,
     /// The usage of its processes at the last sample.
-    pub used: Measure,
+    pub used: TaskSample,
     /// Its task epilogs were started.
     pub epilog_started: bool,
     input: Option<File>,
@@ -122,7 +122,7 @@ impl Task {
             pid: None,
             ready: None,
             exit: None,
-            used: Measure::default(),
+            used: TaskSample::default(),
             epilog_started: false,
             input: ends.input,
             input_ends: false,

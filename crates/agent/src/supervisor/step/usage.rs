@@ -1,7 +1,7 @@
 //! The usage of a step's tasks.
 
 use super::{Stage, Step};
-use model::usage::{LiveStep, Measure, TaskUsage};
+use model::usage::{LiveStep, TaskSample, TaskUsage};
 use std::collections::HashMap;
 
 impl Step {
@@ -15,7 +15,7 @@ impl Step {
     }
 
     /// Takes a sample of all processes, summed by task.
-    pub fn update_usage(&mut self, sums: &HashMap<i32, (Measure, Vec<i32>)>) {
+    pub fn update_usage(&mut self, sums: &HashMap<i32, (TaskSample, Vec<i32>)>) {
         for task in &mut self.tasks {
             if let Some((used, _)) = task.pid.and_then(|pid| sums.get(&pid.as_raw())) {
                 task.used.update(used);
@@ -33,7 +33,7 @@ impl Step {
         all
     }
 
-    pub fn live(&self, sums: &HashMap<i32, (Measure, Vec<i32>)>) -> LiveStep {
+    pub fn live(&self, sums: &HashMap<i32, (TaskSample, Vec<i32>)>) -> LiveStep {
         let own = self.task_pids().filter_map(|pid| sums.get(&pid));
         let mut pids: Vec<i32> = own.flat_map(|(_, pids)| pids).copied().collect();
         pids.sort_unstable();

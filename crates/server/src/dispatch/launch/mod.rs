@@ -9,11 +9,12 @@ use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
 use model::array::IndexSet;
+use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::AttemptId;
 use model::partition::DefaultMemory;
-use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
+use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
@@ -22,13 +23,15 @@ use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
 use std::sync::Arc;
 pub use step::step_orders;
-use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, UserIds};
-use wire::step::SrunPrograms;
+use wire::order::{
+    FileNames, JobLaunch, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
+};
+use wire::step::SrunPrologEpilog;
 
 /// The programs that the site has every `srun` run before and after its step.
-pub fn srun_programs(state: &State) -> SrunPrograms {
+pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
     let site = &state.config.site;
-    SrunPrograms { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+    SrunPrologEpilog { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
 }
 
 /// The part of the state that a launch needs, copied out so that the state is not locked while blobs are read.
@@ -52,10 +55,10 @@ struct Facts {
     over_time_s: u32,
     unkillable_s: u32,
     /// The site has programs to run around jobs.
-    has_programs: bool,
+    has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
     /// The facts of all components of a het job, itself among them, in their order.
-    together: Vec<Facts>,
+    het_components: Vec<Facts>,
 }
 
 fn gpu_view(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -72,15 +75,15 @@ fn gpu_names(shared: &Shared, state: &State, node: &str) -> DeviceNames {
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let facts = facts_of_one(shared, state, id, node)?;
-    let of_each = facts.job.together.map(|together| {
-        let each = together.jobs().filter_map(|id| {
+    let of_each = facts.job.het.map(|het| {
+        let each = het.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;
             facts_of_one(shared, state, job.attempt_id()?, first)
         });
         each.collect()
     });
-    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
+    Some(Facts { het_components: of_each.unwrap_or_default(), ..facts })
 }
 
 fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
@@ -102,7 +105,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         append: state.config.parameters.job_file_append,
         addresses: attempt.allocation.nodes.iter().map(address).collect(),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
-        default_memory: cluster::books::default_memory(state, job),
+        default_memory: cluster::requested::default_memory(state, job),
         gpus: gpu_view(shared, state, node),
         gpu_names: gpu_names(shared, state, node),
         bind: state.config.parameters.bind.clone(),
@@ -110,10 +113,10 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         nice: state.config.parameters.nice,
         over_time_s: over_time_s(state, &attempt.allocation.partition),
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
-        has_programs: state.config.site.has_programs(),
+        has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
-        together: Vec::new(),
+        het_components: Vec::new(),
     })
 }
 
@@ -170,7 +173,7 @@ pub fn job_launch(
         script,
         deferred: launch.kind == LaunchKind::Batch
             && runs_here
-            && !facts.attempt.preparing.is_empty(),
+            && !facts.attempt.prolog_nodes.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),
@@ -192,11 +195,11 @@ pub fn job_launch(
         first_step: None,
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
-        around: if facts.has_programs {
+        prolog_epilog: if facts.has_prolog_epilog {
             let node = facts.node_index as usize;
             environment::prolog_epilog::node_programs(&job_facts(&facts), node)
         } else {
-            Around::default()
+            PrologEpilogEnvironment::default()
         },
     }))
 }
@@ -252,7 +255,7 @@ pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
 
 fn is_out_of_cpu_time(job: &Job) -> bool {
     let ending = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-    ending.is_some_and(|ending| ending.out_of_cpu_time)
+    ending.is_some_and(|ending| ending.cause == EndCause::CpuTimeExhausted)
 }
 
 /// The line for the output of a step that is cancelled.
@@ -293,9 +296,9 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let exported = Environment::from_block(base);
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
-    if !facts.together.is_empty() {
+    if !facts.het_components.is_empty() {
         let of_each =
-            facts.together.iter().map(|one| environment::job::allocation(&job_facts(one)));
+            facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
         environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
     set_state_folder(shared, &mut environment);

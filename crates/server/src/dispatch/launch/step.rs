@@ -11,7 +11,7 @@ use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
 use wire::order::StepOrder;
-use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
+use wire::step::{SrunPrologEpilog, StepLaunch, StepLayout, StepNode};
 
 /// The GPUs of one of a step's nodes.
 struct NodeGpus {
@@ -59,7 +59,7 @@ pub fn step_orders(
         attempt: facts.attempt.number,
         nodes: layout(&facts, &record),
         cpus_per_task: launch.cpus_per_task.unwrap_or(1),
-        programs: SrunPrograms::default(),
+        srun_prolog_epilog: SrunPrologEpilog::default(),
     };
     let job = job_facts(&facts);
     let names = layout.nodes.iter().map(|node| node.node.as_str());
@@ -71,7 +71,7 @@ pub fn step_orders(
         let names = known.map_or(&facts.gpu_names, |gpus| &gpus.names);
         let job = JobFacts { gpus: view, ..job };
         let mut variables = environment::step::variables(&job, &layout, launch, index, share);
-        if let Some(together) = facts.job.together {
+        if let Some(together) = facts.job.het {
             environment::het_job::set_job_id(&mut variables, together.first);
         }
         set_state_folder(shared, &mut variables);
@@ -98,7 +98,14 @@ pub fn step_orders(
             process_variables: environment::step::process_variables(),
             share: share.cloned(),
             cpu_bind: bind.clone(),
-            of_tasks: environment::step::task_orders(launch, share, &node.tasks, near, view, names),
+            task_orders: environment::step::task_orders(
+                launch,
+                share,
+                &node.tasks,
+                near,
+                view,
+                names,
+            ),
         };
         (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
     });

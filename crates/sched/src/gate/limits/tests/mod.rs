@@ -9,9 +9,9 @@ use crate::testing::*;
 use model::account::{Association, AssociationLimits, Qos};
 use model::id::JobId;
 use model::qos::Factor;
+use model::raw_usage::RawUsage;
 use model::reason::{LimitKind, LimitScope, Reason};
 use model::request::Per;
-use model::spent::Spent;
 use model::tres::TresKind;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn member(parent: Option<u32>, account: &str, user: Option<&str>) -> Member {
     Member {
         association: Arc::new(Association::plain(account, user)),
         parent,
-        spent: Spent::default(),
+        raw_usage: RawUsage::default(),
         fair_share: user.map(|_| 0.5),
     }
 }
@@ -92,8 +92,8 @@ fn every_limit_of_an_association_holds_and_says_whose_it_is() {
         // 4 CPUs for 60 minutes are 240 of their minutes.
         (|m, _| limits(&mut m[1]).max_tres_minutes_per_job = tres("cpu=239"), "AssociationPerJob TresMinutes(Cpu) physics 0+240>239"),
         (|m, _| limits(&mut m[1]).group_tres_run_minutes = tres("cpu=479"), "AssociationGroup TresRunMinutes(Cpu) physics 240+240>479"),
-        (|m, _| { limits(&mut m[1]).group_tres_minutes = tres("cpu=10"); m[1].spent.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup TresMinutes(Cpu) physics 10+240>10"),
-        (|m, _| { limits(&mut m[1]).group_wall = Some(TimeLimit::Minutes(10)); m[1].spent.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup Wall physics 10+60>10"),
+        (|m, _| { limits(&mut m[1]).group_tres_minutes = tres("cpu=10"); m[1].raw_usage.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup TresMinutes(Cpu) physics 10+240>10"),
+        (|m, _| { limits(&mut m[1]).group_wall = Some(TimeLimit::Minutes(10)); m[1].raw_usage.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup Wall physics 10+60>10"),
     ];
     for (set, expected) in cases {
         let view = lab(set).with_jobs([of(1, ALICE).cpus(4), of(2, ALICE).cpus(4)]);
