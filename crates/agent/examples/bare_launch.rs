@@ -1,7 +1,7 @@
-//! What a job costs at the least: `bare_launch N` makes a group with a memory limit, forks a child
-//! into it that executes `true`, waits, and removes the group; N times, and without groups N times more.
+//! Measures the minimal cost of a job: `bare_launch N` makes a group with a memory limit, forks a child into it that
+//! executes `true`, waits, and removes the group; N times, and without groups N times more.
 //!
-//! Prints the CPU and wall time of each. It is what `make bench` holds the launch of a job against.
+//! Prints the CPU and wall time of each. `make bench` compares the launch of a job to it.
 
 use agent::cgroup::{Forked, GroupLimits, Hierarchy, JobGroup, Plugin};
 use nix::sys::resource::{Usage, UsageWho, getrusage};

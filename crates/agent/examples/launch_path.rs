@@ -1,8 +1,8 @@
-//! What a job costs on its node, beside what it costs at the least: `launch_path N STATE` runs N jobs of `true` one after
-//! another through spool, launcher, supervisor, groups, exec and cleaning, and as many bare forks into a group with the
-//! same limits, in short turns, so that what else the machine does meets both. Prints the CPU of each for one job, their
-//! ratio, the median time from order to end, and the private memory of a supervisor; each CPU is the median of its turns.
-//! Needs root and the `cpuacct` controller.
+//! Compares the cost of a job on its node to its minimum: `launch_path N STATE` runs N jobs of `true` one after another
+//! through spool, launcher, supervisor, groups, exec and cleanup, and as many bare forks into a group with the same
+//! limits, in short alternating turns, so that other load affects both. Prints the CPU of each for one job, their
+//! ratio, the median time from order to end, and the private memory of a supervisor; each CPU is the median of its
+//! turns. Needs root and the `cpuacct` controller.
 
 use agent::Launcher;
 use agent::cgroup::{Forked, GroupLimits, Hierarchy, JobGroup, Plugin};
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&state)?;
     let mut path = LaunchPath::open(launcher, Path::new(&state))?;
     let mut bare = Bare { hierarchy: Hierarchy::discover(Plugin::Auto, "sluicebare")?, made: 0 };
-    // What is read for the first time is not what a job costs.
+    // Warms up caches.
     for _ in 0..20 {
         path.run_one("#!/bin/true\n")?;
         bare.run_one()?;
@@ -96,7 +96,7 @@ impl Bare {
     }
 }
 
-/// Everything that this process and its children use, also those that it does not wait for.
+/// The CPU time of this process and all its descendants, also of those that it does not wait for.
 struct Account(PathBuf);
 
 impl Account {

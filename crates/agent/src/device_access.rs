@@ -1,5 +1,5 @@
-//! From device files to the list of what a job may open: its own units, what they cannot do without, and what every
-//! program needs.
+//! Which device files a job may open: those of its granted units, the driver files that these need, and those that
+//! every program needs.
 
 use crate::cgroup::DeviceRule;
 use model::limits::DeviceLimits;
@@ -7,8 +7,8 @@ use nix::sys::stat::stat;
 use std::fs;
 use std::path::Path;
 
-/// What every program needs, as the kernel numbers it everywhere: null, zero, full, random, urandom; tty, console,
-/// ptmx and the terminals behind it; tun and fuse and loop, for containers. Who may open them is still the file's mode.
+/// Devices that every program may need, by the kernel's fixed numbers: null, zero, full, random, urandom; tty, console,
+/// ptmx, pseudo-terminals; tun, fuse and loop, for containers. The files' modes still apply.
 const STANDARD: [DeviceRule; 13] = [
     DeviceRule::char(1, Some(3)),
     DeviceRule::char(1, Some(5)),
@@ -25,8 +25,7 @@ const STANDARD: [DeviceRule; 13] = [
     DeviceRule::block(7, None),
 ];
 
-/// Drivers that a GPU's own file is not enough for: how its files begin, and the driver's words in `/proc/devices`
-/// with the device numbers that are needed of each.
+/// Prefixes of GPU files whose drivers need further files, and these files' device numbers or names in `/proc/devices`.
 const NVIDIA: &str = "/dev/nvidia";
 const NVIDIA_MAJOR: u32 = 195;
 /// `nvidiactl` and `nvidia-modeset`.
@@ -35,19 +34,19 @@ const NVIDIA_UVM: &str = "nvidia-uvm";
 const RENDER: &str = "/dev/dri/";
 const AMD_COMPUTE: &str = "/dev/kfd";
 
-/// What moves memory between a GPU and the rest.
+/// Files of drivers that copy memory directly to and from NVIDIA GPUs.
 const NVIDIA_PATHS: [&str; 3] =
     ["/dev/gdrdrv", "/dev/nvidia-fs*", "/dev/nvidia-caps-imex-channels/channel*"];
-/// What moves memory between the processes of one machine.
+/// Files of drivers that share memory between processes of one machine.
 const SHARING: [&str; 2] = ["/dev/xpmem", "/dev/knem"];
-/// What moves it between machines.
+/// Files of network fabrics (RDMA) between machines.
 const FABRIC: [&str; 3] = ["/dev/infiniband/*", "/dev/hfi1*", "/dev/cxi*"];
-/// What of it is there only where a port is: its other files come with the kernel's modules alone.
+/// The files of a fabric that exist only if there is a port. The others exist as soon as a kernel module is loaded.
 const PORTS: [&str; 3] = ["/dev/infiniband/uverbs*", "/dev/hfi1*", "/dev/cxi*"];
-/// Files looked at for one pattern.
+/// Files read for one pattern.
 const FILES_MAX: usize = 4096;
 
-/// The rules for what was granted, or the line that says which file is no device.
+/// The rules for the granted units, or an error that names a file that is no device.
 pub(crate) fn allowed(
     limits: &DeviceLimits,
     of_several_nodes: bool,
@@ -55,7 +54,7 @@ pub(crate) fn allowed(
     DeviceRoot::HOST.allowed(limits, of_several_nodes)
 }
 
-/// Where the files of a machine are: below its root.
+/// The root folder of the machine's files; tests use another.
 struct DeviceRoot<'a>(&'a str);
 
 impl DeviceRoot<'static> {
@@ -76,20 +75,20 @@ impl DeviceRoot<'_> {
         limits: &DeviceLimits,
         of_several_nodes: bool,
     ) -> Result<Vec<DeviceRule>, String> {
-        let mut shared = self.found(&SHARING);
-        shared.extend(self.found(&limits.allowed));
+        let mut shared = self.matching_rules(&SHARING);
+        shared.extend(self.matching_rules(&limits.allowed));
         if of_several_nodes {
-            shared.extend(self.found(&FABRIC));
+            shared.extend(self.matching_rules(&FABRIC));
         }
-        self.list(limits, &self.majors(), &shared)
+        self.rules(limits, &self.majors(), &shared)
     }
 
-    /// The devices that these patterns name here.
-    fn found<T: AsRef<str>>(&self, patterns: &[T]) -> Vec<DeviceRule> {
+    /// The devices that match these patterns.
+    fn matching_rules<T: AsRef<str>>(&self, patterns: &[T]) -> Vec<DeviceRule> {
         patterns.iter().flat_map(|pattern| matching(&self.at(pattern.as_ref()))).collect()
     }
 
-    fn list(
+    fn rules(
         &self,
         limits: &DeviceLimits,
         majors: &str,
@@ -100,7 +99,7 @@ impl DeviceRoot<'_> {
             rules.push(self.device(file)?);
             rules.extend(self.companions(file, majors));
         }
-        // What is somebody's to be granted is nobody's by default. A file that is not there guards nothing.
+        // Units that can be granted are not open by default, whatever else allows them. A missing file guards nothing.
         let guarded: Vec<DeviceRule> =
             limits.guarded.iter().filter_map(|file| self.device(file).ok()).collect();
         let free = |rule: &&DeviceRule| !guarded.iter().any(|guarded| rule.covers(guarded));
@@ -114,7 +113,7 @@ impl DeviceRoot<'_> {
         Ok(kept)
     }
 
-    /// The device that a file is, or why it is none.
+    /// The device of a file, or why it is no device.
     fn device(&self, file: &str) -> Result<DeviceRule, String> {
         let status = stat(self.at(file).as_str()).map_err(|errno| {
             format!("device file {file} of a granted resource: {}", errno.desc())
@@ -127,17 +126,21 @@ impl DeviceRoot<'_> {
     fn companions(&self, file: &str, majors: &str) -> Vec<DeviceRule> {
         if file.starts_with(NVIDIA) {
             let control = NVIDIA_CONTROL.map(|minor| DeviceRule::char(NVIDIA_MAJOR, Some(minor)));
-            // Its major number differs from machine to machine.
+            // Its major number is assigned dynamically.
             let uvm = major_of(majors, NVIDIA_UVM).map(|major| DeviceRule::char(major, None));
-            return control.into_iter().chain(uvm).chain(self.found(&NVIDIA_PATHS)).collect();
+            return control
+                .into_iter()
+                .chain(uvm)
+                .chain(self.matching_rules(&NVIDIA_PATHS))
+                .collect();
         }
         let compute = file.starts_with(RENDER).then(|| self.device(AMD_COMPUTE).ok()).flatten();
         compute.into_iter().collect()
     }
 
-    /// Whether jobs of several nodes have a fabric to talk over.
+    /// Whether there is a fabric for jobs of several nodes.
     fn has_fabric(&self) -> bool {
-        !self.found(&PORTS).is_empty()
+        !self.matching_rules(&PORTS).is_empty()
     }
 }
 
@@ -155,7 +158,7 @@ fn matching(pattern: &str) -> Vec<DeviceRule> {
     named.filter_map(|entry| rule(&entry.path())).collect()
 }
 
-/// The number of a driver among the character devices of `/proc/devices`.
+/// The major number of a driver among the character devices of `/proc/devices`.
 fn major_of(devices: &str, driver: &str) -> Option<u32> {
     let chars = devices.lines().take_while(|line| !line.starts_with("Block devices"));
     chars
@@ -163,12 +166,12 @@ fn major_of(devices: &str, driver: &str) -> Option<u32> {
         .find_map(|(number, name)| (name.trim() == driver).then(|| number.parse().ok()).flatten())
 }
 
-/// Whether jobs of several nodes have a fabric to talk over here.
+/// Whether this machine has a fabric for jobs of several nodes.
 pub(crate) fn has_fabric() -> bool {
     DeviceRoot::HOST.has_fabric()
 }
 
-/// What is missing for these devices to be of use, in one line.
+/// The reason why these devices are not usable yet, in one line.
 pub(crate) fn not_ready<'a>(mut files: impl Iterator<Item = &'a str>) -> Option<String> {
     let majors = DeviceRoot::HOST.majors();
     let lacks =
@@ -176,7 +179,7 @@ pub(crate) fn not_ready<'a>(mut files: impl Iterator<Item = &'a str>) -> Option<
     lacks.then(|| "nvidia-uvm is not loaded: CUDA needs it (nvidia-modprobe -u -c 0)".to_owned())
 }
 
-/// The files among these that are no devices, each in one line.
+/// An error line for each of these files that is no device.
 pub(crate) fn not_devices<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
     files.filter_map(|file| DeviceRoot::HOST.device(file).err()).collect()
 }
@@ -188,7 +191,7 @@ mod tests {
 
     const HOST: DeviceRoot<'static> = DeviceRoot::HOST;
 
-    /// A machine whose devices are others of this one: (its path, what it is here).
+    /// A root folder whose device files are links to devices of this machine.
     fn machine(devices: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("scratch folder");
         for (path, here) in devices {
@@ -211,35 +214,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_opened_and_what_is_guarded_is_not() {
+    fn granted_devices_are_allowed_and_guarded_ones_are_not() {
         let (null, full) = (DeviceRule::char(1, Some(3)), DeviceRule::char(1, Some(7)));
         let both = ["/dev/null", "/dev/full", "/dev/not-there"];
-        let rules = HOST.list(&limits(&["/dev/full"], &both), "", &[]).expect("a device");
+        let rules = HOST.rules(&limits(&["/dev/full"], &both), "", &[]).expect("a device");
         assert!(rules.contains(&full) && !rules.contains(&null), "{rules:?}");
         assert!(rules.contains(&DeviceRule::char(136, None)), "terminals are everybody's");
-        let none = HOST.list(&limits(&[], &[]), "", &[]).expect("no device");
+        let none = HOST.rules(&limits(&[], &[]), "", &[]).expect("no device");
         assert_eq!(none, STANDARD);
     }
 
     #[test]
-    fn a_file_that_is_no_device_is_told() {
+    fn file_that_is_no_device_is_an_error() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         let plain = scratch.path().join("plain");
         fs::write(&plain, "").expect("write");
         let plain = plain.to_str().expect("utf-8");
-        let line = HOST.list(&limits(&[plain], &[plain]), "", &[]).expect_err("refused");
+        let line = HOST.rules(&limits(&[plain], &[plain]), "", &[]).expect_err("refused");
         assert_eq!(
             line,
             format!("File={plain} is not a device: gres.conf must name a device file")
         );
         let gone = "/dev/not-there";
-        let line = HOST.list(&limits(&[gone], &[gone]), "", &[]).expect_err("refused");
+        let line = HOST.rules(&limits(&[gone], &[gone]), "", &[]).expect_err("refused");
         assert!(line.contains(gone) && line.contains("No such file"), "{line}");
         assert_eq!(not_devices(["/dev/null", plain].into_iter()).len(), 1);
     }
 
     #[test]
-    fn a_gpu_brings_what_it_needs() {
+    fn nvidia_gpu_brings_its_drivers_control_files() {
         let majors = "Character devices:\n  1 mem\n195 nvidia\n238 nvidia-uvm\n\nBlock devices:\n  7 loop\n239 nvidia-uvm\n";
         assert_eq!(major_of(majors, "nvidia-uvm"), Some(238));
         assert_eq!(major_of(majors, "loop"), None, "a block device");
@@ -250,23 +253,25 @@ mod tests {
     }
 
     #[test]
-    fn a_fabric_is_for_jobs_of_several_nodes_unless_it_is_granted_singly() {
+    fn guarded_fabric_is_not_shared() {
         let port = DeviceRule::char(1, Some(7));
         let none = limits(&[], &[]);
-        assert!(HOST.list(&none, "", &[port]).expect("no device").contains(&port));
+        assert!(HOST.rules(&none, "", &[port]).expect("no device").contains(&port));
         let guarded = limits(&[], &["/dev/full"]);
-        assert!(!HOST.list(&guarded, "", &[port]).expect("no device").contains(&port));
+        assert!(!HOST.rules(&guarded, "", &[port]).expect("no device").contains(&port));
     }
 
     #[test]
-    fn a_site_may_let_every_job_open_more() {
+    fn site_may_allow_further_devices_for_every_job() {
         let full = DeviceRule::char(1, Some(7));
-        assert_eq!(HOST.found(&["/dev/full", "/dev/not-there"]), [full]);
+        assert_eq!(HOST.matching_rules(&["/dev/full", "/dev/not-there"]), [full]);
         assert!(
-            HOST.found(&["/dev/ful*"]).contains(&full) && HOST.found(&["/dev/f*l"]).contains(&full)
+            HOST.matching_rules(&["/dev/ful*"]).contains(&full)
+                && HOST.matching_rules(&["/dev/f*l"]).contains(&full)
         );
         assert!(
-            !HOST.found(&["/dev/z*"]).contains(&full) && HOST.found(&["/not-there/*"]).is_empty()
+            !HOST.matching_rules(&["/dev/z*"]).contains(&full)
+                && HOST.matching_rules(&["/not-there/*"]).is_empty()
         );
         let site = DeviceLimits { allowed: vec!["/dev/mem".into()], ..limits(&[], &[]) };
         let rules = allowed(&site, false).expect("no device");
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_of_a_gpu_opens_its_own_rights_and_not_its_neighbours() {
+    fn mig_slice_opens_its_own_capabilities_only() {
         let cap = |n: u32| format!("/dev/nvidia-caps/nvidia-cap{n}");
         let root = machine(&[
             ("/dev/nvidia0", "/dev/null"),
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn render_nodes_are_opened_one_by_one_and_amds_with_the_compute_driver() {
+    fn amd_render_node_brings_the_compute_driver_and_intels_does_not() {
         let (amd, intel) = ("/dev/dri/renderD128", "/dev/dri/renderD129");
         let root =
             machine(&[(amd, "/dev/null"), (intel, "/dev/random"), ("/dev/kfd", "/dev/full")]);
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fabric_is_found_and_opened_by_jobs_of_several_nodes() {
+    fn fabric_is_open_to_jobs_of_several_nodes_only() {
         let root = machine(&[
             ("/dev/infiniband/uverbs0", "/dev/null"),
             ("/dev/infiniband/rdma_cm", "/dev/zero"),
@@ -325,9 +330,9 @@ mod tests {
         ]);
         let machine = DeviceRoot(root.path().to_str().expect("utf-8"));
         assert!(machine.has_fabric());
-        // Devices that every job may open say nothing: guard them all.
+        // All are guarded, because some are devices that every job may open.
         let all = ["/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm", "/dev/hfi1_0"];
-        assert_eq!(machine.found(&FABRIC).len(), all.len());
+        assert_eq!(machine.matching_rules(&FABRIC).len(), all.len());
         let alone = machine.allowed(&limits(&[], &all), true).expect("no device");
         assert!(!alone.contains(&NULL) && !alone.contains(&RANDOM), "granted singly: {alone:?}");
         let (block, bare) = ("/dev/cxi0", machine_with_port());
@@ -339,7 +344,7 @@ mod tests {
         assert!(!DeviceRoot(without.path().to_str().expect("utf-8")).has_fabric(), "no port");
     }
 
-    /// Its port is a device that no program needs: the kernel's log.
+    /// Its port links to the kernel's log, a device that is not open by default.
     fn machine_with_port() -> tempfile::TempDir {
         machine(&[("/dev/cxi0", "/dev/kmsg")])
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in an agent, each in one line that names the place and what would be right.
+//! Errors of an agent. Each is one line that says where it happened and, if possible, what to do.
 
 use crate::cgroup::CgroupError;
 use crate::detect::DetectError;
@@ -49,7 +49,7 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Why this node can start no job at all now, if that is what it comes to: its disk takes nothing.
+    /// Why this node can start no job now: its disk cannot be written. `None` for other errors.
     pub(crate) fn unfit(&self) -> Option<String> {
         let AgentError::File { source, .. } = self else { return None };
         let errno = Errno::from_raw(source.raw_os_error()?);

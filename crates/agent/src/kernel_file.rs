@@ -1,17 +1,18 @@
-//! Files that the kernel writes as they are read: most are a few lines, and no size says how many.
+//! Reads files of `/proc` and of control groups: most are a few lines, and their size is not known before.
 
 use std::fs::File;
 use std::io::{self, Read};
 
 const FIRST_BYTES: usize = 4096;
 
-/// The whole file, up to `most` bytes. A short one is read by one call.
+/// Reads the whole file, up to `most` bytes. A short file takes one system call.
 pub(crate) fn read(file: File, most: u64) -> io::Result<String> {
     let mut first = [0; FIRST_BYTES];
     let mut file = file.take(most);
     let length = file.read(&mut first)?;
     let mut bytes = first[..length].to_vec();
-    // The kernel stops before a line that does not fit, and no line is as long as half of this: there is no more.
+    // The kernel stops before a line that does not fit, and no line is longer than half the buffer: a shorter read is
+    // the whole file.
     if length > FIRST_BYTES / 2 {
         file.read_to_end(&mut bytes)?;
     }
@@ -24,7 +25,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn short_and_long_files_are_read_whole_up_to_the_bound() {
+    fn files_are_read_whole_up_to_the_bound() {
         for length in [0, 7, FIRST_BYTES / 2, FIRST_BYTES - 1, FIRST_BYTES, 3 * FIRST_BYTES + 5] {
             let mut file = tempfile::NamedTempFile::new().expect("a file");
             let text = "0123456789".repeat(length / 10 + 1);
@@ -37,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_the_kernels_that_is_longer_than_one_page_is_whole() {
+    fn proc_file_longer_than_one_page_is_read_whole() {
         let path = "/proc/kallsyms";
         let known = std::fs::read_to_string(path).expect("read");
         assert!(known.len() > 10 * FIRST_BYTES, "as long as the test needs it");

@@ -1,5 +1,5 @@
-//! One job after another on a node without a server, for the benchmark that holds it against a bare fork and exec.
-//! Everything is there that an order does from the agent's gate to the report of its end, but for the link.
+//! Runs jobs one after another on a node without a server, for the benchmark that compares it to a bare fork and exec.
+//! It includes everything from the accepted order to the report of the end, except the link.
 
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -22,7 +22,7 @@ use wire::report::ReportEvent;
 use wire::supervisor::{CHANNEL, FromSupervisor, ToSupervisor};
 
 const NODE: &str = "bench";
-/// Reached only when something is broken.
+/// How long a supervisor may be silent; reached only if something is broken.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct LaunchPath {
@@ -38,19 +38,19 @@ struct SupervisorConnection {
 }
 
 impl LaunchPath {
-    /// The launcher is started before anything else in the process, as ever.
+    /// `launcher` must be started before anything else in the process.
     pub fn open(launcher: Launcher, state: &Path) -> Result<LaunchPath, AgentError> {
         Ok(LaunchPath { launcher, node: Node::open(state, NODE)?, jobs: 0 })
     }
 
-    /// A job of this script from its order to the end of its last trace.
+    /// Runs a job of this script to its end, and removes it from the spool.
     pub fn run_one(&mut self, script: &str) -> Result<(), AgentError> {
         let (attempt, mut connection) = self.launch(script)?;
         while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
         self.node.spool.remove(attempt)
     }
 
-    /// Bytes of private memory that the supervisor of a running job has.
+    /// Bytes of private memory of a running job's supervisor.
     pub fn supervisor_memory(&mut self) -> Result<u64, AgentError> {
         let (attempt, mut connection) = self.launch("#!/bin/sh\nexec sleep 60\n")?;
         let mut supervisor = 0;
@@ -67,7 +67,7 @@ impl LaunchPath {
         let private = text.lines().filter(|line| line.starts_with("Private_"));
         let kib = private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
         let bytes = kib.sum::<u64>() << 10;
-        connection.say(&ToSupervisor::Do(Action::End(EndOrder::kill(None, None))))?;
+        connection.say(&ToSupervisor::Execute(Action::End(EndOrder::kill(None, None))))?;
         while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
         self.node.spool.remove(attempt)?;
         Ok(bytes)
@@ -153,6 +153,6 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
-        around: Default::default(),
+        prolog_epilog: Default::default(),
     }
 }

@@ -1,10 +1,10 @@
-//! What the agent asks of its launcher for one attempt.
+//! The agent's request to its launcher to start one attempt.
 
 use crate::cgroup::{Hierarchy, Plugin};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What a supervisor is started with, beside its end of the socket to the agent.
+/// The parameters of a supervisor, beside its end of the socket to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRequest {
     /// The attempt's folder in the spool.

@@ -1,8 +1,8 @@
 //! The launcher: a single-threaded process that forks the supervisors.
 //!
-//! The agent has an async runtime with threads, and a process with threads cannot safely be forked and go on without
-//! exec. So the agent forks this one first, while it is still alone in its process, and later only asks it.
-//! A supervisor is then a fork of a small process: no exec, no runtime, and little memory of its own.
+//! The agent has an async runtime with threads, and a process with threads cannot safely fork without exec. So the
+//! agent forks the launcher first, while it still has one thread. A supervisor is then a fork of a small process: no
+//! exec, no runtime, and little private memory.
 
 use crate::cgroup::Hierarchy;
 use crate::launch_request::LaunchRequest;
@@ -27,9 +27,9 @@ use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent};
 
 /// The largest request: two names and a path.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// How long the agent waits for a launcher that takes nothing more before it counts as lost.
+/// How long the agent waits to send a request before the launcher counts as lost.
 const SEND_TIMEOUT_S: i64 = 10;
-/// What the child of a fork that panicked exits with.
+/// The exit code of a forked process that panicked.
 const PANICKED: i32 = 70;
 
 /// The agent's handle on its launcher.
@@ -39,8 +39,8 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Forks the launcher. Must be the first thing a program does, before it has a second thread or an open file of
-    /// importance: only the calling thread lives on in the fork.
+    /// Forks the launcher. Must be called before the program has a second thread or important open files: only the
+    /// calling thread exists in the fork.
     pub fn start() -> io::Result<Launcher> {
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
@@ -55,8 +55,8 @@ impl Launcher {
         }
     }
 
-    /// Asks for a supervisor; `agent_end` becomes its connection to the agent.
-    /// If it cannot be started, that connection says so, or closes without an end.
+    /// Requests a supervisor; `agent_end` becomes its connection to the agent. If it cannot be started, that connection
+    /// reports so, or closes.
     pub(crate) fn launch(&self, request: &LaunchRequest, agent_end: BorrowedFd) -> io::Result<()> {
         let message = serde_json::to_vec(request)?;
         let fds = [agent_end.as_raw_fd()];
@@ -89,7 +89,7 @@ impl AsRawFd for Launcher {
     }
 }
 
-/// Runs the whole life of a forked process: it never returns into the code of the process it was forked from.
+/// Runs a forked process to its end: it never returns into the code of its parent.
 fn run_to_exit(body: impl FnOnce() -> i32) -> ! {
     let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(PANICKED);
     // SAFETY: ends this process at once, without the exit handlers that belong to the parent.
@@ -98,13 +98,13 @@ fn run_to_exit(body: impl FnOnce() -> i32) -> ! {
 
 fn serve(socket: OwnedFd) -> i32 {
     let Ok(socket) = become_daemon(socket) else { return 1 };
-    supervisor::learn_machine();
+    supervisor::cache_machine_limits();
     let mut hierarchies: HashMap<(String, String), Hierarchy> = HashMap::new();
     let mut buffer = vec![0; REQUEST_BYTES_MAX];
     loop {
         let (length, agent_end) = match receive(&socket, &mut buffer) {
             Ok(Some(received)) => received,
-            // The agent is gone. Its supervisors go on.
+            // The agent has ended. Its supervisors continue.
             Ok(None) => return 0,
             Err(Errno::EINTR) => continue,
             Err(_) => return 1,
@@ -119,7 +119,7 @@ fn serve(socket: OwnedFd) -> i32 {
                 Ok(found) => drop(hierarchies.insert(key.clone(), found)),
                 Err(reason) => {
                     let unfit = Some(reason.clone());
-                    say_failed(agent_end, reason, unfit);
+                    report_failed(agent_end, reason, unfit);
                     continue;
                 }
             }
@@ -134,19 +134,20 @@ fn serve(socket: OwnedFd) -> i32 {
             }
             Err(errno) => {
                 let what = format!("cannot fork a supervisor: {}", errno.desc());
-                say_failed(agent_end, what, None)
+                report_failed(agent_end, what, None)
             }
         }
     }
 }
 
-/// Leaves the agent's session, files and signal settings behind, so that no job inherits them.
+/// Leaves the agent's session, and resets files and signals, so that no job inherits them.
 fn become_daemon(socket: OwnedFd) -> nix::Result<OwnedFd> {
     setsid()?;
     prctl::set_name(c"sluice-launcher")?;
     for number in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
         let handler = match number {
-            // Supervisors are reaped by the kernel, and a lost agent shows as an error, not as a death.
+            // Ignored SIGCHLD lets the kernel reap supervisors; ignored SIGPIPE makes a lost agent an error instead of
+            // a death.
             Signal::SIGCHLD | Signal::SIGPIPE => SigHandler::SigIgn,
             _ => SigHandler::SigDfl,
         };
@@ -163,7 +164,7 @@ fn become_daemon(socket: OwnedFd) -> nix::Result<OwnedFd> {
     keep_only(socket)
 }
 
-/// Closes every descriptor from 3 on but this one, which moves to 3.
+/// Moves this descriptor to 3 and closes all others above 2.
 fn keep_only(socket: OwnedFd) -> nix::Result<OwnedFd> {
     const FIRST: RawFd = 3;
     let at = socket.into_raw_fd();
@@ -177,7 +178,7 @@ fn keep_only(socket: OwnedFd) -> nix::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(FIRST) })
 }
 
-/// One request and the descriptor that came with it; `None` when the agent has closed its end.
+/// Receives one request and its descriptor; `None` when the agent has closed its end.
 fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<Option<(usize, Option<OwnedFd>)>> {
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let mut iov = [IoSliceMut::new(buffer)];
@@ -198,8 +199,8 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<Option<(usize, Op
     Ok(Some((message.bytes, passed)))
 }
 
-/// Tells the agent in the supervisor's stead.
-fn say_failed(agent_end: OwnedFd, what: String, unfit: Option<String>) {
+/// Reports to the agent that no supervisor was started.
+fn report_failed(agent_end: OwnedFd, what: String, unfit: Option<String>) {
     let at = crate::wall_clock::now();
     let event = SupervisorEvent {
         number: 1,
@@ -208,7 +209,7 @@ fn say_failed(agent_end: OwnedFd, what: String, unfit: Option<String>) {
     };
     let mut bytes = Vec::new();
     if wire::frame::encode_message(CHANNEL, &FromSupervisor::Event(event), &mut bytes).is_ok() {
-        // An agent that is gone reads the spool instead and finds nothing started.
+        // If the agent has ended, the next one finds in the spool that nothing was started.
         let _ = UnixStream::from(agent_end).write_all(&bytes);
     }
 }

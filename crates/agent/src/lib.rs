@@ -9,7 +9,8 @@
 //!   until an agent has taken it: prolog and epilog, script, steps, time limit, scratch folders.
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
-//! memory and GPUs), `device_access` (which device files a job may open).
+//! memory and GPUs), `device_access` (which device files a job may open). Small pieces: `launch_request`, `attempt_key`,
+//! `ownership` (files given to the user), `pidfd`, `kernel_file` (reads `/proc`), `wall_clock`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
 //! their images is the agent's, `images/`; the health of GPUs is a fact of the node, `node/gpu_health.rs`; their

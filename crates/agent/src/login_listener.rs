@@ -1,5 +1,5 @@
-//! The door for logins: the PAM module asks here whether a user has a job on this machine, and has its own process
-//! moved into that job. Only root is answered, and the process that is moved is the one that asks: the kernel names it.
+//! The socket for logins: the PAM module asks here whether a user has a job on this machine, and has its own process
+//! moved into that job. Only root is answered, and only the asking process is moved: the kernel tells its pid.
 
 use crate::error::AgentError;
 use crate::node::AttemptGroups;
@@ -15,24 +15,24 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET, Wish};
+use wire::login::{LINE_BYTES_MAX, LoginAction, LoginAnswer, LoginRequest, SOCKET};
 
-/// Logins that may be under way at once; further ones wait in the socket's own queue.
+/// Logins handled at once; further ones wait in the socket's backlog.
 const AT_ONCE: usize = 32;
-/// How long one who has come may take to say what for, and to be answered.
+/// How long a login may take from its connection to its answer.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is answered, with the job's namespaces where it has its own.
-type Entry = (Answer, Vec<OwnedFd>);
+/// An answer, with the namespaces of a job with private folders.
+type Entry = (LoginAnswer, Vec<OwnedFd>);
 
-/// A login that waits for the agent's word.
+/// A login that waits for the agent's reply.
 pub(crate) struct Login {
-    pub ask: Ask,
-    /// Where the agent says which groups the user may enter, the newest first.
+    pub ask: LoginRequest,
+    /// Takes the groups that the user may enter, the newest first.
     pub reply: oneshot::Sender<Vec<AttemptGroups>>,
 }
 
-/// Listens for logins from now on. Only where the agent is root: else it has no jobs of others.
+/// Starts to listen for logins. Called only as root: without it the agent has no jobs of other users.
 pub(crate) fn listen(state: &Path, logins: mpsc::Sender<Login>) -> Result<(), AgentError> {
     let path = state.join(SOCKET);
     let failed = |e: std::io::Error| AgentError::file("listen at", &path, e);
@@ -55,7 +55,7 @@ async fn accept(listener: UnixListener, logins: mpsc::Sender<Login>) {
             Ok((stream, _)) => {
                 let logins = logins.clone();
                 tokio::spawn(async move {
-                    // Who is not answered in time is not let in: the module sees to that.
+                    // A login without an answer in time is denied by the PAM module.
                     let _ = tokio::time::timeout(LOGIN_TIMEOUT, serve(stream, logins)).await;
                     drop(groups);
                 });
@@ -82,10 +82,10 @@ async fn serve(mut stream: UnixStream, logins: mpsc::Sender<Login>) -> std::io::
 }
 
 fn failed(why: &str) -> Entry {
-    (Answer::Failed(why.to_owned()), Vec::new())
+    (LoginAnswer::Failed(why.to_owned()), Vec::new())
 }
 
-/// The line, and the descriptors with it: only who asks can bring itself into a namespace.
+/// Sends the answer with the namespaces' descriptors: a process can enter a namespace only by itself.
 async fn send(stream: &UnixStream, line: &str, namespaces: &[OwnedFd]) -> std::io::Result<()> {
     let fds: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).collect();
     let passed = [ControlMessage::ScmRights(&fds)];
@@ -96,7 +96,7 @@ async fn send(stream: &UnixStream, line: &str, namespaces: &[OwnedFd]) -> std::i
         sendmsg::<UnixAddr>(stream.as_raw_fd(), &iov, passed, flags, None).map_err(Into::into)
     };
     loop {
-        // A line goes whole into a socket that nothing was written to.
+        // The whole line fits into the empty buffer of a new socket.
         stream.writable().await?;
         match stream.try_io(Interest::WRITABLE, send) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -105,24 +105,24 @@ async fn send(stream: &UnixStream, line: &str, namespaces: &[OwnedFd]) -> std::i
     }
 }
 
-async fn answer(ask: Ask, pid: i32, logins: &mpsc::Sender<Login>) -> Entry {
+async fn answer(ask: LoginRequest, pid: i32, logins: &mpsc::Sender<Login>) -> Entry {
     let (reply, groups) = oneshot::channel();
     let gone = || failed("the agent is ending");
     if logins.send(Login { ask, reply }).await.is_err() {
         return gone();
     }
     let Ok(groups) = groups.await else { return gone() };
-    match (ask.wish, groups.len()) {
-        (_, 0) => (Answer::NoJobs, Vec::new()),
-        (Wish::Look, count) => (Answer::Jobs(count as u32), Vec::new()),
-        (Wish::Enter, _) => {
+    match (ask.action, groups.len()) {
+        (_, 0) => (LoginAnswer::NoJobs, Vec::new()),
+        (LoginAction::Count, count) => (LoginAnswer::Jobs(count as u32), Vec::new()),
+        (LoginAction::Enter, _) => {
             let moved = tokio::task::spawn_blocking(move || enter_first(&groups, ask.uid, pid));
             moved.await.unwrap_or_else(|_| gone())
         }
     }
 }
 
-/// A job may end, or be suspended, while its user comes: then the next is tried.
+/// Enters the first group that can be entered: a job may end or be suspended meanwhile.
 fn enter_first(groups: &[AttemptGroups], uid: u32, pid: i32) -> Entry {
     let mut why = String::new();
     for groups in groups {
@@ -130,7 +130,7 @@ fn enter_first(groups: &[AttemptGroups], uid: u32, pid: i32) -> Entry {
             Ok(namespaces) => {
                 let attempt = groups.attempt;
                 tracing::info!(uid, pid, %attempt, "a login is now part of a job");
-                return (Answer::Entered(attempt.job), namespaces);
+                return (LoginAnswer::Entered(attempt.job), namespaces);
             }
             Err(error) => {
                 tracing::warn!(uid, pid, attempt = %groups.attempt, %error, "a login cannot enter a job");
@@ -157,7 +157,7 @@ mod tests {
         let serving = tokio::spawn(serve(server, logins));
         client.write_all(line.as_bytes()).await.expect("write");
         let mut said = String::new();
-        // Who sends more than is read may be cut off before the answer comes.
+        // A client that sends too much may be disconnected before the answer.
         let _ = client.read_to_string(&mut said).await;
         serving.await.expect("served").expect("served");
         agent.await.expect("ended");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_answered_and_lets_nobody_in() {
+    async fn malformed_requests_are_refused() {
         for line in ["\n", "login1 enter me\n", "GET / HTTP/1.1\n", &"x".repeat(4 * LINE_BYTES_MAX)]
         {
             let said = asked(line).await;
@@ -175,11 +175,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_root_is_told_anything() {
+    async fn only_root_is_answered() {
         let said = asked("login1 look 1000\n").await;
-        match nix::unistd::Uid::effective().is_root() {
-            true => assert_eq!(said, "none\n"),
-            false => assert_eq!(said, "failed only root is answered\n"),
+        if nix::unistd::Uid::effective().is_root() {
+            assert_eq!(said, "none\n")
+        } else {
+            assert_eq!(said, "failed only root is answered\n")
         }
     }
 }

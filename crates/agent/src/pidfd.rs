@@ -1,4 +1,4 @@
-//! Processes held by a descriptor: a signal through it never reaches a stranger that took over a freed pid.
+//! Processes referred to by a descriptor: a signal through it never reaches another process that reused the pid.
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;

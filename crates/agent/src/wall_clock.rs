@@ -1,4 +1,4 @@
-//! The node's own clock. Orders and reports carry the server's: the difference is learnt at each welcome.
+//! The node's clock. Orders and reports carry the server's time: the difference is measured at each welcome.
 
 use model::time::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_one_clock_come_back_from_the_other() {
+    fn times_convert_between_the_clocks_and_back() {
         let at = Timestamp::from_millis;
         let skew = Skew::between(at(5_000), at(2_000));
         assert_eq!(skew.to_server(at(2_500)), at(5_500));

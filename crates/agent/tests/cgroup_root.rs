@@ -1,4 +1,4 @@
-//! Control groups for real, as root, on whatever trees this machine has. Every test fails without root.
+//! Tests of real control groups on the trees of this machine. They need root.
 
 use std::fs;
 use std::io::Read;
@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 
-/// Our root group under a name of its own; whatever a failed test leaves in it is taken away.
+/// A root group for one test; leftovers of a failed test are removed.
 struct Scratch {
     hierarchy: Hierarchy,
 }
@@ -43,7 +43,7 @@ impl Scratch {
         JobGroup::create(&self.hierarchy, "job_1_1", limits).expect("create the job's group")
     }
 
-    /// Nothing of ours may be left when a test is through.
+    /// Asserts that the test has left nothing.
     fn end(self) {
         assert_eq!(self.hierarchy.leftovers().expect("list"), Vec::<String>::new());
         self.hierarchy.remove_root().expect("remove our root");
@@ -95,7 +95,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where the kernel says a process is, one line a tree.
+/// A process's groups, one line for each tree.
 fn places(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("read the process's groups")
 }
@@ -113,7 +113,7 @@ fn root_a_child_starts_inside_its_limits() {
         ..Default::default()
     };
     let group = scratch.job(&limits);
-    // The shell and two sleeps fill the limit; the third has no place.
+    // The shell and two sleeps reach the limit; the third is refused.
     let script = "cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status
                   sleep 300 & sleep 300 & sleep 300 & echo started; wait";
     let leaf = group.leaf("step_batch").expect("a place inside");
@@ -166,7 +166,7 @@ fn root_a_kill_for_memory_is_counted_from_the_leaf() {
         let status = child.wait().expect("wait");
         assert_eq!(status.code().or(status.signal().map(|n| 128 + n)), Some(137), "{plugin}");
         let usage = job.usage().expect("usage");
-        // How many the kernel takes of a pipeline is its own affair.
+        // The kernel decides how many processes of a pipeline it kills.
         let killed = usage.oom_kills.unwrap_or(0);
         assert!((1..=3).contains(&killed), "{plugin} {usage:?}");
         assert!(usage.memory_peak_bytes.is_some_and(|peak| peak <= 33 * MIB), "{usage:?}");

@@ -1,4 +1,4 @@
-//! Batch jobs on a real agent, by a played server: what a script gets, and how it ends.
+//! Tests of batch jobs on a real agent with a fake server: what a script gets, and how it ends.
 
 mod support;
 
@@ -15,7 +15,7 @@ use wire::stream::StreamKind;
 const CODE_3: ExitStatus = ExitStatus { code: 3, signal: 0 };
 
 #[test]
-fn root_a_script_runs_as_its_user_with_what_it_was_given() {
+fn root_script_runs_as_its_user_with_its_environment_and_files() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/sh\necho \"$GREETING $1 $2 $RANK $LOCAL $HERE\"\nid -u; id -g; id -G\npwd\numask\n\
@@ -53,7 +53,7 @@ fn root_a_script_runs_as_its_user_with_what_it_was_given() {
 }
 
 #[test]
-fn root_what_a_script_leaves_behind_dies_with_it() {
+fn root_processes_that_a_script_leaves_are_killed() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/sh\n(trap '' TERM HUP; setsid sh -c 'echo $$ > daemon; sleep 1000' &)\n\
@@ -67,7 +67,7 @@ fn root_what_a_script_leaves_behind_dies_with_it() {
 }
 
 #[test]
-fn root_memory_beyond_the_allocation_ends_the_job_and_is_told() {
+fn root_job_beyond_its_memory_is_killed_and_reported_out_of_memory() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let mut launch = cluster.batch("#!/bin/sh\ntail -n 1 /dev/zero\necho rc=$?\n");
@@ -80,7 +80,7 @@ fn root_memory_beyond_the_allocation_ends_the_job_and_is_told() {
 }
 
 #[test]
-fn root_the_time_limit_warns_terminates_and_kills() {
+fn root_time_limit_warns_terminates_and_kills() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/sh\ntrap 'echo warned' USR1\ntrap 'echo terminated' TERM\n\
@@ -102,7 +102,7 @@ fn root_the_time_limit_warns_terminates_and_kills() {
 }
 
 #[test]
-fn root_an_order_ends_suspends_or_signals_a_job() {
+fn root_orders_end_suspend_and_signal_a_job() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/sh\ntrap 'echo signalled' USR2\ntrap 'echo bye; exit 5' TERM\ntouch ready\n\
@@ -133,7 +133,7 @@ fn root_an_order_ends_suspends_or_signals_a_job() {
 }
 
 #[test]
-fn root_what_cannot_be_started_is_told_in_words() {
+fn root_launch_failure_is_reported_with_its_reason() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let mut launch = cluster.batch("#!/bin/sh\ntrue\n");
@@ -164,7 +164,7 @@ fn root_what_cannot_be_started_is_told_in_words() {
 }
 
 #[test]
-fn root_a_log_is_read_while_it_is_written_and_afterwards() {
+fn root_log_is_read_while_the_job_runs_and_afterwards() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let home = cluster.home();

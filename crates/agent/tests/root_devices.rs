@@ -1,4 +1,4 @@
-//! Devices for real, as root: who is not granted one cannot open it, by the controller of v1 and by the program of v2.
+//! Tests of real device limits, by the controller of v1 and the program of v2. They need root.
 
 mod groups;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use agent::cgroup::{DeviceRule, GroupLimits, JobGroup, Plugin};
 use groups::{Scratch, said};
 
-/// What the shell itself needs, and one that plays the GPU: `/dev/full`, whose reads give zeros.
+/// The device that the shell itself needs, and one that stands for a GPU: `/dev/full`, whose reads give zeros.
 const NULL: DeviceRule = DeviceRule::char(1, Some(3));
 const FULL: DeviceRule = DeviceRule::char(1, Some(7));
 
@@ -23,7 +23,7 @@ fn limits(devices: &[DeviceRule]) -> GroupLimits {
     GroupLimits { devices: Some(devices.to_vec()), ..GroupLimits::default() }
 }
 
-/// Opens each, and says which could be.
+/// Prints which of the devices can be opened.
 const TRY: &str = "for device in null full zero; do \
                    if (exec 3< /dev/$device) 2> /dev/null; then echo -n \"$device \"; fi; done";
 
@@ -45,7 +45,7 @@ fn root_a_step_has_fewer_devices_and_never_more() {
         assert_eq!(said(&step, TRY), "null ", "{plugin}");
         let plain = job.child("step_1", &GroupLimits::default()).expect("as its job");
         assert_eq!(said(&plain, TRY), "null full ", "{plugin}");
-        // v1 refuses the wish; v2 asks the job's own program as well.
+        // v1 refuses more devices than the job's; v2 also runs the job's program.
         let zero = DeviceRule::char(1, Some(5));
         if let Ok(greedy) = job.child("step_2", &limits(&[NULL, zero])) {
             assert_eq!(said(&greedy, TRY), "null ", "{plugin}");
@@ -60,7 +60,7 @@ fn root_a_device_made_under_another_name_is_the_same_device() {
         let job = scratch.job(&limits(&[NULL]));
         let path = folder.path().join(format!("alias{}", plugin as u8));
         let path = path.to_str().expect("utf-8");
-        // Made before, outside, it cannot be opened; made inside, it is not even made.
+        // A node made outside cannot be opened; inside it cannot even be made.
         let made = Command::new("mknod").args([path, "c", "1", "5"]).status().expect("run mknod");
         assert!(made.success());
         let why = said(&job, &format!("exec 3< {path}"));

@@ -1,4 +1,4 @@
-//! Memory, processes and CPU time for real, as root: who is killed for what, and what the machine cannot do.
+//! Tests of real limits of memory, processes and CPU time, and of machines that lack them. They need root.
 
 mod groups;
 
@@ -88,7 +88,7 @@ fn root_cpu_time_is_measured_out() {
             continue;
         }
         let job = scratch.job(&GroupLimits { cpu_time: Some(2), ..GroupLimits::default() });
-        // Wherever the trees are mounted, the group's own file says it.
+        // The quota is read from the group's own file, wherever the tree is mounted.
         let show = "while IFS=: read -r _ _ path; do \
                     for file in /sys/fs/cgroup{,/unified,/cpu,/cpu,cpuacct}$path/cpu.{max,cfs_quota_us}; do \
                     [ ! -e \"$file\" ] || cat \"$file\"; done; done < /proc/self/cgroup";
@@ -106,7 +106,7 @@ fn root_a_job_that_forks_without_end_stays_within_its_processes() {
             continue;
         }
         let job = scratch.job(&GroupLimits { pids_max: Some(40), ..GroupLimits::default() });
-        // A shell that gives up at once; others try again for a while.
+        // This shell gives up at once; others retry for a while.
         let bomb = "while :; do sleep 60 > /dev/null 2>&1 & done";
         let text = said(&job, &format!("exec sh -c '{bomb}'"));
         assert!(text.contains("Cannot fork"), "{plugin}: {text}");
@@ -138,7 +138,7 @@ fn elsewhere(test: &str, change: &str, plugin: Plugin) -> String {
 const PLUGIN: &str = "SLUICE_TEST_PLUGIN";
 const FOUND: &str = "found: ";
 
-/// Inside [`elsewhere`]: looks, says, and there is no more to do.
+/// Inside [`elsewhere`]: prints the result, and the test is over.
 fn is_elsewhere() -> bool {
     let Ok(plugin) = std::env::var(PLUGIN) else { return false };
     match Hierarchy::discover(plugin.parse().expect("a plugin"), "sluicegroups_elsewhere") {

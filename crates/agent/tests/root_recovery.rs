@@ -1,4 +1,4 @@
-//! Deaths of the agent, the launcher and the supervisor under running jobs, and orders that must not be taken.
+//! Tests of killed agents, launchers and supervisors under running jobs, and of orders that must be refused.
 
 mod support;
 
@@ -7,17 +7,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::path::Path;
-use support::{Cluster, PlayedLink, attempt, wait_until};
-use wire::link::{HeldAttempt, RefusedOrder, ToAgent, ToServer};
+use support::{Cluster, FakeLink, attempt, wait_until};
+use wire::link::{RefusedOrder, SpooledAttempt, ToAgent, ToServer};
 use wire::order::{Action, EndOrder, SignedOrder};
 use wire::report::ReportEvent;
 
-/// Says where it is, and waits for the word to go on.
+/// Writes its pid, and waits for a file.
 const WAITING: &str =
     "#!/bin/sh\necho $$ > pid\nwhile [ ! -e go ]; do sleep 0.02; done\necho done\nexit 4\n";
 const CODE_4: ExitStatus = ExitStatus { code: 4, signal: 0 };
 
-fn start_waiting(cluster: &mut Cluster, link: &mut PlayedLink) {
+fn start_waiting(cluster: &mut Cluster, link: &mut FakeLink) {
     let launch = cluster.batch(WAITING);
     cluster.order(link, attempt(1, 1), Action::Launch(Box::new(launch)));
     cluster.await_started(link);
@@ -46,7 +46,7 @@ fn is_alive(pid: i32) -> bool {
 }
 
 #[test]
-fn root_a_job_goes_on_while_its_agent_is_killed_and_restarted() {
+fn root_job_survives_a_killed_and_restarted_agent() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -54,7 +54,7 @@ fn root_a_job_goes_on_while_its_agent_is_killed_and_restarted() {
     drop(link);
     cluster.start_agent();
     let mut link = cluster.connect();
-    let held = HeldAttempt { attempt: attempt(1, 1), alive: true };
+    let held = SpooledAttempt { attempt: attempt(1, 1), alive: true };
     assert_eq!(link.hello.nodes[0].attempts, [held]);
     assert!(is_alive(script_pid(&cluster)));
     let_go(&cluster);
@@ -64,7 +64,7 @@ fn root_a_job_goes_on_while_its_agent_is_killed_and_restarted() {
 }
 
 #[test]
-fn root_an_end_that_no_agent_saw_is_reported_by_the_next_until_it_is_forgotten() {
+fn root_end_without_an_agent_is_reported_by_the_next_until_forgotten() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -78,7 +78,7 @@ fn root_an_end_that_no_agent_saw_is_reported_by_the_next_until_it_is_forgotten()
     for _ in 0..2 {
         cluster.start_agent();
         let mut link = cluster.connect();
-        let held = HeldAttempt { attempt: attempt(1, 1), alive: false };
+        let held = SpooledAttempt { attempt: attempt(1, 1), alive: false };
         assert_eq!(link.hello.nodes[0].attempts, [held], "kept until it is forgotten");
         let end = cluster.await_end(&mut link, attempt(1, 1));
         assert_eq!((end.exit, end.supervisor_lost), (CODE_4, false));
@@ -91,7 +91,7 @@ fn root_an_end_that_no_agent_saw_is_reported_by_the_next_until_it_is_forgotten()
 }
 
 #[test]
-fn root_a_killed_supervisor_takes_its_job_along() {
+fn root_job_of_a_killed_supervisor_is_killed() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -104,7 +104,7 @@ fn root_a_killed_supervisor_takes_its_job_along() {
 }
 
 #[test]
-fn root_a_supervisor_killed_while_no_agent_lives_is_found_out() {
+fn root_supervisor_killed_without_an_agent_is_reported_lost() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -120,7 +120,7 @@ fn root_a_supervisor_killed_while_no_agent_lives_is_found_out() {
 }
 
 #[test]
-fn root_what_belongs_to_no_attempt_is_killed_before_the_agent_greets() {
+fn root_group_of_no_attempt_is_killed_before_the_hello() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -138,7 +138,7 @@ fn root_what_belongs_to_no_attempt_is_killed_before_the_agent_greets() {
 }
 
 #[test]
-fn root_an_agent_without_its_launcher_says_so_and_ends() {
+fn root_agent_ends_when_its_launcher_is_lost() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -154,12 +154,12 @@ fn root_an_agent_without_its_launcher_says_so_and_ends() {
 }
 
 #[test]
-fn root_forged_and_replayed_orders_are_refused_and_change_nothing() {
+fn root_forged_and_replayed_orders_are_refused() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let launch = Action::Launch(Box::new(cluster.batch("#!/bin/sh\necho ran >> count\n")));
     let signed = cluster.server.sign(attempt(1, 1), launch);
-    let refusal = |cluster: &Cluster, link: &mut PlayedLink, order: &SignedOrder| {
+    let refusal = |cluster: &Cluster, link: &mut FakeLink, order: &SignedOrder| {
         cluster.send(link, &ToAgent::Order(order.clone()));
         match cluster.next(link) {
             ToServer::OrderRefused { why, .. } => why,
@@ -182,7 +182,7 @@ fn root_forged_and_replayed_orders_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn root_a_launch_said_twice_is_not_taken_for_a_loss() {
+fn root_repeated_launch_order_does_not_lose_the_running_attempt() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -199,7 +199,7 @@ fn root_a_launch_said_twice_is_not_taken_for_a_loss() {
 }
 
 #[test]
-fn root_a_running_attempt_is_not_forgotten_and_an_unknown_one_not_ended() {
+fn root_forget_of_a_running_and_end_of_an_unknown_attempt_are_refused() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);
@@ -220,7 +220,7 @@ fn root_a_running_attempt_is_not_forgotten_and_an_unknown_one_not_ended() {
 }
 
 #[test]
-fn root_reports_come_again_until_they_are_acknowledged() {
+fn root_reports_are_repeated_until_acknowledged() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let launch = cluster.batch("#!/bin/sh\ntrue\n");
@@ -237,7 +237,7 @@ fn root_reports_come_again_until_they_are_acknowledged() {
 }
 
 #[test]
-fn root_an_agent_that_is_stopped_leaves_running_jobs_and_no_empty_groups() {
+fn root_stopped_agent_leaves_running_jobs_but_no_empty_groups() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     start_waiting(&mut cluster, &mut link);

@@ -1,4 +1,4 @@
-//! Steps on a real agent: a played `srun` listens, and the supervisor dials it.
+//! Tests of steps on a real agent: a fake `srun` listens, and the supervisor dials it.
 
 mod support;
 
@@ -6,14 +6,14 @@ use model::id::StepId;
 use model::run::{ExitStatus, LaunchKind, Usage};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use support::{Cluster, PlayedLink, TIMEOUT, attempt};
+use support::{Cluster, FakeLink, TIMEOUT, attempt};
 use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
-use wire::step::{StartWhen, StepInput, StepLaunch, StepMessage, channel};
+use wire::step::{StepInput, StepLaunch, StepMessage, StepStart, channel};
 
 /// The client's end of one step.
-struct PlayedSrun {
+struct FakeSrun {
     listener: TcpListener,
 }
 
@@ -31,9 +31,9 @@ struct Heard {
     failed: Vec<String>,
 }
 
-impl PlayedSrun {
-    fn listen() -> PlayedSrun {
-        PlayedSrun { listener: TcpListener::bind("127.0.0.1:0").expect("a port") }
+impl FakeSrun {
+    fn listen() -> FakeSrun {
+        FakeSrun { listener: TcpListener::bind("127.0.0.1:0").expect("a port") }
     }
 
     fn step(&self, cluster: &Cluster, argv: &[&str], tasks: &[u32]) -> StepOrder {
@@ -82,7 +82,7 @@ impl PlayedSrun {
             share: None,
             nice: None,
             cpu_bind: None,
-            of_tasks: Vec::new(),
+            task_orders: Vec::new(),
         }
     }
 
@@ -172,7 +172,7 @@ fn interactive(cluster: &Cluster, first_step: Option<StepOrder>) -> JobLaunch {
     }
 }
 
-fn await_step_end(cluster: &Cluster, link: &mut PlayedLink) -> (ExitStatus, Usage) {
+fn await_step_end(cluster: &Cluster, link: &mut FakeLink) -> (ExitStatus, Usage) {
     loop {
         if let Report { event: ReportEvent::StepEnded { exit, usage, .. }, .. } =
             cluster.report(link)
@@ -183,10 +183,10 @@ fn await_step_end(cluster: &Cluster, link: &mut PlayedLink) -> (ExitStatus, Usag
 }
 
 #[test]
-fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
+fn root_tasks_get_ranks_and_input_and_report_their_exits() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let script =
         "read line; echo \"$line $RANK $LOCAL $HERE $A $B $(id -u)\"; echo err >&2; exit $RANK";
     let step = srun.step(&cluster, &["sh", "-c", script], &[4, 5]);
@@ -205,7 +205,7 @@ fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
     assert_eq!(exit, code(5), "the worst of its tasks");
     assert!(usage.memory_peak_bytes > 0);
 
-    // The allocation outlives its step until the client lets go.
+    // The allocation outlives its step until the client ends it.
     let end =
         EndOrder { step: None, grace_s: 0, notice: None, step_notice: None, exit: Some(code(5)) };
     cluster.order(&mut link, attempt(1, 1), Action::End(end));
@@ -214,10 +214,10 @@ fn root_tasks_get_their_ranks_and_input_and_tell_their_exits() {
 }
 
 #[test]
-fn root_a_program_that_is_not_there_exits_as_slurms_does() {
+fn root_missing_program_exits_as_in_slurm() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let step = srun.step(&cluster, &["nosuchcmd"], &[0]);
     let launch = interactive(&cluster, Some(step));
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
@@ -227,14 +227,14 @@ fn root_a_program_that_is_not_there_exits_as_slurms_does() {
 }
 
 #[test]
-fn root_a_step_dies_with_its_srun_and_leaves_the_job_alone() {
+fn root_step_is_killed_with_its_srun_but_not_the_job() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.02; done\nexit 6\n";
     let launch = cluster.batch(script);
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
     cluster.await_started(&mut link);
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let hidden = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo up; sleep 1000";
     let order = srun.step(&cluster, &["sh", "-c", hidden], &[0]);
     cluster.order(&mut link, attempt(1, 1), Action::Step(Box::new(order)));
@@ -248,10 +248,10 @@ fn root_a_step_dies_with_its_srun_and_leaves_the_job_alone() {
 }
 
 #[test]
-fn root_much_output_arrives_whole_and_signals_pass() {
+fn root_large_output_arrives_complete_and_signals_are_forwarded() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let script = "head -c 3000000 /dev/zero | tr '\\0' x; trap 'exit 9' USR1; echo ready >&2; \
                   while :; do sleep 0.02; done";
     let order = srun.step(&cluster, &["sh", "-c", script], &[0]);
@@ -275,10 +275,10 @@ fn root_much_output_arrives_whole_and_signals_pass() {
 }
 
 #[test]
-fn root_a_step_on_a_terminal_sees_one() {
+fn root_step_with_pty_has_a_terminal() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let mut order =
         srun.step(&cluster, &["sh", "-c", "tty -s && stty size; read word; echo got $word"], &[0]);
     order.launch.pty = true;
@@ -293,10 +293,10 @@ fn root_a_step_on_a_terminal_sees_one() {
 }
 
 #[test]
-fn root_a_step_that_cannot_reach_its_srun_ends() {
+fn root_step_without_its_srun_ends() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let order = srun.step(&cluster, &["true"], &[0]);
     drop(srun);
     let launch = interactive(&cluster, Some(order));
@@ -306,7 +306,7 @@ fn root_a_step_that_cannot_reach_its_srun_ends() {
 }
 
 #[test]
-fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
+fn root_tasks_start_on_go_and_end_unstarted_without_it() {
     let terminated = ExitStatus { code: 0, signal: libc::SIGTERM };
     let cases = [
         (Some(StepMessage::Go), Some(("ran\n", code(0))), code(0)),
@@ -316,9 +316,9 @@ fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
     for (said, expected, end) in cases {
         let mut cluster = Cluster::start();
         let mut link = cluster.connect();
-        let srun = PlayedSrun::listen();
+        let srun = FakeSrun::listen();
         let mut order = srun.step(&cluster, &["sh", "-c", "echo ran; touch ran"], &[0]);
-        order.launch.starts = StartWhen::OnGo;
+        order.launch.starts = StepStart::OnGo;
         let launch = interactive(&cluster, Some(order));
         cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
         let mut step = srun.accept_at(1, true);
@@ -335,10 +335,10 @@ fn root_tasks_that_wait_for_go_start_on_it_and_without_it_end_unstarted() {
 }
 
 #[test]
-fn root_the_time_limit_of_a_job_is_told_to_its_steps() {
+fn root_time_limit_of_a_job_is_reported_to_its_steps() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let srun = PlayedSrun::listen();
+    let srun = FakeSrun::listen();
     let mut step = srun.step(&cluster, &["sleep", "600"], &[0]);
     step.node_index = 0;
     let mut launch = interactive(&cluster, Some(step));

@@ -1,4 +1,5 @@
-//! An agent without root's powers: it runs its own user's jobs, contains them as well as it can, and says what it cannot.
+//! Tests of an agent without root: it runs its own user's jobs, contains them as far as it can, and reports what it
+//! cannot enforce.
 
 mod support;
 
@@ -11,7 +12,7 @@ use wire::link::ToServer;
 use wire::order::Action;
 
 #[test]
-fn root_an_ordinary_users_agent_runs_its_own_jobs_and_says_what_it_lacks() {
+fn root_agent_without_root_runs_its_own_jobs_and_reports_what_it_cannot_enforce() {
     let mut cluster = Cluster::start_as(UID);
     let mut link = cluster.connect();
     let lacks = link.hello.nodes[0].facts.not_enforced.join("\n");
@@ -29,7 +30,7 @@ fn root_an_ordinary_users_agent_runs_its_own_jobs_and_says_what_it_lacks() {
 }
 
 #[test]
-fn root_an_ordinary_users_agent_refuses_the_jobs_of_others() {
+fn root_agent_without_root_refuses_jobs_of_other_users() {
     let mut cluster = Cluster::start_as(UID + 1);
     let mut link = cluster.connect();
     let launch = cluster.batch("#!/bin/sh\ntrue\n");
@@ -42,7 +43,7 @@ fn root_an_ordinary_users_agent_refuses_the_jobs_of_others() {
 }
 
 #[test]
-fn root_without_groups_a_killed_supervisor_still_takes_its_job_along() {
+fn root_without_groups_the_job_of_a_killed_supervisor_is_killed() {
     let mut cluster = Cluster::start_as(UID);
     let mut link = cluster.connect();
     let launch = cluster.batch("#!/bin/sh\necho $$ $PPID > pids\nsleep 1000\n");

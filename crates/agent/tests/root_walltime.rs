@@ -1,4 +1,4 @@
-//! The end of a job's time: not before its second, whatever the job does, and later if it is given more.
+//! Tests of the time limit: never enforced early, whatever the job does, and later if the limit is extended.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn written(output: &str, word: &str) -> Timestamp {
 }
 
 #[test]
-fn root_warning_and_end_come_at_their_seconds_and_not_before() {
+fn root_warning_and_time_limit_never_come_early() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/bash\ntrap 'echo warned $(date +%s%3N)' USR1\n\
@@ -44,7 +44,7 @@ fn root_warning_and_end_come_at_their_seconds_and_not_before() {
 }
 
 #[test]
-fn root_a_job_that_stops_itself_ends_at_its_limit_all_the_same() {
+fn root_stopped_job_ends_at_its_time_limit() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/bash\ntrap 'echo terminated; exit 7' TERM\nkill -STOP $$\necho woken\n\
@@ -59,7 +59,7 @@ fn root_a_job_that_stops_itself_ends_at_its_limit_all_the_same() {
 }
 
 #[test]
-fn root_more_time_and_time_that_does_not_count_move_the_end() {
+fn root_extended_and_suspended_time_postpones_the_end() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let home = cluster.home();
@@ -98,7 +98,7 @@ fn root_more_time_and_time_that_does_not_count_move_the_end() {
 }
 
 #[test]
-fn root_a_suspended_job_that_is_ended_hears_of_it() {
+fn root_suspended_job_gets_sigterm_when_it_is_ended() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let home = cluster.home();

@@ -15,11 +15,12 @@ use crate::job::{Ended, Job, PendingTasks, Phase};
 use crate::node::Node;
 use crate::state::State;
 use model::allocation::{Allocation, NodeShare};
+use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId};
 use model::node::SlotState;
 use model::record::JobRecord;
-use model::run::{Attempt, Run};
+use model::run::Run;
 use model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,10 +64,10 @@ impl State {
             Event::Started(started) => self.apply_started(started),
             Event::Suspended { job, at, for_room } => self.apply_suspended(*job, *at, *for_room),
             Event::TurnOver { job, at } => self.apply_turn_over(*job, *at),
-            Event::ResumeWanted { job } => self.attempt_mut(*job).resumes_itself = true,
+            Event::ResumeWanted { job } => self.attempt_mut(*job).auto_resume = true,
             Event::Resumed { job, at } => self.apply_resumed(*job, *at),
             Event::Leaving { job, leaving } => {
-                self.attempt_mut(*job).leaving = Some(*leaving);
+                self.attempt_mut(*job).preemption_grace = Some(*leaving);
             }
             Event::StepStarted { job, step } => {
                 let attempt = self.attempt_mut(*job);
@@ -88,11 +89,11 @@ impl State {
             }
             Event::Ending { job, ending, exit } => {
                 let attempt = self.attempt_mut(*job);
-                attempt.ending = Some((**ending).clone());
+                attempt.ending = Some(**ending);
                 attempt.exit = *exit;
             }
             Event::PartReady { attempt, node } => {
-                self.attempt_mut(attempt.job).preparing.retain(|other| other != node);
+                self.attempt_mut(attempt.job).prolog_nodes.retain(|other| other != node);
             }
             Event::PartEnded { attempt, node, exit, usage, at } => {
                 let active = self.attempt_mut(attempt.job);
@@ -199,7 +200,7 @@ impl State {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
-            together: s.together,
+            het: s.het,
             phase: Phase::Waiting,
         };
         job.share(&mut self.interner);
@@ -228,16 +229,16 @@ impl State {
             end_limit: started.end_limit,
             reservation: started.reservation.clone(),
             held_nodes: held.clone(),
-            preparing: if started.preparing { held.clone() } else { Vec::new() },
+            prolog_nodes: if started.preparing { held.clone() } else { Vec::new() },
             ending: None,
             charged_until: None,
             suspended: false,
             suspended_since: None,
-            resumes_itself: false,
-            waits_turn: false,
+            auto_resume: false,
+            gang_suspended: false,
             suspended_ms: 0,
             suspend_changed: None,
-            leaving: None,
+            preemption_grace: None,
             exit: Default::default(),
             usage: Default::default(),
             steps: started.step.iter().cloned().collect(),
@@ -262,7 +263,7 @@ impl State {
         let alone = crate::view::is_user_exclusive(job, partition.as_deref());
         let attempt = AttemptId { job: id, number: job.attempts };
         // One that stands still keeps its memory and devices, and is in nobody's way otherwise.
-        let stands = job.attempt().is_some_and(|a| a.left_its_cores());
+        let stands = job.attempt().is_some_and(|a| a.has_released_cores());
         for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;

@@ -3,7 +3,7 @@
 use crate::job::{Ended, Job};
 use crate::state::State;
 use model::amount::{Bytes, format_slurm_mb};
-use model::attempt::stood_s;
+use model::attempt::suspended_whole_s;
 use model::id::JobId;
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
@@ -47,7 +47,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
             .pending
             .as_ref()
             .map(|p| model::array::format_pending(&p.indices, p.throttle)),
-        together: job.together,
+        het: job.het,
         name: job.spec.name.to_string(),
         user: job.spec.owner.name.clone(),
         uid: job.spec.owner.uid,
@@ -64,7 +64,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         start,
         end: ended.map(|e| e.end),
         suspended_s: match (ended, start) {
-            (Some(ended), Some(start)) => stood_s(start, ended.end, ended.suspended_ms),
+            (Some(ended), Some(start)) => suspended_whole_s(start, ended.end, ended.suspended_ms),
             _ => 0,
         },
         time_limit: effective_limit(state, job),
@@ -108,7 +108,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
 pub fn record_at(state: &State, id: JobId, now: Timestamp) -> JobRecord {
     let mut record = record_of(state, id, None);
     if let Some(attempt) = state.jobs[&id].attempt() {
-        record.suspended_s = stood_s(attempt.start, now, attempt.suspended_until_ms(now));
+        record.suspended_s = suspended_whole_s(attempt.start, now, attempt.suspended_total_ms(now));
     }
     record
 }

@@ -9,10 +9,10 @@ use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
 use model::principal::{Principal, Role};
+use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
-use model::reservation_ask::ReservationAsk;
+use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
-use model::spent::UsageOf;
 use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
@@ -91,7 +91,7 @@ pub enum Command {
     RemoveQos {
         name: String,
     },
-    ForgetUsage(UsageOf),
+    ForgetUsage(UsageOwner),
     SetRole {
         name: String,
         role: Role,
@@ -106,10 +106,10 @@ pub enum Command {
         fingerprint: String,
     },
     SetUserToken(Box<UserToken>),
-    CreateReservation(Box<ReservationAsk>),
+    CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
-        ask: Box<ReservationAsk>,
+        ask: Box<ReservationRequest>,
     },
     RemoveReservation {
         name: String,
@@ -135,7 +135,7 @@ pub struct Submit {
     pub hold: Option<Hold>,
     pub priority: Option<u64>,
     /// Further jobs that start with it or not at all.
-    pub with: Vec<JobSpec>,
+    pub het_components: Vec<JobSpec>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
 }
@@ -263,12 +263,12 @@ pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
     let mut commands = Vec::with_capacity(starts.len());
     let mut starts = starts.into_iter().peekable();
     while let Some(start) = starts.next() {
-        let Some(together) = start.het else {
+        let Some(het) = start.het else {
             commands.push(Command::Start(Box::new(start)));
             continue;
         };
         let mut all = vec![start];
-        let of_group = |s: &Start| s.het.is_some_and(|of| of.first == together.first);
+        let of_group = |s: &Start| s.het.is_some_and(|of| of.first == het.first);
         while let Some(next) = starts.next_if(of_group) {
             all.push(next);
         }

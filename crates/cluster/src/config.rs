@@ -1,7 +1,7 @@
 //! The configuration as the state machine knows it: journalled, so that a replay needs no files.
 
 use model::binding::BindPolicy;
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::preempt::PreemptPolicy;
@@ -28,7 +28,7 @@ pub struct ClusterConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Arc<Topology>>,
     /// `cgroup.conf`; the default constrains all that can be.
-    pub limits: Policy,
+    pub limits: CgroupPolicy,
     /// `autodetect`, `cgroup/v1`, `cgroup/v2`, `disabled`.
     pub cgroup_plugin: String,
     /// Programs around jobs, samples of usage, scratch folders.
@@ -166,7 +166,7 @@ impl Default for ClusterConfig {
             parameters: Parameters::default(),
             shown: BTreeMap::new(),
             topology: None,
-            limits: Policy::default(),
+            limits: CgroupPolicy::default(),
             cgroup_plugin: "autodetect".into(),
             site: Site::default(),
         }

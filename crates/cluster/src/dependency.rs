@@ -3,7 +3,7 @@
 use crate::job::{Job, Phase};
 use crate::state::State;
 use model::array::IndexSet;
-use model::dependency::{DependencyKind, DependencyState, DependencyTerm, Join, TaskRef};
+use model::dependency::{DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join};
 use model::id::JobId;
 use model::run::Outcome;
 use model::time::Timestamp;
@@ -45,8 +45,8 @@ pub fn shown(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     let mut dependency = dependency.clone();
     for target in dependency.terms.iter_mut().filter_map(|term| term.job.as_mut()) {
         // An array is shown as all of its tasks.
-        if target.task == TaskRef::Whole && of_array(state, JobId(target.id)).is_some() {
-            target.task = TaskRef::All;
+        if target.task == DependencyTask::Whole && of_array(state, JobId(target.id)).is_some() {
+            target.task = DependencyTask::All;
         }
     }
     let text = dependency.display_with(|term| term_state(state, job, term, now));
@@ -80,7 +80,7 @@ fn term_state(state: &State, job: &Job, term: &DependencyTerm, now: Timestamp) -
 fn all_of(
     state: &State,
     id: u32,
-    task: TaskRef,
+    task: DependencyTask,
     mut wanted: impl FnMut(&Job) -> DependencyState,
 ) -> DependencyState {
     let mut worst = DependencyState::Fulfilled;
@@ -94,15 +94,15 @@ fn all_of(
     worst
 }
 
-fn records(state: &State, id: u32, task: TaskRef) -> Vec<&Job> {
+fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
     let id = JobId(id);
     match task {
-        TaskRef::Task(index) => match state.task_job(id, index) {
+        DependencyTask::Task(index) => match state.task_job(id, index) {
             Some(job) => vec![job],
             // Still pending with the others, or cancelled with them.
             None => state.job(id).filter(|j| stands_for(j, index)).into_iter().collect(),
         },
-        TaskRef::Whole | TaskRef::All => {
+        DependencyTask::Whole | DependencyTask::All => {
             let of_array = state.array_jobs(id);
             let alone = state.jobs.get(&id).filter(|_| of_array.is_empty());
             of_array.into_iter().chain(alone).map(Arc::as_ref).collect()
@@ -117,12 +117,12 @@ fn of_array(state: &State, id: JobId) -> Option<&Job> {
 }
 
 /// Whether a task that is meant was cancelled before it had a record of its own.
-fn was_cancelled(state: &State, id: u32, task: TaskRef) -> bool {
+fn was_cancelled(state: &State, id: u32, task: DependencyTask) -> bool {
     let known = of_array(state, JobId(id));
     let Some(run) = known.and_then(|job| state.runs.get(&job.run)) else { return false };
     match task {
-        TaskRef::Task(index) => run.cancelled.contains(index),
-        TaskRef::Whole | TaskRef::All => !run.cancelled.is_empty(),
+        DependencyTask::Task(index) => run.cancelled.contains(index),
+        DependencyTask::Whole | DependencyTask::All => !run.cancelled.is_empty(),
     }
 }
 
@@ -136,10 +136,10 @@ fn corresponding(state: &State, term: &DependencyTerm, index: u32) -> Dependency
     if !state.arrays.contains_key(&array) && !state.jobs.contains_key(&array) {
         return DependencyState::Fulfilled;
     }
-    if was_cancelled(state, target.id, TaskRef::Task(index)) {
+    if was_cancelled(state, target.id, DependencyTask::Task(index)) {
         return DependencyState::Failed;
     }
-    all_of(state, target.id, TaskRef::Task(index), |j| ended_as(j, is_success))
+    all_of(state, target.id, DependencyTask::Task(index), |j| ended_as(j, is_success))
 }
 
 fn corresponding_any(
@@ -167,9 +167,9 @@ fn singleton(state: &State, job: &Job) -> DependencyState {
 fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job> {
     // A task is as old as its array, whatever its own number.
     let array = job.task.map_or(job.id, |t| t.array);
-    let first = job.together.map(|of| of.first);
+    let first = job.het.map(|of| of.first);
     state.jobs.values().map(|other| &**other).filter(move |other| {
-        let apart = other.together.is_none() || other.together.map(|of| of.first) != first;
+        let apart = other.het.is_none() || other.het.map(|of| of.first) != first;
         !other.has_ended()
             && apart
             && other.task.map_or(other.id, |t| t.array) < array

@@ -5,16 +5,15 @@ use crate::job::Ended;
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::array::IndexSet;
+use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts, NodeReason};
 use model::principal::Role;
+use model::raw_usage::UsageOwner;
 use model::reason::Reason;
 use model::reservation::Reservation;
-use model::run::{
-    Ending, ExitStatus, Hold, JobSpec, Leaving, RunKind, Step, StepEnd, Together, Usage,
-};
-use model::spent::UsageOf;
+use model::run::{ExitStatus, HetComponent, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -99,7 +98,7 @@ pub enum Event {
     /// The attempt must make room soon; its processes are told.
     Leaving {
         job: JobId,
-        leaving: Leaving,
+        leaving: PreemptionGrace,
     },
     /// The attempt is to end; its nodes are told.
     Ending {
@@ -205,7 +204,7 @@ pub enum Event {
         #[serde(default)]
         reset: bool,
     },
-    UsageForgotten(UsageOf),
+    UsageForgotten(UsageOwner),
     RoleSet {
         name: String,
         role: Role,
@@ -255,8 +254,8 @@ pub struct Submitted {
     #[serde(default)]
     pub priority_set: bool,
     /// It starts with others or not at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<HetComponent>,
     pub at: Timestamp,
 }
 

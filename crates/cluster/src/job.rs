@@ -3,10 +3,11 @@
 use crate::intern::Interner;
 use model::allocation::Allocation;
 use model::array::IndexSet;
+use model::attempt::Attempt;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::reason::Reason;
 use model::run::{
-    ArrayTask, Attempt, ExitStatus, Hold, JobSpec, JobState, Outcome, Step, Together, Usage,
+    ArrayTask, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
 };
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -55,8 +56,8 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
     /// It starts and ends with others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<HetComponent>,
     pub phase: Phase,
 }
 
@@ -121,7 +122,7 @@ impl Job {
     pub fn is_of_reservation(&self, name: &str) -> bool {
         let asked = self.spec.request().reservation.as_deref().unwrap_or_default();
         let uses = || self.attempt().is_some_and(|a| a.reservation.as_deref() == Some(name));
-        model::reservation::names(asked).any(|own| own == name) || uses()
+        model::reservation::split_names(asked).any(|own| own == name) || uses()
     }
 
     /// Whether it is held because its reservation is gone.
@@ -175,7 +176,7 @@ impl Job {
             (None, Some(p)) => {
                 format!("{}_[{}]", self.id, model::array::format_pending(&p.indices, p.throttle))
             }
-            (None, None) => match self.together {
+            (None, None) => match self.het {
                 Some(of) => format!("{}+{}", of.first, of.offset),
                 None => self.id.to_string(),
             },

@@ -24,11 +24,11 @@ pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<Chosen<'a>> {
             if !of_array.is_empty() && wanted.component_of.is_none() {
                 return of_array.into_iter().map(|job| Chosen { job, tasks: None }).collect();
             }
-            let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.together));
+            let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.het));
             let Some(job) = job else { return Vec::new() };
             // The first of several that start together stands for all.
-            let ids: Vec<JobId> = match job.together.filter(|of| of.is_first()) {
-                Some(together) => together.jobs().collect(),
+            let ids: Vec<JobId> = match job.het.filter(|of| of.is_leader()) {
+                Some(het) => het.jobs().collect(),
                 None => vec![job.id],
             };
             let jobs = ids.iter().filter_map(|id| state.jobs.get(id));

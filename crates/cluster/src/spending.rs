@@ -8,7 +8,7 @@ use jiff::tz::{Offset, TimeZone};
 use model::account::{AssociationKey, QosFlag};
 use model::id::JobId;
 use model::priority::{PriorityPolicy, UsageReset, billing};
-use model::spent::{Spent, UsageOf, decay};
+use model::raw_usage::{RawUsage, UsageOwner, decay_factor};
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ pub struct Spending {
     pub as_of: Option<Timestamp>,
     /// Of each association its own; an account's users are not in it.
     #[serde(with = "entries")]
-    pub associations: BTreeMap<AssociationKey, Spent>,
-    pub qos: BTreeMap<String, Spent>,
+    pub associations: BTreeMap<AssociationKey, RawUsage>,
+    pub qos: BTreeMap<String, RawUsage>,
     /// What each had been billed at the end of the last period, which the ranking goes by.
     #[serde(with = "entries")]
     pub ranked: BTreeMap<AssociationKey, f64>,
@@ -119,14 +119,14 @@ impl State {
     pub(crate) fn settle(&mut self, at: Timestamp, reset: bool) {
         let policy = self.config.parameters.priority.clone();
         let passed = self.spending.as_of.map_or(0.0, |last| at.since(last).as_secs_f64());
-        let kept = if reset { 0.0 } else { decay(policy.half_life_s, passed) };
-        for (name, spent) in &mut self.spending.qos {
+        let kept = if reset { 0.0 } else { decay_factor(policy.half_life_s, passed) };
+        for (name, raw_usage) in &mut self.spending.qos {
             let lasting = self.qos.get(name).is_some_and(|qos| qos.has(QosFlag::NoDecay));
             if !lasting {
-                spent.keep(kept);
+                raw_usage.scale(kept);
             }
         }
-        self.spending.associations.values_mut().for_each(|spent| spent.keep(kept));
+        self.spending.associations.values_mut().for_each(|raw_usage| raw_usage.scale(kept));
         let active: Vec<JobId> = self.active.iter().copied().collect();
         active.into_iter().for_each(|id| self.charge(id, at));
         let spending = &mut self.spending;
@@ -134,28 +134,28 @@ impl State {
         if reset || spending.reset.is_none() {
             spending.reset = Some(at);
         }
-        let billed = spending.associations.iter().map(|(key, spent)| (key.clone(), spent));
-        spending.ranked = billed.map(|(key, spent)| (key, spent.billing_s())).collect();
+        let billed = spending.associations.iter().map(|(key, raw_usage)| (key.clone(), raw_usage));
+        spending.ranked = billed.map(|(key, raw_usage)| (key, raw_usage.billing_s())).collect();
         self.standings.forget();
         self.accounting.forget();
     }
 
-    pub(crate) fn forget_usage(&mut self, of: &UsageOf) {
+    pub(crate) fn forget_usage(&mut self, of: &UsageOwner) {
         let tree = self.tree();
         let meant = |key: &AssociationKey| match of {
-            UsageOf::Account(name) => {
+            UsageOwner::Account(name) => {
                 let user = key.user.as_deref().unwrap_or_default();
                 let at = tree.find(&key.account, user, key.partition.as_deref());
                 at.is_some_and(|at| tree.chain(at).any(|a| a.account == *name))
             }
-            UsageOf::User { account, user } => {
+            UsageOwner::User { account, user } => {
                 key.account == *account && key.user.as_ref() == Some(user)
             }
-            UsageOf::Qos(_) => false,
+            UsageOwner::Qos(_) => false,
         };
         self.spending.associations.retain(|key, _| !meant(key));
         self.spending.ranked.retain(|key, _| !meant(key));
-        if let UsageOf::Qos(name) = of {
+        if let UsageOwner::Qos(name) = of {
             self.spending.qos.remove(name);
         }
         self.standings.forget();

@@ -2,7 +2,7 @@
 
 use crate::state::State;
 use model::account::{Association, AssociationKey, ROOT_ACCOUNT};
-use model::spent::Spent;
+use model::raw_usage::RawUsage;
 use sched::accounting::{Accounting, Enforce, Member};
 use sched::order::fair_tree::{self, Branch, BranchRank};
 use std::collections::{BTreeMap, HashMap};
@@ -115,38 +115,39 @@ impl State {
             let tree = self.tree();
             let parameters = &self.config.parameters;
             let standings = self.standings();
-            let spent = self.spent_with_children(&tree);
-            let member = |((at, (association, parent)), spent): ((usize, &(_, _)), Spent)| Member {
-                association: Arc::clone(association),
-                parent: *parent,
-                spent,
-                fair_share: standings[at].fair_share,
-            };
+            let raw_usage = self.raw_usage_with_children(&tree);
+            let member =
+                |((at, (association, parent)), raw_usage): ((usize, &(_, _)), RawUsage)| Member {
+                    association: Arc::clone(association),
+                    parent: *parent,
+                    raw_usage,
+                    fair_share: standings[at].fair_share,
+                };
             Accounting {
                 enforce: Enforce {
                     limits: parameters.enforces_limits(),
                     safe: parameters.enforce_safe,
                 },
-                members: tree.members.iter().enumerate().zip(spent).map(member).collect(),
-                spent_by_qos: self.spending.qos.clone(),
+                members: tree.members.iter().enumerate().zip(raw_usage).map(member).collect(),
+                raw_usage_by_qos: self.spending.qos.clone(),
                 max_tres: parameters.priority.flags.max_tres,
             }
         })
     }
 
     /// What each association and all below it have spent.
-    pub fn spent_with_children(&self, tree: &Tree) -> Vec<Spent> {
+    pub fn raw_usage_with_children(&self, tree: &Tree) -> Vec<RawUsage> {
         let own = |(association, _): &(Arc<Association>, Option<u32>)| {
             self.spending.associations.get(&association.key()).cloned().unwrap_or_default()
         };
-        let mut spent: Vec<Spent> = tree.members.iter().map(own).collect();
-        for at in (1..spent.len()).rev() {
+        let mut raw_usage: Vec<RawUsage> = tree.members.iter().map(own).collect();
+        for at in (1..raw_usage.len()).rev() {
             if let Some(parent) = tree.members[at].1 {
-                let (above, below) = spent.split_at_mut(at);
+                let (above, below) = raw_usage.split_at_mut(at);
                 above[parent as usize].add(&below[0]);
             }
         }
-        spent
+        raw_usage
     }
 
     /// Where each stands by what it had been billed at the end of the last period: until the next it stays there.

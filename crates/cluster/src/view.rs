@@ -5,12 +5,13 @@ use crate::job::Job;
 use crate::node::Node;
 use crate::priority::Ranking;
 use crate::state::State;
+use model::attempt::Attempt;
 use model::dependency::DependencyState;
 use model::partition::{Access, OverSubscribe, Partition};
-use model::reason::{NotAllowed, Reason};
+use model::reason::{PartitionDenial, Reason};
 use model::request::Sharing;
 use model::reservation::ReservationFlag;
-use model::run::{Attempt, LaunchKind};
+use model::run::LaunchKind;
 use model::select::Select;
 use model::time::Timestamp;
 use sched::view::{
@@ -118,7 +119,7 @@ pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> boo
 
 /// When an attempt is over at the latest: by its limit, by who makes it leave, or with the window that it runs in.
 fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
-    let leaving = attempt.leaving.map(|leaving| leaving.until);
+    let leaving = attempt.preemption_grace.map(|leaving| leaving.until);
     let window = attempt.reservation.as_ref().and_then(|name| {
         let over_run = state.config.parameters.reservation_over_run_min?;
         let r = state.reservations.get(name)?;
@@ -158,9 +159,9 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
         priority: job.priority,
         // An allocation that a client holds has nothing to run again.
         requeue: job.spec.requeue && job.spec.launch.kind != LaunchKind::Interactive,
-        is_ending: attempt.is_going(),
-        suspended: attempt.left_its_cores(),
-        resume_when_free: attempt.suspended && attempt.resumes_itself,
+        is_ending: attempt.is_ending_or_preempted(),
+        suspended: attempt.has_released_cores(),
+        resume_when_free: attempt.suspended && attempt.auto_resume,
         licenses: job.spec.request().licenses.clone(),
     }
 }
@@ -193,14 +194,14 @@ fn open_partitions(state: &State, job: &Job, asked: Vec<u32>) -> (Vec<u32>, Opti
     (asked, why)
 }
 
-fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box<NotAllowed>> {
+fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box<PartitionDenial>> {
     let (list, denies) = match access {
         Access::All => return None,
         Access::Only(list) => (list, false),
         Access::Except(list) => (list, true),
     };
     (!access.admits(name)).then(|| {
-        Box::new(NotAllowed {
+        Box::new(PartitionDenial {
             partition: partition.name.clone(),
             list: list.clone(),
             denies,
@@ -260,6 +261,6 @@ pub fn waiting(
         fixed_reason: job.fixed_reason.as_deref().cloned().or(closed),
         awaits,
         awaits_any,
-        het: job.together,
+        het: job.het,
     })
 }

@@ -1,6 +1,6 @@
 //! The `DSTACK_*` variables that a task finds on each of its nodes.
 
-/// What the variables say of one node of a run.
+/// One node of a run, as its variables describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskNode<'a> {
     /// A UUID.
@@ -17,7 +17,7 @@ pub struct TaskNode<'a> {
     pub mpi_hostfile: &'a str,
 }
 
-/// What dstack calls the repository of a run without one.
+/// dstack's name for the repository of a run without one.
 const NO_REPOSITORY: &str = "none";
 
 impl TaskNode<'_> {

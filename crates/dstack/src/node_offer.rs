@@ -5,7 +5,7 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::node::NodeConfig;
 
-/// What dstack calls machines that are there already, and where they are.
+/// dstack's name for the backend of machines that are there already.
 pub const BACKEND: &str = "ssh (remote)";
 
 const GPU: &str = "gpu";

@@ -14,7 +14,7 @@ use model::gpu::GpuSpec;
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::{Grant, GresRequest, Memory, Patience, Per, Request};
+use model::request::{Grant, GresRequest, Memory, Per, Request, WaitPolicy};
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         mail: None,
     };
     let submission = Submission {
-        with: Vec::new(),
+        het_components: Vec::new(),
         spec,
         array: None,
         hold: None,
@@ -104,7 +104,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut waiting = submission.clone();
     for component in Arc::make_mut(&mut waiting.spec.components) {
-        Arc::make_mut(&mut component.request).patience = Patience::Forever;
+        Arc::make_mut(&mut component.request).wait_policy = WaitPolicy::Forever;
     }
     waiting
 }
@@ -140,7 +140,7 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         Arc::make_mut(&mut spec.launch).command = None;
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
-            request.patience = Patience::Forever;
+            request.wait_policy = WaitPolicy::Forever;
             request.partitions.clear();
         }
         spec
@@ -209,7 +209,7 @@ fn request(task: &Task, now: Timestamp) -> Result<Request, RequestError> {
         gres: gpus(resources).into_iter().collect(),
         disk: resources.disk_given.then_some(resources.disk.min),
         time_limit: Some(time_limit(task.max_duration)),
-        patience: patience(task.retry.as_ref(), now),
+        wait_policy: wait_policy(task.retry.as_ref(), now),
         grant: Grant::Offer,
         ..Request::default()
     })
@@ -275,11 +275,11 @@ fn time_limit(max_duration: Option<Duration>) -> TimeLimit {
 }
 
 /// Without a retry on no-capacity a run starts at once or not at all.
-fn patience(retry: Option<&Retry>, now: Timestamp) -> Patience {
+fn wait_policy(retry: Option<&Retry>, now: Timestamp) -> WaitPolicy {
     match retry.filter(|retry| retry.on_no_capacity).map(|retry| retry.duration_s) {
-        Some(Some(secs)) => Patience::Until(now + Duration::from_secs(secs)),
-        Some(None) => Patience::Forever,
-        None => Patience::Now,
+        Some(Some(secs)) => WaitPolicy::Until(now + Duration::from_secs(secs)),
+        Some(None) => WaitPolicy::Forever,
+        None => WaitPolicy::Now,
     }
 }
 

@@ -17,7 +17,7 @@ use wire::view::JobView;
 /// The nodes of the cluster by their names, for what an allocation does not say of them.
 pub type Nodes = BTreeMap<String, NodeConfig>;
 
-/// What a signal adds to its number where a shell makes an exit code of it.
+/// A shell's exit code for a command that a signal ended is this plus the signal's number.
 const SIGNAL_BASE: i32 = 128;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct RunSummary {
     pub error: String,
 }
 
-/// What a summary is made from.
+/// The facts that a summary is made from.
 struct JobFacts<'a> {
     state: JobState,
     reason: &'a Reason,

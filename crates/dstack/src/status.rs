@@ -136,7 +136,7 @@ impl JobEnd {
         }
     }
 
-    /// What the STATUS column shows for it, where it is not the status itself.
+    /// The text of the STATUS column, where it is not the status itself.
     fn shown(self) -> Option<&'static str> {
         match self {
             Self::FailedToStartDueToNoCapacity => Some("no capacity"),
@@ -147,7 +147,7 @@ impl JobEnd {
         }
     }
 
-    /// What the ERROR column shows: the reason in plain words, where the status does not say it already.
+    /// The text of the ERROR column: the reason in plain words, where the status does not say it already.
     pub fn error(self) -> Option<String> {
         let said_by_status = self.shown().is_some()
             || matches!(self, Self::DoneByRunner | Self::ContainerExitedWithError);

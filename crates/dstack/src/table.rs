@@ -74,7 +74,7 @@ pub fn ps(rows: &[PsRow], verbose: bool) -> String {
     align(&lines)
 }
 
-/// What `apply` is about to do.
+/// The plan that `apply` shows before it asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan<'a> {
     pub project: &'a str,

@@ -4,7 +4,7 @@ use dstack::request::{Draft, RequestError, Submitter, draft, for_offers, is_same
 use dstack::yaml::configuration::{Configuration, parse};
 use dstack::yaml::task::Task;
 use model::partition::Partition;
-use model::request::Patience;
+use model::request::WaitPolicy;
 use model::run::LaunchKind;
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
@@ -196,8 +196,8 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
 #[test]
 fn request_for_offers_may_wait() {
     let submission = drafted("").submission;
-    assert_eq!(submission.spec.request().patience, Patience::Now);
-    assert_eq!(for_offers(&submission).spec.request().patience, Patience::Forever);
+    assert_eq!(submission.spec.request().wait_policy, WaitPolicy::Now);
+    assert_eq!(for_offers(&submission).spec.request().wait_policy, WaitPolicy::Forever);
 }
 
 #[test]

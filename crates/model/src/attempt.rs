@@ -22,8 +22,8 @@ pub struct Attempt {
     /// Nodes that still hold a part of it.
     pub held_nodes: Vec<String>,
     /// Nodes on which the site's program before it is not over, where somebody waits for all of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preparing: Vec<String>,
+    #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
+    pub prolog_nodes: Vec<String>,
     /// Set once it is to end: how it will be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
@@ -36,11 +36,11 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_since: Option<Timestamp>,
     /// It goes on by itself when its cores are free again: it made room, or was told to go on while others had them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub resumes_itself: bool,
+    #[serde(default, rename = "resumes_itself", skip_serializing_if = "std::ops::Not::not")]
+    pub auto_resume: bool,
     /// It stands still until its turn comes again on cores that it shares; they count as its own all the while.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waits_turn: bool,
+    #[serde(default, rename = "waits_turn", skip_serializing_if = "std::ops::Not::not")]
+    pub gang_suspended: bool,
     /// How long it was suspended before the last time, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
@@ -48,8 +48,8 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_changed: Option<Timestamp>,
     /// It was told to make room, and has a little time left for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<Leaving>,
+    #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
+    pub preemption_grace: Option<PreemptionGrace>,
     #[serde(default)]
     pub exit: ExitStatus,
     #[serde(default)]
@@ -66,25 +66,25 @@ fn is_zero(number: &u64) -> bool {
 
 impl Attempt {
     /// How long it was suspended in all, milliseconds.
-    pub fn suspended_until_ms(&self, now: Timestamp) -> u64 {
+    pub fn suspended_total_ms(&self, now: Timestamp) -> u64 {
         let open = self.suspended_since.filter(|_| self.suspended);
         let open = open.map_or(0, |since| now.since(since).as_millis() as u64);
         self.suspended_ms.saturating_add(open)
     }
 
     /// It stands still and has left its cores to others.
-    pub fn left_its_cores(&self) -> bool {
-        self.suspended && !self.waits_turn
+    pub fn has_released_cores(&self) -> bool {
+        self.suspended && !self.gang_suspended
     }
 
     /// It is being ended, or was told that it will be.
-    pub fn is_going(&self) -> bool {
-        self.ending.is_some() || self.leaving.is_some()
+    pub fn is_ending_or_preempted(&self) -> bool {
+        self.ending.is_some() || self.preemption_grace.is_some()
     }
 }
 
 /// The whole seconds that were not run between two times: what is left of the seconds between them are those that were.
-pub fn stood_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
+pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
     if suspended_ms == 0 {
         return 0;
     }
@@ -95,7 +95,7 @@ pub fn stood_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
 
 /// A job that makes room for another: it was told, and ends at `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leaving {
+pub struct PreemptionGrace {
     pub since: Timestamp,
     pub until: Timestamp,
     /// The job that needs the room.
@@ -104,36 +104,155 @@ pub struct Leaving {
     pub requeue: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How an attempt that is being ended will be recorded, and whether another attempt follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredEnding", into = "StoredEnding")]
 pub struct Ending {
     pub outcome: Outcome,
     pub since: Timestamp,
-    /// A new attempt follows.
-    #[serde(default)]
-    pub requeue: bool,
-    /// The new attempt stays held.
-    #[serde(default)]
+    /// How the job waits again; none: it does not.
+    pub requeue: Option<RequeueAs>,
+    pub cause: EndCause,
+}
+
+/// How a job waits for the attempt that follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequeueAs {
+    /// Until somebody releases it.
     pub hold: bool,
-    /// And is shown in Slurm's state of its own for that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// Slurm's state SPECIAL_EXIT instead of PENDING.
     pub special_exit: bool,
-    /// A node could not start it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub launch_failed: bool,
+}
+
+/// What the outcome of an ending does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EndCause {
+    #[default]
+    Usual,
+    /// A node could not start the attempt.
+    LaunchFailed,
     /// A node's part of it has used up its CPU time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub out_of_cpu_time: bool,
+    CpuTimeExhausted,
 }
 
 impl Ending {
-    /// When the job's own time was over, of an attempt of which nothing is left now. What comes after a script's own end
-    /// or the limit of time, the site's programs above all, is not the job's; what somebody ends has its time until it is gone.
+    pub fn new(outcome: Outcome, since: Timestamp, requeue: Option<RequeueAs>) -> Self {
+        Self { outcome, since, requeue, cause: EndCause::Usual }
+    }
+
+    /// The end of an attempt that was to be requeued, and no longer is.
+    pub fn without_requeue(self, outcome: Outcome) -> Self {
+        Self { outcome, requeue: None, ..self }
+    }
+
+    /// When the job's own time was over, for an attempt of which nothing is left at `now`. The epilog after a script's own
+    /// end, or after the time limit, is not the job's time; a job that somebody ends has its time until it is gone.
     pub fn own_end(&self, now: Timestamp) -> Timestamp {
         match self.outcome {
             Outcome::Completed | Outcome::Failed | Outcome::OutOfMemory | Outcome::Timeout => {
                 self.since.min(now)
             }
             _ => now,
+        }
+    }
+}
+
+/// [`Ending`] as journals and snapshots hold it: a flag for each case.
+#[derive(Serialize, Deserialize)]
+struct StoredEnding {
+    outcome: Outcome,
+    since: Timestamp,
+    #[serde(default)]
+    requeue: bool,
+    #[serde(default)]
+    hold: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    special_exit: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    launch_failed: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    out_of_cpu_time: bool,
+}
+
+impl From<Ending> for StoredEnding {
+    fn from(ending: Ending) -> Self {
+        let Ending { outcome, since, requeue, cause } = ending;
+        let RequeueAs { hold, special_exit } = requeue.unwrap_or_default();
+        Self {
+            outcome,
+            since,
+            requeue: requeue.is_some(),
+            hold,
+            special_exit,
+            launch_failed: cause == EndCause::LaunchFailed,
+            out_of_cpu_time: cause == EndCause::CpuTimeExhausted,
+        }
+    }
+}
+
+impl From<StoredEnding> for Ending {
+    fn from(stored: StoredEnding) -> Self {
+        let StoredEnding { outcome, since, hold, special_exit, .. } = stored;
+        let cause = match (stored.launch_failed, stored.out_of_cpu_time) {
+            (true, _) => EndCause::LaunchFailed,
+            (false, true) => EndCause::CpuTimeExhausted,
+            (false, false) => EndCause::Usual,
+        };
+        let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });
+        Self { outcome, since, requeue, cause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ending_is_stored_as_flags_and_read_back() {
+        let since = Timestamp(5);
+        let held = RequeueAs { hold: true, special_exit: true };
+        let table = [
+            (
+                Ending::new(Outcome::Completed, since, None),
+                r#"{"outcome":"completed","since":5,"requeue":false,"hold":false}"#,
+            ),
+            (
+                Ending::new(Outcome::Failed, since, Some(held)),
+                r#"{"outcome":"failed","since":5,"requeue":true,"hold":true,"special_exit":true}"#,
+            ),
+            (
+                Ending {
+                    cause: EndCause::LaunchFailed,
+                    ..Ending::new(Outcome::Requeued, since, Some(RequeueAs::default()))
+                },
+                r#"{"outcome":"requeued","since":5,"requeue":true,"hold":false,"launch_failed":true}"#,
+            ),
+            (
+                Ending {
+                    cause: EndCause::CpuTimeExhausted,
+                    ..Ending::new(Outcome::Timeout, since, None)
+                },
+                r#"{"outcome":"timeout","since":5,"requeue":false,"hold":false,"out_of_cpu_time":true}"#,
+            ),
+        ];
+        for (ending, stored) in table {
+            assert_eq!(serde_json::to_string(&ending).unwrap(), stored);
+            assert_eq!(serde_json::from_str::<Ending>(stored).unwrap(), ending);
+        }
+        let shortest = serde_json::from_str::<Ending>(r#"{"outcome":"completed","since":5}"#);
+        assert_eq!(shortest.unwrap(), Ending::new(Outcome::Completed, since, None));
+    }
+
+    #[test]
+    fn epilog_counts_to_a_job_only_where_somebody_ended_it() {
+        let (script_end, gone) = (Timestamp(5), Timestamp(9));
+        for (outcome, end) in [
+            (Outcome::Completed, script_end),
+            (Outcome::Timeout, script_end),
+            (Outcome::Cancelled { by: 0 }, gone),
+            (Outcome::NodeFail, gone),
+        ] {
+            assert_eq!(Ending::new(outcome, script_end, None).own_end(gone), end, "{outcome:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::id::JobId;
 use crate::partition::PartitionState;
 use crate::range::Range;
 use crate::request::{GresRequest, Sharing, Switches};
-use crate::run::{Hold, JobState, Together};
+use crate::run::{HetComponent, Hold, JobState};
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +33,8 @@ impl JobRef {
     }
 
     /// Whether it can mean a job that starts together with these.
-    pub fn admits(&self, together: Option<Together>) -> bool {
-        self.component_of.is_none_or(|first| together.is_some_and(|of| of.first == first))
+    pub fn admits(&self, het: Option<HetComponent>) -> bool {
+        self.component_of.is_none_or(|first| het.is_some_and(|of| of.first == first))
     }
 
     /// The id as it was written, without tasks.

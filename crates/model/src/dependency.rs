@@ -30,7 +30,7 @@ pub struct DependencyTerm {
     pub kind: DependencyKind,
     /// Present for every kind but `Singleton`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<JobRef>,
+    pub job: Option<DependencyJob>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,16 +61,16 @@ const KINDS: [(&str, DependencyKind); 7] = [
 
 /// The job that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct JobRef {
+pub struct DependencyJob {
     pub id: u32,
-    pub task: TaskRef,
+    pub task: DependencyTask,
 }
 
 /// Which part of an array is meant.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
-pub enum TaskRef {
+pub enum DependencyTask {
     /// Nothing was said: `12`.
     #[default]
     Whole,
@@ -179,12 +179,12 @@ fn parse_term(kind: DependencyKind, text: &str) -> Option<DependencyTerm> {
         _ => return None,
     };
     let (id, task) = match job.split_once('_') {
-        None => (job, TaskRef::Whole),
-        Some((id, "*")) => (id, TaskRef::All),
-        Some((id, task)) => (id, TaskRef::Task(plain_u32(task)?)),
+        None => (job, DependencyTask::Whole),
+        Some((id, "*")) => (id, DependencyTask::All),
+        Some((id, task)) => (id, DependencyTask::Task(plain_u32(task)?)),
     };
     let id = plain_u32(id).filter(|id| *id > 0)?;
-    Some(DependencyTerm { kind, job: Some(JobRef { id, task }) })
+    Some(DependencyTerm { kind, job: Some(DependencyJob { id, task }) })
 }
 
 fn plain_u32(digits: &str) -> Option<u32> {
@@ -216,12 +216,12 @@ impl fmt::Display for DependencyTerm {
     }
 }
 
-impl fmt::Display for JobRef {
+impl fmt::Display for DependencyJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.task {
-            TaskRef::Whole => write!(f, "{}", self.id),
-            TaskRef::All => write!(f, "{}_*", self.id),
-            TaskRef::Task(task) => write!(f, "{}_{task}", self.id),
+            DependencyTask::Whole => write!(f, "{}", self.id),
+            DependencyTask::All => write!(f, "{}_*", self.id),
+            DependencyTask::Task(task) => write!(f, "{}_{task}", self.id),
         }
     }
 }

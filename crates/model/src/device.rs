@@ -120,7 +120,7 @@ fn units_of(gres: &GresShare, lines: &[DeviceLine]) -> Vec<DeviceUnit> {
 mod tests {
     use super::*;
     use crate::amount::Bytes;
-    use crate::limits::{Limits, Policy};
+    use crate::limits::{CgroupPolicy, Limits};
 
     fn share(mib: u64) -> NodeShare {
         NodeShare {
@@ -151,7 +151,7 @@ mod tests {
             line("gpu", 2, 1, &["/dev/b0,/dev/caps/1"]),
             line("shard", 0, 8, &["/dev/a0", "/dev/a1"]),
         ];
-        let policy = Policy { devices, pids_max: Some(9), ..Policy::default() };
+        let policy = CgroupPolicy { devices, pids_max: Some(9), ..CgroupPolicy::default() };
         let files = |gres: Vec<GresShare>| -> Vec<String> {
             let limits = Limits::of(&NodeShare { gres, ..share(64) }, &policy);
             assert_eq!(limits.pids, Some(9));
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_step_opens_what_it_has_of_its_jobs_devices() {
         let devices = vec![line("gpu", 0, 3, &["/dev/a0", "/dev/a1", "/dev/a2"])];
-        let policy = Policy { devices, ..Policy::default() };
+        let policy = CgroupPolicy { devices, ..CgroupPolicy::default() };
         let of_job = |indices: &[u32]| NodeShare { gres: vec![gres("gpu", indices)], ..share(64) };
         let job = Limits::of(&of_job(&[0, 2]), &policy).devices.expect("limited");
         let files =

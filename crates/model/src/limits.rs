@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// `cgroup.conf` as it bears on one node. The default constrains all that can be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Policy {
+pub struct CgroupPolicy {
     pub constrain_cores: bool,
     pub constrain_memory: bool,
     pub constrain_swap: bool,
@@ -61,7 +61,7 @@ fn whole() -> f64 {
     100.0
 }
 
-impl Default for Policy {
+impl Default for CgroupPolicy {
     fn default() -> Self {
         Self {
             constrain_cores: true,
@@ -117,7 +117,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn of(share: &NodeShare, policy: &Policy) -> Self {
+    pub fn of(share: &NodeShare, policy: &CgroupPolicy) -> Self {
         let (memory, memory_and_swap) = memory_of(share.memory, policy);
         let devices = policy.constrain_devices && !policy.devices.is_empty();
         Self {
@@ -140,13 +140,13 @@ impl Limits {
 }
 
 /// What was asked for, else what the site lets everybody have.
-fn scratch_of(granted: Bytes, policy: &Policy) -> Option<Bytes> {
+fn scratch_of(granted: Bytes, policy: &CgroupPolicy) -> Option<Bytes> {
     let asked = Some(granted).filter(|disk| disk.0 > 0);
     asked.or(policy.scratch_max).filter(|_| policy.constrain_scratch)
 }
 
 /// The limits of memory, and of memory and swap together. A share without memory has what a job may have at most.
-fn memory_of(granted: Bytes, policy: &Policy) -> (Option<Bytes>, Option<Bytes>) {
+fn memory_of(granted: Bytes, policy: &CgroupPolicy) -> (Option<Bytes>, Option<Bytes>) {
     let of = |amount: Bytes, percent: f64| Bytes((amount.0 as f64 * percent / 100.0) as u64);
     let ceiling = |percent: f64| match policy.node_memory {
         Bytes(0) => Bytes(u64::MAX),
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_was_allocated_is_the_limit() {
-        let limits = Limits::of(&share(512), &Policy::default());
+        let limits = Limits::of(&share(512), &CgroupPolicy::default());
         assert_eq!(limits.memory, Some(Bytes::from_mib(512)));
         assert_eq!(limits.memory_and_swap, Some(Bytes::from_mib(512)));
         assert_eq!(limits.cpus.unwrap().to_string(), "0-3");
@@ -212,11 +212,11 @@ mod tests {
 
     #[test]
     fn a_policy_may_loosen_floor_or_drop_a_limit() {
-        let policy = Policy {
+        let policy = CgroupPolicy {
             constrain_cores: false,
             constrain_devices: false,
             allowed_swap_percent: 50.0,
-            ..Policy::default()
+            ..CgroupPolicy::default()
         };
         let limits = Limits::of(&share(10), &policy);
         assert_eq!(limits.memory, Some(Bytes::from_mib(30)), "never below the floor");
@@ -226,19 +226,20 @@ mod tests {
 
     #[test]
     fn cores_of_a_declared_node_are_counted_only() {
-        let policy = Policy { declared: true, ..Policy::default() };
+        let policy = CgroupPolicy { declared: true, ..CgroupPolicy::default() };
         assert_eq!(Limits::of(&share(64), &policy).cpus, None);
     }
 
     #[test]
     fn memory_has_a_ceiling_a_floor_and_a_soft_limit() {
         let mib = |n| Some(Bytes::from_mib(n));
-        let with = |change: fn(&mut Policy)| {
-            let mut policy = Policy { node_memory: Bytes::from_mib(1000), ..Policy::default() };
+        let with = |change: fn(&mut CgroupPolicy)| {
+            let mut policy =
+                CgroupPolicy { node_memory: Bytes::from_mib(1000), ..CgroupPolicy::default() };
             change(&mut policy);
             policy
         };
-        let table: [(u64, Policy, Option<Bytes>, Option<Bytes>); 8] = [
+        let table: [(u64, CgroupPolicy, Option<Bytes>, Option<Bytes>); 8] = [
             (200, with(|p| p.allowed_memory_percent = 150.0), mib(300), mib(300)),
             (800, with(|p| p.allowed_memory_percent = 150.0), mib(1000), mib(1000)),
             (800, with(|p| p.max_memory_percent = 50.0), mib(500), mib(500)),
@@ -264,17 +265,18 @@ mod tests {
         let loose = with(|p| (p.allowed_memory_percent, p.swappiness) = (150.0, Some(10)));
         let limits = Limits::of(&share(200), &loose);
         assert_eq!((limits.memory_soft, limits.swappiness), (mib(200), Some(10)));
-        let unknown = Limits::of(&share(0), &Policy::default());
+        let unknown = Limits::of(&share(0), &CgroupPolicy::default());
         assert_eq!(unknown.memory, None, "of an unknown memory nothing is a part");
     }
 
     #[test]
     fn cpu_time_may_be_held_to_the_cpus() {
-        let policy = Policy { constrain_cpu_time: true, declared: true, ..Policy::default() };
+        let policy =
+            CgroupPolicy { constrain_cpu_time: true, declared: true, ..CgroupPolicy::default() };
         assert_eq!(Limits::of(&share(64), &policy).cpu_time, Some(4));
-        let limits = Limits::of(&share(64), &Policy::default());
+        let limits = Limits::of(&share(64), &CgroupPolicy::default());
         assert_eq!((limits.cpu_time, limits.cpu_seconds), (None, None));
-        let policy = Policy { cpu_seconds_max: Some(60), ..Policy::default() };
+        let policy = CgroupPolicy { cpu_seconds_max: Some(60), ..CgroupPolicy::default() };
         assert_eq!(Limits::of(&share(64), &policy).cpu_seconds, Some(60));
     }
 
@@ -282,7 +284,7 @@ mod tests {
     fn disk_is_held_to_what_was_asked_or_to_what_the_site_gives() {
         let gib = Bytes::from_gib;
         let limit = |disk, constrain_scratch, scratch_max| {
-            let policy = Policy { constrain_scratch, scratch_max, ..Policy::default() };
+            let policy = CgroupPolicy { constrain_scratch, scratch_max, ..CgroupPolicy::default() };
             Limits::of(&NodeShare { disk, ..share(64) }, &policy).scratch
         };
         assert_eq!(limit(gib(3), true, None), Some(gib(3)));

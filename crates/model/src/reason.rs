@@ -1,7 +1,7 @@
 //! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
 
 use crate::id::JobId;
-use crate::reservation_ask::ReservationRefusal;
+use crate::reservation_request::ReservationRefusal;
 use crate::step::StepRefusal;
 use crate::tres::TresKind;
 use serde::{Deserialize, Serialize};
@@ -43,9 +43,9 @@ pub enum Reason {
     InvalidAccount,
     InvalidQos,
     /// The partition does not take jobs of this account.
-    AccountNotAllowed(Box<NotAllowed>),
+    AccountNotAllowed(Box<PartitionDenial>),
     /// The partition does not take jobs of this QOS.
-    QosNotAllowed(Box<NotAllowed>),
+    QosNotAllowed(Box<PartitionDenial>),
     /// The fair share is below what the QOS asks for.
     UsageThreshold,
     /// Boxed: a long queue holds one reason for each of its jobs.
@@ -72,7 +72,7 @@ pub enum Reason {
 
 /// A partition's list that a name is not on, or is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct NotAllowed {
+pub struct PartitionDenial {
     pub partition: String,
     pub list: Vec<String>,
     /// The list is of those that may not.
@@ -135,7 +135,7 @@ pub enum Refusal {
     #[error("node {0} does not exist")]
     UnknownNode(String),
     #[error("no node can ever satisfy the request: {0}")]
-    NodeConfiguration(Unmet),
+    NodeConfiguration(UnmetConstraint),
     #[error("feature {0} is on no node")]
     UnknownFeature(String),
     #[error("feature {0}, which is wished for, is on no node")]
@@ -185,10 +185,12 @@ pub enum Refusal {
     JobHeld(JobId),
     /// It waits with others that start with it.
     #[error("job {0} is one of several that start together: what waits is changed as a whole")]
-    OnlyTogether(JobId),
+    #[serde(rename = "only_together")]
+    HetPendingComponent(JobId),
     /// It runs again only with the first of those that started with it.
     #[error("job {0} is one of several that start together: the first of them stands for all")]
-    NotFirstTogether(JobId),
+    #[serde(rename = "not_first_together")]
+    NotHetLeader(JobId),
     /// Only operators may change this of a job of their own.
     #[error("only operators may change this")]
     OperatorsOnly,
@@ -250,13 +252,13 @@ pub struct PartitionBound {
 /// What no node meets, and of which partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
-pub struct Unmet {
+pub struct UnmetConstraint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     pub why: NeverFits,
 }
 
-impl From<NeverFits> for Unmet {
+impl From<NeverFits> for UnmetConstraint {
     fn from(why: NeverFits) -> Self {
         Self { partition: None, why }
     }

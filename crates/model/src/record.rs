@@ -20,8 +20,8 @@ pub struct JobRecord {
     /// The pending indices of an array that is still waiting, as squeue prints them.
     pub array_pending: Option<String>,
     /// It started and ended with others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<crate::run::Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<crate::run::HetComponent>,
     pub name: String,
     pub user: String,
     pub uid: u32,

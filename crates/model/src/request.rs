@@ -82,8 +82,8 @@ pub struct Request {
     pub begin: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    #[serde(default)]
-    pub patience: Patience,
+    #[serde(default, rename = "patience")]
+    pub wait_policy: WaitPolicy,
     #[serde(default)]
     pub grant: Grant,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,7 +139,7 @@ impl Default for Request {
             time_min: None,
             begin: None,
             deadline: None,
-            patience: Patience::default(),
+            wait_policy: WaitPolicy::default(),
             grant: Grant::default(),
             licenses: Vec::new(),
             reservation: None,
@@ -158,7 +158,7 @@ impl Request {
             time_min: None,
             begin: None,
             deadline: None,
-            patience: Patience::default(),
+            wait_policy: WaitPolicy::default(),
             licenses: Vec::new(),
             ..self.clone()
         }
@@ -252,7 +252,7 @@ pub enum GresBinding {
 /// How long the request waits when it cannot start at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Patience {
+pub enum WaitPolicy {
     #[default]
     Forever,
     /// Ends as failed if it has not started by then.

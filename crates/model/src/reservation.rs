@@ -57,7 +57,7 @@ pub struct Reservation {
 }
 
 /// The names of a list of reservations, as a job asks for them.
-pub fn names(asked: &str) -> impl Iterator<Item = &str> {
+pub fn split_names(asked: &str) -> impl Iterator<Item = &str> {
     asked.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 

@@ -1,7 +1,5 @@
 //! Run, job, component, attempt, array task, step: the things that are run.
 
-pub use crate::attempt::{Attempt, Ending, Leaving};
-
 use crate::allocation::NodeShare;
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
@@ -23,7 +21,7 @@ pub struct JobSpec {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// One: what starts together with it is a job of its own ([`Together`]).
+    /// One: what starts together with it is a job of its own ([`HetComponent`]).
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +166,7 @@ pub struct Rlimits {
 
 impl Launch {
     /// Says how, and leaves out what.
-    pub fn nothing(kind: LaunchKind) -> Self {
+    pub fn empty(kind: LaunchKind) -> Self {
         Self {
             kind,
             script: None,
@@ -278,18 +276,18 @@ pub enum Hold {
 /// One of several jobs that start together or not at all, and end together: a component of Slurm's heterogeneous job.
 /// Their ids follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Together {
+pub struct HetComponent {
     pub first: JobId,
     pub offset: u32,
     pub size: u32,
 }
 
-impl Together {
+impl HetComponent {
     pub fn jobs(self) -> impl Iterator<Item = JobId> {
         (0..self.size).map(move |offset| JobId(self.first.0 + offset))
     }
 
-    pub fn is_first(self) -> bool {
+    pub fn is_leader(self) -> bool {
         self.offset == 0
     }
 }

@@ -79,7 +79,7 @@ impl Default for Site {
 }
 
 impl Site {
-    pub fn has_programs(&self) -> bool {
+    pub fn has_prolog_epilog(&self) -> bool {
         let own = self.private_of.values().chain([&self.private]).flatten();
         let inits = own.filter(|folders| folders.init_script.is_some()).count();
         !self.prolog.is_empty() || !self.epilog.is_empty() || inits > 0
@@ -92,7 +92,7 @@ impl Site {
     }
 
     /// Whether somebody waits until the prolog is over on all nodes of a job.
-    pub fn is_waited_for(&self, kind: LaunchKind, nodes: usize) -> bool {
+    pub fn prolog_is_awaited(&self, kind: LaunchKind, nodes: usize) -> bool {
         let waited = match kind {
             LaunchKind::Interactive => !self.no_hold,
             // On one node the script comes after the prolog anyway.

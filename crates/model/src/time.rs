@@ -1,16 +1,13 @@
 //! Times: instants, time limits and lengths of time, in Slurm's and dstack's words.
 //!
-//! Points in time that a person names (`now+1hour`, `teatime`) are in [`crate::when`].
+//! Points in time that a person names (`now+1hour`, `teatime`) are in [`crate::time_spec`].
 
-use crate::digits::{push_number, push_two};
 use crate::grammar::GrammarError;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
-
-pub use crate::when::{parse_when, parse_when_past};
 
 const SECS_PER_MINUTE: u64 = 60;
 const SECS_PER_HOUR: u64 = 3_600;
@@ -173,22 +170,29 @@ pub fn format_elapsed(secs: u64) -> String {
     text
 }
 
-/// As [`format_elapsed`], after what is there.
+/// Appends the text of [`format_elapsed`] to `out`: a listing has tens of thousands of these, without an allocation each.
 pub fn push_elapsed(out: &mut String, secs: u64) {
     let (days, hours, minutes, seconds) = split_clock(secs);
+    let mut number = itoa::Buffer::new();
     match (days, hours) {
-        (0, 0) => push_number(out, minutes),
+        (0, 0) => out.push_str(number.format(minutes)),
         (0, _) => {
-            push_number(out, hours);
+            out.push_str(number.format(hours));
             push_two(out, ':', minutes);
         }
         (_, _) => {
-            push_number(out, days);
+            out.push_str(number.format(days));
             push_two(out, '-', hours);
             push_two(out, ':', minutes);
         }
     }
     push_two(out, ':', seconds);
+}
+
+/// Appends `mark` and the last two digits of `number`: `:07`.
+fn push_two(out: &mut String, mark: char, number: u64) {
+    let digit = |number: u64| char::from(b'0' + (number % 10) as u8);
+    out.extend([mark, digit(number / 10), digit(number)]);
 }
 
 /// sacct's Elapsed: `00:00:03`, `1-00:00:00`.
@@ -291,6 +295,17 @@ mod tests {
             let error = parse_time_limit(text).expect_err(text).to_string();
             assert!(error.starts_with(&format!("invalid time limit \"{text}\"")), "{error}");
         }
+    }
+
+    #[test]
+    fn elapsed_time_is_appended_with_all_digits_of_its_days() {
+        let mut text = String::from("#");
+        push_elapsed(&mut text, u64::MAX);
+        assert_eq!(text, format!("#{}-07:00:15", u64::MAX / 86_400));
+        let mut text = String::new();
+        push_two(&mut text, ':', 7);
+        push_two(&mut text, '-', 59);
+        assert_eq!(text, ":07-59");
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub struct Usage {
     #[serde(default)]
     pub oom_kills: u32,
     /// As a node reports it: the part of an attempt's CPU time there that is in the books of its steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of_steps: Option<Box<CpuTime>>,
+    #[serde(default, rename = "of_steps", skip_serializing_if = "Option::is_none")]
+    pub steps_cpu: Option<Box<CpuTime>>,
     /// By task, where tasks were told apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<TaskUsage>>,
@@ -34,12 +34,12 @@ impl CpuTime {
 
 impl Usage {
     /// What is left of an attempt's use without that of its steps: the script's own.
-    pub fn of_script(&self) -> Usage {
-        let steps = self.of_steps.as_deref().copied().unwrap_or_default();
+    pub fn without_steps(&self) -> Usage {
+        let steps = self.steps_cpu.as_deref().copied().unwrap_or_default();
         Usage {
             cpu_user_us: self.cpu_user_us.saturating_sub(steps.user_us),
             cpu_system_us: self.cpu_system_us.saturating_sub(steps.system_us),
-            of_steps: None,
+            steps_cpu: None,
             ..self.clone()
         }
     }
@@ -58,14 +58,14 @@ impl Usage {
     }
 
     /// Without what is said of single tasks.
-    pub fn whole(&self) -> Usage {
+    pub fn without_tasks(&self) -> Usage {
         Usage { tasks: None, ..self.clone() }
     }
 }
 
 /// What one task has used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Measure {
+pub struct TaskSample {
     pub cpu_ms: u64,
     /// Resident memory of all its processes, now and at its highest.
     pub memory_now: u64,
@@ -78,9 +78,9 @@ pub struct Measure {
     pub written_bytes: u64,
 }
 
-impl Measure {
+impl TaskSample {
     /// A later look at the same task: what only grows has grown, what was higher before was higher.
-    pub fn update(&mut self, now: &Measure) {
+    pub fn update(&mut self, now: &TaskSample) {
         self.cpu_ms = self.cpu_ms.max(now.cpu_ms);
         self.pages = self.pages.max(now.pages);
         self.read_bytes = self.read_bytes.max(now.read_bytes);
@@ -94,7 +94,7 @@ impl Measure {
 
 /// One amount over the tasks of a step: all of it, and who had most and least. A node is its place among the step's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct Spread {
+pub struct UsageSpread {
     pub total: u64,
     pub max: u64,
     pub max_node: u32,
@@ -104,7 +104,7 @@ pub struct Spread {
     pub min_task: u32,
 }
 
-impl Spread {
+impl UsageSpread {
     fn of(node: u32, task: u32, amount: u64, peak: u64) -> Self {
         let (max_node, min_node, max_task, min_task) = (node, node, task, task);
         Self { total: amount, max: peak, max_node, max_task, min: peak, min_node, min_task }
@@ -129,18 +129,18 @@ impl Spread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct TaskUsage {
     pub tasks: u32,
-    pub cpu_ms: Spread,
-    pub memory: Spread,
-    pub virtual_memory: Spread,
-    pub pages: Spread,
-    pub read: Spread,
-    pub written: Spread,
+    pub cpu_ms: UsageSpread,
+    pub memory: UsageSpread,
+    pub virtual_memory: UsageSpread,
+    pub pages: UsageSpread,
+    pub read: UsageSpread,
+    pub written: UsageSpread,
 }
 
 impl TaskUsage {
     /// While it runs a task's memory counts as it is now, and afterwards at its highest.
-    pub fn of(node: u32, task: u32, used: &Measure, running: bool) -> Self {
-        let spread = |amount, peak| Spread::of(node, task, amount, peak);
+    pub fn of(node: u32, task: u32, used: &TaskSample, running: bool) -> Self {
+        let spread = |amount, peak| UsageSpread::of(node, task, amount, peak);
         let now = |now, peak| if running { now } else { peak };
         Self {
             tasks: 1,
@@ -191,8 +191,8 @@ pub struct LiveStep {
 mod tests {
     use super::*;
 
-    fn measure(cpu_ms: u64, now: u64, peak: u64) -> Measure {
-        Measure { cpu_ms, memory_now: now, memory_peak: peak, ..Measure::default() }
+    fn measure(cpu_ms: u64, now: u64, peak: u64) -> TaskSample {
+        TaskSample { cpu_ms, memory_now: now, memory_peak: peak, ..TaskSample::default() }
     }
 
     #[test]
@@ -228,6 +228,6 @@ mod tests {
         whole.absorb(&part(0, 0));
         whole.absorb(&part(1, 1));
         assert_eq!(whole.tasks.as_ref().map(|t| (t.tasks, t.cpu_ms.total)), Some((2, 14)));
-        assert_eq!(whole.whole().tasks, None);
+        assert_eq!(whole.without_tasks().tasks, None);
     }
 }

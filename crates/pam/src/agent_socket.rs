@@ -1,4 +1,4 @@
-//! One question to the agent over its socket, and its answer, both within a bounded time.
+//! Asks the agent over its socket, within a timeout.
 
 use crate::namespaces::receive;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -8,15 +8,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use wire::login::{Answer, Ask, LINE_BYTES_MAX, SOCKET};
+use wire::login::{LINE_BYTES_MAX, LoginAnswer, LoginRequest, SOCKET};
 
-/// How long the agent may be silent. Longer than the agent itself takes for one login.
+/// How long the agent may take to answer. Longer than the agent's own timeout of a login.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub enum LoginError {
     Io(io::Error),
-    /// Whoever listens there is not root, and so not the agent.
+    /// The process that listens there is not root, and so not the agent.
     NotRoot(u32),
     Answer(String),
 }
@@ -41,15 +41,15 @@ impl From<io::Error> for LoginError {
     }
 }
 
-/// What was answered, and the namespaces that came with it.
-pub type LoginReply = (Answer, Vec<OwnedFd>);
+/// The agent's answer, and the namespaces that came with it.
+pub type LoginReply = (LoginAnswer, Vec<OwnedFd>);
 
-pub fn ask(state: &Path, ask: Ask) -> Result<LoginReply, LoginError> {
+pub fn ask(state: &Path, ask: LoginRequest) -> Result<LoginReply, LoginError> {
     ask_of(state, ask, 0)
 }
 
-/// As [`ask`], of an agent that must be this user.
-fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<LoginReply, LoginError> {
+/// As [`ask`], for an agent that runs as this user.
+fn ask_of(state: &Path, ask: LoginRequest, agent_uid: u32) -> Result<LoginReply, LoginError> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
@@ -63,7 +63,7 @@ fn ask_of(state: &Path, ask: Ask, agent_uid: u32) -> Result<LoginReply, LoginErr
     Ok((answer, namespaces))
 }
 
-/// To the end of the line, of which there is one. An end without it is no answer: it may have been cut short.
+/// Reads one line. A line without its end may be incomplete and is an error.
 fn read_line(stream: &UnixStream) -> Result<(String, Vec<OwnedFd>), LoginError> {
     let mut bytes = Vec::new();
     let mut namespaces = Vec::new();
@@ -89,9 +89,9 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixListener;
     use tempfile::TempDir;
-    use wire::login::Wish;
+    use wire::login::LoginAction;
 
-    const LOOK: Ask = Ask { wish: Wish::Look, uid: 1000 };
+    const LOOK: LoginRequest = LoginRequest { action: LoginAction::Count, uid: 1000 };
 
     fn own_uid() -> u32 {
         nix::unistd::geteuid().as_raw()
@@ -114,10 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_whole_line() {
+    fn answer_must_be_one_complete_line() {
         let state = agent(b"jobs 2\n");
         let (answer, namespaces) = ask_of(state.path(), LOOK, own_uid()).expect("an answer");
-        assert_eq!((answer, namespaces.len()), (Answer::Jobs(2), 0));
+        assert_eq!((answer, namespaces.len()), (LoginAnswer::Jobs(2), 0));
         for (name, answer) in
             [("cut", &b"jobs 2"[..]), ("odd", b"yes\n"), ("long", &[b'x'; 4096]), ("empty", b"")]
         {
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_root_is_not_believed() {
+    fn listener_that_is_not_root_is_refused() {
         let state = agent(b"entered 1\n");
         let refused = ask_of(state.path(), LOOK, own_uid() + 1).expect_err("not the agent");
         assert!(matches!(refused, LoginError::NotRoot(uid) if uid == own_uid()), "{refused}");
     }
 
     #[test]
-    fn nobody_there_is_an_error() {
+    fn missing_socket_is_an_error() {
         assert!(ask(Path::new("/nonexistent"), LOOK).is_err());
     }
 }

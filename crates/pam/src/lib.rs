@@ -1,14 +1,15 @@
-//! `pam_sluice.so`: whoever logs in to a node comes into one of their jobs there, or does not come in.
+//! `pam_sluice.so`: a user who logs in to a node joins one of their jobs there, or is denied.
 //!
-//! The module decides nothing about jobs and touches no control group: it asks the agent of the machine, which moves
-//! the asking process. It is loaded into `sshd` as root, so it is small, has one thread, waits with a bound, and when
-//! in doubt refuses.
+//! The module knows nothing of jobs and touches no control group: it asks the machine's agent, which moves the asking
+//! process. It is loaded into `sshd` as root, so it is small, has one thread, has a timeout, and denies when in doubt.
+//! `module` has the functions that PAM calls, `options` the words of the PAM file, `verdict` the rules, `agent_socket`
+//! the request to the agent, `namespaces` the entry into private folders.
 
 mod agent_socket;
 mod namespaces;
 mod options;
 mod verdict;
 
-// Its symbols are found in the program that loads the module; a test program has none of them.
+// Needs PAM's symbols from the program that loads the module, which a test program does not have.
 #[cfg(not(test))]
 mod module;

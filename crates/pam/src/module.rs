@@ -1,9 +1,9 @@
-//! The functions that PAM calls, and the few of its own that are called back.
+//! The functions that PAM calls, and the functions of PAM that are used.
 
 use crate::agent_socket;
 use crate::namespaces::enter;
 use crate::options::{Action, Options};
-use crate::verdict::{LoginUser, Verdict, judge};
+use crate::verdict::{LoginUser, Verdict, decide};
 use libc::{c_char, c_int, c_void};
 use nix::unistd::User;
 use std::ffi::{CStr, CString};
@@ -17,7 +17,7 @@ const PAM_USER_UNKNOWN: c_int = 10;
 const PAM_IGNORE: c_int = 25;
 /// The kind of message that a program shows as an error.
 const PAM_ERROR_MSG: c_int = 3;
-/// Words of one line in the PAM file: more than anybody writes.
+/// Words of one line in the PAM file; more are ignored.
 const WORDS_MAX: usize = 64;
 
 type Handle = *mut c_void;
@@ -34,7 +34,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// `account`: may this user come in? The asking process becomes part of the job.
+/// `account`: decides whether the user may log in. The asking process becomes part of the job.
 ///
 /// # Safety
 /// Called by PAM, with a handle of its own and `count` words.
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn pam_sm_acct_mgmt(
     unsafe { guarded(handle, count, words) }
 }
 
-/// `session`: the same again. Where a password was asked for, `account` may have run in a helper of `sshd`; this runs
-/// in the process that the session's own are forked from.
+/// `session`: the same again. With password authentication `account` may have run in a helper of `sshd`; this runs in
+/// the process from which the session is forked.
 ///
 /// # Safety
 /// As for [`pam_sm_acct_mgmt`].
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn pam_sm_close_session(
     PAM_SUCCESS
 }
 
-/// A panic must not go through C: it is a refusal.
+/// Turns a panic into a refusal: it must not unwind through C.
 ///
 /// # Safety
 /// As for [`pam_sm_acct_mgmt`].
@@ -107,26 +107,27 @@ unsafe fn admit(handle: Handle, count: c_int, words: *const *const c_char) -> c_
     let uid = entry.uid.as_raw();
     let user = LoginUser { name: &name, uid };
     let mut namespaces = Vec::new();
-    let verdict = judge(&options, &user, |ask| {
+    let verdict = decide(&options, &user, |ask| {
         let (answer, came) = agent_socket::ask(&options.state, ask)?;
         namespaces = came;
         Ok(answer)
     });
-    // What cannot be entered whole is not entered; the group that it is in by now ends with the job all the same.
+    // A login that cannot enter all namespaces is not admitted. Its process is already in the job's group and ends with
+    // the job.
     let verdict = match (verdict, enter(&namespaces)) {
         (Verdict::Entered(_), Err(error)) => {
             let why = format!("user {name} (uid={uid}) cannot enter a job's folders: {error}");
-            Verdict::By(options.adopt_failure, why)
+            Verdict::Fallback(options.adopt_failure, why)
         }
         (verdict, _) => verdict,
     };
     match verdict {
-        Verdict::Pass => PAM_IGNORE,
+        Verdict::Ignored => PAM_IGNORE,
         Verdict::Entered(job) => {
             log(handle, libc::LOG_INFO, &format!("user {name} (uid={uid}) enters job {job}"));
             PAM_SUCCESS
         }
-        Verdict::By(action, why) => {
+        Verdict::Fallback(action, why) => {
             let (code, words) = match action {
                 Action::Deny => (PAM_PERM_DENIED, "Access denied"),
                 Action::Allow => (PAM_SUCCESS, "Access allowed without a job"),
@@ -135,7 +136,7 @@ unsafe fn admit(handle: Handle, count: c_int, words: *const *const c_char) -> c_
             let line = format!("{words}: {why}");
             log(handle, libc::LOG_WARNING, &line);
             if action == Action::Deny {
-                tell(handle, &line);
+                show(handle, &line);
             }
             code
         }
@@ -160,8 +161,8 @@ fn log(handle: Handle, priority: c_int, line: &str) {
     }
 }
 
-/// To whoever logs in; a program that shows nothing is no reason to change the verdict.
-fn tell(handle: Handle, line: &str) {
+/// Shows a line to the user. If the program cannot show it, the verdict stays.
+fn show(handle: Handle, line: &str) {
     if let Ok(line) = CString::new(line) {
         // SAFETY: as for `log`; no answer is asked for.
         unsafe {

@@ -1,18 +1,18 @@
-//! The words after the module's name in the PAM file, as far as they go by the names that Slurm's module gives them.
+//! The module's options in the PAM file, named as those of Slurm's `pam_slurm_adopt`.
 
 use std::path::PathBuf;
 
-/// What becomes of a login that a rule does not fit.
+/// The reaction to a login that cannot join a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Deny,
-    /// Let in without a job.
+    /// Admit without a job.
     Allow,
-    /// As if the module were not there: the next line of the PAM file decides.
+    /// Leave the decision to the next line of the PAM file.
     Ignore,
 }
 
-/// Which job a user with several comes into.
+/// Which job a user with several jobs joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeveralJobs {
     Newest,
@@ -26,11 +26,11 @@ pub struct Options {
     pub no_jobs: Action,
     pub several: SeveralJobs,
     pub adopt_failure: Action,
-    /// The agent does not answer.
+    /// For an agent that does not answer.
     pub generic_failure: Action,
     pub ignore_root: bool,
     pub ignored_users: Vec<String>,
-    /// Words that were not understood: then nobody but root is let in.
+    /// Unknown options: with any of them only root is admitted.
     pub wrong: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_and_what_is_wrong_is_kept() {
+    fn options_are_parsed_and_unknown_ones_kept() {
         assert_eq!(Options::parse([]), Options::default());
         let all = Options::parse([
             "state=/srv/sluice",

@@ -79,9 +79,10 @@ fn shapes(random: &mut Random) -> Vec<Request> {
         .map(|at| {
             let several = at % 5 == 0;
             let gpus = if several { 8 } else { 1 << random.below(4) };
-            let kinds = match several || random.below(2) == 0 {
-                true => vec![class_kind(random.below(u64::from(CLASSES)) as u32)],
-                false => Vec::new(),
+            let kinds = if several || random.below(2) == 0 {
+                vec![class_kind(random.below(u64::from(CLASSES)) as u32)]
+            } else {
+                Vec::new()
             };
             let cpus_each = 1 + random.below(6) as u32;
             Request {

@@ -1,7 +1,7 @@
 //! The tree of associations that jobs are charged to, with what each has spent.
 
 use model::account::Association;
-use model::spent::Spent;
+use model::raw_usage::RawUsage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub struct Accounting {
     pub enforce: Enforce,
     /// Every parent before its children; the root of the tree first.
     pub members: Vec<Member>,
-    pub spent_by_qos: BTreeMap<String, Spent>,
+    pub raw_usage_by_qos: BTreeMap<String, RawUsage>,
     /// `PriorityFlags=MAX_TRES`: a job is billed for the most expensive TRES of a node, not for the sum.
     pub max_tres: bool,
 }
@@ -37,7 +37,7 @@ pub struct Member {
     /// Index into [`Accounting::members`]; `None` for the root.
     pub parent: Option<u32>,
     /// What the association and all below it have spent.
-    pub spent: Spent,
+    pub raw_usage: RawUsage,
     /// The fair share of a user, from 0 to 1; `None` for accounts.
     pub fair_share: Option<f64>,
 }

@@ -28,6 +28,7 @@ pub mod view;
 
 mod free;
 mod gate;
+mod index;
 mod place;
 mod preempt;
 mod topology;

@@ -9,6 +9,7 @@ use crate::free::node_timelines::FreeDuring;
 use crate::free::shape::{PlacementMode, Shape};
 use crate::free::slot_finder::SlotFinder;
 use crate::free::timeline::{BEGINNING, CORES, Millis, NEVER, Timeline, columns_of};
+use crate::index::{Rank, ShapeIndex};
 use crate::place::place;
 use crate::view::{PreemptBy, Preemption, RunningJob, View};
 use model::account::Qos;
@@ -34,7 +35,7 @@ pub struct PreemptionSearch<'a> {
     preemptors: usize,
     /// Shapes and rights for which no victims were found. The queue is in order of priority, so later jobs find none
     /// either.
-    failed: HashSet<(usize, u32, String)>,
+    failed: HashSet<(ShapeIndex, u32, String)>,
 }
 
 /// What decides which jobs a job may preempt.
@@ -144,11 +145,11 @@ impl<'a> PreemptionSearch<'a> {
         &mut self,
         finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
-        at: usize,
+        index: ShapeIndex,
         rights: PreemptRights<'_>,
         job: JobId,
     ) -> Option<PreemptionPlan> {
-        let key = (at, rights.tier, rights.qos.to_string());
+        let key = (index, rights.tier, rights.qos.to_string());
         if !self.is_active || self.preemptors >= PREEMPTORS_MAX || self.failed.contains(&key) {
             return None;
         }
@@ -299,7 +300,7 @@ impl<'a> PreemptionSearch<'a> {
     ) -> Option<PreemptionChoice> {
         let needs = shape.needs(part, finder.needs_cache, finder.baseline);
         let mut rooms = Vec::new();
-        for (&node, rank) in needs.candidates.iter().zip(0u32..) {
+        for (&node, rank) in needs.candidates.iter().zip(Rank::all()) {
             if !finder.timelines.is_available(node) || !needs.admits(node) {
                 continue;
             }

@@ -11,7 +11,7 @@ use model::partition::Partition;
 use model::preempt::PreemptMode;
 use model::reason::Reason;
 use model::reservation::Reservation;
-use model::run::{Hold, JobSpec, Together};
+use model::run::{HetComponent, Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ pub struct PendingJob {
     /// One of the events in `awaits` is enough.
     pub awaits_any: bool,
     /// The job is a component of a heterogeneous job: all components start together, when the first has its turn.
-    pub het: Option<Together>,
+    pub het: Option<HetComponent>,
 }
 
 /// An event of another job that a job waits for.
@@ -306,7 +306,7 @@ pub struct Start {
     pub allocation: Allocation,
     pub time_limit: TimeLimit,
     /// A component of a heterogeneous job. The starts of the other components are next to it in the plan.
-    pub het: Option<Together>,
+    pub het: Option<HetComponent>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! What keeps the server from starting or going on.
+//! The errors that keep the server from starting or going on.
 
 use std::io;
 use std::path::PathBuf;

@@ -27,6 +27,8 @@ mod shared;
 mod show;
 mod startup;
 mod step;
+#[cfg(test)]
+mod testing;
 mod writer;
 
 pub use connection_limits::ConnectionLimits;

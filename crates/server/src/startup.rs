@@ -19,8 +19,9 @@ use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::state_lock::StateLock;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
+use crate::writer::recover::StateDisks;
 use crate::writer::thread::WriterThread;
-use crate::writer::{books, recover, tick};
+use crate::writer::{books, tick};
 use cluster::event::UserToken;
 use cluster::{ClusterConfig, Command};
 use model::principal::Role;
@@ -71,8 +72,8 @@ pub fn run(
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), ServerError> {
     let dir = options.server_dir.clone();
-    let recovered = recover::recover(&dir)?;
-    let (state, thread, records) = WriterThread::new(recovered);
+    let disks = StateDisks::open(&dir)?;
+    let (state, thread, records) = WriterThread::new(disks.recover()?, disks);
     let blobs_dir = dir.join("blobs");
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
@@ -98,7 +99,6 @@ pub fn run(
         commits: Default::default(),
         volatile: Default::default(),
         setup: Setup {
-            server_dir: dir.clone(),
             machine: options.machine.clone(),
             config_dir: options.config_dir.clone(),
             agents_addresses: options.agents_addresses.clone(),

@@ -2,13 +2,14 @@
 //!
 //! Small blobs go into append-only packs: all that were staged since the last commit cost one write
 //! and one `fdatasync` together, and content that is there already costs nothing. Large ones get a
-//! file of their own, `big/ab/abcd…`. Both hold the same record ([`crate::pack`]).
+//! file of their own, `big/ab/abcd…`. Both hold the same record (`blob/pack.rs`).
 //!
 //! Nothing here reads a clock. The caller passes seconds, and [`Blobs::retain`] spares what was
 //! stored or asked for again since a moment the caller names: a submit that found its script here
 //! must not lose it before its event is in the journal.
 
 mod id;
+mod pack;
 mod recovery;
 mod retain;
 
@@ -18,11 +19,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, is_full};
-use crate::pack::{self, BlobRecord, record_len};
+use pack::{BlobRecord, record_len};
 
 pub use id::BlobId;
 pub use recovery::{BadBytes, BlobRecovery};
-pub use retain::Collected;
+pub use retain::CollectedBlobs;
 
 const PACKS: &str = "packs";
 const BIG: &str = "big";
@@ -78,19 +79,19 @@ impl Default for BlobOptions {
 
 /// Small, as there is one for each script and environment of every job: packs are counted from one.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum BlobLocation {
     Packed { pack: NonZeroU32, offset: u32, len: u32 },
     Big { len: u32 },
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    place: Place,
+struct IndexEntry {
+    location: BlobLocation,
     /// When it was last stored or asked for again.
     touched: Seconds,
 }
 
-const _: () = assert!(size_of::<Known>() == 16);
+const _: () = assert!(size_of::<IndexEntry>() == 16);
 
 /// Since the epoch; good until 2106.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,10 +113,10 @@ struct ActivePack {
 pub struct Blobs {
     disk: Arc<dyn Disk>,
     options: BlobOptions,
-    known: HashMap<BlobId, Known>,
+    known: HashMap<BlobId, IndexEntry>,
     active: Option<ActivePack>,
     next_pack: NonZeroU32,
-    staged: HashMap<BlobId, Known>,
+    staged: HashMap<BlobId, IndexEntry>,
     /// The records of the staged small blobs; a staged offset is one in here.
     staged_bytes: Vec<u8>,
 }
@@ -169,8 +170,8 @@ impl Blobs {
         let len = content.len();
         if len > self.options.packed_bytes_max {
             self.write_big(&id, content, now_s)?;
-            let place = Place::Big { len: len as u32 };
-            self.staged.insert(id, Known { place, touched: now_s.into() });
+            let location = BlobLocation::Big { len: len as u32 };
+            self.staged.insert(id, IndexEntry { location, touched: now_s.into() });
             return Ok(());
         }
         let offset = self.staged_bytes.len();
@@ -181,8 +182,8 @@ impl Blobs {
         pack::encode(&id, now_s, content, &mut self.staged_bytes);
         // In which pack, the commit says.
         let pack = FIRST_PACK;
-        let place = Place::Packed { pack, offset: offset as u32, len: len as u32 };
-        self.staged.insert(id, Known { place, touched: now_s.into() });
+        let location = BlobLocation::Packed { pack, offset: offset as u32, len: len as u32 };
+        self.staged.insert(id, IndexEntry { location, touched: now_s.into() });
         Ok(())
     }
 
@@ -192,20 +193,20 @@ impl Blobs {
         let base = self.append_staged();
         let synced = base.and_then(|base| self.sync_big().map(|()| base));
         let (pack, base) = match synced {
-            Ok(place) => place,
+            Ok(location) => location,
             Err(error) => {
                 self.discard_staged();
                 return Err(error);
             }
         };
-        for (id, Known { place, touched }) in self.staged.drain() {
-            let place = match place {
-                Place::Packed { offset, len, .. } => {
-                    Place::Packed { pack, offset: base + offset, len }
+        for (id, IndexEntry { location, touched }) in self.staged.drain() {
+            let location = match location {
+                BlobLocation::Packed { offset, len, .. } => {
+                    BlobLocation::Packed { pack, offset: base + offset, len }
                 }
                 big => big,
             };
-            self.known.insert(id, Known { place, touched });
+            self.known.insert(id, IndexEntry { location, touched });
         }
         self.staged_bytes.clear();
         Ok(())
@@ -231,11 +232,11 @@ impl Blobs {
     /// The content, checked against its name; `None` if it is not here.
     pub fn get(&self, id: &BlobId) -> Result<Option<Vec<u8>>, BlobError> {
         let Some(known) = self.known.get(id) else { return Ok(None) };
-        let (file, offset, len) = match known.place {
-            Place::Packed { pack, offset, len } => {
+        let (file, offset, len) = match known.location {
+            BlobLocation::Packed { pack, offset, len } => {
                 (pack_name(pack), u64::from(offset), record_len(len as usize))
             }
-            Place::Big { len } => (big_name(id), 0, record_len(len as usize)),
+            BlobLocation::Big { len } => (big_name(id), 0, record_len(len as usize)),
         };
         let mut bytes = vec![0; len];
         let handle = self.disk.open(&file).map_err(BlobError::io("open", &file))?;
@@ -271,9 +272,9 @@ impl Blobs {
             let _ = active.file.truncate(active.end);
             return Err(BlobError::io("write", &name)(error));
         }
-        let place = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
+        let location = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
         self.active = Some(ActivePack { end: active.end + len, ..active });
-        Ok(place)
+        Ok(location)
     }
 
     fn new_pack(&mut self, needed: u64) -> Result<ActivePack, BlobError> {
@@ -315,7 +316,7 @@ impl Blobs {
         let mut dirs: Vec<String> = self
             .staged
             .iter()
-            .filter(|(_, staged)| matches!(staged.place, Place::Big { .. }))
+            .filter(|(_, staged)| matches!(staged.location, BlobLocation::Big { .. }))
             .map(|(id, _)| crate::disk::parent(&big_name(id)).to_owned())
             .collect();
         if dirs.is_empty() {

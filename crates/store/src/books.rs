@@ -140,7 +140,7 @@ fn put(transaction: &Transaction<'_>, record: &JobRecord, text: &str) -> rusqlit
             record.job.0,
             pending,
             record.attempt,
-            record.array_job.or(record.together.map(|of| of.first)).map(|id| id.0),
+            record.array_job.or(record.het.map(|of| of.first)).map(|id| id.0),
             record.array_task,
             record.name,
             record.user,

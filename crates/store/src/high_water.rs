@@ -10,28 +10,14 @@ use std::io;
 
 use crate::disk::{Disk, replace_file};
 use crate::frame::{hash_at, u32_at, u64_at};
-use crate::journal::{Hash, JournalError, Position};
+use crate::journal::{HighWater, JournalError};
 
 pub(crate) const FILE: &str = "high-water";
 const MAGIC: &[u8; 8] = b"SLUICEHW";
 const VERSION: u32 = 1;
 const LEN: usize = 68;
 
-/// What was durably known when ids were last leased.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HighWater {
-    /// Ids up to this one may have been given out.
-    pub leased_ids: u64,
-    /// The journal ended here then, with this hash.
-    pub seq: u64,
-    pub chain: Hash,
-}
-
 impl HighWater {
-    pub fn position(&self) -> Position {
-        Position { seq: self.seq, chain: self.chain }
-    }
-
     /// The mark, or `None` where none was ever written.
     pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Self>, JournalError> {
         let bytes = match disk.open(FILE).and_then(|file| file.read_all()) {

@@ -4,8 +4,6 @@
 use std::fmt;
 use std::io;
 
-use crate::high_water::HighWater;
-
 /// SHA-256 over a commit and the hash of the commit before it.
 pub type Hash = [u8; 32];
 
@@ -26,6 +24,23 @@ impl fmt::Debug for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.seq)?;
         self.chain[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What was durably known when ids were last leased. It has a file of its own beside the journal, so that a journal that
+/// lost its end is found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HighWater {
+    /// Ids up to this one may have been given out.
+    pub leased_ids: u64,
+    /// The journal ended here then, with this hash.
+    pub seq: u64,
+    pub chain: Hash,
+}
+
+impl HighWater {
+    pub fn position(&self) -> Position {
+        Position { seq: self.seq, chain: self.chain }
     }
 }
 
@@ -62,13 +77,13 @@ pub trait Journal: Send {
 
     /// Bytes that can still be appended without allocating anything, so also on a full disk. A
     /// commit is never split, so up to one commit's size of this may stay unused.
-    fn room(&self) -> u64;
+    fn free_bytes(&self) -> u64;
 
     /// Forgets what lies wholly at or before `upto_seq`, where a snapshot has it. May keep more.
     fn compact(&mut self, upto_seq: u64) -> Result<(), JournalError>;
 
     /// Work done ahead of need (a spare segment), for a moment when nobody waits. An error of a
-    /// full disk is not one here: [`Journal::room`] tells.
+    /// full disk is not one here: [`Journal::free_bytes`] tells.
     fn maintain(&mut self) -> Result<(), JournalError>;
 
     /// Durably notes that ids up to `upto` may be given out, and where the history ends now. Never

@@ -2,7 +2,7 @@
 //!
 //! A segment is made, zeroed and synced as `spare.log` ahead of need and gets its number when the
 //! one before it is full. So an append allocates nothing, and ends of jobs can still be recorded
-//! when the disk is full: the rest of the segment and the spare are the reserve ([`Journal::room`]).
+//! when the disk is full: the rest of the segment and the spare are the reserve ([`Journal::free_bytes`]).
 //! The folder also holds the high-water mark. After a failed write or sync nothing is known about
 //! what is on the disk, so the journal refuses all further work until it is opened again.
 
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, is_full};
 use crate::frame::{SEGMENT_HEADER, SegmentHeader, encode, frame_len};
-use crate::high_water::{self, HighWater};
-use crate::journal::{Journal, JournalError, Position, Record, Recovery};
+use crate::high_water;
+use crate::journal::{HighWater, Journal, JournalError, Position, Record, Recovery};
 use crate::recovery::{Scan, Scanned, Segment, Tail, segment_name};
 
 const SPARE: &str = "spare.log";
@@ -229,7 +229,7 @@ impl Journal for LogFile {
         self.term
     }
 
-    fn room(&self) -> u64 {
+    fn free_bytes(&self) -> u64 {
         let spare = if self.spare.is_some() { self.options.commit_bytes_max() } else { 0 };
         self.active.capacity - self.active.offset + spare
     }

@@ -57,7 +57,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         array_job: None,
         array_task: None,
         array_pending: None,
-        together: None,
+        het: None,
         name: format!("job{id}"),
         user: user.into(),
         uid: 1000,

@@ -288,7 +288,7 @@ fn a_full_disk_refuses_a_commit_whole_and_the_reserve_is_kept() {
     let disk = filled(3);
     let mut log = open(&disk).unwrap().0;
     disk.set_capacity(Some(disk.used_bytes()));
-    let room = log.room();
+    let room = log.free_bytes();
     assert!(room > 1024 - SEGMENT_HEADER as u64, "the spare segment counts");
     let mut events = 3;
     let refused = loop {
@@ -300,7 +300,7 @@ fn a_full_disk_refuses_a_commit_whole_and_the_reserve_is_kept() {
     };
     assert!(matches!(refused, JournalError::Full { .. }), "{refused}");
     assert!((events - 3) * 176 + 176 > room - 176, "the room was real: {events} events of {room}");
-    assert!(log.room() < 176);
+    assert!(log.free_bytes() < 176);
     assert!(matches!(log.append(1, events, &[&[7; 100]]), Err(JournalError::Full { .. })));
     assert!(matches!(log.lease(5), Err(JournalError::Full { .. })));
     assert_eq!(open(&disk.fork()).unwrap().1.replayed, events, "nothing half-written");
@@ -308,7 +308,7 @@ fn a_full_disk_refuses_a_commit_whole_and_the_reserve_is_kept() {
     disk.set_capacity(None);
     assert_eq!(log.append(1, events, &[&[7; 100]]).unwrap(), events + 1);
     log.maintain().unwrap();
-    assert!(log.room() > 1024 - SEGMENT_HEADER as u64);
+    assert!(log.free_bytes() > 1024 - SEGMENT_HEADER as u64);
 }
 
 #[test]

@@ -1,23 +1,23 @@
 //! What a client asks and what the server answers: `POST /api/v1/call`, JSON both ways.
 
 use crate::diagnostics::DiagnosticsView;
-use crate::explain::{ExplainWanted, ExplainedJob};
+use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::job_list::JobList;
-use crate::listing::LinesWanted;
+use crate::listing::ListingQuery;
 use crate::reservation::{LicenseView, ReservationsView};
-use crate::step::{SrunPrograms, StepLaunch, StepLayout};
+use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
+use model::raw_usage::UsageOwner;
 use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
 use model::record::JobRecord;
-use model::reservation_ask::ReservationAsk;
+use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
-use model::spent::UsageOf;
 use model::time::Timestamp;
 use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub enum Call {
         job: JobId,
         timeout_ms: u64,
     },
-    Jobs(JobsWanted),
+    Jobs(JobsQuery),
     Cluster,
     Config,
     Cancel(Cancel),
@@ -127,7 +127,7 @@ pub enum Call {
         role: model::principal::Role,
     },
     /// `RawUsage=0`: what an account and all below it, or a QOS, have used is forgotten.
-    ForgetUsage(UsageOf),
+    ForgetUsage(UsageOwner),
     /// A one-time join file for these nodes.
     NodeToken {
         nodes: Vec<String>,
@@ -140,10 +140,10 @@ pub enum Call {
     },
     Reservations,
     Licenses,
-    CreateReservation(Box<ReservationAsk>),
+    CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
-        ask: Box<ReservationAsk>,
+        ask: Box<ReservationRequest>,
     },
     RemoveReservation {
         name: String,
@@ -151,7 +151,7 @@ pub enum Call {
     /// What would be granted, without submitting: dstack's plan.
     Offers(Box<Submission>),
     /// Why jobs wait.
-    Explain(ExplainWanted),
+    Explain(ExplainQuery),
     /// `sdiag`; `reset` sets the counters back.
     Diagnostics {
         reset: bool,
@@ -171,10 +171,10 @@ pub enum Answer {
         job: JobId,
         run: RunId,
         name: String,
-        #[serde(default, skip_serializing_if = "SrunPrograms::is_none")]
-        programs: SrunPrograms,
+        #[serde(default, rename = "programs", skip_serializing_if = "SrunPrologEpilog::is_none")]
+        srun_prolog_epilog: SrunPrologEpilog,
     },
-    Tested(Vec<Tested>),
+    Tested(Vec<SubmitForecast>),
     /// `allocation` once it has started; the reason while it waits.
     Start {
         state: JobState,
@@ -257,8 +257,8 @@ pub struct Submission {
     /// unless that is root submitting for another (`--uid`).
     pub spec: JobSpec,
     /// Further jobs that start and end with it: they have no script.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<JobSpec>,
+    #[serde(default, rename = "with", skip_serializing_if = "Vec::is_empty")]
+    pub het_components: Vec<JobSpec>,
     #[serde(default)]
     pub array: Option<ArraySpec>,
     #[serde(default)]
@@ -281,7 +281,7 @@ pub struct Submission {
 
 /// `squeue`: which jobs, and how much of each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobsWanted {
+pub struct JobsQuery {
     #[serde(default)]
     pub filter: JobFilter,
     /// One view for each pending array task (`squeue -r`).
@@ -296,7 +296,7 @@ pub struct JobsWanted {
     pub estimates_ms: u64,
     /// Answered with text instead of JSON; with views all the same by a server that cannot make these lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lines: Option<Box<LinesWanted>>,
+    pub lines: Option<Box<ListingQuery>>,
 }
 
 /// How much of each job is wanted.
@@ -335,7 +335,7 @@ pub struct CancelResult {
 
 /// When and where a job would start that was not submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tested {
+pub struct SubmitForecast {
     pub job: Option<JobId>,
     pub start: Timestamp,
     pub nodes: Vec<String>,

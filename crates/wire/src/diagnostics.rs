@@ -1,7 +1,5 @@
 //! `sdiag`: what the server has counted.
 
-use crate::client::Call;
-use model::run::LaunchKind;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -52,11 +50,14 @@ pub struct PlanCounts {
     pub last_tried: u64,
     pub total_tried: u64,
     /// Places that were kept for later.
-    pub last_kept: u64,
-    pub total_kept: u64,
+    #[serde(rename = "last_kept")]
+    pub last_slots: u64,
+    #[serde(rename = "total_kept")]
+    pub total_slots: u64,
     /// Jobs that overtook another, and the same since the server started.
     pub backfilled: u64,
-    pub backfilled_ever: u64,
+    #[serde(rename = "backfilled_ever")]
+    pub backfilled_since_start: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,51 +109,4 @@ pub enum CallKind {
     Token,
     Offers,
     Other,
-}
-
-impl Call {
-    pub fn kind(&self) -> CallKind {
-        match self {
-            Self::Ping => CallKind::Ping,
-            Self::Submit(submission) => match submission.spec.launch.kind {
-                LaunchKind::Interactive => CallKind::Allocate,
-                _ => CallKind::SubmitBatch,
-            },
-            Self::TestSubmit(_) => CallKind::TestSubmit,
-            Self::AwaitStart { .. } => CallKind::AwaitStart,
-            Self::AwaitEnd { .. } => CallKind::AwaitEnd,
-            Self::Jobs(wanted) if wanted.filter.jobs.len() == 1 => CallKind::OneJob,
-            Self::Jobs(_) => CallKind::Jobs,
-            Self::Cluster => CallKind::Cluster,
-            Self::Config => CallKind::Config,
-            Self::Cancel(cancel) if cancel.step.is_some() => CallKind::CancelStep,
-            Self::Cancel(_) => CallKind::Cancel,
-            Self::UpdateJob { .. } => CallKind::UpdateJob,
-            Self::UpdateNode { .. } => CallKind::UpdateNode,
-            Self::UpdatePartition { .. } => CallKind::UpdatePartition,
-            Self::Reconfigure { .. } => CallKind::Reconfigure,
-            Self::History(_) => CallKind::History,
-            Self::Script { .. } => CallKind::Script,
-            Self::CreateStep(_) => CallKind::CreateStep,
-            Self::LaunchStep { .. } => CallKind::LaunchStep,
-            Self::SignalStep { .. } => CallKind::CancelStep,
-            Self::Relinquish { .. } => CallKind::Relinquish,
-            Self::Accounts => CallKind::Accounts,
-            Self::SetAccount(_)
-            | Self::RemoveAccount { .. }
-            | Self::SetAssociation(_)
-            | Self::RemoveAssociation(_)
-            | Self::SetQos(_)
-            | Self::RemoveQos { .. }
-            | Self::SetRole { .. }
-            | Self::ForgetUsage(_) => CallKind::ChangeAccounts,
-            Self::Shares => CallKind::Shares,
-            Self::Priorities => CallKind::Priorities,
-            Self::Diagnostics { .. } => CallKind::Diagnostics,
-            Self::Explain(_) => CallKind::Explain,
-            Self::NodeToken { .. } | Self::UserToken { .. } => CallKind::Token,
-            Self::Offers(_) => CallKind::Offers,
-            _ => CallKind::Other,
-        }
-    }
 }

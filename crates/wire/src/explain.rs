@@ -14,7 +14,7 @@ pub const EXPLAINED_MAX: usize = 64;
 
 /// Which jobs: by number, or runs by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ExplainWanted {
+pub struct ExplainQuery {
     #[serde(default)]
     pub jobs: Vec<JobRef>,
     #[serde(default)]
@@ -40,20 +40,20 @@ pub struct WaitView {
     pub ahead: u32,
     pub ahead_first: Vec<NamedJob>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<HeldLimit>,
+    pub limit: Option<LimitHolders>,
     /// The place that is kept for it, and when it is expected to start.
+    #[serde(default, rename = "kept", skip_serializing_if = "Option::is_none")]
+    pub backfill_slot: Option<ExpectedStart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Expected>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected: Option<Expected>,
+    pub expected: Option<ExpectedStart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<NodeClassReport>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dependency: Vec<OpenTerm>,
+    pub dependency: Vec<UnmetTerm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub licenses: Vec<LicenseUse>,
+    pub licenses: Vec<LicenseShortage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationWindow>,
 }
@@ -66,24 +66,24 @@ pub struct NamedJob {
 
 /// A limit, and who holds what it counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HeldLimit {
+pub struct LimitHolders {
     pub limit: Limit,
     /// The running jobs that hold the most of it.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<ResourceHolder>,
     /// How many more there are, and what they hold together.
     pub others: u32,
     pub others_amount: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct ResourceHolder {
     pub job: String,
     pub user: String,
     pub amount: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expected {
+pub struct ExpectedStart {
     pub start: Timestamp,
     pub partition: String,
     pub nodes: Vec<String>,
@@ -91,18 +91,18 @@ pub struct Expected {
 
 /// A term of a dependency that is not met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenTerm {
+pub struct UnmetTerm {
     /// `afterok:12`
     pub term: String,
     /// It can never be met any more.
     pub failed: bool,
     /// The first of the jobs that it is about, and how many there are.
-    pub jobs: Vec<OtherJob>,
+    pub jobs: Vec<TermJob>,
     pub count: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OtherJob {
+pub struct TermJob {
     pub job: String,
     pub id: JobId,
     pub state: JobState,
@@ -112,12 +112,12 @@ pub struct OtherJob {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LicenseUse {
+pub struct LicenseShortage {
     pub name: String,
     pub asked: u64,
     pub free: u64,
     /// Running jobs that hold the most of them.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<ResourceHolder>,
     pub others: u32,
     pub others_amount: u64,
 }

@@ -4,14 +4,14 @@
 //! as those, and rows that point at them: `{"common":[…],"rows":[{"of":0,"id":12,…},…]}`. Both sides
 //! work with plain [`JobView`]s, which share what is equal; neither ever holds the rows themselves.
 
-use crate::view::{ArrayView, JobFurther, JobView};
+use crate::view::{ArrayView, JobExtras, JobView};
 use foldhash::fast::RandomState;
 use model::allocation::Allocation;
 use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
 use model::range::Range;
 use model::reason::Reason;
-use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Together, Usage};
+use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -118,8 +118,8 @@ struct Row<'a> {
     run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     array: Option<Cow<'a, ArrayView>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    het: Option<HetComponent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, Reason>>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -149,8 +149,8 @@ struct Row<'a> {
     dependency: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancelled_by: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    further: Option<Cow<'a, JobFurther>>,
+    #[serde(default, rename = "further", skip_serializing_if = "Option::is_none")]
+    extras: Option<Cow<'a, JobExtras>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sched_nodes: Option<Arc<str>>,
 }
@@ -162,7 +162,7 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
         name: view.name.clone(),
         run: view.run,
         array: view.array.as_deref().map(Cow::Borrowed),
-        together: view.together,
+        het: view.het,
         reason: (view.reason != common.reason).then_some(Cow::Borrowed(&view.reason)),
         priority: view.priority,
         submit: view.submit,
@@ -178,7 +178,7 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
         suspended_s: view.suspended_s,
         dependency: view.dependency.as_deref().map(Cow::Borrowed),
         cancelled_by: view.cancelled_by,
-        further: view.further.as_deref().map(Cow::Borrowed),
+        extras: view.extras.as_deref().map(Cow::Borrowed),
         sched_nodes: view.sched_nodes.clone(),
     }
 }
@@ -190,7 +190,7 @@ fn whole(row: Row<'_>, common: &Common) -> JobView {
         run: row.run,
         name: row.name,
         array: row.array.map(|array| Box::new(array.into_owned())),
-        together: row.together,
+        het: row.het,
         spec,
         state: common.state,
         reason: row.reason.map_or_else(|| common.reason.clone(), Cow::into_owned),
@@ -219,7 +219,7 @@ fn whole(row: Row<'_>, common: &Common) -> JobView {
         last_planned: common.last_planned,
         default_memory: common.default_memory,
         cancelled_by: row.cancelled_by,
-        further: row.further.map(|further| Box::new(further.into_owned())),
+        extras: row.extras.map(|extras| Box::new(extras.into_owned())),
         sched_nodes: row.sched_nodes,
     }
 }

@@ -1,5 +1,6 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
 
+mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;

@@ -4,7 +4,7 @@ use crate::order::SignedOrder;
 use crate::report::Report;
 use crate::stream::StreamKind;
 use model::id::{AttemptId, StepId};
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use model::node::{NodeConfig, NodeFacts};
 use model::site::Site;
 use model::time::Timestamp;
@@ -24,15 +24,17 @@ pub const CHANNEL_STREAM: u8 = 1;
 #[serde(rename_all = "snake_case")]
 pub enum ToServer {
     /// First contact of a new agent, over a connection without a client certificate.
-    Join(Join),
+    Join(JoinRequest),
     Hello(Hello),
     Report(Report),
     /// Still here; each node's load and memory.
-    Beat {
+    #[serde(rename = "beat")]
+    Heartbeat {
         nodes: Vec<(String, NodeFacts)>,
     },
     /// A step's order is with its supervisor: it need not be sent again.
-    StepTaken {
+    #[serde(rename = "step_taken")]
+    StepAccepted {
         node: String,
         attempt: AttemptId,
         step: StepId,
@@ -58,7 +60,8 @@ pub enum ToServer {
     },
     /// The answer to `Measure`; nothing of an attempt that does not run here.
     Measured {
-        ask: u64,
+        #[serde(rename = "ask")]
+        request: u64,
         steps: Vec<LiveStep>,
     },
 }
@@ -79,7 +82,7 @@ pub enum RefusedOrder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToAgent {
-    Joined(Joined),
+    Joined(JoinAccepted),
     Refused {
         why: String,
     },
@@ -107,7 +110,8 @@ pub enum ToAgent {
     },
     /// What do the steps of this attempt use now?
     Measure {
-        ask: u64,
+        #[serde(rename = "ask")]
+        request: u64,
         node: String,
         attempt: AttemptId,
     },
@@ -117,7 +121,7 @@ pub enum ToAgent {
 
 /// The one-time token and a certificate request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Join {
+pub struct JoinRequest {
     pub version: u32,
     pub token: String,
     /// PEM.
@@ -125,7 +129,7 @@ pub struct Join {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Joined {
+pub struct JoinAccepted {
     /// PEM, for this agent's key.
     pub certificate: String,
     /// Ed25519 public key, base64: orders are taken only if signed by it.
@@ -147,11 +151,11 @@ pub struct NodeHello {
     /// What the machine has, as detected.
     pub detected: NodeConfig,
     /// Attempts in the spool.
-    pub attempts: Vec<HeldAttempt>,
+    pub attempts: Vec<SpooledAttempt>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HeldAttempt {
+pub struct SpooledAttempt {
     pub attempt: AttemptId,
     /// Something of it still runs here.
     pub alive: bool,
@@ -162,14 +166,15 @@ pub struct Welcome {
     pub version: u32,
     pub term: u64,
     pub now: Timestamp,
-    pub beat_interval_ms: u64,
+    #[serde(rename = "beat_interval_ms")]
+    pub heartbeat_interval_ms: u64,
     pub policies: BTreeMap<String, NodePolicy>,
 }
 
 /// What the configuration says of a node's enforcement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodePolicy {
-    pub limits: Policy,
+    pub limits: CgroupPolicy,
     pub cgroup_plugin: String,
     /// How many CPUs the configuration gives the node; 0: as many as its machine has.
     #[serde(default)]

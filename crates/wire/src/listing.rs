@@ -33,7 +33,7 @@ pub struct ListingOptions {
 
 /// Lines instead of views, where the server can make them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinesWanted {
+pub struct ListingQuery {
     pub options: ListingOptions,
     /// The client's time zone: a name, an offset, or a rule as in `TZ`.
     pub zone: String,

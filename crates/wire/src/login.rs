@@ -10,24 +10,24 @@ pub const SOCKET: &str = "agent/login.sock";
 /// The longest line of either side; a longer one is not of ours.
 pub const LINE_BYTES_MAX: usize = 512;
 
-const WORD: &str = "login1";
+const PROTOCOL: &str = "login1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum LoginAction {
     /// How many jobs does the user have here?
-    Look,
+    Count,
     /// Move the asking process into the newest of them.
     Enter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    pub wish: Wish,
+pub struct LoginRequest {
+    pub action: LoginAction,
     pub uid: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum LoginAnswer {
     /// So many jobs run here; never none.
     Jobs(u32),
     /// The asking process is now part of this job, and ends with it. With the line come, as descriptors, the namespaces
@@ -39,45 +39,45 @@ pub enum Answer {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a line of this protocol: {0:?}")]
-pub struct NotALine(String);
+pub struct MalformedLine(String);
 
-impl fmt::Display for Ask {
+impl fmt::Display for LoginRequest {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        let wish = match self.wish {
-            Wish::Look => "look",
-            Wish::Enter => "enter",
+        let action = match self.action {
+            LoginAction::Count => "look",
+            LoginAction::Enter => "enter",
         };
-        write!(out, "{WORD} {wish} {}", self.uid)
+        write!(out, "{PROTOCOL} {action} {}", self.uid)
     }
 }
 
-impl FromStr for Ask {
-    type Err = NotALine;
+impl FromStr for LoginRequest {
+    type Err = MalformedLine;
 
-    fn from_str(line: &str) -> Result<Ask, NotALine> {
-        let wrong = || NotALine(line.to_owned());
+    fn from_str(line: &str) -> Result<LoginRequest, MalformedLine> {
+        let wrong = || MalformedLine(line.to_owned());
         let mut words = line.split(' ');
-        let (first, wish, uid) = (words.next(), words.next(), words.next());
-        let wish = match wish {
-            Some("look") => Wish::Look,
-            Some("enter") => Wish::Enter,
+        let (first, action, uid) = (words.next(), words.next(), words.next());
+        let action = match action {
+            Some("look") => LoginAction::Count,
+            Some("enter") => LoginAction::Enter,
             _ => return Err(wrong()),
         };
         let uid = uid.and_then(|word| word.parse().ok());
         match (first, uid, words.next()) {
-            (Some(WORD), Some(uid), None) => Ok(Ask { wish, uid }),
+            (Some(PROTOCOL), Some(uid), None) => Ok(LoginRequest { action, uid }),
             _ => Err(wrong()),
         }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for LoginAnswer {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Answer::Jobs(count) => write!(out, "jobs {count}"),
-            Answer::Entered(job) => write!(out, "entered {}", job.0),
-            Answer::NoJobs => out.write_str("none"),
-            Answer::Failed(why) => {
+            LoginAnswer::Jobs(count) => write!(out, "jobs {count}"),
+            LoginAnswer::Entered(job) => write!(out, "entered {}", job.0),
+            LoginAnswer::NoJobs => out.write_str("none"),
+            LoginAnswer::Failed(why) => {
                 // One line, whatever the words were.
                 let plain = why.chars().map(|c| if c.is_control() { ' ' } else { c });
                 write!(out, "failed {}", plain.take(200).collect::<String>())
@@ -86,20 +86,22 @@ impl fmt::Display for Answer {
     }
 }
 
-impl FromStr for Answer {
-    type Err = NotALine;
+impl FromStr for LoginAnswer {
+    type Err = MalformedLine;
 
-    fn from_str(line: &str) -> Result<Answer, NotALine> {
-        let wrong = || NotALine(line.to_owned());
+    fn from_str(line: &str) -> Result<LoginAnswer, MalformedLine> {
+        let wrong = || MalformedLine(line.to_owned());
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "jobs" => match rest.parse() {
-                Ok(count) if count > 0 => Ok(Answer::Jobs(count)),
+                Ok(count) if count > 0 => Ok(LoginAnswer::Jobs(count)),
                 _ => Err(wrong()),
             },
-            "entered" => rest.parse().map(|id| Answer::Entered(JobId(id))).map_err(|_| wrong()),
-            "none" if rest.is_empty() => Ok(Answer::NoJobs),
-            "failed" => Ok(Answer::Failed(rest.to_owned())),
+            "entered" => {
+                rest.parse().map(|id| LoginAnswer::Entered(JobId(id))).map_err(|_| wrong())
+            }
+            "none" if rest.is_empty() => Ok(LoginAnswer::NoJobs),
+            "failed" => Ok(LoginAnswer::Failed(rest.to_owned())),
             _ => Err(wrong()),
         }
     }
@@ -111,14 +113,17 @@ mod tests {
 
     #[test]
     fn lines_go_both_ways() {
-        for ask in [Ask { wish: Wish::Look, uid: 0 }, Ask { wish: Wish::Enter, uid: u32::MAX }] {
-            assert_eq!(ask.to_string().parse(), Ok(ask));
+        for request in [
+            LoginRequest { action: LoginAction::Count, uid: 0 },
+            LoginRequest { action: LoginAction::Enter, uid: u32::MAX },
+        ] {
+            assert_eq!(request.to_string().parse(), Ok(request));
         }
         for answer in [
-            Answer::Jobs(3),
-            Answer::Entered(JobId(7)),
-            Answer::NoJobs,
-            Answer::Failed("cannot open /x: gone".into()),
+            LoginAnswer::Jobs(3),
+            LoginAnswer::Entered(JobId(7)),
+            LoginAnswer::NoJobs,
+            LoginAnswer::Failed("cannot open /x: gone".into()),
         ] {
             assert_eq!(answer.to_string().parse(), Ok(answer));
         }
@@ -128,12 +133,12 @@ mod tests {
     fn what_is_not_whole_lets_nobody_in() {
         for line in ["", "jobs", "jobs 0", "jobs -1", "entered", "entered x", "none 1", "Entered 1"]
         {
-            assert!(line.parse::<Answer>().is_err(), "{line:?}");
+            assert!(line.parse::<LoginAnswer>().is_err(), "{line:?}");
         }
         for line in ["", "login1 enter", "login1 enter x", "login1 enter 1 2", "login2 enter 1"] {
-            assert!(line.parse::<Ask>().is_err(), "{line:?}");
+            assert!(line.parse::<LoginRequest>().is_err(), "{line:?}");
         }
-        let long = Answer::Failed(format!("a\nentered 1{}", "x".repeat(1000))).to_string();
+        let long = LoginAnswer::Failed(format!("a\nentered 1{}", "x".repeat(1000))).to_string();
         assert!(!long.contains('\n') && long.len() < LINE_BYTES_MAX, "{long}");
     }
 }

@@ -116,8 +116,8 @@ pub struct JobLaunch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
     /// What the site's programs around the job are told of it.
-    #[serde(default)]
-    pub around: Around,
+    #[serde(default, rename = "around")]
+    pub prolog_epilog: PrologEpilogEnvironment,
 }
 
 /// The nice value that processes are to run with.
@@ -130,17 +130,17 @@ pub struct Niceness {
 
 /// The environment of the programs that a site runs before and after a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Around {
+pub struct PrologEpilogEnvironment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<String>,
     /// Variables that the node fills in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub variables: Vec<(String, ProgramVariable)>,
+    pub variables: Vec<(String, PrologEpilogVariable)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProgramVariable {
+pub enum PrologEpilogVariable {
     /// One word before the job, another after it.
     Context { before: String, after: String },
     /// The script's end as `wait` gives it; after the job alone.
@@ -267,8 +267,8 @@ pub struct StepOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_bind: Option<CpuBinding>,
     /// Beside each task here, a program and variables of its own; empty: the launch's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub of_tasks: Vec<TaskOrder>,
+    #[serde(default, rename = "of_tasks", skip_serializing_if = "Vec::is_empty")]
+    pub task_orders: Vec<TaskOrder>,
 }
 
 /// What one task has for itself. An empty program is the launch's.

@@ -35,7 +35,8 @@ pub struct LicenseView {
 /// What a node is kept for at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeptFor {
-    Somebody,
+pub enum ReservationPurpose {
+    #[serde(rename = "somebody")]
+    Users,
     Maintenance,
 }

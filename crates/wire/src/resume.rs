@@ -11,7 +11,7 @@ const ACKNOWLEDGE_EVERY: u64 = 64 << 10;
 
 /// The sending end.
 #[derive(Debug, Default)]
-pub struct Outgoing {
+pub struct ResendBuffer {
     /// What is not acknowledged, and what is not even written.
     kept: VecDeque<u8>,
     /// The number of the first byte kept.
@@ -23,13 +23,13 @@ pub struct Outgoing {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the other end has {said} bytes, and those from {from} to {to} are here")]
-pub struct Gap {
+pub struct ResumeGap {
     said: u64,
     from: u64,
     to: u64,
 }
 
-impl Outgoing {
+impl ResendBuffer {
     pub fn push(&mut self, bytes: &[u8]) {
         self.kept.extend(bytes);
     }
@@ -48,7 +48,7 @@ impl Outgoing {
     }
 
     /// The next bytes to write; all of them may take several turns.
-    pub fn next_piece(&self) -> &[u8] {
+    pub fn next_chunk(&self) -> &[u8] {
         let (front, back) = self.kept.as_slices();
         match front.get(self.written..) {
             Some(rest) if !rest.is_empty() => rest,
@@ -56,7 +56,7 @@ impl Outgoing {
         }
     }
 
-    pub fn wrote(&mut self, bytes: usize) {
+    pub fn mark_written(&mut self, bytes: usize) {
         self.written = (self.written + bytes).min(self.kept.len());
         if !self.resumable {
             self.drop_first(self.written);
@@ -64,16 +64,16 @@ impl Outgoing {
     }
 
     /// The other end has this many bytes in all.
-    pub fn acknowledged(&mut self, received: u64) {
+    pub fn acknowledge(&mut self, received: u64) {
         let count = received.saturating_sub(self.base) as usize;
         self.drop_first(count.min(self.written));
     }
 
     /// A new connection, whose other end has `received` bytes: the rest is written again.
-    pub fn resume(&mut self, received: u64) -> Result<(), Gap> {
+    pub fn resume(&mut self, received: u64) -> Result<(), ResumeGap> {
         let (from, to) = (self.base, self.base + self.kept.len() as u64);
         if !(from..=to).contains(&received) {
-            return Err(Gap { said: received, from, to });
+            return Err(ResumeGap { said: received, from, to });
         }
         self.written = self.kept.len();
         self.drop_first((received - from) as usize);
@@ -97,12 +97,12 @@ impl Outgoing {
 
 /// The receiving end.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Incoming {
+pub struct ReceiveCounter {
     received: u64,
     acknowledged: u64,
 }
 
-impl Incoming {
+impl ReceiveCounter {
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -112,7 +112,7 @@ impl Incoming {
     }
 
     /// What to acknowledge now, if it is time; `all`: whatever is not acknowledged yet.
-    pub fn due(&mut self, all: bool) -> Option<u64> {
+    pub fn due_acknowledgement(&mut self, all: bool) -> Option<u64> {
         let open = self.received - self.acknowledged;
         (open >= ACKNOWLEDGE_EVERY || (all && open > 0)).then(|| {
             self.acknowledged = self.received;
@@ -134,9 +134,9 @@ mod tests {
             frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..30),
             turns in prop::collection::vec((0usize..60, 0usize..60, any::<bool>()), 0..40),
         ) {
-            let mut out = Outgoing::default();
+            let mut out = ResendBuffer::default();
             out.resume(0).unwrap();
-            let mut incoming = Incoming::default();
+            let mut incoming = ReceiveCounter::default();
             let mut seen = Vec::new();
             for payload in &frames {
                 let mut bytes = Vec::new();
@@ -147,10 +147,10 @@ mod tests {
             for (write, arrive, acknowledge) in turns.into_iter().chain([everything]) {
                 let mut under_way = Vec::new();
                 while out.has_unwritten() && under_way.len() < write {
-                    let piece = out.next_piece().to_vec();
+                    let piece = out.next_chunk().to_vec();
                     let piece = &piece[..piece.len().min(write - under_way.len())];
                     under_way.extend_from_slice(piece);
-                    out.wrote(piece.len());
+                    out.mark_written(piece.len());
                 }
                 under_way.truncate(arrive);
                 let mut decoder = Decoder::default();
@@ -159,8 +159,8 @@ mod tests {
                     incoming.count(&frame);
                     seen.push(frame.payload);
                 }
-                if acknowledge && let Some(count) = incoming.due(true) {
-                    out.acknowledged(count);
+                if acknowledge && let Some(count) = incoming.due_acknowledgement(true) {
+                    out.acknowledge(count);
                 }
                 out.resume(incoming.received()).unwrap();
             }
@@ -171,24 +171,24 @@ mod tests {
 
     #[test]
     fn without_resuming_what_is_written_is_gone_and_a_gap_is_said() {
-        let mut out = Outgoing::default();
+        let mut out = ResendBuffer::default();
         out.push(b"hello");
-        out.wrote(2);
-        assert_eq!((out.next_piece(), out.len()), (b"llo".as_slice(), 3));
+        out.mark_written(2);
+        assert_eq!((out.next_chunk(), out.len()), (b"llo".as_slice(), 3));
         assert!(out.resume(1).is_err());
         assert_eq!(out.resume(2), Ok(()));
-        assert_eq!(out.next_piece(), b"llo");
+        assert_eq!(out.next_chunk(), b"llo");
     }
 
     #[test]
     fn acknowledgements_are_few() {
-        let mut incoming = Incoming::default();
+        let mut incoming = ReceiveCounter::default();
         let frame = Frame { channel: 0, payload: vec![0; 1000] };
         let told = (0..200).filter(|_| {
             incoming.count(&frame);
-            incoming.due(false).is_some()
+            incoming.due_acknowledgement(false).is_some()
         });
         assert_eq!(told.count(), 3);
-        assert!(incoming.due(true).is_some());
+        assert!(incoming.due_acknowledgement(true).is_some());
     }
 }

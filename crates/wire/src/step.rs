@@ -71,8 +71,8 @@ pub struct StepLaunch {
     pub task_prolog: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_epilog: Option<String>,
-    #[serde(default, skip_serializing_if = "StartWhen::is_at_once")]
-    pub starts: StartWhen,
+    #[serde(default, skip_serializing_if = "StepStart::is_at_once")]
+    pub starts: StepStart,
     /// How long its tasks may run; none: as long as the job does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimit>,
@@ -81,7 +81,7 @@ pub struct StepLaunch {
 /// When the tasks of a step start. An `srun` that does not know of it never says `Go`, so nobody waits for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StartWhen {
+pub enum StepStart {
     /// Once their `srun` is reached.
     #[default]
     AtOnce,
@@ -91,7 +91,7 @@ pub enum StartWhen {
     OnGo,
 }
 
-impl StartWhen {
+impl StepStart {
     pub fn is_at_once(&self) -> bool {
         *self == Self::AtOnce
     }
@@ -124,20 +124,20 @@ pub struct StepLayout {
     /// Per node, in order: its name and the global ranks of its tasks.
     pub nodes: Vec<StepNode>,
     pub cpus_per_task: u32,
-    #[serde(default, skip_serializing_if = "SrunPrograms::is_none")]
-    pub programs: SrunPrograms,
+    #[serde(default, rename = "programs", skip_serializing_if = "SrunPrologEpilog::is_none")]
+    pub srun_prolog_epilog: SrunPrologEpilog,
 }
 
 /// What the site has `srun` run around its step, where it is and as its user.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SrunPrograms {
+pub struct SrunPrologEpilog {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prolog: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epilog: Option<String>,
 }
 
-impl SrunPrograms {
+impl SrunPrologEpilog {
     pub fn is_none(&self) -> bool {
         self.prolog.is_none() && self.epilog.is_none()
     }

@@ -6,7 +6,7 @@ use model::id::StepId;
 use serde::{Deserialize, Serialize};
 
 /// What a receiver grants at first, and keeps granted.
-pub const WINDOW: u32 = 256 << 10;
+pub const WINDOW_BYTES: u32 = 256 << 10;
 
 /// What a client's connection is upgraded to for a step's stream.
 pub const PROTOCOL_NAME: &str = "sluice-step";
@@ -36,17 +36,17 @@ pub enum StepRole {
 
 /// The sending side: how much may be sent now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credit {
+pub struct SendCredit {
     left: u32,
 }
 
-impl Default for Credit {
+impl Default for SendCredit {
     fn default() -> Self {
-        Self { left: WINDOW }
+        Self { left: WINDOW_BYTES }
     }
 }
 
-impl Credit {
+impl SendCredit {
     /// How many of `wanted` bytes may go now; they count as sent.
     pub fn take(&mut self, wanted: usize) -> usize {
         let granted = wanted.min(self.left as usize);
@@ -59,26 +59,26 @@ impl Credit {
     }
 
     pub fn grant(&mut self, bytes: u32) {
-        self.left = self.left.saturating_add(bytes).min(WINDOW);
+        self.left = self.left.saturating_add(bytes).min(WINDOW_BYTES);
     }
 }
 
 /// The receiving side: says when to credit the sender again, in steps of half a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct ReceiveWindow {
     consumed: u32,
     under_way: u32,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sender went beyond its credit")]
-pub struct Overrun;
+pub struct CreditOverrun;
 
-impl Window {
-    pub fn received(&mut self, bytes: usize) -> Result<(), Overrun> {
+impl ReceiveWindow {
+    pub fn received(&mut self, bytes: usize) -> Result<(), CreditOverrun> {
         let total = self.under_way as usize + bytes;
-        if total > WINDOW as usize {
-            return Err(Overrun);
+        if total > WINDOW_BYTES as usize {
+            return Err(CreditOverrun);
         }
         self.under_way = total as u32;
         Ok(())
@@ -93,7 +93,7 @@ impl Window {
     /// Bytes were handed on; gives the credit to send back, if it is time.
     pub fn consumed(&mut self, bytes: usize) -> Option<u32> {
         self.consumed += bytes as u32;
-        (self.consumed >= WINDOW / 2).then(|| {
+        (self.consumed >= WINDOW_BYTES / 2).then(|| {
             let credit = std::mem::take(&mut self.consumed);
             self.under_way = self.under_way.saturating_sub(credit);
             credit
@@ -107,13 +107,13 @@ mod tests {
 
     #[test]
     fn a_sender_stops_at_its_credit_and_goes_on_when_granted() {
-        let mut credit = Credit::default();
-        let mut window = Window::default();
-        let sent = credit.take(WINDOW as usize + 10);
-        assert_eq!(sent, WINDOW as usize);
+        let mut credit = SendCredit::default();
+        let mut window = ReceiveWindow::default();
+        let sent = credit.take(WINDOW_BYTES as usize + 10);
+        assert_eq!(sent, WINDOW_BYTES as usize);
         assert_eq!(credit.take(1), 0);
         window.received(sent).unwrap();
-        assert_eq!(window.received(1), Err(Overrun));
+        assert_eq!(window.received(1), Err(CreditOverrun));
         let back = window.consumed(sent).expect("a whole window was consumed");
         credit.grant(back);
         assert_eq!(credit.take(5), 5);

@@ -17,13 +17,18 @@ pub const CHANNEL: u8 = 0;
 #[serde(rename_all = "snake_case")]
 pub enum ToSupervisor {
     /// An order that the agent has verified; `Launch` and `Forget` are the agent's own.
-    Do(Action),
+    #[serde(rename = "do")]
+    Execute(Action),
     /// The server has every event up to this number.
-    Taken { number: u64 },
+    #[serde(rename = "taken")]
+    Acknowledge { number: u64 },
     /// The client at the end of this stream is gone for good.
     ClientGone { step: StepId, stream: u32 },
     /// What do the steps use now?
-    Measure { ask: u64 },
+    Measure {
+        #[serde(rename = "ask")]
+        request: u64,
+    },
 }
 
 /// The first frame of a connection to a supervisor's second socket; what follows are the frames of the step.
@@ -46,11 +51,13 @@ pub enum FromSupervisor {
         pid: i32,
     },
     Event(SupervisorEvent),
-    StepTaken {
+    #[serde(rename = "step_taken")]
+    StepAccepted {
         step: StepId,
     },
     Measured {
-        ask: u64,
+        #[serde(rename = "ask")]
+        request: u64,
         steps: Vec<LiveStep>,
     },
     /// An order could not be carried out; the attempt goes on.

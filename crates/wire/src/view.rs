@@ -7,9 +7,9 @@ use model::node::{AdminState, NodeConfig, NodeFacts, NodeReason, SlotState};
 use model::partition::Partition;
 use model::priority::{Factors, Weights};
 use model::range::Range;
+use model::raw_usage::RawUsage;
 use model::reason::Reason;
-use model::run::{ExitStatus, Hold, JobSpec, JobState, Step, Together, Usage};
-use model::spent::Spent;
+use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use model::tres::Tres;
@@ -28,8 +28,8 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<Box<ArrayView>>,
     /// It starts and ends with others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub together: Option<Together>,
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<HetComponent>,
     /// In a listing only what its columns show: no name, no launch.
     pub spec: Arc<JobSpec>,
     pub state: JobState,
@@ -81,8 +81,8 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<u32>,
     /// What few jobs have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub further: Option<Box<JobFurther>>,
+    #[serde(default, rename = "further", skip_serializing_if = "Option::is_none")]
+    pub extras: Option<Box<JobExtras>>,
     /// The nodes on which it is expected to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sched_nodes: Option<Arc<str>>,
@@ -91,21 +91,23 @@ pub struct JobView {
 /// What few jobs have, for `scontrol show job`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct JobFurther {
+pub struct JobExtras {
     /// When it was last suspended or resumed, and how long it had run before that, seconds.
     pub suspend_time: Option<Timestamp>,
-    pub ran_before_s: u64,
+    #[serde(rename = "ran_before_s")]
+    pub pre_suspend_s: u64,
     /// When it was told to make room.
     pub preempt_time: Option<Timestamp>,
     pub admin_comment: Option<Arc<str>>,
     /// The reservation that drew it in, which it had not asked for.
-    pub drawn_into: Option<String>,
+    #[serde(rename = "drawn_into")]
+    pub magnetic_reservation: Option<String>,
 }
 
 impl JobView {
     /// The reservation that it runs in, or those that it asks for.
     pub fn reservation(&self) -> Option<&str> {
-        let drawn = self.further.as_ref().and_then(|further| further.drawn_into.as_deref());
+        let drawn = self.extras.as_ref().and_then(|extras| extras.magnetic_reservation.as_deref());
         drawn.or(self.spec.request().reservation.as_deref())
     }
 
@@ -151,8 +153,8 @@ pub struct NodeView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_busy: Option<Timestamp>,
     /// By a reservation that lasts at the moment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_for: Option<crate::reservation::KeptFor>,
+    #[serde(default, rename = "kept_for", skip_serializing_if = "Option::is_none")]
+    pub reserved_for: Option<crate::reservation::ReservationPurpose>,
 }
 
 /// The whole cluster as `sinfo` and `scontrol` need it.
@@ -202,7 +204,8 @@ pub struct ShareView {
     pub level: Option<f64>,
     /// For users only.
     pub fair_share: Option<f64>,
-    pub spent: Spent,
+    #[serde(rename = "spent")]
+    pub raw_usage: RawUsage,
     /// What the time limits of running jobs still allow.
     pub run_minutes: Tres,
 }

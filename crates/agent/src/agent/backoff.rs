@@ -1,4 +1,4 @@
-//! The pause between two dials of a server that is not there.
+//! The pause between two tries to dial a server that does not answer.
 
 use std::time::Duration;
 

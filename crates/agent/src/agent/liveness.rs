@@ -1,5 +1,5 @@
-//! Whether a supervisor lives, by its process and not by its socket: a child that it forked holds the same socket open
-//! until it executes its program, and in a frozen group that may be never.
+//! Whether a supervisor is alive, by its process and not by its socket: a forked child holds the same socket open until
+//! it executes its program, which may be never in a frozen group.
 
 use crate::pidfd;
 use nix::errno::Errno;
@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub(crate) enum Liveness {
-    /// The process is not known, or cannot be watched here: its socket alone tells.
+    /// The process is not known or cannot be watched: only its socket shows its end.
     Unknown,
     Watched(AsyncFd<OwnedFd>),
     Ended,
@@ -25,7 +25,7 @@ impl Liveness {
             Err(Errno::ESRCH) => return Liveness::Ended,
             Err(_) => return Liveness::Unknown,
         };
-        // Opened first, then looked at: the number cannot pass to a stranger in between.
+        // Checked after the pidfd is open: the pid cannot be reused in between.
         if !is_ours(pid) {
             return Liveness::Ended;
         }
@@ -38,20 +38,20 @@ impl Liveness {
         matches!(self, Liveness::Ended)
     }
 
-    /// A supervisor whose own job has stopped it, as root's can, goes on, so that it hears what it is told.
+    /// Continues a supervisor that was stopped by its own job, as a job of root can, so that it takes orders.
     pub fn send_sigcont(&self) {
         let Liveness::Watched(fd) = self else { return };
         // A process that has ended meanwhile needs no signal.
         let _ = pidfd::send_signal(fd.get_ref().as_fd(), Signal::SIGCONT);
     }
 
-    /// Returns when the process has ended; never, where that cannot be known.
+    /// Returns when the process has ended; never if it cannot be watched.
     pub async fn ended(&self) {
         match self {
             Liveness::Ended => {}
             Liveness::Unknown => std::future::pending().await,
             Liveness::Watched(fd) => {
-                // An error would come again at once and for ever: the socket has to do then.
+                // The error would repeat for ever: from now on only the socket shows the end.
                 if fd.readable().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -60,7 +60,7 @@ impl Liveness {
     }
 }
 
-/// A process of ours that is alive: not a zombie, and not a stranger under an old number.
+/// Whether the pid is a living process of Sluice: not a zombie, and not another program that reused it.
 fn is_ours(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let name = stat.split_once('(').map_or("", |(_, rest)| rest);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_that_is_gone_or_a_strangers_is_over() {
+    async fn ended_and_foreign_processes_count_as_ended() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("a child");
         assert!(Liveness::of(child.id() as i32).has_ended(), "not a process of ours");
         child.kill().expect("killed");

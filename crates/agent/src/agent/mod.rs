@@ -1,8 +1,11 @@
-//! The agent's state: its nodes, the attempts that they hold, and what orders and supervisors make of them.
+//! The agent process. This file has its state: its nodes, their attempts, and what supervisors report. `run` sets it up
+//! and dials the server, `session` serves one connection, `orders` carries out orders, `requests` answers requests about
+//! attempts, `supervisor_connection` and `liveness` watch the supervisors.
 
 mod backoff;
 mod liveness;
 mod orders;
+mod requests;
 mod run;
 mod session;
 mod supervisor_connection;
@@ -11,47 +14,42 @@ use crate::attempt_key::AttemptKey;
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
-use crate::link::log_reader::LogReader;
 use crate::link::reports::ReportQueue;
-use crate::link::stream::FolderGuard;
-use crate::login_listener::{self, Login};
+use crate::login_listener::Login;
 use crate::node::Node;
 use crate::node::facts;
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
-use model::id::StepId;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
-use nix::unistd::Uid;
 pub use run::{AgentConfig, run};
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
 use supervisor_connection::{
     AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use wire::link::{HeldAttempt, NodeHello, NodePolicy, ToServer};
+use wire::link::{NodeHello, NodePolicy, SpooledAttempt, ToServer};
 use wire::report::{AttemptEnd, ReportEvent};
 use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
 
-/// Words of supervisors that may wait for the agent's loop.
+/// Updates of attempts, and messages to the server, that may wait.
 const UPDATES_MAX: usize = 1024;
-/// Logins that may wait for it.
+/// Logins that may wait.
 const LOGINS_MAX: usize = 32;
 
-/// An attempt that this agent answers for, from its launch until the server lets it be forgotten.
+/// An attempt on one of this agent's nodes, from its launch until the server orders to forget it.
 struct AttemptEntry {
-    /// Unknown where the spool's record cannot be read.
+    /// `None` if the spool's record cannot be read.
     uid: Option<u32>,
-    /// None once its supervisor is gone.
+    /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
-    /// Its process, once it has said so.
+    /// The supervisor's pid, once it has sent it.
     supervisor: Option<i32>,
     last_number: u64,
-    /// What the script's end was, should the supervisor not live to tell the rest.
+    /// The script's exit, out of memory and timed out, in case the supervisor dies before it reports the attempt's end.
     script: Option<(ExitStatus, bool, bool)>,
     ended: watch::Sender<bool>,
 }
@@ -82,7 +80,7 @@ pub(crate) struct Agent {
     pub reports: ReportQueue,
     updates_in: mpsc::Sender<(AttemptKey, AttemptUpdate)>,
     pub updates: mpsc::Receiver<(AttemptKey, AttemptUpdate)>,
-    /// For the server; worth nothing to another connection.
+    /// Messages for the server that are worthless on another connection.
     pub outgoing: Vec<ToServer>,
     logins_in: mpsc::Sender<Login>,
     pub logins: mpsc::Receiver<Login>,
@@ -116,14 +114,14 @@ impl Agent {
         }
     }
 
-    /// Takes up what an earlier agent left: living supervisors, their ends, and groups that belong to nobody.
+    /// Takes over what an earlier agent left: living supervisors, unreported ends, and groups of no known attempt.
     pub async fn adopt(&mut self) -> Result<(), AgentError> {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         for name in names {
             let node = &self.nodes[&name];
             let mut attempts = node.spool.attempts()?;
             node.clear_leftovers(&attempts)?;
-            // A folder without its record was never handed to the launcher.
+            // A folder without its record was never passed to the launcher.
             for unstarted in attempts.extract_if(.., |a| !node.spool.has_record(*a)) {
                 node.spool.remove(unstarted)?;
             }
@@ -147,7 +145,7 @@ impl Agent {
             }
         };
         match find_supervisor(&dir).await {
-            // An end that was written down is an end, whoever had the attempt.
+            // A written end counts even if no supervisor's claim is found.
             SupervisorSearch::NeverStarted if matches!(dir.read_status(), Ok(None)) => {
                 tracing::info!(node = key.node, attempt = %key.attempt, "found a launch that was never carried out");
                 self.nodes[&key.node].spool.remove(key.attempt)?;
@@ -168,7 +166,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The agent ends. Jobs go on; a node without any leaves no group of ours behind.
+    /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
     pub fn shut_down(&self) {
         for node in self.nodes.values() {
             if let Err(error) = node.remove_root() {
@@ -178,7 +176,7 @@ impl Agent {
         }
     }
 
-    /// Starts to talk with an attempt's supervisor.
+    /// Starts the task that serves the connection to an attempt's supervisor.
     fn connect_supervisor(&mut self, key: AttemptKey, stream: UnixStream) {
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         if let Some(held) = self.attempts.get_mut(&key) {
@@ -187,12 +185,15 @@ impl Agent {
         tokio::spawn(serve_supervisor(key, stream, receiver, self.updates_in.clone()));
     }
 
-    /// What each node says of itself at the start of a session.
+    /// The nodes' part of the hello at the start of a session.
     pub fn hello(&self) -> Vec<NodeHello> {
         let held = |name: &str| {
             let mine = self.attempts.iter().filter(|(key, _)| key.node == name);
-            let mut attempts: Vec<HeldAttempt> = mine
-                .map(|(key, held)| HeldAttempt { attempt: key.attempt, alive: !held.has_ended() })
+            let mut attempts: Vec<SpooledAttempt> = mine
+                .map(|(key, held)| SpooledAttempt {
+                    attempt: key.attempt,
+                    alive: !held.has_ended(),
+                })
                 .collect();
             attempts.sort_by_key(|held| held.attempt);
             attempts
@@ -208,7 +209,7 @@ impl Agent {
 
     pub fn beat(&self) -> ToServer {
         let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
-        ToServer::Beat { nodes: nodes.collect() }
+        ToServer::Heartbeat { nodes: nodes.collect() }
     }
 
     fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
@@ -225,7 +226,7 @@ impl Agent {
         }
     }
 
-    /// A server of an older term has been replaced and does not know it.
+    /// Refuses a server of an older term: it has been replaced.
     pub fn check_term(&self, term: u64) -> Result<(), AgentError> {
         match self.gate.term() {
             seen if term < seen => Err(AgentError::Deposed { term, seen }),
@@ -233,15 +234,15 @@ impl Agent {
         }
     }
 
-    /// A report is on the server's disk.
+    /// Drops a report that is on the server's disk, and tells its supervisor.
     pub fn on_acknowledged(&mut self, serial: u64) {
         let Some(pending) = self.reports.acknowledge(serial) else { return };
         if pending.is_step_end()
             && let Some(orders) =
                 self.attempts.get(&pending.key).and_then(|held| held.orders.as_ref())
         {
-            // Told again on the next connection if it is lost.
-            let _ = orders.try_send(ToSupervisor::Taken { number: pending.number });
+            // If it is lost, the supervisor sends the event again on its next connection.
+            let _ = orders.try_send(ToSupervisor::Acknowledge { number: pending.number });
         }
     }
 
@@ -253,15 +254,15 @@ impl Agent {
                     held.supervisor = Some(pid);
                 }
             }
-            AttemptUpdate::Message(FromSupervisor::StepTaken { step }) => {
+            AttemptUpdate::Message(FromSupervisor::StepAccepted { step }) => {
                 let (node, attempt) = (key.node.clone(), key.attempt);
                 if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::StepTaken { node, attempt, step });
+                    self.outgoing.push(ToServer::StepAccepted { node, attempt, step });
                 }
             }
-            AttemptUpdate::Message(FromSupervisor::Measured { ask, steps }) => {
+            AttemptUpdate::Message(FromSupervisor::Measured { request: ask, steps }) => {
                 if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::Measured { ask, steps });
+                    self.outgoing.push(ToServer::Measured { request: ask, steps });
                 }
             }
             AttemptUpdate::Message(FromSupervisor::Refused { why }) => {
@@ -288,8 +289,8 @@ impl Agent {
         self.reports.push(key.clone(), event.number, event.at, event.event);
     }
 
-    /// The supervisor is gone. If it had told its last, or left it in the spool, all is well; else the attempt is lost
-    /// and whatever it left is killed.
+    /// Handles the end of a supervisor. If it reported the attempt's end or left it in the spool, nothing is lost; else
+    /// the attempt's processes are killed.
     fn on_closed(&mut self, key: &AttemptKey) {
         let Some(held) = self.attempts.get_mut(key) else { return };
         held.orders = None;
@@ -318,7 +319,7 @@ impl Agent {
             let usage = match cleared {
                 Ok(Ok(usage)) => usage,
                 Ok(Err(error)) => {
-                    // Not told as ended: the node is not free of it. The next agent tries again.
+                    // The attempt is not reported as ended, because its processes remain. The next agent tries again.
                     tracing::error!(node = key.node, attempt = %key.attempt, %error, "cannot clear an attempt");
                     return;
                 }
@@ -337,83 +338,5 @@ impl Agent {
             key,
             SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
         );
-    }
-
-    /// Asks an attempt's supervisor what its steps use; where there is none, the answer is that nothing runs.
-    pub fn measure(&mut self, ask: u64, key: &AttemptKey) {
-        let orders = self.attempts.get(key).and_then(|held| held.orders.as_ref());
-        let asked = orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { ask }).is_ok());
-        if !asked && self.outgoing.len() < UPDATES_MAX {
-            self.outgoing.push(ToServer::Measured { ask, steps: Vec::new() });
-        }
-    }
-
-    /// Opens the door for logins. Without it nobody is let in, and jobs run as ever.
-    pub fn listen_for_logins(&self, state: &Path) {
-        if !Uid::effective().is_root() {
-            return;
-        }
-        if let Err(error) = login_listener::listen(state, self.logins_in.clone()) {
-            tracing::warn!(%error, "logins cannot be let into jobs");
-        }
-    }
-
-    /// Tells a login which jobs its user has here, the newest first.
-    pub fn on_login(&self, login: Login) {
-        let uid = Some(login.ask.uid);
-        let here = self.attempts.iter().filter(|(_, held)| held.uid == uid && !held.has_ended());
-        let mut here: Vec<(&AttemptKey, &AttemptEntry)> = here.collect();
-        here.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(key.attempt));
-        let groups = |(key, held): &(&AttemptKey, &AttemptEntry)| {
-            let mut groups = self.nodes.get(&key.node)?.attempt_groups(key.attempt);
-            groups.supervisor = held.supervisor;
-            Some(groups)
-        };
-        // Who asked may have given up.
-        let _ = login.reply.send(here.iter().filter_map(groups).collect());
-    }
-
-    /// The client of a step's stream is gone for good.
-    pub fn on_client_gone(&self, key: &AttemptKey, step: StepId, stream: u32) {
-        if let Some(orders) = self.attempts.get(key).and_then(|held| held.orders.as_ref()) {
-            // If it is lost, the supervisor waits its time for the client to come back.
-            let _ = orders.try_send(ToSupervisor::ClientGone { step, stream });
-        }
-    }
-
-    /// Where streams to an attempt's steps go in, with what keeps the way there open.
-    pub fn step_socket(&self, key: &AttemptKey) -> Result<(PathBuf, FolderGuard), String> {
-        let unknown = || format!("attempt {} does not run on node {}", key.attempt, key.node);
-        let living = self.attempts.get(key).is_some_and(|held| !held.has_ended());
-        let node = self.nodes.get(&key.node).filter(|_| living).ok_or_else(unknown)?;
-        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
-        Ok((dir.steps_path(), Box::new(dir)))
-    }
-
-    /// A reader of an attempt's log; an error in words if there is no such attempt.
-    pub fn read_log(
-        &self,
-        stream: u32,
-        key: &AttemptKey,
-        offset: u64,
-        follow: bool,
-    ) -> Result<LogReader, String> {
-        let unknown = || format!("no attempt {} is on node {}", key.attempt, key.node);
-        let node = self.nodes.get(&key.node).ok_or_else(unknown)?;
-        let Some(held) = self.attempts.get(key) else {
-            let kept = node.spool.kept_log(key.attempt).ok_or_else(unknown)?;
-            let failed = |e| AgentError::file("open", "a kept log", e);
-            let open = move || kept.try_clone().map(Some).map_err(failed);
-            let (_, ended) = tokio::sync::watch::channel(true);
-            return Ok(LogReader { stream, offset, follow, open: Box::new(open), ended });
-        };
-        let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;
-        Ok(LogReader {
-            stream,
-            offset,
-            follow,
-            open: Box::new(move || dir.read_log()),
-            ended: held.ended.subscribe(),
-        })
     }
 }

@@ -1,4 +1,4 @@
-//! What the server orders: carried out here, passed on to the attempt's supervisor, or refused with a reason.
+//! Orders of the server: carried out here, passed on to the attempt's supervisor, or refused with a reason.
 
 use super::{Agent, AttemptEntry};
 use crate::attempt_key::AttemptKey;
@@ -15,7 +15,7 @@ use wire::report::ReportEvent;
 use wire::supervisor::{SupervisorEvent, ToSupervisor};
 
 impl Agent {
-    /// Carries an order out, or gives the answer that refuses it.
+    /// Carries out an order, or returns the message that refuses it.
     pub fn on_order(&mut self, signed: &SignedOrder) -> Option<ToServer> {
         let held = &self.attempts;
         let uid_of = |node: &str, attempt: AttemptId| {
@@ -31,7 +31,7 @@ impl Agent {
                     Err(why) => (serial, attempt, node, launch, why),
                 }
             }
-            // What a forged order says of itself is no more than a hint to whoever reads the answer.
+            // The contents of a forged order are only hints for the refusal.
             Err(Refused { order, why }) => match order {
                 Some(order) => {
                     let launch = matches!(order.action, Action::Launch(_));
@@ -48,7 +48,7 @@ impl Agent {
         let held = self.attempts.contains_key(&AttemptKey { node: node.clone(), attempt });
         tracing::warn!(node, %attempt, serial, %why, "order refused");
         let order = match (&why, launch) {
-            // Said twice. It is here, and its own reports tell of it: it must not be taken for lost.
+            // A repeated launch of an attempt that is here. Its own reports follow, and it must not be taken for lost.
             (_, true) if before && held => RefusedOrder::Other,
             (_, true) if before => RefusedOrder::LaunchedBefore,
             (_, true) => RefusedOrder::Launch,
@@ -113,12 +113,13 @@ impl Agent {
         let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
         let held = self.attempts.get(key).ok_or_else(unknown)?;
         if held.has_ended() {
-            // Its end is on the way to the server, which did not know it yet. Only a step needs an answer.
+            // Its end is on the way to the server. Only a step order needs an answer.
             return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
         }
-        let sent = held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Do(action)));
+        let sent =
+            held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Execute(action)));
         match sent {
-            // Without a supervisor everything of the attempt is being killed already.
+            // Without a supervisor the attempt is already being killed.
             Some(Ok(())) | None => Ok(()),
             Some(Err(_)) => Err(OrderRefusal::SupervisorBusy(key.attempt)),
         }
@@ -132,7 +133,7 @@ impl Agent {
         self.reports.forget(key);
         let noted = self.gate.replay_guard(&key.node).map(|guard| guard.forget(key.attempt));
         if let Some(node) = self.nodes.get(&key.node) {
-            // Also where there was no room for the note: this is what makes some.
+            // Also if the disk was too full to note it: the removal frees space.
             node.spool.remove(key.attempt)?;
         }
         Ok(noted.unwrap_or(Ok(()))?)

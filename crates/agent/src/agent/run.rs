@@ -32,26 +32,26 @@ pub struct AgentConfig {
     pub join_file: Option<PathBuf>,
     /// `host:port` of the agents' port, tried in turn; empty: those of the join file.
     pub servers: Vec<String>,
-    /// The nodes that this agent is to be; empty: all that the join file is for.
+    /// The nodes of this agent; empty: all nodes of the join file.
     pub nodes: Vec<String>,
 }
 
-/// Runs the agent until it is told to stop (SIGTERM, SIGINT: `Ok`) or cannot go on.
-/// Jobs go on without it. `launcher` was started before anything else in the process.
+/// Runs the agent until SIGTERM or SIGINT (`Ok`) or until it cannot continue. Jobs run on without it. `launcher` must
+/// be started before anything else in the process.
 pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| AgentError::Link(format!("cannot start the runtime: {e}")))?;
-    // A follower of a log may be in mid-sleep, and a kill in mid-wait: neither keeps the agent.
+    // Does not wait for blocking tasks: a kill that is under way must not delay the agent's end.
     let ended = runtime.block_on(run_async(config, launcher));
     runtime.shutdown_background();
     ended
 }
 
 async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
-    // Folders of the spool are open to users, and what is in them has modes of its own.
+    // Users must be able to pass through the spool's folders; the files in them have modes of their own.
     umask(Mode::from_bits_truncate(0o022));
     let state =
         fs::canonicalize(&config.state).map_err(|e| AgentError::file("find", &config.state, e))?;
@@ -60,9 +60,10 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     let _lock = lock(&folder)?;
     let mut stop = Stop::new()?;
     let credentials = Credentials::obtain(&folder, config.join_file.as_deref()).await?;
-    let servers = match config.servers.is_empty() {
-        true => credentials.servers.clone(),
-        false => config.servers.clone(),
+    let servers = if config.servers.is_empty() {
+        credentials.servers.clone()
+    } else {
+        config.servers.clone()
     };
     if servers.is_empty() {
         return Err(AgentError::NotJoined);
@@ -86,11 +87,11 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
         match ended {
             Err(lost @ AgentError::LauncherLost) => return Err(lost),
             Err(error) => {
-                // The pause is at its least after a connection.
+                // Connected since the last failure: this is a new outage.
                 if backoff.is_reset() {
                     outage = Outage::default();
                 }
-                outage.say(address, &error);
+                outage.log(address, &error);
             }
             Ok(never) => match never {},
         }
@@ -106,38 +107,40 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     }
 }
 
-/// A time without a server: what was said of it, so that it is said once and not at each dial.
+/// A time without a server. Keeps the last logged error, so that it is not logged again at each dial.
 #[derive(Default)]
 struct Outage {
-    said: String,
-    /// It began with the server's goodbye.
+    last_error: String,
+    /// The server closed the link itself: its absence is expected.
     expected: bool,
 }
 
 impl Outage {
-    fn say(&mut self, server: &str, error: &AgentError) {
+    fn log(&mut self, server: &str, error: &AgentError) {
         let text = error.to_string();
         self.expected |= matches!(error, AgentError::Closed);
         let away = matches!(error, AgentError::Closed | AgentError::Unreachable { .. });
-        match self.expected && away {
-            _ if text == self.said => tracing::debug!(server, %error, "not connected"),
-            true => tracing::info!(server, %error, "not connected"),
-            false => tracing::warn!(server, %error, "not connected"),
+        if text == self.last_error {
+            tracing::debug!(server, %error, "not connected");
+        } else if self.expected && away {
+            tracing::info!(server, %error, "not connected");
+        } else {
+            tracing::warn!(server, %error, "not connected");
         }
-        self.said = text;
+        self.last_error = text;
     }
 }
 
-/// Each attempt takes a connection and a watch: as many as the machine lets this process have. The launcher was forked
-/// before, so that no job inherits it.
+/// Raises the limit of open files to the hard limit: each attempt takes a connection and a watch. The launcher was
+/// forked before, so that no job inherits it.
 fn raise_descriptors() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // With fewer, launches beyond them fail and say so.
+        // If this fails, launches beyond the limit fail and report it.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// One agent for one state folder: two would take the same attempts for theirs.
+/// Locks the state folder: two agents would both take its attempts for their own.
 fn lock(folder: &Path) -> Result<Flock<File>, AgentError> {
     let path = folder.join("lock");
     let file = File::create(&path).map_err(|e| AgentError::file("make", &path, e))?;
@@ -198,16 +201,16 @@ impl Stop {
     }
 }
 
-/// Waits before the next dial, and takes in meanwhile what the supervisors say.
+/// Waits before the next dial, and handles updates of attempts meanwhile.
 async fn pause(agent: &mut Agent, length: Duration) -> Result<(), AgentError> {
     let over = sleep(length);
     tokio::pin!(over);
     loop {
-        let room = !agent.reports.is_full();
+        let has_capacity = !agent.reports.is_full();
         tokio::select! {
             () = &mut over => return Ok(()),
             lost = launcher_lost(&agent.launcher) => return Err(lost),
-            Some((key, update)) = agent.updates.recv(), if room => agent.on_update(&key, update),
+            Some((key, update)) = agent.updates.recv(), if has_capacity => agent.on_update(&key, update),
             Some(login) = agent.logins.recv() => agent.on_login(login),
         }
     }

@@ -1,4 +1,4 @@
-//! The agent's side of its connection to one supervisor: a task that passes orders down and updates up.
+//! The agent's end of the connection to one supervisor: a task that sends orders and receives events.
 
 use super::liveness::Liveness;
 use crate::attempt_key::AttemptKey;
@@ -11,24 +11,24 @@ use tokio::sync::mpsc;
 use wire::frame::{self, Decoder};
 use wire::supervisor::{CHANNEL, FromSupervisor, ToSupervisor};
 
-/// Orders that may wait for a supervisor that is busy.
+/// Orders that may wait for a busy supervisor.
 pub(crate) const ORDERS_MAX: usize = 256;
-/// Looks for the socket of a supervisor that lives and may be slow: ten seconds of them.
+/// Tries to connect to a living supervisor that does not listen yet: ten seconds of them.
 const CONNECT_TRIES_MAX: usize = 500;
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 16 << 10;
 
-/// What an agent learns about one of its attempts.
+/// News of one attempt for the agent's loop.
 #[derive(Debug)]
 pub(crate) enum AttemptUpdate {
     Message(FromSupervisor),
-    /// The supervisor has gone, having said its last or not.
+    /// The supervisor has ended, whether or not it reported the attempt's end.
     Disconnected,
-    /// What it left behind is killed; none if there was no group to ask for its usage.
+    /// The processes of a lost supervisor are killed; their usage, as far as a group counted it.
     Cleared(Usage),
 }
 
-/// Runs until the supervisor closes or the agent lets go of the attempt.
+/// Runs until the supervisor ends or the agent forgets the attempt.
 pub(crate) async fn serve_supervisor(
     key: AttemptKey,
     mut stream: UnixStream,
@@ -39,7 +39,7 @@ pub(crate) async fn serve_supervisor(
     let mut input = Vec::with_capacity(READ_BYTES);
     let mut life = Liveness::Unknown;
     let mut gone = false;
-    'talk: while !gone {
+    'connection: while !gone {
         input.clear();
         tokio::select! {
             read = stream.read_buf(&mut input) => match read {
@@ -57,7 +57,7 @@ pub(crate) async fn serve_supervisor(
                 }
             }
             () = life.ended() => {
-                // Its last messages may still be under way in the socket.
+                // Its last messages may still be in the socket's buffer.
                 while stream.try_read_buf(&mut input).is_ok_and(|length| length > 0) {}
                 decoder.push(&input);
                 gone = true;
@@ -69,8 +69,8 @@ pub(crate) async fn serve_supervisor(
                 Ok(Some(frame)) => frame::decode_message::<FromSupervisor>(&frame.payload),
                 Err(error) => Err(error),
             };
-            // A supervisor that cannot be understood is as good as gone.
-            let Ok(said) = said else { break 'talk };
+            // A supervisor that sends malformed messages counts as lost.
+            let Ok(said) = said else { break 'connection };
             if let FromSupervisor::Hello { pid, .. } = said {
                 life = Liveness::of(pid);
             }
@@ -79,14 +79,14 @@ pub(crate) async fn serve_supervisor(
             }
         }
     }
-    // Nobody listens any more only when the agent itself ends.
+    // Fails only when the agent itself ends.
     let _ = updates.send((key, AttemptUpdate::Disconnected)).await;
 }
 
-/// What an earlier agent's launch came to.
+/// The state of an attempt that an earlier agent launched.
 pub(crate) enum SupervisorSearch {
     Alive(UnixStream),
-    /// No supervisor ever claimed the attempt, and none ever will: it is claimed now.
+    /// No supervisor ever claimed the attempt, and none can any more: the agent has claimed it now.
     NeverStarted,
     Gone,
 }
@@ -96,15 +96,15 @@ pub(crate) async fn find_supervisor(dir: &AttemptDir) -> SupervisorSearch {
     let path = dir.control_path();
     for _ in 0..CONNECT_TRIES_MAX {
         match dir.claim_state() {
-            // It is ours now: a supervisor that comes later gives up.
+            // Claimed by this call: a supervisor that starts later gives up.
             Ok(ClaimState::Unclaimed { .. }) => return SupervisorSearch::NeverStarted,
             Ok(ClaimState::Abandoned) | Err(_) => return SupervisorSearch::Gone,
             Ok(ClaimState::Claimed) => {}
         }
-        // It listens as soon as it has noticed that its agent is gone.
+        // It listens as soon as it has noticed that its agent has ended.
         if let Ok(stream) = UnixStream::connect(&path).await {
-            // The kernel remembers who made the socket. A child that has yet to execute may hold
-            // it open for a supervisor that is dead.
+            // The peer is the process that made the socket. It may be dead while a child that has not executed yet
+            // holds the socket open.
             let maker = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or(0);
             return if Liveness::of(maker).has_ended() {
                 SupervisorSearch::Gone

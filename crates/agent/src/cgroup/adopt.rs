@@ -1,4 +1,4 @@
-//! A process from outside, such as a login, becomes part of a job: it is limited with it and ends with it.
+//! Moves a process from outside, such as a login, into a job's group: it shares the job's limits and ends with it.
 
 use nix::errno::Errno;
 
@@ -8,7 +8,7 @@ use super::mounts::Version;
 
 impl JobGroup {
     /// Moves a running process into the group, or into `leaf` inside it where v2 keeps processes out of groups that
-    /// pass controllers on. A frozen group takes nobody in: who came would stand still.
+    /// pass controllers on. A frozen group is refused: the process would freeze.
     pub fn adopt(&self, pid: i32, leaf: &str) -> Result<(), CgroupError> {
         if self.members().is_empty() {
             return Err(CgroupError::io("enter group", self.name(), Errno::EOPNOTSUPP));
@@ -24,9 +24,10 @@ impl JobGroup {
         self.members().iter().try_for_each(|member| {
             let passes_on = member.version == Version::V2
                 && !member.dir.read("cgroup.subtree_control")?.trim().is_empty();
-            match passes_on {
-                true => member.dir.make_or_open_child(leaf)?.write("cgroup.procs", &pid),
-                false => member.dir.write("cgroup.procs", &pid),
+            if passes_on {
+                member.dir.make_or_open_child(leaf)?.write("cgroup.procs", &pid)
+            } else {
+                member.dir.write("cgroup.procs", &pid)
             }
         })
     }

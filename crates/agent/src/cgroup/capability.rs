@@ -1,4 +1,4 @@
-//! What this machine can enforce, and for what it cannot, why: shown by `doctor` and in the node's state.
+//! What this machine can enforce, and why not the rest: shown by `sluice doctor` and in the node's state.
 
 use nix::unistd::Uid;
 
@@ -6,7 +6,7 @@ use super::mounts::{Controller, ControllerSet, Version, absence};
 use super::plugin::Plugin;
 use super::root_group::RootGroup;
 
-/// How processes are held together.
+/// How the processes of a job are kept together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// No control groups: members are found by ancestry and by a mark in their environment.
@@ -40,7 +40,7 @@ pub struct Capabilities {
     /// A kill reaches every member, however it forks.
     pub kill: bool,
     pub pids: bool,
-    /// CPU time beside, or instead of, certain CPUs.
+    /// A quota of CPU time.
     pub cpu_time: bool,
     pub usage_cpu: bool,
     pub usage_memory: bool,
@@ -48,11 +48,11 @@ pub struct Capabilities {
     pub why_not: Vec<(&'static str, String)>,
 }
 
-/// What discovery met besides the roots it could make.
+/// Findings of discovery besides the root groups that it could make.
 pub(super) struct Findings<'a> {
     pub plugin: Plugin,
     pub proc_cgroups: &'a str,
-    /// Hierarchies that are there and refused us: what they would have given, and their answer.
+    /// Trees that exist but cannot be used: their controllers, and the error.
     pub refusals: Vec<(ControllerSet, String)>,
 }
 
@@ -118,14 +118,20 @@ impl Capabilities {
             format!("processes are only tracked by ancestry: {}", memory())
         });
         note(self.memory_hard, "memory", &memory);
-        note(self.swap, "swap", &|| match self.memory_hard {
-            true => "the kernel does not account swap (boot with swapaccount=1)".to_owned(),
-            false => memory(),
+        note(self.swap, "swap", &|| {
+            if self.memory_hard {
+                "the kernel does not account swap (boot with swapaccount=1)".to_owned()
+            } else {
+                memory()
+            }
         });
         note(self.cpuset, "cpuset", &|| by(Controller::Cpuset, "cpuset"));
-        note(self.devices, "devices", &|| match Uid::effective().is_root() {
-            true => by(Controller::Devices, "devices"),
-            false => "only root can restrict devices".to_owned(),
+        note(self.devices, "devices", &|| {
+            if Uid::effective().is_root() {
+                by(Controller::Devices, "devices")
+            } else {
+                "only root can restrict devices".to_owned()
+            }
         });
         note(self.freeze, "freeze", &|| by(Controller::Freezer, "freezer"));
         note(self.kill, "kill", &|| by(Controller::Freezer, "freezer"));
@@ -136,7 +142,7 @@ impl Capabilities {
         reasons
     }
 
-    /// Why `what` (a word of [`Capabilities::why_not`]) cannot be done; `None` if it can.
+    /// Why `what` (a key of [`Capabilities::why_not`]) cannot be enforced; `None` if it can.
     pub fn reason_against(&self, what: &str) -> Option<&str> {
         self.why_not.iter().find(|(word, _)| *word == what).map(|(_, reason)| reason.as_str())
     }
@@ -147,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_groups_every_missing_power_has_a_reason() {
+    fn without_groups_every_missing_capability_has_a_reason() {
         let refused = ControllerSet::of(&[Controller::Memory]);
         let found = Findings {
             plugin: Plugin::Auto,

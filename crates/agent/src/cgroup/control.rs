@@ -1,4 +1,4 @@
-//! What is done to the processes of a group: signals, freeze and thaw, and the kill that leaves nothing.
+//! Signals, freezes, thaws and kills the processes of a group.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::tree_group::TreeGroup;
 
 /// How long a freeze may take before it is given up. A task in an uninterruptible wait delays it.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause between two looks at a group that cannot be polled.
+/// The longest pause between two checks of a group that cannot be polled.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 impl JobGroup {
@@ -29,11 +29,11 @@ impl JobGroup {
         if first.version == Version::V2 && first.dir.has("cgroup.kill") {
             return first.dir.write("cgroup.kill", "1");
         }
-        // Frozen, nothing forks while the list is worked off. v1 delivers the signal only at the thaw.
+        // Frozen, so that nothing forks while the listed processes are signalled. v1 delivers the signal at the thaw.
         let frozen = self.freeze_within(Duration::from_millis(100));
         let killed = self.signal_all(Signal::SIGKILL);
         let thawed = self.thaw();
-        // A task stuck in the kernel keeps a group from freezing; it has its signal all the same.
+        // A task stuck in the kernel keeps the group from freezing; the signal is sent all the same.
         let _ = frozen;
         killed.and(thawed)
     }
@@ -49,7 +49,7 @@ impl JobGroup {
                 && watch.is_empty()?
                 && !self.is_empty()?
             {
-                // Left the tree that names the members, yet still counted in another: a member all the same.
+                // A process that has left the first tree but is still in another one is a member too.
                 self.signal_all(Signal::SIGKILL)?;
             }
             if self.is_empty()? {
@@ -105,7 +105,7 @@ impl JobGroup {
         }
     }
 
-    /// Where to write what to freeze or thaw; `None` where only signals can do it.
+    /// The file and value that freeze or thaw the group; `None` where only signals can.
     fn freezer(&self, freeze: bool) -> Option<(&TreeGroup, &'static str, &'static str)> {
         let first = self.members().first()?;
         match (first.version, freeze) {

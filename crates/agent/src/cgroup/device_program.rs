@@ -1,33 +1,33 @@
-//! The kernel's program that judges each opening of a device on v2, made by hand: a list of comparisons.
+//! The BPF program that allows or denies each opening of a device on v2. It is a list of comparisons, assembled here.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
-use super::device::{DeviceKind, DeviceRule};
+use super::device_rule::{DeviceKind, DeviceRule};
 
 const PROG_LOAD: libc::c_long = 5;
 const PROG_ATTACH: libc::c_long = 8;
 const TYPE_CGROUP_DEVICE: u32 = 15;
 const ATTACH_CGROUP_DEVICE: u32 = 6;
-/// Programs of the groups above are asked as well, and each must allow.
+/// The programs of parent groups run as well, and each must allow.
 const ALLOW_MULTI: u32 = 2;
 
 const LICENSE: &[u8] = b"Apache-2.0\0";
 
-/// `struct bpf_cgroup_dev_ctx`: where the kernel puts what is asked.
+/// Offsets in `struct bpf_cgroup_dev_ctx`.
 const AT_ACCESS: i16 = 0;
 const AT_MAJOR: i16 = 4;
 const AT_MINOR: i16 = 8;
 
-/// Registers: the context, what was read from it, the answer.
+/// Registers: the answer, the context, and what is read from it.
 const ANSWER: u8 = 0;
 const CONTEXT: u8 = 1;
 const KIND: u8 = 2;
 const MAJOR: u8 = 3;
 const MINOR: u8 = 4;
 
-/// One instruction of the kernel's machine.
+/// One BPF instruction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Instruction {
@@ -47,7 +47,7 @@ impl Instruction {
         Instruction { code: 0x54, registers: register, offset: 0, value }
     }
 
-    /// Passes over so many instructions unless the register holds the value.
+    /// Skips so many instructions unless the register holds the value.
     const fn skip_unless(register: u8, value: i32, skipped: i16) -> Instruction {
         Instruction { code: 0x55, registers: register, offset: skipped, value }
     }
@@ -63,7 +63,7 @@ fn instructions(rules: &[DeviceRule]) -> Vec<Instruction> {
         Instruction::load(KIND, AT_ACCESS),
         Instruction::load(MAJOR, AT_MAJOR),
         Instruction::load(MINOR, AT_MINOR),
-        // The high half says read, write or mknod: all or nothing here.
+        // The high half is read, write or mknod, which are allowed or denied together.
         Instruction::and(KIND, 0xffff),
     ];
     for rule in rules {
@@ -75,7 +75,7 @@ fn instructions(rules: &[DeviceRule]) -> Vec<Instruction> {
         tests.extend(rule.minor.map(|minor| (MINOR, minor)));
         let length = tests.len();
         for (at, (register, value)) in tests.into_iter().enumerate() {
-            // What is left of the tests, and the two of the answer.
+            // The remaining comparisons of the rule, and the two instructions of its answer.
             let skipped = (length - at - 1 + 2) as i16;
             program.push(Instruction::skip_unless(register, value as i32, skipped));
         }
@@ -99,7 +99,7 @@ struct LoadRequest {
     flags: u32,
 }
 
-/// The part of `union bpf_attr` that attaches one.
+/// The part of `union bpf_attr` that attaches a program.
 #[repr(C)]
 struct AttachRequest {
     target: u32,
@@ -108,7 +108,7 @@ struct AttachRequest {
     flags: u32,
 }
 
-/// A loaded program. It stays where it is attached after this is dropped, and goes with the group.
+/// A loaded program. Once attached it lives as long as the group, also after this is dropped.
 pub(super) struct DeviceProgram {
     fd: OwnedFd,
 }
@@ -158,7 +158,7 @@ unsafe fn bpf<T>(command: libc::c_long, request: &T) -> Result<libc::c_long, Err
 mod tests {
     use super::*;
 
-    /// What the program answers, by the rules of the machine.
+    /// Interprets the program.
     fn run(program: &[Instruction], access: u32, major: u32, minor: u32) -> i64 {
         let context = [access, major, minor];
         let mut registers = [0_i64; 5];
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_is_allowed() {
+    fn only_listed_devices_are_allowed() {
         let rules = [
             DeviceRule::char(1, Some(3)),
             DeviceRule::block(7, Some(1)),

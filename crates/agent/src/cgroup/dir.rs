@@ -17,11 +17,11 @@ use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 use super::error::CgroupError;
 use crate::kernel_file;
 
-/// More than any job's `cgroup.procs` sensibly holds; a longer list is worked off in rounds.
+/// More than any job's `cgroup.procs` should hold; a longer list is processed in rounds.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// A job that runs a container runtime nests a few levels; deeper is not ours to follow.
+/// Levels of groups below a job's. A container runtime nests a few; more is an error.
 const DEPTH_MAX: usize = 16;
-/// Groups visited in one walk. Reaching it is an error, so that nothing is overlooked in silence.
+/// Groups below one group. More is an error, so that none is silently left out.
 const CHILDREN_MAX: usize = 65_536;
 const REMOVE_TRIES_MAX: u32 = 100;
 
@@ -30,7 +30,7 @@ const DIRECTORY: OFlag =
 
 pub(super) struct GroupDir {
     fd: OwnedFd,
-    /// For messages only; never resolved again.
+    /// For messages only; never opened again.
     path: Box<str>,
 }
 
@@ -91,7 +91,7 @@ impl GroupDir {
 
     pub fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {
         let mut handle = File::from(self.open_file(file, OFlag::O_WRONLY)?);
-        // One write call: the kernel parses each write by itself.
+        // Must be one write call: the kernel parses each write separately.
         handle.write_all(value.as_bytes()).map_err(|source| CgroupError::Write {
             path: self.file_path(file),
             value: value.to_owned(),
@@ -104,7 +104,7 @@ impl GroupDir {
         let mut text = kernel_file::read(handle, FILE_BYTES_MAX)
             .map_err(|source| CgroupError::io("read", self.file_path(file), source))?;
         if text.len() as u64 == FILE_BYTES_MAX {
-            // A number cut in half would be another process's number.
+            // A pid cut in half would be another process's.
             text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         }
         Ok(text)
@@ -143,7 +143,7 @@ impl GroupDir {
         Ok(names)
     }
 
-    /// Calls `visit` for this group and every group below it; a group that goes away meanwhile is passed over.
+    /// Calls `visit` for this group and every group below it; a group that is removed meanwhile is skipped.
     pub fn walk(&self, visit: &mut GroupVisitor) -> Result<(), CgroupError> {
         self.walk_to(DEPTH_MAX, visit)
     }
@@ -175,7 +175,7 @@ impl GroupDir {
         Ok(pids)
     }
 
-    /// Removes the empty group `name` with all groups below it. A group that is already gone is removed.
+    /// Removes the empty group `name` with all groups below it. Succeeds if it does not exist.
     pub fn remove_child(&self, name: &str) -> Result<(), CgroupError> {
         let mut wait = Duration::from_micros(200);
         for _ in 0..REMOVE_TRIES_MAX {
@@ -201,7 +201,7 @@ impl GroupDir {
         Err(CgroupError::io("remove", self.file_path(name), Errno::EBUSY))
     }
 
-    /// To be held both as a group and as the parent of the groups in it.
+    /// For sharing between a group and its children.
     pub fn shared(self) -> Arc<GroupDir> {
         Arc::new(self)
     }
@@ -209,8 +209,8 @@ impl GroupDir {
 
 type GroupVisitor<'a> = dyn FnMut(&GroupDir) -> Result<(), CgroupError> + 'a;
 
-/// `None` if the group was removed meanwhile, or is threaded and lists its processes in the group above.
-/// Any other failure must not pass for an empty group: its processes would be taken for dead.
+/// `None` if the group was removed meanwhile, or is threaded and lists its processes in the group above. Any other
+/// error is returned: an unreadable group must not count as empty.
 pub(super) fn unless_gone<T>(result: Result<T, CgroupError>) -> Result<Option<T>, CgroupError> {
     const GONE: [Errno; 3] = [Errno::ENOENT, Errno::ENODEV, Errno::EOPNOTSUPP];
     match result {
@@ -228,7 +228,7 @@ pub(super) fn keyed_value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// A name that is one path component, cannot climb, and cannot collide with a kernel file such as `cgroup.procs`.
+/// Checks that a name is one path component, cannot lead upwards, and is not a kernel file such as `cgroup.procs`.
 pub(super) fn check_name(name: &str) -> Result<(), CgroupError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let good = (1..=200).contains(&name.len())
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_harmless_component() {
+    fn group_name_is_one_safe_path_component() {
         for good in ["job_12_1", "sluice", "step-0", "a.b", &"x".repeat(200)] {
             assert!(check_name(good).is_ok(), "{good:?}");
         }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_gone_counts_as_empty() {
+    fn only_a_removed_group_counts_as_gone() {
         let failed = |errno| Err::<(), _>(CgroupError::io("read", "x", errno));
         for errno in [Errno::ENOENT, Errno::ENODEV, Errno::EOPNOTSUPP] {
             assert!(matches!(unless_gone(failed(errno)), Ok(None)), "{errno}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_takes_children_first_and_accepts_what_is_gone() {
+    fn removed_group_may_be_removed_again() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         let root = GroupDir::open(scratch.path()).expect("open");
         let job = root.make_child("job").expect("make");

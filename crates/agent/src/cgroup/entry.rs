@@ -1,4 +1,4 @@
-//! Ways into a group for a process that is about to be: born into it, or moved there by itself.
+//! Starts a process in a group: cloned into it, or moved by its own write.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use nix::unistd::{ForkResult, Pid, fork, write};
 
 use super::dir::GroupDir;
 
-/// `CLONE_INTO_CGROUP`: the child starts its life in the group whose directory is given.
+/// `CLONE_INTO_CGROUP` of clone3(2): the constant of libc is too narrow for its value.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// The descriptors through which a forked child puts itself into the group before it executes the job.
 pub struct EntryFds {
     /// One file for each tree but the v2 one.
     pub(super) fds: Vec<OwnedFd>,
-    /// The v2 directory, which a child can be born into.
+    /// The v2 directory, which a child can be cloned into.
     pub(super) unified: Option<Arc<GroupDir>>,
 }
 
-/// Which side of a fork this is.
+/// The result of a fork, in parent and child.
 #[derive(Debug)]
 pub enum Forked {
     Parent(Pid),
@@ -39,19 +39,19 @@ impl EntryFds {
         self.fds.iter().try_for_each(enter)
     }
 
-    /// Forks a child inside the group. To be moved there by a write, a v2 group makes every fork of the machine wait for
-    /// a grace period of milliseconds; to be born there costs nothing.
+    /// Forks a child inside the group. Moving a process into a v2 group by a write makes every fork of the machine wait
+    /// for a grace period of milliseconds; cloning it into the group costs nothing.
     ///
     /// # Safety
-    /// The calling process has one thread, and the child executes or exits without returning to code that relies on
-    /// what glibc remembers about the thread.
+    /// The calling process has one thread, and the child executes or exits without using what glibc caches
+    /// about the thread.
     pub unsafe fn fork(&self) -> Result<Forked, Errno> {
         if let Some(unified) = &self.unified {
             // SAFETY: as the caller promises.
             match unsafe { clone_into(unified) } {
                 Ok(0) => return Ok(Forked::Child(self.fds.iter().try_for_each(enter))),
                 Ok(pid) => return Ok(Forked::Parent(Pid::from_raw(pid))),
-                // An older kernel, or a group that does not take it: the write below says why.
+                // An older kernel, or a group that refuses: the write below returns the reason.
                 Err(_) => {}
             }
         }
@@ -67,7 +67,7 @@ fn enter(fd: &OwnedFd) -> Result<(), Errno> {
     write(fd, b"0").map(drop)
 }
 
-/// The child's number, or 0 in the child.
+/// Returns the child's pid, or 0 in the child.
 ///
 /// # Safety
 /// As for [`EntryFds::fork`].

@@ -1,4 +1,4 @@
-//! What can go wrong with control groups, each in one line that names the place.
+//! Errors of control groups. Each is one line with the path or group.
 
 use std::io;
 

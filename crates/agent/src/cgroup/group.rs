@@ -1,4 +1,5 @@
-//! One job's (or step's) group: made with its limits, entered, counted, removed. What is done to its processes is in `control`.
+//! The control group of one job or step: made with its limits, entered, counted, removed. Its processes are signalled
+//! and killed in `control`.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::usage::{Usage, oom_kills_of, oom_kills_outside};
 use super::watch::EmptyWatch;
 
 enum Backing {
-    /// Never empty; the first says who is a member.
+    /// Never empty; the first tree decides which processes are members.
     Groups(Vec<TreeGroup>),
     Processes(ProcessSet),
 }
@@ -27,8 +28,8 @@ pub struct JobGroup {
 }
 
 impl JobGroup {
-    /// Makes the group with its limits in force, or makes nothing. `name` must be new for every attempt.
-    /// Where groups are not available this must be called by the job's supervisor itself.
+    /// Makes the group with its limits, or makes nothing. `name` must be new for every attempt. Where groups are not
+    /// available, the job's supervisor itself must call this.
     pub fn create(
         hierarchy: &Hierarchy,
         name: &str,
@@ -52,7 +53,7 @@ impl JobGroup {
         let mut group = JobGroup { name: name.into(), backing: Backing::Groups(Vec::new()) };
         for (version, controllers, parent) in parents {
             if let Err(error) = group.add_member(version, controllers, parent, limits) {
-                // What was made is empty; the error that stopped us is the one to tell.
+                // The first error is returned; the trees made so far are empty.
                 let _ = group.remove();
                 return Err(error);
             }
@@ -104,7 +105,7 @@ impl JobGroup {
         Ok(JobGroup { name: name.into(), backing: Backing::Groups(members) })
     }
 
-    /// A group inside this one, for a step or task. Its directories are only those that its own limits need.
+    /// Makes a group inside this one, for a step. It has directories only in the trees that its limits need.
     pub fn child(&self, name: &str, limits: &GroupLimits) -> Result<JobGroup, CgroupError> {
         check_name(name)?;
         let members = match &self.backing {
@@ -133,9 +134,9 @@ impl JobGroup {
         Ok(child)
     }
 
-    /// A group next to this one, under the same root and without limits, for what is done around the job and not by it.
-    /// It is only in the tree that says who belongs to it: in the others its processes stay where they were started
-    /// from. `None`: processes are only tracked, and nothing limits those of this group either.
+    /// Makes a group without limits next to this one, for prolog and epilog. It is only in the first tree; in the
+    /// others its processes stay in their parent's group. `None` where processes are only tracked, and nothing is
+    /// limited.
     pub fn beside(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
         check_name(name)?;
         let Some(first) = self.members().first() else { return Ok(None) };
@@ -145,8 +146,8 @@ impl JobGroup {
         Ok(Some(group))
     }
 
-    /// The group inside this one for the processes of the job itself, where v2 has controllers to pass on to its steps:
-    /// it does so only while no process is in the group that passes them. `None`: they may be in this one.
+    /// Makes a group inside this one for the job's own processes, where v2 delegates controllers to the steps: the
+    /// delegating group may have no processes itself. `None` if the processes may be in this group.
     pub fn leaf(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
         let Some(first) = self.members().first().filter(|first| first.version == Version::V2)
         else {
@@ -161,7 +162,7 @@ impl JobGroup {
         self.child(name, &counted).map(Some)
     }
 
-    /// Whether the group counts its memory apart from that of the groups around it.
+    /// Whether the group counts its own memory.
     pub fn counts_memory(&self) -> bool {
         self.owned_members().any(|member| member.controllers.has(Controller::Memory))
     }
@@ -181,7 +182,7 @@ impl JobGroup {
         &self.name
     }
 
-    /// The variable that the job's processes must carry where they can only be tracked.
+    /// The environment variable that the job's processes need where they are only tracked.
     pub fn marker(&self) -> Option<(&'static str, &str)> {
         match &self.backing {
             Backing::Groups(_) => None,
@@ -196,7 +197,7 @@ impl JobGroup {
     }
 
     pub fn entry_fds(&self) -> Result<EntryFds, CgroupError> {
-        // Moving one thread spares v1 the lock over every fork of the machine; a forked child has only one.
+        // v1 moves a single thread without the lock that blocks every fork of the machine; a forked child has only one.
         let open = |member: &TreeGroup| member.dir.open_file("tasks", OFlag::O_WRONLY);
         let (unified, others): (Vec<&TreeGroup>, Vec<&TreeGroup>) =
             self.members().iter().partition(|member| member.version == Version::V2);
@@ -210,7 +211,7 @@ impl JobGroup {
         entry.enter().map_err(|errno| CgroupError::io("enter group", self.name.as_ref(), errno))
     }
 
-    /// A descriptor that polls when the group empties; `None` where the kernel has none to give.
+    /// A descriptor that polls when the group becomes empty; `None` on v1, which has none.
     pub fn wait_empty_fd(&self) -> Result<Option<EmptyWatch>, CgroupError> {
         match self.members().first() {
             Some(first) if first.version == Version::V2 => EmptyWatch::open(&first.dir).map(Some),
@@ -222,7 +223,7 @@ impl JobGroup {
         self.is_empty_from(0)
     }
 
-    /// The same where the watch has just said that the first tree is empty: the last word is that of all trees.
+    /// Whether the group is empty in the trees after the first, which the watch has just found empty.
     pub fn is_empty_beyond(&self, _first: &EmptyWatch) -> Result<bool, CgroupError> {
         self.is_empty_from(1)
     }
@@ -258,30 +259,30 @@ impl JobGroup {
         Ok(pids)
     }
 
-    /// What was used so far. Read it before [`JobGroup::remove`]: the counts go with the group.
+    /// The usage so far. Must be read before [`JobGroup::remove`], which removes the counters.
     pub fn usage(&self) -> Result<Usage, CgroupError> {
         let pids_now = Some(self.pids()?.len() as u64);
         Ok(Usage { pids_now, ..Usage::read(self.members()) })
     }
 
-    /// The part of it that only grows: CPU time and the peak of memory.
+    /// The usage that only grows: CPU time and the peak of memory.
     pub fn consumed(&self) -> Usage {
         Usage::read_consumed(self.members())
     }
 
-    /// Kills for want of memory alone; `None` where nobody counts them.
+    /// OOM kills in the group and below; `None` if they are not counted.
     pub fn oom_kills(&self) -> Option<u64> {
         self.owned_members().find_map(oom_kills_of)
     }
 
-    /// Kills by the kernel for want of memory among the processes of the group that are in no group inside it whose
-    /// name begins with `inner`. `None`: nobody counts them.
+    /// OOM kills in the group without those in groups inside it whose names begin with `inner`; `None` if they are not
+    /// counted.
     pub fn own_oom_kills(&self, inner: &str) -> Option<u64> {
         let counting = |member: &&TreeGroup| member.controllers.has(Controller::Memory);
         oom_kills_outside(self.owned_members().find(counting)?, inner)
     }
 
-    /// Removes the empty group and all groups inside it. Removing it twice is no error.
+    /// Removes the empty group and all groups inside it. Succeeds if it does not exist.
     pub fn remove(&self) -> Result<(), CgroupError> {
         let mut result = Ok(());
         for member in self.owned_members() {

@@ -1,4 +1,4 @@
-//! Finds the control-group trees of this machine and keeps our own root group in each that is of use.
+//! Finds the control-group trees of this machine, and makes our root group in each that is useful.
 
 use std::fs;
 
@@ -15,18 +15,18 @@ use super::tracked_processes;
 
 pub struct Hierarchy {
     root_name: Box<str>,
-    /// The tree that says who belongs to a job comes first. Empty: processes are only tracked.
+    /// The tree that decides which processes belong to a job comes first. Empty where processes are only tracked.
     roots: Vec<RootGroup>,
     capabilities: Capabilities,
 }
 
 impl Hierarchy {
-    /// Finds the trees that `plugin` allows and makes our root group `root_name` in each.
-    /// `Auto` never fails for want of trees or rights: it says what is missing in [`Hierarchy::capabilities`].
+    /// Finds the trees that `plugin` allows and makes our root group `root_name` in each. `Auto` never fails for lack
+    /// of trees or permissions: [`Hierarchy::capabilities`] has what is missing.
     pub fn discover(plugin: Plugin, root_name: &str) -> Result<Hierarchy, CgroupError> {
         check_name(root_name)?;
         let own = read_proc("/proc/self/cgroup")?;
-        // Gone from kernels built without v1.
+        // The file does not exist in kernels built without v1.
         let proc_cgroups = fs::read_to_string("/proc/cgroups").unwrap_or_default();
         let mut mounts = parse_mountinfo(&read_proc("/proc/self/mountinfo")?);
         mounts.sort_by_key(|mount| mount.version == Version::V1);
@@ -82,7 +82,7 @@ impl Hierarchy {
         }
     }
 
-    /// Every group of ours that is there now, sorted. After a restart, those of no known attempt are left over.
+    /// All groups of ours, sorted. After a restart, those of no known attempt are leftovers.
     pub fn leftovers(&self) -> Result<Vec<String>, CgroupError> {
         let mut names = Vec::new();
         for root in &self.roots {
@@ -96,7 +96,7 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// Takes our root groups away again; an error if a job's group is still there.
+    /// Removes our root groups; an error if a job's group is still there.
     pub fn remove_root(&self) -> Result<(), CgroupError> {
         if let Some(name) = self.leftovers()?.into_iter().next() {
             return Err(CgroupError::io("remove the parent of", name, Errno::EBUSY));
@@ -109,8 +109,8 @@ fn read_proc(path: &str) -> Result<String, CgroupError> {
     fs::read_to_string(path).map_err(|source| CgroupError::io("read", path, source))
 }
 
-/// What a mount would add to the roots found so far; empty if nothing.
-/// Every further tree costs each job a directory, so freezer and cpuacct are used only where v2 is not.
+/// The controllers that a mount adds to the roots found so far. Every further tree costs each job a directory, so v1's
+/// freezer and cpuacct are used only without v2.
 fn wanted_of(mount: &Mount, roots: &[RootGroup]) -> ControllerSet {
     let have_v2 = roots.iter().any(|root| root.version == Version::V2);
     match mount.version {
@@ -118,9 +118,10 @@ fn wanted_of(mount: &Mount, roots: &[RootGroup]) -> ControllerSet {
         Version::V2 => ControllerSet::DELEGATED,
         Version::V1 => {
             let limiting = ControllerSet::DELEGATED;
-            let mut useful = match have_v2 {
-                true => limiting,
-                false => limiting.with(Controller::Freezer).with(Controller::Cpuacct),
+            let mut useful = if have_v2 {
+                limiting
+            } else {
+                limiting.with(Controller::Freezer).with(Controller::Cpuacct)
             };
             let guarded = roots.iter().any(|root| root.controllers.has(Controller::Devices));
             if Uid::effective().is_root() && !guarded {
@@ -139,7 +140,7 @@ mod tests {
     use crate::cgroup::dir::GroupDir;
 
     #[test]
-    fn trees_that_add_nothing_cost_nothing() {
+    fn trees_that_add_no_controller_are_not_used() {
         let mount = |version, controllers: &[Controller]| Mount {
             version,
             at: "/m".into(),

@@ -1,33 +1,34 @@
-//! Which kernel file takes which limit: the one table that knows v1's and v2's names.
+//! The limits of a group, and the kernel file of each limit in v1 and v2.
 
 use super::capability::Capabilities;
-use super::device::{self, DeviceRule};
+use super::device_limits;
+use super::device_rule::DeviceRule;
 use super::dir::GroupDir;
 use super::error::CgroupError;
 use super::mounts::{Controller, ControllerSet, Version};
 
-/// The limits of one group; `None` leaves a thing unlimited and uncounted.
+/// The limits of one group; `None` is neither limited nor counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupLimits {
     pub memory_bytes: Option<u64>,
     /// Swap beyond `memory_bytes`; zero forbids swapping.
     pub swap_bytes: Option<u64>,
-    /// Where the kernel begins to press; less than `memory_bytes`.
+    /// Above this the kernel reclaims memory; less than `memory_bytes`.
     pub soft_memory_bytes: Option<u64>,
     /// v1 only.
     pub swappiness: Option<u8>,
-    /// Memory is counted here also where it is not limited.
+    /// Memory is counted even if it is not limited.
     pub count_memory: bool,
     /// A list as the kernel writes it: `0-3,8`.
     pub cpuset: Option<String>,
-    /// CPU time, as so many CPUs' worth.
+    /// A quota of CPU time, in CPUs.
     pub cpu_time: Option<u32>,
     pub pids_max: Option<u64>,
-    /// The devices that may be opened, and no other.
+    /// The only devices that may be opened.
     pub devices: Option<Vec<DeviceRule>>,
 }
 
-/// The stretch of time over which CPU time is measured out: the kernel's own default.
+/// The period of the quota of CPU time: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
 fn quota_us(cpus: u32) -> u64 {
@@ -35,7 +36,7 @@ fn quota_us(cpus: u32) -> u64 {
 }
 
 impl GroupLimits {
-    /// The controllers that these limits put to work.
+    /// The controllers that these limits need.
     pub(super) fn controllers(&self) -> ControllerSet {
         [
             (self.memory_bytes.is_some() || self.count_memory, Controller::Memory),
@@ -82,7 +83,8 @@ impl GroupLimits {
         match (version, controller) {
             (Version::V1, Controller::Memory) => [
                 memory.map(|bytes| ("memory.limit_in_bytes", bytes.to_string())),
-                // v1 counts memory and swap together, and refuses a sum below the memory limit: that one goes first.
+                // v1 limits memory and swap together, and refuses a sum below the memory limit, which therefore comes
+                // first.
                 memory.zip(self.swap_bytes).map(|(bytes, swap)| {
                     ("memory.memsw.limit_in_bytes", bytes.saturating_add(swap).to_string())
                 }),
@@ -93,7 +95,7 @@ impl GroupLimits {
                 memory.map(|bytes| ("memory.max", bytes.to_string())),
                 self.swap_bytes.map(|bytes| ("memory.swap.max", bytes.to_string())),
                 soft.map(|bytes| ("memory.high", bytes.to_string())),
-                // v2 has no swappiness of a group; the node says so.
+                // v2 has no swappiness of a group; the node reports that.
                 None,
             ],
             (_, Controller::Cpuset) => {
@@ -125,7 +127,7 @@ impl GroupLimits {
     ) -> Result<(), CgroupError> {
         if let Some(rules) = self.devices.as_ref().filter(|_| controllers.has(Controller::Devices))
         {
-            device::restrict(dir, version, rules)?;
+            device_limits::restrict(dir, version, rules)?;
         }
         for (controller, _) in controllers.both(self.controllers()).names() {
             for (file, value) in self.writes(version, controller).into_iter().flatten() {
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_limit_goes_to_the_file_of_its_version() {
+    fn each_limit_is_written_to_the_file_of_its_version() {
         let limits = GroupLimits {
             memory_bytes: Some(1000),
             swap_bytes: Some(24),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_enforced_is_refused_with_its_reason() {
+    fn limit_that_cannot_be_enforced_is_refused_with_its_reason() {
         let can = Capabilities {
             memory_hard: true,
             why_not: vec![("swap", "swap accounting is off".into())],

@@ -5,15 +5,16 @@
 //! the supervisor that holds a group is a small single-threaded process.
 //!
 //! What must hold:
-//! - a group is never used twice: the kernel kills at birth what is cloned into a group that was once killed;
+//! - a group is never used twice: the kernel kills a process that is cloned into a group that was killed before;
 //! - nothing mounted is changed, and nothing outside our own root group is removed;
-//! - files are reached through directory descriptors, so a path swapped underneath cannot redirect a write.
+//! - files are reached through directory descriptors, so that a replaced path cannot redirect a write.
 
 mod adopt;
 mod capability;
 mod control;
-mod device;
+mod device_limits;
 mod device_program;
+mod device_rule;
 mod dir;
 mod entry;
 mod error;
@@ -31,7 +32,7 @@ mod usage;
 mod watch;
 
 pub use capability::{Capabilities, Layout};
-pub use device::{DeviceKind, DeviceRule};
+pub use device_rule::{DeviceKind, DeviceRule};
 pub use entry::{EntryFds, Forked};
 pub use error::CgroupError;
 pub use group::JobGroup;

@@ -1,4 +1,4 @@
-//! Reads what is mounted where: `/proc/self/mountinfo`, `/proc/self/cgroup` and `/proc/cgroups`. Pure text in, facts out.
+//! Parses `/proc/self/mountinfo`, `/proc/self/cgroup` and `/proc/cgroups`: which trees are mounted where. Does no I/O.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ pub(super) enum Version {
     V2,
 }
 
-/// The controllers that Sluice can put to use, and the word the kernel has for each.
+/// The controllers that Sluice can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Controller {
@@ -35,14 +35,14 @@ pub(super) const CONTROLLERS: [(Controller, &str); 7] = [
 pub(super) struct ControllerSet(u8);
 
 impl ControllerSet {
-    /// v2 controllers worth passing on to job groups; v2 counts cpu time without any.
+    /// v2 controllers that are delegated to job groups; v2 counts CPU time without any.
     pub const DELEGATED: ControllerSet = ControllerSet(
         Controller::Memory as u8
             | Controller::Cpuset as u8
             | Controller::Pids as u8
             | Controller::Cpu as u8,
     );
-    /// Those of them that the groups of steps inside a job's may use.
+    /// The delegated controllers that groups of steps may use.
     pub const OF_STEPS: ControllerSet =
         ControllerSet(Controller::Memory as u8 | Controller::Cpuset as u8);
 
@@ -50,7 +50,7 @@ impl ControllerSet {
         controllers.iter().fold(ControllerSet::default(), |set, one| set.with(*one))
     }
 
-    /// Those of `words` that we know; others are not ours to use.
+    /// The known controllers among `words`; others are ignored.
     pub fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> ControllerSet {
         words
             .filter_map(|word| CONTROLLERS.iter().find(|(_, name)| *name == word))
@@ -89,13 +89,13 @@ pub(super) struct Mount {
     pub at: PathBuf,
     /// Which group of the hierarchy is at the mount point; not `/` in some containers.
     pub top: PathBuf,
-    /// v1 only: what this mount controls.
+    /// The controllers of a v1 mount.
     pub controllers: ControllerSet,
 }
 
 pub(super) fn parse_mountinfo(text: &str) -> Vec<Mount> {
     let mut mounts: Vec<Mount> = text.lines().filter_map(parse_mount_line).collect();
-    // The usual places first, where the same hierarchy is mounted more than once.
+    // The usual paths first, in case a tree is mounted more than once.
     mounts
         .sort_by_key(|mount| (!mount.at.starts_with("/sys/fs/cgroup"), mount.at.as_os_str().len()));
     mounts
@@ -199,7 +199,7 @@ mod tests {
 ";
 
     #[test]
-    fn mountinfo_gives_versions_places_and_controllers() {
+    fn mountinfo_gives_versions_paths_and_controllers() {
         let mounts = parse_mountinfo(HYBRID);
         let seen: Vec<_> = mounts
             .iter()
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_mounts_are_passed_over() {
+    fn lines_that_are_no_cgroup_mounts_are_ignored() {
         for line in ["", "garbage", "1 2 3", "1 2 0:3 / /x rw", "1 2 0:3 / /x rw - ext4 sda rw"] {
             assert_eq!(parse_mountinfo(line), [], "{line:?}");
         }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_says_why() {
+    fn missing_controller_has_a_reason() {
         let table =
             "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t0\t1\t0\npids\t0\t1\t1\n";
         for (name, words) in [("memory", "disabled at boot"), ("pids", "in no"), ("cpu", "has no")]

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugin_words_are_slurms() {
+    fn plugin_names_are_slurms() {
         for (plugin, word) in PLUGINS {
             assert_eq!(word.parse(), Ok(plugin));
             assert_eq!(plugin.as_str(), word);

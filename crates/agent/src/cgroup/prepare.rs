@@ -1,4 +1,4 @@
-//! Our root group in a tree, made ready for the groups of jobs below it.
+//! Prepares our root group in a tree for the groups of jobs below it.
 
 use nix::errno::Errno;
 use nix::unistd::Uid;
@@ -8,12 +8,12 @@ use super::dir::GroupDir;
 use super::error::CgroupError;
 use super::mounts::{Controller, ControllerSet};
 
-/// Where the agent itself moves if it stands in the way of delegation.
+/// The group into which the agent moves itself if its presence prevents delegation.
 pub(super) fn leaf_name(root_name: &str) -> String {
     format!("{root_name}.agent")
 }
 
-/// v2 has no controller for devices: a program does it, where the kernel takes one from us.
+/// Adds the devices controller where the kernel accepts a device program: v2 has no such controller itself.
 pub(super) fn with_devices(
     passed: ControllerSet,
     refusals: &mut Vec<(ControllerSet, String)>,
@@ -31,7 +31,7 @@ pub(super) fn with_devices(
     }
 }
 
-/// Settings of our v1 root that every job's group below it starts from.
+/// Sets up our v1 root group, from which the groups of jobs copy their settings.
 pub(super) fn prepare_v1(
     base: &GroupDir,
     dir: &GroupDir,
@@ -39,7 +39,7 @@ pub(super) fn prepare_v1(
     refusals: &mut Vec<(ControllerSet, String)>,
 ) -> ControllerSet {
     if wanted.has(Controller::Memory) && dir.read_number("memory.use_hierarchy") == Some(0) {
-        // Kernels from 5.11 are always hierarchical; on older ones a refusal shows in the group's own limit.
+        // Kernels from 5.11 are always hierarchical; on older ones a failure shows when the limit is set.
         let _ = dir.write("memory.use_hierarchy", "1");
     }
     if !wanted.has(Controller::Cpuset) {
@@ -55,7 +55,7 @@ pub(super) fn prepare_v1(
     }
 }
 
-/// A v1 cpuset takes no process until it has both cpus and memory nodes; children then copy them from ours.
+/// Sets CPUs and memory nodes of a v1 cpuset, without which it takes no process; children copy them.
 fn prepare_cpuset(base: &GroupDir, dir: &GroupDir) -> Result<(), CgroupError> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if dir.read(file)?.trim().is_empty() {
@@ -65,7 +65,7 @@ fn prepare_cpuset(base: &GroupDir, dir: &GroupDir) -> Result<(), CgroupError> {
     dir.write("cgroup.clone_children", "1")
 }
 
-/// Passes the v2 controllers we use down through `base` to the groups of jobs; returns those that arrived.
+/// Delegates the v2 controllers that we use through `base` to the groups of jobs. Returns those that are delegated.
 pub(super) fn delegate_v2(
     base: &GroupDir,
     dir: &GroupDir,
@@ -81,7 +81,7 @@ pub(super) fn delegate_v2(
                 if !is_base || error.raw_os_error() != Some(Errno::EBUSY as i32) {
                     return Err(error);
                 }
-                // v2 delegates only from a group without processes; ours may be the one in it.
+                // v2 delegates only from a group without processes; the agent's may be the one in it.
                 let leaf = base.make_or_open_child(&leaf_name(root_name))?;
                 leaf.write("cgroup.procs", "0")?;
                 switch()

@@ -13,13 +13,14 @@ use super::prepare::{delegate_v2, leaf_name, prepare_v1, with_devices};
 
 pub(super) struct RootGroup {
     pub version: Version,
-    /// What a job's group in this tree can limit or count.
+    /// The controllers that a job's group in this tree can use.
     pub controllers: ControllerSet,
     pub dir: Arc<GroupDir>,
     pub base: GroupDir,
 }
 
-/// The groups under which our root may be made: root takes the top of the tree, others what was delegated to them.
+/// The groups under which our root group may be made: as root the top of the tree, else the group delegated to this
+/// user.
 fn bases(mount: &Mount, own: &str, root_name: &str) -> Vec<PathBuf> {
     let delegated = own_group(own, mount)
         .map(|path| above_ours(&path, root_name))
@@ -30,7 +31,7 @@ fn bases(mount: &Mount, own: &str, root_name: &str) -> Vec<PathBuf> {
     bases
 }
 
-/// An agent started from inside one of our own groups works beside it, not below it.
+/// The path above our own groups: an agent that was started inside one of them works beside it, not below it.
 fn above_ours(own: &Path, root_name: &str) -> PathBuf {
     let leaf = leaf_name(root_name);
     own.components()
@@ -50,7 +51,7 @@ pub(super) fn open_root(
     for base in bases(mount, own, root_name) {
         let opened = GroupDir::open(&base).and_then(|base| {
             let dir = base.make_or_open_child(root_name)?;
-            // Moving a process into a group below `base` needs leave to write `base`'s own list too.
+            // Moving a process into a group below `base` needs write permission for `base`'s own `cgroup.procs` too.
             base.check_writable("cgroup.procs")?;
             dir.check_writable(".")?;
             Ok((base, dir))
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_inside_our_groups_works_beside_them() {
+    fn agent_started_inside_our_groups_works_beside_them() {
         for (own, base) in [
             ("/user.slice/x", "/user.slice/x"),
             ("/a/sluice.agent", "/a"),

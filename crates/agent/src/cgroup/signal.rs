@@ -1,4 +1,4 @@
-//! Signals to processes found by listing, without ever hitting a stranger that took over a freed pid.
+//! Signals listed processes without ever reaching another process that reused a pid.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,8 +11,8 @@ use crate::pidfd;
 /// Descriptors held at a time: well below the usual limit of 1024 open files.
 const BATCH: usize = 128;
 
-/// Sends `signal` to every process that `list` names. Each is pinned by a pidfd and then looked for in a second listing:
-/// what is in both is the process that was meant, or it is dead and the signal goes nowhere.
+/// Sends `signal` to every process that `list` names. Each is opened as a pidfd and then looked up in a second listing:
+/// a pid in both is the listed process, or it is dead and the signal has no effect.
 pub(crate) fn signal_listed(
     signal: Signal,
     list: &dyn Fn() -> Result<Vec<i32>, CgroupError>,
@@ -49,7 +49,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn only_what_is_listed_twice_is_signalled() {
+    fn only_processes_listed_twice_are_signalled() {
         let mut spared = Command::new("sleep").arg("60").spawn().expect("spawn");
         let mut killed = Command::new("sleep").arg("60").spawn().expect("spawn");
         let (one, two) = (spared.id() as i32, killed.id() as i32);

@@ -1,7 +1,7 @@
 //! The members of a job where no control group can be made: found by ancestry and by a mark in their environment.
 //!
-//! Weaker than a group: a process that drops its environment *and* outlives every ancestor up to the supervisor escapes
-//! once the supervisor itself is gone. While the supervisor lives it is the subreaper, and nothing below it escapes.
+//! Weaker than a group: a process that drops its environment *and* outlives all its ancestors escapes once the
+//! supervisor has ended. While the supervisor lives it is the subreaper, and no descendant escapes.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -16,12 +16,12 @@ use super::error::CgroupError;
 /// The environment variable that marks a tracked process; its value is `ROOT/GROUP`, or `ROOT/GROUP/CHILD`.
 pub const MARKER_VARIABLE: &str = "SLUICE_GROUP";
 
-/// The kernel's own limit on arguments and environment is larger only for exotic stack limits.
+/// Bytes read of a process's environment: the kernel's limit, except with unusual stack limits.
 const PAGE_BYTES_MAX: u64 = 2 << 20;
 
 pub(super) struct ProcessSet {
     mark: Box<str>,
-    /// All descendants of this process belong, marked or not: it is the job's supervisor.
+    /// The supervisor's pid: all its descendants are members, marked or not.
     owner: Option<i32>,
 }
 
@@ -35,7 +35,7 @@ struct Process {
 }
 
 impl ProcessSet {
-    /// To be called by the job's supervisor itself: orphans of the job come back to it from now on.
+    /// Called by the job's supervisor, which becomes the subreaper of the job's orphans.
     pub fn own(root_name: &str, name: &str) -> Result<ProcessSet, CgroupError> {
         prctl::set_child_subreaper(true)
             .map_err(|errno| CgroupError::io("become subreaper for", name, errno))?;
@@ -45,7 +45,7 @@ impl ProcessSet {
         })
     }
 
-    /// What an earlier supervisor left, by its mark alone.
+    /// The processes that an earlier supervisor left, found by their mark alone.
     pub fn marked(root_name: &str, name: &str) -> ProcessSet {
         ProcessSet { mark: format!("{root_name}/{name}").into(), owner: None }
     }
@@ -58,13 +58,13 @@ impl ProcessSet {
         &self.mark
     }
 
-    /// Members alive now; a zombie has ended and only waits to be reaped.
+    /// The living members, without zombies.
     pub fn pids(&self) -> Result<Vec<i32>, CgroupError> {
         Ok(members(&scan()?, &self.mark, self.owner, getpid().as_raw()))
     }
 }
 
-/// The job-level groups of `root_name` that some living process carries the mark of.
+/// The jobs' groups of `root_name` whose mark a living process has.
 pub(super) fn marked_groups(root_name: &str) -> Result<Vec<String>, CgroupError> {
     let prefix = format!("{root_name}/");
     let group = |mark: &String| Some(mark.strip_prefix(&prefix)?.split('/').next()?.to_owned());
@@ -100,7 +100,7 @@ fn members(all: &[Process], mark: &str, owner: Option<i32>, own: i32) -> Vec<i32
     alive.map(|process| process.pid).collect()
 }
 
-/// `pid` and everything above it: never a member, whatever mark it inherited from a cluster around us.
+/// `pid` and its ancestors: never members, even if they inherited the mark of an outer cluster.
 fn ancestors(all: &[Process], pid: i32) -> HashSet<i32> {
     let mut above = HashSet::from([pid]);
     let mut at = pid;
@@ -131,8 +131,8 @@ fn read_process(pid: i32) -> Result<Option<Process>, CgroupError> {
     Ok(Some(Process { pid, parent, session, dead, mark }))
 }
 
-/// `None` if the process has ended or the page is not ours to read. Any other failure is told:
-/// a process that could not be looked at must not be taken for dead.
+/// Reads a file in `/proc/PID`; `None` if the process has ended or the file is not readable by us. Other errors are
+/// returned: an unreadable process must not count as dead.
 fn read_page(pid: i32, page: &str) -> Result<Option<Vec<u8>>, CgroupError> {
     let path = format!("/proc/{pid}/{page}");
     let mut bytes = Vec::new();
@@ -146,7 +146,7 @@ fn read_page(pid: i32, page: &str) -> Result<Option<Vec<u8>>, CgroupError> {
     }
 }
 
-/// State, parent and session. The name before them is in parentheses and may itself hold blanks and parentheses.
+/// Parses state, parent and session. The name before them is in parentheses and may hold blanks and parentheses itself.
 fn parse_stat(stat: &str) -> Option<(char, i32, i32)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn stat_survives_hostile_names() {
+    fn stat_is_parsed_despite_odd_names() {
         for (line, expected) in [
             ("7 (sh) S 3 7 7 0", Some(('S', 3, 7))),
             ("7 (a) b) (c) Z 1 2 9 0", Some(('Z', 1, 9))),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_descendants_sessions_and_marked() {
+    fn members_are_found_by_descent_session_and_mark() {
         let mut all = vec![
             process(1, 0, 1, ""),
             process(10, 1, 10, "r/job_1"), // our supervisor, marked by an outer cluster

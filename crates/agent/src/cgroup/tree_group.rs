@@ -11,12 +11,12 @@ pub(super) struct TreeGroup {
     pub controllers: ControllerSet,
     pub dir: Arc<GroupDir>,
     pub parent: Arc<GroupDir>,
-    /// A child group without limits of its own in this tree lives in its parent's directory.
+    /// Whether the directory is the group's own. A child group without limits in this tree uses its parent's.
     pub owned: bool,
 }
 
 impl TreeGroup {
-    /// v2 lets a child group be limited only after its parent has passed the controller on.
+    /// Delegates controllers to child groups, which v2 needs before a child can be limited.
     pub fn pass_on(&self, controllers: ControllerSet) -> Result<(), CgroupError> {
         if self.version == Version::V1 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a job has used, read from its own groups. A value nobody counted is `None`, not zero.
+//! The usage of a job, read from its groups. A value that is not counted is `None`, not zero.
 
 use super::dir::{GroupDir, keyed_value};
 use super::error::CgroupError;
@@ -11,7 +11,7 @@ pub struct Usage {
     pub cpu_system_us: Option<u64>,
     pub memory_peak_bytes: Option<u64>,
     pub memory_now: Option<u64>,
-    /// Processes that the kernel killed because the group was at its memory limit.
+    /// OOM kills at the group's memory limit.
     pub oom_kills: Option<u64>,
     pub pids_now: Option<u64>,
 }
@@ -61,7 +61,7 @@ impl Usage {
     }
 }
 
-/// The kills in a group and in all groups inside it; `None` where the tree does not count them.
+/// The OOM kills in a group and in all groups inside it; `None` if the tree does not count them.
 pub(super) fn oom_kills_of(member: &TreeGroup) -> Option<u64> {
     if !member.controllers.has(Controller::Memory) {
         return None;
@@ -78,8 +78,8 @@ fn counting(members: &[TreeGroup]) -> impl Iterator<Item = &TreeGroup> {
     members.iter().filter(|member| member.owned && member.controllers.has(Controller::Memory))
 }
 
-/// v1 counts a kill only in the group the victim was in, never where the limit is; and failcnt stays zero when memory
-/// and swap are limited together.
+/// Sums the OOM kills of all groups below. v1 counts a kill only in the victim's own group, never in the group with the
+/// limit, and failcnt stays zero if memory and swap are limited together.
 fn leaf_kills(dir: &GroupDir) -> Result<Option<u64>, CgroupError> {
     let mut kills = None;
     dir.walk(&mut |group| {
@@ -91,11 +91,11 @@ fn leaf_kills(dir: &GroupDir) -> Result<Option<u64>, CgroupError> {
     Ok(kills)
 }
 
-/// The kills in a group but for those in the groups directly inside it whose names begin with `inner`.
+/// The OOM kills in a group without those in its direct children whose names begin with `inner`.
 pub(super) fn oom_kills_outside(member: &TreeGroup, inner: &str) -> Option<u64> {
     let dir = &member.dir;
     match member.version {
-        // What is in no group inside it. Groups inside it that are not ours are in the leaf of the script.
+        // Counts only the group itself. Groups that a job makes are inside the script's leaf group.
         Version::V2 => dir.read_keyed("memory.events.local", "oom_kill"),
         Version::V1 => {
             let own = dir.read_keyed("memory.oom_control", "oom_kill")?;

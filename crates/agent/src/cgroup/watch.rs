@@ -1,4 +1,4 @@
-//! Waiting for a v2 group to change: `cgroup.events` wakes a poll when the group empties or freezes.
+//! Waits for a v2 group to change: `cgroup.events` wakes a poll when the group becomes empty or frozen.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +32,7 @@ impl EmptyWatch {
         Ok(self.state("populated")?.unwrap_or(0) == 0)
     }
 
-    /// The group was removed under us: nothing will ever change there.
+    /// The group was removed from outside: nothing will ever change there.
     pub fn is_gone(&self) -> bool {
         matches!(self.state("populated"), Ok(None))
     }
@@ -57,7 +57,7 @@ impl EmptyWatch {
         let millis = i32::try_from(limit.as_millis().max(1)).unwrap_or(i32::MAX);
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.events.as_fd(), PollFlags::POLLPRI)];
-        // An interrupted wait is a short wait: the caller looks again and knows its own deadline.
+        // An interrupted wait is a shorter one: the caller checks again and has its own deadline.
         let _ = poll(&mut fds, timeout);
     }
 }

@@ -75,7 +75,7 @@ fn place_of(root: &Path, id: u32) -> (u32, u32) {
     (package.unwrap_or(0), first.unwrap_or(id))
 }
 
-/// What this process's cpuset and affinity leave it.
+/// The processors that this process's cpuset and affinity allow.
 fn allowed_cpus(root: &Path) -> Result<CpuSet, DetectError> {
     let path = "proc/self/status";
     let text = read_under(root, path)?;
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_go_both_ways() {
+    fn cpu_lists_parse_and_print() {
         for (text, ids) in [
             ("", Vec::<u32>::new()),
             ("0", vec![0]),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrower_cpuset_is_all_there_is() {
+    fn only_processors_of_the_cpuset_are_found() {
         let scratch = two_sockets("2-3");
         let found = CpuTopology::read(scratch.path()).expect("read");
         let shape = (found.sockets, found.cores_per_socket, found.threads_per_core);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_list_is_named() {
+    fn damaged_cpu_list_is_an_error_that_names_the_file() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         put(scratch.path(), "sys/devices/system/cpu/online", "0-x\n");
         let error = CpuTopology::read(scratch.path()).expect_err("damaged").to_string();

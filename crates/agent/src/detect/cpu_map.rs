@@ -1,13 +1,14 @@
-//! A node's CPUs in its machine. An allocation counts them by socket, core and thread; the kernel has numbers of its own.
+//! Maps a node's CPUs to the kernel's. An allocation counts CPUs by socket, core and thread; the kernel numbers them
+//! otherwise.
 
 use crate::detect::CpuTopology;
 use model::binding::CpuPlace;
 use model::cpuset::CpuSet;
 use std::collections::BTreeSet;
 
-/// Where each CPU of a share is; nothing, if one of them is not in the machine.
+/// The socket, core and kernel numbers of each CPU of a share; empty if one of them does not exist in the machine.
 ///
-/// A node that is configured with a CPU for each core has all threads of it by that one number.
+/// On a node that is configured with one CPU for each core, a CPU stands for all threads of its core.
 pub(crate) fn places(machine: &CpuTopology, node_cpus: u32, share: &CpuSet) -> Vec<CpuPlace> {
     let all = all_places(machine, node_cpus);
     let found: Vec<CpuPlace> =
@@ -35,7 +36,7 @@ fn all_places(machine: &CpuTopology, node_cpus: u32) -> Vec<CpuPlace> {
                 kernel: vec![cpu.id],
                 socket: cpu.socket,
                 core,
-                // Without domains of memory each socket is one.
+                // Without NUMA domains each socket counts as one.
                 ldom: cpu.numa_node.unwrap_or(cpu.socket),
             }),
         }
@@ -43,7 +44,7 @@ fn all_places(machine: &CpuTopology, node_cpus: u32) -> Vec<CpuPlace> {
     all
 }
 
-/// The kernel's numbers.
+/// The kernel's numbers of these CPUs.
 pub(crate) fn kernel_cpus(places: &[CpuPlace]) -> CpuSet {
     places.iter().flat_map(|place| place.kernel.iter().copied()).collect()
 }
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threads_of_a_core_stay_together_whatever_the_kernel_calls_them() {
+    fn threads_of_a_core_are_neighbours_whatever_their_kernel_numbers() {
         let share = |text: &str| text.parse::<CpuSet>().expect("a list of a test");
         let kernel = |cpus, text: &str| kernel_cpus(&places(&machine(), cpus, &share(text)));
         assert_eq!(kernel(4, "0-1").to_string(), "0,2");

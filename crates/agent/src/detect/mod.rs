@@ -1,4 +1,4 @@
-//! What this machine has: processors, memory, disk and GPUs, and the `NodeName` line that says so.
+//! Detects the machine's hardware: processors, memory, disk and GPUs, and prints it as a `NodeName` line.
 
 mod cpu;
 pub(crate) mod cpu_map;
@@ -79,8 +79,9 @@ impl Machine {
 }
 
 impl Machine {
-    /// The CPUs near a device, as a node counts its own: by socket, core and thread. None: it has none nearer than others.
-    pub fn near(&self, gpu: &GpuDevice) -> Option<CpuSet> {
+    /// The CPUs near a device, counted by socket, core and thread as a node counts its own. `None` if no CPU is nearer
+    /// than others.
+    pub fn cpus_near(&self, gpu: &GpuDevice) -> Option<CpuSet> {
         let kernel = parse_cpu_list(gpu.cpus.as_deref()?)?;
         let is_near = |cpu: &Cpu| kernel.contains(cpu.id);
         let near = (0..).zip(&self.cpu_list).filter(|(_, cpu)| is_near(cpu));
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_slurmds() {
+    fn node_config_line_is_that_of_slurmd() {
         let expected = "NodeName=vm CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 \
                         ThreadsPerCore=1 RealMemory=24104";
         assert_eq!(node_config_line(&machine()), expected);
@@ -189,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn near_cpus_are_counted_as_the_node_counts_them() {
+    fn cpus_near_a_gpu_are_counted_as_the_node_counts_them() {
         // Two sockets of a core of two threads, whose second threads have the numbers after all first ones.
         let cpu = |id, socket, thread| Cpu { id, socket, core: 0, thread, numa_node: None };
         let cpu_list = vec![cpu(0, 0, 0), cpu(2, 0, 1), cpu(1, 1, 0), cpu(3, 1, 1)];
         let machine = Machine { cpu_list, ..machine() };
         let near = |cpus: Option<&str>| {
             let gpu = GpuDevice { cpus: cpus.map(str::to_owned), ..test_gpu("NVIDIA H200") };
-            machine.near(&gpu).map(|set| set.to_string())
+            machine.cpus_near(&gpu).map(|set| set.to_string())
         };
         assert_eq!(near(Some("1,3")).as_deref(), Some("2-3"));
         assert_eq!(near(Some("0,2")).as_deref(), Some("0-1"));
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_found() {
+    fn this_machine_is_detected() {
         let found = Machine::detect().expect("detect");
         assert!(!found.hostname.is_empty() && !found.hostname.contains('.'));
         assert!(found.cpus >= 1 && found.cpus as usize == found.cpu_list.len());

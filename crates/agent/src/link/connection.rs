@@ -1,4 +1,4 @@
-//! The TLS connection to the server, as frames.
+//! The TLS connection to the server, which carries frames.
 
 use crate::error::AgentError;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use wire::frame::{self, Decoder, Frame};
 use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, SERVER_NAME, ToServer};
 
-/// How long a server may take to answer a connection, or to take what we send.
+/// How long a server may take to answer a connection or to read what is sent.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 << 10;
 
@@ -36,13 +36,12 @@ impl Link {
             .await
             .map_err(|_| late())?
             .map_err(unreachable)?;
-        // Dialling a free port of our own machine may reach ourselves, and would keep the server
-        // from taking the port again.
+        // Dialling a free local port can connect to itself, which would keep the server from binding the port again.
         if stream.local_addr().ok() == stream.peer_addr().ok() {
             return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
         }
         stream.set_nodelay(true).map_err(unreachable)?;
-        // A server whose host vanished must show as an error before the node is taken for dead.
+        // A vanished server host must become an error before the server takes this node for dead.
         setsockopt(&stream, sockopt::TcpUserTimeout, &(IO_TIMEOUT.as_millis() as u32))
             .map_err(|errno| unreachable(errno.into()))?;
         let name = ServerName::try_from(SERVER_NAME).map_err(|e| AgentError::Tls(e.to_string()))?;
@@ -64,7 +63,7 @@ impl Link {
             .map_err(|e| AgentError::Link(e.to_string()))
     }
 
-    /// Sends all that was said. A server that takes nothing for long is a broken link, not a reason to wait.
+    /// Sends all queued messages. A server that reads nothing until the timeout is a broken link.
     pub async fn flush(&mut self) -> Result<(), AgentError> {
         if self.out.is_empty() {
             return Ok(());
@@ -83,7 +82,7 @@ impl Link {
         }
     }
 
-    /// The next frames, at least one. May be dropped at any await without losing bytes.
+    /// Receives at least one frame. Cancel-safe: no bytes are lost if the future is dropped.
     pub async fn receive(&mut self) -> Result<Vec<Frame>, AgentError> {
         let broken = |e: String| AgentError::Link(e);
         loop {
@@ -105,7 +104,7 @@ impl Link {
     }
 }
 
-/// Trusts this authority alone; with an identity, shows it.
+/// Makes a configuration that trusts only this authority, with a client certificate if `identity` is given.
 pub(crate) fn client_config(
     authority: &str,
     identity: Option<(&str, &str)>,

@@ -1,4 +1,5 @@
-//! Who this agent is to the server: got once for a one-time token, kept in `STATE/agent/credentials.json`, mode 600.
+//! The agent's certificate and keys: obtained once for a one-time token, kept in `STATE/agent/credentials.json`, mode
+//! 600.
 
 use crate::error::AgentError;
 use crate::link::connection::{Link, client_config};
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::frame;
-use wire::link::{CHANNEL_CONTROL, Join, JoinFile, Joined, ToAgent, ToServer};
+use wire::link::{CHANNEL_CONTROL, JoinAccepted, JoinFile, JoinRequest, ToAgent, ToServer};
 use wire::version::PROTOCOL;
 
 /// How long the server may take to answer a join.
@@ -30,12 +31,12 @@ pub(crate) struct Credentials {
     certificate: String,
     pub order_key: String,
     pub nodes: Vec<String>,
-    /// Which token they were got for: another join file means to join anew.
+    /// The digest of the token that they were issued for: a join file with another token means to join again.
     token_digest: String,
 }
 
 impl Credentials {
-    /// Those kept in `folder`, or new ones for the join file's token.
+    /// Returns the credentials kept in `folder`, or joins with the join file's token.
     pub async fn obtain(
         folder: &Path,
         join_file: Option<&Path>,
@@ -74,7 +75,7 @@ impl Credentials {
             .mode(0o700)
             .create(folder)
             .map_err(|e| AgentError::file("make", folder, e))?;
-        // A file of that name from a crash may have another mode.
+        // A file of that name left by a crash may have another mode.
         let _ = fs::remove_file(&fresh);
         OpenOptions::new()
             .write(true)
@@ -86,7 +87,7 @@ impl Credentials {
             .map_err(|e| AgentError::file("write", &path, e))
     }
 
-    /// Makes a key that never leaves this machine, and has the server sign for it.
+    /// Makes a key that never leaves this machine, and has the server sign its certificate.
     async fn join(join: &JoinFile) -> Result<Credentials, AgentError> {
         let failed = |e: rcgen::Error| AgentError::Tls(e.to_string());
         let key = KeyPair::generate().map_err(failed)?;
@@ -108,7 +109,7 @@ impl Credentials {
                         token_digest: token_digest(&join.token),
                     });
                 }
-                // A token is good at one server as at another.
+                // All servers know the same tokens: another would refuse it too.
                 Err(refused @ AgentError::Refused { .. }) => return Err(refused),
                 Err(error) => last = error,
             }
@@ -117,9 +118,9 @@ impl Credentials {
     }
 }
 
-async fn ask(address: &str, join: &JoinFile, request: &str) -> Result<Joined, AgentError> {
+async fn ask(address: &str, join: &JoinFile, request: &str) -> Result<JoinAccepted, AgentError> {
     let mut link = Link::dial(address, client_config(&join.authority, None)?).await?;
-    link.send(&ToServer::Join(Join {
+    link.send(&ToServer::Join(JoinRequest {
         version: PROTOCOL,
         token: join.token.clone(),
         certificate_request: request.to_owned(),

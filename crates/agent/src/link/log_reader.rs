@@ -1,4 +1,4 @@
-//! Sends an attempt's log up a stream, never more than the server has credited.
+//! Sends an attempt's log over a stream, never more than the server has credited.
 
 use crate::error::AgentError;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
@@ -6,28 +6,28 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use wire::stream::Credit;
+use wire::stream::SendCredit;
 
-/// The largest output sent at once, so that a long log does not hold up reports.
-const PIECE_BYTES: usize = 64 << 10;
-/// How often a log that is followed is looked at for more.
+/// The most bytes sent at once, so that a long log does not delay reports.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// How often a followed log is read again.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the server says of a stream while it runs.
+/// Credits that the server grants while the stream is open.
 pub(crate) type Grants = mpsc::Receiver<u32>;
 
 pub(crate) struct LogReader {
     pub stream: u32,
     pub offset: u64,
     pub follow: bool,
-    /// Opens the log; it may not be there before the job has started.
+    /// Opens the log; `None` before the job has written anything.
     pub open: Box<dyn Fn() -> Result<Option<File>, AgentError> + Send>,
     /// Becomes true when nothing more will be written.
     pub ended: watch::Receiver<bool>,
 }
 
 impl LogReader {
-    /// Runs until the log has been sent, or until the server lets go of the stream.
+    /// Runs until the log has been sent, or until the server closes the stream.
     pub async fn run(mut self, mut grants: Grants, outputs: StreamOutputs) {
         let end = match self.send_all(&mut grants, &outputs).await {
             Ok(true) => None,
@@ -38,22 +38,22 @@ impl LogReader {
         let _ = outputs.send((self.stream, StreamOutput::End(end))).await;
     }
 
-    /// False if nobody wants it any more.
+    /// Returns false if the server has closed the stream.
     async fn send_all(
         &mut self,
         grants: &mut Grants,
         outputs: &StreamOutputs,
     ) -> Result<bool, AgentError> {
-        let mut credit = Credit::default();
+        let mut credit = SendCredit::default();
         let mut file = None;
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         loop {
-            // Looked at before the read: what was written before the end is then surely seen.
+            // Read before the log: everything written before the end is then sent.
             let ended = *self.ended.borrow();
             if file.is_none() {
                 file = (self.open)()?;
             }
-            let granted = credit.take(PIECE_BYTES);
+            let granted = credit.take(OUTPUT_BYTES_MAX);
             if granted == 0 {
                 match grants.recv().await {
                     Some(bytes) => credit.grant(bytes),
@@ -82,12 +82,12 @@ impl LogReader {
         }
     }
 
-    async fn wait_for_more(&mut self, grants: &mut Grants, credit: &mut Credit) -> bool {
+    async fn wait_for_more(&mut self, grants: &mut Grants, credit: &mut SendCredit) -> bool {
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_PAUSE) => true,
             changed = self.ended.changed() => {
                 if changed.is_err() {
-                    // The attempt was forgotten: there will be no more of it.
+                    // The attempt was forgotten: its log does not grow any more.
                     self.follow = false;
                 }
                 true
@@ -101,7 +101,7 @@ impl LogReader {
 mod tests {
     use super::*;
     use std::io::Write;
-    use wire::stream::WINDOW;
+    use wire::stream::WINDOW_BYTES;
 
     fn reader(path: &std::path::Path, ended: watch::Receiver<bool>, follow: bool) -> LogReader {
         let path = path.to_path_buf();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_is_followed_to_its_end() {
+    async fn log_is_followed_to_its_end() {
         let mut log = tempfile::NamedTempFile::new().expect("a file");
         log.write_all(b"__first").expect("written");
         let (end, ended) = watch::channel(false);
@@ -139,21 +139,21 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_sent_than_was_credited() {
         let mut log = tempfile::NamedTempFile::new().expect("a file");
-        log.write_all(&vec![b'x'; WINDOW as usize + 1000]).expect("written");
+        log.write_all(&vec![b'x'; WINDOW_BYTES as usize + 1000]).expect("written");
         let (_end, ended) = watch::channel(true);
         let (grant, grants) = mpsc::channel(4);
         let (send, mut outputs) = mpsc::channel(1024);
         let task = tokio::spawn(reader(log.path(), ended, false).run(grants, send));
         let mut total = 0;
-        while total < WINDOW as usize {
+        while total < WINDOW_BYTES as usize {
             let Some((7, StreamOutput::Bytes(bytes))) = outputs.recv().await else {
                 panic!("bytes wanted")
             };
             total += bytes.len();
         }
-        assert_eq!(total, WINDOW as usize);
+        assert_eq!(total, WINDOW_BYTES as usize);
         assert!(outputs.try_recv().is_err(), "the credit is used up");
-        grant.send(WINDOW).await.expect("wanted");
+        grant.send(WINDOW_BYTES).await.expect("wanted");
         task.await.expect("ended");
         assert!(
             matches!(outputs.recv().await, Some((7, StreamOutput::Bytes(b))) if b.len() == 998)

@@ -1,4 +1,4 @@
-//! Reports on their way to the server: sent again on every new connection until they are acknowledged.
+//! The queue of reports to the server: each is sent again on every new connection until it is acknowledged.
 
 use crate::attempt_key::AttemptKey;
 use crate::wall_clock::Skew;
@@ -6,7 +6,7 @@ use model::time::Timestamp;
 use std::collections::VecDeque;
 use wire::report::{Report, ReportEvent};
 
-/// Beyond this many, no more is taken from the supervisors until the server has caught up; they keep what they have.
+/// Reports kept at most. Beyond it no more events are taken from the supervisors, which keep them.
 pub(crate) const REPORTS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub(crate) struct PendingReport {
     pub key: AttemptKey,
     /// The supervisor's number of the event.
     pub number: u64,
-    /// By the node's own clock.
+    /// By the node's clock.
     at: Timestamp,
     event: ReportEvent,
-    /// On the present connection; none if it was not sent there yet.
+    /// Its number on the current connection; `None` if it was not sent there yet.
     serial: Option<u64>,
 }
 
@@ -42,13 +42,13 @@ impl ReportQueue {
         self.queue.len() >= REPORTS_MAX
     }
 
-    /// A new connection knows nothing of what was sent on another.
+    /// Marks all reports as unsent: the connection is new.
     pub fn reconnect(&mut self) {
         self.last_serial = 0;
         self.queue.iter_mut().for_each(|pending| pending.serial = None);
     }
 
-    /// Those not yet sent on this connection, numbered.
+    /// Numbers and returns the reports not yet sent on this connection.
     pub fn take_unsent(&mut self, skew: Skew) -> Vec<Report> {
         let first_unsent = self.queue.iter().rev().take_while(|p| p.serial.is_none()).count();
         let start = self.queue.len() - first_unsent;
@@ -72,7 +72,7 @@ impl ReportQueue {
         self.queue.remove(index)
     }
 
-    /// The server has the attempt's end on disk: what else there is to say of it no longer matters.
+    /// Drops all reports of an attempt whose end the server has on disk.
     pub fn forget(&mut self, key: &AttemptKey) {
         self.queue.retain(|pending| pending.key != *key);
     }
@@ -84,7 +84,7 @@ mod tests {
     use crate::spool::tests::attempt;
 
     #[test]
-    fn a_report_is_sent_on_every_connection_until_it_is_acknowledged() {
+    fn report_is_sent_on_every_connection_until_acknowledged() {
         let key = |job| AttemptKey { node: "n1".into(), attempt: attempt(job, 1) };
         let mut reports = ReportQueue::default();
         reports.push(key(1), 1, Timestamp(10), ReportEvent::Started);

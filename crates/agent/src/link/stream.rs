@@ -1,6 +1,6 @@
-//! Streams of one link to the server: logs going up, and the bytes of steps both ways.
+//! Streams over the link to the server: logs, and the input and output of steps.
 //!
-//! Each has a task of its own and moves no more than it was credited, so none holds up another, or the link.
+//! Each has a task of its own and sends no more than its credit, so that none delays another or the link.
 
 use crate::link::log_reader::LogReader;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
@@ -11,24 +11,24 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::frame;
 use wire::step::{StepMessage, channel};
-use wire::stream::{Credit, Overrun, Window};
+use wire::stream::{CreditOverrun, ReceiveWindow, SendCredit};
 use wire::supervisor::{CHANNEL, StepStream};
 
-/// Credits of one log that wait for its reader.
+/// Credits that may wait for a log's reader.
 const GRANTS_MAX: usize = 16;
-/// The largest output sent at once, so that one stream does not hold up reports.
-const PIECE_BYTES: usize = 32 << 10;
+/// The most bytes sent at once, so that one stream does not delay reports.
+const OUTPUT_BYTES_MAX: usize = 32 << 10;
 
-/// What the server has for a step's stream. The window bounds the bytes, and with them the credits.
+/// Input of a step's stream from the server. The window bounds the bytes, and with them the credits.
 pub(crate) enum StreamInput {
     Bytes(Vec<u8>),
     Credit(u32),
 }
 
-/// The link's end of one stream. Dropped, it ends the stream.
+/// The session's handle on one stream. Dropping it ends the stream.
 pub(crate) enum StreamHandle {
     Log(mpsc::Sender<u32>),
-    Step { ask: StepStream, sender: mpsc::UnboundedSender<StreamInput>, window: Window },
+    Step { ask: StepStream, sender: mpsc::UnboundedSender<StreamInput>, window: ReceiveWindow },
 }
 
 impl StreamHandle {
@@ -39,7 +39,7 @@ impl StreamHandle {
         StreamHandle::Log(grants_in)
     }
 
-    /// Starts to carry a step's bytes to and from its supervisor's socket.
+    /// Starts to forward a step's bytes to and from its supervisor's socket.
     pub fn step(
         socket: PathBuf,
         folder: FolderGuard,
@@ -49,22 +49,22 @@ impl StreamHandle {
         let (sender, receiver) = mpsc::unbounded_channel();
         let relay = Relay { stream: ask.stream, receiver, outputs };
         tokio::spawn(relay.run(socket, folder, ask.clone()));
-        StreamHandle::Step { ask, sender, window: Window::default() }
+        StreamHandle::Step { ask, sender, window: ReceiveWindow::default() }
     }
 
     pub fn credit(&mut self, bytes: u32) {
         match self {
-            // A reader with so many credits to its name does not need this one.
+            // If the channel is full, the reader has enough credit.
             StreamHandle::Log(grants) => drop(grants.try_send(bytes)),
-            // A stream that has ended needs none.
+            // A stream that has ended needs no credit.
             StreamHandle::Step { sender, .. } => {
                 drop(sender.send(StreamInput::Credit(bytes)));
             }
         }
     }
 
-    /// Bytes from the server; an error if it did not wait for its credit.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Overrun> {
+    /// Passes bytes from the server on; an error if they exceed its credit.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CreditOverrun> {
         if let StreamHandle::Step { sender, window, .. } = self {
             window.received(bytes.len())?;
             drop(sender.send(StreamInput::Bytes(bytes.to_vec())));
@@ -72,7 +72,7 @@ impl StreamHandle {
         Ok(())
     }
 
-    /// The relay has handed bytes on; what to credit the server.
+    /// The relay has written these bytes. Returns what to credit to the server.
     pub fn taken(&mut self, bytes: usize) -> Option<u32> {
         match self {
             StreamHandle::Step { window, .. } => window.consumed(bytes),
@@ -81,7 +81,7 @@ impl StreamHandle {
     }
 }
 
-/// Keeps the folder open that the socket's path goes through.
+/// Keeps the folder open that the socket's path refers to by descriptor.
 pub(crate) type FolderGuard = Box<dyn Send>;
 
 struct Relay {
@@ -103,21 +103,21 @@ impl Relay {
         let _ = self.outputs.send((self.stream, StreamOutput::End(end))).await;
     }
 
-    /// Until the supervisor hangs up, or the server lets go.
+    /// Forwards bytes until the supervisor or the server closes the stream.
     async fn carry(&mut self, supervisor: UnixStream) {
         let (mut reader, mut writer) = supervisor.into_split();
-        let mut credit = Credit::default();
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut credit = SendCredit::default();
+        let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         let mut unwritten: Vec<u8> = Vec::new();
         loop {
-            let room = credit.left().min(PIECE_BYTES);
+            let sendable = credit.left().min(OUTPUT_BYTES_MAX);
             tokio::select! {
                 message = self.receiver.recv() => match message {
                     Some(StreamInput::Credit(bytes)) => credit.grant(bytes),
                     Some(StreamInput::Bytes(bytes)) => unwritten.extend(bytes),
                     None => return,
                 },
-                read = reader.read(&mut buffer[..room]), if room > 0 => {
+                read = reader.read(&mut buffer[..sendable]), if sendable > 0 => {
                     let Ok(length @ 1..) = read else { return };
                     credit.take(length);
                     let output = StreamOutput::Bytes(buffer[..length].to_vec());
@@ -138,7 +138,7 @@ impl Relay {
     }
 }
 
-/// What a supervisor would say to which no step was ordered yet: until then it has no socket for them.
+/// A connection that refuses as a supervisor without steps would: before its first step it has no socket.
 async fn no_step_yet() -> Result<UnixStream, String> {
     let (ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
     let refused = StepMessage::Refused { why: "no such step runs here".into(), again: true };

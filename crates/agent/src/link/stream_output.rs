@@ -1,4 +1,4 @@
-//! What the task of one stream has for the server.
+//! Messages of one stream's task to the server.
 
 use tokio::sync::mpsc;
 

@@ -1,11 +1,11 @@
-//! What a node says of itself: its machine once, its load and memory with every beat, and what it cannot enforce.
+//! The facts that a node reports about itself: its hardware, its load and free memory, and what it cannot enforce.
 
 use crate::cgroup::{Capabilities, Layout};
 use crate::detect::Machine;
 use crate::device_access;
 use crate::supervisor::folders::quota;
 use model::amount::Bytes;
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::time::Timestamp;
 use nix::unistd::Uid;
@@ -13,11 +13,11 @@ use std::fs;
 use std::path::Path;
 use wire::link::NodePolicy;
 
-/// What a job is promised, as the words of [`Capabilities::why_not`].
+/// The promises to every job, by the keys of [`Capabilities::why_not`].
 const PROMISES: [&str; 8] =
     ["containment", "memory", "swap", "cpuset", "devices", "pids", "freeze", "kill"];
 
-/// How a line begins that speaks of a device file.
+/// The prefix of a line about a device file.
 const UNREACHABLE: &str = "gres";
 
 pub(crate) fn facts(
@@ -56,8 +56,7 @@ fn free_memory(meminfo: &str) -> Bytes {
     Bytes(kib.unwrap_or(0) << 10)
 }
 
-/// What jobs on this node are promised by the policy and do not get, each in one line.
-/// `folder`: the node's own files.
+/// The promises of the policy that this node cannot enforce, one line each. `folder` is the node's own.
 pub(crate) fn not_enforced(
     can: &Capabilities,
     policy: Option<&NodePolicy>,
@@ -76,8 +75,8 @@ pub(crate) fn not_enforced(
     lines
 }
 
-/// What this one policy asks for and does not get.
-fn of_policy(can: &Capabilities, policy: &Policy) -> Vec<String> {
+/// The settings of this policy that this node cannot enforce.
+fn of_policy(can: &Capabilities, policy: &CgroupPolicy) -> Vec<String> {
     let mut lines = Vec::new();
     if policy.constrain_devices {
         let files = policy.devices.iter().flat_map(|line| &line.files);
@@ -95,7 +94,7 @@ fn of_policy(can: &Capabilities, policy: &Policy) -> Vec<String> {
     lines
 }
 
-/// Only where the site gives every job so much: who asks for disk otherwise learns of it from the documents.
+/// Reported only if the site gives every job a limit of disk; for jobs that ask for disk the documentation says so.
 fn scratch_lacks(policy: &NodePolicy, folder: &Path) -> Option<String> {
     let promised = policy.limits.constrain_scratch && policy.limits.scratch_max.is_some();
     let place = policy.site.scratch.as_deref().map_or(folder, Path::new);
@@ -113,7 +112,7 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         files: vec![gpu.files()],
         device_names: gpu.uuid.clone().into_iter().collect(),
         links: Vec::new(),
-        cores: machine.near(gpu),
+        cores: machine.cpus_near(gpu),
         device_memory: None,
         variables: None,
         no_consume: false,
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_and_memory_are_read_from_the_kernels_words() {
+    fn load_and_free_memory_are_parsed_from_proc() {
         assert_eq!(cpu_load("1.25 0.30 0.22 1/200 99"), 125);
         assert_eq!(cpu_load(""), 0);
         let meminfo = "MemTotal:  100 kB\nMemFree:     64 kB\nMemAvailable: 80 kB\n";

@@ -12,7 +12,7 @@ use crate::supervisor::folders::namespaces;
 use crate::supervisor::folders::scratch::{self, ScratchLocation};
 use crate::wall_clock::Skew;
 use model::id::AttemptId;
-use model::limits::{Limits, Policy};
+use model::limits::{CgroupPolicy, Limits};
 use model::run::Usage;
 use model::site::Site;
 use ring::digest::{SHA256, digest};
@@ -25,9 +25,9 @@ use wire::link::NodePolicy;
 use wire::order::JobLaunch;
 use wire::version::PROTOCOL;
 
-/// How long what a lost supervisor left may take to die.
+/// How long the processes of a lost supervisor may take to die.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
-/// The group of logins inside a job's, beside those of its steps.
+/// The group of logins inside a job's group.
 const LOGIN_GROUP: &str = "step_extern";
 
 pub(crate) struct Node {
@@ -35,16 +35,16 @@ pub(crate) struct Node {
     pub spool: Spool,
     pub folder: PathBuf,
     pub policy: NodePolicy,
-    /// All trees of the machine, whatever the policy uses: for what is left over, and for what can be enforced.
+    /// All control-group trees of the machine, whatever the policy uses: for leftovers and capabilities.
     pub hierarchy: Hierarchy,
     cpus: CpuTopology,
     group_root: String,
 }
 
-/// What a job gets before the server has said otherwise: everything that can be enforced.
+/// The policy before the server sends one: everything that can be enforced is.
 fn default_policy() -> NodePolicy {
     NodePolicy {
-        limits: Policy::default(),
+        limits: CgroupPolicy::default(),
         cgroup_plugin: Plugin::Auto.to_string(),
         cpus: 0,
         site: Default::default(),
@@ -70,7 +70,7 @@ impl Node {
         })
     }
 
-    /// Writes an accepted launch to the spool; gives what the launcher needs to start its supervisor.
+    /// Writes an accepted launch to the spool. Returns the request to the launcher.
     pub fn accept(
         &self,
         attempt: AttemptId,
@@ -79,9 +79,10 @@ impl Node {
     ) -> Result<LaunchRequest, AgentError> {
         let script = launch.script.take();
         let mut limits = Limits::of(&launch.share, &self.policy.limits);
-        let places = match self.policy.limits.declared {
-            true => Vec::new(),
-            false => cpu_map::places(&self.cpus, self.policy.cpus, &launch.share.cpus),
+        let places = if self.policy.limits.declared {
+            Vec::new()
+        } else {
+            cpu_map::places(&self.cpus, self.policy.cpus, &launch.share.cpus)
         };
         if !places.is_empty() {
             limits.cpus = limits.cpus.map(|_| cpu_map::kernel_cpus(&places));
@@ -114,13 +115,13 @@ impl Node {
         }
     }
 
-    /// Kills every group of ours that belongs to no attempt in the spool.
+    /// Kills every group of this node that belongs to no attempt in the spool.
     pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
         let names = |attempt: &AttemptId| {
             site_group_names(*attempt).into_iter().chain([group_name(*attempt)])
         };
         let known: HashSet<String> = held.iter().flat_map(names).collect();
-        // The policy may have changed since: look in the trees, and at processes that were only tracked.
+        // The policy may have changed since: both the trees and the tracked processes are searched.
         let tracked = Hierarchy::discover(Plugin::Disabled, &self.group_root)?;
         for hierarchy in [&self.hierarchy, &tracked] {
             for name in hierarchy.leftovers()?.iter().filter(|name| !known.contains(*name)) {
@@ -137,14 +138,14 @@ impl Node {
         Ok(())
     }
 
-    /// Where its jobs have folders.
+    /// Where its jobs may have folders.
     pub fn folders(&self, site: &Site) -> Vec<ScratchLocation> {
         scratch::locations(site, &self.folder, &self.group_root)
     }
 
-    /// Takes the node's root groups away, if no job is in them.
+    /// Removes the node's root groups, if no job is in them.
     pub fn remove_root(&self) -> Result<(), AgentError> {
-        // A policy that names its trees has made roots in more of them than are used otherwise.
+        // A policy with a named plugin may have made root groups in further trees.
         if let Ok(plugin @ (Plugin::V1 | Plugin::V2)) = self.policy.cgroup_plugin.parse()
             && let Ok(named) = Hierarchy::discover(plugin, &self.group_root)
         {
@@ -153,7 +154,7 @@ impl Node {
         Ok(self.hierarchy.remove_root()?)
     }
 
-    /// Where the group of an attempt is.
+    /// The groups of one attempt.
     pub fn attempt_groups(&self, attempt: AttemptId) -> AttemptGroups {
         let record = self.spool.open_attempt(attempt).and_then(|dir| dir.read_launch());
         let plugin = record.as_ref().ok().and_then(|record| record.plugin.parse().ok());
@@ -168,23 +169,23 @@ impl Node {
     }
 }
 
-/// The groups of one attempt, for what may take time and so runs beside the agent's own loop.
+/// The groups and folders of one attempt, for work that may block and runs outside the agent's loop.
 pub(crate) struct AttemptGroups {
     pub attempt: AttemptId,
     plugin: Plugin,
     group_root: String,
     folders: Vec<ScratchLocation>,
-    /// It has folders of its own in the place of the machine's.
+    /// Whether the job has private folders.
     is_private: bool,
-    /// The process that holds them.
+    /// The pid of its supervisor, which holds the namespaces.
     pub supervisor: Option<i32>,
 }
 
 impl AttemptGroups {
-    /// Kills what a lost supervisor left; gives what the group had used.
+    /// Kills the processes of a lost supervisor and removes its folders. Returns the group's usage.
     pub fn clear(self) -> Result<Usage, AgentError> {
         let used = self.kill()?;
-        // What cannot be removed is in nobody's way: its name is never used again.
+        // A folder that cannot be removed does no harm: its name is never used again.
         if let Err(errno) = scratch::remove_leftovers(&self.folders, self.attempt) {
             tracing::warn!(attempt = %self.attempt, %errno, "cannot remove a lost job's folders");
         }
@@ -216,7 +217,7 @@ impl AttemptGroups {
         })
     }
 
-    /// Makes a process that came by itself part of the attempt; gives the namespaces that it must enter by itself.
+    /// Moves a login's process into the attempt's group. Returns the namespaces that the process must enter itself.
     pub fn adopt(&self, pid: i32) -> Result<Vec<OwnedFd>, AgentError> {
         let namespaces = match (self.is_private, self.supervisor) {
             (false, _) => Vec::new(),
@@ -231,8 +232,8 @@ impl AttemptGroups {
     }
 }
 
-/// The root of a node's groups. Two clusters on one machine may have nodes of the same name: the state folder tells
-/// them apart, so that neither takes the other's jobs for its own leftovers.
+/// The name of a node's root group. It contains a digest of the state folder, because two clusters on one machine may
+/// have nodes of the same name and must not kill each other's jobs.
 fn group_root(state: &Path, node: &str) -> String {
     let whole = digest(&SHA256, state.as_os_str().as_bytes());
     let short: String = whole.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_one_name_in_two_clusters_have_groups_of_their_own() {
+    fn nodes_of_one_name_in_two_clusters_have_different_root_groups() {
         let (one, two) = (Path::new("/var/lib/sluice"), Path::new("/tmp/demo"));
         assert_ne!(group_root(one, "node1"), group_root(two, "node1"));
         assert_eq!(group_root(one, "node1"), group_root(one, "node1"));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_name_is_never_a_path() {
+    fn node_name_cannot_be_a_path() {
         let state = tempfile::tempdir().expect("a scratch folder");
         for name in ["", "..", "a/b", ".x", "a b"] {
             let refused = Node::open(state.path(), name);

@@ -1,4 +1,5 @@
-//! The gate for orders: only what the server signed, for this node, user and attempt, in time, and once.
+//! Verifies orders: each must be signed by the server, for this node, user and attempt, not expired, and not taken
+//! before.
 
 pub(crate) mod replay_guard;
 
@@ -49,7 +50,7 @@ pub(crate) enum OrderRefusal {
     Node(#[from] AgentError),
 }
 
-/// An order that may be refused, with what an answer to it needs, as far as it could be read.
+/// A refused order, as far as it could be read, and why.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub order: Option<Box<Order>>,
@@ -59,10 +60,10 @@ pub(crate) struct Refused {
 pub(crate) struct Gate {
     key: UnparsedPublicKey<Vec<u8>>,
     replay_guards: HashMap<String, ReplayGuard>,
-    /// The highest serial taken in this term: orders come in order, so a lower one is a repetition.
+    /// The highest serial taken in this term. Orders arrive in sequence, so a lower serial is a replay.
     serial: u64,
     term: u64,
-    /// The only user that a process without root's powers can start anything for.
+    /// The only user whose jobs an agent without root can start.
     only_uid: Option<u32>,
 }
 
@@ -82,7 +83,7 @@ impl Gate {
         Ok(Gate { key, replay_guards, serial: 0, term, only_uid })
     }
 
-    /// What a node remembers of its launches.
+    /// The replay guard of a node.
     pub fn replay_guard(&mut self, node: &str) -> Option<&mut ReplayGuard> {
         self.replay_guards.get_mut(node)
     }
@@ -92,8 +93,8 @@ impl Gate {
         self.term
     }
 
-    /// Lets an order through, and remembers it; or says why not, and remembers nothing of it.
-    /// `uid_of` knows the user of an attempt that is here; `now` is by the server's clock.
+    /// Accepts an order and remembers it, or returns why it is refused. `uid_of` returns the user of an attempt on this
+    /// node; `now` is by the server's clock.
     pub fn admit(
         &mut self,
         signed: &SignedOrder,
@@ -101,7 +102,7 @@ impl Gate {
         uid_of: impl Fn(&str, AttemptId) -> Option<u32>,
     ) -> Result<Order, Refused> {
         let order = self.verify(signed).map_err(|why| Refused { order: None, why })?;
-        match self.judge(&order, now, uid_of).and_then(|()| self.remember(&order, now)) {
+        match self.check(&order, now, uid_of).and_then(|()| self.remember(&order, now)) {
             Ok(()) => Ok(order),
             Err(why) => Err(Refused { order: Some(Box::new(order)), why }),
         }
@@ -113,7 +114,7 @@ impl Gate {
         serde_json::from_str(&signed.body).map_err(|e| OrderRefusal::Malformed(e.to_string()))
     }
 
-    fn judge(
+    fn check(
         &self,
         order: &Order,
         now: Timestamp,
@@ -141,7 +142,7 @@ impl Gate {
             _ => held,
         };
         match owner {
-            Some(actual) if actual != order.uid && !clears_away(order) => {
+            Some(actual) if actual != order.uid && !is_server_cleanup(order) => {
                 return Err(OrderRefusal::OtherUser { order: order.uid, actual });
             }
             _ => {}
@@ -176,8 +177,8 @@ impl Gate {
     }
 }
 
-/// An end or a forgetting that the server orders of itself, for whomever the attempt was.
-fn clears_away(order: &Order) -> bool {
+/// Whether the server itself, as uid 0, ends or forgets an attempt: allowed for any user's attempt.
+fn is_server_cleanup(order: &Order) -> bool {
     order.uid == 0 && matches!(order.action, Action::End(_) | Action::Forget)
 }
 
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_good_order_passes() {
+    fn order_with_any_wrong_field_is_refused() {
         let bench = Bench::new();
         let own = bench.own;
         type Change = fn(&mut Order);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_taken_once_even_across_a_restart() {
+    fn order_is_taken_once_even_across_a_restart() {
         let bench = Bench::new();
         let mut gate = bench.gate();
         let signed = sign(&bench.key, &bench.order(1, 2));
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_about_a_running_attempt_must_name_its_user() {
+    fn order_about_a_running_attempt_must_name_its_user() {
         let bench = Bench::new();
         let mut gate = bench.gate();
         let order = Order { action: Action::Suspend, ..bench.order(1, 1) };
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_is_not_root_runs_only_its_own_user() {
+    fn agent_without_root_runs_only_jobs_of_its_own_user() {
         let bench = Bench::new();
         let mut gate = bench.gate();
         gate.only_uid = Some(bench.own + 7);

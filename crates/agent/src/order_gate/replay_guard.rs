@@ -1,7 +1,7 @@
-//! What a node must not forget about orders: the highest term, and each launch taken until its order has expired.
+//! Keeps a launch order from being taken twice: remembers the highest term, and each launch until its order expires.
 //!
-//! Kept in `STATE/nodes/NAME/seen.jsonl`, one line a launch, so that a replayed order is refused even after the
-//! attempt was forgotten and the agent restarted. Lines of expired orders go when the file is written anew.
+//! Kept in `STATE/nodes/NAME/seen.jsonl`, one line a launch, so that a replayed order is refused even after the attempt
+//! was forgotten and the agent restarted. Expired entries are dropped when the file is rewritten.
 
 use crate::error::AgentError;
 use model::id::{AttemptId, JobId};
@@ -13,9 +13,9 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file is written anew when it has this many lines, and twice as many as it needs.
+/// The file is rewritten when it has at least this many lines, and twice as many as it needs.
 const REWRITE_AT: usize = 4096;
-/// The most launches whose orders have not expired. Beyond it none is taken until some have.
+/// The most unexpired launches. Beyond it no launch is taken until some expire.
 const TAKEN_MAX: usize = 1 << 18;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,10 +23,10 @@ struct GuardEntry {
     term: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     taken: Option<(AttemptId, Timestamp)>,
-    /// The attempt came to its end here, and the server has it.
+    /// The attempt has ended here, and the server has its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forgotten: Option<AttemptId>,
-    /// The launch was taken and never carried out: the agent died in between.
+    /// The launch was taken but never carried out: the agent died in between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     released: Option<AttemptId>,
 }
@@ -41,9 +41,9 @@ pub(crate) struct ReplayGuard {
     path: PathBuf,
     file: File,
     lines: usize,
-    /// The last line may be cut short: the disk was full.
+    /// The last line may be incomplete: the disk was full.
     torn: bool,
-    /// Lines that it had when it was last written anew.
+    /// The number of lines after the last rewrite.
     lines_needed: usize,
     term: u64,
     taken: HashMap<AttemptId, Timestamp>,
@@ -52,7 +52,7 @@ pub(crate) struct ReplayGuard {
 }
 
 impl ReplayGuard {
-    /// `folder` is the node's own, beside its spool.
+    /// Reads the file in the node's own folder.
     pub fn open(folder: &Path, now: Timestamp) -> Result<ReplayGuard, AgentError> {
         let path = folder.join("seen.jsonl");
         let text = match fs::read_to_string(&path) {
@@ -60,7 +60,7 @@ impl ReplayGuard {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(AgentError::file("read", &path, e)),
         };
-        // A line cut short by a crash was never acted on: the launch follows the write.
+        // A line that a crash cut short had no effect: a launch is carried out only after its line is written.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<GuardEntry>(line).ok());
         let mut guard = ReplayGuard {
             file: open_append(&path)?,
@@ -95,7 +95,7 @@ impl ReplayGuard {
         self.taken.contains_key(&attempt)
     }
 
-    /// The highest attempt of the job that was launched here, as far back as is remembered.
+    /// The highest remembered attempt of the job that was launched here.
     pub fn newest_attempt(&self, job: JobId) -> Option<u32> {
         self.newest.get(&job).copied()
     }
@@ -134,7 +134,7 @@ impl ReplayGuard {
         Ok(())
     }
 
-    /// The attempt is over and done with here.
+    /// Notes that the attempt has ended here and was forgotten.
     pub fn forget(&mut self, attempt: AttemptId) -> Result<(), AgentError> {
         if !self.taken.contains_key(&attempt) || !self.forgotten.insert(attempt) {
             return Ok(());
@@ -142,8 +142,8 @@ impl ReplayGuard {
         self.append(&GuardEntry { forgotten: Some(attempt), ..GuardEntry::of_term(self.term) })
     }
 
-    /// Launches that were taken, but of which `here` has nothing and which never ended here: the
-    /// agent died before it carried them out. They may be ordered again.
+    /// Releases launches that were taken but are not in `here` and never ended: the agent died before it carried them
+    /// out. They may be ordered again.
     pub fn release_unstarted(&mut self, here: &[AttemptId]) -> Result<(), AgentError> {
         let open =
             |attempt: &&AttemptId| !self.forgotten.contains(attempt) && !here.contains(attempt);
@@ -151,7 +151,7 @@ impl ReplayGuard {
         unstarted.into_iter().try_for_each(|attempt| self.release(attempt))
     }
 
-    /// The launch was not carried out and will not be: it may be ordered again.
+    /// Releases a launch that will not be carried out: it may be ordered again.
     pub fn release(&mut self, attempt: AttemptId) -> Result<(), AgentError> {
         self.taken.remove(&attempt);
         self.append(&GuardEntry { released: Some(attempt), ..GuardEntry::of_term(self.term) })
@@ -224,7 +224,7 @@ mod tests {
     use crate::spool::tests::attempt;
 
     #[test]
-    fn a_restarted_agent_remembers_until_the_order_expires() {
+    fn restarted_agent_remembers_a_launch_until_its_order_expires() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let mut guard = ReplayGuard::open(folder.path(), Timestamp(0)).expect("an empty memory");
         guard.raise_term(7).expect("written");
@@ -233,7 +233,7 @@ mod tests {
         guard.take(attempt(1, 1), Timestamp(200), Timestamp(0)).expect("written");
         drop(guard);
 
-        // A crash in mid-write leaves half a line.
+        // A crash during a write leaves half a line.
         let path = folder.path().join("seen.jsonl");
         let mut file = OpenOptions::new().append(true).open(path).expect("the file");
         file.write_all(b"{\"term\":9,\"tak").expect("half a line");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_does_not_grow_with_every_launch_for_ever() {
+    fn file_is_rewritten_before_it_grows_too_long() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let mut guard = ReplayGuard::open(folder.path(), Timestamp(0)).expect("an empty memory");
         for job in 0..3 * REWRITE_AT as u32 {

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 pub(super) const LAUNCH: &str = "launch.json";
-/// What the version before wrote first.
+/// Written by the previous version before `launch.json`.
 const LAUNCH_NEW: &str = "launch.new";
 const SCRIPT: &str = "slurm_script";
 pub(super) const CONTROL: &str = "ctl.sock";
@@ -22,7 +22,7 @@ pub(super) const LOG: &str = "log";
 pub(super) const STATUS_NEW: &str = "status.new";
 pub(super) const STATUS_LONG: &str = "status.long";
 
-/// Files that a forgotten attempt leaves, and those that few do; the folder is removed after them.
+/// Files of an attempt that are always removed with it, and those that few attempts have.
 pub(super) const FILES: [&str; 3] = [LAUNCH, SCRIPT, STATUS];
 pub(super) const RARE_FILES: [&str; 6] = [LAUNCH_NEW, CONTROL, STEPS, LOG, STATUS_NEW, STATUS_LONG];
 
@@ -36,7 +36,7 @@ pub(super) const DIRECTORY: OFlag =
     OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_RDONLY);
 
 impl AttemptDir {
-    /// For the supervisor, which is told its folder by path.
+    /// Opens the folder by its path, for the supervisor.
     pub fn open(path: &Path) -> Result<AttemptDir, AgentError> {
         let fd =
             open(path, DIRECTORY, Mode::empty()).map_err(|e| AgentError::file("open", path, e))?;
@@ -55,7 +55,8 @@ impl AttemptDir {
         PathBuf::from(format!("/proc/self/fd/{}/{STEPS}", self.fd.as_raw_fd()))
     }
 
-    /// A way to the socket that no length of the state folder's path can make too long for the kernel.
+    /// The path of `ctl.sock` by descriptor: socket paths are limited to about 100 bytes, and the state folder's may be
+    /// longer.
     pub fn control_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{CONTROL}", self.fd.as_raw_fd()))
     }
@@ -79,7 +80,7 @@ impl AttemptDir {
             self.make(SCRIPT, 0o700).and_then(write).map_err(failed(SCRIPT))?;
         }
         self.reserve_status().map_err(failed(STATUS))?;
-        // Last: a folder with something in this file is ready to be started.
+        // Written last: a folder with contents in this file is ready to be started.
         self.make(LAUNCH, 0o600).and_then(|mut file| file.write_all(&json)).map_err(failed(LAUNCH))
     }
 
@@ -105,7 +106,7 @@ impl AttemptDir {
         })
     }
 
-    /// The attempt's log, for its processes to append to. It is the user's own: a process may open `/dev/stdout` again.
+    /// Opens the attempt's log for appending. It belongs to the user, so that a process can reopen `/dev/stdout`.
     pub fn open_log(&self, uid: u32, gid: u32) -> Result<OwnedFd, AgentError> {
         let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
         let failed = |e: Errno| AgentError::file("open", self.path.join(LOG), e);
@@ -115,7 +116,7 @@ impl AttemptDir {
         Ok(file.into())
     }
 
-    /// `None` if nothing was ever written to one.
+    /// Opens the attempt's log for reading; `None` if there is none.
     pub fn read_log(&self) -> Result<Option<File>, AgentError> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         match openat(&self.fd, LOG, flags, Mode::empty()) {

@@ -1,7 +1,7 @@
-//! Who has an attempt: a lock on its launch, which goes with its holder, and a mark on it that stays.
+//! Which process has an attempt: a lock on `launch.json`, released when its holder ends, and a mode bit that stays.
 //!
-//! There is never a second supervisor of one attempt. The first takes the lock and sets the mark; whoever finds the mark
-//! without the lock knows that there was one, and that it is gone.
+//! An attempt never has a second supervisor. The first takes the lock and clears the write bit. A cleared bit without a
+//! lock means that there was a supervisor and that it has ended.
 
 use super::attempt_dir::{AttemptDir, CONTROL, LAUNCH};
 use super::launch_record::LaunchRecord;
@@ -14,14 +14,15 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The mode of a launch that somebody has taken; before that it may be written.
+/// The mode of `launch.json` once it is claimed; before, its owner may write it.
 const TAKEN: u32 = 0o400;
 const MAY_WRITE: u32 = 0o200;
 
-/// The descriptor of this process's claim; a supervisor has one in its life.
+/// The descriptor of this process's claim; a supervisor has only one.
 static CLAIM_FD: AtomicI32 = AtomicI32::new(-1);
 
-/// For a forked child that is slow to execute: the claim is its parent's, and ends with that.
+/// Closes the claim in a forked child. Otherwise a child that is slow to execute would hold the lock after the
+/// supervisor's death.
 pub(crate) fn close_claim_in_child() {
     let held = CLAIM_FD.load(Ordering::Relaxed);
     if held >= 0 {
@@ -30,31 +31,31 @@ pub(crate) fn close_claim_in_child() {
     }
 }
 
-/// Held for as long as this lives, and no longer.
+/// The claim on an attempt; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Claim {
     launch: Flock<File>,
 }
 
 impl Claim {
-    /// The launch that was taken.
+    /// Reads the claimed launch.
     pub fn read_launch(&self, dir: &AttemptDir) -> Result<LaunchRecord, AgentError> {
         dir.read_record(&self.launch)
     }
 }
 
-/// How an attempt stands.
+/// Whether an attempt is claimed.
 pub(crate) enum ClaimState {
-    /// Somebody lives who has it.
+    /// A living process has it.
     Claimed,
-    /// Somebody had it.
+    /// A process had it, and has ended.
     Abandoned,
-    /// Nobody ever had it; now the caller has.
+    /// No process ever had it; the caller has it now.
     Unclaimed { _claim: Claim },
 }
 
 impl AttemptDir {
-    /// Takes the attempt; fails if anybody else has it or had it.
+    /// Claims the attempt; fails if another process has it or had it.
     pub fn claim(&self) -> Result<Claim, AgentError> {
         let taken = |e: io::Error| AgentError::file("take", self.path.join(LAUNCH), e);
         match self.claim_state().map_err(taken)? {
@@ -66,7 +67,7 @@ impl AttemptDir {
         }
     }
 
-    /// Takes the attempt if it can be taken.
+    /// Returns the state of the claim, and claims an attempt that was never claimed.
     pub fn claim_state(&self) -> io::Result<ClaimState> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let file = File::from(openat(&self.fd, LAUNCH, flags, Mode::empty())?);
@@ -76,11 +77,11 @@ impl AttemptDir {
             Err((_, errno)) => return Err(errno.into()),
         };
         let found = fstat(&*lock)?;
-        // Removed between the opening and the lock: it was somebody's to remove.
+        // Zero links: the file was removed between opening and locking, so the attempt is over.
         if found.st_nlink == 0 || found.st_mode & MAY_WRITE == 0 {
             return Ok(ClaimState::Abandoned);
         }
-        // A supervisor of the version before took the attempt by making its socket.
+        // A supervisor of the previous version claimed the attempt by making its socket.
         if fstatat(&self.fd, CONTROL, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
             return Ok(ClaimState::Claimed);
         }
@@ -96,7 +97,7 @@ mod tests {
     use crate::spool::tests::{attempt, record};
 
     #[test]
-    fn an_attempt_is_taken_once() {
+    fn attempt_is_claimed_once() {
         let state = tempfile::tempdir().expect("a scratch folder");
         let spool = Spool::open(state.path(), "n1").expect("a spool");
         let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_the_version_before_took_by_its_socket_is_taken() {
+    fn attempt_claimed_by_a_socket_of_the_previous_version_counts_as_claimed() {
         let state = tempfile::tempdir().expect("a scratch folder");
         let spool = Spool::open(state.path(), "n1").expect("a spool");
         let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");

@@ -8,7 +8,7 @@ use model::site::Site;
 use serde::{Deserialize, Serialize};
 use wire::order::JobLaunch;
 
-/// A launch as accepted, with all that the supervisor cannot learn from the order.
+/// A launch as accepted, with everything that the order does not say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub version: u32,
@@ -16,34 +16,34 @@ pub(crate) struct LaunchRecord {
     pub node: String,
     /// The root of the node's control groups.
     pub group_root: String,
-    /// `CgroupPlugin` in its own words.
+    /// `CgroupPlugin` as slurm.conf writes it.
     pub plugin: String,
-    /// Of the kernel's numbers of CPUs.
+    /// Its CPUs are the kernel's numbers.
     pub limits: Limits,
-    /// Where the CPUs of the share are; empty where they are only counted.
+    /// Sockets and cores of the share's CPUs; empty where CPUs are only counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<CpuPlace>,
-    /// How many CPUs the node has, and its machine.
+    /// The number of CPUs of the node, and of its machine.
     #[serde(default)]
     pub node_cpus: u32,
     #[serde(default)]
     pub machine_cpus: u32,
-    /// Whether there is a script beside this file; the launch itself does not repeat it.
+    /// Whether the folder has a script; it is not repeated in `launch`.
     pub has_script: bool,
-    /// Times in it are by the node's own clock.
+    /// The order. Its times are converted to the node's clock.
     pub launch: JobLaunch,
-    /// What the site does around it.
+    /// The site's configuration of prolog, epilog and folders.
     #[serde(default)]
     pub site: Site,
 }
 
 impl LaunchRecord {
-    /// Never used for another attempt: a job's id and attempt number together are new each time.
+    /// The name of the attempt's group. It is never reused: id and attempt number together are unique.
     pub fn group_name(&self) -> String {
         group_name(self.attempt)
     }
 
-    /// The kernel's numbers of a part of the share; as they are where CPUs are only counted.
+    /// Converts CPUs of the share to the kernel's numbers; unchanged where CPUs are only counted.
     pub fn kernel_cpus(&self, share: &CpuSet) -> CpuSet {
         if self.places.is_empty() {
             return share.clone();
@@ -57,7 +57,7 @@ pub(crate) fn group_name(attempt: AttemptId) -> String {
     format!("job_{}_{}", attempt.job, attempt.number)
 }
 
-/// The groups of the site's programs before and after an attempt, beside its own.
+/// The names of the groups of an attempt's InitScript, prolog and epilog.
 pub(crate) fn site_group_names(attempt: AttemptId) -> [String; 3] {
     let job = group_name(attempt);
     ["init", "prolog", "epilog"].map(|program| format!("{job}.{program}"))

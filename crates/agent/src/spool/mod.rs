@@ -1,15 +1,15 @@
-//! A node's spool: one folder for each attempt, from the order that was taken until the server has its end.
+//! A node's spool: one folder for each attempt, from its accepted order until the server orders to forget it.
 //!
 //! `STATE/nodes/NAME/spool/JOB.ATTEMPT/` holds
-//! - `launch.json`: the order as it was accepted, for the supervisor, who takes the attempt by it (`claim`);
-//! - `slurm_script`: the script, its user's own and nobody else's to read;
+//! - `launch.json`: the accepted order, for the supervisor, which claims the attempt by it (`claim`);
+//! - `slurm_script`: the script, readable by its user only;
 //! - `ctl.sock`: where the supervisor listens once it has lost its agent;
-//! - `steps.sock`: where streams to its steps come in, from the first step on;
-//! - `status.json`: what the supervisor has to tell, written whole at the end and at stages that take time. There from
-//!   the start, with nothing in it, so that a disk that fills up has room for the end;
-//! - `log`: the output, where it goes to no file of the user's.
+//! - `steps.sock`: where the supervisor takes streams to its steps, from the first step on;
+//! - `status.json`: unreported events, written at the end and at stages that take time. Its space is reserved at the
+//!   start, so that the end can be written to a full disk;
+//! - `log`: the output of a job without an output file.
 //!
-//! Everything is reached through directory descriptors, so nothing that a user does to a path redirects root.
+//! Everything is reached through directory descriptors, so that no path that a user changes can redirect root.
 
 mod attempt_dir;
 mod claim;
@@ -35,15 +35,15 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Spool {
     dir: OwnedFd,
     path: PathBuf,
-    /// Logs of attempts that the server has taken in: `logs` still reads them.
+    /// Logs of forgotten attempts, which `sluice logs` can still read.
     logs: OwnedFd,
 }
 
-/// The most logs that a node keeps after their attempts are forgotten; the oldest jobs' go first.
+/// Logs of forgotten attempts that are kept; those of the oldest jobs are removed first.
 const LOGS_MAX: usize = 1000;
 
 impl Spool {
-    /// Opens the spool of one node below the state folder, and makes it if this is the first time.
+    /// Opens the spool of one node below the state folder, or makes it.
     pub fn open(state: &Path, node: &str) -> Result<Spool, AgentError> {
         let mut path = state.to_path_buf();
         let mut dir = open(&path, DIRECTORY.difference(OFlag::O_NOFOLLOW), Mode::empty())
@@ -70,13 +70,13 @@ impl Spool {
         Ok(Spool { dir, path, logs })
     }
 
-    /// The log of an attempt that was forgotten, if it is still kept.
+    /// Opens the log of a forgotten attempt, if it is still kept.
     pub fn kept_log(&self, attempt: AttemptId) -> Option<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         openat(&self.logs, attempt.to_string().as_str(), flags, Mode::empty()).ok().map(File::from)
     }
 
-    /// Moves a log out of the folder that is being removed, and lets go of the oldest.
+    /// Moves a log out of a folder that is being removed, and removes the oldest logs.
     fn keep_log(&self, dir: &OwnedFd, attempt: AttemptId) -> nix::Result<()> {
         match renameat(dir, LOG, &self.logs, attempt.to_string().as_str()) {
             Ok(()) => {}
@@ -95,7 +95,7 @@ impl Spool {
         Ok(())
     }
 
-    /// The attempts that have a folder; what is not named like one is left alone.
+    /// The attempts that have a folder; other names are ignored.
     pub fn attempts(&self) -> Result<Vec<AttemptId>, AgentError> {
         let failed = |e: Errno| AgentError::file("list", &self.path, e);
         let again = openat(&self.dir, ".", DIRECTORY, Mode::empty()).map_err(failed)?;
@@ -109,7 +109,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Makes the folder with the accepted launch and the script in it.
+    /// Makes the folder of an accepted launch.
     pub fn create(
         &self,
         record: &LaunchRecord,
@@ -124,13 +124,13 @@ impl Spool {
             Ok(dir)
         });
         if made.is_err() {
-            // Half a folder would look like an attempt; the error says what failed.
+            // An incomplete folder would look like an attempt.
             let _ = self.remove(record.attempt);
         }
         made
     }
 
-    /// Whether the launch was written down: only then is anything started. It is one write, there whole or not at all.
+    /// Whether the launch was written: only then can it have been started. It is one write, complete or absent.
     pub fn has_record(&self, attempt: AttemptId) -> bool {
         let dir = openat(&self.dir, attempt.to_string().as_str(), DIRECTORY, Mode::empty());
         let found = dir.and_then(|dir| fstatat(&dir, LAUNCH, AtFlags::AT_SYMLINK_NOFOLLOW));
@@ -146,7 +146,7 @@ impl Spool {
         }
     }
 
-    /// Removing what is gone already is no error.
+    /// Removes an attempt's folder. Succeeds if it does not exist.
     pub fn remove(&self, attempt: AttemptId) -> Result<(), AgentError> {
         let name = attempt.to_string();
         let failed = |e: Errno| AgentError::file("remove", self.path.join(&name), e);
@@ -176,11 +176,11 @@ impl Spool {
     }
 }
 
-/// `12.1`: the job and its attempt.
+/// Parses `JOB.ATTEMPT`, such as `12.1`.
 fn parse_name(name: &str) -> Option<AttemptId> {
     let (job, number) = name.split_once('.')?;
     let attempt = AttemptId { job: JobId(job.parse().ok()?), number: number.parse().ok()? };
-    // A name that would be written otherwise is not ours.
+    // Only the canonical form is a folder of ours.
     (attempt.to_string() == name).then_some(attempt)
 }
 

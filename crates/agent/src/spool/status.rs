@@ -1,7 +1,7 @@
-//! What a supervisor leaves for an agent that is not there, in room that was set aside before anything was started.
+//! The status that a supervisor leaves for a later agent, in space that is reserved before the job starts.
 //!
-//! The file is written when the attempt's folder is made, with two slots of equal size that take turns: a new status
-//! goes over the older one. So an end can be written on a disk that has filled up. What does not fit has a file of its own.
+//! The file has two slots of equal size: a new status overwrites the older one. So the end can be written to a full
+//! disk. A status that does not fit is written to a file of its own.
 
 use super::attempt_dir::{AttemptDir, STATUS, STATUS_LONG, STATUS_NEW};
 use crate::error::AgentError;
@@ -17,7 +17,8 @@ use std::os::unix::fs::FileExt;
 use wire::report::ReportEvent;
 use wire::supervisor::SupervisorEvent;
 
-/// Room for an attempt's end, and for those of about a dozen steps: one block of most file systems.
+/// The size of a slot: enough for an attempt's end and the ends of about a dozen steps, and one block of most file
+/// systems.
 pub(super) const RESERVE_BYTES: usize = 4096;
 const SLOTS: usize = 2;
 
@@ -29,7 +30,7 @@ pub(crate) struct StatusFile {
     pub events: Vec<SupervisorEvent>,
 }
 
-/// What its one writer remembers of the file: how many statuses were written, and how many of them into a slot.
+/// The writer's counts: of all statuses written, and of those written into a slot.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     turn: u64,
@@ -44,7 +45,7 @@ impl Slots {
     }
 }
 
-/// A status as it is on disk: which of several is the newest, the turn says.
+/// A status as stored: the highest turn is the newest.
 #[derive(Serialize, Deserialize)]
 struct NumberedStatus<S> {
     turn: u64,
@@ -52,7 +53,7 @@ struct NumberedStatus<S> {
 }
 
 impl StatusFile {
-    /// The same without its oldest step's end; none if there is no step's end in it.
+    /// The status without its oldest step's end; `None` if it has none.
     fn shorter(mut self) -> Option<StatusFile> {
         let is_step = |e: &SupervisorEvent| matches!(e.event, ReportEvent::StepEnded { .. });
         let oldest = self.events.iter().position(is_step)?;
@@ -62,19 +63,19 @@ impl StatusFile {
 }
 
 impl AttemptDir {
-    /// Sets room aside: fails where there is none, before anything is started.
+    /// Reserves the space. Fails on a full disk, before the job starts.
     pub(super) fn reserve_status(&self) -> io::Result<()> {
         let blank = [b' '; SLOTS * RESERVE_BYTES];
         self.make(STATUS, 0o600).and_then(|mut file| file.write_all(&blank))
     }
 
-    /// `None` while the supervisor has written none.
+    /// Reads the newest status; `None` if the supervisor has written none.
     pub fn read_status(&self) -> Result<Option<StatusFile>, AgentError> {
         let failed = |e| AgentError::file("read", self.path.join(STATUS), e);
         let parts = self.parts().map_err(failed)?;
         let newest = parts.iter().filter_map(|part| parsed(part)).max_by_key(|turn| turn.turn);
         if newest.is_none()
-            // The version before wrote one status, without a turn.
+            // The previous version wrote a single status without a turn.
             && let Ok(status) = serde_json::from_slice(&parts[..SLOTS].concat())
         {
             return Ok(Some(status));
@@ -89,7 +90,7 @@ impl AttemptDir {
         }
     }
 
-    /// The slots, and what did not fit into one.
+    /// The contents of the slots and of the long file.
     fn parts(&self) -> io::Result<[Vec<u8>; SLOTS + 1]> {
         let mut first = self.read_whole(STATUS)?;
         let second = first.split_off(first.len().min(RESERVE_BYTES));
@@ -106,8 +107,8 @@ impl AttemptDir {
         }
     }
 
-    /// Replaces the status as a whole: a reader sees the old one or the new one. Where the disk has no more room than
-    /// was set aside, the oldest ends of steps give way: the attempt's own end says what matters.
+    /// Replaces the status: a reader sees the old one or the new one. On a full disk the oldest ends of steps are
+    /// dropped until it fits its slot: the attempt's own end matters more.
     pub fn write_status(&self, status: &StatusFile, slots: &mut Slots) -> Result<(), AgentError> {
         let failed = |e| AgentError::file("write", self.path.join(STATUS), e);
         slots.turn += 1;
@@ -115,9 +116,10 @@ impl AttemptDir {
         let mut bytes = encoded(turn, status).map_err(failed)?;
         let mut kept = status.clone();
         loop {
-            let written = match bytes.len() > RESERVE_BYTES {
-                true => self.write_long(&bytes),
-                false => self.write_slot(slots.next(), &bytes),
+            let written = if bytes.len() > RESERVE_BYTES {
+                self.write_long(&bytes)
+            } else {
+                self.write_slot(slots.next(), &bytes)
             };
             match written {
                 Err(e) if is_full(&e) && bytes.len() > RESERVE_BYTES => {}
@@ -133,20 +135,20 @@ impl AttemptDir {
         }
     }
 
-    /// One write of a block is there whole or not at all for whoever lives on.
+    /// Writes one slot. A write of one block is complete or absent for a later reader.
     fn write_slot(&self, slot: u64, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let file = File::from(openat(&self.fd, STATUS, flags, Mode::from_bits_truncate(0o600))?);
         file.write_all_at(bytes, slot * RESERVE_BYTES as u64)
     }
 
-    /// Beside the slots, which keep their room.
+    /// Writes a file of its own; the slots keep their space.
     fn write_long(&self, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
         let fd = openat(&self.fd, STATUS_NEW, flags, Mode::from_bits_truncate(0o600))?;
         let written = File::from(fd).write_all(bytes);
         if written.is_err() {
-            // Half of it has the room that the next needs.
+            // An incomplete file would take the space that the next try needs.
             let _ = unlinkat(&self.fd, STATUS_NEW, UnlinkatFlags::NoRemoveDir);
         }
         written?;
@@ -158,7 +160,7 @@ fn parsed(bytes: &[u8]) -> Option<NumberedStatus<StatusFile>> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// As JSON, filled up with blanks: a file keeps all the room that it has.
+/// Encodes as JSON, padded with blanks to the size of a slot.
 fn encoded(turn: u64, status: &StatusFile) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec(&NumberedStatus { turn, status })?;
     bytes.resize(bytes.len().max(RESERVE_BYTES), b' ');

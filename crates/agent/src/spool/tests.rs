@@ -1,4 +1,4 @@
-//! An attempt's folder from its making to its removal, and records that other tests use.
+//! Tests of an attempt's folder, and records that other tests use.
 
 use super::*;
 use attempt_dir::STATUS;
@@ -60,7 +60,7 @@ pub fn launch() -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
-        around: Default::default(),
+        prolog_epilog: Default::default(),
     }
 }
 
@@ -82,7 +82,7 @@ pub fn record(attempt: AttemptId) -> LaunchRecord {
 }
 
 #[test]
-fn an_attempt_is_there_from_create_to_remove() {
+fn attempt_is_listed_from_create_to_remove() {
     let state = tempfile::tempdir().expect("a scratch folder");
     let spool = Spool::open(state.path(), "n1").expect("a spool");
     let dir = spool.create(&record(attempt(12, 1)), Some("#!/bin/sh\n")).expect("a folder");
@@ -101,7 +101,7 @@ fn an_attempt_is_there_from_create_to_remove() {
 }
 
 #[test]
-fn only_names_of_attempts_are_attempts() {
+fn only_canonical_names_are_attempts() {
     for (name, expected) in [
         ("12.1", Some(attempt(12, 1))),
         ("012.1", None),
@@ -115,7 +115,7 @@ fn only_names_of_attempts_are_attempts() {
 }
 
 #[test]
-fn a_status_is_written_in_the_room_that_was_set_aside_for_it() {
+fn status_is_written_into_its_reserved_space() {
     use std::os::unix::fs::MetadataExt;
     let state = tempfile::tempdir().expect("a scratch folder");
     let spool = Spool::open(state.path(), "n1").expect("a spool");
@@ -133,12 +133,12 @@ fn a_status_is_written_in_the_room_that_was_set_aside_for_it() {
             StatusFile { version: 1, at: Timestamp(5), events: (0..count).map(event).collect() };
         dir.write_status(&status, &mut slots).expect("written");
         assert_eq!(dir.read_status().expect("a status"), Some(status));
-        assert_eq!(file(), before, "the room is there, whatever was written");
+        assert_eq!(file(), before, "the reserved space stays, whatever was written");
     }
 }
 
 #[test]
-fn a_status_of_the_version_before_is_read() {
+fn status_of_the_previous_version_is_read() {
     let state = tempfile::tempdir().expect("a scratch folder");
     let spool = Spool::open(state.path(), "n1").expect("a spool");
     let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");

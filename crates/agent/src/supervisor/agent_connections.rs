@@ -1,7 +1,7 @@
 //! The supervisor's connections to agents, and the events that it keeps until they are taken.
 //!
-//! The first connection comes from the launcher. When it is lost the supervisor listens on `ctl.sock`: an agent that was
-//! restarted finds that, and is told everything that was not taken before.
+//! The first connection comes from the launcher. When it is lost the supervisor listens on `ctl.sock`: a restarted
+//! agent connects there and gets every event that no agent has taken.
 
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, Claim, Slots, StatusFile};
@@ -20,18 +20,20 @@ use wire::report::ReportEvent;
 use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent, ToSupervisor};
 use wire::version::PROTOCOL;
 
-/// One agent, one that it replaces, and some slack; the oldest gives way.
+/// Connections at once: the agent, one that it replaces, and two spare. A further one closes the oldest.
 const CONNECTIONS_MAX: usize = 4;
-/// Ends of steps that no agent has taken; the oldest are let go, since the job's own end says what matters.
+/// Events kept for an agent. Beyond this many the oldest ends of steps are dropped: the job's own end matters more.
 const EVENTS_MAX: usize = 4096;
-/// What may wait for an agent that does not read. Beyond it the connection is cut, and its next one starts anew.
+/// Bytes that wait for an agent that does not read. Beyond it the connection is closed; the next one gets every event
+/// again.
 const OUT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 16 << 10;
 
-/// The descriptor of the first connection, for the children of this process.
+/// The descriptor of the first connection, so that a forked child can close its copy.
 static AGENT: AtomicI32 = AtomicI32::new(-1);
 
-/// For a forked child that is slow to execute: with its parent's end the agent shall see the connection's.
+/// Closes the connection to the agent in a forked child. Otherwise a child that is slow to execute would keep it open
+/// after the supervisor's death, which the agent must notice.
 pub(super) fn close_in_child() {
     let agent = AGENT.load(Ordering::Relaxed);
     if agent >= 0 {
@@ -49,10 +51,10 @@ struct Connection {
 
 pub(super) struct AgentConnections {
     attempt: AttemptId,
-    /// Never read: it is the hold on the attempt.
+    /// Holds the lock on the attempt for as long as the supervisor lives.
     _claim: Claim,
     path: PathBuf,
-    /// None while an agent is there: a job is spared the file unless its agent is lost.
+    /// `None` while an agent is connected: the socket is made only once the agent is lost.
     listener: Option<UnixListener>,
     connections: Vec<Connection>,
     events: Vec<SupervisorEvent>,
@@ -67,7 +69,7 @@ impl AgentConnections {
         dir: &AttemptDir,
         agent: UnixStream,
     ) -> AgentConnections {
-        let mut control = AgentConnections {
+        let mut connections = AgentConnections {
             attempt,
             _claim: claim,
             path: dir.control_path(),
@@ -77,25 +79,25 @@ impl AgentConnections {
             last_number: 0,
             slots: Slots::default(),
         };
-        control.add(agent);
-        control
+        connections.add(agent);
+        connections
     }
 
     pub fn listener(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }
 
-    /// No agent is connected, and none can be: there was no room to listen.
+    /// No agent is connected, and none can connect: the socket could not be made.
     pub fn is_unreachable(&self) -> bool {
         self.listener.is_none() && self.connections.is_empty()
     }
 
-    /// Once the agent is lost the next one must find us.
+    /// Listens for the next agent once the last one is lost.
     fn listen(&mut self) {
         if self.is_unreachable() {
             let bound = UnixListener::bind(&self.path);
             let ready = bound.and_then(|l| l.set_nonblocking(true).map(|()| l));
-            // Tried again until there is room for it.
+            // The event loop tries again: a full disk may have refused the socket.
             self.listener = ready.ok();
         }
     }
@@ -126,7 +128,7 @@ impl AgentConnections {
         self.connections.push(connection);
         self.note_first();
         let index = self.connections.len() - 1;
-        // At once: by its number the agent can wake a supervisor that root's own job has stopped.
+        // Sent at once: by the pid the agent can send SIGCONT to a supervisor that a job of root has stopped.
         let pid = getpid().as_raw();
         self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt, pid });
         for event in self.events.clone() {
@@ -135,7 +137,7 @@ impl AgentConnections {
         self.flush();
     }
 
-    /// Whenever connections come or go: a number that is no longer theirs may soon be another's.
+    /// Must follow every change of the connections: a closed descriptor's number may soon be another file's.
     fn note_first(&self) {
         let first = self.connections.first().map_or(-1, |first| first.stream.as_raw_fd());
         AGENT.store(first, Ordering::Relaxed);
@@ -146,8 +148,8 @@ impl AgentConnections {
         self.note_first();
     }
 
-    /// Keeps an event and tells it to whoever is connected.
-    pub fn tell(&mut self, event: ReportEvent) {
+    /// Keeps an event until it is taken, and sends it to every connected agent.
+    pub fn report(&mut self, event: ReportEvent) {
         self.last_number += 1;
         let event = SupervisorEvent { number: self.last_number, at: wall_clock::now(), event };
         for index in 0..self.connections.len() {
@@ -162,34 +164,34 @@ impl AgentConnections {
         }
     }
 
-    /// Not kept: an order that is thought lost is sent again, and passed over.
+    /// Acknowledges a step's order. It is not kept: an order that is not acknowledged comes again and is ignored.
     pub fn step_taken(&mut self, step: StepId) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::StepTaken { step });
+            self.send(index, &FromSupervisor::StepAccepted { step });
         }
     }
 
-    /// Answers whoever asked; of several agents only one did, and knows the number.
+    /// Sends the answer to every agent: only the one that asked knows the number.
     pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::Measured { ask, steps: steps.clone() });
+            self.send(index, &FromSupervisor::Measured { request: ask, steps: steps.clone() });
         }
     }
 
-    pub fn refuse(&mut self, why: String) {
+    pub fn report_refusal(&mut self, why: String) {
         for index in 0..self.connections.len() {
             self.send(index, &FromSupervisor::Refused { why: why.clone() });
         }
     }
 
-    /// The server has these on disk; only ends of steps are many enough to be worth dropping.
-    pub fn taken(&mut self, number: u64) {
+    /// Drops events that the server has on disk. Only ends of steps are dropped: the others are few.
+    pub fn drop_taken(&mut self, number: u64) {
         let step = |e: &SupervisorEvent| matches!(e.event, ReportEvent::StepEnded { .. });
         self.events.retain(|event| event.number > number || !step(event));
     }
 
-    /// For an agent that is not there: everything that none has taken.
-    pub fn write_down(&mut self, dir: &AttemptDir) -> Result<(), AgentError> {
+    /// Writes every event that no agent has taken to the spool, for the next agent.
+    pub fn write_status(&mut self, dir: &AttemptDir) -> Result<(), AgentError> {
         let events = self.events.clone();
         let status = StatusFile { version: PROTOCOL, at: wall_clock::now(), events };
         dir.write_status(&status, &mut self.slots)
@@ -201,7 +203,7 @@ impl AgentConnections {
         connection.broken |= encoded.is_err() || connection.out.len() > OUT_BYTES_MAX;
     }
 
-    /// Writes what can be written now; drops connections that are of no more use.
+    /// Writes what the sockets take now, and closes broken connections.
     pub fn flush(&mut self) {
         for connection in &mut self.connections {
             connection.flush();
@@ -210,7 +212,7 @@ impl AgentConnections {
         self.listen();
     }
 
-    /// Everything that the connected agents have said so far.
+    /// Reads every message that the connected agents have sent.
     pub fn read(&mut self) -> Vec<ToSupervisor> {
         let mut messages = Vec::new();
         for connection in &mut self.connections {

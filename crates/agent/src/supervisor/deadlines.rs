@@ -1,4 +1,4 @@
-//! What is due when: the warning signal, the end of the time limit, and the kill after the grace.
+//! Deadlines of an attempt: the warning signal (`--signal`), the time limit, and the kill after the grace period.
 
 use model::run::SignalBefore;
 use model::time::Timestamp;
@@ -14,11 +14,11 @@ pub(super) enum Deadline {
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     end_limit: Option<Timestamp>,
-    /// How long the limit may be overrun; none: for ever.
+    /// `OverTimeLimit`: how long the time limit may be overrun. `None` is without end.
     over_time: Option<Duration>,
     warning: Option<SignalBefore>,
     kill_at: Option<Timestamp>,
-    /// While an attempt is suspended its limit does not come nearer.
+    /// Set while the attempt is suspended: that time does not count towards its limit.
     suspended_since: Option<Timestamp>,
 }
 
@@ -33,7 +33,7 @@ impl Deadlines {
         Deadlines { end_limit, over_time, warning, ..Deadlines::default() }
     }
 
-    /// The next thing that is due by now; each is given once.
+    /// Takes the next deadline that has passed. Each is returned once.
     pub fn take_expired(&mut self, now: Timestamp) -> Option<Deadline> {
         if self.kill_at.is_some_and(|at| at <= now) {
             self.kill_at = None;
@@ -52,7 +52,7 @@ impl Deadlines {
         None
     }
 
-    /// When to look again.
+    /// The earliest deadline that is still to come.
     pub fn earliest(&self) -> Option<Timestamp> {
         let running = self.suspended_since.is_none();
         let limits = [self.warn_at(), self.enforced_at()].into_iter().flatten().filter(|_| running);
@@ -68,21 +68,21 @@ impl Deadlines {
         Some(self.end_limit? - before)
     }
 
-    /// A new limit; it comes too late for an attempt that is ending.
+    /// Sets a new time limit. An attempt that is already ending keeps its kill time.
     pub fn extend_to(&mut self, end: Option<Timestamp>) {
         if self.kill_at.is_none() {
             self.end_limit = end;
         }
     }
 
-    /// The attempt is ending: it has no limit any more, only a last moment.
+    /// Begins the end: the time limit and the warning no longer matter, only the kill time does.
     pub fn kill_at(&mut self, at: Timestamp) {
         self.end_limit = None;
         self.warning = None;
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Whether it is ending already, and not later than then.
+    /// Whether the attempt is already ending and will be killed by `at`.
     pub fn ends_by(&self, at: Timestamp) -> bool {
         self.kill_at.is_some_and(|earlier| earlier <= at)
     }
@@ -91,7 +91,7 @@ impl Deadlines {
         self.suspended_since.get_or_insert(now);
     }
 
-    /// Gives back how long it stood still.
+    /// Returns how long the attempt was suspended.
     pub fn resume(&mut self, now: Timestamp) -> Duration {
         let stood = self.suspended_since.take().map_or(Duration::ZERO, |since| now.since(since));
         self.end_limit = self.end_limit.map(|end| end + stood);
@@ -111,7 +111,7 @@ mod tests {
         SignalBefore { signal: 10, before_s: 10, batch_only: true, overlaps: false };
 
     #[test]
-    fn the_warning_comes_before_the_limit_and_each_once() {
+    fn warning_comes_before_the_time_limit_and_each_comes_once() {
         let mut deadlines = Deadlines::new(Some(s(100)), 0, Some(WARNING));
         assert_eq!((deadlines.take_expired(s(89)), deadlines.earliest()), (None, Some(s(90))));
         assert_eq!(deadlines.take_expired(s(90)), Some(Deadline::Warn(WARNING)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_attempt_gets_its_time_back() {
+    fn suspended_time_does_not_count_towards_the_limit() {
         let mut deadlines = Deadlines::new(Some(s(100)), 0, None);
         deadlines.suspend(s(50));
         assert_eq!((deadlines.take_expired(s(200)), deadlines.earliest()), (None, None));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_may_be_overrun_still_warns_before_its_end() {
+    fn overtime_limit_moves_the_end_but_not_the_warning() {
         let mut deadlines = Deadlines::new(Some(s(100)), 60, Some(WARNING));
         assert_eq!(deadlines.take_expired(s(90)), Some(Deadline::Warn(WARNING)));
         assert_eq!((deadlines.take_expired(s(159)), deadlines.earliest()), (None, Some(s(160))));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_attempt_has_only_its_last_moment() {
+    fn ending_attempt_is_killed_at_the_earliest_kill_time() {
         let mut deadlines = Deadlines::new(Some(s(100)), 0, Some(WARNING));
         deadlines.kill_at(s(95));
         deadlines.kill_at(s(97));

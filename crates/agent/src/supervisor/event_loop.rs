@@ -10,10 +10,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// The pause between two tries to be found by the next agent.
+/// The pause between two tries to listen for the next agent.
 const LISTEN_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a ready descriptor belongs to.
+/// The owner of a polled descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Token {
     Children,
@@ -29,7 +29,8 @@ enum Token {
     TaskInput(usize, usize),
 }
 
-/// Runs the attempt to its end. Returns when nothing of the attempt is left and everybody who can be told has been.
+/// Runs the attempt to its end. Returns the process's exit code when nothing of the attempt is left and its end is
+/// reported.
 pub(super) fn run(attempt: &mut Attempt) -> i32 {
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
@@ -40,15 +41,15 @@ pub(super) fn run(attempt: &mut Attempt) -> i32 {
     // A child may have ended before its signal was blocked.
     attempt.reap();
     loop {
-        // Looking arms the watch: what happens from here on wakes the sleep below.
+        // Reading arms the watch: a change after this wakes the poll below.
         let gone = attempt.watch.as_ref().is_some_and(|watch| watch.is_gone());
         attempt.settle();
         if attempt.is_over() {
             return 0;
         }
         if gone {
-            // Somebody took the group away: there is nothing left to look after, and a descriptor
-            // that is always ready must not be waited on.
+            // The group was removed from outside: nothing is left to supervise, and its descriptor would always be
+            // ready.
             return 1;
         }
         for token in wait(attempt, &children) {
@@ -61,11 +62,11 @@ pub(super) fn run(attempt: &mut Attempt) -> i32 {
 fn dispatch(attempt: &mut Attempt, token: Token, children: &SignalFd) {
     match token {
         Token::Children => {
-            // Several ends may stand behind one signal: the signals only wake, the reaping counts.
+            // One signal may stand for several ended children: it only wakes the loop, `reap` finds all of them.
             while let Ok(Some(_)) = children.read_signal() {}
             attempt.reap();
         }
-        Token::Listener => attempt.control.accept(),
+        Token::Listener => attempt.agents.accept(),
         Token::Agents => attempt.on_agents(),
         Token::GroupEmpty => attempt.on_group_event(),
         Token::LeaderReady => attempt.on_leader_ready(),
@@ -74,7 +75,7 @@ fn dispatch(attempt: &mut Attempt, token: Token, children: &SignalFd) {
         Token::StepObservers(step) => attempt.steps[step].on_observers(),
         Token::TaskReady(step, task) => attempt.steps[step].on_ready(task),
         Token::TaskOutput(step, task, output) => attempt.steps[step].on_output(task, output),
-        Token::TaskInput(step, task) => attempt.steps[step].on_input_room(task),
+        Token::TaskInput(step, task) => attempt.steps[step].on_input_writable(task),
     }
 }
 
@@ -83,7 +84,7 @@ fn read_and(write: bool) -> PollFlags {
     PollFlags::POLLIN | write
 }
 
-/// Sleeps until something is ready or due; says what is ready.
+/// Sleeps until a descriptor is ready or a deadline has passed. Returns what is ready.
 fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut fds: Vec<PollFd> = Vec::new();
@@ -92,10 +93,10 @@ fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
         fds.push(PollFd::new(fd, flags));
     };
     add(Token::Children, children.as_fd(), PollFlags::POLLIN);
-    if let Some(listener) = attempt.control.listener() {
+    if let Some(listener) = attempt.agents.listener() {
         add(Token::Listener, listener, PollFlags::POLLIN);
     }
-    for (fd, write) in attempt.control.connections() {
+    for (fd, write) in attempt.agents.connections() {
         add(Token::Agents, fd, read_and(write));
     }
     for fd in attempt.step_listener.fds() {
@@ -109,7 +110,7 @@ fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
     }
     add_steps(attempt, &mut add);
     let timeout = timeout(attempt);
-    // Interrupted or not, the caller looks at the time and comes back.
+    // An interrupted poll is a shorter one: the caller checks the deadlines and polls again.
     let _ = poll(&mut fds, timeout);
     let ready = fds.iter().map(|fd| fd.revents().is_some_and(|events| !events.is_empty()));
     tokens.into_iter().zip(ready).filter_map(|(token, ready)| ready.then_some(token)).collect()
@@ -131,7 +132,9 @@ fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a
                 add(Token::TaskInput(index, number), fd, PollFlags::POLLOUT);
             }
             for output in [OutputStream::Stdout, OutputStream::Stderr] {
-                if let Some(fd) = task.output(output).filter(|_| step.clients().srun().has_room()) {
+                if let Some(fd) =
+                    task.output(output).filter(|_| step.clients().srun().can_take_output())
+                {
                     add(Token::TaskOutput(index, number, output), fd, PollFlags::POLLIN);
                 }
             }
@@ -144,7 +147,7 @@ fn timeout(attempt: &Attempt) -> PollTimeout {
     let due = attempt.next_due().map(|at| at.since(now) + Duration::from_millis(1));
     let dial = attempt.steps.iter().filter_map(|step| step.clients().srun().deadline()).min();
     let dial = dial.map(|until| until.saturating_duration_since(Instant::now()));
-    let deaf = attempt.control.is_unreachable().then_some(LISTEN_RETRY_PAUSE);
+    let deaf = attempt.agents.is_unreachable().then_some(LISTEN_RETRY_PAUSE);
     let tick = attempt.tick().into_iter().chain(deaf).min();
     let shortest = [due, dial, tick].into_iter().flatten().min();
     let millis = |length: Duration| i32::try_from(length.as_millis()).unwrap_or(i32::MAX);

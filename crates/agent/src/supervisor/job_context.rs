@@ -1,4 +1,4 @@
-//! What the steps of a job need to know of it.
+//! The parts of a job that its steps use: its launch record, its group and its folders.
 
 use super::folders::JobFolders;
 use crate::cgroup::JobGroup;

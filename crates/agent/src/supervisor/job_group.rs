@@ -18,7 +18,7 @@ pub(super) fn make_group(
     };
     match hierarchy.as_ref().map(create) {
         Some(Ok(group)) => Ok(group),
-        // What the launcher remembers of the trees may be out of date: look once more.
+        // The launcher's knowledge of the control-group trees may be out of date: they are searched once more.
         Some(Err(_)) | None => create(&request.discover_groups()?),
     }
 }
@@ -53,18 +53,18 @@ fn group_limits(
     })
 }
 
-/// The processes that one job may have where nobody said: half of those that the machine can, so that a job that forks
-/// without end leaves the node usable.
+/// The most processes of one job where no limit is configured: half of the machine's, so that a fork bomb leaves the
+/// node usable.
 static MACHINE_PIDS: LazyLock<Option<u64>> = LazyLock::new(|| {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].map(number);
     most.into_iter().flatten().min().map(|most| (most / 2).max(1))
 });
 
-/// For the launcher, before it forks the first: what every supervisor would otherwise find out by itself.
-pub(crate) fn learn_machine() {
+/// Called by the launcher before it forks, so that not every supervisor has to find these values again.
+pub(crate) fn cache_machine_limits() {
     LazyLock::force(&MACHINE_PIDS);
-    // Asking the processor what it can is, in a virtual machine, a call to its host.
+    // In a virtual machine each CPUID instruction traps to the host; std caches the result.
     #[cfg(target_arch = "x86_64")]
     let _ = std::arch::is_x86_feature_detected!("avx2");
 }

@@ -34,7 +34,7 @@ use crate::launch_request::LaunchRequest;
 use crate::spool::AttemptDir;
 use agent_connections::AgentConnections;
 use attempt::Attempt;
-pub(crate) use job_group::learn_machine;
+pub(crate) use job_group::cache_machine_limits;
 use job_group::make_group;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -42,17 +42,18 @@ use nix::unistd::setsid;
 use std::os::unix::net::UnixStream;
 use wire::report::ReportEvent;
 
-/// The whole life of a supervisor; the value is the process's exit code.
+/// Runs a supervisor to its end. Returns the process's exit code.
 pub(crate) fn run(request: &LaunchRequest, agent: UnixStream, hierarchy: Option<Hierarchy>) -> i32 {
     match prepare(request, agent, hierarchy) {
         Ok(mut attempt) => {
             attempt.start();
             let code = event_loop::run(&mut attempt);
-            // The process ends here; the kernel tidies up faster than we do.
+            // The process exits next, and the kernel frees everything faster than destructors do.
             std::mem::forget(attempt);
             code
         }
-        // Another holds the attempt, or its folder is gone: there is nobody to tell, and nothing was started.
+        // Another supervisor has the attempt, or its folder is gone. Nothing was started, and there is no agent to
+        // report to.
         Err(_) => 1,
     }
 }
@@ -64,27 +65,27 @@ fn prepare(
 ) -> Result<Attempt, AgentError> {
     become_reaper().map_err(|e| AgentError::Link(e.desc().into()))?;
     let dir = AttemptDir::open(&request.folder)?;
-    // Fails if anybody has the attempt, or had it.
+    // Fails if any supervisor has the attempt or had it.
     let claim = dir.claim()?;
     let record = claim.read_launch(&dir)?;
-    let mut control = AgentConnections::new(record.attempt, claim, &dir, agent);
+    let mut agents = AgentConnections::new(record.attempt, claim, &dir, agent);
     let title = process_title::title(record.attempt);
-    // Only for people who look at a list of processes.
+    // The name also lets `folders/namespaces` recognise this process.
     let _ = std::ffi::CString::new(title).map(|title| prctl::set_name(&title));
     match make_group(request, &record, hierarchy) {
-        Ok(group) => Attempt::new(record, dir, control, group),
+        Ok(group) => Attempt::new(record, dir, agents, group),
         Err(what) => {
-            // Where one group cannot be made, others cannot either: the next job shall not meet the same.
+            // The node is reported unfit: other jobs' groups could not be made either.
             let unfit = Some(what.clone());
-            control.tell(ReportEvent::LaunchFailed { what, unfit, hold: false });
-            control.write_down(&dir)?;
-            control.flush();
+            agents.report(ReportEvent::LaunchFailed { what, unfit, hold: false });
+            agents.write_status(&dir)?;
+            agents.flush();
             Err(AgentError::Link("the job's group could not be made".into()))
         }
     }
 }
 
-/// Orphans of the job come to this process, and the end of a child wakes it.
+/// Makes this process the reaper of the job's orphans, and restores SIGCHLD, which the launcher ignores.
 fn become_reaper() -> nix::Result<()> {
     setsid()?;
     prctl::set_child_subreaper(true)?;

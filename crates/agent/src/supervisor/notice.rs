@@ -11,10 +11,10 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// How long a line may take to be written before the job's end goes on without it.
+/// How long a line may take to be written before the job's end proceeds without it.
 const WRITE_TIMEOUT_MS: u16 = 500;
 
-/// Fills a line in; `None` if there are no words for it.
+/// Fills in the placeholders of a notice. Returns `None` if the notice is empty.
 pub(super) fn fill(
     words: &str,
     record: &LaunchRecord,
@@ -38,9 +38,9 @@ pub(super) fn fill(
 }
 
 /// Writes a line where the job writes its errors. The description is shared with the job, so the line goes where the
-/// job's own next one would; a reader that takes nothing is not waited for.
+/// job's own next one would; a reader that reads nothing is not waited for.
 ///
-/// A file system that does not answer keeps whoever writes to it in the kernel. That must not be who ends the job.
+/// A forked child writes it: a file system that does not answer blocks its writer, which must not be the supervisor.
 pub(super) fn write(stderr: &OwnedFd, line: &str) {
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     let writable = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
@@ -59,12 +59,12 @@ pub(super) fn write(stderr: &OwnedFd, line: &str) {
             // SAFETY: ends the child without running exit handlers of the process it was forked from.
             unsafe { libc::_exit(0) }
         }
-        // Where no process can be had the job ends without the line.
+        // Without a process to write it the job ends without the line.
         Err(_) => {}
     }
 }
 
-/// Who is not done by then is reaped like any other child.
+/// Waits for the writer for a limited time. One that takes longer is reaped like any other child.
 fn wait_a_while(child: Pid) {
     if let Ok(pidfd) = pidfd::open(child.as_raw()) {
         let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
@@ -80,7 +80,7 @@ mod tests {
     use crate::spool::tests::{attempt, record};
 
     #[test]
-    fn lines_are_filled_in_and_empty_ones_are_not_written() {
+    fn notice_is_filled_in_and_an_empty_one_is_not_written() {
         let record = record(attempt(91, 1));
         let words = "{node}: {count} kills in StepId={step} at {time}";
         let line = fill(words, &record, StepId::Batch, 2, Timestamp::from_secs(0)).expect("a line");

@@ -1,4 +1,4 @@
-//! Control groups of a test's own, under a root that goes away with it.
+//! Control groups for tests, under a root group that is removed with them.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// None where the machine has no such trees.
+    /// `None` where the machine has no such trees.
     pub fn new(plugin: Plugin) -> Option<Scratch> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         assert!(nix::unistd::Uid::effective().is_root(), "run as root: this test makes groups");
@@ -52,7 +52,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A shell in the group, to its end.
+/// Runs a shell in the group to its end.
 pub fn shell(group: &JobGroup, script: &str) -> Output {
     let entry = group.entry_fds().expect("entry descriptors");
     let mut command = Command::new("/bin/bash");
@@ -62,7 +62,7 @@ pub fn shell(group: &JobGroup, script: &str) -> Output {
     command.output().expect("start in the group")
 }
 
-/// What it prints.
+/// What the script prints, when run in the group.
 pub fn said(group: &JobGroup, script: &str) -> String {
     let output = shell(group, script);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,4 +1,4 @@
-//! A cluster for tests: a real agent in a process of its own, under a server that is only played.
+//! A cluster for tests: a real agent in a process of its own, and a fake server.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 mod server;
@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
-pub use server::{PlayedLink, PlayedServer};
+pub use server::{FakeLink, FakeServer};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,7 +27,7 @@ use wire::report::{AttemptEnd, Report, ReportEvent};
 pub const NODE: &str = "n1";
 /// A user without an account: nothing on the machine belongs to it.
 pub const UID: u32 = 23_456;
-/// Nothing here takes long; what takes this long has failed.
+/// Anything that takes this long has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOKEN: &str = "one-time";
 
@@ -40,7 +40,7 @@ pub fn now() -> Timestamp {
 pub struct Cluster {
     pub folder: TempDir,
     pub runtime: tokio::runtime::Runtime,
-    pub server: PlayedServer,
+    pub server: FakeServer,
     agent: Option<Pid>,
     /// The user that the agent runs as; root unless a test says otherwise.
     agent_uid: u32,
@@ -67,7 +67,7 @@ impl Cluster {
         std::os::unix::fs::chown(&state, Some(agent_uid), Some(agent_uid)).expect("chown");
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let (server, join) = runtime.block_on(PlayedServer::start());
+        let (server, join) = runtime.block_on(FakeServer::start());
         let join = serde_json::to_vec(&join).expect("JSON");
         std::fs::write(folder.path().join("join"), join).expect("a join file");
         let mut cluster = Cluster { folder, runtime, server, agent: None, agent_uid };
@@ -135,32 +135,32 @@ impl Cluster {
         }
     }
 
-    /// Waits for the agent to join, if it has not, and to greet.
-    pub fn connect(&mut self) -> PlayedLink {
+    /// Waits for the agent to join, if it has not, and to say hello.
+    pub fn connect(&mut self) -> FakeLink {
         let Cluster { runtime, server, .. } = self;
         runtime.block_on(async {
             timeout(TIMEOUT, server.accept()).await.expect("the agent did not come")
         })
     }
 
-    /// Signs and sends.
-    pub fn order(&mut self, link: &mut PlayedLink, attempt: AttemptId, action: Action) {
+    /// Signs and sends an order.
+    pub fn order(&mut self, link: &mut FakeLink, attempt: AttemptId, action: Action) {
         let signed = self.server.sign(attempt, action);
         self.send(link, &ToAgent::Order(signed));
     }
 
-    pub fn send(&self, link: &mut PlayedLink, message: &ToAgent) {
+    pub fn send(&self, link: &mut FakeLink, message: &ToAgent) {
         self.runtime.block_on(link.send(message));
     }
 
-    pub fn next(&self, link: &mut PlayedLink) -> ToServer {
+    pub fn next(&self, link: &mut FakeLink) -> ToServer {
         self.runtime.block_on(async {
             timeout(TIMEOUT, link.next()).await.expect("the agent said nothing")
         })
     }
 
-    /// The next report, acknowledged.
-    pub fn report(&self, link: &mut PlayedLink) -> Report {
+    /// Receives the next report and acknowledges it.
+    pub fn report(&self, link: &mut FakeLink) -> Report {
         loop {
             if let ToServer::Report(report) = self.next(link) {
                 self.send(link, &ToAgent::Ack { serial: report.serial });
@@ -169,13 +169,13 @@ impl Cluster {
         }
     }
 
-    pub fn await_started(&self, link: &mut PlayedLink) {
+    pub fn await_started(&self, link: &mut FakeLink) {
         let report = self.report(link);
         assert_eq!(report.event, ReportEvent::Started);
     }
 
-    /// The attempt's end; what was reported before it does not matter.
-    pub fn await_end(&self, link: &mut PlayedLink, attempt: AttemptId) -> AttemptEnd {
+    /// Waits for the attempt's end; ignores earlier reports.
+    pub fn await_end(&self, link: &mut FakeLink, attempt: AttemptId) -> AttemptEnd {
         loop {
             let report = self.report(link);
             match report.event {
@@ -187,7 +187,7 @@ impl Cluster {
     }
 
     /// Runs a script to its end and lets the node forget it.
-    pub fn run(&mut self, link: &mut PlayedLink, job: u32, launch: JobLaunch) -> AttemptEnd {
+    pub fn run(&mut self, link: &mut FakeLink, job: u32, launch: JobLaunch) -> AttemptEnd {
         let attempt = attempt(job, 1);
         self.order(link, attempt, Action::Launch(Box::new(launch)));
         let end = self.await_end(link, attempt);
@@ -254,7 +254,7 @@ impl Cluster {
                 limit_refused: String::new(),
             },
             sample_s: None,
-            around: Default::default(),
+            prolog_epilog: Default::default(),
         }
     }
 
@@ -262,7 +262,7 @@ impl Cluster {
         std::fs::read_to_string(self.home().join(name)).expect("the job's output")
     }
 
-    /// No control group of this cluster is left anywhere.
+    /// Asserts that no control group of this cluster is left.
     pub fn assert_no_groups(&self) {
         let groups = groups_of(&self.state());
         assert!(groups.is_empty(), "left over: {groups:?}");
@@ -272,7 +272,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.kill_agent();
-        // One without a script waits for orders, and for ever if nobody can give any.
+        // A supervisor without a script would wait for orders for ever.
         for supervisor in supervisors_of(&self.spool()) {
             let _ = kill(supervisor, Signal::SIGKILL);
         }
@@ -287,7 +287,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Who made the sockets of the attempts that are left.
+/// The supervisors of the remaining attempts: the makers of their sockets.
 fn supervisors_of(spool: &Path) -> Vec<Pid> {
     let attempts = std::fs::read_dir(spool).into_iter().flatten().flatten();
     let sockets = attempts.map(|attempt| attempt.path().join("ctl.sock"));
@@ -299,7 +299,7 @@ fn supervisors_of(spool: &Path) -> Vec<Pid> {
     sockets.filter_map(pid).collect()
 }
 
-/// Whether all are gone; a group is busy until its last process is.
+/// Removes the root groups. Returns whether all are gone; a group is busy until its last process has ended.
 fn remove_roots(state: &Path) -> bool {
     roots_of(state).iter().all(|root| {
         for group in sub_groups(root) {
@@ -343,7 +343,7 @@ pub fn attempt(job: u32, number: u32) -> AttemptId {
     AttemptId { job: JobId(job), number }
 }
 
-/// Waits until `condition` holds. For what has no descriptor to wait for; bounded.
+/// Waits until `condition` holds, within the timeout. For events without a descriptor.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {

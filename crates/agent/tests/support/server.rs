@@ -1,10 +1,10 @@
-//! A server that is only played: real TLS, real signatures, and a test that decides what it says.
+//! A fake server: real TLS and signatures, and messages that the test chooses.
 
 use super::{NODE, TIMEOUT, TOKEN, UID, now};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::id::AttemptId;
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer,
     KeyPair,
@@ -22,12 +22,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder, Frame};
 use wire::link::{
-    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, JoinFile, Joined, NodePolicy, SERVER_NAME, ToAgent,
-    ToServer, Welcome,
+    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, JoinAccepted, JoinFile, NodePolicy, SERVER_NAME,
+    ToAgent, ToServer, Welcome,
 };
 use wire::order::{Action, Order, SignedOrder};
 
-pub struct PlayedServer {
+pub struct FakeServer {
     listener: TcpListener,
     acceptor: TlsAcceptor,
     issuer: Issuer<'static, KeyPair>,
@@ -37,15 +37,15 @@ pub struct PlayedServer {
 }
 
 /// A connected agent.
-pub struct PlayedLink {
+pub struct FakeLink {
     stream: TlsStream<TcpStream>,
     decoder: Decoder,
     frames: VecDeque<Frame>,
     pub hello: Hello,
 }
 
-impl PlayedServer {
-    pub async fn start() -> (PlayedServer, JoinFile) {
+impl FakeServer {
+    pub async fn start() -> (FakeServer, JoinFile) {
         let authority_key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -81,14 +81,14 @@ impl PlayedServer {
             nodes: vec![NODE.into()],
         };
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        let server = PlayedServer {
+        let server = FakeServer {
             listener,
             acceptor: TlsAcceptor::from(Arc::new(config)),
             issuer,
             key: Ed25519KeyPair::from_pkcs8(document.as_ref()).expect("the key"),
             serial: 0,
             policy: NodePolicy {
-                limits: Policy::default(),
+                limits: CgroupPolicy::default(),
                 cgroup_plugin: "autodetect".into(),
                 cpus: 0,
                 site: Default::default(),
@@ -97,7 +97,7 @@ impl PlayedServer {
         (server, join)
     }
 
-    pub async fn accept(&mut self) -> PlayedLink {
+    pub async fn accept(&mut self) -> FakeLink {
         loop {
             let (tcp, _) = self.listener.accept().await.expect("a connection");
             tcp.set_nodelay(true).expect("small messages at once");
@@ -105,7 +105,7 @@ impl PlayedServer {
             let known = stream.get_ref().1.peer_certificates().is_some();
             let hello = Hello { version: 0, program: String::new(), nodes: Vec::new() };
             let mut link =
-                PlayedLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
+                FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
             match link.next().await {
                 ToServer::Join(join) if !known => {
                     assert_eq!(join.token, TOKEN);
@@ -113,7 +113,7 @@ impl PlayedServer {
                         CertificateSigningRequestParams::from_pem(&join.certificate_request);
                     let signed =
                         request.expect("a request").signed_by(&self.issuer).expect("signed");
-                    let joined = Joined {
+                    let joined = JoinAccepted {
                         certificate: signed.pem(),
                         order_key: STANDARD.encode(self.key.public_key()),
                         nodes: vec![NODE.into()],
@@ -126,7 +126,7 @@ impl PlayedServer {
                         version: 1,
                         term: 1,
                         now: now(),
-                        beat_interval_ms: 1_000,
+                        heartbeat_interval_ms: 1_000,
                         policies: BTreeMap::from([(NODE.to_owned(), self.policy.clone())]),
                     };
                     link.send(&ToAgent::Welcome(welcome)).await;
@@ -155,7 +155,7 @@ impl PlayedServer {
     }
 }
 
-impl PlayedLink {
+impl FakeLink {
     pub async fn send(&mut self, message: &ToAgent) {
         let mut bytes = Vec::new();
         frame::encode_message(CHANNEL_CONTROL, message, &mut bytes).expect("encoded");
@@ -169,7 +169,7 @@ impl PlayedLink {
             let frame = self.next_frame().await;
             assert_eq!(frame.channel, CHANNEL_CONTROL);
             match frame::decode_message(&frame.payload).expect("a message") {
-                ToServer::Beat { .. } => {}
+                ToServer::Heartbeat { .. } => {}
                 message => return message,
             }
         }

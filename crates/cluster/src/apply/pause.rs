@@ -1,8 +1,8 @@
 //! Jobs that stand still: their cores are free meanwhile, all else is theirs.
 
 use crate::state::State;
+use model::attempt::Attempt;
 use model::id::JobId;
-use model::run::Attempt;
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ impl State {
     pub(super) fn apply_suspended(&mut self, id: JobId, at: Timestamp, for_room: bool) {
         self.charge(id, at);
         let attempt = self.attempt_mut(id);
-        attempt.resumes_itself = for_room;
-        attempt.waits_turn = false;
+        attempt.auto_resume = for_room;
+        attempt.gang_suspended = false;
         stop(attempt, at);
         self.recount_all(id);
     }
@@ -19,18 +19,18 @@ impl State {
     pub(super) fn apply_turn_over(&mut self, id: JobId, at: Timestamp) {
         self.charge(id, at);
         let attempt = self.attempt_mut(id);
-        attempt.waits_turn = true;
+        attempt.gang_suspended = true;
         stop(attempt, at);
     }
 
     pub(super) fn apply_resumed(&mut self, id: JobId, at: Timestamp) {
         let attempt = self.attempt_mut(id);
-        let stood_ms = attempt.suspended_until_ms(at).saturating_sub(attempt.suspended_ms);
+        let stood_ms = attempt.suspended_total_ms(at).saturating_sub(attempt.suspended_ms);
         attempt.suspended = false;
         attempt.suspended_since = None;
         attempt.suspend_changed = Some(at);
-        attempt.resumes_itself = false;
-        attempt.waits_turn = false;
+        attempt.auto_resume = false;
+        attempt.gang_suspended = false;
         attempt.suspended_ms += stood_ms;
         // What was not run is not charged.
         attempt.charged_until = Some(at);

@@ -7,8 +7,8 @@ use crate::job::Job;
 use crate::state::State;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use model::principal::Principal;
+use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
-use model::spent::UsageOf;
 
 /// The most jobs that a refusal names.
 const JOBS_NAMED_MAX: usize = 20;
@@ -25,8 +25,8 @@ impl State {
             Command::RemoveAccount { name } => Act::KeepBooks(self.above(name)),
             Command::SetAssociation(set) => Act::KeepBooks(self.keeper(&set.account, &set.user)),
             Command::RemoveAssociation(key) => Act::KeepBooks(self.keeper(&key.account, &key.user)),
-            Command::ForgetUsage(UsageOf::Account(name)) => Act::KeepBooks(self.above(name)),
-            Command::ForgetUsage(UsageOf::User { account, .. }) => Act::KeepBooks(account),
+            Command::ForgetUsage(UsageOwner::Account(name)) => Act::KeepBooks(self.above(name)),
+            Command::ForgetUsage(UsageOwner::User { account, .. }) => Act::KeepBooks(account),
             Command::SetQos(_) | Command::RemoveQos { .. } | Command::ForgetUsage(_) => {
                 Act::Operate
             }
@@ -163,12 +163,12 @@ impl State {
         Ok(Event::AssociationRemoved { account, user, partition })
     }
 
-    fn usage_forgotten(&self, of: &UsageOf) -> Result<Event, Refusal> {
+    fn usage_forgotten(&self, of: &UsageOwner) -> Result<Event, Refusal> {
         let (what, name, known) = match of {
-            UsageOf::Account(name) | UsageOf::User { account: name, .. } => {
+            UsageOwner::Account(name) | UsageOwner::User { account: name, .. } => {
                 ("account", name, self.accounts.contains_key(name))
             }
-            UsageOf::Qos(name) => ("qos", name, self.qos.contains_key(name)),
+            UsageOwner::Qos(name) => ("qos", name, self.qos.contains_key(name)),
         };
         if !known {
             return Err(unknown(what, name));

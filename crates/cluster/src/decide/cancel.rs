@@ -31,7 +31,7 @@ impl State {
             }
             // A step is of the job that was named, and of none that started with it.
             let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
-            if cancel.step.is_some() && chosen.job.together.is_some() && !is_named() {
+            if cancel.step.is_some() && chosen.job.het.is_some() && !is_named() {
                 continue;
             }
             let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
@@ -40,7 +40,7 @@ impl State {
                 continue;
             }
             if cancel.step.is_none() && self.waits_with_others(chosen.job, &cancel.filter) {
-                results.push((name, Err(Refusal::OnlyTogether(chosen.job.id))));
+                results.push((name, Err(Refusal::HetPendingComponent(chosen.job.id))));
                 continue;
             }
             match cancel.signal {
@@ -84,15 +84,9 @@ impl State {
         // A job that is to be requeued is cancelled for good.
         if let Some(attempt) = job.attempt()
             && let Some(going) = &attempt.ending
-            && going.requeue
+            && going.requeue.is_some()
         {
-            let ending = model::run::Ending {
-                outcome,
-                requeue: false,
-                hold: false,
-                special_exit: false,
-                ..going.clone()
-            };
+            let ending = going.without_requeue(outcome);
             return vec![Event::Ending {
                 job: job.id,
                 ending: Box::new(ending),

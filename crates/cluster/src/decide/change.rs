@@ -1,12 +1,13 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
-use super::{RequeueAs, again_from, ending, held_again};
+use super::{ending, held_again, requeue_begin};
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::job::{Job, Phase};
 use crate::select::{self, Chosen};
 use crate::state::State;
+use model::attempt::RequeueAs;
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -30,7 +31,7 @@ impl State {
         let mut next_id = self.next_job;
         // Those that started together run again with the first of them.
         let follows = |one: &Chosen<'_>| {
-            let first = one.job.together.filter(|of| !of.is_first()).map(|of| of.first);
+            let first = one.job.het.filter(|of| !of.is_leader()).map(|of| of.first);
             let named = first.is_some_and(|id| chosen.iter().any(|other| other.job.id == id));
             named && matches!(change, JobChange::Requeue(_))
         };
@@ -115,7 +116,7 @@ impl State {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_none() => {
                 // One that made room stands still as it is, and does not go on by itself any more.
-                let again = attempt.left_its_cores() && !attempt.resumes_itself;
+                let again = attempt.has_released_cores() && !attempt.auto_resume;
                 let event = Event::Suspended { job: job.id, at: context.now, for_room: false };
                 Ok(if again { Vec::new() } else { vec![event] })
             }
@@ -131,11 +132,11 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_none() => match attempt.suspended {
                 false => Err(Refusal::JobNotSuspended(job.id)),
                 // Its turn comes by itself.
-                true if attempt.waits_turn => Ok(Vec::new()),
+                true if attempt.gang_suspended => Ok(Vec::new()),
                 true if self.can_go_on(job) => {
                     Ok(vec![Event::Resumed { job: job.id, at: context.now }])
                 }
-                true if attempt.resumes_itself => Ok(Vec::new()),
+                true if attempt.auto_resume => Ok(Vec::new()),
                 true => Ok(vec![Event::ResumeWanted { job: job.id }]),
             },
             _ => Err(Refusal::JobEnded(job.id)),
@@ -170,7 +171,7 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Active(attempt) => {
                 // One that stands still was stopped by somebody: it does not start again unasked.
-                let hold = hold || (attempt.left_its_cores() && !attempt.resumes_itself);
+                let hold = hold || (attempt.has_released_cores() && !attempt.auto_resume);
                 let how = Some(RequeueAs { hold, special_exit });
                 let exit = ExitStatus::default();
                 Ok(ending(job, Outcome::Requeued, exit, context.now, how).into_iter().collect())
@@ -180,7 +181,7 @@ impl State {
             Phase::Ended(_) => {
                 let (hold, reason) = held_again(hold);
                 let at = context.now;
-                let begin = Some(again_from(&self.config.parameters, job, at));
+                let begin = Some(requeue_begin(&self.config.parameters, job, at));
                 Ok(vec![Event::Revived { job: job.id, at, hold, begin, reason, special_exit }])
             }
         }
@@ -190,9 +191,7 @@ impl State {
 /// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
 fn requeueable(job: &Job) -> Result<(), Refusal> {
     match job.spec.launch.kind {
-        _ if job.together.is_some_and(|of| !of.is_first()) => {
-            Err(Refusal::NotFirstTogether(job.id))
-        }
+        _ if job.het.is_some_and(|of| !of.is_leader()) => Err(Refusal::NotHetLeader(job.id)),
         LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
         LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
         LaunchKind::Batch | LaunchKind::Task => Ok(()),

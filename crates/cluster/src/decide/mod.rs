@@ -23,9 +23,10 @@ use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::{Ended, Job};
 use crate::state::State;
+use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::priority::UsageReset;
 use model::reason::{Reason, Refusal};
-use model::run::{Attempt, Ending, ExitStatus, Hold, LaunchKind, Outcome};
+use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -102,30 +103,11 @@ pub(crate) fn ending(
     if attempt.ending.is_some() {
         return None;
     }
-    Some(Event::Ending {
-        job: job.id,
-        ending: Box::new(Ending {
-            outcome,
-            since: at,
-            requeue: requeue.is_some(),
-            hold: requeue.is_some_and(|r| r.hold),
-            launch_failed: false,
-            out_of_cpu_time: false,
-            special_exit: requeue.is_some_and(|r| r.special_exit),
-        }),
-        exit,
-    })
-}
-
-/// The attempt is to be followed by another, held or not.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RequeueAs {
-    pub hold: bool,
-    pub special_exit: bool,
+    Some(Event::Ending { job: job.id, ending: Box::new(Ending::new(outcome, at, requeue)), exit })
 }
 
 /// Whether an attempt that ended so by itself, or by its node's failure, is followed by another, and how.
-pub(crate) fn follows(
+pub(crate) fn requeue_after(
     parameters: &Parameters,
     job: &Job,
     outcome: Outcome,
@@ -164,10 +146,11 @@ pub(crate) fn closing(
 ) -> Event {
     // A script whose exit makes it run again was requeued, whatever its exit.
     let by_exit = matches!(ending.outcome, Outcome::Completed | Outcome::Failed);
-    let outcome = match ending.requeue && by_exit && job.spec.launch.kind == LaunchKind::Batch {
-        true => Outcome::Requeued,
-        false => ending.outcome,
-    };
+    let outcome =
+        match ending.requeue.is_some() && by_exit && job.spec.launch.kind == LaunchKind::Batch {
+            true => Outcome::Requeued,
+            false => ending.outcome,
+        };
     let exit = match outcome {
         Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
         Outcome::LaunchFailed => report::NOT_LAUNCHED,
@@ -188,18 +171,18 @@ pub(crate) fn closing(
         steps: attempt.steps.clone(),
         usage: attempt.usage.clone(),
         reason: reason_of(outcome),
-        suspended_ms: attempt.suspended_until_ms(end),
+        suspended_ms: attempt.suspended_total_ms(end),
     });
-    if !ending.requeue {
+    let Some(RequeueAs { hold, special_exit }) = ending.requeue else {
         return Event::Ended { job: job.id, ended };
-    }
-    let (hold, reason) = match ending.hold && ending.launch_failed {
-        true => (Some(Hold::Admin), Some(Reason::LaunchFailedHeld)),
-        false => held_again(ending.hold),
+    };
+    let (hold, reason) = if hold && ending.cause == EndCause::LaunchFailed {
+        (Some(Hold::Admin), Some(Reason::LaunchFailedHeld))
+    } else {
+        held_again(hold)
     };
     let reason = reason.filter(|_| !by_exit);
-    let begin = again_from(parameters, job, at);
-    let special_exit = ending.special_exit;
+    let begin = requeue_begin(parameters, job, at);
     Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
 }
 
@@ -209,7 +192,7 @@ pub(crate) fn held_again(hold: bool) -> (Option<Hold>, Option<Reason>) {
 }
 
 /// When a job of Slurm's that waits again may start: after a pause. dstack's tasks have none.
-pub(crate) fn again_from(parameters: &Parameters, job: &Job, at: Timestamp) -> Timestamp {
+pub(crate) fn requeue_begin(parameters: &Parameters, job: &Job, at: Timestamp) -> Timestamp {
     match job.spec.launch.kind {
         LaunchKind::Task => at,
         LaunchKind::Batch | LaunchKind::Interactive => {

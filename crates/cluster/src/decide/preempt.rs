@@ -1,15 +1,16 @@
 //! Jobs that make room for others, and go on when there is room again.
 
-use super::{RequeueAs, ending};
+use super::ending;
 use crate::command::{Context, Decision, Preempt};
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
 use crate::view;
+use model::attempt::{PreemptionGrace, RequeueAs};
 use model::id::JobId;
 use model::preempt::PreemptMode;
 use model::reason::Refusal;
-use model::run::{ExitStatus, Leaving, Outcome};
+use model::run::{ExitStatus, Outcome};
 use model::time::Timestamp;
 use sched::view::Preemption;
 use std::time::Duration;
@@ -27,7 +28,9 @@ impl State {
         self.job(by).filter(waits).ok_or(Refusal::JobNotPending(by))?;
         let job = self.job(victim).ok_or_else(|| Refusal::UnknownJob(victim.to_string()))?;
         let attempt = job.attempt().filter(|attempt| {
-            attempt.start <= preempt.planned && !attempt.is_going() && !attempt.left_its_cores()
+            attempt.start <= preempt.planned
+                && !attempt.is_ending_or_preempted()
+                && !attempt.has_released_cores()
         });
         if attempt.is_none() {
             return Err(Refusal::JobNotRunning(victim));
@@ -43,7 +46,7 @@ impl State {
             }
             PreemptMode::Cancel | PreemptMode::Requeue => {
                 let until = context.now + Duration::from_secs(u64::from(grace_s));
-                let leaving = Leaving { since: context.now, until, by, requeue };
+                let leaving = PreemptionGrace { since: context.now, until, by, requeue };
                 Some(Event::Leaving { job: victim, leaving })
             }
         };
@@ -54,14 +57,16 @@ impl State {
     pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
         self.active.iter().filter_map(move |id| {
             let job = &self.jobs[id];
-            let leaving = job.attempt()?.leaving.filter(|leaving| leaving.until <= now)?;
+            let leaving = job.attempt()?.preemption_grace.filter(|leaving| leaving.until <= now)?;
             preempted(job, leaving.requeue, now)
         })
     }
 
     pub(super) fn decide_resume(&self, id: JobId, context: &Context) -> Result<Decision, Refusal> {
         let job = self.job(id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-        let waits = job.attempt().is_some_and(|a| a.suspended && a.resumes_itself && !a.is_going());
+        let waits = job
+            .attempt()
+            .is_some_and(|a| a.suspended && a.auto_resume && !a.is_ending_or_preempted());
         match waits {
             true if self.can_go_on(job) => {
                 Ok(vec![Event::Resumed { job: id, at: context.now }].into())

@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::view;
 use model::account::NORMAL_QOS;
 use model::id::{JobId, RunId};
-use model::run::{JobSpec, Together};
+use model::run::{HetComponent, JobSpec};
 use std::sync::Arc;
 
 impl State {
@@ -20,12 +20,12 @@ impl State {
     ) -> (sched::View, Vec<JobId>) {
         let mut view = self.probe(&submit.spec, partitions, context);
         let first = JobId(self.next_job);
-        if submit.with.is_empty() {
+        if submit.het_components.is_empty() {
             return (view, vec![first]);
         }
-        let size = 1 + submit.with.len() as u32;
+        let size = 1 + submit.het_components.len() as u32;
         let of_first = view.queue.pop();
-        let others = submit.with.iter().map(|spec| {
+        let others = submit.het_components.iter().map(|spec| {
             let partitions = view::partition_indices(self, &spec.request().partitions);
             self.probe_one(spec, &partitions.unwrap_or_default(), context)
         });
@@ -33,7 +33,7 @@ impl State {
         for (mut entry, offset) in entries.into_iter().zip(0..) {
             let own = Arc::make_mut(&mut entry);
             own.job = JobId(first.0 + offset);
-            own.het = Some(Together { first, offset, size });
+            own.het = Some(HetComponent { first, offset, size });
             view.queue.push(entry);
         }
         (view, (first.0..).take(size as usize).map(JobId).collect())
@@ -87,7 +87,7 @@ impl State {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
-            together: None,
+            het: None,
             phase: Phase::Waiting,
         };
         let ranking = Ranking::new(self, context.now);

@@ -1,13 +1,14 @@
 //! What agents report of their parts of attempts: each taken in once, however often it is said.
 
-use super::{RequeueAs, closing, ending, follows};
+use super::{closing, ending, requeue_after};
 use crate::command::PartReport;
 use crate::config::Parameters;
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
+use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::{AttemptId, StepId};
-use model::run::{Attempt, Ending, ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
+use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl State {
             PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
             PartReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                let again = part.follows(Outcome::NodeFail, ExitStatus::default());
+                let again = part.requeue_after(Outcome::NodeFail, ExitStatus::default());
                 let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
                 events.extend(part.not_launched(again));
                 events
@@ -64,7 +65,7 @@ impl State {
             PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
                 let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = part.follows(outcome, *exit);
+                let requeue = part.requeue_after(outcome, *exit);
                 events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
                 events
             }
@@ -90,8 +91,8 @@ struct Verdict<'a> {
 }
 
 impl Part<'_> {
-    fn follows(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
-        follows(self.parameters, self.job, outcome, exit, self.at)
+    fn requeue_after(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
+        requeue_after(self.parameters, self.job, outcome, exit, self.at)
     }
 
     /// Whether the end of the script here is the end of the job.
@@ -106,7 +107,7 @@ impl Part<'_> {
 
     /// The site's program before the job is over here, if somebody waits for that.
     fn ready(&self) -> Option<Event> {
-        let waited = self.active.preparing.iter().any(|node| node == self.node);
+        let waited = self.active.prolog_nodes.iter().any(|node| node == self.node);
         waited.then(|| Event::PartReady { attempt: self.attempt, node: self.node.to_string() })
     }
 
@@ -114,6 +115,10 @@ impl Part<'_> {
     fn ran_out_alone(&self, outcome: Outcome) -> bool {
         let before_limit = self.active.end_limit.is_none_or(|end| self.at + CLOCKS_APART < end);
         outcome == Outcome::Timeout && before_limit
+    }
+
+    fn end_cause(&self, outcome: Outcome) -> EndCause {
+        if self.ran_out_alone(outcome) { EndCause::CpuTimeExhausted } else { EndCause::Usual }
     }
 
     fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
@@ -125,10 +130,10 @@ impl Part<'_> {
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        let how = self.follows(outcome, exit);
+        let how = self.requeue_after(outcome, exit);
         let mut event = ending(self.job, outcome, exit, self.at, how);
         if let Some(Event::Ending { ending, .. }) = &mut event {
-            ending.out_of_cpu_time = self.ran_out_alone(outcome);
+            ending.cause = self.end_cause(outcome);
         }
         event.into_iter().collect()
     }
@@ -170,7 +175,7 @@ impl Part<'_> {
         oom: bool,
         timed_out: bool,
     ) -> Vec<Event> {
-        let (own, nothing) = (usage.of_script(), Usage::default());
+        let (own, nothing) = (usage.without_steps(), Usage::default());
         let open = self.active.steps.iter().filter(|s| s.waiting.iter().any(|n| n == self.node));
         open.map(|step| {
             let cancelled = timed_out || self.active.ending.as_ref().is_some_and(is_forced);
@@ -196,7 +201,7 @@ impl Part<'_> {
             || fatal
             || verdict.requeue.is_some()
             || self.ran_out_alone(verdict.outcome);
-        let going = self.active.ending.clone();
+        let going = self.active.ending;
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
             && self.active.held_nodes.len() > 1;
@@ -204,19 +209,17 @@ impl Part<'_> {
         let ending = match going {
             Some(ending) => Some(ending),
             None if leads && !task_done => {
-                let ending = Ending {
-                    outcome: verdict.outcome,
-                    since: self.at,
-                    requeue: verdict.requeue.is_some(),
-                    hold: verdict.requeue.is_some_and(|how| how.hold),
-                    special_exit: verdict.requeue.is_some_and(|how| how.special_exit),
-                    launch_failed: verdict.outcome == Outcome::Requeued,
-                    out_of_cpu_time: self.ran_out_alone(verdict.outcome),
+                // Only an attempt that was never launched is requeued by its own part.
+                let cause = match verdict.outcome {
+                    Outcome::Requeued => EndCause::LaunchFailed,
+                    outcome => self.end_cause(outcome),
                 };
+                let ending =
+                    Ending { cause, ..Ending::new(verdict.outcome, self.at, verdict.requeue) };
                 active.exit = verdict.exit;
                 events.push(Event::Ending {
                     job: self.job.id,
-                    ending: Box::new(ending.clone()),
+                    ending: Box::new(ending),
                     exit: verdict.exit,
                 });
                 Some(ending)
@@ -230,24 +233,16 @@ impl Part<'_> {
             attempt: self.attempt,
             node: self.node.to_string(),
             exit,
-            usage: verdict.usage.whole(),
+            usage: verdict.usage.without_tasks(),
             at: self.at,
         });
         let last = self.active.held_nodes.iter().all(|n| n == self.node);
         if last {
-            active.usage.absorb(&verdict.usage.whole());
+            active.usage.absorb(&verdict.usage.without_tasks());
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
             // A part that ends unasked, as the last, ends the job by what it says of itself.
-            let ending = ending.unwrap_or(Ending {
-                outcome: verdict.outcome,
-                since: self.at,
-                requeue: false,
-                hold: false,
-                launch_failed: false,
-                out_of_cpu_time: false,
-                special_exit: false,
-            });
+            let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));
             events.push(closing(self.parameters, self.job, &active, &ending, self.at));
         }
         events
@@ -260,7 +255,7 @@ impl Part<'_> {
             step.waiting.clear();
             if batch {
                 step.exit = step.exit.max(shown_exit(verdict.outcome, verdict.exit));
-                step.usage.absorb(&verdict.usage.of_script());
+                step.usage.absorb(&verdict.usage.without_steps());
             }
             let timed_out = verdict.outcome == Outcome::Timeout;
             let outcome = match (forced || timed_out, batch) {
@@ -287,7 +282,7 @@ impl Part<'_> {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: &Usage::default(),
-            requeue: self.follows(Outcome::NodeFail, ExitStatus::default()),
+            requeue: self.requeue_after(Outcome::NodeFail, ExitStatus::default()),
         })
     }
 }
@@ -310,11 +305,11 @@ pub(super) fn nodes_failed(
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let how = follows(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
+    let how = requeue_after(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
     let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
     let ending = match &begun {
-        Some(Event::Ending { ending, .. }) => (**ending).clone(),
-        _ => active.ending.clone().expect("an attempt that cannot begin to end is ending"),
+        Some(Event::Ending { ending, .. }) => **ending,
+        _ => active.ending.expect("an attempt that cannot begin to end is ending"),
     };
     events.extend(begun);
     let (gone, left): (Vec<&String>, Vec<&String>) =

@@ -12,8 +12,8 @@ use crate::state::State;
 use model::partition::Access;
 use model::reason::Refusal;
 use model::reservation::{Reservation, ReservationFlag as Flag};
-use model::reservation_ask::{
-    DurationAsk, Mixed, NamesAsk, ReservationAsk, ReservationRefusal as Why,
+use model::reservation_request::{
+    DurationEdit, MixedAccess, NamesEdit, ReservationRefusal as Why, ReservationRequest,
 };
 use model::time::Timestamp;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) fn refused(why: Why) -> Refusal {
 impl State {
     pub(super) fn decide_create_reservation(
         &self,
-        ask: &ReservationAsk,
+        ask: &ReservationRequest,
         context: &Context,
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Operate)?;
@@ -61,9 +61,9 @@ impl State {
     }
 
     /// `alice_3`: the first that is named, and the number.
-    fn made_up_name(&self, ask: &ReservationAsk, id: u32) -> String {
+    fn made_up_name(&self, ask: &ReservationRequest, id: u32) -> String {
         let lists = [&ask.users, &ask.accounts, &ask.groups];
-        let first = lists.into_iter().flatten().flat_map(NamesAsk::plain).next();
+        let first = lists.into_iter().flatten().flat_map(NamesEdit::plain).next();
         let first = first.unwrap_or("reservation");
         // One of these names is free: there are more of them than reservations.
         let mut candidates = (id..).map(|number| format!("{first}_{number}"));
@@ -74,7 +74,7 @@ impl State {
     pub(super) fn decide_update_reservation(
         &self,
         name: &str,
-        ask: &ReservationAsk,
+        ask: &ReservationRequest,
         context: &Context,
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Operate)?;
@@ -136,7 +136,7 @@ impl State {
     fn reservation_as_asked(
         &self,
         mut r: Reservation,
-        ask: &ReservationAsk,
+        ask: &ReservationRequest,
         is_new: bool,
         now: Timestamp,
     ) -> Result<Reservation, Refusal> {
@@ -162,11 +162,11 @@ impl State {
         Ok(r)
     }
 
-    fn set_people(&self, r: &mut Reservation, ask: &ReservationAsk) -> Result<(), Refusal> {
+    fn set_people(&self, r: &mut Reservation, ask: &ReservationRequest) -> Result<(), Refusal> {
         if let Some(users) = &ask.users {
             let first = || users.names.first().cloned().unwrap_or_default();
             let edited = users.edited(r.users.as_ref());
-            r.users = edited.map_err(|Mixed| refused(Why::User(first())))?;
+            r.users = edited.map_err(|MixedAccess| refused(Why::User(first())))?;
         }
         if let Some(accounts) = &ask.accounts {
             let unknown = accounts.plain().find(|name| !self.accounts.contains_key(*name));
@@ -174,7 +174,7 @@ impl State {
                 return Err(Refusal::InvalidAccount(Some(name.to_owned())));
             }
             let edited = accounts.edited(r.accounts.as_ref());
-            r.accounts = edited.map_err(|Mixed| Refusal::InvalidAccount(None))?;
+            r.accounts = edited.map_err(|MixedAccess| Refusal::InvalidAccount(None))?;
         }
         if let Some(groups) = &ask.groups {
             let before = r.groups.iter().map(|(name, _)| name.clone()).collect();
@@ -203,7 +203,7 @@ impl State {
     fn set_licenses(
         &self,
         r: &mut Reservation,
-        ask: &ReservationAsk,
+        ask: &ReservationRequest,
         now: Timestamp,
     ) -> Result<(), Refusal> {
         if let Some(licenses) = &ask.licenses {
@@ -236,7 +236,7 @@ pub(super) fn meet(a: &Reservation, b: &Reservation, now: Timestamp) -> bool {
     a.iter().any(|(start, end)| b.iter().any(|(from, to)| start < to && from < end))
 }
 
-fn set_flags(r: &mut Reservation, ask: &ReservationAsk, is_new: bool) -> Result<(), Refusal> {
+fn set_flags(r: &mut Reservation, ask: &ReservationRequest, is_new: bool) -> Result<(), Refusal> {
     let floated = r.has(Flag::TimeFloat);
     if let Some(flags) = &ask.flags {
         r.flags = flags.edited(&r.flags);
@@ -257,7 +257,7 @@ fn set_flags(r: &mut Reservation, ask: &ReservationAsk, is_new: bool) -> Result<
 
 fn set_times(
     r: &mut Reservation,
-    ask: &ReservationAsk,
+    ask: &ReservationRequest,
     is_new: bool,
     now: Timestamp,
 ) -> Result<(), Refusal> {
@@ -279,12 +279,12 @@ fn set_times(
     let minutes = |count: u32| Duration::from_secs(60 * u64::from(count));
     match (ask.end, ask.duration) {
         (Some(end), _) => r.end = end,
-        (None, Some(DurationAsk::Set(limit))) => {
+        (None, Some(DurationEdit::Set(limit))) => {
             let limit = limit.zero_is_unlimited();
             r.end = r.start + limit.duration().unwrap_or(UNLIMITED);
         }
-        (None, Some(DurationAsk::AddMin(count))) => r.end = r.end + minutes(count),
-        (None, Some(DurationAsk::SubtractMin(count))) => {
+        (None, Some(DurationEdit::AddMin(count))) => r.end = r.end + minutes(count),
+        (None, Some(DurationEdit::SubtractMin(count))) => {
             r.end = Timestamp(r.end.0.saturating_sub(minutes(count).as_millis() as i64));
         }
         (None, None) if is_new => return Err(wrong()),

@@ -4,10 +4,10 @@ use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
 use model::allocation::NodeShare;
+use model::attempt::Attempt;
 use model::cpuset::CpuSet;
 use model::partition::Partition;
 use model::preempt::PreemptMode;
-use model::run::Attempt;
 use model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl State {
         let shared = attempt.allocation.nodes.iter().any(|share| share.sharers > 1);
         let partition = self.partition(&attempt.allocation.partition);
         shared
-            && !attempt.is_going()
-            && (!attempt.suspended || attempt.waits_turn)
+            && !attempt.is_ending_or_preempted()
+            && (!attempt.suspended || attempt.gang_suspended)
             && partition.is_some_and(|partition| has_turns(partition))
     }
 }

@@ -25,7 +25,7 @@ impl State {
         start: &Start,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        if self.jobs.get(&start.job).is_some_and(|job| job.together.is_some()) {
+        if self.jobs.get(&start.job).is_some_and(|job| job.het.is_some()) {
             return Err(Refusal::JobNotPending(start.job));
         }
         let started = self.start_beside(start, &BTreeMap::new(), context)?;
@@ -63,7 +63,7 @@ impl State {
         let kind = job.spec.launch.kind;
         Ok(Started {
             attempt,
-            preparing: self.config.site.is_waited_for(kind, start.allocation.nodes.len()),
+            preparing: self.config.site.prolog_is_awaited(kind, start.allocation.nodes.len()),
             task,
             allocation: start.allocation.clone(),
             at: context.now,

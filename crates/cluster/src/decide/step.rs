@@ -11,11 +11,12 @@ use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
 use model::allocation::NodeShare;
+use model::attempt::Attempt;
 use model::id::{AttemptId, JobId, StepId};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
 use model::request::Memory;
-use model::run::{Attempt, Step};
+use model::run::Step;
 use model::step::StepRefusal;
 use place::{Place, Placed};
 

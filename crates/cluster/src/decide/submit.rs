@@ -10,7 +10,7 @@ use model::account::{NORMAL_QOS, QosFlag};
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
-use model::request::{Patience, Request};
+use model::request::{Request, WaitPolicy};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl State {
         submit: &Submit,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        if !submit.with.is_empty() {
+        if !submit.het_components.is_empty() {
             return self.decide_submit_together(submit, context);
         }
         self.decide_submit_of(submit, 1, context)
@@ -99,7 +99,7 @@ impl State {
             hold,
             priority,
             priority_set: submit.priority.is_some(),
-            together: None,
+            het: None,
             at: context.now,
         }))
     }
@@ -316,7 +316,7 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
-        if request.patience != Patience::Now {
+        if request.wait_policy != WaitPolicy::Now {
             return Ok(());
         }
         let probe = self.probe(spec, partitions, context);

@@ -9,10 +9,10 @@ use crate::job::Job;
 use crate::state::State;
 use model::dependency::DependencyState;
 use model::id::JobId;
+use model::raw_usage::RawUsage;
 use model::reason::Reason;
-use model::request::Patience;
+use model::request::WaitPolicy;
 use model::run::{ExitStatus, Outcome};
-use model::spent::Spent;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use sched::accounting::Accounting;
@@ -69,10 +69,11 @@ impl State {
 
     fn is_spent_out(&self, job: &Job, accounting: &Accounting) -> bool {
         let Some(attempt) = job.attempt() else { return false };
-        let used_up = |minutes: &Tres, wall: Option<TimeLimit>, spent: &Spent| {
-            let minutes_used = |(kind, limit): (&TresKind, u64)| spent.minutes(kind) > limit;
+        let used_up = |minutes: &Tres, wall: Option<TimeLimit>, raw_usage: &RawUsage| {
+            let minutes_used = |(kind, limit): (&TresKind, u64)| raw_usage.minutes(kind) > limit;
             let wall = wall.and_then(TimeLimit::secs);
-            minutes.iter().any(minutes_used) || wall.is_some_and(|most| spent.wall_s > most as f64)
+            minutes.iter().any(minutes_used)
+                || wall.is_some_and(|most| raw_usage.wall_s > most as f64)
         };
         let partition = Some(attempt.allocation.partition.as_str());
         let at = self.tree().find(&job.account, &job.spec.owner.name, partition);
@@ -80,12 +81,12 @@ impl State {
         let mut above = accounting.chain(at).filter(|(at, _)| *at > 0);
         let of_qos = || {
             let qos = self.qos.get(&*job.qos)?;
-            let spent = accounting.spent_by_qos.get(&qos.name)?;
-            Some(used_up(&qos.group_tres_minutes, qos.group_wall, spent))
+            let raw_usage = accounting.raw_usage_by_qos.get(&qos.name)?;
+            Some(used_up(&qos.group_tres_minutes, qos.group_wall, raw_usage))
         };
         above.any(|(_, member)| {
             let limits = &member.association.limits;
-            used_up(&limits.group_tres_minutes, limits.group_wall, &member.spent)
+            used_up(&limits.group_tres_minutes, limits.group_wall, &member.raw_usage)
         }) || of_qos().unwrap_or(false)
     }
 
@@ -95,8 +96,8 @@ impl State {
         if latest.is_some_and(|latest| latest < now) {
             return Some(Outcome::Deadline);
         }
-        match request.patience {
-            Patience::Until(time) if time <= now => return Some(Outcome::NoCapacity),
+        match request.wait_policy {
+            WaitPolicy::Until(time) if time <= now => return Some(Outcome::NoCapacity),
             _ => {}
         }
         let kills =

@@ -2,7 +2,7 @@
 //!
 //! Each is a job of its own with the next id; the first has the script, and stands for all where it is named.
 
-use super::{RequeueAs, again_from, ended_unstarted, ending, held_again};
+use super::{ended_unstarted, ending, held_again, requeue_begin};
 use crate::apply::join;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
@@ -11,10 +11,11 @@ use crate::node::Node;
 use crate::select;
 use crate::state::State;
 use crate::view;
+use model::attempt::RequeueAs;
 use model::change::JobFilter;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
-use model::run::{Ending, ExitStatus, Outcome, Together};
+use model::run::{ExitStatus, HetComponent, Outcome};
 use model::time::Timestamp;
 use sched::Start;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,7 @@ impl State {
         submit: &Submit,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        let size = 1 + submit.with.len();
+        let size = 1 + submit.het_components.len();
         if submit.array.is_some() {
             return Err(Refusal::InvalidArray);
         }
@@ -45,11 +46,11 @@ impl State {
         }
         let first = JobId(self.next_job);
         let mut events = Vec::with_capacity(size);
-        for (spec, offset) in std::iter::once(&submit.spec).chain(&submit.with).zip(0..) {
+        for (spec, offset) in std::iter::once(&submit.spec).chain(&submit.het_components).zip(0..) {
             let Submit { hold, priority, test_only, .. } = *submit;
             let mut one = Submit {
                 spec: spec.clone(),
-                with: Vec::new(),
+                het_components: Vec::new(),
                 array: None,
                 hold,
                 priority,
@@ -64,7 +65,7 @@ impl State {
                 if let Event::Submitted(submitted) = &mut event {
                     submitted.job = JobId(first.0 + offset);
                     submitted.run = RunId::from_random(context.random.wrapping_add(offset.into()));
-                    submitted.together = Some(Together { first, offset, size: size as u32 });
+                    submitted.het = Some(HetComponent { first, offset, size: size as u32 });
                 }
                 events.push(event);
             }
@@ -83,7 +84,7 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let of_first = starts.first().and_then(|start| self.jobs.get(&start.job));
-        let group = of_first.and_then(|job| job.together).ok_or(Refusal::NoCapacityNow)?;
+        let group = of_first.and_then(|job| job.het).ok_or(Refusal::NoCapacityNow)?;
         let named: BTreeSet<JobId> = starts.iter().map(|start| start.job).collect();
         let all: BTreeSet<JobId> = group.jobs().collect();
         if named != all || starts.len() != all.len() {
@@ -124,10 +125,10 @@ impl State {
 
     /// Whether it waits with others, of which the first is not meant.
     pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
-        let others = job.together.filter(|of| !of.is_first() && job.is_waiting());
-        others.is_some_and(|together| {
+        let others = job.het.filter(|of| !of.is_leader() && job.is_waiting());
+        others.is_some_and(|het| {
             let meant = select::matching(self, filter);
-            !meant.iter().any(|chosen| chosen.job.id == together.first)
+            !meant.iter().any(|chosen| chosen.job.id == het.first)
         })
     }
 
@@ -139,65 +140,59 @@ impl State {
         for event in events.iter() {
             let Some((job, outcome)) = end_of(event) else { continue };
             let Some(known) = self.jobs.get(&job) else { continue };
-            let Some(together) = known.together else { continue };
+            let Some(het) = known.het else { continue };
             there.insert(job);
-            if let Some(fate) = self.fate(event, known, together, outcome) {
-                fates.entry(together.first).or_insert(fate);
+            if let Some(fate) = self.fate(event, known, het, outcome) {
+                fates.entry(het.first).or_insert(fate);
             }
         }
         for event in events.iter_mut() {
             let known = end_of(event).and_then(|(job, _)| self.jobs.get(&job));
-            let fate = known.and_then(|job| fates.get(&job.together?.first));
+            let fate = known.and_then(|job| fates.get(&job.het?.first));
             if let (Some(job), Some(fate)) = (known, fate) {
                 self.share_fate(event, job, fate);
             }
         }
         for fate in fates.into_values() {
-            let others = fate.together.jobs().filter(|id| !there.contains(id));
+            let others = fate.het.jobs().filter(|id| !there.contains(id));
             events.extend(others.filter_map(|id| end_with(self.jobs.get(&id)?, &fate, now)));
         }
     }
 
     /// What an end of one means to all; none where it means nothing to the others, or was decided with their own.
-    fn fate(&self, event: &Event, job: &Job, together: Together, outcome: Outcome) -> Option<Fate> {
+    fn fate(&self, event: &Event, job: &Job, het: HetComponent, outcome: Outcome) -> Option<Fate> {
         let going = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-        let waits_again = going.is_some_and(|ending| ending.requeue);
+        let waits_again = going.is_some_and(|ending| ending.requeue.is_some());
         if going.is_some() && !(waits_again && matches!(event, Event::Ending { .. })) {
             return None;
         }
-        if !together.is_first() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
+        if !het.is_leader() && !job.is_waiting() && ends_alone(outcome) && !waits_again {
             return None;
         }
-        let first = self.jobs.get(&together.first);
+        let first = self.jobs.get(&het.first);
         let by_first = match event {
-            Event::Ending { ending, .. } if together.is_first() && ending.requeue => {
-                Some(RequeueAs { hold: ending.hold, special_exit: ending.special_exit })
-            }
+            Event::Ending { ending, .. } if het.is_leader() => ending.requeue,
             _ => None,
         };
         let lost = outcome == Outcome::NodeFail && first.is_some_and(|job| job.spec.requeue);
-        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(together));
-        Some(Fate { together, outcome, again })
+        let again = by_first.or(lost.then(RequeueAs::default)).filter(|_| self.is_whole(het));
+        Some(Fate { het, outcome, again })
     }
 
     /// Whether all of them run, and none is at its end: only so can they wait for the next start as one.
-    fn is_whole(&self, together: Together) -> bool {
+    fn is_whole(&self, het: HetComponent) -> bool {
         let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        together.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
+        het.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
     }
 
     fn share_fate(&self, event: &mut Event, job: &Job, fate: &Fate) {
         match (&mut *event, fate.again) {
-            (Event::Ending { ending, .. }, again) => {
-                ending.requeue = again.is_some();
-                ending.hold = again.is_some_and(|how| how.hold);
-                ending.special_exit = again.is_some_and(|how| how.special_exit);
-            }
+            (Event::Ending { ending, .. }, again) => ending.requeue = again,
             (Event::Requeued { job, ended, .. }, None) => {
                 *event = Event::Ended { job: *job, ended: ended.clone() };
             }
             (Event::Ended { ended, .. }, Some(how)) => {
-                let begin = again_from(&self.config.parameters, job, ended.end);
+                let begin = requeue_begin(&self.config.parameters, job, ended.end);
                 let (hold, reason) = held_again(how.hold);
                 let (ended, special_exit) = (ended.clone(), how.special_exit);
                 *event = Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit };
@@ -209,7 +204,7 @@ impl State {
 
 /// How those that started together end.
 struct Fate {
-    together: Together,
+    het: HetComponent,
     outcome: Outcome,
     /// All of them wait again, and how.
     again: Option<RequeueAs>,
@@ -224,9 +219,8 @@ fn end_with(job: &Job, fate: &Fate, now: Timestamp) -> Option<Event> {
     let attempt = job.attempt()?;
     match &attempt.ending {
         // It would wait for ever for one that does not come back.
-        Some(going) if going.requeue && fate.again.is_none() => {
-            let (outcome, requeue, hold) = (fate.outcome, false, false);
-            let ending = Ending { outcome, requeue, hold, special_exit: false, ..going.clone() };
+        Some(going) if going.requeue.is_some() && fate.again.is_none() => {
+            let ending = going.without_requeue(fate.outcome);
             Some(Event::Ending { job: job.id, ending: Box::new(ending), exit: attempt.exit })
         }
         _ => ending(job, fate.outcome, ExitStatus::default(), now, fate.again),

@@ -88,7 +88,7 @@ pub fn ask() -> Ask {
         array: None,
         hold: None,
         priority: None,
-        with: Vec::new(),
+        het_components: Vec::new(),
         test_only: false,
     })
 }
@@ -104,12 +104,12 @@ impl Ask {
     }
 
     /// With so many others of the same owner that have nothing to run.
-    pub fn together(mut self, others: u8) -> Self {
+    pub fn het(mut self, others: u8) -> Self {
         for cpus in 1..=u32::from(others) {
             let mut spec = ask().cpus(cpus).interactive().0.spec;
             spec.owner = self.0.spec.owner.clone();
             Arc::make_mut(&mut spec.launch).unattended = true;
-            self.0.with.push(spec);
+            self.0.het_components.push(spec);
         }
         self
     }

@@ -4,6 +4,7 @@ use crate::ask::{Ask, ask, bob};
 use crate::world::{World, ended, exited, world, world_with};
 use cluster::command::{PartReport, StepAsk};
 use cluster::{ClusterConfig, Command};
+use model::attempt::EndCause;
 use model::change::JobRef;
 use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{Reason, Refusal};
@@ -267,8 +268,8 @@ fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
     // A node that is not the script's has used up its CPU time.
     w.report("n2", attempt, over(killed(), false, true, false));
     assert_eq!(w.is(attempt.job), JobState::Completing);
-    let why = |w: &World| w.job(attempt.job).attempt().and_then(|a| a.ending.clone());
-    assert!(why(&w).expect("it ends").out_of_cpu_time);
+    let why = |w: &World| w.job(attempt.job).attempt().and_then(|a| a.ending);
+    assert_eq!(why(&w).expect("it ends").cause, EndCause::CpuTimeExhausted);
     w.report("n1", attempt, over(killed(), false, false, false));
     assert_eq!(w.is(attempt.job), JobState::Timeout);
     // At the limit of time each node ends by itself, and nobody is told a second time.
@@ -289,7 +290,7 @@ fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
     };
     let mut w = world_with(2, set);
     let preparing = |w: &World, attempt: AttemptId| -> Vec<String> {
-        w.job(attempt.job).attempt().expect("it runs").preparing.clone()
+        w.job(attempt.job).attempt().expect("it runs").prolog_nodes.clone()
     };
     for kind in [Ask::interactive as fn(Ask) -> Ask, |ask| ask] {
         let attempt = w.started(kind(ask()).nodes(2));

@@ -117,7 +117,7 @@ fn uses_are_those_of_the_active(state: &State) {
             used.gres.extend(share.gres.iter().cloned());
             holders.push(AttemptId { job: job.id, number: attempt.number });
             // One that stands still leaves its cores to others.
-            if attempt.left_its_cores() {
+            if attempt.has_released_cores() {
                 continue;
             }
             assert!(used.admits_cpus(share), "CPUs of {held} too often: {}", share.cpus);
@@ -249,15 +249,15 @@ fn steps_share_nothing(state: &State) {
 
 /// Those that start together wait together, or are on their way to it, and none goes on when the first has ended.
 fn groups_stay_together(state: &State, job: &Job) {
-    let Some(together) = job.together else { return };
-    for other in together.jobs().filter_map(|id| state.jobs.get(&id)) {
+    let Some(het) = job.het else { return };
+    for other in het.jobs().filter_map(|id| state.jobs.get(&id)) {
         let (one, two) = (job.shown_id(), other.shown_id());
         let ending = other.attempt().and_then(|attempt| attempt.ending.as_ref());
-        let comes = other.is_waiting() || ending.is_some_and(|ending| ending.requeue);
+        let comes = other.is_waiting() || ending.is_some_and(|ending| ending.requeue.is_some());
         let apart = job.is_waiting() && !comes;
         assert!(!apart, "{one} waits and {two} does not");
         let goes_on = other.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        let is_over = together.is_first() && job.has_ended();
+        let is_over = het.is_leader() && job.has_ended();
         assert!(!(is_over && goes_on), "{one} has ended and {two} goes on");
     }
 }

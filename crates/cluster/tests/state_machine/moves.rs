@@ -81,7 +81,7 @@ pub struct Shape {
     pub gpus: u64,
     pub array: Option<(u8, Option<u8>)>,
     pub dependency: Option<(u8, u8)>,
-    pub patience: u8,
+    pub wait_policy: u8,
     pub options: u8,
 }
 
@@ -89,14 +89,14 @@ fn shape() -> impl Strategy<Value = Shape> {
     let array = prop::option::weighted(0.35, (1u8..6, prop::option::of(1u8..3)));
     let dependency = prop::option::weighted(0.3, (0u8..8, any::<u8>()));
     (0u8..4, 1u32..5, 1u32..3, 0u64..3, array, dependency, 0u8..12, any::<u8>()).prop_map(
-        |(kind, cpus, nodes, gpus, array, dependency, patience, options)| Shape {
+        |(kind, cpus, nodes, gpus, array, dependency, wait_policy, options)| Shape {
             kind,
             cpus,
             nodes,
             gpus,
             array,
             dependency,
-            patience,
+            wait_policy,
             options,
         },
     )

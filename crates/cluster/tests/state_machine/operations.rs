@@ -13,7 +13,7 @@ use model::dependency::Dependency;
 use model::id::{AttemptId, JobId, StepId};
 use model::node::SlotState;
 use model::preempt::PreemptMode;
-use model::request::{Patience, Sharing};
+use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, Usage};
 use model::time::TimeLimit;
 use sched::view::Preemption;
@@ -234,9 +234,9 @@ impl History {
             ask = ask.held(Hold::User);
         }
         let soon = self.world.now + Duration::from_secs(u64::from(shape.options));
-        ask.asking(|r| match shape.patience {
-            0 => r.patience = Patience::Now,
-            1 => r.patience = Patience::Until(soon),
+        ask.asking(|r| match shape.wait_policy {
+            0 => r.wait_policy = WaitPolicy::Now,
+            1 => r.wait_policy = WaitPolicy::Until(soon),
             2 => r.deadline = Some(soon),
             3 => r.begin = Some(soon),
             4 => r.sharing = Sharing::Node,
@@ -245,7 +245,7 @@ impl History {
         })
         .with(|spec| spec.kill_on_invalid_dependency = flag(2))
         .of(if flag(3) { bob() } else { alice() })
-        .together(if flag(4) && flag(5) && shape.array.is_none() {
+        .het(if flag(4) && flag(5) && shape.array.is_none() {
             shape.options % 3
         } else {
             0

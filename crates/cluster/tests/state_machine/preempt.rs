@@ -89,7 +89,7 @@ fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
     let high = w.submit(urgent());
     carry_out(&mut w);
     assert_eq!(w.is(low), JobState::Running, "it has its grace");
-    let leaving = w.job(low).attempt().and_then(|a| a.leaving).expect("it was told");
+    let leaving = w.job(low).attempt().and_then(|a| a.preemption_grace).expect("it was told");
     assert_eq!((leaving.by, leaving.until.since(w.now).as_secs()), (high, 20));
     let told = |w: &World| w.events.iter().filter(|e| matches!(e, Event::Leaving { .. })).count();
     w.pass(10);
@@ -157,7 +157,7 @@ fn one_that_stands_still_keeps_its_memory_and_goes_on_when_its_cores_are_free() 
     carry_out(&mut w);
     assert_eq!(state(&w, [low, high]), [Running, Completed]);
     let attempt = w.job(low).attempt().expect("it runs");
-    assert_eq!(attempt.suspended_until_ms(w.now), 60_000);
+    assert_eq!(attempt.suspended_total_ms(w.now), 60_000);
     assert_eq!(attempt.end_limit.expect("a limit").since(limit).as_secs(), 60);
     w.pass(10);
     w.end(low, 0);

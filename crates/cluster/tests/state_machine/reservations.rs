@@ -9,22 +9,23 @@ use cluster::{Command, Reply};
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::reservation::{Reservation, ReservationFlag as Flag};
-use model::reservation_ask::{
-    DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, ReservationAsk, ReservationRefusal as Why,
+use model::reservation_request::{
+    DurationEdit, EditMode, FlagsEdit, NamesEdit, NodesChoice, ReservationRefusal as Why,
+    ReservationRequest,
 };
 use model::time::{TimeLimit, Timestamp};
 use std::time::Duration;
 
-fn names(edit: Edit, list: &[&str]) -> Option<NamesAsk> {
-    Some(NamesAsk { edit, names: list.iter().map(|name| name.to_string()).collect() })
+fn names(edit: EditMode, list: &[&str]) -> Option<NamesEdit> {
+    Some(NamesEdit { edit, names: list.iter().map(|name| name.to_string()).collect() })
 }
 
-fn flags(list: &[Flag]) -> Option<FlagsAsk> {
-    Some(FlagsAsk { edit: Edit::Set, flags: list.iter().copied().collect() })
+fn flags(list: &[Flag]) -> Option<FlagsEdit> {
+    Some(FlagsEdit { edit: EditMode::Set, flags: list.iter().copied().collect() })
 }
 
-fn named(list: &[&str]) -> Option<NodesAsk> {
-    Some(NodesAsk::Named(list.iter().map(|name| name.to_string()).collect()))
+fn named(list: &[&str]) -> Option<NodesChoice> {
+    Some(NodesChoice::Named(list.iter().map(|name| name.to_string()).collect()))
 }
 
 fn in_min(minutes: u64) -> Timestamp {
@@ -32,33 +33,33 @@ fn in_min(minutes: u64) -> Timestamp {
 }
 
 /// For alice, on `n1`, from now for an hour.
-fn plain() -> ReservationAsk {
-    ReservationAsk {
+fn plain() -> ReservationRequest {
+    ReservationRequest {
         name: Some("r".into()),
         start: Some(START),
-        duration: Some(DurationAsk::Set(TimeLimit::Minutes(60))),
+        duration: Some(DurationEdit::Set(TimeLimit::Minutes(60))),
         nodes: named(&["n1"]),
-        users: names(Edit::Set, &["alice"]),
-        ..ReservationAsk::default()
+        users: names(EditMode::Set, &["alice"]),
+        ..ReservationRequest::default()
     }
 }
 
-fn by_count(count: u32) -> ReservationAsk {
-    ReservationAsk { nodes: None, node_count: Some(count), ..plain() }
+fn by_count(count: u32) -> ReservationRequest {
+    ReservationRequest { nodes: None, node_count: Some(count), ..plain() }
 }
 
-fn try_create(world: &mut World, ask: ReservationAsk) -> Result<String, Refusal> {
+fn try_create(world: &mut World, ask: ReservationRequest) -> Result<String, Refusal> {
     match world.try_as(root(), Command::CreateReservation(Box::new(ask)))? {
         Reply::ReservationCreated { name } => Ok(name),
         other => panic!("it is answered with {other:?}"),
     }
 }
 
-fn create(world: &mut World, ask: ReservationAsk) -> String {
+fn create(world: &mut World, ask: ReservationRequest) -> String {
     try_create(world, ask).unwrap_or_else(|why| panic!("refused: {why}"))
 }
 
-fn try_update(world: &mut World, ask: ReservationAsk) -> Result<Reply, Refusal> {
+fn try_update(world: &mut World, ask: ReservationRequest) -> Result<Reply, Refusal> {
     world.try_as(root(), Command::UpdateReservation { name: "r".into(), ask: Box::new(ask) })
 }
 

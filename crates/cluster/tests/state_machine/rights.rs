@@ -7,9 +7,9 @@ use model::account::{Account, Association};
 use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::partition::{Access, Partition};
 use model::principal::{Principal, Role};
+use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 use model::run::{Hold, JobState};
-use model::spent::UsageOf;
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ fn books_are_kept_by_operators_and_in_their_accounts_by_coordinators() {
     let member = |of: &str, user: Option<&str>| {
         Command::SetAssociation(Box::new(Association::plain(of, user)))
     };
-    let own = |name: &str| Command::ForgetUsage(UsageOf::Account(name.into()));
+    let own = |name: &str| Command::ForgetUsage(UsageOwner::Account(name.into()));
     let table = [
         (member("physics", Some("bob")), true),
         (member("optics", Some("bob")), true),

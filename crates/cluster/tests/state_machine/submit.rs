@@ -7,7 +7,7 @@ use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef};
 use model::partition::PartitionState;
 use model::reason::Refusal;
-use model::request::{Patience, Sharing};
+use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn a_test_submits_nothing() {
 #[test]
 fn at_once_or_never_is_refused_when_the_plan_would_not_start_it() {
     let mut w = world(1);
-    let now = |ask: Ask| ask.asking(|r| r.patience = Patience::Now);
+    let now = |ask: Ask| ask.asking(|r| r.wait_policy = WaitPolicy::Now);
     w.started(now(ask().cpus(8)));
     assert_eq!(w.try_submit(now(ask())), Err(Refusal::NoCapacityNow));
 }

@@ -5,7 +5,7 @@ use crate::world::{START, World, ended, world};
 use cluster::Command;
 use model::change::{JobChange, JobField, JobRef};
 use model::reason::Refusal;
-use model::request::Patience;
+use model::request::WaitPolicy;
 use model::run::{JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn after(secs: u64) -> Timestamp {
 fn a_job_whose_patience_is_over_ends_for_want_of_capacity() {
     let mut w = world(1);
     w.started(ask().cpus(8));
-    let until = |a: crate::ask::Ask| a.asking(|r| r.patience = Patience::Until(after(60)));
+    let until = |a: crate::ask::Ask| a.asking(|r| r.wait_policy = WaitPolicy::Until(after(60)));
     let job = w.submit(until(ask()));
     let array = w.submit(until(ask().array("0-3")));
     w.pass(59);

@@ -16,8 +16,8 @@ fn three() -> Ask {
     for cpus in [8, 2] {
         let mut spec = ask().cpus(cpus).interactive().0.spec;
         let launch = Arc::make_mut(&mut spec.launch);
-        *launch = Launch { unattended: true, ..Launch::nothing(LaunchKind::Interactive) };
-        first.0.with.push(spec);
+        *launch = Launch { unattended: true, ..Launch::empty(LaunchKind::Interactive) };
+        first.0.het_components.push(spec);
     }
     first
 }
@@ -40,13 +40,13 @@ fn all_are_taken_or_none_is() {
     assert_eq!(shown, ["1+0", "1+1", "1+2"]);
     let next = w.state.next_job;
     let mut bad = three();
-    bad.0.with.push(ask().cpus(100).0.spec);
+    bad.0.het_components.push(ask().cpus(100).0.spec);
     w.try_submit(bad).expect_err("the last fits nowhere");
     let mut array = three();
     array.0.array = ask().array("0-1").0.array;
     assert_eq!(w.try_submit(array), Err(Refusal::InvalidArray));
     let mut of_two = three();
-    of_two.0.with.push(ask().of(bob()).0.spec);
+    of_two.0.het_components.push(ask().of(bob()).0.spec);
     w.try_submit(of_two).expect_err("one is somebody else's");
     assert_eq!((w.state.next_job, w.state.jobs.len()), (next, 3), "nothing is left of them");
 }
@@ -198,7 +198,7 @@ fn where_the_first_runs_again_all_wait_and_start_together_anew() {
     w.plan();
     let second = JobId(first.0 + 1);
     let alone = w.change(second, JobChange::Requeue(Requeue::PLAIN));
-    assert_eq!(alone, Err(Refusal::NotFirstTogether(second)));
+    assert_eq!(alone, Err(Refusal::NotHetLeader(second)));
     w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     w.end(second, 0);
     let mixed = [JobState::Completing, JobState::Pending, JobState::Completing];
@@ -241,8 +241,8 @@ fn a_launch_that_fails_on_one_ends_all() {
         second,
         PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false },
     );
-    let ending = w.job(first).attempt().and_then(|attempt| attempt.ending.clone());
-    assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, false)));
+    let ending = w.job(first).attempt().and_then(|attempt| attempt.ending);
+    assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, None)));
 }
 
 #[test]

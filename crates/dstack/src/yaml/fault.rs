@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration file, and where: one line for each.
+//! Errors of a configuration file with their position: one line for each.
 
 use model::grammar::GrammarError;
 use std::fmt;

@@ -8,7 +8,7 @@ use model::run::Retry;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What `retry: true` and a `retry` without `duration` mean.
+/// The duration of `retry: true`, and of a `retry` without one.
 const RETRY_DURATION_S: u64 = 3_600;
 const UTILIZATION_WINDOW_MIN: Duration = Duration::from_secs(300);
 

@@ -4,7 +4,7 @@
 
 use super::fault::Problem;
 
-/// What a property does here.
+/// How far a property is supported here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropertySupport {
     /// It does what it does in dstack.

@@ -24,7 +24,7 @@ pub struct Task {
     pub commands: Vec<String>,
     pub env: Env,
     pub nodes: u32,
-    /// What each node of the run shall have.
+    /// The resources that each node of the run shall have.
     pub resources: Resources,
     /// 0 to 100.
     pub priority: u32,

@@ -2,8 +2,8 @@
 //!
 //! Like the limits of a job, a binding is a pure function of what the step has there: [`bind`].
 
+mod distribution;
 mod policy;
-mod spread;
 pub mod text;
 
 use crate::cpuset::CpuSet;
@@ -39,7 +39,7 @@ pub enum CpuBind {
 /// How neighbouring tasks are dealt to the sockets, and inside each to its cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Spread {
+pub enum CpuDistribution {
     /// One socket is filled before the next.
     Block,
     /// Each task goes to the next socket.
@@ -57,17 +57,17 @@ pub struct CpuBinding {
     /// Each task says what it is bound to.
     #[serde(default)]
     pub verbose: bool,
-    #[serde(default)]
-    pub spread: Spread,
+    #[serde(default, rename = "spread")]
+    pub distribution: CpuDistribution,
     /// The same over the cores of a socket; none: one core is filled before the next.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub core_spread: Option<Spread>,
+    #[serde(default, rename = "core_spread", skip_serializing_if = "Option::is_none")]
+    pub core_distribution: Option<CpuDistribution>,
     /// Of each core only the first thread is used.
     #[serde(default)]
     pub one_thread: bool,
     /// What is done where the numbers fit nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub otherwise: Option<Level>,
+    #[serde(default, rename = "otherwise", skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Level>,
 }
 
 /// From which domains a task gets its memory.
@@ -109,7 +109,7 @@ pub struct CpuPlace {
 
 /// What tasks can be bound to: the CPUs that a step has on a node, and what surrounds them.
 #[derive(Debug, Clone, Copy)]
-pub struct Ground<'a> {
+pub struct BindableCpus<'a> {
     /// By socket, core and thread.
     pub places: &'a [CpuPlace],
     /// These are all CPUs of the node.
@@ -120,7 +120,7 @@ pub struct Ground<'a> {
 
 /// The bindings of all tasks of a step on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bound {
+pub struct NodeBindings {
     /// `MASK`, `MAP `, …
     label: &'static str,
     /// The level that was asked for and could not be had.
@@ -145,11 +145,11 @@ pub enum BindRefusal {
 /// Binds so many tasks, each of which has so many CPUs.
 pub fn bind(
     binding: &CpuBinding,
-    ground: Ground<'_>,
+    ground: BindableCpus<'_>,
     tasks: u32,
     cpus_per_task: u32,
-) -> Result<Bound, BindRefusal> {
-    let threads = spread::threads(ground.places, binding.one_thread);
+) -> Result<NodeBindings, BindRefusal> {
+    let threads = distribution::threads(ground.places, binding.one_thread);
     let all: CpuSet = threads.iter().map(|thread| thread.cpu).collect();
     let each = cpus_per_task.max(1);
     let maker = Maker { binding, ground, all: &all };
@@ -157,10 +157,12 @@ pub fn bind(
         Some(CpuBind::None) if ground.whole => Ok(maker.plain("NONE", "none", Vec::new())),
         Some(CpuBind::None) => Ok(maker.all_together(None)),
         Some(CpuBind::To(level)) => Ok(maker.to_level(*level, &threads, tasks, each)),
-        None => match spread::fitting(&threads, tasks.saturating_mul(each)).or(binding.otherwise) {
-            Some(level) => Ok(maker.to_level(level, &threads, tasks, each)),
-            None => Ok(maker.all_together(None)),
-        },
+        None => {
+            match distribution::fitting(&threads, tasks.saturating_mul(each)).or(binding.fallback) {
+                Some(level) => Ok(maker.to_level(level, &threads, tasks, each)),
+                None => Ok(maker.all_together(None)),
+            }
+        }
         Some(CpuBind::Rank) => {
             maker.check_whole()?;
             let cpus: Vec<u32> = all.iter().collect();
@@ -194,34 +196,45 @@ pub fn bind(
 
 struct Maker<'a> {
     binding: &'a CpuBinding,
-    ground: Ground<'a>,
+    ground: BindableCpus<'a>,
     all: &'a CpuSet,
 }
 
 impl Maker<'_> {
-    fn plain(&self, label: &'static str, kind: &str, masks: Vec<CpuSet>) -> Bound {
+    fn plain(&self, label: &'static str, kind: &str, masks: Vec<CpuSet>) -> NodeBindings {
         let (kind, list) = (kind.to_owned(), String::new());
-        Bound { label, missed: None, masks, kind, list, verbose: self.binding.verbose }
+        NodeBindings { label, missed: None, masks, kind, list, verbose: self.binding.verbose }
     }
 
-    fn masks(&self, masks: Vec<CpuSet>) -> Bound {
+    fn masks(&self, masks: Vec<CpuSet>) -> NodeBindings {
         let list = masks.iter().map(|mask| text::mask_wide(mask, self.ground.cpus));
         let list = list.collect::<Vec<_>>().join(",");
-        Bound { list, ..self.plain("MASK", "mask_cpu:", masks) }
+        NodeBindings { list, ..self.plain("MASK", "mask_cpu:", masks) }
     }
 
     /// Every task has all that the step has; said once.
-    fn all_together(&self, missed: Option<Level>) -> Bound {
+    fn all_together(&self, missed: Option<Level>) -> NodeBindings {
         let bound = self.masks(vec![self.all.clone()]);
         match missed {
-            Some(level) => Bound { missed, kind: format!("{level},{}", bound.kind), ..bound },
+            Some(level) => {
+                NodeBindings { missed, kind: format!("{level},{}", bound.kind), ..bound }
+            }
             None => bound,
         }
     }
 
-    fn to_level(&self, level: Level, threads: &[spread::Thread], tasks: u32, each: u32) -> Bound {
-        let spread = (self.binding.spread, self.binding.core_spread.unwrap_or(Spread::Block));
-        match spread::deal(threads, level, spread, tasks, each) {
+    fn to_level(
+        &self,
+        level: Level,
+        threads: &[distribution::Thread],
+        tasks: u32,
+        each: u32,
+    ) -> NodeBindings {
+        let distribution = (
+            self.binding.distribution,
+            self.binding.core_distribution.unwrap_or(CpuDistribution::Block),
+        );
+        match distribution::deal(threads, level, distribution, tasks, each) {
             Some(masks) => self.masks(masks),
             None => self.all_together(Some(level)),
         }
@@ -257,7 +270,7 @@ impl Maker<'_> {
         kind: &str,
         named: Vec<CpuSet>,
         tasks: u32,
-    ) -> Result<Bound, BindRefusal> {
+    ) -> Result<NodeBindings, BindRefusal> {
         let mut masks = Vec::new();
         for mask in named.iter().cycle().take(if named.is_empty() { 0 } else { tasks as usize }) {
             let had: CpuSet = match mask.is_empty() {
@@ -271,11 +284,11 @@ impl Maker<'_> {
             masks.push(had);
         }
         let list = self.binding.kind.as_ref().map(text::list).unwrap_or_default();
-        Ok(Bound { list, ..self.plain(label, kind, masks) })
+        Ok(NodeBindings { list, ..self.plain(label, kind, masks) })
     }
 }
 
-impl Bound {
+impl NodeBindings {
     /// The CPUs of the task with this number on the node; none: whatever it has anyway.
     pub fn mask(&self, local_rank: u32) -> Option<&CpuSet> {
         let last = self.masks.len().checked_sub(1)?;

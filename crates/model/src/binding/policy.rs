@@ -12,8 +12,8 @@ pub struct BindPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<CpuBind>,
     /// Where nothing is said and the numbers fit nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub otherwise: Option<Level>,
+    #[serde(rename = "otherwise", skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Level>,
     pub verbose: bool,
     /// By the names of nodes; counts where all nodes of a step say the same.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -27,7 +27,7 @@ impl Default for BindPolicy {
         Self {
             on: true,
             kind: None,
-            otherwise: None,
+            fallback: None,
             verbose: false,
             nodes: BTreeMap::new(),
             partitions: BTreeMap::new(),
@@ -53,7 +53,7 @@ impl BindPolicy {
         let mut binding = asked.clone();
         binding.kind = binding.kind.or_else(|| usual.cloned());
         binding.verbose |= self.verbose;
-        binding.otherwise = binding.otherwise.or(self.otherwise);
+        binding.fallback = binding.fallback.or(self.fallback);
         Some(binding)
     }
 }
@@ -67,7 +67,7 @@ mod tests {
         let to = |level| Some(CpuBind::To(level));
         let policy = BindPolicy {
             kind: Some(CpuBind::None),
-            otherwise: Some(Level::Threads),
+            fallback: Some(Level::Threads),
             nodes: [("a", Level::Cores), ("b", Level::Cores), ("c", Level::Sockets)]
                 .map(|(node, level)| (node.to_owned(), CpuBind::To(level)))
                 .into(),
@@ -77,7 +77,7 @@ mod tests {
         let auto = CpuBinding::default();
         let kind = |nodes: &[&str], partition| {
             let found = policy.resolve(&auto, nodes.iter().copied(), partition).expect("bound");
-            assert_eq!(found.otherwise, Some(Level::Threads));
+            assert_eq!(found.fallback, Some(Level::Threads));
             found.kind
         };
         assert_eq!(kind(&["a", "b"], "p"), to(Level::Cores));

@@ -19,7 +19,7 @@ fn bound(threads: u32, cpus: &str, binding: &CpuBinding, tasks: u32, each: u32) 
     let all = places(threads);
     let cpus: CpuSet = cpus.parse().expect("a list of a test");
     let some: Vec<CpuPlace> = all.iter().filter(|p| cpus.contains(p.id)).cloned().collect();
-    let ground = Ground { places: &some, whole: some.len() == all.len(), cpus: 8 * threads };
+    let ground = BindableCpus { places: &some, whole: some.len() == all.len(), cpus: 8 * threads };
     match bind(binding, ground, tasks, each) {
         Ok(bound) => {
             let masks = (0..tasks).map(|task| bound.mask(task).map_or("-".into(), text::mask));
@@ -40,7 +40,7 @@ fn kind(kind: CpuBind) -> CpuBinding {
 #[test]
 fn what_is_not_said_follows_from_the_numbers() {
     let auto = CpuBinding::default();
-    let block = CpuBinding { spread: Spread::Block, ..auto.clone() };
+    let block = CpuBinding { distribution: CpuDistribution::Block, ..auto.clone() };
     let rows: &[(u32, &str, &CpuBinding, u32, u32, &str)] = &[
         (2, "0-1", &auto, 1, 1, "MASK 0x3"),
         (2, "0-1", &auto, 2, 1, "MASK 0x1 0x2"),
@@ -62,7 +62,7 @@ fn what_is_not_said_follows_from_the_numbers() {
         (
             1,
             "0-3,4-5",
-            &CpuBinding { spread: Spread::Fcyclic, ..auto.clone() },
+            &CpuBinding { distribution: CpuDistribution::Fcyclic, ..auto.clone() },
             3,
             2,
             "MASK 0x11 0x22 0xc",
@@ -75,7 +75,7 @@ fn what_is_not_said_follows_from_the_numbers() {
 
 #[test]
 fn a_level_that_was_asked_for_is_kept_to() {
-    let block = |level| CpuBinding { spread: Spread::Block, ..to(level) };
+    let block = |level| CpuBinding { distribution: CpuDistribution::Block, ..to(level) };
     use Level::{Cores, Sockets, Threads};
     let rows: &[(u32, &str, CpuBinding, u32, u32, &str)] = &[
         (2, "0-15", to(Cores), 3, 1, "MASK 0x3 0x300 0xc"),
@@ -105,8 +105,8 @@ fn a_level_that_was_asked_for_is_kept_to() {
 /// By the manual: no machine with so many CPUs was at hand.
 #[test]
 fn threads_are_dealt_over_cores_as_said() {
-    use Spread::{Block, Cyclic, Fcyclic};
-    let rows: &[(Spread, Spread, u32, u32, &str)] = &[
+    use CpuDistribution::{Block, Cyclic, Fcyclic};
+    let rows: &[(CpuDistribution, CpuDistribution, u32, u32, &str)] = &[
         (Block, Block, 3, 1, "MASK 0x1 0x2 0x4"),
         (Block, Cyclic, 3, 1, "MASK 0x1 0x4 0x10"),
         (Block, Cyclic, 5, 1, "MASK 0x1 0x4 0x10 0x40 0x2"),
@@ -119,13 +119,16 @@ fn threads_are_dealt_over_cores_as_said() {
         (Fcyclic, Fcyclic, 2, 4, "MASK 0x505 0x5050"),
     ];
     for (sockets, cores, tasks, each, want) in rows {
-        let binding =
-            CpuBinding { spread: *sockets, core_spread: Some(*cores), ..to(Level::Threads) };
+        let binding = CpuBinding {
+            distribution: *sockets,
+            core_distribution: Some(*cores),
+            ..to(Level::Threads)
+        };
         let found = bound(2, "0-15", &binding, *tasks, *each);
         assert_eq!(found, *want, "{sockets:?}:{cores:?} {tasks}x{each}");
     }
     // Cores that are bound whole are dealt as ever.
-    let whole = CpuBinding { core_spread: Some(Fcyclic), ..to(Level::Cores) };
+    let whole = CpuBinding { core_distribution: Some(Fcyclic), ..to(Level::Cores) };
     assert_eq!(bound(2, "0-15", &whole, 3, 1), "MASK 0x3 0x300 0xc");
 }
 
@@ -154,17 +157,17 @@ fn lists_are_used_again_and_end_at_the_allocation() {
 #[test]
 fn the_words_are_those_of_slurm() {
     let all = places(2);
-    let whole = Ground { places: &all, whole: true, cpus: 16 };
+    let whole = BindableCpus { places: &all, whole: true, cpus: 16 };
     let two =
         bind(&CpuBinding { verbose: true, ..CpuBinding::default() }, whole, 2, 1).expect("bound");
     assert_eq!(two.whole_text(), "verbose,mask_cpu:0x00FF,0xFF00");
     assert_eq!((two.kind(), two.list()), ("mask_cpu:", "0x00FF,0xFF00"));
-    let who = |rank| text::Who { node: "n1", rank, local_rank: rank, pid: 71 };
+    let who = |rank| text::BoundTask { node: "n1", rank, local_rank: rank, pid: 71 };
     assert_eq!(two.report(who(1)), "cpu-bind=MASK - n1, task  1  1 [71]: mask 0xff00 set");
     let none = bind(&kind(CpuBind::None), whole, 2, 1).expect("bound");
     assert_eq!(none.whole_text(), "quiet,none");
     assert_eq!(none.report(who(0)), "cpu-bind=NONE - n1, task  0  0 [71]: mask 0x0");
-    let part = Ground { places: &all[..1], whole: false, cpus: 2 };
+    let part = BindableCpus { places: &all[..1], whole: false, cpus: 2 };
     assert_eq!(
         bind(&kind(CpuBind::None), part, 1, 1).expect("bound").whole_text(),
         "quiet,mask_cpu:0x1"
@@ -182,7 +185,7 @@ fn memory_is_bound_in_slurms_words() {
     assert_eq!(local.whole_text(), "quiet,prefer,local");
     let verbose = MemBinding { verbose: true, ..MemBinding::default() };
     assert_eq!(verbose.whole_text(), "verbose");
-    let who = text::Who { node: "vm", rank: 1, local_rank: 1, pid: 71 };
+    let who = text::BoundTask { node: "vm", rank: 1, local_rank: 1, pid: 71 };
     let first = CpuSet::from_iter([0]);
     assert_eq!(verbose.report(who, &first), "mem-bind=NULL - vm, task  1  1 [71]: mask 0x1");
     assert_eq!(

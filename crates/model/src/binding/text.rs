@@ -1,6 +1,6 @@
 //! Bindings in words: masks, the variables that tasks find, and the line in which a task says what it is bound to.
 
-use super::{Bound, CpuBind, CpuBinding, Level, MemBind, MemBinding};
+use super::{CpuBind, CpuBinding, Level, MemBind, MemBinding, NodeBindings};
 use crate::cpuset::CpuSet;
 use std::fmt;
 
@@ -85,22 +85,22 @@ pub(super) fn asked(binding: &CpuBinding, one_thread: bool) -> String {
 
 /// Which task a line speaks of.
 #[derive(Debug, Clone, Copy)]
-pub struct Who<'a> {
+pub struct BoundTask<'a> {
     pub node: &'a str,
     pub rank: u32,
     pub local_rank: u32,
     pub pid: i32,
 }
 
-impl Who<'_> {
+impl BoundTask<'_> {
     fn says(&self, what: &str, mask: &str, set: bool) -> String {
-        let Who { node, rank, local_rank, pid } = self;
+        let BoundTask { node, rank, local_rank, pid } = self;
         let set = if set { " set" } else { "" };
         format!("{what} - {node}, task {rank:2} {local_rank:2} [{pid}]: mask {mask}{set}")
     }
 }
 
-impl Bound {
+impl NodeBindings {
     /// `quiet` or `verbose`.
     pub fn verbosity(&self) -> &'static str {
         quiet(self.verbose)
@@ -121,7 +121,7 @@ impl Bound {
     }
 
     /// `cpu-bind=MASK - n1, task  0  0 [71]: mask 0x1 set`.
-    pub fn report(&self, who: Who<'_>) -> String {
+    pub fn report(&self, who: BoundTask<'_>) -> String {
         let level = self.missed.map(|level| format!("-{level}")).unwrap_or_default();
         let own = self.mask(who.local_rank);
         let mask = own.map_or("0x0".to_owned(), mask);
@@ -167,7 +167,7 @@ impl MemBinding {
     }
 
     /// `mem-bind=LOC - n1, task  0  0 [71]: mask 0x1 set`.
-    pub fn report(&self, who: Who<'_>, domains: &CpuSet) -> String {
+    pub fn report(&self, who: BoundTask<'_>, domains: &CpuSet) -> String {
         let label = match &self.kind {
             None => "NULL",
             Some(MemBind::None) => "NONE",

@@ -1,5 +1,6 @@
 //! Classes of nodes with equal hardware: what a job takes of a node is worked out once for each class.
 
+use crate::index::ClassIndex;
 use crate::view::NodeInfo;
 use model::node::NodeConfig;
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct NodeClasses {
     /// The class of each node.
-    pub of: Vec<u32>,
+    pub of: Vec<ClassIndex>,
     /// The configuration of one node of each class.
     pub samples: Vec<Arc<NodeConfig>>,
 }
@@ -17,15 +18,15 @@ pub struct NodeClasses {
 impl NodeClasses {
     pub fn of_nodes(nodes: &[Arc<NodeInfo>]) -> Self {
         let mut classes = Self::default();
-        let mut known: HashMap<u64, Vec<u32>> = HashMap::new();
+        let mut known: HashMap<u64, Vec<ClassIndex>> = HashMap::new();
         for node in nodes {
             let same_hash = known.entry(class_hash(&node.config)).or_default();
-            let alike = |class: &&u32| are_alike(&classes.samples[**class as usize], &node.config);
+            let alike = |class: &&ClassIndex| are_alike(&classes.samples[class.at()], &node.config);
             let class = match same_hash.iter().find(alike) {
                 Some(class) => *class,
                 None => {
                     classes.samples.push(node.config.clone());
-                    let class = classes.samples.len() as u32 - 1;
+                    let class = ClassIndex(classes.samples.len() as u32 - 1);
                     same_hash.push(class);
                     class
                 }

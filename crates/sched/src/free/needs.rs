@@ -10,6 +10,7 @@ use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::free::timeline::{
     CORES, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
 };
+use crate::index::{ClassIndex, Rank};
 use crate::place::demand::{Demand, GresDemand};
 use crate::place::{fit, gres};
 use crate::view::NodeInfo;
@@ -32,7 +33,7 @@ pub struct NodeNeeds {
 }
 
 /// When each candidate is first free, with its rank among the candidates; sorted.
-pub type FreeOrder = Vec<(Millis, u32)>;
+pub type FreeOrder = Vec<(Millis, Rank)>;
 
 #[derive(Debug, Clone)]
 struct ClassNeed {
@@ -89,8 +90,8 @@ impl NodeNeeds {
         }
     }
 
-    pub fn fits(&self, class: u32, free: &[u64], presence: &Occupancy) -> bool {
-        self.needs[class as usize].as_ref().is_some_and(|need| self.has(need, free, presence))
+    pub fn fits(&self, class: ClassIndex, free: &[u64], presence: &Occupancy) -> bool {
+        self.needs[class.at()].as_ref().is_some_and(|need| self.has(need, free, presence))
     }
 
     fn has(&self, need: &ClassNeed, free: &[u64], presence: &Occupancy) -> bool {
@@ -108,8 +109,8 @@ impl NodeNeeds {
     }
 
     /// What the job takes of a node with so much free, by column.
-    pub fn amounts(&self, class: u32, free: &[u64]) -> Vec<u64> {
-        let Some(need) = &self.needs[class as usize] else { return Vec::new() };
+    pub fn amounts(&self, class: ClassIndex, free: &[u64]) -> Vec<u64> {
+        let Some(need) = &self.needs[class.at()] else { return Vec::new() };
         let mut amounts = need.amounts.to_vec();
         if let Some(counts) = &need.divided
             && let Some(units) = self.divide(need, counts, free)
@@ -120,26 +121,31 @@ impl NodeNeeds {
     }
 
     /// When the node is first free for the job, if only what runs is considered.
-    pub fn first_free(&self, class: u32, timeline: &Timeline) -> Option<Millis> {
-        let need = self.needs[class as usize].as_ref()?;
+    pub fn first_free(&self, class: ClassIndex, timeline: &Timeline) -> Option<Millis> {
+        let need = self.needs[class.at()].as_ref()?;
         let free = |at: &usize| self.has(need, timeline.free(*at), timeline.presence(*at));
         (0..timeline.segments()).find(free).map(|at| timeline.start(at))
     }
 
     /// Whether an empty node of the class could hold the job.
-    pub fn fits_empty(&self, class: u32) -> bool {
-        let Some(need) = &self.needs[class as usize] else { return false };
+    pub fn fits_empty(&self, class: ClassIndex) -> bool {
+        let Some(need) = &self.needs[class.at()] else { return false };
         let empty = columns_free(&NodeFree::empty(&need.config), &need.config);
         self.has(need, &empty, &Occupancy::default())
     }
 
     /// The candidates sorted by a key. Candidates without one are left out.
     pub fn sorted(&self, key: impl Fn(&Self, u32) -> Option<Millis>) -> FreeOrder {
-        let ranked = self.candidates.iter().zip(0u32..);
+        let ranked = self.candidates.iter().zip(Rank::all());
         let mut order: FreeOrder =
             ranked.filter_map(|(&node, rank)| Some((key(self, node)?, rank))).collect();
         order.sort_unstable();
         order
+    }
+
+    /// The node of this rank.
+    pub fn candidate(&self, rank: Rank) -> u32 {
+        self.candidates[rank.at()]
     }
 
     /// Whether `-w` and `-x` let the job use the node.
@@ -157,8 +163,7 @@ impl NodeNeeds {
         fresh.sort_unstable();
         let mut merged = Vec::with_capacity(order.len() + fresh.len());
         let mut fresh = fresh.into_iter().peekable();
-        let stays =
-            |(_, rank): &&(Millis, u32)| !is_changed[self.candidates[*rank as usize] as usize];
+        let stays = |(_, rank): &&(Millis, Rank)| !is_changed[self.candidate(*rank) as usize];
         for entry in order.iter().filter(stays) {
             while let Some(new) = fresh.next_if(|new| new < entry) {
                 merged.push(new);

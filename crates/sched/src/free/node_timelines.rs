@@ -11,6 +11,7 @@ use crate::free::timeline::{
     BEGINNING, GRES, MEMORY, Millis, Occupancy, Timeline, Users, columns_of,
 };
 use crate::free::timeline::{CORE, CORES, NEVER};
+use crate::index::{ClassIndex, ReservationIndex};
 use crate::memo::Baseline;
 use crate::place::{FreeNodes, Placement};
 use crate::reservation::{ReservationAccess, ReservationWindows};
@@ -42,13 +43,13 @@ pub struct NodeTimelines<'a> {
     pub vacated: HashSet<u32>,
     pub windows: &'a ReservationWindows,
     /// The unused amounts of reservations of parts of nodes, by node and reservation.
-    unused_portions: HashMap<(u32, u32), Vec<u64>>,
+    unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
 }
 
 /// The state of some nodes, to go back to.
 pub struct Checkpoint {
     nodes: Vec<(u32, Timeline, Option<Box<NodeFree>>)>,
-    unused_portions: HashMap<(u32, u32), Vec<u64>>,
+    unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
 }
 
 /// The holder of amounts that are reserved for an advance reservation.
@@ -97,8 +98,13 @@ impl<'a> NodeTimelines<'a> {
         }
     }
 
-    fn unused_portion(&self, node: u32, reservation: u32, columns: &[u64]) -> Vec<u64> {
-        let name = &self.view.reservations[reservation as usize].name;
+    fn unused_portion(
+        &self,
+        node: u32,
+        reservation: ReservationIndex,
+        columns: &[u64],
+    ) -> Vec<u64> {
+        let name = &self.view.reservations[reservation.at()].name;
         let inside = |running: &&Arc<RunningJob>| running.reservation.as_ref() == Some(name);
         let mut left = columns.to_vec();
         for running in self.view.running.iter().filter(inside) {
@@ -155,7 +161,7 @@ impl<'a> NodeTimelines<'a> {
         self.versions[node as usize]
     }
 
-    pub fn class(&self, node: u32) -> u32 {
+    pub fn class(&self, node: u32) -> ClassIndex {
         self.classes.of[node as usize]
     }
 
@@ -219,17 +225,12 @@ impl<'a> NodeTimelines<'a> {
         if let Some(extra) = self.reserved_extra(node, access) {
             least.iter_mut().zip(extra).for_each(|(least, extra)| *least += extra);
         }
-        match start <= self.now {
-            true => {
-                limited_to_amounts(self.free_now(node).clone(), &least, &there, self.config(node))
-            }
-            false => limited_to_amounts(
-                NodeFree::empty(self.config(node)),
-                &least,
-                &there,
-                self.config(node),
-            ),
-        }
+        let free = if start <= self.now {
+            self.free_now(node).clone()
+        } else {
+            NodeFree::empty(self.config(node))
+        };
+        limited_to_amounts(free, &least, &there, self.config(node))
     }
 
     /// What a timeline of the node leaves free from now on, as on an empty node: the ids mean nothing.

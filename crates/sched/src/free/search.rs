@@ -7,6 +7,7 @@
 use crate::free::needs::{FreeOrder, NodeNeeds};
 use crate::free::node_timelines::NodeTimelines;
 use crate::free::timeline::{BEGINNING, Millis};
+use crate::index::Rank;
 use crate::reservation::ReservationAccess;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -19,11 +20,11 @@ pub struct Search {
     length: Millis,
     /// How much of `order` has been moved to the heap or dropped.
     at: usize,
-    heap: BinaryHeap<Reverse<(Millis, u32)>>,
+    heap: BinaryHeap<Reverse<RankedTime>>,
     /// Nodes drawn by searches for several nodes at once; they stay drawn.
     drawn: Vec<DrawnNode>,
     /// Ranks whose amounts would do now, but not their very cores and devices.
-    refused: HashSet<u32>,
+    refused: HashSet<Rank>,
     /// [`NodeTimelines::releases`] as of the times that are known here.
     releases: u32,
 }
@@ -32,12 +33,12 @@ pub struct Search {
 #[derive(Debug, Clone, Copy)]
 struct DrawnNode {
     key: Millis,
-    rank: u32,
+    rank: Rank,
     version: u32,
 }
 
 /// A candidate: when it could serve, and its rank.
-type RankedTime = (Millis, u32);
+type RankedTime = (Millis, Rank);
 
 impl Search {
     pub fn new(
@@ -59,8 +60,8 @@ impl Search {
         }
     }
 
-    fn node(&self, rank: u32) -> u32 {
-        self.needs.candidates[rank as usize]
+    fn node(&self, rank: Rank) -> u32 {
+        self.needs.candidate(rank)
     }
 
     /// The first of the candidates that are left. Its key is no later than its true time.
@@ -180,8 +181,8 @@ impl Search {
         if timelines.vacated.is_empty() {
             return;
         }
-        let ranked = self.needs.candidates.iter().zip(0u32..);
-        let left: HashSet<u32> = ranked
+        let ranked = self.needs.candidates.iter().zip(Rank::all());
+        let left: HashSet<Rank> = ranked
             .filter(|(node, _)| timelines.vacated.contains(node))
             .map(|(_, rank)| rank)
             .collect();
@@ -296,7 +297,7 @@ impl Search {
 
     fn first_ranked(&self, times: &[Option<Millis>], time: Millis, count: usize) -> Vec<u32> {
         let free = times.iter().zip(&self.drawn).filter(|(t, _)| **t == Some(time));
-        let mut ranks: Vec<u32> = free.map(|(_, drawn)| drawn.rank).collect();
+        let mut ranks: Vec<Rank> = free.map(|(_, drawn)| drawn.rank).collect();
         if ranks.len() > count {
             ranks.select_nth_unstable(count - 1);
             ranks.truncate(count);

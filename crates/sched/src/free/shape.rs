@@ -6,6 +6,7 @@ use crate::free::node_free::NodeFree;
 use crate::free::search::Search;
 use crate::free::timeline::{Millis, NEVER};
 use crate::gate;
+use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, ShapeKey};
 use crate::place::demand::{Demand, Tasks};
 use crate::place::{FreeNodes, place};
@@ -69,7 +70,7 @@ pub struct DurationSearch {
 #[derive(Default)]
 pub struct ChangedNodes {
     pub from: Millis,
-    pub answers: Vec<(u32, Option<(Millis, u32)>)>,
+    pub answers: Vec<(u32, Option<(Millis, Rank)>)>,
 }
 
 impl DurationSearch {

@@ -9,6 +9,7 @@ use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
 use crate::free::node_timelines::{FreeDuring, NodeTimelines};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, length};
 use crate::free::timeline::{Millis, NEVER, columns_of};
+use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, Replay, SlotRecord};
 use crate::place::{Placement, fit, place};
 use model::time::TimeLimit;
@@ -151,7 +152,7 @@ impl SlotFinder<'_, '_> {
         part: NeedsScope,
         short: bool,
         from: Millis,
-    ) -> Option<(Millis, u32)> {
+    ) -> Option<(Millis, Rank)> {
         let partition = shape.partition;
         let needs = shape.needs(part, self.needs_cache, self.baseline);
         let mut asked = std::mem::take(&mut shape.search_of_length(short).differing);
@@ -221,7 +222,7 @@ impl SlotFinder<'_, '_> {
         };
         let Some((start, rank)) = found else { return Some(before.clone()) };
         let needs = shape.needs(NeedsScope::WholeJob, self.needs_cache, self.baseline);
-        let node = needs.candidates[rank as usize];
+        let node = needs.candidate(rank);
         let kept = self.slot_on(&needs, start, shape.full.length, vec![node]);
         Some(SlotRecord { slot: Some(kept), single: true })
     }
@@ -256,14 +257,14 @@ impl SlotFinder<'_, '_> {
         };
         let differing = self.replay.changed_nodes().iter().copied().filter(serves);
         let staying = kept.nodes().filter(|node| !self.replay.is_changed(*node));
-        let mut ranks: Vec<u32> =
+        let mut ranks: Vec<Rank> =
             staying.chain(differing).filter_map(rank).filter(|rank| *rank <= last).collect();
         if ranks.len() < count as usize {
             return None;
         }
         ranks.sort_unstable();
         let nodes = ranks.into_iter().take(count as usize);
-        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidates[rank as usize]).collect();
+        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidate(rank)).collect();
         nodes.sort_unstable();
         let kept = self.slot_on(&needs, kept.start, length, nodes);
         Some(SlotRecord { slot: Some(kept), single: false })
@@ -371,9 +372,7 @@ impl SlotFinder<'_, '_> {
     ) -> Vec<(Millis, bool)> {
         let mut changes: Vec<Millis> = order
             .iter()
-            .flat_map(|(_, rank)| {
-                self.timelines.of_node(needs.candidates[*rank as usize]).changes()
-            })
+            .flat_map(|(_, rank)| self.timelines.of_node(needs.candidate(*rank)).changes())
             .filter(|time| *time > first && *time < NEVER)
             .collect();
         changes.sort_unstable();
@@ -400,11 +399,11 @@ impl SlotFinder<'_, '_> {
         start: Millis,
     ) -> Vec<u32> {
         let length = shape.full.length;
-        let mut ranks: Vec<u32> = order
+        let mut ranks: Vec<Rank> = order
             .iter()
             .take_while(|(key, _)| *key <= start)
             .filter(|(_, rank)| {
-                let node = needs.candidates[*rank as usize];
+                let node = needs.candidate(*rank);
                 self.timelines.earliest(node, needs, &shape.access, start, length) == Some(start)
             })
             .map(|(_, rank)| *rank)
@@ -413,6 +412,6 @@ impl SlotFinder<'_, '_> {
         if shape.demand.request.node_list.is_empty() {
             ranks.truncate(LATER_NODES_MAX);
         }
-        ranks.into_iter().map(|rank| needs.candidates[rank as usize]).collect()
+        ranks.into_iter().map(|rank| needs.candidate(rank)).collect()
     }
 }

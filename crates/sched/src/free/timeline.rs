@@ -126,9 +126,10 @@ pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Vec<u64> {
 fn units_of(line: &NodeGres, gres: &GresShare, left: u64) -> u64 {
     let first = u64::from(line.first_index);
     let mine = |index: &&u32| (first..first + line.count).contains(&u64::from(**index));
-    match gres.indices.is_empty() {
-        true => left.min(line.count),
-        false => gres.indices.iter().filter(mine).count() as u64,
+    if gres.indices.is_empty() {
+        left.min(line.count)
+    } else {
+        gres.indices.iter().filter(mine).count() as u64
     }
 }
 

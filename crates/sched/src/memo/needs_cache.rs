@@ -2,6 +2,7 @@
 
 use super::Baseline;
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
+use crate::index::{ClassIndex, Rank};
 use crate::place::candidates;
 use crate::place::demand::Demand;
 use crate::view::{Availability, View};
@@ -33,7 +34,7 @@ struct PartitionNodes {
     /// In the order in which they are tried.
     nodes: Arc<[u32]>,
     /// Each node's rank among them.
-    ranks: Vec<u32>,
+    ranks: Vec<Option<Rank>>,
     /// For each class how many nodes are in service, and how many there are.
     by_class: Vec<(u32, u32)>,
 }
@@ -60,9 +61,9 @@ impl NeedsCache {
     pub fn over(view: &View, baseline: &Baseline) -> Self {
         let partition = |at: u32| {
             let nodes = candidates(view, at);
-            let mut ranks = vec![u32::MAX; view.nodes.len()];
-            for (rank, &node) in nodes.iter().enumerate() {
-                ranks[node as usize] = rank as u32;
+            let mut ranks = vec![None; view.nodes.len()];
+            for (rank, &node) in Rank::all().zip(nodes.iter()) {
+                ranks[node as usize] = Some(rank);
             }
             PartitionNodes { nodes, ranks, by_class: Vec::new() }
         };
@@ -76,7 +77,7 @@ impl NeedsCache {
         for members in &mut self.partitions {
             members.by_class = vec![(0, 0); baseline.classes.samples.len()];
             for &node in members.nodes.iter() {
-                let counts = &mut members.by_class[baseline.classes.of[node as usize] as usize];
+                let counts = &mut members.by_class[baseline.classes.of[node as usize].at()];
                 let availability = baseline.nodes[node as usize].availability;
                 counts.0 += u32::from(availability.is_in_service());
                 counts.1 += 1;
@@ -88,7 +89,7 @@ impl NeedsCache {
     pub fn hold_empty(&self, of: &NodeNeeds, partition: u32, baseline: &Baseline) -> (u32, u32) {
         let members = &self.partitions[partition as usize];
         if of.is_for_any_name() {
-            let classes = members.by_class.iter().zip(0u32..);
+            let classes = members.by_class.iter().zip(ClassIndex::all());
             let fitting = classes.filter(|(_, class)| of.fits_empty(*class));
             return fitting.fold((0, 0), |sum, (counts, _)| (sum.0 + counts.0, sum.1 + counts.1));
         }
@@ -105,9 +106,8 @@ impl NeedsCache {
     }
 
     /// A node's position among the candidates of a partition.
-    pub fn rank(&self, partition: u32, node: u32) -> Option<u32> {
-        let rank = *self.partitions[partition as usize].ranks.get(node as usize)?;
-        (rank != u32::MAX).then_some(rank)
+    pub fn rank(&self, partition: u32, node: u32) -> Option<Rank> {
+        *self.partitions[partition as usize].ranks.get(node as usize)?
     }
 
     /// Notes the nodes that changed since the last plan.
@@ -212,7 +212,7 @@ fn resorted(
     is_changed: &[bool],
     baseline: &Baseline,
 ) -> FreeOrder {
-    let ranked = needs.candidates.iter().zip(0u32..);
+    let ranked = needs.candidates.iter().zip(Rank::all());
     let fresh = ranked
         .filter(|(node, _)| is_changed[**node as usize])
         .filter_map(|(&node, rank)| Some((first_free(needs, baseline, node)?, rank)));

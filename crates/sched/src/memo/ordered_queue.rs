@@ -1,5 +1,6 @@
 //! The queue in the order of the plan, and the shape of each of its entries.
 
+use crate::index::ShapeIndex;
 use crate::order::{self, JobInPartition, QueueKey};
 use crate::reservation::{ReservationAccess, ReservationWindows};
 use crate::topology::is_waived;
@@ -21,7 +22,7 @@ pub struct OrderedQueue {
     /// Entries that are in no partition.
     pub without_partition: Vec<u32>,
     pub shapes: Vec<ShapeKey>,
-    by_hash: HashMap<u64, Vec<u32>>,
+    by_hash: HashMap<u64, Vec<ShapeIndex>>,
     /// Whether jobs of different users can have different answers.
     by_user: bool,
     now: Timestamp,
@@ -52,7 +53,7 @@ pub struct EntrySummary {
 pub struct QueueSlot {
     pub key: QueueKey,
     pub entry: JobInPartition,
-    pub shape: u32,
+    pub shape: ShapeIndex,
     /// One task, in one partition, that nothing but resources and limits holds back.
     pub is_plain: bool,
     /// In the last plan nothing was free for it.
@@ -227,7 +228,12 @@ impl OrderedQueue {
         self.slots = slots;
     }
 
-    fn shape(&mut self, waiting: &PendingJob, partition: u32, windows: &ReservationWindows) -> u32 {
+    fn shape(
+        &mut self,
+        waiting: &PendingJob,
+        partition: u32,
+        windows: &ReservationWindows,
+    ) -> ShapeIndex {
         let uid = self.by_user.then_some(waiting.spec.owner.uid);
         let access = windows.access_of(waiting);
         let waived =
@@ -235,8 +241,8 @@ impl OrderedQueue {
         let mut hasher = DefaultHasher::new();
         (waiting.spec.request(), partition, uid, &access, waived).hash(&mut hasher);
         let same_hash = self.by_hash.entry(hasher.finish()).or_default();
-        let is_same = |at: &&u32| {
-            let known = &self.shapes[**at as usize];
+        let is_same = |at: &&ShapeIndex| {
+            let known = &self.shapes[at.at()];
             (known.partition, known.uid, &known.access, known.switches_waived)
                 == (partition, uid, &access, waived)
                 && known.request() == waiting.spec.request()
@@ -251,7 +257,7 @@ impl OrderedQueue {
             access,
             switches_waived: waived,
         });
-        let at = self.shapes.len() as u32 - 1;
+        let at = ShapeIndex(self.shapes.len() as u32 - 1);
         same_hash.push(at);
         at
     }

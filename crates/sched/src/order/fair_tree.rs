@@ -228,7 +228,7 @@ mod tests {
 
     /// Users of a higher account are all before those of a lower one, whatever they used themselves.
     #[test]
-    fn a_branch_is_ranked_as_a_whole() {
+    fn users_of_a_higher_account_rank_before_those_of_a_lower_one() {
         let tree = [
             Branch { usage: 100.0, ..ROOT },
             account(0, 1, 20.0),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_share_a_rank_and_equal_accounts_are_one() {
+    fn equal_users_share_a_rank_and_equal_accounts_are_ranked_as_one() {
         let tree = [
             Branch { usage: 40.0, ..ROOT },
             account(0, 1, 20.0),

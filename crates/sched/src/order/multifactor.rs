@@ -83,9 +83,10 @@ fn share(part: u64, whole: u64) -> f64 {
 /// time limit.
 fn job_size(policy: &PriorityPolicy, scale: &Scale, job: &PriorityInputs<'_>) -> f64 {
     let (nodes, cpus) = (share(job.nodes, scale.nodes), share(job.cpus, scale.cpus));
-    let size = match policy.flags.small_relative_to_time {
-        true => nodes.max(cpus) / job.minutes.max(1) as f64,
-        false => (nodes + cpus) / 2.0,
+    let size = if policy.flags.small_relative_to_time {
+        nodes.max(cpus) / job.minutes.max(1) as f64
+    } else {
+        (nodes + cpus) / 2.0
     };
     if policy.favor_small { 1.0 - size } else { size }
 }
@@ -231,7 +232,7 @@ mod tests {
 
     /// `sprio -n` of a real Slurm printed these sizes for these jobs, with each of the flags.
     #[test]
-    fn the_size_is_what_slurm_makes_of_it() {
+    fn job_size_factor_is_as_captured_from_slurm() {
         let (mut policy, scale, whole) = lab();
         let tres = of("cpu=1");
         let mut size = |small: bool, relative: bool, nodes, cpus, minutes| {

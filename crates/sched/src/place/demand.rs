@@ -177,9 +177,10 @@ impl<'a> Demand<'a> {
     pub fn least(&self) -> Tres {
         let nodes = u64::from(self.nodes_min);
         let tasks = u64::from(self.task_count());
-        let cpus = match self.request.overcommit {
-            true => nodes,
-            false => tasks.saturating_mul(u64::from(self.cpus_per_task)),
+        let cpus = if self.request.overcommit {
+            nodes
+        } else {
+            tasks.saturating_mul(u64::from(self.cpus_per_task))
         };
         let mut least = Tres::new();
         least.add(TresKind::Cpu, cpus.max(nodes));

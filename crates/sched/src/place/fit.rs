@@ -1,5 +1,6 @@
 //! One node and one demand: whether the node may serve, what it would give, and whether that is free.
 
+use super::amounts::Amounts;
 use super::demand::{Demand, Tasks};
 use super::gres;
 use super::memory::MemoryRule;
@@ -14,18 +15,6 @@ use model::node::NodeConfig;
 use model::request::{Grant, GresBinding};
 use model::select::Unit;
 use std::borrow::Cow;
-
-/// What a demand takes of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Amounts {
-    pub tasks: u32,
-    pub cores: u32,
-    /// CPUs of those cores.
-    pub cpus: u32,
-    pub memory: Bytes,
-    /// One for each GRES demand.
-    pub gres: Vec<u64>,
-}
 
 /// Whether the node may serve the demand when it is empty.
 pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
@@ -122,10 +111,7 @@ fn cpus_and_cores(demand: &Demand<'_>, config: &NodeConfig, tasks: u32, gpus: u6
     let request = demand.request;
     let threads = cores::threads(config);
     let threads_used = request.threads_per_core.map_or(threads, |t| t.clamp(1, threads));
-    let by_tasks = match request.overcommit {
-        true => 1,
-        false => tasks.saturating_mul(demand.cpus_per_task),
-    };
+    let by_tasks = if request.overcommit { 1 } else { tasks.saturating_mul(demand.cpus_per_task) };
     let by_gpus = gpus.saturating_mul(u64::from(demand.cpus_per_gpu.unwrap_or(0)));
     let by_gpus = u32::try_from(by_gpus).unwrap_or(u32::MAX);
     let cpus = by_tasks.max(request.cpus_per_node.unwrap_or(0)).max(by_gpus).max(1);
@@ -264,13 +250,12 @@ pub fn grant(
     let counts = |line: usize| free.gres[line].count;
     // A job that gets whole nodes because nothing less is granted has only the devices that it asked for.
     let all_devices = demand.holder.whole_node && demand.select.unit != Unit::Node;
-    let units = match all_devices {
+    let units = if all_devices {
         // A GPU that is granted whole is not granted in shares as well.
-        true => {
-            let lines = config.gres.iter().zip(&free.gres);
-            lines.map(|(line, free)| if line.share_of.is_some() { 0 } else { free.count }).collect()
-        }
-        false => gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?,
+        let lines = config.gres.iter().zip(&free.gres);
+        lines.map(|(line, free)| if line.share_of.is_some() { 0 } else { free.count }).collect()
+    } else {
+        gres::divide(config, counts, &demand.gres, &amounts.gres, &cpus)?
     };
     let gres = gres::pick(config, &free.gres, &units);
     let cpus =

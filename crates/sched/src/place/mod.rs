@@ -4,6 +4,7 @@
 //! more gets the first that holds it. Otherwise a set of nodes is chosen ([`node_set`]) and the tasks are distributed in
 //! blocks: each node is filled before the next, but one task is left for every node that follows.
 
+mod amounts;
 pub mod demand;
 pub mod fit;
 pub mod gres;
@@ -115,12 +116,11 @@ fn place_anywhere(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) ->
         return None;
     }
     let by_load;
-    let nodes = match demand.select.least_loaded {
-        true => {
-            by_load = idlest_first(space, nodes);
-            &by_load
-        }
-        false => nodes,
+    let nodes = if demand.select.least_loaded {
+        by_load = idlest_first(space, nodes);
+        &by_load
+    } else {
+        nodes
     };
     let counted = demand.constraint.is_some_and(Constraint::has_counts);
     let fewest = (!demand.wants_many_nodes() || demand.nodes_max == 1) && !counted;
@@ -218,9 +218,10 @@ fn distribute(
             let capacities: Vec<u64> =
                 set.iter().map(|capacity| u64::from(capacity.tasks)).collect();
             let count = u64::from(count).max(set.len() as u64);
-            let counts = match demand.is_even() {
-                true => spread_evenly(&capacities, count),
-                false => fill_in_blocks(&capacities, count, tasks_of_a_core(demand, space, &set)),
+            let counts = if demand.is_even() {
+                spread_evenly(&capacities, count)
+            } else {
+                fill_in_blocks(&capacities, count, tasks_of_a_core(demand, space, &set))
             };
             counts?.into_iter().map(|count| count as u32).collect()
         }

@@ -38,13 +38,15 @@ pub fn first_set<'r, T>(
             has_named && suffices(demand, &set) && has_counts(demand.constraint, space, &set);
         if enough { attempt(set) } else { None }
     };
-    sizes(demand, capacities).into_iter().find_map(|size| match demand.request.contiguous {
-        true => neighbours(capacities, size).into_iter().find_map(&mut try_set),
-        false => ORDERS.iter().find_map(|order| {
+    sizes(demand, capacities).into_iter().find_map(|size| {
+        if demand.request.contiguous {
+            return neighbours(capacities, size).into_iter().find_map(&mut try_set);
+        }
+        ORDERS.iter().find_map(|order| {
             let mut first = named.clone();
             first.extend(counted(demand, space, &named, &order(capacities)));
             try_set(choose(&first, order(capacities), size))
-        }),
+        })
     })
 }
 

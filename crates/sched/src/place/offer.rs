@@ -2,8 +2,8 @@
 //! the smallest number of blocks whose share reaches the lower end of every range. What a block has beyond the upper end
 //! of a range is not granted, but a core is never split.
 
+use super::amounts::Amounts;
 use super::demand::Demand;
-use super::fit::Amounts;
 use super::memory::portion;
 use crate::free::cores;
 use model::amount::Bytes;

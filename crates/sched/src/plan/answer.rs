@@ -71,7 +71,7 @@ impl<'a> Planner<'a> {
 
     /// The shape of the job in this queue slot, and the search for it.
     pub fn finder_at(&mut self, entry: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
-        let shape = self.queue.slots[entry].shape as usize;
+        let shape = self.queue.slots[entry].shape;
         self.finder(shape)
     }
 

@@ -4,6 +4,7 @@ use super::{Planner, Purpose};
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::cores;
 use crate::free::timeline::{CORE, CORES};
+use crate::index::ShapeIndex;
 use crate::memo::{QueueSlot, SlotRecord};
 use crate::order::JobInPartition;
 use crate::view::Estimate;
@@ -46,7 +47,7 @@ impl<'a> Planner<'a> {
         if self.is_for_starts() {
             return;
         }
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         let access = self.shape(shape).access.clone();
         let begin = match reason {
             Reason::BeginTime => self.view.queue[slot.entry.waiting as usize].begin.map(|b| b.0),
@@ -61,7 +62,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Reserves a slot. A job in several partitions has the slot with the earliest start.
-    pub(super) fn reserve(&mut self, entry: JobInPartition, shape: usize, from: i64) {
+    pub(super) fn reserve(&mut self, entry: JobInPartition, shape: ShapeIndex, from: i64) {
         let waiting = &self.view.queue[entry.waiting as usize];
         let job = waiting.job;
         let window = self.view.policy.backfill_limits.window_min.filter(|_| self.is_for_starts());
@@ -80,9 +81,10 @@ impl<'a> Planner<'a> {
             Some(record) => finder.find_slot_as_before(known, from, record),
             None => finder.find_slot(known, from),
         };
-        let found = match found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
-            true => SlotRecord { slot: None, single: false },
-            false => found,
+        let found = if found.slot.as_ref().is_some_and(|kept| kept.start > latest) {
+            SlotRecord { slot: None, single: false }
+        } else {
+            found
         };
         let before = record.and_then(|record| record.slot);
         if before != found.slot {
@@ -125,7 +127,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Reserves slots for further tasks of an array.
-    fn reserve_array_tasks(&mut self, entry: JobInPartition, shape: usize, from: i64, tasks: u32) {
+    fn reserve_array_tasks(
+        &mut self,
+        entry: JobInPartition,
+        shape: ShapeIndex,
+        from: i64,
+        tasks: u32,
+    ) {
         for _ in 0..tasks {
             let (known, mut finder) = self.finder(shape);
             let holder = known.demand.holder;

@@ -22,7 +22,7 @@ use crate::place::Placement;
 use crate::view::View;
 use model::id::JobId;
 use model::reason::Reason;
-use model::run::Together;
+use model::run::HetComponent;
 use model::time::TimeLimit;
 use model::tres::TresKind;
 use std::cmp::Reverse;
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
         if !group.contains_key(&0) {
             self.note_reason(waiting, Reason::NotPlanned);
         }
-        if !het.is_first() || self.left[waiting as usize] == 0 {
+        if !het.is_leader() || self.left[waiting as usize] == 0 {
             return;
         }
         let Some(reason) = self.start_het(slot, het, &group) else { return };
@@ -88,7 +88,7 @@ impl<'a> Planner<'a> {
     fn start_het(
         &mut self,
         slot: &QueueSlot,
-        het: Together,
+        het: HetComponent,
         group: &BTreeMap<u32, Vec<usize>>,
     ) -> Option<Reason> {
         if group.len() != het.size as usize {
@@ -209,10 +209,7 @@ impl<'a> Planner<'a> {
                 return Err(Reason::Limit(Box::new(limit)));
             }
         }
-        match self.has_licenses(slot.shape as usize) {
-            true => Ok(()),
-            false => Err(Reason::Licenses),
-        }
+        if self.has_licenses(slot.shape) { Ok(()) } else { Err(Reason::Licenses) }
     }
 
     fn undo(&mut self, found: PlacedComponent<'a>) {
@@ -282,7 +279,7 @@ impl<'a> Planner<'a> {
     }
 
     fn own_shape(&self, slot: &QueueSlot) -> Shape<'a> {
-        let key = &self.queue.shapes[slot.shape as usize];
+        let key = &self.queue.shapes[slot.shape.at()];
         Shape::new(self.view, key, self.switches.as_ref())
     }
 

@@ -1,10 +1,11 @@
 //! Licenses during a plan: which are free, and which the plan has given out.
 
 use super::Planner;
+use crate::index::ShapeIndex;
 
 impl<'a> Planner<'a> {
     /// Whether the shape's licenses are free, beside those that advance reservations withhold from it.
-    pub(super) fn has_licenses(&mut self, shape: usize) -> bool {
+    pub(super) fn has_licenses(&mut self, shape: ShapeIndex) -> bool {
         let known = self.shape(shape);
         let wanted = &known.demand.request.licenses;
         if wanted.is_empty() {

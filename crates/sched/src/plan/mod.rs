@@ -19,6 +19,7 @@ mod het;
 mod licenses;
 mod preemption;
 mod reservations;
+mod start;
 
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::node_timelines::NodeTimelines;
@@ -26,16 +27,15 @@ use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::gate;
 use crate::gate::limits::{Claimant, Usage};
+use crate::index::ShapeIndex;
 use crate::memo::{Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, SlotRecord};
 use crate::order::JobInPartition;
-use crate::place::Placement;
 use crate::preempt::PreemptionSearch;
 use crate::topology::Switches;
 use crate::view::{Estimate, Plan, Preemption, RunningJob, Start, View};
-use model::allocation::Allocation;
 use model::id::JobId;
 use model::reason::Reason;
-use model::time::{TimeLimit, Timestamp};
+use model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ impl<'a> Planner<'a> {
     /// Settles most of a long queue at once: nothing is free for the shape, and no more slots are reserved.
     fn waits_like_others(&mut self, slot: &QueueSlot) -> bool {
         let partition = slot.entry.partition as usize;
-        let settled = self.shapes[slot.shape as usize].as_ref().is_some_and(|s| s.is_settled());
+        let settled = self.shapes[slot.shape.at()].as_ref().is_some_and(|s| s.is_settled());
         let waits = settled
             && self.purpose == Purpose::Starts
             && !self.has_limits
@@ -260,7 +260,7 @@ impl<'a> Planner<'a> {
             self.reserve_from_begin(slot, &reason);
             return Some(reason);
         }
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         if self.timelines.now > self.shape(shape).latest_start() {
             return Some(Reason::Deadline);
         }
@@ -281,7 +281,7 @@ impl<'a> Planner<'a> {
                 return Some(Reason::ArrayTaskLimit);
             }
             if let Some(claimant) = claimant {
-                let Some(Some(known)) = self.shapes.get(shape) else { return None };
+                let Some(Some(known)) = self.shapes.get(shape.at()) else { return None };
                 let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
                 if let Some(limit) = broken {
                     return Some(Reason::Limit(Box::new(limit)));
@@ -310,31 +310,18 @@ impl<'a> Planner<'a> {
         Claimant::pending(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
     }
 
-    fn broken_limit(
-        &self,
-        claimant: Claimant<'a>,
-        placement: &Placement,
-        time_limit: TimeLimit,
-    ) -> Option<model::reason::Limit> {
-        if !self.usage.is_limited(claimant) {
-            return None;
-        }
-        let shares = || placement.shares.iter().map(|(_, share)| share);
-        self.usage.broken_by_shares(claimant, shares(), time_limit)
-    }
-
-    fn shape(&mut self, shape: usize) -> &mut Shape<'a> {
+    fn shape(&mut self, shape: ShapeIndex) -> &mut Shape<'a> {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        self.shapes[shape]
-            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)))
+        self.shapes[shape.at()]
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)))
     }
 
     /// The shape, and the search for it.
-    fn finder(&mut self, shape: usize) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
+    fn finder(&mut self, shape: ShapeIndex) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape];
-        let shape =
-            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let slot = &mut self.shapes[shape.at()];
+        let shape = slot
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
         let finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
@@ -342,106 +329,5 @@ impl<'a> Planner<'a> {
             replay: &self.replay,
         };
         (shape, finder)
-    }
-
-    fn find_placement(
-        &mut self,
-        entry: JobInPartition,
-        shape: usize,
-    ) -> Option<(Placement, TimeLimit)> {
-        if !self.view.policy.backfill && self.blocked[entry.partition as usize] > 0 {
-            return None;
-        }
-        let starts_max =
-            self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
-        if starts_max.is_some_and(|most| self.starts.len() >= most as usize) {
-            return None;
-        }
-        let nothing_free = self.queue.slots[self.at].nothing_free;
-        let (shape, mut finder) = self.finder(shape);
-        if nothing_free {
-            finder.fail_unless_changed(shape);
-        }
-        let now = finder.timelines.now;
-        if let Some(placement) = finder.place_now(shape, false) {
-            return Some((placement, shape.limit_until_deadline(shape.time_limit, now)));
-        }
-        shape.short.as_ref()?;
-        let placement = finder.place_now(shape, true)?;
-        let time_limit = finder.longest_limit(shape, &placement);
-        Some((placement, shape.limit_until_deadline(time_limit, now)))
-    }
-
-    fn start(
-        &mut self,
-        entry: JobInPartition,
-        shape: usize,
-        claimant: Option<Claimant<'a>>,
-        placement: Placement,
-        time_limit: TimeLimit,
-    ) {
-        let length = self.length(time_limit);
-        let licenses = &self.view.queue[entry.waiting as usize].spec.request().licenses;
-        self.take_licenses(licenses);
-        let known = self.shape(shape);
-        let (holder, access) = (known.demand.holder, known.access.clone());
-        self.timelines.start(&placement, holder, &access, length);
-        let shares = || placement.shares.iter().map(|(_, share)| share);
-        if let Some(claimant) = claimant {
-            self.usage.add(claimant, shares());
-        }
-        self.record_start(entry, placement, time_limit);
-    }
-
-    /// Records the start of a job whose placement is taken and counted already.
-    fn record_start(&mut self, entry: JobInPartition, placement: Placement, time_limit: TimeLimit) {
-        let nodes = || placement.shares.iter().map(|(node, _)| *node);
-        self.replay.mark_changed(nodes());
-        self.next_plan.touched_nodes.extend(nodes());
-        self.backfilled += u32::from(self.blocked[entry.partition as usize] > 0);
-        let waiting = entry.waiting as usize;
-        assert!(self.left[waiting] > 0, "no more tasks start than wait");
-        self.left[waiting] -= 1;
-        self.allowed[waiting] = self.allowed[waiting].saturating_sub(1);
-        let job = self.view.queue[waiting].job;
-        // A slot that the job had through another partition is not needed any more.
-        self.release_slot(job);
-        let partition = &self.view.partitions[entry.partition as usize].partition;
-        self.starts.push(Start {
-            job,
-            time_limit,
-            het: self.view.queue[waiting].het,
-            allocation: Allocation {
-                partition: partition.name.clone(),
-                nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),
-            },
-        });
-    }
-
-    /// How long after its start a job with this limit is sure to be gone.
-    fn length(&self, limit: TimeLimit) -> i64 {
-        crate::free::shape::length(limit, &self.view.policy)
-    }
-
-    /// Why the job waits when nothing is free for it. The first in the queue get a backfill slot.
-    fn blocked_reason(&mut self, entry: JobInPartition, shape: usize) -> Reason {
-        let (view, baseline) = (self.view, self.baseline);
-        let (known, finder) = self.finder(shape);
-        if let Some(reason) = known.reason_never(view, finder.needs_cache, baseline) {
-            return reason.clone();
-        }
-        let partition = entry.partition as usize;
-        let is_first = self.blocked[partition] == 0;
-        let is_kept = self.is_reserved_for_others(entry, shape);
-        self.blocked[partition] += 1;
-        if self.may_reserve(entry) {
-            self.backfill_slots[partition] += 1;
-            self.reserve(entry, shape, self.timelines.now);
-        }
-        match (is_kept, is_first) {
-            (true, _) => Reason::NodesReserved,
-            (false, true) => Reason::Resources,
-            (false, false) => Reason::Priority,
-        }
     }
 }

@@ -5,6 +5,7 @@ use crate::free::backfill_slot::BackfillSlot;
 use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::free::timeline::BEGINNING;
+use crate::index::ShapeIndex;
 use crate::order::JobInPartition;
 use crate::preempt::PreemptRights;
 use crate::view::{RunningJob, View};
@@ -30,7 +31,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Preempts other jobs for this one, if it may and that helps.
-    pub(super) fn preempt_for(&mut self, entry: JobInPartition, shape: usize) -> bool {
+    pub(super) fn preempt_for(&mut self, entry: JobInPartition, shape: ShapeIndex) -> bool {
         if !self.preempt.is_active {
             return false;
         }
@@ -39,9 +40,9 @@ impl<'a> Planner<'a> {
         let priority = waiting.priority;
         let rights = PreemptRights { tier, qos: &waiting.qos, priority };
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape];
-        let known =
-            slot.get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape], switches)));
+        let slot = &mut self.shapes[shape.at()];
+        let known = slot
+            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
         let mut finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,

@@ -1,6 +1,7 @@
 //! Nodes that advance reservations withhold from a job.
 
 use super::Planner;
+use crate::index::ShapeIndex;
 use crate::order::JobInPartition;
 
 /// How many blocked jobs of a partition are looked at for nodes that reservations withhold from them.
@@ -9,7 +10,11 @@ const RESERVED_CHECKS_MAX: u32 = 100;
 impl Planner<'_> {
     /// Whether reservations withhold nodes that the job cannot do without. Only the first jobs of a long queue are looked
     /// at.
-    pub(super) fn is_reserved_for_others(&mut self, entry: JobInPartition, shape: usize) -> bool {
+    pub(super) fn is_reserved_for_others(
+        &mut self,
+        entry: JobInPartition,
+        shape: ShapeIndex,
+    ) -> bool {
         let windows = self.timelines.windows;
         if windows.is_empty() || self.blocked[entry.partition as usize] >= RESERVED_CHECKS_MAX {
             return false;

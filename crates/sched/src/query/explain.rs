@@ -97,10 +97,10 @@ fn classes_at(view: &View, planner: &mut Planner<'_>, slot: usize) -> Vec<NodeCl
     let mut reports: Vec<NodeClassReport> = Vec::new();
     let mut by_class = vec![usize::MAX; timelines.classes.samples.len()];
     for &node in needs.candidates.iter() {
-        let class = timelines.class(node) as usize;
-        if by_class[class] == usize::MAX {
-            by_class[class] = reports.len();
-            let never = (!needs.fits_empty(class as u32))
+        let class = timelines.class(node);
+        if by_class[class.at()] == usize::MAX {
+            by_class[class.at()] = reports.len();
+            let never = (!needs.fits_empty(class))
                 .then(|| feasible::never_fits_on(view, &shape.demand, node));
             reports.push(NodeClassReport {
                 partition: view.partitions[shape.partition as usize].partition.name.clone(),
@@ -111,7 +111,7 @@ fn classes_at(view: &View, planner: &mut Planner<'_>, slot: usize) -> Vec<NodeCl
                 missing: Vec::new(),
             });
         }
-        let report = &mut reports[by_class[class]];
+        let report = &mut reports[by_class[class.at()]];
         let name = || view.nodes[node as usize].config.name.clone();
         report.nodes.push(name());
         match shortage_on(timelines, shape, &needs, node) {

@@ -8,7 +8,7 @@ use crate::place::demand::{Demand, GresDemand, Tasks};
 use crate::place::{candidates, fit, gres, place};
 use crate::view::View;
 use model::node::NodeConfig;
-use model::reason::{NeverFits, Refusal, Unmet};
+use model::reason::{NeverFits, Refusal, UnmetConstraint};
 use model::request::Request;
 use model::run::JobSpec;
 
@@ -33,7 +33,7 @@ pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refu
     }
     let Some((partition, why)) = why else { return Ok(()) };
     let partition = view.partitions.get(partition as usize).map(|p| p.partition.name.clone());
-    Err(Refusal::NodeConfiguration(Unmet { partition, why }))
+    Err(Refusal::NodeConfiguration(UnmetConstraint { partition, why }))
 }
 
 /// Refuses names that are nowhere in the cluster: a typing error more often than not.

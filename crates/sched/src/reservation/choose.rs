@@ -2,6 +2,7 @@
 
 use super::ReservationWindows;
 use crate::free::timeline::{CORE, CORES, Millis, NEVER};
+use crate::index::ReservationIndex;
 use crate::view::View;
 use model::node::NodeConfig;
 use model::time::Timestamp;
@@ -141,10 +142,11 @@ impl ReservationWindows {
             return taken;
         }
         let (start, end) = (wanted.start.millis(), wanted.end.millis());
-        let meets = |at: u32| self.times[at as usize].iter().any(|(f, t)| *f < end && start < *t);
+        let meets =
+            |at: ReservationIndex| self.times[at.at()].iter().any(|(f, t)| *f < end && start < *t);
         let on_node = self.by_node.get(&node).into_iter().flatten();
         for (at, columns) in on_node.filter(|(at, _)| meets(*at)) {
-            let other = &self.reservations[*at as usize];
+            let other = &self.reservations[at.at()];
             match columns {
                 _ if other.overlaps() => {}
                 None => (taken.whole, taken.cores) = (true, cores_of(config)),

@@ -9,9 +9,10 @@ mod choose;
 pub use choose::{ReservationDemand, ReservedNode, choose_nodes};
 
 use crate::free::timeline::{CORE, CORES, GRES, Millis, NEVER};
+use crate::index::ReservationIndex;
 use crate::view::{PendingJob, View};
 use model::reason::Reason;
-use model::reservation::{Reservation, ReservationFlag as Flag, names};
+use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,18 +29,18 @@ pub struct ReservationWindows {
 }
 
 /// A reservation by index, and what it takes of one node by column; `None` for all of it.
-type NodeReservation = (u32, Option<Vec<u64>>);
+type NodeReservation = (ReservationIndex, Option<Vec<u64>>);
 
 /// A reservation of a part of a node: the reservation by index, how much by column, and when.
-pub type ReservedPortion<'w> = (u32, &'w [u64], &'w [(Millis, Millis)]);
+pub type ReservedPortion<'w> = (ReservationIndex, &'w [u64], &'w [(Millis, Millis)]);
 
 /// Which reservations a job may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ReservationAccess {
     /// Indices of the reservations that it may use.
-    open: Vec<u32>,
+    open: Vec<ReservationIndex>,
     /// The reservations that it asked for; any of them will do.
-    asked: Vec<u32>,
+    asked: Vec<ReservationIndex>,
     /// The job may run into windows with a `MaxStartDelay`.
     overlaps: bool,
 }
@@ -50,7 +51,7 @@ impl ReservationAccess {
         !self.asked.is_empty()
     }
 
-    pub fn asked(&self) -> &[u32] {
+    pub fn asked(&self) -> &[ReservationIndex] {
         &self.asked
     }
 }
@@ -67,7 +68,7 @@ impl ReservationWindows {
             .map(|(node, at)| (node.config.name.as_str(), at))
             .collect();
         let mut by_node: HashMap<u32, Vec<NodeReservation>> = HashMap::new();
-        for (reservation, at) in view.reservations.iter().zip(0u32..) {
+        for (reservation, at) in view.reservations.iter().zip(ReservationIndex::all()) {
             let nodes = reservation.nodes.iter().filter(|_| reservation.has_nodes());
             for node in nodes.filter_map(|name| index.get(name.as_str())) {
                 let config = &view.nodes[*node as usize].config;
@@ -92,12 +93,13 @@ impl ReservationWindows {
         }
         let (owner, request) = (&waiting.spec.owner, waiting.spec.request());
         let overlaps = waiting.spec.signal.is_some_and(|signal| signal.overlaps);
-        let positions = || self.reservations.iter().zip(0u32..);
+        let positions = || self.reservations.iter().zip(ReservationIndex::all());
         if let Some(list) = &request.reservation {
             let position = |name: &str| positions().find(|(r, _)| r.name == name);
-            let usable =
-                names(list).filter_map(position).filter(|(r, _)| r.admits(owner, &waiting.account));
-            let asked: Vec<u32> = usable.map(|(_, at)| at).collect();
+            let usable = split_names(list)
+                .filter_map(position)
+                .filter(|(r, _)| r.admits(owner, &waiting.account));
+            let asked: Vec<ReservationIndex> = usable.map(|(_, at)| at).collect();
             return ReservationAccess { open: asked.clone(), asked, overlaps };
         }
         let drawn =
@@ -108,8 +110,8 @@ impl ReservationWindows {
     /// Why the job cannot start in the reservation that it asked for now, whatever nodes are free.
     pub fn gate(&self, waiting: &PendingJob, now: Millis) -> Option<Reason> {
         waiting.spec.request().reservation.as_ref()?;
-        let lasts = |at: &u32| {
-            let mut times = self.times[*at as usize].iter();
+        let lasts = |at: &ReservationIndex| {
+            let mut times = self.times[at.at()].iter();
             self.is_flex(*at) || times.any(|(start, end)| *start <= now && now < *end)
         };
         let open = self.access_of(waiting).asked.iter().any(lasts);
@@ -118,8 +120,8 @@ impl ReservationWindows {
 
     /// When the next window of the reservations that the job asked for begins, or now within one.
     pub fn next_begin(&self, access: &ReservationAccess, now: Millis) -> Option<Millis> {
-        let next = |at: &u32| {
-            let times = &self.times[*at as usize];
+        let next = |at: &ReservationIndex| {
+            let times = &self.times[at.at()];
             times.iter().find(|(_, end)| *end > now).map(|(start, _)| (*start).max(now))
         };
         access.asked.iter().filter_map(next).min()
@@ -137,7 +139,7 @@ impl ReservationWindows {
     pub fn portions_of(&self, node: u32) -> impl Iterator<Item = ReservedPortion<'_>> {
         let on_node = self.by_node.get(&node).into_iter().flatten();
         on_node.filter_map(|(at, columns)| {
-            Some((*at, columns.as_deref()?, self.times[*at as usize].as_slice()))
+            Some((*at, columns.as_deref()?, self.times[at.at()].as_slice()))
         })
     }
 
@@ -160,17 +162,17 @@ impl ReservationWindows {
         &'p self,
         node: u32,
         access: &'p ReservationAccess,
-    ) -> impl Iterator<Item = u32> + 'p {
-        let of_node = move |at: &u32| {
+    ) -> impl Iterator<Item = ReservationIndex> + 'p {
+        let of_node = move |at: &ReservationIndex| {
             let mut on_node = self.by_node.get(&node).into_iter().flatten();
-            !self.reservations[*at as usize].has_nodes() || on_node.any(|(own, _)| own == at)
+            !self.reservations[at.at()].has_nodes() || on_node.any(|(own, _)| own == at)
         };
         access.asked.iter().copied().filter(of_node)
     }
 
     /// When the job's own window on the node ends, if there is one at this time.
     fn own_end(&self, node: u32, access: &ReservationAccess, time: Millis) -> Option<Millis> {
-        let windows = self.own(node, access).flat_map(|at| &self.times[at as usize]);
+        let windows = self.own(node, access).flat_map(|at| &self.times[at.at()]);
         windows.filter(|(from, to)| *from <= time && time < *to).map(|(_, to)| *to).max()
     }
 
@@ -186,8 +188,7 @@ impl ReservationWindows {
         let on_node = self.by_node.get(&node).into_iter().flatten();
         on_node.filter(move |(at, columns)| columns.is_none() && !open.contains(at)).flat_map(
             move |(at, _)| {
-                let (times, reservation) =
-                    (&self.times[*at as usize], &self.reservations[*at as usize]);
+                let (times, reservation) = (&self.times[at.at()], &self.reservations[at.at()]);
                 // A recurring reservation counts as closed for good after the windows that are looked at.
                 let recurs = reservation.period_ms();
                 let beyond = times.last().zip(recurs).map(|((last, _), ms)| (last + ms, NEVER));
@@ -210,7 +211,7 @@ impl ReservationWindows {
         now: Millis,
         end: Millis,
     ) -> u64 {
-        let positions = self.reservations.iter().zip(&self.times).zip(0u32..);
+        let positions = self.reservations.iter().zip(&self.times).zip(ReservationIndex::all());
         let closed = positions.filter(|((r, times), at)| {
             let meets = || times.iter().any(|(from, to)| *from < end && now < *to);
             !r.licenses.is_empty() && !access.open.contains(at) && meets()
@@ -239,8 +240,8 @@ impl ReservationWindows {
         self.reservations.is_empty()
     }
 
-    fn is_flex(&self, at: u32) -> bool {
-        self.reservations[at as usize].has(Flag::Flex)
+    fn is_flex(&self, at: ReservationIndex) -> bool {
+        self.reservations[at.at()].has(Flag::Flex)
     }
 
     /// Until when a window keeps the job from running on the node from `start` to `end`; `NEVER` if for good, `None` if
@@ -258,7 +259,7 @@ impl ReservationWindows {
         let mut end = end;
         if self.is_bound(access) {
             let Some(own_end) = self.own_end(node, access, start) else {
-                let later = self.own(node, access).flat_map(|at| &self.times[at as usize]);
+                let later = self.own(node, access).flat_map(|at| &self.times[at.at()]);
                 return later
                     .map(|(from, _)| *from)
                     .filter(|from| *from > start)

@@ -1,4 +1,4 @@
-//! Reservations, and who may slip in before them.
+//! Backfill slots, and which jobs may start before them.
 
 use crate::testing::*;
 use crate::view::View;
@@ -17,7 +17,7 @@ fn busy() -> View {
 }
 
 #[test]
-fn a_job_slips_in_if_it_is_gone_in_time_or_out_of_the_way() {
+fn job_is_backfilled_if_it_ends_in_time_or_uses_other_nodes() {
     let view = busy().with_jobs([
         job(10).cpus(32).for_min(60),
         job(11).cpus(2).for_min(30),
@@ -35,7 +35,7 @@ fn a_job_slips_in_if_it_is_gone_in_time_or_out_of_the_way() {
 }
 
 #[test]
-fn a_job_without_an_end_never_slips_into_the_way() {
+fn unlimited_job_is_never_backfilled_into_a_slot() {
     let unlimited = |id| job(id).asking(|r| r.time_limit = Some(TimeLimit::Unlimited));
     let view = busy().with_jobs([job(10).nodes(2).cpus(31), unlimited(11).cpus(2), unlimited(12)]);
     assert_snapshot!(text(&view.plan()), @r#"
@@ -48,7 +48,7 @@ fn a_job_without_an_end_never_slips_into_the_way() {
 }
 
 #[test]
-fn what_the_reservation_does_not_need_of_its_node_is_given() {
+fn devices_that_a_backfill_slot_does_not_need_are_granted() {
     let view = busy().with_jobs([
         job(10).cpus(4).gpus(Per::Node, 6),
         job(11).gpus(Per::Node, 2).for_min(500),
@@ -63,7 +63,7 @@ fn what_the_reservation_does_not_need_of_its_node_is_given() {
 }
 
 #[test]
-fn several_reservations_stand_beside_each_other() {
+fn several_backfill_slots_stand_beside_each_other() {
     let mut view = busy().with_jobs([
         job(10).cpus(32).for_min(20),
         job(11).cpus(32).for_min(20),
@@ -85,7 +85,7 @@ fn several_reservations_stand_beside_each_other() {
 }
 
 #[test]
-fn what_is_blocked_for_ever_has_no_estimate() {
+fn job_blocked_for_ever_has_no_estimate() {
     let mut view = cluster(gpu_nodes(1))
         .with_jobs([job(1).asking(|r| r.time_limit = Some(TimeLimit::Unlimited))]);
     let plan = view.plan();
@@ -98,7 +98,7 @@ fn what_is_blocked_for_ever_has_no_estimate() {
 }
 
 #[test]
-fn an_overdue_job_is_not_counted_as_gone() {
+fn job_over_its_time_limit_is_not_counted_as_gone() {
     let mut view = busy().with_jobs([job(10).cpus(32)]);
     Arc::make_mut(&mut view.running[0]).end = Some(after_min(-5));
     assert_snapshot!(text(&view.plan()), @r#"

@@ -1,4 +1,4 @@
-//! Cores close to devices, nodes close to each other, and licences.
+//! Cores close to devices, nodes close to each other, and licenses.
 
 use crate::testing::*;
 use crate::view::View;
@@ -22,7 +22,7 @@ fn two_sockets() -> View {
 }
 
 #[test]
-fn cores_are_taken_where_the_devices_are_free() {
+fn cores_are_taken_beside_free_devices() {
     let view = two_sockets().with_jobs([
         job(1).gpus(Per::Node, 4),
         job(2).cpus(2).gpus(Per::Node, 1),
@@ -38,7 +38,7 @@ fn cores_are_taken_where_the_devices_are_free() {
 }
 
 #[test]
-fn enforced_binding_waits_for_cores_beside_the_device() {
+fn enforced_gres_binding_waits_for_cores_beside_the_device() {
     // All cores of the second socket are taken, none of its GPUs.
     let mut view = two_sockets().with_jobs([job(1).cpus(16), job(2).cpus(16).for_min(30)]);
     let plan = view.plan();
@@ -83,7 +83,7 @@ fn tree() -> View {
 }
 
 #[test]
-fn nodes_of_one_job_hang_on_one_switch_where_they_can() {
+fn nodes_of_a_job_are_below_one_switch_where_possible() {
     let view = tree().with_jobs([
         job(1).cpus(32),
         job(2).nodes(3).cpus(16),
@@ -99,7 +99,7 @@ fn nodes_of_one_job_hang_on_one_switch_where_they_can() {
 }
 
 #[test]
-fn a_job_waits_for_few_switches_as_long_as_it_said() {
+fn job_waits_for_its_switches_as_long_as_it_asked_to() {
     let one_switch = |id: u32, waited_s: i64| {
         job(id)
             .nodes(3)
@@ -126,7 +126,7 @@ fn a_job_waits_for_few_switches_as_long_as_it_said() {
 }
 
 #[test]
-fn licences_are_counted() {
+fn licenses_are_counted() {
     let mut view = cluster(gpu_nodes(1));
     view.licenses = vec![("matlab".to_string(), 3)];
     let with = |id: u32, name: &str, count| {

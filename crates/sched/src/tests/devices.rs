@@ -31,7 +31,7 @@ pub fn wanting(id: u32, name: &str, count: u64) -> crate::view::PendingJob {
 }
 
 #[test]
-fn a_gpu_is_given_whole_or_in_shares() {
+fn gpu_is_granted_whole_or_in_shares() {
     let mut view = shards().with_jobs([
         wanting(1, "shard", 2),
         wanting(2, "shard", 2),
@@ -65,7 +65,7 @@ fn a_gpu_is_given_whole_or_in_shares() {
 }
 
 #[test]
-fn what_is_never_used_up_is_there_for_all() {
+fn gres_without_consumption_is_there_for_all() {
     let mut node = threaded("n1");
     node.gres = vec![NodeGres { no_consume: true, ..NodeGres::plain("nic", None, 2) }];
     let mut view = cluster(vec![node]).with_jobs((1..=4).map(|id| wanting(id, "nic", 2)));
@@ -76,7 +76,7 @@ fn what_is_never_used_up_is_there_for_all() {
 }
 
 #[test]
-fn more_cores_than_are_close_are_had_as_far_as_they_are_close() {
+fn cores_beyond_those_close_to_the_device_are_taken_elsewhere() {
     let mut node = threaded("n1");
     let near = |kind: &str, cpus: &str, first: u32| NodeGres {
         cores: Some(cpus.parse().expect("it reads")),

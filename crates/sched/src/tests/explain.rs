@@ -1,4 +1,4 @@
-//! Explanations say what is missing where, who holds the limit, and when it will be.
+//! Explanations say what the nodes lack, which jobs hold a limit, and when a start is expected.
 
 use crate::query::explain::Explanation;
 use crate::testing::*;
@@ -72,7 +72,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
 
 /// 40 tasks do not go on one node of 32 CPUs; that is no reason why they would never run.
 #[test]
-fn a_job_that_spreads_is_measured_by_its_parts() {
+fn job_of_several_nodes_is_explained_by_what_each_node_must_hold() {
     let mut view = cluster(gpu_nodes(2)).with_jobs([job(1).nodes(2).cpus(32).for_min(30)]);
     let plan = view.plan();
     view.carry_out(&plan);
@@ -83,7 +83,7 @@ fn a_job_that_spreads_is_measured_by_its_parts() {
 }
 
 #[test]
-fn a_limit_names_those_who_hold_it() {
+fn explanation_of_a_limit_names_the_jobs_that_hold_it() {
     let mut capped = Qos::named("capped");
     capped.max_tres_per_user = Tres::parse("gres/gpu=4").expect("it reads");
     let mut view = cluster(gpu_nodes(2));

@@ -80,7 +80,7 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
 }
 
 #[test]
-fn a_gang_of_several_requests_is_refused() {
+fn job_of_several_requests_is_refused() {
     let gang = job(1).with(|w| {
         let spec = std::sync::Arc::make_mut(&mut w.spec);
         let one = spec.components[0].clone();

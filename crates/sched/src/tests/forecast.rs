@@ -1,4 +1,4 @@
-//! Estimates of those that wait for more than resources: for a limit, for licences, for other jobs.
+//! Estimates of jobs that wait for more than resources: for a limit, for licenses, for other jobs.
 
 use crate::testing::*;
 use crate::view::{AwaitedEvent, DependencyState, Estimate, PendingJob, View};
@@ -43,7 +43,7 @@ fn carried_out(view: View, jobs: impl IntoIterator<Item = PendingJob>) -> View {
 }
 
 #[test]
-fn a_limit_is_given_back_by_those_who_hold_it_one_after_the_other() {
+fn limit_is_released_job_by_job_in_the_forecast() {
     let view = capped_at(|q| q.max_jobs_per_user = Some(1));
     let view = carried_out(view, [capped(1).for_min(30)]);
     let view = view.with_jobs([
@@ -56,7 +56,7 @@ fn a_limit_is_given_back_by_those_who_hold_it_one_after_the_other() {
 }
 
 #[test]
-fn a_small_job_may_pass_a_large_one_at_a_limit() {
+fn small_job_may_start_while_a_large_one_waits_for_a_limit() {
     let gpus = Tres::parse("gres/gpu=4").expect("it reads");
     let view = capped_at(|q| q.max_tres_per_user = gpus.clone());
     let of = |id, count, minutes| capped(id).gpus(Per::Node, count).for_min(minutes);
@@ -67,7 +67,7 @@ fn a_small_job_may_pass_a_large_one_at_a_limit() {
 }
 
 #[test]
-fn one_that_keeps_a_place_counts_against_its_limit_from_then_on() {
+fn job_with_a_slot_counts_against_its_limit_from_the_slots_start() {
     let view = capped_at(|q| q.max_jobs_per_user = Some(1));
     let view = carried_out(view, [job(1).nodes(2).cpus(32).for_min(30)]);
     // Nothing is free for half an hour; then one after the other, and the other user's with the first.
@@ -81,7 +81,7 @@ fn one_that_keeps_a_place_counts_against_its_limit_from_then_on() {
 }
 
 #[test]
-fn what_breaks_a_limit_by_itself_is_never_expected() {
+fn job_that_breaks_a_limit_alone_has_no_estimate() {
     let gpus = Tres::parse("gres/gpu=4").expect("it reads");
     let view = capped_at(|q| q.max_tres_per_job = gpus.clone());
     let view = view.with_jobs([capped(11).gpus(Per::Node, 5), capped(12)]);
@@ -89,7 +89,7 @@ fn what_breaks_a_limit_by_itself_is_never_expected() {
 }
 
 #[test]
-fn after_its_parents_end_and_so_on_down_the_chain() {
+fn dependent_job_is_expected_after_the_end_of_each_job_in_its_chain() {
     let view = carried_out(cluster(gpu_nodes(2)), [job(1).for_min(40)]);
     let end_of = |id| AwaitedEvent::EndOf(JobId(id));
     let view = view.with_jobs([
@@ -108,7 +108,7 @@ fn after_its_parents_end_and_so_on_down_the_chain() {
 }
 
 #[test]
-fn licences_come_back_with_the_jobs_that_hold_them() {
+fn licenses_are_released_when_their_jobs_end_in_the_forecast() {
     let mut view = cluster(gpu_nodes(2));
     view.licenses = vec![("matlab".to_string(), 2)];
     let with = |id, count, minutes| {
@@ -122,7 +122,7 @@ fn licences_come_back_with_the_jobs_that_hold_them() {
 }
 
 #[test]
-fn a_throttled_array_goes_on_when_one_of_its_tasks_ends() {
+fn throttled_array_continues_when_a_task_ends() {
     let view = carried_out(cluster(gpu_nodes(2)), [job(1).for_min(25), job(2).for_min(50)]);
     let view = view.with_jobs([job(11).with(|w| {
         (w.tasks, w.tasks_allowed) = (5, Some(0));
@@ -133,7 +133,7 @@ fn a_throttled_array_goes_on_when_one_of_its_tasks_ends() {
 }
 
 #[test]
-fn resources_are_still_waited_for_after_that() {
+fn job_whose_dependency_ends_still_waits_for_resources() {
     let view =
         carried_out(cluster(gpu_nodes(1)), [job(1).for_min(30), job(2).cpus(31).for_min(90)]);
     let wide = after(job(11).cpus(32), &[AwaitedEvent::EndOf(JobId(1))]);
@@ -150,7 +150,7 @@ fn an_explanation_expects_what_the_estimates_do() {
 }
 
 #[test]
-fn a_long_line_under_one_limit_is_foreseen_to_its_end() {
+fn long_queue_under_one_limit_is_forecast_to_its_end() {
     let view = capped_at(|q| q.max_jobs_per_user = Some(2));
     let view = view.with_jobs((1..=2_000).map(|id| capped(id).for_min(10)));
     let all = estimates(&view, NOW, &mut Memo::default());

@@ -7,7 +7,7 @@ use crate::{Memo, plan};
 use insta::assert_snapshot;
 use model::id::JobId;
 use model::request::Per;
-use model::run::Together;
+use model::run::HetComponent;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn group<const N: usize>(jobs: [PendingJob; N]) -> [PendingJob; N] {
     let mut offset = 0..;
     jobs.map(|job| {
         let offset = offset.next().expect("it has no end");
-        job.with(|w| w.het = Some(Together { first, offset, size: N as u32 }))
+        job.with(|w| w.het = Some(HetComponent { first, offset, size: N as u32 }))
     })
 }
 
@@ -31,7 +31,7 @@ fn busy() -> View {
 }
 
 #[test]
-fn all_start_beside_each_other() {
+fn het_components_start_beside_each_other() {
     let view = cluster(gpu_nodes(2)).with_jobs(group([
         job(5).cpus(20),
         job(6).cpus(20).gpus(Per::Node, 1),
@@ -45,7 +45,7 @@ fn all_start_beside_each_other() {
 }
 
 #[test]
-fn one_that_has_no_place_keeps_all_back_and_they_keep_theirs_from_one_moment_on() {
+fn het_components_wait_for_the_one_that_does_not_fit_with_slots_at_one_moment() {
     let view = busy().with_jobs(group([job(5).cpus(2), job(6).cpus(32)])).with_jobs([
         job(10).cpus(2).for_min(30),
         job(11).cpus(2).for_min(90),
@@ -65,7 +65,7 @@ fn one_that_has_no_place_keeps_all_back_and_they_keep_theirs_from_one_moment_on(
 }
 
 #[test]
-fn they_wait_for_the_moment_at_which_all_have_a_place() {
+fn het_components_wait_for_the_moment_at_which_all_fit() {
     let view = busy().with_jobs(group([job(5).cpus(32), job(6).cpus(32)]));
     assert_snapshot!(text(&view.plan()), @r#"
     5 waits: Resources
@@ -76,7 +76,7 @@ fn they_wait_for_the_moment_at_which_all_have_a_place() {
 }
 
 #[test]
-fn more_than_there_is_keeps_no_place_and_is_in_nobodys_way() {
+fn het_job_larger_than_the_cluster_reserves_no_slot_and_delays_nobody() {
     let view = cluster(gpu_nodes(1))
         .with_jobs(group([job(5).cpus(20), job(6).cpus(20)]))
         .with_jobs([job(10).cpus(32)]);
@@ -88,7 +88,7 @@ fn more_than_there_is_keeps_no_place_and_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_group_of_which_one_is_missing_or_held_waits() {
+fn het_job_waits_while_a_component_is_missing_or_held() {
     let [first, second] = group([job(5), job(6)]);
     let alone = cluster(gpu_nodes(1)).with_jobs([first.clone()]);
     let rest = cluster(gpu_nodes(1)).with_jobs([second.clone()]);
@@ -113,7 +113,8 @@ fn view() -> impl Strategy<Value = View> {
             for offset in 0..size.min(if size > 1 { size } else { 0 }) {
                 let waiting = Arc::make_mut(&mut view.queue[at + offset]);
                 waiting.tasks = 1;
-                waiting.het = Some(Together { first, offset: offset as u32, size: size as u32 });
+                waiting.het =
+                    Some(HetComponent { first, offset: offset as u32, size: size as u32 });
             }
             at += size;
         }
@@ -124,8 +125,8 @@ fn view() -> impl Strategy<Value = View> {
 /// Of each group all start, in one row, or none does.
 fn all_or_none(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
     for waiting in &view.queue {
-        let Some(together) = waiting.het.filter(|of| of.is_first()) else { continue };
-        let ids: Vec<JobId> = together.jobs().collect();
+        let Some(het) = waiting.het.filter(|of| of.is_leader()) else { continue };
+        let ids: Vec<JobId> = het.jobs().collect();
         let at = plan.starts.iter().position(|start| ids.contains(&start.job));
         let Some(at) = at else { continue };
         let started: Vec<JobId> =
@@ -139,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn all_or_none_start_and_nothing_is_granted_beyond_what_there_is(view in view()) {
+    fn het_components_start_all_or_none_and_within_what_is_free(view in view()) {
         let plan = view.plan();
         all_or_none(&view, &plan)?;
         view.clone().carry_out(&plan);
@@ -151,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_after_others_is_as_one_from_nothing(view in view(), ends in 0usize..4) {
+    fn plan_of_het_jobs_after_other_plans_equals_plan_from_scratch(view in view(), ends in 0usize..4) {
         let mut memo = Memo::default();
         let mut view = view;
         for _ in 0..3 {
@@ -167,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn those_that_start_never_delay_a_place_that_is_kept(view in view()) {
+    fn starts_never_delay_a_backfill_slot_beside_het_jobs(view in view()) {
         let plan = view.plan();
         let mut after = view.clone();
         after.carry_out(&plan);
@@ -181,12 +182,12 @@ proptest! {
             let in_time = |e: &Estimate| e.job == estimate.job && e.start <= estimate.start;
             prop_assert!(starts || alone.estimates.iter().any(in_time), "{:?} became {:?}", estimate, alone);
         }
-        // Where a group keeps a place, nothing that starts takes more than is left beside it.
-        let groups = view.queue.iter().filter_map(|w| w.het.filter(|of| of.is_first()));
-        for together in groups {
-            let of_group = |e: &&Estimate| together.jobs().any(|job| job == e.job);
+        // Where a het job has slots, nothing that starts takes more than is left beside them.
+        let groups = view.queue.iter().filter_map(|w| w.het.filter(|of| of.is_leader()));
+        for het in groups {
+            let of_group = |e: &&Estimate| het.jobs().any(|job| job == e.job);
             let kept: Vec<&Estimate> = plan.estimates.iter().filter(of_group).collect();
-            prop_assert!(kept.is_empty() || kept.len() == together.size as usize);
+            prop_assert!(kept.is_empty() || kept.len() == het.size as usize);
             prop_assert!(kept.windows(2).all(|pair| pair[0].start == pair[1].start));
         }
     }

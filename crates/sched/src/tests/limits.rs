@@ -91,7 +91,7 @@ fn the_partitions_qos_limits_every_job_in_it_once() {
 }
 
 #[test]
-fn what_is_granted_beyond_the_request_counts_too() {
+fn resources_granted_beyond_the_request_count_against_limits() {
     // Memory without a word is the whole node's.
     let view = with_qos(|q| q.max_tres_per_user = tres("mem=100G"))
         .with_jobs([capped(1).asking(|r| r.memory = model::request::Memory::Default)]);

@@ -31,7 +31,7 @@ fn a_job_gets_the_lowest_cores_and_devices_that_are_free() {
 }
 
 #[test]
-fn tasks_are_dealt_in_blocks_with_one_for_every_node() {
+fn tasks_are_distributed_in_blocks_with_one_for_every_node() {
     let view = two().with_jobs([
         job(1).nodes(2).cpus(2).asking(|r| r.tasks = Some(4)),
         job(2).nodes(2).asking(|r| r.tasks_per_node = Some(2)).gpus(Per::Node, 2),
@@ -45,7 +45,7 @@ fn tasks_are_dealt_in_blocks_with_one_for_every_node() {
 }
 
 #[test]
-fn fewest_nodes_serve_where_no_count_was_said_and_most_where_a_range_was() {
+fn job_without_a_node_count_gets_the_fewest_nodes_and_a_range_the_most() {
     let view = cluster(gpu_nodes(4)).with_jobs([
         job(1).asking(|r| r.tasks = Some(33)),
         job(2).asking(|r| (r.nodes, r.nodes_given) = (Range::between(2, 3), true)),
@@ -71,7 +71,7 @@ fn gpus_per_task_and_cpus_per_gpu_follow_the_tasks() {
 }
 
 #[test]
-fn devices_close_to_the_cores_come_first() {
+fn devices_close_to_the_granted_cores_are_taken_first() {
     let mut node = gpu_node("node1");
     let near = |first: u32, cores: &str| {
         let mut line = gpus("h100", 4, first);
@@ -92,7 +92,7 @@ fn devices_close_to_the_cores_come_first() {
 }
 
 #[test]
-fn a_typed_request_takes_its_kind_and_leaves_it_to_those_who_need_it() {
+fn untyped_gpu_request_leaves_a_kind_to_those_who_ask_for_it() {
     let mut node = gpu_node("node1");
     node.gres = vec![gpus("h100", 1, 0), gpus("a100", 2, 1)];
     let view = cluster(vec![node]).with_jobs([
@@ -129,7 +129,7 @@ fn cores_are_granted_whole() {
 }
 
 #[test]
-fn memory_without_a_word_is_the_partitions_then_the_clusters_then_the_nodes() {
+fn default_memory_is_the_partitions_then_the_clusters_then_the_nodes() {
     let unsaid = |id| job(id).cpus(4).asking(|r| r.memory = Memory::Default);
     let granted =
         |view: View| view.with_jobs([unsaid(1)]).plan().starts[0].allocation.nodes[0].memory.mib();
@@ -150,7 +150,7 @@ fn memory_without_a_word_is_the_partitions_then_the_clusters_then_the_nodes() {
 }
 
 #[test]
-fn named_excluded_featured_and_weighted_nodes() {
+fn nodes_are_chosen_by_name_exclusion_feature_and_weight() {
     let mut nodes = gpu_nodes(4);
     nodes[0].weight = 10;
     nodes[3].features = vec!["ib".to_string()];
@@ -186,7 +186,7 @@ fn an_exclusive_job_has_the_node_to_itself() {
 }
 
 #[test]
-fn a_node_held_for_one_user_takes_no_other() {
+fn node_exclusive_to_a_user_takes_no_other_users_jobs() {
     let view = cluster(gpu_nodes(1)).with_jobs([
         job(1).of_user(7).asking(|r| r.sharing = Sharing::User),
         job(2).of_user(8),
@@ -230,7 +230,7 @@ fn an_offer_is_the_smallest_number_of_blocks_clipped_to_the_ranges() {
 }
 
 #[test]
-fn an_array_starts_as_many_tasks_as_there_is_room_for() {
+fn array_starts_as_many_tasks_as_fit() {
     let view = two().with_jobs([job(14).with(|w| w.tasks = 24).gpus(Per::Node, 1)]);
     let plan = view.plan();
     assert_eq!(plan.starts.len(), 16);

@@ -1,4 +1,4 @@
-//! Who makes room for whom.
+//! Preemption: which jobs give way to which.
 
 use crate::testing::*;
 use crate::view::{PreemptBy, PreemptPolicy, View};
@@ -35,8 +35,8 @@ fn urgent(id: u32) -> crate::view::PendingJob {
 }
 
 #[test]
-fn the_fewest_and_youngest_of_a_lower_tier_go() {
-    // node1: 1 and 2, node2: 3, 4 and 5; each can be spared but for the room it holds.
+fn fewest_and_youngest_jobs_of_a_lower_tier_are_preempted() {
+    // node1: 1 and 2, node2: 3, 4 and 5; each can be spared but for what it holds.
     let view = running(
         tiers(PreemptMode::Requeue),
         [job(1).cpus(16), job(2).cpus(16), job(3).cpus(20), job(4).cpus(6), job(5).cpus(6)],
@@ -63,7 +63,7 @@ fn the_fewest_and_youngest_of_a_lower_tier_go() {
 }
 
 #[test]
-fn nobody_goes_twice_and_those_who_are_going_are_enough() {
+fn ending_jobs_are_not_preempted_again() {
     let mut view = running(tiers(PreemptMode::Cancel), [job(1).cpus(32), job(2).cpus(32)])
         .with_jobs([urgent(8).cpus(4), urgent(9).cpus(4), urgent(10).cpus(4)]);
     assert_snapshot!(text(&view.plan()), @r#"
@@ -89,7 +89,7 @@ fn nobody_goes_twice_and_those_who_are_going_are_enough() {
 }
 
 #[test]
-fn a_gang_of_nodes_sends_one_set_away() {
+fn job_of_several_nodes_preempts_one_set_of_victims() {
     let view = running(tiers(PreemptMode::Requeue), [job(1).nodes(2).cpus(20), job(2).cpus(12)])
         .with_jobs([urgent(9).nodes(2).cpus(12)]);
     assert_snapshot!(text(&view.plan()), @r#"
@@ -110,7 +110,7 @@ fn a_gang_of_nodes_sends_one_set_away() {
 }
 
 #[test]
-fn grace_exemption_and_the_partitions_own_mode() {
+fn preemption_follows_grace_time_exempt_time_and_partition_mode() {
     let view = tiers(PreemptMode::Requeue).with_main(|p| {
         (p.grace_time_s, p.preempt_mode) = (120, Some("CANCEL".to_string()));
     });
@@ -132,7 +132,7 @@ fn grace_exemption_and_the_partitions_own_mode() {
 }
 
 #[test]
-fn a_job_that_may_not_wait_again_is_cancelled() {
+fn preempted_job_without_requeue_is_cancelled() {
     let fixed = job(1).cpus(32).with(|w| Arc::make_mut(&mut w.spec).requeue = false);
     let view = running(tiers(PreemptMode::Requeue), [fixed, job(2).cpus(32)])
         .with_jobs([urgent(9).nodes(2)]);
@@ -145,7 +145,7 @@ fn a_job_that_may_not_wait_again_is_cancelled() {
 }
 
 #[test]
-fn by_qos_those_that_it_names() {
+fn qos_preempts_jobs_of_the_qos_that_it_names() {
     let mut view = cluster(gpu_nodes(1));
     let mode = PreemptMode::Cancel;
     view.policy.preempt = PreemptPolicy { by: PreemptBy::Qos, mode, ..Default::default() };
@@ -164,7 +164,7 @@ fn by_qos_those_that_it_names() {
 }
 
 #[test]
-fn a_suspended_job_keeps_its_devices_and_goes_on_when_its_cores_are_free() {
+fn suspended_job_keeps_its_devices_and_resumes_when_its_cores_are_free() {
     let view = running(tiers(PreemptMode::Suspend), [job(1).cpus(32), job(2).cpus(32)]);
     let asking = view.clone().with_jobs([urgent(9).cpus(32)]);
     assert_snapshot!(text(&asking.plan()), @r#"
@@ -193,7 +193,7 @@ fn a_suspended_job_keeps_its_devices_and_goes_on_when_its_cores_are_free() {
 }
 
 #[test]
-fn within_a_qos_a_lower_priority_goes() {
+fn preemption_within_a_qos_takes_lower_priorities() {
     let mut view = cluster(gpu_nodes(1));
     let mode = PreemptMode::Cancel;
     view.policy.preempt = PreemptPolicy { by: PreemptBy::Qos, mode, ..Default::default() };
@@ -212,7 +212,7 @@ fn within_a_qos_a_lower_priority_goes() {
 }
 
 #[test]
-fn what_one_without_an_end_leaves_is_seen_by_those_who_come_later() {
+fn nodes_left_by_a_preempted_unlimited_job_are_seen_by_later_jobs() {
     let mut view = tiers(PreemptMode::Requeue);
     view.nodes.truncate(1);
     view.partitions.iter_mut().for_each(|p| p.nodes = vec![0]);

@@ -91,7 +91,7 @@ pub fn view() -> impl Strategy<Value = View> {
     })
 }
 
-/// The first node is kept for nobody who is here.
+/// A reservation of the first node that admits no job of these tests.
 fn maintenance(start_min: i64, length_min: i64) -> Reservation {
     Reservation {
         name: "maint".to_string(),
@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_granted_beyond_what_there_is_or_was_asked(view in view()) {
+    fn nothing_is_granted_beyond_what_is_free_or_was_asked(view in view()) {
         let plan = view.plan();
         satisfies(&view, &plan)?;
         // `carry_out` asserts that every share is free when it is taken.
@@ -183,12 +183,12 @@ proptest! {
     }
 
     #[test]
-    fn those_that_start_never_delay_a_reservation(view in view()) {
+    fn starts_never_delay_a_backfill_slot(view in view()) {
         let plan = view.plan();
         let mut after = view.clone();
         after.carry_out(&plan);
         for estimate in plan.estimates {
-            // With all that started in place, and nobody else in line, it still starts by then.
+            // With all that started in place, and nobody else in the queue, it still starts by then.
             let mut alone = after.clone();
             alone.queue.retain(|w| w.job == estimate.job);
             alone.policy.backfill_slots_max = 1;
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn a_memo_that_followed_the_cluster_changes_nothing(
+    fn plan_with_an_old_memo_equals_plan_with_an_empty_one(
         view in view(),
         later in proptest::collection::vec((0usize..8, waiting(), 0i64..40, any::<bool>()), 1..8),
         preempts in any::<bool>(),
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn every_job_that_can_start_does_if_the_load_is_finite(view in view()) {
+    fn every_job_that_can_start_starts_under_a_finite_load(view in view()) {
         let mut view = view;
         view.policy.backfill_slots_max = 1_000;
         let forever = |running: &std::sync::Arc<crate::view::RunningJob>| running.end.is_none();
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_can_ever_start_has_an_estimate(view in view()) {
+    fn every_job_that_can_ever_start_has_an_estimate(view in view()) {
         let plan = view.plan();
         let estimates = crate::estimates(&view, NOW, &mut Memo::default());
         let endless = view.running.iter().any(|r| r.end.is_none())

@@ -19,7 +19,7 @@ fn plan_text(view: &View) -> String {
 }
 
 #[test]
-fn gates_of_the_job_say_their_reason_and_block_nobody() {
+fn held_dependent_and_later_jobs_have_their_reason_and_block_nobody() {
     let view = two().with_jobs([
         job(1).with(|w| w.hold = Some(Hold::User)),
         job(2).with(|w| w.hold = Some(Hold::Admin)),
@@ -43,7 +43,7 @@ fn gates_of_the_job_say_their_reason_and_block_nobody() {
 }
 
 #[test]
-fn gates_of_the_partition() {
+fn partition_policy_gives_its_reason() {
     let view = two()
         .with_main(|p| p.max_time = TimeLimit::Minutes(100))
         .with_partition("down", &[0], |p| p.state = PartitionState::Down)
@@ -76,7 +76,7 @@ fn gates_of_the_partition() {
 }
 
 #[test]
-fn the_first_in_line_waits_for_resources_and_the_rest_for_priority() {
+fn first_in_the_queue_waits_for_resources_and_the_rest_for_priority() {
     let view = two().with_jobs([
         job(1).nodes(2).cpus(30),
         job(2).cpus(30).with(|w| w.priority = 50),
@@ -118,7 +118,7 @@ fn nodes_out_of_service_are_named_where_they_were_asked_for() {
 }
 
 #[test]
-fn what_no_node_has_any_more_is_said_and_blocks_nobody() {
+fn job_that_no_node_can_hold_has_its_reason_and_blocks_nobody() {
     let view = two().with_jobs([job(1).cpus(64), job(2)]);
     assert_snapshot!(plan_text(&view), @r#"
     2 starts: node1 cpu 0 mem 1024M x1
@@ -161,7 +161,7 @@ fn a_higher_tier_comes_first_and_the_next_partition_is_tried() {
 }
 
 #[test]
-fn without_backfill_nobody_overtakes_in_a_partition() {
+fn without_backfill_no_job_overtakes_in_its_partition() {
     let mut view = two().with_jobs([job(1).nodes(2).cpus(31), job(2).cpus(2), job(3).for_min(1)]);
     view.policy.backfill = false;
     assert_snapshot!(plan_text(&view), @r#"

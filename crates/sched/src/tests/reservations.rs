@@ -1,4 +1,4 @@
-//! Reservations: who is kept out, who is let in, and when.
+//! Advance reservations: which jobs they keep out, which they admit, and when.
 
 use crate::reservation::{ReservationDemand, ReservedNode, choose_nodes};
 use crate::testing::*;
@@ -39,7 +39,7 @@ fn asking(id: u32) -> crate::view::PendingJob {
 }
 
 #[test]
-fn others_run_before_it_after_it_or_elsewhere() {
+fn other_jobs_run_before_or_after_a_reservation_or_elsewhere() {
     let view = with(reservation(30, 90, &["node1"], &[])).with_jobs([
         job(1).for_min(30),
         job(2).for_min(31),
@@ -56,7 +56,7 @@ fn others_run_before_it_after_it_or_elsewhere() {
 }
 
 #[test]
-fn who_may_run_into_it_starts_before_it_where_it_can_wait() {
+fn overlapping_job_starts_before_a_reservation_with_a_start_delay() {
     let overlapping = |id: u32| {
         job(id).for_min(60).with(|w| {
             let signal =
@@ -80,7 +80,7 @@ fn who_may_run_into_it_starts_before_it_where_it_can_wait() {
 }
 
 #[test]
-fn its_own_jobs_wait_for_it_and_end_with_it() {
+fn jobs_of_a_reservation_wait_for_its_window_and_end_with_it() {
     let jobs = || [asking(1).for_min(60), asking(2).for_min(61), of_ada(3).for_min(60)];
     let before = with(reservation(30, 90, &["node1"], &[])).with_jobs(jobs());
     assert_snapshot!(text(&before.plan()), @r#"
@@ -104,7 +104,7 @@ fn its_own_jobs_wait_for_it_and_end_with_it() {
 }
 
 #[test]
-fn a_flexible_one_lets_its_jobs_begin_before_and_end_after() {
+fn jobs_of_a_flex_reservation_may_begin_before_and_end_after_its_window() {
     let view = with(reservation(30, 90, &["node1"], &[Flag::Flex]))
         .with_jobs([asking(1).cpus(32).for_min(600), asking(2).cpus(32).for_min(600)]);
     assert_snapshot!(text(&view.plan()), @r#"
@@ -114,7 +114,7 @@ fn a_flexible_one_lets_its_jobs_begin_before_and_end_after() {
 }
 
 #[test]
-fn a_magnetic_one_draws_in_those_who_may() {
+fn magnetic_reservation_takes_jobs_that_it_admits() {
     let view = with(reservation(0, 60, &["node1", "node2"], &[Flag::Magnetic]))
         .with_jobs([of_ada(1), job(2)]);
     assert_snapshot!(text(&view.plan()), @r#"
@@ -125,7 +125,7 @@ fn a_magnetic_one_draws_in_those_who_may() {
 }
 
 #[test]
-fn a_daily_one_comes_again() {
+fn daily_reservation_recurs() {
     let view = with(reservation(-60, -30, &["node1", "node2"], &[Flag::Daily]))
         .with_jobs([job(1).for_min(23 * 60), job(2).for_min(24 * 60)]);
     assert_snapshot!(text(&view.plan()), @r#"
@@ -135,7 +135,7 @@ fn a_daily_one_comes_again() {
 }
 
 #[test]
-fn of_several_that_are_asked_for_any_will_do() {
+fn any_of_several_reservations_asked_for_serves() {
     let named = |name: &str, from, node| Reservation {
         name: name.to_string(),
         ..reservation(from, from + 60, &[node], &[])
@@ -154,7 +154,7 @@ fn of_several_that_are_asked_for_any_will_do() {
 }
 
 #[test]
-fn a_job_is_gone_with_its_window_and_may_begin_before_another() {
+fn job_ends_with_its_reservation_window_and_may_begin_before_another() {
     let after = Reservation {
         name: "after".to_string(),
         users: Some(Access::Only(vec!["bob".to_string()])),
@@ -167,7 +167,7 @@ fn a_job_is_gone_with_its_window_and_may_begin_before_another() {
 }
 
 #[test]
-fn licences_are_kept_from_others_while_it_lasts() {
+fn reserved_licenses_are_withheld_during_the_window() {
     let mut kept = reservation(30, 90, &[], &[Flag::AnyNodes]);
     kept.licenses = vec![("matlab".to_string(), 2)];
     let mut view = with(kept);
@@ -197,7 +197,7 @@ fn licences_are_kept_from_others_while_it_lasts() {
 }
 
 #[test]
-fn cores_of_a_node_are_kept_and_used_by_its_jobs() {
+fn reserved_cores_of_a_node_are_for_the_reservations_jobs() {
     let mut kept = reservation(0, 600, &["node1"], &[]);
     kept.cores = BTreeMap::from([("node1".to_string(), 24)]);
     let mut view = with(kept);
@@ -225,7 +225,7 @@ fn cores_of_a_node_are_kept_and_used_by_its_jobs() {
 }
 
 #[test]
-fn nodes_for_a_new_one_are_idle_then_and_in_no_other() {
+fn nodes_for_a_new_reservation_are_idle_then_and_in_no_other() {
     let mut view = with(reservation(30, 90, &["node1"], &[])).with_jobs([job(1).for_min(20)]);
     let plan = view.plan();
     view.carry_out(&plan);
@@ -255,7 +255,7 @@ fn nodes_for_a_new_one_are_idle_then_and_in_no_other() {
 }
 
 #[test]
-fn devices_of_nodes_are_found_for_a_new_one_and_kept_for_its_jobs() {
+fn devices_for_a_new_reservation_are_found_and_kept_for_its_jobs() {
     let gpus = |count: u64| BTreeMap::from([("gpu".to_string(), count)]);
     let mut kept = reservation(0, 600, &["node1"], &[]);
     kept.cores = BTreeMap::from([("node1".to_string(), 0)]);

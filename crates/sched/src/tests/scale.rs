@@ -13,7 +13,7 @@ fn a_long_queue_fills_the_cluster_and_waits() {
     let plan = view.plan();
     let gpus = |start: &crate::Start| start.allocation.nodes[0].gres_count("gpu");
     assert_eq!(plan.starts.iter().map(gpus).sum::<u64>(), 4_000);
-    // Those that want no GPU slip in until the CPUs are gone.
+    // Jobs without GPUs start until the CPUs are gone.
     let cpus: u32 = plan.starts.iter().map(|s| s.allocation.cpu_count()).sum();
     let without = view.queue.iter().filter(|w| w.spec.request().gres[0].count.min == 0).count();
     assert_eq!(cpus as usize, 4_000 + without);

@@ -1,4 +1,4 @@
-//! What is granted as a whole, who shares cores, and which nodes go together.
+//! What is granted whole, which jobs share cores, and which nodes are chosen together.
 
 use super::devices::wanting;
 use crate::testing::*;
@@ -66,7 +66,7 @@ fn cpus_cores_sockets_and_nodes_are_granted_as_a_whole() {
 }
 
 #[test]
-fn a_partition_may_grant_in_its_own_way() {
+fn partition_may_have_its_own_select_parameters() {
     let mut view = granting(Unit::Socket).with_main(|p| {
         p.select = Some(PartitionSelect { unit: Unit::Core, memory: false });
     });
@@ -91,7 +91,7 @@ fn a_partition_may_grant_in_its_own_way() {
 }
 
 #[test]
-fn forced_sharing_puts_so_many_jobs_on_a_core() {
+fn forced_sharing_puts_that_many_jobs_on_a_core() {
     let view = cluster(nodes(1))
         .with_main(|p| p.over_subscribe = OverSubscribe::Force(2))
         .with_jobs((1..=5).map(|id| tasks(id, 8)));
@@ -121,7 +121,7 @@ fn forced_sharing_puts_so_many_jobs_on_a_core() {
 }
 
 #[test]
-fn sharing_that_is_allowed_is_for_those_who_ask() {
+fn allowed_oversubscription_applies_to_jobs_that_ask_for_it() {
     let asks = |id| tasks(id, 16).asking(|r| r.sharing = Sharing::Oversubscribe);
     let view = cluster(nodes(2))
         .with_main(|p| p.over_subscribe = OverSubscribe::Yes(2))
@@ -138,7 +138,7 @@ fn sharing_that_is_allowed_is_for_those_who_ask() {
 }
 
 #[test]
-fn memory_is_counted_whoever_shares_cores() {
+fn memory_is_counted_for_jobs_that_share_cores() {
     let half = |id| {
         tasks(id, 1).asking(|r| r.memory = Memory::PerNode(Range::exactly(Bytes::from_mib(8_000))))
     };
@@ -149,7 +149,7 @@ fn memory_is_counted_whoever_shares_cores() {
 }
 
 #[test]
-fn where_only_memory_is_counted_cpus_are_shared() {
+fn cpus_are_shared_where_only_memory_is_consumed() {
     let mut view = cluster(nodes(1));
     view.policy.select = Select { shares_cpus: true, ..Select::default() };
     let view = view.with_jobs((1..=5).map(|id| tasks(id, 16)));
@@ -157,7 +157,7 @@ fn where_only_memory_is_counted_cpus_are_shared() {
 }
 
 #[test]
-fn a_job_has_no_more_of_a_socket_than_the_partition_gives() {
+fn job_gets_no_more_cpus_of_a_socket_than_the_partition_allows() {
     let view = cluster(nodes(1))
         .with_main(|p| p.max_cpus_per_socket = Some(4))
         .with_jobs([tasks(1, 8), tasks(2, 2)]);
@@ -171,7 +171,7 @@ fn a_job_has_no_more_of_a_socket_than_the_partition_gives() {
 }
 
 #[test]
-fn more_memory_than_a_cpu_may_have_is_paid_for_in_cpus() {
+fn memory_beyond_max_mem_per_cpu_takes_more_cpus() {
     let mut view = cluster(nodes(1));
     view.policy.max_memory = Some(DefaultMemory::PerCpu(Bytes::from_mib(1_000)));
     let view = view.with_jobs([
@@ -185,7 +185,7 @@ fn more_memory_than_a_cpu_may_have_is_paid_for_in_cpus() {
 }
 
 #[test]
-fn tasks_of_whole_nodes_are_dealt_evenly_unless_packed() {
+fn tasks_on_whole_nodes_are_distributed_evenly_unless_packed() {
     let ask = |id| tasks(id, 6).nodes(2).asking(|r| r.sharing = Sharing::Node);
     let mut view = cluster(nodes(2)).with_jobs([ask(1)]);
     let tasks_of = |view: &View| -> Vec<u32> {
@@ -199,7 +199,7 @@ fn tasks_of_whole_nodes_are_dealt_evenly_unless_packed() {
 }
 
 #[test]
-fn the_idlest_node_comes_first_where_asked_for() {
+fn least_loaded_node_comes_first_with_lln() {
     let mut view = cluster(nodes(3)).with_main(|p| p.least_loaded = true);
     for id in 1..=4 {
         view = view.with_jobs([tasks(id, 2)]);
@@ -230,7 +230,7 @@ fn with(text: &str) -> Option<Constraint> {
 }
 
 #[test]
-fn features_are_counted_chosen_and_wished_for() {
+fn constraints_with_counts_alternatives_and_preferences_are_met() {
     let table: [(&str, u32, &[&str]); 8] = [
         ("rack1*2", 4, &["n1", "n2", "n3", "n4"]),
         ("rack2*2", 3, &["n1", "n4", "n5"]),
@@ -266,7 +266,7 @@ fn features_are_counted_chosen_and_wished_for() {
 }
 
 #[test]
-fn only_listed_numbers_of_nodes_will_do() {
+fn only_listed_node_counts_serve() {
     let ask = |counts: &[u32], few: bool| {
         let counts = counts.to_vec();
         job(1).cpus(16).asking(move |r| {
@@ -312,7 +312,7 @@ fn segments_stay_within_blocks() {
 }
 
 #[test]
-fn what_no_network_joins_is_not_one_job_s() {
+fn job_does_not_span_nodes_that_no_network_joins() {
     let mut view = blocks();
     let mut tree = (*view.topology.clone().expect("there is one")).clone();
     tree.block_sizes.clear();
@@ -375,7 +375,7 @@ proptest! {
 
     /// Carrying a plan out checks every share: no core beyond as many jobs as share it, no GPU in both forms.
     #[test]
-    fn nothing_is_granted_beyond_what_there_is_in_any_way(view in any_way()) {
+    fn nothing_is_granted_beyond_what_is_free_with_any_select_parameters(view in any_way()) {
         let mut memo = crate::Memo::default();
         let mut after = view;
         for round in 0..3 {

@@ -1,4 +1,4 @@
-//! Begin times, deadlines, `--time-min`, and who keeps a place.
+//! Begin times, deadlines, `--time-min`, and which jobs get a backfill slot.
 
 use crate::testing::*;
 use crate::view::View;
@@ -15,7 +15,7 @@ fn half_busy() -> View {
 }
 
 #[test]
-fn with_time_min_a_job_is_cut_to_the_time_there_is() {
+fn time_min_lets_a_job_be_cut_to_the_time_available() {
     let least = |id: u32, minutes| {
         job(id).cpus(8).for_min(600).asking(|r| r.time_min = Some(TimeLimit::Minutes(minutes)))
     };
@@ -28,7 +28,7 @@ fn with_time_min_a_job_is_cut_to_the_time_there_is() {
 }
 
 #[test]
-fn a_deadline_that_cannot_be_met_is_said_and_one_that_can_cuts_the_limit() {
+fn unmeetable_deadline_is_the_reason_and_a_meetable_one_cuts_the_time_limit() {
     let by = |id: u32, minutes: i64| job(id).asking(|r| r.deadline = Some(after_min(minutes)));
     let view = half_busy().with_jobs([
         by(1, 59),
@@ -50,7 +50,7 @@ fn a_deadline_that_cannot_be_met_is_said_and_one_that_can_cuts_the_limit() {
 }
 
 #[test]
-fn everybody_is_expected_at_some_time() {
+fn every_job_has_an_estimate() {
     let view = half_busy().with_jobs([
         job(10).cpus(32).for_min(60),
         job(11).cpus(32).for_min(60),
@@ -69,7 +69,7 @@ fn everybody_is_expected_at_some_time() {
 }
 
 #[test]
-fn places_are_kept_as_the_parameters_say() {
+fn backfill_slots_follow_the_scheduler_parameters() {
     let mut view = half_busy().with_jobs([
         job(10).cpus(32).of_user(7),
         job(11).cpus(32).of_user(7),

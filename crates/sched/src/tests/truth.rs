@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn with_each_thing_named_taken_away_in_turn_the_job_starts(
+    fn job_starts_when_each_thing_named_is_taken_away_in_turn(
         view in view(),
         job in waiting(),
         bar in 0usize..BARS.len(),
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_waits_for_a_limit_or_another_job_has_an_estimate_if_it_can_start_alone(
+    fn job_that_waits_for_a_limit_or_another_job_has_an_estimate_if_it_can_start_alone(
         view in view(),
         jobs in proptest::collection::vec((waiting(), 0usize..4), 1..6),
     ) {
@@ -197,14 +197,14 @@ proptest! {
             Arc::make_mut(&mut alone.queue[0]).dependency = DependencyState::Met;
             let can = !alone.plan().starts.is_empty();
             let follows = !job.awaits.is_empty();
-            // One after a job that never ends is never expected.
+            // A job that waits for one without an estimate has none.
             broken_chain = !can || (follows && (broken_chain || !has(JobId(job.job.0 - 1))));
             prop_assert!(has(job.job) || broken_chain, "{} of {:?}", job.job, estimates);
         }
     }
 
     #[test]
-    fn what_a_class_of_nodes_lacks_is_lacking(view in view(), job in waiting()) {
+    fn shortages_in_an_explanation_are_true(view in view(), job in waiting()) {
         let view = view.with_jobs([job.with(|w| (w.job, w.tasks) = (JobId(900), 1))]);
         let Some(explained) = explain(&view, NOW, &mut Memo::default(), JobId(900)) else {
             return Ok(());
@@ -234,7 +234,7 @@ proptest! {
 }
 
 #[test]
-fn nodes_and_partitions_that_are_named_let_it_start_when_they_are_back() {
+fn job_starts_when_the_node_or_partition_in_its_reason_is_back() {
     let mut view = cluster(gpu_nodes(1)).with_jobs([job(900)]);
     Arc::make_mut(&mut view.nodes[0]).availability = Availability::Drained;
     assert_eq!(reason(&view), Some(Reason::NodesDown));

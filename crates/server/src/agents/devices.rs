@@ -1,4 +1,4 @@
-//! What is known of each node's devices: those of the configuration, and the files that its agent found for them.
+//! Each node's devices: those of the configuration, with the files that its agent found for them.
 
 use crate::shared::Volatile;
 use cluster::{ClusterConfig, Node};
@@ -7,22 +7,22 @@ use slurm::environment::gpu::{DeviceNumbering, GpuVariables, GpuView};
 use std::collections::HashMap;
 
 const GPU: &str = "gpu";
-/// How a node's line begins that says why devices are not restricted there.
+/// The prefix of a node's line that says why devices are not restricted there.
 const NOT_RESTRICTED: &str = "devices:";
 const NO_GROUPS: &str = "disabled";
 
-/// A node's generic resources. GPUs that are declared without files are those that were found, where that fits.
+/// A node's generic resources. GPUs that are declared without files get the files that were found, where the counts fit.
 pub fn of_node(volatile: &Volatile, node: &Node) -> Vec<NodeGres> {
     let detected = volatile.detected.read().expect("no panic while writing what was found");
     let found = detected.get(&node.config.name).filter(|_| !node.config.declared);
-    let filled = found.and_then(|found| filled(&node.config.gres, found));
+    let filled = found.and_then(|found| with_found_files(&node.config.gres, found));
     let mut lines = filled.unwrap_or_else(|| node.config.gres.clone());
-    found.into_iter().for_each(|found| name(&mut lines, found));
+    found.into_iter().for_each(|found| set_device_names(&mut lines, found));
     lines
 }
 
-/// Gives units the names under which devices with the same files were found.
-fn name(lines: &mut [NodeGres], found: &[NodeGres]) {
+/// Gives devices the names under which devices with the same files were found.
+fn set_device_names(lines: &mut [NodeGres], found: &[NodeGres]) {
     let sorted = |files: &str| {
         let mut files: Vec<&str> = files.split(',').collect();
         files.sort_unstable();
@@ -39,8 +39,9 @@ fn name(lines: &mut [NodeGres], found: &[NodeGres]) {
     }
 }
 
-/// None where files are given, or where what was found is not what was declared.
-fn filled(declared: &[NodeGres], found: &[NodeGres]) -> Option<Vec<NodeGres>> {
+/// The declared lines with the files that were found. `None` if a line has files already, or if the devices found are not
+/// those declared.
+fn with_found_files(declared: &[NodeGres], found: &[NodeGres]) -> Option<Vec<NodeGres>> {
     let mut left: Vec<&NodeGres> = found.iter().filter(|gres| gres.name == GPU).collect();
     let mut lines = declared.to_vec();
     for line in lines.iter_mut().filter(|line| line.name == GPU) {
@@ -58,7 +59,7 @@ fn filled(declared: &[NodeGres], found: &[NodeGres]) -> Option<Vec<NodeGres>> {
     left.is_empty().then_some(lines)
 }
 
-/// What a process of a job finds of the node's GPUs.
+/// The node's GPUs as a process of a job sees them.
 pub fn view(config: &ClusterConfig, node: &Node, gres: &[NodeGres]) -> GpuView {
     let gpus = || gres.iter().filter(|line| line.name == GPU && line.count > 0);
     let able = !node.facts.not_enforced.iter().any(|line| line.starts_with(NOT_RESTRICTED));
@@ -84,28 +85,28 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_named_by_their_files() {
+    fn mig_slices_are_named_by_their_files() {
         let slice = |file: &str, name: &str| NodeGres {
             device_names: vec![name.to_owned()],
             ..line(None, 0, 1, &[file])
         };
         let found = [line(None, 0, 1, &["/dev/a"]), slice("/dev/b,/dev/c1,/dev/c2", "MIG-x")];
         let mut lines = [line(None, 0, 2, &["/dev/b,/dev/c2,/dev/c1", "/dev/a"])];
-        name(&mut lines, &found);
+        set_device_names(&mut lines, &found);
         assert_eq!(lines[0].device_names, ["MIG-x", ""]);
-        name(&mut lines, &[]);
+        set_device_names(&mut lines, &[]);
         assert_eq!(lines[0].device_names.len(), 2, "nothing found says nothing");
     }
 
     #[test]
-    fn what_was_found_fills_in_what_was_declared_where_it_fits() {
+    fn found_devices_give_declared_ones_their_files_where_counts_fit() {
         let found = [
             line(Some("nvidia_h200"), 0, 1, &["/dev/nvidia0"]),
             line(Some("tesla_t4"), 1, 1, &["/dev/nvidia1"]),
             line(Some("nvidia_h200"), 2, 1, &["/dev/nvidia2"]),
         ];
         let files = |declared: &[NodeGres]| -> Option<Vec<String>> {
-            let lines = filled(declared, &found)?;
+            let lines = with_found_files(declared, &found)?;
             Some(lines.into_iter().flat_map(|line| line.files).collect())
         };
         let text = |files: [&str; 3]| Some(files.map(str::to_owned).to_vec());

@@ -8,7 +8,7 @@ use cluster::{Command, Reply};
 use model::principal::Principal;
 use model::reason::Refusal;
 use std::time::Duration;
-use wire::link::{Join, JoinFile, Joined, ToAgent};
+use wire::link::{JoinAccepted, JoinFile, JoinRequest, ToAgent};
 
 /// How long a join token is good for.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -33,7 +33,7 @@ pub async fn issue_join_file(
 }
 
 /// Answers an agent that wants to join: its token is spent, and its key certified.
-pub async fn admit(shared: &Shared, join: &Join) -> ToAgent {
+pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     let refused = |why: String| ToAgent::Refused { why };
     if !wire::version::compatible(join.version) {
         return refused(format!("protocol {} is not spoken here", join.version));
@@ -47,7 +47,7 @@ pub async fn admit(shared: &Shared, join: &Join) -> ToAgent {
         Ok(Reply::TokenNodes(nodes)) => {
             tracing::info!("an agent joined for {}", nodes.join(","));
             let order_key = shared.identity.order_public_key();
-            ToAgent::Joined(Joined { certificate, order_key, nodes })
+            ToAgent::Joined(JoinAccepted { certificate, order_key, nodes })
         }
         Ok(_) => refused("the token was not taken".into()),
         Err(why) => {

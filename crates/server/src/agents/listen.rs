@@ -133,7 +133,7 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
         version: wire::version::PROTOCOL,
         term: shared.read().term,
         now: clock::now(),
-        beat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
+        heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
         policies,
     })
 }

@@ -1,8 +1,8 @@
-//! What each node is told of how jobs are confined there.
+//! The policy that each node gets: how jobs are confined there.
 
 use crate::agents::devices;
 use crate::shared::Shared;
-use model::limits::{DeviceLine, Policy};
+use model::limits::{CgroupPolicy, DeviceLine};
 use std::collections::BTreeMap;
 use wire::link::NodePolicy;
 
@@ -11,7 +11,7 @@ pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
     let state = shared.read();
     let config = &state.config;
     let of = |node: &cluster::Node| {
-        let limits = Policy {
+        let limits = CgroupPolicy {
             declared: node.config.declared,
             node_memory: node.config.memory,
             devices: DeviceLine::of_node(&devices::of_node(&shared.volatile, node)),

@@ -94,7 +94,7 @@ impl LinkReceiver<'_> {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
             }
-            ToServer::Beat { nodes: beats } => {
+            ToServer::Heartbeat { nodes: beats } => {
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
                 facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
@@ -124,11 +124,11 @@ impl LinkReceiver<'_> {
                 self.shared.agents.streams.credit(self.link, stream, bytes);
                 Ok(())
             }
-            ToServer::Measured { ask, steps } => {
+            ToServer::Measured { request: ask, steps } => {
                 self.shared.agents.usage.answered(ask, steps);
                 Ok(())
             }
-            ToServer::StepTaken { node, attempt, step } if self.nodes.contains(&node) => {
+            ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {
                 let launches = &self.shared.volatile.step_launches;
                 launches.delivered(&self.shared.state, attempt.job, step, &node);
                 Ok(())

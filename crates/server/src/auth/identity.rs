@@ -66,7 +66,7 @@ impl Identity {
     /// Signs an agent's certificate request; gives the certificate and its fingerprint.
     pub fn certify(&self, request_pem: &str) -> Result<(String, String), ServerError> {
         let mut request = CertificateSigningRequestParams::from_pem(request_pem).map_err(failed)?;
-        // Only the key is taken from the request: who it speaks for is the server's to say.
+        // Only the key is taken from the request: the server says which nodes it speaks for.
         request.params.is_ca = IsCa::NoCa;
         request.params.subject_alt_names.clear();
         request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

@@ -1,4 +1,4 @@
-//! Who asks, and how the server proves itself: principals, tokens, keys.
+//! Principals and tokens of those who ask, and the server's own keys.
 
 pub mod identity;
 pub mod principal;

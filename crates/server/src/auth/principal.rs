@@ -77,3 +77,37 @@ pub fn server_principal() -> Principal {
         role: Role::Admin,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(name: &str, unix_user: Option<&str>, role: Role) -> UserToken {
+        let unix_user = unix_user.map(str::to_owned);
+        UserToken { hash: String::new(), name: name.into(), account: None, unix_user, role }
+    }
+
+    #[test]
+    fn token_stands_for_its_unix_user_with_the_higher_of_both_roles() {
+        let root = of_token(&token("ops", Some("root"), Role::User)).expect("root");
+        assert_eq!((root.uid, root.role), (0, Role::Admin));
+        let own = of_token(&token("root", None, Role::User)).expect("root by its own name");
+        assert_eq!(own.uid, 0);
+        let nobody = of_name("nobody").expect("every machine has nobody");
+        let raised = of_token(&token("nobody", None, Role::Operator)).expect("nobody");
+        assert_eq!((nobody.role, raised.role), (Role::User, Role::Operator));
+        assert_eq!(raised.uid, nobody.uid);
+    }
+
+    #[test]
+    fn token_of_an_unknown_user_stands_for_nobody() {
+        assert!(of_token(&token("no-such-user-here", None, Role::Admin)).is_none());
+    }
+
+    #[test]
+    fn uid_without_a_name_is_known_by_its_number() {
+        let unknown = look_up(3_999_999_999, 3_999_999_998);
+        assert_eq!((&*unknown.name, &*unknown.group), ("3999999999", "3999999998"));
+        assert_eq!(unknown.role, Role::User);
+    }
+}

@@ -1,28 +1,31 @@
-//! From the files of a configuration folder to what the state machine knows.
+//! From the files of a configuration folder to the state machine's configuration.
+//!
+//! A file for each subject: `priority`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`.
 
 mod preempt_requeue;
+mod priority;
 mod process;
+mod show_config;
 mod site;
 
 use crate::error::ServerError;
 
 use cluster::{ClusterConfig, Parameters};
-use model::limits::Policy;
+use model::limits::CgroupPolicy;
 use model::node::NodeConfig;
-use model::partition::{Access, DefaultMemory, Partition};
-use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
+use model::partition::{Access, Partition};
 use model::select::{Select, Unit};
-use model::tres::TresKind;
+use priority::priority_policy;
+use show_config::{parameters_shown, value_shown};
 use slurm::conf::choices::{
-    AccountingEnforce, Choice, EnforcePartLimits, PriorityFlag, PriorityType, SchedulerType,
-    SelectParameter, SelectType,
+    AccountingEnforce, Choice, EnforcePartLimits, SchedulerType, SelectParameter, SelectType,
 };
 use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A job waits so long at most for few switches where the site says nothing.
+/// How long a job waits at most for few switches, where the site does not set `max_switch_wait`.
 const SWITCH_WAIT_S: u32 = 300;
 
 /// The partition of a cluster without a configuration.
@@ -49,7 +52,7 @@ pub fn load(dir: Option<&Path>, machine: Option<&Machine>) -> Result<ClusterConf
     Ok(config)
 }
 
-/// The configuration of `dir` by the text of its files, which somebody else read.
+/// The configuration of `dir`, from the text of its files: the caller read them.
 pub fn load_given(
     dir: &Path,
     given: BTreeMap<String, String>,
@@ -68,7 +71,7 @@ pub fn may_read(dir: &Path) -> bool {
     !std::fs::read(dir.join("slurm.conf")).is_err_and(|e| e.kind() == denied)
 }
 
-/// Several nodes on one host, or more than the host has: the counts are declared, not measured.
+/// Marks nodes whose counts are declared, not measured: several nodes on one host, or more than the host has.
 fn mark_declared(config: &mut ClusterConfig, machine: Option<&Machine>) {
     let overrides =
         config.shown.get("SlurmdParameters").is_some_and(|v| v.contains("config_overrides"));
@@ -92,14 +95,14 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
     from_conf(&conf)
 }
 
-/// Without a folder: one node, this machine as it was found, and one partition.
+/// The configuration without a folder: this machine as the one node, in one partition.
 fn for_machine(node: NodeConfig) -> ClusterConfig {
     let mut partition = Partition::over(MAIN_PARTITION, vec![node.name.clone()]);
     partition.default = true;
     let parameters = Parameters {
         memory_by_core: true,
         return_to_service: 2,
-        gres_types: names_of(std::slice::from_ref(&node)),
+        gres_types: gres_names(std::slice::from_ref(&node)),
         max_job_count: 100_000,
         max_array_size: 1_000_001,
         kill_wait_s: 10,
@@ -108,13 +111,13 @@ fn for_machine(node: NodeConfig) -> ClusterConfig {
     ClusterConfig {
         nodes: vec![node],
         partitions: vec![partition],
-        shown: shown(&parameters, &[]),
+        shown: parameters_shown(&parameters, &[]),
         parameters,
         ..ClusterConfig::default()
     }
 }
 
-fn names_of(nodes: &[NodeConfig]) -> Vec<String> {
+fn gres_names(nodes: &[NodeConfig]) -> Vec<String> {
     let mut names: Vec<String> =
         nodes.iter().flat_map(|n| &n.gres).map(|g| g.name.clone()).collect();
     names.sort();
@@ -141,8 +144,8 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         preempt_requeue::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
     let mut parameters = parameters(conf, &nodes);
     parameters.licenses = licenses(slurm.globals.licenses.as_deref())?;
-    let mut shown = shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
-    shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), shown_value(key, &value.text))));
+    let mut shown = parameters_shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
+    shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), value_shown(key, &value.text))));
     Ok(ClusterConfig {
         name: match slurm.cluster_name.as_str() {
             "" => "sluice".into(),
@@ -170,19 +173,19 @@ fn with_group_ids(mut partition: Partition) -> Partition {
 
 fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
     let globals = &conf.slurm.globals;
-    // Each of the later ones implies those before it.
-    let said = |what| globals.accounting.enforce.contains(&what);
-    let enforce_limits = said(AccountingEnforce::Limits)
-        || said(AccountingEnforce::Safe)
-        || said(AccountingEnforce::All);
-    let enforce_safe = said(AccountingEnforce::Safe);
-    let enforce_qos = said(AccountingEnforce::Qos) || said(AccountingEnforce::All);
-    let enforce_associations = said(AccountingEnforce::Associations)
-        || said(AccountingEnforce::WcKeys)
+    // `safe` and `all` imply `limits`, and each of them implies `associations`.
+    let has = |what| globals.accounting.enforce.contains(&what);
+    let enforce_limits = has(AccountingEnforce::Limits)
+        || has(AccountingEnforce::Safe)
+        || has(AccountingEnforce::All);
+    let enforce_safe = has(AccountingEnforce::Safe);
+    let enforce_qos = has(AccountingEnforce::Qos) || has(AccountingEnforce::All);
+    let enforce_associations = has(AccountingEnforce::Associations)
+        || has(AccountingEnforce::WcKeys)
         || enforce_limits
         || enforce_qos;
     let mut gres_types = globals.gres_types.clone();
-    gres_types.extend(names_of(nodes));
+    gres_types.extend(gres_names(nodes));
     gres_types.sort();
     gres_types.dedup();
     Parameters {
@@ -203,8 +206,8 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         enforce_limits,
         enforce_qos,
         enforce_safe,
-        book_jobs: !said(AccountingEnforce::NoJobs),
-        book_steps: !said(AccountingEnforce::NoJobs) && !said(AccountingEnforce::NoSteps),
+        book_jobs: !has(AccountingEnforce::NoJobs),
+        book_steps: !has(AccountingEnforce::NoJobs) && !has(AccountingEnforce::NoSteps),
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
         select: select(&globals.scheduling),
         cpus_per_gpu: globals
@@ -228,7 +231,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         priority: priority_policy(&globals.priority),
         licenses: BTreeMap::new(),
         reservation_over_run_min: globals.times.resv_over_run_min,
-        ..preempt_requeue::motion(globals)
+        ..preempt_requeue::parameters(globals)
     }
 }
 
@@ -236,7 +239,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
 fn select(scheduling: &slurm::conf::globals::Scheduling) -> Select {
     let has = |parameter| scheduling.select_parameters.contains(&parameter);
     let linear = scheduling.select == SelectType::Linear;
-    // What is taken for granted where nothing is said is not meant for whole nodes.
+    // The default with memory is not meant for whole nodes: there it must be asked for.
     let with_memory = has(SelectParameter::Memory)
         || (!linear
             && (has(SelectParameter::CpuMemory)
@@ -278,111 +281,10 @@ fn licenses(text: Option<&str>) -> Result<BTreeMap<String, u64>, ServerError> {
     Ok(counts)
 }
 
-/// `Priority*`. dstack's priority weighs as much as the QOS.
-fn priority_policy(conf: &slurm::conf::globals::Priority) -> PriorityPolicy {
-    let has = |flag| conf.flags.contains(&flag);
-    let no_normal = |flag| has(flag) || has(PriorityFlag::NoNormalAll);
-    let tres = conf.weight_tres.iter();
-    let tres = tres.filter_map(|(name, weight)| Some((name.parse::<TresKind>().ok()?, *weight)));
-    let minute = |minutes: u32| u64::from(minutes) * 60;
-    PriorityPolicy {
-        multifactor: conf.kind == PriorityType::Multifactor,
-        weights: Weights {
-            age: conf.weight_age,
-            association: conf.weight_assoc,
-            fair_share: conf.weight_fairshare,
-            job_size: conf.weight_job_size,
-            partition: conf.weight_partition,
-            qos: conf.weight_qos,
-            dstack: conf.weight_qos,
-            tres: tres.collect(),
-        },
-        max_age_s: minute(conf.max_age_min),
-        favor_small: conf.favor_small,
-        calc_period_s: minute(conf.calc_period_min),
-        half_life_s: conf.decay_half_life_min.map(minute),
-        reset: match conf.usage_reset {
-            slurm::conf::choices::UsageReset::None => UsageReset::None,
-            slurm::conf::choices::UsageReset::Now => UsageReset::Now,
-            slurm::conf::choices::UsageReset::Daily => UsageReset::Daily,
-            slurm::conf::choices::UsageReset::Weekly => UsageReset::Weekly,
-            slurm::conf::choices::UsageReset::Monthly => UsageReset::Monthly,
-            slurm::conf::choices::UsageReset::Quarterly => UsageReset::Quarterly,
-            slurm::conf::choices::UsageReset::Yearly => UsageReset::Yearly,
-        },
-        flags: PriorityFlags {
-            accrue_always: has(PriorityFlag::AccrueAlways),
-            max_tres: has(PriorityFlag::MaxTres),
-            no_normal_association: no_normal(PriorityFlag::NoNormalAssoc),
-            no_normal_partition: no_normal(PriorityFlag::NoNormalPart),
-            no_normal_qos: no_normal(PriorityFlag::NoNormalQos),
-            no_normal_tres: no_normal(PriorityFlag::NoNormalTres),
-            small_relative_to_time: has(PriorityFlag::SmallRelativeToTime),
-        },
-        utc_offset_s: jiff::Zoned::now().offset().seconds(),
-    }
-}
-
-/// `scontrol show config`: what holds, said in the file or not.
-fn shown(parameters: &Parameters, select: &[SelectParameter]) -> BTreeMap<String, String> {
-    let seconds = |s: u32| format!("{s} sec");
-    let yes = |b: bool| if b { "1" } else { "0" }.to_string();
-    let select: Vec<&str> = select.iter().map(|p| p.word()).collect();
-    let select = if select.is_empty() { "CR_CORE_MEMORY".into() } else { select.join(",") };
-    let memory = match parameters.default_memory {
-        Some(DefaultMemory::PerCpu(each)) => ("DefMemPerCPU", each.mib().to_string()),
-        Some(DefaultMemory::PerNode(each)) => ("DefMemPerNode", each.mib().to_string()),
-        Some(DefaultMemory::PerGpu(each)) => ("DefMemPerGPU", each.mib().to_string()),
-        None => ("DefMemPerNode", "UNLIMITED".into()),
-    };
-    let scheduler = if parameters.backfill { "sched/backfill" } else { "sched/builtin" };
-    let multifactor = parameters.priority.multifactor;
-    let priority = if multifactor { "priority/multifactor" } else { "priority/basic" };
-    let rows = [
-        ("SlurmdTimeout", seconds(parameters.slurmd_timeout_s)),
-        ("KillWait", seconds(parameters.kill_wait_s)),
-        ("MinJobAge", seconds(parameters.min_job_age_s)),
-        ("MaxJobCount", parameters.max_job_count.to_string()),
-        ("MaxArraySize", parameters.max_array_size.to_string()),
-        ("FirstJobId", parameters.first_job_id.to_string()),
-        ("MaxJobId", parameters.max_job_id.to_string()),
-        ("JobRequeue", yes(parameters.job_requeue)),
-        ("JobFileAppend", yes(parameters.job_file_append)),
-        ("ReturnToService", parameters.return_to_service.to_string()),
-        ("SchedulerType", scheduler.into()),
-        ("SelectType", "select/cons_tres".into()),
-        ("SelectTypeParameters", select),
-        ("PriorityType", priority.into()),
-        ("ProctrackType", "proctrack/cgroup".into()),
-        ("TaskPlugin", "task/affinity,task/cgroup".into()),
-        ("AccountingStorageType", "accounting_storage/sluice".into()),
-        ("AuthType", "auth/sluice".into()),
-        ("GresTypes", parameters.gres_types.join(",")),
-        memory,
-    ];
-    rows.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
-}
-
-/// Seconds are shown with their unit, as Slurm shows them.
-fn shown_value(key: &str, text: &str) -> String {
-    let seconds = [
-        "SlurmdTimeout",
-        "SlurmctldTimeout",
-        "KillWait",
-        "MinJobAge",
-        "MessageTimeout",
-        "WaitTime",
-    ];
-    match seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
-        true => format!("{text} sec"),
-        false => text.to_string(),
-    }
-}
-
-fn limits(conf: &Conf) -> Policy {
+fn limits(conf: &Conf) -> CgroupPolicy {
     let cgroup = &conf.cgroup;
     let percent = |p: slurm::conf::value::Percent| p.of(100_000) as f64 / 1000.0;
-    Policy {
+    CgroupPolicy {
         constrain_cores: cgroup.constrain_cores,
         constrain_memory: cgroup.constrain_ram,
         constrain_swap: cgroup.constrain_swap,
@@ -400,6 +302,6 @@ fn limits(conf: &Conf) -> Policy {
         constrain_cpu_time: cgroup.constrain_cpu_time,
         allowed_devices: cgroup.allowed_devices.clone(),
         // The rest is each node's own.
-        ..Policy::default()
+        ..CgroupPolicy::default()
     }
 }

@@ -1,4 +1,4 @@
-//! What moves jobs about, from slurm.conf: preemption, requeue, places kept for later.
+//! Preemption, requeue and backfill reservations, from slurm.conf.
 
 use cluster::Parameters;
 use model::partition::Partition;
@@ -7,8 +7,8 @@ use sched::view::BackfillLimits;
 use slurm::conf::choices::{self as conf, Choice, PreemptType};
 use slurm::conf::globals::Globals;
 
-/// The parameters of all that; the rest as it is by default.
-pub(super) fn motion(globals: &Globals) -> Parameters {
+/// The parameters of these subjects; the others have their defaults.
+pub(super) fn parameters(globals: &Globals) -> Parameters {
     let preemption = &globals.preemption;
     let has = |mode| preemption.modes.contains(&mode);
     let backfill = &globals.scheduling.backfill;
@@ -60,7 +60,7 @@ pub(super) fn motion(globals: &Globals) -> Parameters {
     }
 }
 
-/// Where a partition says nothing of preemption, the cluster's words hold, in Slurm's order.
+/// Gives partitions without a `PreemptMode` the cluster's, in the order in which Slurm shows its words.
 pub(super) fn with_preempt_mode(
     mut partitions: Vec<Partition>,
     modes: &[conf::PreemptMode],
@@ -80,7 +80,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn what_the_file_says_reaches_the_state_machine() {
+    fn preemption_requeue_and_backfill_keys_reach_the_parameters() {
         let text = "PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND,GANG\n\
                     PreemptExemptTime=00:02:00\nSchedulerTimeSlice=10\nRequeueExit=5\n\
                     AuthInfo=cred_expire=30\nDependencyParameters=kill_invalid_depend\n\
@@ -89,7 +89,7 @@ mod tests {
                     NodeName=n1\nPartitionName=a Nodes=n1\nPartitionName=b Nodes=n1 PreemptMode=OFF\n";
         let files = MemoryFiles::default().with("/c/slurm.conf", text);
         let conf = load_dir(&files, Path::new("/c")).expect("a good file");
-        let parameters = motion(&conf.slurm.globals);
+        let parameters = parameters(&conf.slurm.globals);
         let preempt = PreemptPolicy {
             by: PreemptBy::Partition,
             mode: PreemptMode::Suspend,

@@ -15,7 +15,7 @@ pub fn binding(conf: &Conf) -> BindPolicy {
     BindPolicy {
         on: !said || launch.task_plugins.contains(&TaskPlugin::Affinity),
         kind: parameters.iter().filter_map(bind_word).last(),
-        otherwise: parameters.get("autobind").and_then(level),
+        fallback: parameters.get("autobind").and_then(level),
         verbose: parameters.has("verbose"),
         nodes: slurm
             .nodes
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_bound_unless_the_plugins_leave_it_out() {
+    fn tasks_are_bound_unless_task_plugin_lacks_affinity() {
         for (lines, on) in [
             ("", true),
             ("TaskPlugin=task/none\n", false),
@@ -84,14 +84,14 @@ mod tests {
         }
         let found = binding(&conf("TaskPluginParam=Threads,Verbose,autobind=cores\n"));
         assert_eq!(found.kind, Some(CpuBind::To(Level::Threads)));
-        assert_eq!((found.otherwise, found.verbose), (Some(Level::Cores), true));
+        assert_eq!((found.fallback, found.verbose), (Some(Level::Cores), true));
         assert_eq!(found.nodes["n1"], CpuBind::To(Level::Cores));
         assert_eq!(found.partitions["p"], CpuBind::To(Level::Sockets));
         assert!(!found.nodes.contains_key("n2"));
     }
 
     #[test]
-    fn what_is_asked_for_by_name_goes_before_the_configuration() {
+    fn limits_asked_for_by_name_go_before_the_configuration() {
         let limits = |asked| Rlimits {
             soft: [("NOFILE", 1), ("CORE", 2)].map(|(name, value)| (name.to_owned(), value)).into(),
             asked,

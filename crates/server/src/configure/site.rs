@@ -1,4 +1,4 @@
-//! What slurm.conf and job_container.conf say of the work around jobs.
+//! Prolog, epilog, sampling and private folders, from slurm.conf and job_container.conf.
 
 use model::site::{SAMPLE_S_DEFAULT, Site};
 use slurm::conf::Conf;

@@ -7,6 +7,8 @@
 pub mod launch;
 mod prolog_epilog;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use crate::shared::Shared;
 use crate::shared::dispatch_queue::DispatchWork;
@@ -230,7 +232,9 @@ impl DispatchThread {
             let state = shared.read();
             let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
             job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
-                let active = job.attempt().filter(|a| a.preparing.is_empty() && !a.is_going())?;
+                let active = job
+                    .attempt()
+                    .filter(|a| a.prolog_nodes.is_empty() && !a.is_ending_or_preempted())?;
                 let first = active.allocation.node_names().next()?.to_owned();
                 Some((first, job.spec.owner.uid))
             })

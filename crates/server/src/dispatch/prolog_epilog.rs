@@ -238,3 +238,71 @@ fn program_of(
     let limit = state.config.site.timeout_s.map(|s| Duration::from_secs(u64::from(s)));
     ControllerProgram { program, environment: pairs.collect(), limit }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(job: u32) -> AttemptId {
+        AttemptId { job: JobId(job), number: 1 }
+    }
+
+    #[test]
+    fn at_most_so_many_prologs_run_at_once_and_in_their_order() {
+        let mut runs = PrologRuns::default();
+        let many = RUNNING_MAX as u32 + 2;
+        assert!((1..=many).all(|job| !runs.is_done_or_queued(attempt(job))));
+        let started: Vec<_> = std::iter::from_fn(|| runs.start_next()).collect();
+        assert_eq!(started, (1..many - 1).map(attempt).collect::<Vec<_>>());
+        runs.ended(attempt(1));
+        assert_eq!(runs.start_next(), Some(attempt(many - 1)));
+        assert_eq!(runs.start_next(), None);
+    }
+
+    #[test]
+    fn attempt_is_unfinished_until_its_prolog_ends_and_is_queued_once() {
+        let mut runs = PrologRuns::default();
+        assert!(!runs.is_unfinished(attempt(1)), "it has no prolog");
+        assert!(!runs.is_done_or_queued(attempt(1)) && !runs.is_done_or_queued(attempt(1)));
+        assert_eq!((runs.start_next(), runs.start_next()), (Some(attempt(1)), None));
+        assert!(runs.is_unfinished(attempt(1)));
+        runs.ended(attempt(1));
+        assert!(!runs.is_unfinished(attempt(1)) && runs.is_done_or_queued(attempt(1)));
+    }
+
+    #[test]
+    fn program_succeeds_fails_or_is_killed_at_its_limit() {
+        let run = |program: &str, limit| {
+            let environment = vec![("SECONDS".to_owned(), "60".to_owned())];
+            ControllerProgram { program: program.into(), environment, limit }.run()
+        };
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(run("/bin/true", None), Ok(()));
+        assert_eq!(run("/bin/true", minute), Ok(()));
+        for limit in [None, minute] {
+            let failed = run("/bin/false", limit).expect_err("it fails");
+            assert!(failed.starts_with("/bin/false ended: "), "{failed}");
+        }
+        assert!(run("/no/such/program", None).is_err());
+        let begun = Instant::now();
+        let dir = tempfile::tempdir().expect("a folder");
+        let script = dir.path().join("prolog");
+        std::fs::write(&script, "#!/bin/sh\nsleep $SECONDS\n").expect("a script");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&script, mode).expect("a mode");
+        let late = run(&script.display().to_string(), Some(Duration::from_millis(50)));
+        assert!(late.expect_err("too long").ends_with("took longer than PrologEpilogTimeout"));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn job_of_a_failed_prolog_is_requeued_held_or_cancelled() {
+        let requeue = |held| match requeue_or_cancel(JobId(7), held) {
+            Command::ChangeJob { change: JobChange::Requeue(requeue), .. } => Some(requeue),
+            _ => None,
+        };
+        assert_eq!(requeue(Some(false)), Some(Requeue::PLAIN));
+        assert_eq!(requeue(Some(true)), Some(Requeue::HELD));
+        assert!(matches!(requeue_or_cancel(JobId(7), None), Command::Cancel(_)));
+    }
+}

@@ -23,9 +23,8 @@ impl DispatchThread {
         let (ours, stale) = {
             let state = shared.read();
             let Some(known) = state.nodes.get(node) else { return };
-            let ending = |a: &AttemptId| {
-                state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending.clone())
-            };
+            let ending =
+                |a: &AttemptId| state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending);
             let ours: Vec<_> = known.holders.iter().map(|a| (*a, ending(a))).collect();
             (ours, known.stale.clone())
         };

@@ -5,11 +5,12 @@ use crate::shared::Shared;
 use crate::show::job_view::JobViews;
 use cluster::authorise::{Act, authorise};
 use cluster::select;
+use model::attempt::Attempt;
 use model::change::JobRef;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
-use model::run::{Attempt, Outcome};
+use model::run::Outcome;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub async fn await_start(
             let state = shared.read();
             let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
             authorise(&state, by, Act::OwnJob(found))?;
-            let prepares = |a: &Attempt| !a.preparing.is_empty() && a.ending.is_none();
+            let prepares = |a: &Attempt| !a.prolog_nodes.is_empty() && a.ending.is_none();
             let waiting = found.is_waiting() || (ready && found.attempt().is_some_and(prepares));
             if !waiting || tokio::time::Instant::now() >= deadline {
                 let cache = RefCell::default();

@@ -1,10 +1,10 @@
-//! What each call of a client does: it goes to the writer if it changes something, to the state if it only reads.
+//! The calls of clients: those that change something go to the writer, those that only read to the state.
 
 use crate::agents::{join, policies};
 use crate::auth::token;
 use crate::clock;
 use crate::configure;
-use crate::dispatch::launch::srun_programs;
+use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer};
@@ -170,8 +170,8 @@ async fn submit(
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
-            let programs = srun_programs(&shared.read());
-            Ok(Answer::Submitted { job, run, name, programs })
+            let srun_prolog_epilog = srun_prolog_epilog(&shared.read());
+            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }

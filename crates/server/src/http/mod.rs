@@ -15,6 +15,8 @@ pub mod peer;
 pub mod serve;
 pub mod stall_timeout;
 pub mod step_stream;
+#[cfg(test)]
+mod tests;
 
 use crate::shared::Shared;
 use axum::Router;

@@ -138,7 +138,7 @@ mod tests {
         let (ours, mut theirs) = tokio::io::duplex(16);
         let silence = Duration::from_millis(50);
         let mut ours = TimedStream::new(ours, silence, StallTimeout::new(silence));
-        theirs.write_all(b"x").await.expect("room");
+        theirs.write_all(b"x").await.expect("a buffer that is empty");
         assert_eq!(ours.read_u8().await.expect("a byte"), b'x');
         let later = tokio::time::timeout(silence * 4, ours.read_u8()).await;
         assert!(later.is_err(), "after the first byte it waits");

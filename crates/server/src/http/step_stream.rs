@@ -114,7 +114,7 @@ async fn relay(
                 return true;
             }
         }
-        // A client that still has something to say is not cut off in the middle of reader.
+        // Only this direction is closed: a client that still sends is not cut off while it reads.
         let _ = to.shutdown().await;
         false
     };
@@ -141,7 +141,7 @@ async fn relay(
     }
 }
 
-/// What the agent said instead of a step, in the step's own words.
+/// The agent's refusal as a frame of the step.
 fn refusal(why: String) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A message of one line fits into a frame.

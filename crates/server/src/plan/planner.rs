@@ -30,7 +30,7 @@ pub fn run(shared: &Shared) -> ! {
 }
 
 /// Makes a plan and carries it out; whether it started anything.
-fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
+pub fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
     let view = viewer.view(&shared.read(), now);
     if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use wire::link::ToAgent;
-use wire::stream::{Credit, STREAMS_MAX, StreamKind, Window};
+use wire::stream::{ReceiveWindow, STREAMS_MAX, SendCredit, StreamKind};
 
 /// Chunks of all streams on their way to one agent; beyond it a stream waits.
 pub const DATA_MAX: usize = 32;
@@ -34,7 +34,7 @@ struct Stream {
     link: u64,
     /// Bounded by the window: a sender that goes beyond its credit loses the stream.
     chunks: mpsc::UnboundedSender<Result<Vec<u8>, String>>,
-    window: Window,
+    window: ReceiveWindow,
     outbox: mpsc::Sender<ToAgent>,
     send_window: Arc<SendWindow>,
 }
@@ -42,7 +42,7 @@ struct Stream {
 /// How many bytes may be sent to the agent now.
 #[derive(Default)]
 struct SendWindow {
-    credit: Mutex<Credit>,
+    credit: Mutex<SendCredit>,
     more: Notify,
 }
 
@@ -135,7 +135,7 @@ impl StreamTable {
         let one = Stream {
             link: number,
             chunks: sender,
-            window: Window::default(),
+            window: ReceiveWindow::default(),
             outbox: outbox.clone(),
             send_window: send_window.clone(),
         };
@@ -190,5 +190,57 @@ impl StreamTable {
         if let (Some(stream), Some(error)) = (streams.remove(&id), error) {
             let _ = stream.chunks.send(Err(error));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+
+    fn open(table: &Arc<StreamTable>) -> (StreamReader, StreamWriter, mpsc::Receiver<ToAgent>) {
+        let (outbox, messages) = mpsc::channel(16);
+        let (data, _) = mpsc::channel(1);
+        let link = LinkSender { number: 1, outbox, data };
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let kind = StreamKind::Log { offset: 0, follow: false };
+        let (reader, writer) = StreamTable::open(table, link, "n1", attempt, kind).expect("open");
+        (reader, writer, messages)
+    }
+
+    #[tokio::test]
+    async fn bytes_of_another_link_are_ignored_and_the_end_closes_the_stream() {
+        let table = Arc::<StreamTable>::default();
+        let (mut reader, _writer, mut messages) = open(&table);
+        assert!(matches!(messages.try_recv(), Ok(ToAgent::Open { stream: 0, .. })));
+        table.received(2, b"\0\0\0\0foreign");
+        table.received(1, b"\0\0\0\0own");
+        assert_eq!(reader.next().await, Some(Ok(b"own".to_vec())));
+        table.end(1, 0, Some("gone".into()));
+        assert_eq!(reader.next().await, Some(Err("gone".into())));
+        assert_eq!(reader.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_reader_of_a_log_tells_the_agent() {
+        let table = Arc::<StreamTable>::default();
+        let (reader, _writer, mut messages) = open(&table);
+        messages.try_recv().expect("the opening");
+        drop(reader);
+        assert!(matches!(messages.try_recv(), Ok(ToAgent::StreamEnd { stream: 0, .. })));
+    }
+
+    #[tokio::test]
+    async fn link_has_a_bounded_number_of_streams() {
+        let table = Arc::<StreamTable>::default();
+        let open: Vec<_> = (0..STREAMS_MAX).map(|_| open(&table)).collect();
+        let (outbox, _messages) = mpsc::channel(1);
+        let (data, _) = mpsc::channel(1);
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let kind = StreamKind::Log { offset: 0, follow: false };
+        let more = LinkSender { number: 1, outbox, data };
+        assert!(StreamTable::open(&table, more, "n1", attempt, kind).is_none());
+        table.drop_link(1);
+        assert_eq!((open.len(), table.streams().len()), (STREAMS_MAX, 0));
     }
 }

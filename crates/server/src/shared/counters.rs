@@ -79,7 +79,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What one plan took and came to.
+/// The time that one plan took, and its numbers of jobs.
 pub struct PlanFigures {
     pub took: Duration,
     pub queue: u64,
@@ -160,10 +160,10 @@ impl Counters {
         plans.total_queue += plan.queue;
         plans.last_tried = plan.tried;
         plans.total_tried += plan.tried;
-        plans.last_kept = plan.kept;
-        plans.total_kept += plan.kept;
+        plans.last_slots = plan.kept;
+        plans.total_slots += plan.kept;
         plans.backfilled += plan.backfilled;
-        plans.backfilled_ever += plan.backfilled;
+        plans.backfilled_since_start += plan.backfilled;
     }
 
     /// As in Slurm, counters begin at zero with each day of UTC; those of calls go on.
@@ -186,7 +186,10 @@ impl Counters {
             [&self.submitted, &self.started, &self.completed, &self.cancelled, &self.failed];
         counts.into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
         let mut plans = self.plans.lock().expect("no panic with the counters held");
-        *plans = PlanCounts { backfilled_ever: plans.backfilled_ever, ..PlanCounts::default() };
+        *plans = PlanCounts {
+            backfilled_since_start: plans.backfilled_since_start,
+            ..PlanCounts::default()
+        };
     }
 
     pub fn snapshot(&self) -> CounterSnapshot {
@@ -244,7 +247,7 @@ mod tests {
     use crate::auth::principal::server_principal;
 
     #[test]
-    fn calls_are_counted_by_kind_and_user_until_the_counters_are_set_back() {
+    fn calls_are_counted_by_kind_and_user_until_a_reset() {
         let counters = Counters::default();
         let who = server_principal();
         drop(counters.begin_call(CallKind::Jobs, &who));
@@ -271,11 +274,11 @@ mod tests {
         counters.reset();
         assert!(counters.calls.lock().unwrap().by_kind.is_empty());
         let plans = *counters.plans.lock().unwrap();
-        assert_eq!((plans.made, plans.backfilled, plans.backfilled_ever), (0, 0, 2));
+        assert_eq!((plans.made, plans.backfilled, plans.backfilled_since_start), (0, 0, 2));
     }
 
     #[test]
-    fn a_new_day_begins_from_nothing_but_for_the_calls() {
+    fn new_day_resets_all_counters_but_those_of_calls() {
         let counters = Counters::default();
         drop(counters.begin_call(CallKind::Jobs, &server_principal()));
         counters.started.store(7, Ordering::Relaxed);

@@ -40,3 +40,22 @@ impl LinkShutdown {
         begun
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn link_that_ends_by_a_shutdown_says_so_and_one_that_breaks_does_not() {
+        assert!(!LinkShutdown::default().finish(), "nothing was requested");
+        let shutdown = LinkShutdown::default();
+        shutdown.request();
+        shutdown.requested().await;
+        let (ours, _theirs) = tokio::io::duplex(16);
+        let closing = tokio::time::timeout(Duration::from_millis(20), shutdown.close::<()>(ours));
+        assert!(closing.await.is_err(), "it waits until the agent closes its direction");
+        assert!(shutdown.finish());
+        shutdown.finished().await;
+    }
+}

@@ -56,7 +56,7 @@ pub struct Shared {
     pub setup: Setup,
 }
 
-/// What is lost with the process, and found again without harm.
+/// Handles to what is lost with the process without harm: it is found out again.
 #[derive(Default)]
 pub struct Volatile {
     /// Replaced whole, so that a reader never holds up the planner.
@@ -75,7 +75,7 @@ pub struct Volatile {
     pub holders: Mutex<HashMap<JobId, u32>>,
 }
 
-/// What the last plan says of the jobs that wait.
+/// The reasons and estimates that the last plan gave the jobs that wait.
 #[derive(Default)]
 pub struct LastPlan {
     pub planned: Option<Timestamp>,
@@ -98,7 +98,6 @@ impl Volatile {
 /// How the server was started.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    pub server_dir: PathBuf,
     pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub agents_addresses: Vec<String>,

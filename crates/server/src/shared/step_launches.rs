@@ -22,7 +22,7 @@ struct Undelivered {
     delivered_to: Vec<String>,
 }
 
-/// What this server knows of a step's order to one node.
+/// The state of a step's order to one node, as far as this server knows it.
 pub enum Delivery {
     /// Every node has it, or the launch was made before this server started.
     Unknown,
@@ -77,5 +77,27 @@ impl StepLaunches {
     /// The job's attempt is over on a node: none of its orders is waited for any more.
     pub fn forget(&self, job: JobId) {
         self.undelivered().retain(|(of, _), _| *of != job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::State;
+
+    #[test]
+    fn launch_is_kept_until_it_is_delivered_everywhere_or_forgotten() {
+        let launches = StepLaunches::default();
+        let (job, step) = (JobId(1), StepId::Number(0));
+        let text = r#"{"name":"x","argv":[],"environment":"","work_dir":"/","listen":[],"key":""}"#;
+        let launch: StepLaunch = serde_json::from_str(text).expect("a launch");
+        launches.put(job, step, launch.clone());
+        assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Pending(_)));
+        // The state does not know the step: no node has to acknowledge it any more.
+        launches.delivered(&StateLock::new(State::default()), job, step, "n1");
+        assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Unknown));
+        launches.put(job, step, launch);
+        launches.forget(job);
+        assert!(launches.launch(job, step).is_none());
     }
 }

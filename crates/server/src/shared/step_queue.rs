@@ -114,3 +114,57 @@ impl StepQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::State;
+
+    const JOB: JobId = JobId(1);
+
+    fn enter(queue: &StepQueue, ticket: u64) -> Arc<Notify> {
+        queue.enter(JOB, ticket, &Arc::default()).expect("a position")
+    }
+
+    /// A job that the state does not know: each of its steps could start at once.
+    fn state() -> StateLock {
+        StateLock::new(State::default())
+    }
+
+    #[test]
+    fn later_step_waits_for_an_earlier_one_until_that_leaves_or_is_absent() {
+        let (queue, state) = (StepQueue::default(), state());
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 1), "nobody is before it");
+        enter(&queue, 1);
+        enter(&queue, 2);
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 1));
+        assert!(queue.must_wait_for_earlier(&state, JOB, 2));
+        queue.pause(JOB, 1);
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 2), "no call asks for the first now");
+        enter(&queue, 1);
+        assert!(queue.must_wait_for_earlier(&state, JOB, 2), "it has kept its position");
+        queue.leave(JOB, 1);
+        assert!(!queue.must_wait_for_earlier(&state, JOB, 2));
+        assert!(!queue.has(JOB, 1) && queue.has(JOB, 2));
+    }
+
+    #[tokio::test]
+    async fn steps_of_a_job_that_is_over_are_woken_and_removed() {
+        let queue = StepQueue::default();
+        let (first, second) = (enter(&queue, 1), enter(&queue, 2));
+        queue.wake_next(&state(), JOB);
+        first.notified().await;
+        second.notified().await;
+        assert!(!queue.has(JOB, 1) && !queue.has(JOB, 2));
+    }
+
+    #[test]
+    fn full_queue_refuses_a_new_step_and_keeps_a_known_one() {
+        let queue = StepQueue::default();
+        for ticket in 1..=WAITING_MAX as u64 {
+            enter(&queue, ticket);
+        }
+        assert!(queue.enter(JOB, 0, &Arc::default()).is_none());
+        enter(&queue, 1);
+    }
+}

@@ -38,7 +38,7 @@ impl UsageQueries {
             }
             waiting.insert(ask, sender);
         }
-        let question = ToAgent::Measure { ask, node: node.to_owned(), attempt };
+        let question = ToAgent::Measure { request: ask, node: node.to_owned(), attempt };
         let answer = if outbox.try_send(question).is_ok() {
             tokio::time::timeout(ANSWER_TIMEOUT, answer).await.ok().and_then(Result::ok)
         } else {

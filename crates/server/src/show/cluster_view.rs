@@ -36,7 +36,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
             completing: completing || !node.stale.is_empty(),
             partitions: partitions_of.get(name.as_str()).cloned().unwrap_or_default(),
             last_busy: node.last_busy,
-            kept_for: kept.get(name.as_str()).copied(),
+            reserved_for: kept.get(name.as_str()).copied(),
         }
     });
     ClusterView {
@@ -48,7 +48,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
     }
 }
 
-/// What jobs hold of each generic resource of the node, by name and kind.
+/// The share of each generic resource of the node that jobs hold, by name and kind.
 fn gres_used(node: &cluster::node::Node) -> Vec<GresShare> {
     let mut used: Vec<GresShare> = Vec::new();
     for share in &node.used.gres {

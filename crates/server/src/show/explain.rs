@@ -17,14 +17,14 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
-    EXPLAINED_MAX, Expected, ExplainWanted, ExplainedJob, HeldLimit, Holder, LicenseUse, NamedJob,
-    OpenTerm, OtherJob, ReservationWindow, WaitView,
+    EXPLAINED_MAX, ExpectedStart, ExplainQuery, ExplainedJob, LicenseShortage, LimitHolders,
+    NamedJob, ReservationWindow, ResourceHolder, TermJob, UnmetTerm, WaitView,
 };
 
 /// Holders of a limit, and jobs of a dependency, that are named.
 const NAMED_MAX: usize = 5;
 
-pub async fn explain(shared: &Arc<Shared>, wanted: &ExplainWanted) -> Result<Answer, Refusal> {
+pub async fn explain(shared: &Arc<Shared>, wanted: &ExplainQuery) -> Result<Answer, Refusal> {
     let mut explained = Vec::new();
     for id in chosen(shared, wanted)? {
         let waits = shared.read().job(id).is_some_and(Job::is_waiting);
@@ -35,7 +35,7 @@ pub async fn explain(shared: &Arc<Shared>, wanted: &ExplainWanted) -> Result<Ans
 }
 
 /// The ids of the jobs to explain, each once. A name stands for its runs that have not ended, else for the last one.
-fn chosen(shared: &Shared, wanted: &ExplainWanted) -> Result<Vec<JobId>, Refusal> {
+fn chosen(shared: &Shared, wanted: &ExplainQuery) -> Result<Vec<JobId>, Refusal> {
     let state = shared.read();
     let mut ids = Vec::new();
     let unknown = |what: String| Refusal::UnknownJob(what);
@@ -106,7 +106,7 @@ impl WaitExplainer<'_> {
         };
         let Some(ExplainedView { explanation, view }) = plan else { return wait };
         let Explanation { reason, before, first, limit, kept, expected, classes, .. } = explanation;
-        let place = |estimate: &Estimate| Expected {
+        let place = |estimate: &Estimate| ExpectedStart {
             start: estimate.start,
             partition: partition(view, estimate.partition),
             nodes: estimate.nodes.clone(),
@@ -116,9 +116,9 @@ impl WaitExplainer<'_> {
         wait.ahead_first = first.iter().map(|id| self.named(*id)).collect();
         wait.limit = limit.as_ref().map(|held| {
             let (holders, others, others_amount) = self.holders(&held.holders);
-            HeldLimit { limit: held.limit.clone(), holders, others, others_amount }
+            LimitHolders { limit: held.limit.clone(), holders, others, others_amount }
         });
-        wait.kept = kept.as_ref().map(place);
+        wait.backfill_slot = kept.as_ref().map(place);
         wait.expected = expected.as_ref().map(place);
         wait.classes = classes.clone();
         wait.licenses = self.licenses(view);
@@ -134,19 +134,19 @@ impl WaitExplainer<'_> {
     }
 
     /// The first few holders by name; the rest as a count and a sum.
-    fn holders(&self, all: &[(JobId, u64)]) -> (Vec<Holder>, u32, u64) {
+    fn holders(&self, all: &[(JobId, u64)]) -> (Vec<ResourceHolder>, u32, u64) {
         let (first, others) = all.split_at(all.len().min(NAMED_MAX));
         let named = first.iter().map(|(id, amount)| {
             let NamedJob { job, user } = self.named(*id);
-            Holder { job, user, amount: *amount }
+            ResourceHolder { job, user, amount: *amount }
         });
         let rest = others.iter().map(|(_, amount)| amount).sum();
         (named.collect(), others.len() as u32, rest)
     }
 
-    fn dependency(&self) -> Vec<OpenTerm> {
+    fn dependency(&self) -> Vec<UnmetTerm> {
         let terms = dependency::open_terms(self.state, self.job, self.now).into_iter();
-        let term = |open: dependency::OpenTerm<'_>| OpenTerm {
+        let term = |open: dependency::OpenTerm<'_>| UnmetTerm {
             term: open.term.to_string(),
             failed: open.state == DependencyState::Failed,
             count: open.jobs.len() as u32,
@@ -160,7 +160,7 @@ impl WaitExplainer<'_> {
         ReservationWindow { name: name.to_string(), window: known.map(|r| (r.start, r.end)) }
     }
 
-    fn licenses(&self, view: &sched::View) -> Vec<LicenseUse> {
+    fn licenses(&self, view: &sched::View) -> Vec<LicenseShortage> {
         let asked = &self.job.spec.request().licenses;
         let used = |name: &String, count: u32| {
             let of = |running: &sched::RunningJob| {
@@ -172,7 +172,7 @@ impl WaitExplainer<'_> {
             holders.sort_by_key(|(job, count)| (std::cmp::Reverse(*count), *job));
             let (named, others, others_amount) = self.holders(&holders);
             let free = view.licenses.iter().find(|(free, _)| free == name);
-            LicenseUse {
+            LicenseShortage {
                 name: name.clone(),
                 asked: u64::from(count),
                 free: free.map_or(0, |(_, free)| *free),
@@ -185,9 +185,9 @@ impl WaitExplainer<'_> {
     }
 }
 
-fn other(job: &Job) -> OtherJob {
+fn other(job: &Job) -> TermJob {
     let limit = job.attempt().and_then(|attempt| attempt.end_limit);
-    OtherJob {
+    TermJob {
         job: job.shown_id(),
         id: job.id,
         state: job.state(),

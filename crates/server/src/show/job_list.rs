@@ -15,9 +15,9 @@ use slurm::output::Moment;
 use slurm::output::squeue::Listing;
 use std::cell::RefCell;
 use std::sync::Arc;
-use wire::client::{Detail, JobsWanted};
+use wire::client::{Detail, JobsQuery};
 use wire::job_list::ListWriter;
-use wire::listing::LinesWanted;
+use wire::listing::ListingQuery;
 use wire::view::ArrayView;
 
 /// The most rows that one answer expands pending array tasks into.
@@ -39,7 +39,7 @@ pub enum EncodedAnswer {
 
 pub fn jobs(
     shared: &Shared,
-    wanted: &JobsWanted,
+    wanted: &JobsQuery,
     estimates: Option<&Estimates>,
     now: Timestamp,
 ) -> Result<EncodedAnswer, Refusal> {
@@ -54,7 +54,7 @@ pub fn jobs(
 
 struct List<'a> {
     shared: &'a Shared,
-    wanted: &'a JobsWanted,
+    wanted: &'a JobsQuery,
     estimates: Option<&'a Estimates>,
     now: Timestamp,
     chosen: Vec<Chosen>,
@@ -63,7 +63,7 @@ struct List<'a> {
 impl List<'_> {
     /// The lines as `squeue` prints them. `None` where they cannot be made here: the client's time zone is not known on
     /// this machine, or the listing would be too long.
-    fn lines(&self, wanted: &LinesWanted) -> Option<String> {
+    fn lines(&self, wanted: &ListingQuery) -> Option<String> {
         let zone = DateTimeParser::new().parse_time_zone(&wanted.zone).ok()?;
         let listing = Listing::new(wanted.options.clone()).ok()?;
         let mut page = listing.page(Moment { now: self.now, tz: &zone }, LINES_BYTES_MAX);
@@ -119,7 +119,7 @@ impl List<'_> {
 
 type Chosen = (Arc<Job>, Option<IndexSet>);
 
-fn choose(shared: &Shared, wanted: &JobsWanted) -> Result<Vec<Chosen>, Refusal> {
+fn choose(shared: &Shared, wanted: &JobsQuery) -> Result<Vec<Chosen>, Refusal> {
     let state = shared.read();
     // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()

@@ -10,7 +10,7 @@ use cluster::spending::bill;
 use cluster::{State, dependency};
 use model::allocation::Allocation;
 use model::array::IndexSet;
-use model::attempt::stood_s;
+use model::attempt::suspended_whole_s;
 use model::reason::Reason;
 use model::run::{Hold, Outcome};
 use model::time::{TimeLimit, Timestamp};
@@ -18,7 +18,7 @@ use model::tres::TresKind;
 use std::cell::RefCell;
 use std::sync::Arc;
 use wire::client::Detail;
-use wire::view::{ArrayView, JobFurther, JobView};
+use wire::view::{ArrayView, JobExtras, JobView};
 
 /// Makes the views of jobs for one answer; what they need beside the state is taken once.
 pub struct JobViews<'a> {
@@ -53,7 +53,9 @@ impl<'a> JobViews<'a> {
             return ended.reason.clone();
         }
         if !job.is_waiting() {
-            let prepares = job.attempt().is_some_and(|a| !a.preparing.is_empty() && !a.is_going());
+            let prepares = job
+                .attempt()
+                .is_some_and(|a| !a.prolog_nodes.is_empty() && !a.is_ending_or_preempted());
             return if prepares { Reason::Prolog } else { Reason::None };
         }
         let fixed = job.fixed_reason.as_deref();
@@ -102,7 +104,7 @@ impl<'a> JobViews<'a> {
             run: (self.detail == Detail::Full).then_some(job.run),
             name: job.spec.name.clone(),
             array: array_view(job, tasks),
-            together: job.together,
+            het: job.het,
             spec: match self.detail {
                 Detail::Full => job.spec.clone(),
                 Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
@@ -137,7 +139,7 @@ impl<'a> JobViews<'a> {
             dependency: dependency::shown(state, job, self.now),
             last_planned: self.last_plan.planned,
             default_memory,
-            further: further(job),
+            extras: extras(job),
             sched_nodes: expected.map(|e| e.nodes.clone()),
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
@@ -149,28 +151,36 @@ impl<'a> JobViews<'a> {
 
 fn suspended_s(job: &Job, now: Timestamp) -> u64 {
     match (job.attempt(), job.ended()) {
-        (Some(attempt), _) => stood_s(attempt.start, now, attempt.suspended_until_ms(now)),
+        (Some(attempt), _) => {
+            suspended_whole_s(attempt.start, now, attempt.suspended_total_ms(now))
+        }
         (None, Some(ended)) => {
-            ended.start.map_or(0, |start| stood_s(start, ended.end, ended.suspended_ms))
+            ended.start.map_or(0, |start| suspended_whole_s(start, ended.end, ended.suspended_ms))
         }
         (None, None) => 0,
     }
 }
 
-fn further(job: &Job) -> Option<Box<JobFurther>> {
+fn extras(job: &Job) -> Option<Box<JobExtras>> {
     let attempt = job.attempt();
     let suspend_time = attempt.and_then(|a| a.suspend_changed);
-    let ran_before_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
+    let pre_suspend_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
         let ran = at.since(attempt.start).as_millis() as u64;
         ran.saturating_sub(attempt.suspended_ms) / 1000
     });
-    let preempt_time = attempt.and_then(|a| a.leaving).map(|leaving| leaving.since);
+    let preempt_time = attempt.and_then(|a| a.preemption_grace).map(|leaving| leaving.since);
     let admin_comment = job.admin_comment.clone();
-    let drawn_into = attempt.and_then(|a| a.reservation.clone());
-    let drawn_into = drawn_into.filter(|_| job.spec.request().reservation.is_none());
-    let further =
-        JobFurther { suspend_time, ran_before_s, preempt_time, admin_comment, drawn_into };
-    (further != JobFurther::default()).then(|| Box::new(further))
+    let magnetic_reservation = attempt.and_then(|a| a.reservation.clone());
+    let magnetic_reservation =
+        magnetic_reservation.filter(|_| job.spec.request().reservation.is_none());
+    let extras = JobExtras {
+        suspend_time,
+        pre_suspend_s,
+        preempt_time,
+        admin_comment,
+        magnetic_reservation,
+    };
+    (extras != JobExtras::default()).then(|| Box::new(extras))
 }
 
 pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {
@@ -204,7 +214,7 @@ fn eligible(job: &Job, state: &State, now: Timestamp) -> Option<Timestamp> {
 fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Timestamp> {
     match (job.ended(), job.attempt()) {
         (Some(ended), _) => Some(ended.end),
-        (None, Some(attempt)) => match attempt.leaving {
+        (None, Some(attempt)) => match attempt.preemption_grace {
             Some(leaving) => Some(leaving.until),
             None => attempt.end_limit,
         },

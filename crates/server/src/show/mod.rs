@@ -1,4 +1,4 @@
-//! What clients are shown: one file for each kind of answer. They read the state and never change it, but for
+//! The answers to clients, one file for each kind. They read the state and never change it, but for
 //! `reservations`, which also takes the calls that create and change them.
 
 pub mod cluster_view;

@@ -6,13 +6,13 @@ use cluster::{Command, Reply, State};
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::reservation::{Reservation, ReservationFlag};
-use model::reservation_ask::{ReservationAsk, ReservationRefusal};
+use model::reservation_request::{ReservationRefusal, ReservationRequest};
 use model::time::Timestamp;
 use nix::unistd::{Group, Uid, User};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::client::{Answer, Call};
-use wire::reservation::{KeptFor, LicenseView, ReservationView, ReservationsView};
+use wire::reservation::{LicenseView, ReservationPurpose, ReservationView, ReservationsView};
 
 /// The calls of `scontrol create, update, delete, show reservation` and `show licenses`.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
@@ -37,7 +37,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 }
 
 /// Users and groups must exist; groups get their numbers, by which their members are known.
-fn resolve(shared: &Shared, ask: &mut ReservationAsk) -> Result<(), Refusal> {
+fn resolve(shared: &Shared, ask: &mut ReservationRequest) -> Result<(), Refusal> {
     let refused = |why| Err(Refusal::Reservation(why));
     let known =
         |name: &str| shared.read().associations.iter().any(|a| a.user.as_deref() == Some(name));
@@ -101,14 +101,14 @@ fn licenses(shared: &Shared) -> Vec<LicenseView> {
 }
 
 /// The nodes that active reservations hold now, and for what.
-pub fn reserved_nodes(state: &State, now: Timestamp) -> BTreeMap<&str, KeptFor> {
+pub fn reserved_nodes(state: &State, now: Timestamp) -> BTreeMap<&str, ReservationPurpose> {
     let mut kept = BTreeMap::new();
     let active = state.reservations.values().filter(|r| r.has_nodes() && r.is_active(now));
     for reservation in active {
         let what = if reservation.has(ReservationFlag::Maint) {
-            KeptFor::Maintenance
+            ReservationPurpose::Maintenance
         } else {
-            KeptFor::Somebody
+            ReservationPurpose::Users
         };
         for node in &reservation.nodes {
             let known = kept.entry(node.as_str()).or_insert(what);

@@ -13,7 +13,7 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let state = shared.read();
     let tree = state.tree();
     let standings = state.standings();
-    let spent = state.spent_with_children(&tree);
+    let spent = state.raw_usage_with_children(&tree);
     let run_minutes = sched::run_minutes(&view::running_jobs(&state), now);
     let ranked: f64 = state.spending.ranked.values().sum();
     // The usage that each had when it was ranked, over that of all.
@@ -40,7 +40,7 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
         usage: (at > 0 && ranked > 0.0).then(|| ranked_of[at] / ranked),
         level: Some(standings[at].level).filter(|level| level.is_finite()),
         fair_share: standings[at].fair_share,
-        spent: spent[at].clone(),
+        raw_usage: spent[at].clone(),
         run_minutes: run_minutes[at].clone(),
     };
     SharesView {

@@ -1,4 +1,4 @@
-//! What would become of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
+//! Tests of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
 
 use crate::clock;
 use crate::shared::Shared;
@@ -11,7 +11,7 @@ use model::reason::{NeverFits, Refusal};
 use sched::view::Estimate;
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Offer, Submission, Tested};
+use wire::client::{Answer, Offer, Submission, SubmitForecast};
 
 /// The view with the job, or with all components of a het job, and their ids.
 type Probed = (sched::View, Vec<JobId>);
@@ -24,8 +24,8 @@ fn probe(
 ) -> Result<(Submit, Probed, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
     settle_owner(&mut submission, by)?;
-    let Submission { spec, with, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, with, test_only: true };
+    let Submission { spec, het_components, array, hold, priority, .. } = submission;
+    let submit = Submit { spec, array, hold, priority, het_components, test_only: true };
     let context = clock::context(by.clone());
     let state = shared.read();
     state.check_submit(&submit, &context)?;
@@ -52,7 +52,7 @@ pub async fn test_submit(
         Some(Err(why)) => return never(NeverFits::Waits(Box::new(why))),
         None => return Err(Refusal::Other("the server has no time for estimates now".into())),
     };
-    let tested = |one: Estimate| Tested {
+    let tested = |one: Estimate| SubmitForecast {
         job: Some(one.job),
         start: one.start,
         nodes: one.nodes,

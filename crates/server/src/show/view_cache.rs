@@ -1,4 +1,4 @@
-//! What the views of jobs in one answer have in common, worked out once and shared.
+//! Parts of views that jobs in one answer have in common, worked out once and shared.
 
 use cluster::job::Job;
 use cluster::spending::bill;
@@ -80,7 +80,7 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         account: spec.account.clone(),
         qos: spec.qos.clone(),
         components: spec.components.clone(),
-        launch: Arc::new(Launch::nothing(spec.launch.kind)),
+        launch: Arc::new(Launch::empty(spec.launch.kind)),
         dependency: None,
         kill_on_invalid_dependency: spec.kill_on_invalid_dependency,
         nice: spec.nice,
@@ -94,5 +94,30 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         submit_host: Arc::from(""),
         submit_sid: 0,
         mail: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+
+    #[tokio::test]
+    async fn jobs_with_equal_requests_share_one_summary_and_one_listed_spec() {
+        let server = TestServer::start().await;
+        let one = server.submit("name: one").await.expect("a job");
+        let same = server.submit("name: same").await.expect("a job");
+        let other = server.submit("name: other\nmax_duration: 1h").await.expect("a job");
+        let state = server.shared.read();
+        let mut cache = ViewCache::default();
+        let mut of = |id| {
+            let job = &state.jobs[&id];
+            (cache.request_summary(&state, job), cache.listed(&job.spec))
+        };
+        let (one, same, other) = (of(one), of(same), of(other));
+        assert!(Arc::ptr_eq(&one.0.tres, &same.0.tres) && Arc::ptr_eq(&one.1, &same.1));
+        assert!(!Arc::ptr_eq(&one.0.tres, &other.0.tres));
+        assert_ne!(one.0.limit, other.0.limit);
+        assert!(one.1.launch.script.is_none(), "a listing carries no launch");
     }
 }

@@ -1,4 +1,4 @@
-//! What a step asks of its job's share, taken from its launch.
+//! A step's request for a part of its job's share, taken from its launch.
 
 use cluster::command::StepAsk;
 use wire::step::StepLaunch;

@@ -1,6 +1,6 @@
 //! Creating a step: checked, queued behind other steps of its job where it must wait, and handed to the writer.
 
-use crate::dispatch::launch::srun_programs;
+use crate::dispatch::launch::srun_prolog_epilog;
 use crate::shared::Shared;
 use crate::step::ask::step_ask;
 use crate::writer::submission::fits_an_order;
@@ -52,7 +52,7 @@ pub async fn create(
         attempt: placed.attempt.number,
         nodes: nodes.collect(),
         cpus_per_task: placed.cpus_per_task,
-        programs: srun_programs(&shared.read()),
+        srun_prolog_epilog: srun_prolog_epilog(&shared.read()),
     }))
 }
 

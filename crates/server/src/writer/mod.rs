@@ -4,6 +4,9 @@
 
 pub mod books;
 pub mod recover;
+pub mod snapshot;
 pub mod submission;
+#[cfg(test)]
+mod tests;
 pub mod thread;
 pub mod tick;

@@ -12,36 +12,51 @@ pub struct Recovered {
     pub journal: LogFile,
     pub snapshots: Snapshots,
     pub recovery: Recovery,
-    /// Attempts that ended in the replayed stretch, each with its event's seq: for the books.
+    /// Attempts that ended in the replayed events, each with its event's seq: for the books.
     pub records: Vec<(u64, JobRecord)>,
     pub snapshot_seq: u64,
 }
 
-pub fn recover(dir: &Path) -> Result<Recovered, ServerError> {
-    let disk = |name: &str| -> Result<Arc<dyn Disk>, ServerError> {
-        let path = dir.join(name);
-        let disk = RealDisk::open(&path).map_err(ServerError::file(&path))?;
-        Ok(Arc::new(disk))
-    };
-    let mut snapshots = Snapshots::new(disk("snapshots")?);
-    let found = snapshots.newest_good()?;
-    let position = found.position();
-    let mut state = match &found.snapshot {
-        None => State::default(),
-        Some(snapshot) => {
-            let mut state: State = serde_json::from_slice(&snapshot.body)
-                .map_err(|e| ServerError::Snapshot { seq: position.seq, reason: e.to_string() })?;
-            state.rebuild_derived();
-            state
-        }
-    };
-    let mut records = Vec::new();
-    let replay = |record: store::Record<'_>| -> Result<(), String> {
-        let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
-        records.extend(state.apply(&event).map(|r| (record.seq, r)));
-        Ok(())
-    };
-    let options = LogOptions::default();
-    let (journal, recovery) = LogFile::open(disk("journal")?, options, position, replay)?;
-    Ok(Recovered { state, journal, snapshots, recovery, records, snapshot_seq: position.seq })
+/// The disks that the state is on: the journal's and the snapshots'. They stay open, and locked, for as long as the
+/// server runs.
+pub struct StateDisks {
+    pub journal: Arc<dyn Disk>,
+    pub snapshots: Arc<dyn Disk>,
+}
+
+impl StateDisks {
+    pub fn open(dir: &Path) -> Result<Self, ServerError> {
+        let disk = |name: &str| -> Result<Arc<dyn Disk>, ServerError> {
+            let path = dir.join(name);
+            let disk = RealDisk::open(&path).map_err(ServerError::file(&path))?;
+            Ok(Arc::new(disk))
+        };
+        Ok(Self { snapshots: disk("snapshots")?, journal: disk("journal")? })
+    }
+
+    /// Reads the state: at the start, and again after a commit that did not reach the disk.
+    pub fn recover(&self) -> Result<Recovered, ServerError> {
+        let mut snapshots = Snapshots::new(self.snapshots.clone());
+        let found = snapshots.newest_good()?;
+        let position = found.position();
+        let mut state = match &found.snapshot {
+            None => State::default(),
+            Some(snapshot) => {
+                let mut state: State = serde_json::from_slice(&snapshot.body).map_err(|e| {
+                    ServerError::Snapshot { seq: position.seq, reason: e.to_string() }
+                })?;
+                state.rebuild_derived();
+                state
+            }
+        };
+        let mut records = Vec::new();
+        let replay = |record: store::Record<'_>| -> Result<(), String> {
+            let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
+            records.extend(state.apply(&event).map(|r| (record.seq, r)));
+            Ok(())
+        };
+        let options = LogOptions::default();
+        let (journal, recovery) = LogFile::open(self.journal.clone(), options, position, replay)?;
+        Ok(Recovered { state, journal, snapshots, recovery, records, snapshot_seq: position.seq })
+    }
 }

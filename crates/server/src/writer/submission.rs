@@ -1,4 +1,4 @@
-//! What is checked and settled of a submission before it goes to the writer.
+//! Checks of a submission, and its owner, before it goes to the writer.
 
 use crate::auth::principal;
 use model::principal::{Principal, Role};
@@ -7,7 +7,7 @@ use model::run::{Launch, LaunchKind};
 use std::sync::Arc;
 use wire::client::{SCRIPT_BYTES_MAX, Submission};
 
-/// What script and environment may take in an order; the rest is left for its other fields.
+/// The bytes that script and environment may take in an order; the rest is left for its other fields.
 const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 
 /// Sets the job's owner: the caller, unless an administrator submits for another. Refuses what no order could carry.
@@ -31,12 +31,12 @@ pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), R
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let step_text = step.map_or("", |s| s.environment.as_str());
     fits_an_order(texts.into_iter().chain([step_text]))?;
-    let Submission { spec, with, .. } = submission;
-    for other in with.iter_mut() {
+    let Submission { spec, het_components, .. } = submission;
+    for other in het_components.iter_mut() {
         other.owner = spec.owner.clone();
         *Arc::make_mut(&mut other.launch) = follower(&other.launch);
     }
-    if std::iter::once(&*spec).chain(&*with).any(|spec| spec.components.len() != 1) {
+    if std::iter::once(&*spec).chain(&*het_components).any(|spec| spec.components.len() != 1) {
         return Err(Refusal::Other("a job has one request".into()));
     }
     Ok(())
@@ -50,7 +50,7 @@ fn follower(first: &Launch) -> Launch {
         umask: first.umask,
         rlimits: first.rlimits.clone(),
         unattended: true,
-        ..Launch::nothing(LaunchKind::Interactive)
+        ..Launch::empty(LaunchKind::Interactive)
     }
 }
 
@@ -75,4 +75,36 @@ pub fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Ref
         value: format!("{bytes} bytes in an order"),
         expected: format!("at most {ORDER_TEXT_MAX}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::principal::server_principal;
+    use crate::testing::{submission, user};
+
+    #[test]
+    fn only_an_administrator_may_submit_for_another() {
+        let mut of_user = submission("");
+        of_user.spec.owner = Arc::new(Principal { uid: 2000, ..user() });
+        settle_owner(&mut of_user, &user()).expect("settled");
+        assert_eq!(of_user.spec.owner.uid, user().uid, "it is the caller's");
+        let mut of_admin = submission("");
+        settle_owner(&mut of_admin, &server_principal()).expect("settled");
+        assert_eq!(of_admin.spec.owner.uid, user().uid, "it stays the named owner's");
+        assert_eq!(of_admin.spec.owner.role, Role::User);
+    }
+
+    #[test]
+    fn text_that_no_order_could_carry_is_refused() {
+        let plain = "x".repeat(ORDER_TEXT_MAX);
+        assert!(fits_an_order([plain.as_str()].into_iter()).is_ok());
+        // A quote takes four bytes in JSON within JSON.
+        let quotes = "\"".repeat(ORDER_TEXT_MAX / 4 + 1);
+        let refused = fits_an_order([quotes.as_str()].into_iter());
+        assert!(matches!(refused, Err(Refusal::InvalidValue { .. })));
+        let mut long = submission("");
+        long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1));
+        assert!(settle_owner(&mut long, &user()).is_err());
+    }
 }

@@ -1,15 +1,16 @@
 //! The single writer: decides, journals, applies, and only then answers.
 //!
 //! Commands that come while one commit is on its way to the disk go together into the next:
-//! group commit. If the journal refuses a commit, the state is read back from disk, so that what
-//! is shown never runs ahead of what is kept.
+//! group commit. If the journal refuses a commit, the state is read back from disk, so that clients
+//! are never shown what the disk does not have.
 
 use crate::clock;
 use crate::error::ServerError;
 use crate::shared::Shared;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
-use crate::writer::recover::{self, Recovered};
+use crate::writer::recover::{Recovered, StateDisks};
+use crate::writer::snapshot::SnapshotWriter;
 use cluster::command::Submit;
 use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
@@ -18,7 +19,7 @@ use model::record::JobRecord;
 use model::run::LaunchKind;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
-use store::{Journal, JournalError, LogFile, Snapshots};
+use store::{Journal, JournalError, LogFile};
 use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -38,17 +39,16 @@ const RESERVED_FOR_ENDS: u64 = 6 << 20;
 /// The thread's own side: the journal, the snapshots and the lease of ids.
 pub struct WriterThread {
     shared: OnceLock<Arc<Shared>>,
+    disks: StateDisks,
     journal: LogFile,
-    snapshots: Arc<std::sync::Mutex<Snapshots>>,
+    snapshots: SnapshotWriter,
     term: u64,
     leased: u64,
     /// No id below this is given out: after a loss, those may have been given out before.
     id_floor: u32,
-    snapshot_seq: u64,
-    snapshot_done: Arc<std::sync::atomic::AtomicU64>,
 }
 
-/// What one batch has gathered before it is committed.
+/// The events and answers of one batch, before they are committed.
 #[derive(Default)]
 struct PendingCommit {
     events: Vec<Event>,
@@ -60,7 +60,8 @@ struct PendingCommit {
 }
 
 impl WriterThread {
-    pub fn new(recovered: Recovered) -> (State, Self, Vec<(u64, JobRecord)>) {
+    /// The state, the thread that changes it, and the records that the books may lack.
+    pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<(u64, JobRecord)>) {
         let Recovered { state, journal, snapshots, recovery, records, snapshot_seq } = recovered;
         let mark = journal.high_water().leased_ids;
         let lost = recovery.loss.is_some();
@@ -72,13 +73,12 @@ impl WriterThread {
         let term = journal.term().max(state.term) + 1;
         let thread = Self {
             shared: OnceLock::new(),
+            disks,
             journal,
-            snapshots: Arc::new(std::sync::Mutex::new(snapshots)),
+            snapshots: SnapshotWriter::new(snapshots, snapshot_seq),
             term,
             leased: if lost { 0 } else { mark },
             id_floor: if lost { mark as u32 + 1 } else { 0 },
-            snapshot_seq,
-            snapshot_done: Arc::default(),
         };
         let mut state = state;
         state.next_job = state.next_job.max(thread.id_floor);
@@ -169,11 +169,12 @@ impl WriterThread {
         pending: &mut PendingCommit,
         shared: &Shared,
     ) -> Answer {
-        if self.journal.room() < RESERVED_FOR_ENDS + pending.size as u64 {
+        if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;
-        let Submission { mut spec, with, array, hold, priority, requeue_unsaid, .. } = submission;
+        let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
+            submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
             spec.requeue = state.config.parameters.job_requeue;
         }
@@ -189,7 +190,7 @@ impl WriterThread {
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
         launch.first_step = stage(first_step)?.map(Box::new);
-        let submit = Submit { spec, array, hold, priority, with, test_only: false };
+        let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)
     }
@@ -315,9 +316,9 @@ impl WriterThread {
     ) -> Result<(), ServerError> {
         tracing::error!("nothing of {} events was kept: {error}", pending.events.len());
         shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
-        let recovered = recover::recover(&shared.setup.server_dir)?;
+        let recovered = self.disks.recover()?;
         self.journal = recovered.journal;
-        self.snapshots = Arc::new(std::sync::Mutex::new(recovered.snapshots));
+        self.snapshots.reopen(recovered.snapshots);
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
         *state = recovered.state;
         state.next_job = state.next_job.max(self.id_floor);
@@ -341,41 +342,16 @@ impl WriterThread {
 
     fn after_batch(&mut self) -> Result<(), ServerError> {
         self.journal.maintain()?;
-        let done = self.snapshot_done.swap(0, std::sync::atomic::Ordering::AcqRel);
-        if done > 0 {
-            self.journal.compact(done)?;
+        if let Some(upto) = self.snapshots.take_finished() {
+            self.journal.compact(upto)?;
         }
-        if self.journal.last_seq() - self.snapshot_seq >= self.shared().setup.snapshot_events {
-            self.snapshot();
+        let shared = self.shared();
+        let due = self.snapshots.is_due(self.journal.last_seq(), shared.setup.snapshot_events);
+        // A snapshot leaves ended jobs out: the books must have them first.
+        if due && shared.books.is_settled() {
+            self.snapshots.start(self.journal.position(), shared.read().clone());
         }
         Ok(())
-    }
-
-    /// Writes a snapshot beside the writer, once the books have all that it leaves out.
-    fn snapshot(&mut self) {
-        let shared = self.shared();
-        if !shared.books.is_settled() {
-            return;
-        }
-        let position = self.journal.position();
-        self.snapshot_seq = position.seq;
-        let state = shared.read().clone();
-        let snapshots = self.snapshots.clone();
-        let done = self.snapshot_done.clone();
-        let write = move || {
-            let body = match serde_json::to_vec(&state) {
-                Ok(body) => body,
-                Err(error) => return tracing::error!("no snapshot was written: {error}"),
-            };
-            let mut snapshots = snapshots.lock().expect("no panic with the snapshots held");
-            match snapshots.write(position, &body) {
-                Ok(upto) => done.store(upto, std::sync::atomic::Ordering::Release),
-                Err(error) => tracing::error!("no snapshot was written: {error}"),
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
-            tracing::error!("no snapshot was written: {error}");
-        }
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::harness::{Cluster, TWO_NODES, until};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use wire::client::{Answer, Call, Envelope, JobsWanted};
-use wire::listing::{LinesWanted, ListingOptions};
+use wire::client::{Answer, Call, Envelope, JobsQuery};
+use wire::listing::{ListingOptions, ListingQuery};
 
 /// A zone five hours behind UTC: as a rule, which has a name, and as a file, which has none.
 const RULE: &str = "XST5";
@@ -25,8 +25,8 @@ fn squeue(cluster: &Cluster, zone: &str, args: &[&str]) -> String {
 
 /// The head and the body of the server's response to this request.
 fn ask(cluster: &Cluster, options: ListingOptions, zone: &str) -> (String, Vec<u8>) {
-    let lines = Some(Box::new(LinesWanted { options, zone: zone.into() }));
-    let call = Call::Jobs(JobsWanted { lines, ..JobsWanted::default() });
+    let lines = Some(Box::new(ListingQuery { options, zone: zone.into() }));
+    let call = Call::Jobs(JobsQuery { lines, ..JobsQuery::default() });
     let envelope = Envelope { version: wire::version::PROTOCOL, call };
     let body = serde_json::to_vec(&envelope).unwrap();
     let mut stream = UnixStream::connect(cluster.state().join("sluice.sock")).unwrap();

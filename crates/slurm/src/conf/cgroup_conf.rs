@@ -1,20 +1,20 @@
-//! cgroup.conf: what the kernel is asked to enforce.
+//! cgroup.conf: what of a job is held to its allocation, and within which bounds.
 
 use model::amount::Bytes;
 
 use super::choices::CgroupPlugin;
 use super::error::Findings;
+use super::fields::{Field, field};
 use super::lines::Line;
-use super::record::Record;
+use super::record::{Entry, Record};
 use super::record_keys::CGROUP;
 use super::value::Percent;
 
-const MIN_RAM_MIB_DEFAULT: u64 = 30;
-const SWAPPINESS_MAX: u64 = 100;
-/// With fewer processes not even a shell pipeline runs.
+/// A script with fewer processes could start no program.
 const PIDS_MIN: u64 = 8;
-/// The kernel's own bound on process numbers: it takes no higher limit.
+/// As many as a kernel can have.
 const PIDS_MAX: u64 = 1 << 22;
+const SWAPPINESS_MAX: u64 = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupConf {
@@ -23,123 +23,142 @@ pub struct CgroupConf {
     pub constrain_devices: bool,
     pub constrain_ram: bool,
     pub constrain_swap: bool,
-    /// The hard limit, as a share of the memory allocated.
+    /// Shares of the memory that a job was allocated.
     pub allowed_ram: Percent,
-    /// Swap beyond that, as a share of the memory allocated.
     pub allowed_swap: Percent,
-    /// Bounds on both, as a share of the node's memory.
+    /// Shares of the node's memory.
     pub max_ram: Percent,
     pub max_swap: Percent,
-    /// No limit is set lower than this.
+    /// No memory limit is below this.
     pub min_ram: Bytes,
     pub memory_swappiness: Option<u8>,
-    /// Beside certain CPUs, or where they are only counted.
+    /// CPU time is held to the CPUs that a job was allocated.
     pub constrain_cpu_time: bool,
-    /// Seconds of CPU time, of all processes of a job on a node together.
+    /// The CPU time of one job on one node, summed over its CPUs.
     pub max_cpu_seconds: Option<u64>,
     pub max_pids: Option<u64>,
-    /// The job's folder is held to the disk asked for.
     pub constrain_scratch: bool,
-    /// Disk of a job that asks for none.
+    /// The scratch disk of a job without `--tmp`.
     pub max_scratch: Option<Bytes>,
-    /// Paths of devices; the last part may hold one `*`.
+    /// Device files that every job may open. The last part of a path may have one `*`.
     pub allowed_devices: Vec<String>,
 }
 
+/// The keys that set one field and need no further check.
+const FIELDS: &[Field<CgroupConf>] = &[
+    field!("CgroupPlugin", choice, plugin),
+    field!("ConstrainCores", flag, constrain_cores),
+    field!("ConstrainDevices", flag, constrain_devices),
+    field!("ConstrainRAMSpace", flag, constrain_ram),
+    field!("ConstrainSwapSpace", flag, constrain_swap),
+    field!("ConstrainCPUTime", flag, constrain_cpu_time),
+    field!("AllowedRAMSpace", percent, allowed_ram),
+    field!("AllowedSwapSpace", percent, allowed_swap),
+    field!("MaxRAMPercent", percent, max_ram),
+    field!("MaxSwapPercent", percent, max_swap),
+    field!("MinRAMSpace", mebibytes, min_ram),
+    field!("MaxCPUTime", some_number, max_cpu_seconds),
+    field!("MaxPids", some_number, max_pids),
+    field!("MaxScratch", mebibytes_limit, max_scratch),
+    field!("AllowedDevices", words, allowed_devices),
+];
+
 impl CgroupConf {
-    /// Without a cgroup.conf everything that can be enforced is.
-    pub fn everything() -> CgroupConf {
+    /// What an empty cgroup.conf says: nothing is held.
+    const UNHELD: CgroupConf = CgroupConf {
+        plugin: CgroupPlugin::Autodetect,
+        constrain_cores: false,
+        constrain_devices: false,
+        constrain_ram: false,
+        constrain_swap: false,
+        allowed_ram: Percent::WHOLE,
+        allowed_swap: Percent::ZERO,
+        max_ram: Percent::WHOLE,
+        max_swap: Percent::WHOLE,
+        min_ram: Bytes::from_mib(30),
+        memory_swappiness: None,
+        constrain_cpu_time: false,
+        max_cpu_seconds: None,
+        max_pids: None,
+        constrain_scratch: false,
+        max_scratch: None,
+        allowed_devices: Vec::new(),
+    };
+
+    /// What holds without a cgroup.conf. A job keeps to what it was allocated; CPU time beyond that is not
+    /// taken from it.
+    pub(super) fn without_file() -> CgroupConf {
         CgroupConf {
             constrain_cores: true,
             constrain_devices: true,
             constrain_ram: true,
             constrain_swap: true,
             constrain_scratch: true,
-            ..CgroupConf::from_record(&Record::new(CGROUP))
+            ..CgroupConf::UNHELD
         }
     }
 
-    /// With one, a constraint that it does not name is off, as in Slurm.
-    pub fn read(lines: &[Line], findings: &mut Findings) -> CgroupConf {
-        let pairs: Vec<_> = lines.iter().flatten().cloned().collect();
-        let record = Record::read(CGROUP, &pairs, findings);
-        for key in ["MaxRAMPercent", "MaxSwapPercent"] {
-            if let Some(entry) = record.entry(key)
-                && record.percent(key).is_some_and(|percent| percent > Percent::WHOLE)
-            {
-                findings.wrong(&entry.place, key, &entry.text, "expected at most 100");
+    pub(super) fn read(lines: &[Line], findings: &mut Findings) -> CgroupConf {
+        let mut record = Record::new(CGROUP);
+        lines.iter().flatten().for_each(|pair| record.add(pair, findings));
+        let mut conf = CgroupConf::UNHELD;
+        FIELDS.iter().for_each(|field| field.store(&record, &mut conf));
+        conf.constrain_scratch =
+            record.flag("ConstrainScratch").unwrap_or_else(|| record.has("MaxScratch"));
+        let swappiness: Option<u64> = record.number("MemorySwappiness");
+        conf.memory_swappiness = swappiness.and_then(|number| u8::try_from(number).ok());
+        conf.check(&record, findings);
+        conf
+    }
+
+    fn check(&self, record: &Record, findings: &mut Findings) {
+        let number = |key: &str| record.number::<u64>(key);
+        let above = |key: &str, max: u64| number(key).is_some_and(|number| number > max);
+        let below = |key: &str, min: u64| number(key).is_some_and(|number| number < min);
+        let checks = [
+            ("MaxRAMPercent", self.max_ram > Percent::WHOLE, "expected at most 100".to_owned()),
+            ("MaxSwapPercent", self.max_swap > Percent::WHOLE, "expected at most 100".to_owned()),
+            (
+                "MemorySwappiness",
+                above("MemorySwappiness", SWAPPINESS_MAX),
+                format!("expected a whole number from 0 to {SWAPPINESS_MAX}"),
+            ),
+            (
+                "MaxPids",
+                below("MaxPids", PIDS_MIN),
+                format!("expected at least {PIDS_MIN}: a script starts programs"),
+            ),
+            (
+                "MaxPids",
+                above("MaxPids", PIDS_MAX),
+                format!("expected at most {PIDS_MAX}, as many as a kernel can have"),
+            ),
+            (
+                "MaxCPUTime",
+                below("MaxCPUTime", 1),
+                "expected seconds of CPU time, at least 1".to_owned(),
+            ),
+            ("MaxScratch", below("MaxScratch", 1), "expected megabytes, at least 1".to_owned()),
+            (
+                "AllowedDevices",
+                !self.allowed_devices.iter().all(|path| is_below_dev(path)),
+                "expected paths below /dev, as in /dev/kvm,/dev/hfi1_*".to_owned(),
+            ),
+        ];
+        for (key, is_wrong, expected) in checks {
+            if let Some(Entry { place, text, .. }) = record.entry(key).filter(|_| is_wrong) {
+                findings.wrong(place, key, text, expected);
             }
-        }
-        if let Some(entry) = record.entry("MemorySwappiness")
-            && record.number("MemorySwappiness").is_some_and(|n: u64| n > SWAPPINESS_MAX)
-        {
-            let expected = format!("expected a whole number from 0 to {SWAPPINESS_MAX}");
-            findings.wrong(&entry.place, "MemorySwappiness", &entry.text, expected);
-        }
-        if let Some(entry) = record.entry("MaxPids")
-            && record.number("MaxPids").is_some_and(|n: u64| n < PIDS_MIN)
-        {
-            let expected = format!("expected at least {PIDS_MIN}: a script starts programs");
-            findings.wrong(&entry.place, "MaxPids", &entry.text, expected);
-        } else if let Some(entry) = record.entry("MaxPids")
-            && record.number("MaxPids").is_some_and(|n: u64| n > PIDS_MAX)
-        {
-            let expected = format!("expected at most {PIDS_MAX}, as many as a kernel can have");
-            findings.wrong(&entry.place, "MaxPids", &entry.text, expected);
-        }
-        if let Some(entry) = record.entry("MaxCPUTime")
-            && record.number("MaxCPUTime") == Some(0_u64)
-        {
-            let expected = "expected seconds of CPU time, at least 1";
-            findings.wrong(&entry.place, "MaxCPUTime", &entry.text, expected);
-        }
-        if let Some(entry) = record.entry("MaxScratch")
-            && record.number("MaxScratch") == Some(0_u64)
-        {
-            let expected = "expected megabytes, at least 1";
-            findings.wrong(&entry.place, "MaxScratch", &entry.text, expected);
-        }
-        if let Some(entry) = record.entry("AllowedDevices")
-            && !record.words("AllowedDevices").iter().all(|path| is_device_path(path))
-        {
-            let expected = "expected paths below /dev, as in /dev/kvm,/dev/hfi1_*";
-            findings.wrong(&entry.place, "AllowedDevices", &entry.text, expected);
-        }
-        CgroupConf::from_record(&record)
-    }
-
-    fn from_record(record: &Record) -> CgroupConf {
-        let on = |key| record.flag(key).unwrap_or(false);
-        let percent = |key, default| record.percent(key).unwrap_or(default);
-        CgroupConf {
-            plugin: record.choice("CgroupPlugin").unwrap_or(CgroupPlugin::Autodetect),
-            constrain_cores: on("ConstrainCores"),
-            constrain_devices: on("ConstrainDevices"),
-            constrain_ram: on("ConstrainRAMSpace"),
-            constrain_swap: on("ConstrainSwapSpace"),
-            allowed_ram: percent("AllowedRAMSpace", Percent::WHOLE),
-            allowed_swap: percent("AllowedSwapSpace", Percent::ZERO),
-            max_ram: percent("MaxRAMPercent", Percent::WHOLE),
-            max_swap: percent("MaxSwapPercent", Percent::WHOLE),
-            min_ram: Bytes::from_mib(record.number("MinRAMSpace").unwrap_or(MIN_RAM_MIB_DEFAULT)),
-            memory_swappiness: record
-                .number("MemorySwappiness")
-                .and_then(|n: u64| u8::try_from(n).ok()),
-            constrain_cpu_time: on("ConstrainCPUTime"),
-            max_cpu_seconds: record.number("MaxCPUTime"),
-            max_pids: record.number("MaxPids"),
-            // Who names a limit wants it.
-            constrain_scratch: record.flag("ConstrainScratch").unwrap_or(record.has("MaxScratch")),
-            max_scratch: record.limit("MaxScratch").flatten().map(Bytes::from_mib),
-            allowed_devices: record.words("AllowedDevices"),
         }
     }
 }
 
-/// A path of a device, with at most one `*`, in its last part.
-fn is_device_path(path: &str) -> bool {
+/// A path that can only be below `/dev`, with one `*` at most, in its last part.
+fn is_below_dev(path: &str) -> bool {
     let Some((folder, name)) = path.rsplit_once('/') else { return false };
-    let below = folder == "/dev" || folder.starts_with("/dev/");
-    let climbs = path.split('/').any(|part| part == "..");
-    below && !climbs && !folder.contains('*') && !name.is_empty() && name.matches('*').count() <= 1
+    (folder == "/dev" || folder.starts_with("/dev/"))
+        && !folder.contains('*')
+        && path.split('/').all(|part| part != "..")
+        && !name.is_empty()
+        && name.matches('*').count() <= 1
 }

@@ -1,69 +1,81 @@
-//! The values that are one word of a fixed set, as enums with their words.
+//! Keys whose value is one of a few words, or a list of such: an enum each, with its words.
 
 use model::partition::PartitionState;
 use serde::{Deserialize, Serialize};
 
-/// An enum whose variants are written as words, in any case.
-pub trait Choice: Copy + 'static {
+/// A set of words, each of which stands for one variant of an enum.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every word with its variant. The first word of a variant is its canonical one; the others are
+    /// accepted in its place.
+    const TABLE: &'static [(&'static str, Self)];
+
+    /// The words of the table, in its order: an error lists them so.
     const WORDS: &'static [&'static str];
-    fn from_word(word: &str) -> Option<Self>;
-    /// The word as Slurm writes it.
-    fn word(self) -> &'static str;
+
+    /// The variant of a word in any case.
+    fn from_word(word: &str) -> Option<Self> {
+        let row = Self::TABLE.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
+        row.map(|(_, variant)| *variant)
+    }
+
+    /// The canonical word, in Slurm's spelling.
+    fn word(self) -> &'static str {
+        let row = Self::TABLE.iter().find(|(_, variant)| *variant == self);
+        row.map_or("", |(word, _)| word)
+    }
 }
 
-/// Gives an enum its words.
-macro_rules! words {
-    ($name:ident { $($variant:ident = $word:literal $(| $alias:literal)*),+ $(,)? }) => {
+/// Implements `Choice` for an enum that is there.
+macro_rules! words_of_variants {
+    ($name:ident { $($variant:ident = $($word:literal)|+),+ $(,)? }) => {
         impl Choice for $name {
-            const WORDS: &'static [&'static str] = &[$($word $(, $alias)*),+];
-
-            fn from_word(word: &str) -> Option<Self> {
-                $(if [$word $(, $alias)*].iter().any(|w| w.eq_ignore_ascii_case(word)) {
-                    return Some($name::$variant);
-                })+
-                None
-            }
-
-            fn word(self) -> &'static str {
-                match self { $($name::$variant => $word),+ }
-            }
+            const TABLE: &'static [(&'static str, Self)] =
+                &[$($(($word, $name::$variant)),+),+];
+            const WORDS: &'static [&'static str] = &[$($($word),+),+];
         }
     };
 }
 
-/// Declares enums together with their words.
-macro_rules! choices {
-    ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal $(| $alias:literal)*),+ $(,)? })+) => {$(
+/// Declares an enum and implements `Choice` for it.
+macro_rules! choice {
+    (
+        $(#[$doc:meta])*
+        $name:ident {
+            $($(#[$variant_doc:meta])* $variant:ident = $($word:literal)|+),+ $(,)?
+        }
+    ) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum $name { $($variant),+ }
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+        )]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant),+
+        }
 
-        words! { $name { $($variant = $word $(| $alias)*),+ } }
-    )+};
+        words_of_variants!($name { $($variant = $($word)|+),+ });
+    };
 }
 
-words! { PartitionState { Up = "UP", Down = "DOWN", Drain = "DRAIN", Inactive = "INACTIVE" } }
+choice!(PriorityType { Basic = "priority/basic", Multifactor = "priority/multifactor" });
 
-choices! {
-    PriorityType { Basic = "priority/basic", Multifactor = "priority/multifactor" }
+choice!(PriorityFlag {
+    AccrueAlways = "ACCRUE_ALWAYS",
+    CalculateRunning = "CALCULATE_RUNNING",
+    DepthOblivious = "DEPTH_OBLIVIOUS",
+    FairTree = "FAIR_TREE",
+    IncrOnly = "INCR_ONLY",
+    MaxTres = "MAX_TRES",
+    NoFairTree = "NO_FAIR_TREE",
+    NoNormalAll = "NO_NORMAL_ALL",
+    NoNormalAssoc = "NO_NORMAL_ASSOC",
+    NoNormalPart = "NO_NORMAL_PART",
+    NoNormalQos = "NO_NORMAL_QOS",
+    NoNormalTres = "NO_NORMAL_TRES",
+    SmallRelativeToTime = "SMALL_RELATIVE_TO_TIME",
+});
 
-    PriorityFlag {
-        AccrueAlways = "ACCRUE_ALWAYS",
-        CalculateRunning = "CALCULATE_RUNNING",
-        DepthOblivious = "DEPTH_OBLIVIOUS",
-        FairTree = "FAIR_TREE",
-        IncrOnly = "INCR_ONLY",
-        MaxTres = "MAX_TRES",
-        NoFairTree = "NO_FAIR_TREE",
-        NoNormalAll = "NO_NORMAL_ALL",
-        NoNormalAssoc = "NO_NORMAL_ASSOC",
-        NoNormalPart = "NO_NORMAL_PART",
-        NoNormalQos = "NO_NORMAL_QOS",
-        NoNormalTres = "NO_NORMAL_TRES",
-        SmallRelativeToTime = "SMALL_RELATIVE_TO_TIME",
-    }
-
-    /// When the recorded usage behind fair share starts again from nothing.
+choice!(
+    /// When the usage that fair share looks at is set to zero: `PriorityUsageResetPeriod`.
     UsageReset {
         None = "NONE",
         Now = "NOW",
@@ -73,87 +85,100 @@ choices! {
         Quarterly = "QUARTERLY",
         Yearly = "YEARLY",
     }
+);
 
-    SchedulerType { Backfill = "sched/backfill", Builtin = "sched/builtin" }
+choice!(SchedulerType { Backfill = "sched/backfill", Builtin = "sched/builtin" });
 
-    SelectType {
-        ConsTres = "select/cons_tres" | "select/cons_res",
-        Linear = "select/linear",
-        Cray = "select/cray_aries",
+choice!(SelectType {
+    /// `cons_res` is the older plugin; it selects in the same way here.
+    ConsTres = "select/cons_tres" | "select/cons_res",
+    Linear = "select/linear",
+    Cray = "select/cray_aries",
+});
+
+choice!(SelectParameter {
+    Cpu = "CR_CPU",
+    CpuMemory = "CR_CPU_MEMORY",
+    Core = "CR_CORE",
+    CoreMemory = "CR_CORE_MEMORY",
+    Socket = "CR_SOCKET",
+    SocketMemory = "CR_SOCKET_MEMORY",
+    Memory = "CR_MEMORY",
+    OneTaskPerCore = "CR_ONE_TASK_PER_CORE",
+    CoreDefaultDistBlock = "CR_CORE_DEFAULT_DIST_BLOCK",
+    LeastLoadedNodes = "CR_LLN",
+    PackNodes = "CR_PACK_NODES",
+    OtherConsRes = "OTHER_CONS_RES",
+    OtherConsTres = "OTHER_CONS_TRES",
+});
+
+choice!(PreemptType {
+    None = "preempt/none",
+    PartitionPrio = "preempt/partition_prio",
+    Qos = "preempt/qos",
+});
+
+choice!(PreemptMode {
+    Off = "OFF",
+    Cancel = "CANCEL",
+    Gang = "GANG",
+    Requeue = "REQUEUE",
+    Suspend = "SUSPEND",
+    Within = "WITHIN",
+    Priority = "PRIORITY",
+});
+
+choice!(
+    /// Which of the partitions that a job names must admit it when it is submitted.
+    EnforcePartLimits {
+        No = "NO",
+        /// `YES` is how older files say it.
+        All = "ALL" | "YES",
+        Any = "ANY",
     }
+);
 
-    SelectParameter {
-        Cpu = "CR_CPU",
-        CpuMemory = "CR_CPU_MEMORY",
-        Core = "CR_CORE",
-        CoreMemory = "CR_CORE_MEMORY",
-        Socket = "CR_SOCKET",
-        SocketMemory = "CR_SOCKET_MEMORY",
-        Memory = "CR_MEMORY",
-        OneTaskPerCore = "CR_ONE_TASK_PER_CORE",
-        CoreDefaultDistBlock = "CR_CORE_DEFAULT_DIST_BLOCK",
-        LeastLoadedNodes = "CR_LLN",
-        PackNodes = "CR_PACK_NODES",
-        OtherConsRes = "OTHER_CONS_RES",
-        OtherConsTres = "OTHER_CONS_TRES",
-    }
+choice!(AccountingEnforce {
+    All = "all",
+    Associations = "associations",
+    Limits = "limits",
+    NoJobs = "nojobs",
+    NoSteps = "nosteps",
+    Qos = "qos",
+    Safe = "safe",
+    WcKeys = "wckeys",
+});
 
-    PreemptType {
-        None = "preempt/none",
-        PartitionPrio = "preempt/partition_prio",
-        Qos = "preempt/qos",
-    }
+choice!(ProctrackType {
+    Cgroup = "proctrack/cgroup",
+    LinuxProc = "proctrack/linuxproc",
+    Pgid = "proctrack/pgid",
+    Cray = "proctrack/cray_aries",
+});
 
-    PreemptMode {
-        Off = "OFF",
-        Cancel = "CANCEL",
-        Gang = "GANG",
-        Requeue = "REQUEUE",
-        Suspend = "SUSPEND",
-        Within = "WITHIN",
-        Priority = "PRIORITY",
-    }
-
-    /// Whether a submit that breaks a partition's limits is refused: for every partition it
-    /// names, for any of them, or never (it waits).
-    EnforcePartLimits { No = "NO", All = "ALL" | "YES", Any = "ANY" }
-
-    AccountingEnforce {
-        All = "all",
-        Associations = "associations",
-        Limits = "limits",
-        NoJobs = "nojobs",
-        NoSteps = "nosteps",
-        Qos = "qos",
-        Safe = "safe",
-        WcKeys = "wckeys",
-    }
-
-    ProctrackType {
-        Cgroup = "proctrack/cgroup",
-        LinuxProc = "proctrack/linuxproc",
-        Pgid = "proctrack/pgid",
-        Cray = "proctrack/cray_aries",
-    }
-
+choice!(
+    /// `task/` may be left out.
     TaskPlugin {
         None = "task/none" | "none",
         Affinity = "task/affinity" | "affinity",
         Cgroup = "task/cgroup" | "cgroup",
         Cray = "task/cray_aries" | "cray_aries",
     }
+);
 
-    PrologFlag {
-        Alloc = "Alloc",
-        Contain = "Contain",
-        DeferBatch = "DeferBatch",
-        NoHold = "NoHold",
-        Serial = "Serial",
-        X11 = "X11",
-    }
+choice!(PrologFlag {
+    Alloc = "Alloc",
+    Contain = "Contain",
+    DeferBatch = "DeferBatch",
+    NoHold = "NoHold",
+    Serial = "Serial",
+    X11 = "X11",
+});
 
-    /// The state a node is declared in. `IDLE` is what older files wrote for `UNKNOWN`.
+choice!(
+    /// `State=` of a node.
     NodeState {
+        /// `IDLE` is how older files say it.
         Unknown = "UNKNOWN" | "IDLE",
         Cloud = "CLOUD",
         Down = "DOWN",
@@ -163,14 +188,17 @@ choices! {
         Failing = "FAILING",
         Future = "FUTURE",
     }
+);
 
-    CgroupPlugin {
-        Autodetect = "autodetect",
-        V1 = "cgroup/v1",
-        V2 = "cgroup/v2",
-        Disabled = "disabled",
-    }
+choice!(CgroupPlugin {
+    Autodetect = "autodetect",
+    V1 = "cgroup/v1",
+    V2 = "cgroup/v2",
+    Disabled = "disabled",
+});
 
+choice!(
+    /// `Flags=` of a line of gres.conf.
     GresFlag {
         CountOnly = "CountOnly",
         OneSharing = "one_sharing",
@@ -182,7 +210,10 @@ choices! {
         NoGpuEnv = "no_gpu_env",
         Explicit = "explicit",
     }
+);
 
+choice!(
+    /// How a node's devices are found.
     AutoDetect {
         Off = "off",
         Nvml = "nvml",
@@ -190,5 +221,28 @@ choices! {
         Rsmi = "rsmi",
         OneApi = "oneapi",
         Full = "full",
+    }
+);
+
+words_of_variants!(PartitionState {
+    Up = "UP",
+    Down = "DOWN",
+    Drain = "DRAIN",
+    Inactive = "INACTIVE"
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_any_case_and_written_in_one_spelling() {
+        assert_eq!(NodeState::from_word("idle"), Some(NodeState::Unknown));
+        assert_eq!(NodeState::Unknown.word(), "UNKNOWN");
+        assert_eq!(TaskPlugin::from_word("Affinity"), Some(TaskPlugin::Affinity));
+        assert_eq!(TaskPlugin::Affinity.word(), "task/affinity");
+        assert_eq!(PartitionState::from_word("up"), Some(PartitionState::Up));
+        assert_eq!(SchedulerType::from_word("backfill"), None);
+        assert_eq!(EnforcePartLimits::WORDS, ["NO", "ALL", "YES", "ANY"]);
     }
 }

@@ -1,21 +1,17 @@
-//! Where a value stands, what is wrong with it, and what is merely worth saying about it.
+//! Everything that reading a configuration can find: errors, which refuse it, and notices, which do not.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The file and line that a value was read from.
+/// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
+    /// The path as it was opened.
     pub file: Arc<str>,
+    /// Counted from one.
     pub line: u32,
-}
-
-impl Place {
-    pub fn new(file: &str, line: u32) -> Place {
-        Place { file: file.into(), line }
-    }
 }
 
 impl fmt::Display for Place {
@@ -24,73 +20,78 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing wrong with a configuration. Each displays as one line.
+/// A reason to refuse a configuration. Displays as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfError {
     #[error("{place}: {key}: {value:?}: {expected}")]
     Value { place: Place, key: String, value: String, expected: String },
-    #[error("{place}: {key}: {}", unknown_key_words(.of, .nearest))]
+
+    #[error("{place}: {key}: not a key of {of}{}", suggestion(*nearest))]
     UnknownKey { place: Place, key: String, of: &'static str, nearest: Option<&'static str> },
+
     #[error("{place}: {text:?}: {expected}")]
     Syntax { place: Place, text: String, expected: &'static str },
+
     #[error("{file}: cannot be read: {reason}")]
     Unreadable { file: String, reason: String },
+
     #[error("{place}: Include: {file:?}: {reason}")]
     Include { place: Place, file: String, reason: String },
+
     #[error("{file}: more than {max} lines: a configuration this long is refused")]
     TooLong { file: String, max: usize },
 }
 
-fn unknown_key_words(of: &str, nearest: &Option<&'static str>) -> String {
-    match nearest {
-        Some(name) => format!("not a key of {of}; the nearest is {name}"),
-        None => format!("not a key of {of}"),
-    }
+fn suggestion(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; the nearest is {name}"))
 }
 
-/// Something accepted that the reader of the configuration should know.
+/// Something that the administrator should know of a configuration that is accepted. Displays as one
+/// line, which the server writes to its log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     pub place: Place,
+    /// A key, a key with one of its words (`PrologFlags=X11`), or the name of a resource.
     pub key: String,
     pub why: NoticeKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoticeKind {
-    /// A key of Slurm's that nothing here depends on.
     NoEffect,
-    /// A key that Slurm itself has given up.
     Retired,
-    /// A key given before; the later value counts.
-    Repeated { first: Place },
-    /// A line that names a node slurm.conf does not declare, or does not give this resource.
-    NoSuchNode { node: String },
-    /// A line of gres.conf about a resource that slurm.conf gives to no node.
+    Repeated {
+        first: Place,
+    },
+    /// A line of gres.conf names a node that has no such resource in slurm.conf.
+    NoSuchNode {
+        node: String,
+    },
+    /// A line of gres.conf is for all nodes, and none has the resource in slurm.conf.
     NoSuchResource,
-    /// A second partition marked as the default one; the later counts.
-    SecondDefault { former: String },
+    /// A second partition says `Default=YES`.
+    SecondDefault {
+        former: String,
+    },
 }
 
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: ", self.place, self.key)?;
         match &self.why {
-            NoticeKind::NoEffect => write!(f, "accepted; it has no effect here"),
+            NoticeKind::NoEffect => f.write_str("accepted; it has no effect here"),
             NoticeKind::Retired => {
-                write!(f, "accepted; Slurm no longer uses it, nor is it used here")
+                f.write_str("accepted; Slurm no longer uses it, nor is it used here")
             }
             NoticeKind::Repeated { first } => {
                 write!(f, "given before at {first}; this later value counts")
             }
             NoticeKind::NoSuchNode { node } => {
-                write!(
-                    f,
-                    "{node:?} has no such resource in slurm.conf; the line has no effect there"
-                )
+                write!(f, "{node:?} has no such resource in slurm.conf; ")?;
+                f.write_str("the line has no effect there")
             }
             NoticeKind::NoSuchResource => {
-                write!(f, "no node has this resource in slurm.conf; the line has no effect")
+                f.write_str("no node has this resource in slurm.conf; the line has no effect")
             }
             NoticeKind::SecondDefault { former } => {
                 write!(f, "takes over from {former:?} as the default partition")
@@ -99,7 +100,8 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What a reading has to say so far. Reading goes on after an error, so that all are told at once.
+/// Errors and notices in the order found. Reading goes on after an error, so that all of them are
+/// told at once.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub errors: Vec<ConfError>,
@@ -107,6 +109,7 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// Refuses the value of a key.
     pub fn wrong(
         &mut self,
         place: &Place,
@@ -122,10 +125,10 @@ impl Findings {
         });
     }
 
-    /// Keeps one notice for each key and reason: a hundred node lines with `BcastAddr` are one.
+    /// Adds a notice, unless the same was made of the same key elsewhere.
     pub fn notice(&mut self, place: &Place, key: impl Into<String>, why: NoticeKind) {
         let key = key.into();
-        if !self.notices.iter().any(|n| n.key == key && n.why == why) {
+        if !self.notices.iter().any(|notice| notice.key == key && notice.why == why) {
             self.notices.push(Notice { place: place.clone(), key, why });
         }
     }

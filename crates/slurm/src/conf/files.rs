@@ -1,36 +1,34 @@
-//! How configuration files are reached: from the disk, or from a table in a test.
+//! The texts that a configuration is read from: files on disk, or texts held in memory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The largest configuration file that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub trait Files {
     fn read(&self, path: &Path) -> io::Result<String>;
 }
 
-/// The disk.
+/// The files on disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFiles;
 
 impl Files for RealFiles {
     fn read(&self, path: &Path) -> io::Result<String> {
         let mut text = String::new();
-        let read = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        if read as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("larger than {} MiB", FILE_BYTES_MAX >> 20),
-            ));
+        // One byte past the bound tells a file that is too large from one that just fits.
+        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            let reason = format!("larger than {} MiB", FILE_BYTES_MAX >> 20);
+            return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
         }
         Ok(text)
     }
 }
 
-/// Files held in memory, by path.
+/// Texts by path. A path is looked up exactly as written.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFiles(BTreeMap<PathBuf, String>);
 
@@ -44,7 +42,7 @@ impl MemoryFiles {
 
 impl Files for MemoryFiles {
     fn read(&self, path: &Path) -> io::Result<String> {
-        self.0.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.0.get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
     }
 }
 
@@ -53,16 +51,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_gives_text_and_refuses_what_is_none() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = |name| dir.path().join(name);
-        std::fs::write(path("good"), "A=1\n").expect("written");
+    fn files_on_disk_are_text_of_a_bounded_size() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("good"), "ClusterName=lab\n").expect("written");
         std::fs::write(path("binary"), [0xff, 0xfe, 0x00]).expect("written");
-        File::create(path("huge")).and_then(|f| f.set_len(FILE_BYTES_MAX + 1)).expect("made");
-        assert_eq!(RealFiles.read(&path("good")).expect("read"), "A=1\n");
-        let refused = |name| RealFiles.read(&path(name)).expect_err(name).kind();
-        assert_eq!(refused("binary"), io::ErrorKind::InvalidData);
-        assert_eq!(refused("huge"), io::ErrorKind::FileTooLarge);
-        assert_eq!(refused("absent"), io::ErrorKind::NotFound);
+        let large = File::create(path("large")).expect("made");
+        large.set_len(FILE_BYTES_MAX + 1).expect("a sparse file");
+        let full = File::create(path("full")).expect("made");
+        full.set_len(FILE_BYTES_MAX).expect("a sparse file");
+
+        assert_eq!(RealFiles.read(&path("good")).expect("text"), "ClusterName=lab\n");
+        assert_eq!(RealFiles.read(&path("full")).expect("text").len() as u64, FILE_BYTES_MAX);
+        let refusal = |name: &str| RealFiles.read(&path(name)).expect_err("refused");
+        assert_eq!(refusal("binary").kind(), ErrorKind::InvalidData);
+        assert_eq!(refusal("large").kind(), ErrorKind::FileTooLarge);
+        assert_eq!(refusal("large").to_string(), "larger than 16 MiB");
+        assert_eq!(refusal("absent").kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn texts_in_memory_are_found_by_their_exact_path() {
+        let files = MemoryFiles::default().with("/c/a", "first").with("/c/a", "second");
+        assert_eq!(files.read(Path::new("/c/a")).expect("text"), "second");
+        let absent = files.read(Path::new("/c/./b")).expect_err("absent");
+        assert_eq!(absent.to_string(), "entity not found");
     }
 }

@@ -1,29 +1,25 @@
-//! The cluster-wide settings of slurm.conf that Sluice acts on, with Slurm's defaults.
+//! The cluster-wide settings of slurm.conf, and what holds where the file does not say.
+//! `global_keys` says which key sets which field; `rules` has those that need more than one row.
+
+mod rules;
 
 use model::partition::DefaultMemory;
 use model::run::NicePolicy;
-use model::time::TimeLimit;
-use model::tres::TresKind;
 
-use super::backfill::{Backfill, read_exits};
+use super::backfill::Backfill;
 use super::choices::{
-    AccountingEnforce, CgroupPlugin, Choice, EnforcePartLimits, PriorityFlag, PriorityType,
-    ProctrackType, PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
+    AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
+    PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
 };
-use super::error::{Findings, NoticeKind};
-use super::partition_conf::read_memory;
+use super::error::Findings;
+use super::global_keys::GLOBAL;
 use super::preemption::Preemption;
 use super::record::Record;
 use super::value::Parameters;
 
-/// What Slurm's credentials last, and jobs wait after a requeue, where nothing is said.
-const CREDENTIAL_S: u32 = 120;
-
-/// Slurm's largest local job id.
-pub const JOB_ID_MAX: u32 = 0x03ff_ffff;
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct Globals {
+    /// Every `SlurmctldHost`, as written.
     pub slurmctld_hosts: Vec<String>,
     pub slurm_user: String,
     pub ids: JobIds,
@@ -35,27 +31,29 @@ pub struct Globals {
     pub accounting: Accounting,
     pub launch: Launch,
     pub programs: Programs,
+    /// `GresTypes`, or the names of all resources that nodes have.
     pub gres_types: Vec<String>,
+    /// `Licenses` as written.
     pub licenses: Option<String>,
-    /// Lower-case words of `PrivateData`.
+    /// The words of `PrivateData`, in lower case.
     pub private_data: Vec<String>,
     pub return_to_service: u16,
     pub disable_root_jobs: bool,
 }
 
-/// Numbers of jobs, and what they may be called.
+/// Numbers of jobs, and how many there may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobIds {
     pub first_job_id: u32,
     pub max_job_id: u32,
     pub max_job_count: u32,
-    /// One more than the largest array index.
+    /// The first array index that is too large.
     pub max_array_size: u32,
     pub max_step_count: u32,
     pub max_tasks_per_node: u32,
 }
 
-/// How long each thing may take. Zero switches a time-out off where Slurm's does.
+/// Timeouts and waits, in the unit of the field's name. `None` is without end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times {
     pub slurmd_timeout_s: u32,
@@ -64,9 +62,7 @@ pub struct Times {
     pub kill_wait_s: u32,
     pub message_timeout_s: u32,
     pub min_job_age_s: u32,
-    /// None: a job may overrun its limit for ever.
     pub over_time_limit_min: Option<u32>,
-    /// None: prolog and epilog may take for ever.
     pub prolog_epilog_timeout_s: Option<u32>,
     pub resv_over_run_min: Option<u32>,
     pub unkillable_step_timeout_s: u32,
@@ -76,9 +72,9 @@ pub struct Times {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryDefaults {
-    /// What a job gets that names no memory; None: the whole node's.
+    /// The memory of a job that asks for none; `None` is all memory of its nodes.
     pub default: Option<DefaultMemory>,
-    /// The most that a job may ask for; None: no limit.
+    /// The most memory that a job may ask for; `None` is without bound.
     pub max: Option<DefaultMemory>,
     pub cpus_per_gpu: Option<u64>,
 }
@@ -92,6 +88,7 @@ pub struct Scheduling {
     pub select_parameters: Vec<SelectParameter>,
     pub enforce_part_limits: EnforcePartLimits,
     pub dependency_parameters: Parameters,
+    /// `TopologyPlugin` as written.
     pub topology_plugin: String,
     pub topology_parameters: Parameters,
 }
@@ -102,7 +99,7 @@ pub struct Priority {
     pub flags: Vec<PriorityFlag>,
     pub favor_small: bool,
     pub calc_period_min: u32,
-    /// None: usage never decays.
+    /// `None`: usage does not decay.
     pub decay_half_life_min: Option<u32>,
     pub usage_reset: UsageReset,
     pub max_age_min: u32,
@@ -112,17 +109,16 @@ pub struct Priority {
     pub weight_job_size: u32,
     pub weight_partition: u32,
     pub weight_qos: u32,
-    /// (TRES name in lower case, weight).
+    /// TRES in lower case with their weights, in the order written.
     pub weight_tres: Vec<(String, f64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounting {
     pub enforce: Vec<AccountingEnforce>,
-    /// TRES that are booked besides Slurm's own.
     pub tres: Vec<String>,
     pub track_wckey: bool,
-    /// Seconds between two samples of usage, 0 for none; None: not said.
+    /// Seconds between two samples of a task's usage: zero is no samples, `None` is not configured.
     pub sample_s: Option<u32>,
 }
 
@@ -140,10 +136,10 @@ pub struct Launch {
     pub job_file_append: bool,
     pub job_requeue: bool,
     pub kill_on_bad_exit: bool,
-    /// Exit codes that requeue a job: from, to.
+    /// Ranges of exit codes, both ends included.
     pub requeue_exit: Vec<(i32, i32)>,
     pub requeue_exit_hold: Vec<(i32, i32)>,
-    /// How long a requeued job waits before it starts again: `AuthInfo=cred_expire`.
+    /// The pause before a requeued job starts again.
     pub requeue_wait_s: u32,
     pub propagate_nice: NicePolicy,
     pub propagate_limits: Vec<String>,
@@ -151,7 +147,7 @@ pub struct Launch {
     pub tmp_fs: String,
 }
 
-/// Programs run around jobs. The node's own may be several, each a path or a pattern.
+/// Programs as written. `prolog` and `epilog` may be lists or patterns: the server expands them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Programs {
     pub prolog: Option<String>,
@@ -169,278 +165,127 @@ pub struct Programs {
     pub prolog_flags: Vec<PrologFlag>,
 }
 
-impl Globals {
-    pub fn read(record: &Record, hosts: Vec<String>, findings: &mut Findings) -> Globals {
-        Globals {
-            slurmctld_hosts: hosts,
-            slurm_user: record.text("SlurmUser").unwrap_or_else(|| "root".into()),
-            ids: JobIds::read(record, findings),
-            times: Times::read(record),
-            memory: MemoryDefaults {
-                default: read_memory(
-                    record,
-                    &["DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU"],
-                    findings,
-                ),
-                max: read_memory(record, &["MaxMemPerCPU", "MaxMemPerNode"], findings),
-                cpus_per_gpu: record.number("DefCpuPerGPU"),
-            },
-            scheduling: Scheduling::read(record, findings),
-            priority: Priority::read(record, findings),
-            preemption: Preemption::read(record, findings),
+impl Default for Globals {
+    fn default() -> Self {
+        Self {
+            slurmctld_hosts: Vec::new(),
+            slurm_user: "root".to_owned(),
+            ids: JobIds::default(),
+            times: Times::default(),
+            memory: MemoryDefaults { default: None, max: None, cpus_per_gpu: None },
+            scheduling: Scheduling::default(),
+            priority: Priority::default(),
+            // What an empty file says.
+            preemption: Preemption::read(&Record::new(GLOBAL), &mut Findings::default()),
             accounting: Accounting {
-                enforce: record.choices("AccountingStorageEnforce").unwrap_or_default(),
-                tres: record.words("AccountingStorageTRES"),
-                track_wckey: record.flag("TrackWCKey").unwrap_or(false),
-                sample_s: read_sample_s(record, findings),
+                enforce: Vec::new(),
+                tres: Vec::new(),
+                track_wckey: false,
+                sample_s: None,
             },
-            launch: Launch::read(record, findings),
-            programs: Programs::read(record, findings),
-            gres_types: record.words("GresTypes"),
-            licenses: record.text("Licenses"),
-            private_data: record
-                .words("PrivateData")
-                .iter()
-                .map(|word| word.to_ascii_lowercase())
-                .filter(|word| word != "none")
-                .collect(),
-            return_to_service: record.number("ReturnToService").unwrap_or(0),
-            disable_root_jobs: record.flag("DisableRootJobs").unwrap_or(false),
+            launch: Launch::default(),
+            programs: Programs::default(),
+            gres_types: Vec::new(),
+            licenses: None,
+            private_data: Vec::new(),
+            return_to_service: 0,
+            disable_root_jobs: false,
         }
     }
 }
 
-/// `JobAcctGatherFrequency`: `30`, or `task=30,energy=60` of which the task's counts here.
-fn read_sample_s(record: &Record, findings: &mut Findings) -> Option<u32> {
-    let gathered = record.text("JobAcctGatherType");
-    if gathered.is_some_and(|kind| kind.eq_ignore_ascii_case("jobacct_gather/none")) {
-        return Some(0);
-    }
-    let entry = record.entry("JobAcctGatherFrequency")?;
-    let mut found = None;
-    for word in entry.text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        let (kind, seconds) = word.split_once('=').unwrap_or(("task", word));
-        match (kind.to_ascii_lowercase().as_str(), seconds.parse()) {
-            ("task", Ok(seconds)) => found = Some(seconds),
-            ("energy" | "network" | "filesystem", Ok(_)) => {}
-            _ => {
-                let expected = format!("{word:?}: expected seconds such as 30, or task=30");
-                findings.wrong(&entry.place, "JobAcctGatherFrequency", &entry.text, expected);
-            }
-        }
-    }
-    found
-}
-
-impl JobIds {
-    fn read(record: &Record, findings: &mut Findings) -> JobIds {
-        let ids = JobIds {
-            first_job_id: record.number("FirstJobId").unwrap_or(1),
-            max_job_id: record.number("MaxJobId").unwrap_or(0x03ff_0000),
-            max_job_count: record.number("MaxJobCount").unwrap_or(10_000),
-            max_array_size: record.number("MaxArraySize").unwrap_or(1001),
-            max_step_count: record.number("MaxStepCount").unwrap_or(40_000),
-            max_tasks_per_node: record.number("MaxTasksPerNode").unwrap_or(512),
-        };
-        let bounds = [
-            ("FirstJobId", ids.first_job_id, 1, ids.max_job_id),
-            ("MaxJobId", ids.max_job_id, 1, JOB_ID_MAX),
-            ("MaxJobCount", ids.max_job_count, 2, u32::MAX),
-            ("MaxArraySize", ids.max_array_size, 0, 4_000_001),
-        ];
-        for (key, value, min, max) in bounds {
-            if let Some(entry) = record.entry(key).filter(|_| !(min..=max).contains(&value)) {
-                let expected = format!("expected from {min} to {max}");
-                findings.wrong(&entry.place, key, &entry.text, expected);
-            }
-        }
-        ids
-    }
-}
-
-impl Times {
-    fn read(record: &Record) -> Times {
-        let secs = |key, default| record.number(key).unwrap_or(default);
-        let limit = |key, default| record.limit(key).unwrap_or(default);
-        // Slurm's own `scontrol show config` prints this for "no limit", so files have it too.
-        let unlimited_u16 = u32::from(u16::MAX - 1);
-        Times {
-            slurmd_timeout_s: secs("SlurmdTimeout", 300),
-            complete_wait_s: secs("CompleteWait", 0),
-            inactive_limit_s: secs("InactiveLimit", 0),
-            kill_wait_s: secs("KillWait", 30),
-            message_timeout_s: secs("MessageTimeout", 10),
-            min_job_age_s: secs("MinJobAge", 300),
-            over_time_limit_min: limit("OverTimeLimit", Some(0)),
-            prolog_epilog_timeout_s: limit("PrologEpilogTimeout", None)
-                .filter(|secs| *secs < unlimited_u16),
-            resv_over_run_min: limit("ResvOverRun", Some(0)),
-            unkillable_step_timeout_s: secs("UnkillableStepTimeout", 60),
-            wait_time_s: secs("WaitTime", 0),
-            health_check_interval_s: secs("HealthCheckInterval", 0),
+impl Default for JobIds {
+    fn default() -> Self {
+        Self {
+            first_job_id: 1,
+            max_job_id: 0x03ff_0000,
+            max_job_count: 10_000,
+            max_array_size: 1_001,
+            max_step_count: 40_000,
+            max_tasks_per_node: 512,
         }
     }
 }
 
-impl Scheduling {
-    fn read(record: &Record, findings: &mut Findings) -> Scheduling {
-        let parameters = Parameters::new(record.words("SchedulerParameters"));
-        Scheduling {
-            scheduler: record.choice("SchedulerType").unwrap_or(SchedulerType::Backfill),
-            backfill: Backfill::read(record, &parameters, findings),
-            parameters,
-            select: record.choice("SelectType").unwrap_or(SelectType::ConsTres),
-            select_parameters: record
-                .choices("SelectTypeParameters")
-                .unwrap_or_else(|| vec![SelectParameter::CoreMemory]),
-            enforce_part_limits: record
-                .choice("EnforcePartLimits")
-                .unwrap_or(EnforcePartLimits::No),
-            dependency_parameters: Parameters::new(record.words("DependencyParameters")),
-            topology_plugin: record.text("TopologyPlugin").unwrap_or("topology/none".into()),
-            topology_parameters: Parameters::new(record.words("TopologyParam")),
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            slurmd_timeout_s: 300,
+            complete_wait_s: 0,
+            inactive_limit_s: 0,
+            kill_wait_s: 30,
+            message_timeout_s: 10,
+            min_job_age_s: 300,
+            over_time_limit_min: Some(0),
+            prolog_epilog_timeout_s: None,
+            resv_over_run_min: Some(0),
+            unkillable_step_timeout_s: 60,
+            wait_time_s: 0,
+            health_check_interval_s: 0,
         }
     }
 }
 
-/// Fair share is always the tree's, and a priority is worked out while a job waits.
-const WITHOUT_EFFECT: [PriorityFlag; 4] = [
-    PriorityFlag::CalculateRunning,
-    PriorityFlag::DepthOblivious,
-    PriorityFlag::IncrOnly,
-    PriorityFlag::NoFairTree,
-];
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self {
+            scheduler: SchedulerType::Backfill,
+            parameters: Parameters::default(),
+            backfill: Backfill::default(),
+            select: SelectType::ConsTres,
+            select_parameters: vec![SelectParameter::CoreMemory],
+            enforce_part_limits: EnforcePartLimits::No,
+            dependency_parameters: Parameters::default(),
+            topology_plugin: "topology/none".to_owned(),
+            topology_parameters: Parameters::default(),
+        }
+    }
+}
 
-impl Priority {
-    fn read(record: &Record, findings: &mut Findings) -> Priority {
+impl Default for Priority {
+    fn default() -> Self {
         const WEEK_MIN: u32 = 7 * 24 * 60;
-        let minutes = |key, default| {
-            let limit = record.time(key).unwrap_or(TimeLimit::Minutes(default));
-            limit.minutes().unwrap_or(u32::MAX)
-        };
-        let weight = |key| record.number(key).unwrap_or(0);
-        let half_life = minutes("PriorityDecayHalfLife", WEEK_MIN);
-        let flags: Vec<PriorityFlag> = record.choices("PriorityFlags").unwrap_or_default();
-        if let Some(entry) = record.entry("PriorityFlags") {
-            for flag in flags.iter().filter(|flag| WITHOUT_EFFECT.contains(flag)) {
-                let key = format!("PriorityFlags={}", flag.word());
-                findings.notice(&entry.place, key, NoticeKind::NoEffect);
-            }
-        }
-        Priority {
-            kind: record.choice("PriorityType").unwrap_or(PriorityType::Basic),
-            flags,
-            favor_small: record.flag("PriorityFavorSmall").unwrap_or(false),
-            calc_period_min: minutes("PriorityCalcPeriod", 5),
-            decay_half_life_min: Some(half_life).filter(|min| *min != 0 && *min != u32::MAX),
-            usage_reset: record.choice("PriorityUsageResetPeriod").unwrap_or(UsageReset::None),
-            max_age_min: minutes("PriorityMaxAge", WEEK_MIN),
-            weight_age: weight("PriorityWeightAge"),
-            weight_assoc: weight("PriorityWeightAssoc"),
-            weight_fairshare: weight("PriorityWeightFairshare"),
-            weight_job_size: weight("PriorityWeightJobSize"),
-            weight_partition: weight("PriorityWeightPartition"),
-            weight_qos: weight("PriorityWeightQOS"),
-            weight_tres: read_weights(record, "PriorityWeightTRES", findings),
+        Self {
+            kind: PriorityType::Basic,
+            flags: Vec::new(),
+            favor_small: false,
+            calc_period_min: 5,
+            decay_half_life_min: Some(WEEK_MIN),
+            usage_reset: UsageReset::None,
+            max_age_min: WEEK_MIN,
+            weight_age: 0,
+            weight_assoc: 0,
+            weight_fairshare: 0,
+            weight_job_size: 0,
+            weight_partition: 0,
+            weight_qos: 0,
+            weight_tres: Vec::new(),
         }
     }
 }
 
-fn read_weights(record: &Record, key: &str, findings: &mut Findings) -> Vec<(String, f64)> {
-    let Some(entry) = record.entry(key) else { return Vec::new() };
-    let mut weights = Vec::new();
-    for word in record.words(key) {
-        let pair = word.split_once('=').and_then(|(tres, weight)| {
-            let weight: f64 = weight.parse().ok()?;
-            let tres = tres.to_ascii_lowercase();
-            let known = tres.parse::<TresKind>().is_ok();
-            (known && weight.is_finite()).then_some((tres, weight))
-        });
-        match pair {
-            Some(pair) => weights.push(pair),
-            None => {
-                let expected = format!("{word:?}: expected weights such as cpu=100,gres/gpu=1000");
-                findings.wrong(&entry.place, key, &entry.text, expected);
-            }
-        }
-    }
-    weights
-}
-
-impl Launch {
-    fn read(record: &Record, findings: &mut Findings) -> Launch {
-        let text = |key, default: &str| record.text(key).unwrap_or_else(|| default.to_owned());
-        let on = |key, default: u16| record.number(key).unwrap_or(default) != 0;
-        Launch {
-            parameters: Parameters::new(record.words("LaunchParameters")),
-            slurmd_parameters: Parameters::new(record.words("SlurmdParameters")),
-            interactive_step_options: text(
-                "InteractiveStepOptions",
-                "--interactive --preserve-env --pty $SHELL",
-            ),
-            proctrack: record.choice("ProctrackType").unwrap_or(ProctrackType::Cgroup),
-            task_plugins: record.choices("TaskPlugin").unwrap_or_else(|| vec![TaskPlugin::None]),
-            task_plugin_parameters: Parameters::new(record.words("TaskPluginParam")),
-            cgroup_plugin: record.choice("CgroupPlugin"),
-            container_type: record.text("ContainerType"),
-            mpi_default: text("MpiDefault", "none"),
-            job_file_append: on("JobFileAppend", 0),
-            job_requeue: on("JobRequeue", 1),
-            kill_on_bad_exit: on("KillOnBadExit", 0),
-            requeue_exit: read_exits(record, "RequeueExit", findings),
-            requeue_exit_hold: read_exits(record, "RequeueExitHold", findings),
-            requeue_wait_s: Parameters::new(record.words("AuthInfo"))
-                .get("cred_expire")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(CREDENTIAL_S),
-            propagate_nice: match record.number("PropagatePrioProcess").unwrap_or(0_u64) {
-                0 => NicePolicy::Daemon,
-                1 => NicePolicy::Submitter,
-                _ => NicePolicy::BelowDaemon,
-            },
-            propagate_limits: record.words("PropagateResourceLimits"),
-            propagate_limits_except: record.words("PropagateResourceLimitsExcept"),
-            tmp_fs: text("TmpFS", "/tmp"),
-        }
-    }
-}
-
-/// Windows of a display are not forwarded; of the flag only what it implies is done.
-const FLAGS_WITHOUT_EFFECT: [PrologFlag; 1] = [PrologFlag::X11];
-
-/// What is an error in Slurm too.
-const FLAGS_APART: [(PrologFlag, PrologFlag); 2] =
-    [(PrologFlag::NoHold, PrologFlag::Contain), (PrologFlag::NoHold, PrologFlag::X11)];
-
-impl Programs {
-    fn read(record: &Record, findings: &mut Findings) -> Programs {
-        let prolog_flags: Vec<PrologFlag> = record.choices("PrologFlags").unwrap_or_default();
-        if let Some(entry) = record.entry("PrologFlags") {
-            for flag in prolog_flags.iter().filter(|flag| FLAGS_WITHOUT_EFFECT.contains(flag)) {
-                let key = format!("PrologFlags={}", flag.word());
-                findings.notice(&entry.place, key, NoticeKind::NoEffect);
-            }
-            for (one, other) in FLAGS_APART {
-                if prolog_flags.contains(&one) && prolog_flags.contains(&other) {
-                    let expected = format!("expected {} without {}", one.word(), other.word());
-                    findings.wrong(&entry.place, "PrologFlags", &entry.text, expected);
-                }
-            }
-        }
-        Programs {
-            prolog: record.text("Prolog"),
-            epilog: record.text("Epilog"),
-            prolog_slurmctld: record.text("PrologSlurmctld"),
-            epilog_slurmctld: record.text("EpilogSlurmctld"),
-            task_prolog: record.text("TaskProlog"),
-            task_epilog: record.text("TaskEpilog"),
-            srun_prolog: record.text("SrunProlog"),
-            srun_epilog: record.text("SrunEpilog"),
-            unkillable_step: record.text("UnkillableStepProgram"),
-            health_check: record.text("HealthCheckProgram"),
-            health_check_node_state: record.words("HealthCheckNodeState"),
-            mail: record.text("MailProg"),
-            prolog_flags,
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            parameters: Parameters::default(),
+            slurmd_parameters: Parameters::default(),
+            interactive_step_options: "--interactive --preserve-env --pty $SHELL".to_owned(),
+            proctrack: ProctrackType::Cgroup,
+            task_plugins: vec![TaskPlugin::None],
+            task_plugin_parameters: Parameters::default(),
+            cgroup_plugin: None,
+            container_type: None,
+            mpi_default: "none".to_owned(),
+            job_file_append: false,
+            job_requeue: true,
+            kill_on_bad_exit: false,
+            requeue_exit: Vec::new(),
+            requeue_exit_hold: Vec::new(),
+            requeue_wait_s: 120,
+            propagate_nice: NicePolicy::Daemon,
+            propagate_limits: Vec::new(),
+            propagate_limits_except: Vec::new(),
+            tmp_fs: "/tmp".to_owned(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! gres.conf: which devices a node's generic resources are.
+//! gres.conf: the devices of the resources that nodes have, a line for devices that are alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,190 +10,189 @@ use super::error::{Findings, Place};
 use super::lines::Line;
 use super::record::{Entry, Record};
 use super::record_keys::GRES;
-use super::value::digits;
+use super::value;
 
-/// Slurm's own bound on the devices of one line.
+/// As many device files as the manual allows.
 const FILES_MAX: usize = 1024;
 
-/// Resources of which several units share one device file.
-const SHARING: [&str; 2] = ["mps", "shard"];
+/// No machine has more GPUs. They are listed one by one, so that a larger count, which is a slip, could
+/// take all memory.
+pub const GPUS_PER_NODE_MAX: u64 = 4096;
+
+/// Resources that share GPUs: `File` names the GPUs, and `Count` says how many shares they have.
+const SHARES_OF_GPUS: [&str; 2] = ["mps", "shard"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GresConf {
     pub lines: Vec<GresLine>,
-    /// How devices are detected on a node that no line of its own says otherwise for.
+    /// What holds for nodes that are not in `auto_detect_of`.
     pub auto_detect: Option<AutoDetect>,
     pub auto_detect_of: BTreeMap<String, AutoDetect>,
 }
 
-/// One line: some units of one resource, on some nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GresLine {
-    /// None: on every node that has the resource.
+    /// `None`: every node that has the resource.
     pub nodes: Option<BTreeSet<String>>,
     pub name: String,
+    /// `Type=`
     pub kind: Option<String>,
-    /// None: neither counted nor listed here, so as slurm.conf says.
+    /// `None`: the line has neither `Count` nor device files.
     pub count: Option<u64>,
-    /// The device file of each unit; where a unit has several (`MultipleFiles`), with commas
-    /// between them. Empty: the resource is only counted.
+    /// One entry a unit, empty where there are no device files. `MultipleFiles` are one entry, joined by
+    /// commas.
     pub files: Vec<String>,
-    /// The cores, by number on the node, that these units are close to.
+    /// The numbers of the node's cores that are near to the devices.
     pub cores: Option<CpuSet>,
-    /// The connections of this one device to each device of the node; -1 stands for itself.
+    /// Connections to each device of the node by its number; -1 stands for the device itself.
     pub links: Vec<i32>,
     pub flags: Vec<GresFlag>,
     pub place: Place,
 }
 
 impl GresLine {
-    pub fn applies_to(&self, node: &str) -> bool {
+    pub fn is_for(&self, node: &str) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
+    }
+
+    /// The units that the line makes; one where it does not say.
+    pub fn units(&self) -> u64 {
+        self.count.unwrap_or(1)
     }
 }
 
 impl GresConf {
-    pub fn read(lines: &[Line], findings: &mut Findings) -> GresConf {
-        let mut conf = GresConf::default();
-        for line in lines {
-            let (errors, kept) = (findings.errors.len(), conf.lines.len());
-            let record = Record::read(GRES, line, findings);
-            conf.add(&record, &line[0].place, findings);
-            // What a misread line would make on a node is no second error.
-            if findings.errors.len() > errors {
-                conf.lines.truncate(kept);
-            }
-        }
-        conf
-    }
-
+    /// How devices are found on a node.
     pub fn auto_detect(&self, node: &str) -> AutoDetect {
         let own = self.auto_detect_of.get(node).copied();
         own.or(self.auto_detect).unwrap_or(AutoDetect::Off)
     }
 
-    fn add(&mut self, record: &Record, place: &Place, findings: &mut Findings) {
-        let nodes = record.hosts("NodeName");
-        if let Some(detect) = record.choice("AutoDetect") {
-            self.set_auto_detect(record, nodes.as_deref(), detect, findings);
+    pub(super) fn read(lines: &[Line], findings: &mut Findings) -> GresConf {
+        let mut conf = GresConf::default();
+        for line in lines {
+            let Some(first) = line.first() else { continue };
+            let errors_before = findings.errors.len();
+            let record = Record::read(GRES, line, findings);
+            conf.set_auto_detect(&record, findings);
+            let gres_line = read_line(&record, &first.place, findings);
+            // A line with an error is left out: it would be told again as a disagreement with slurm.conf.
+            let is_good = findings.errors.len() == errors_before;
+            conf.lines.extend(gres_line.filter(|_| is_good));
         }
-        let Some(name) = record.text("Name") else {
-            // A key that was refused has been told; a Name only asked for where one is missing.
-            let others = record.entries().any(|(key, _)| key != "AutoDetect" && key != "NodeName");
-            if others {
-                findings.wrong(place, "Name", "", "expected Name= on the line, as in Name=gpu");
-            }
-            return;
-        };
-        let Some((count, files)) = read_units(record, &name, findings) else { return };
-        let cores = record.cpus("Cores");
-        self.lines.push(GresLine {
-            nodes: nodes.map(|nodes| nodes.into_iter().collect()),
-            kind: record.text("Type"),
-            links: read_links(record, count, findings),
-            flags: record.choices("Flags").unwrap_or_default(),
-            place: place.clone(),
-            name,
-            count,
-            files,
-            cores,
-        });
+        conf
     }
 
-    fn set_auto_detect(
-        &mut self,
-        record: &Record,
-        nodes: Option<&[String]>,
-        detect: AutoDetect,
-        findings: &mut Findings,
-    ) {
-        let Some(nodes) = nodes else {
-            self.auto_detect = Some(detect);
+    fn set_auto_detect(&mut self, record: &Record, findings: &mut Findings) {
+        const KEY: &str = "AutoDetect";
+        let (Some(entry), Some(how)) = (record.entry(KEY), record.choice::<AutoDetect>(KEY)) else {
+            return;
+        };
+        let Some(nodes) = record.hosts("NodeName") else {
+            self.auto_detect = Some(how);
             return;
         };
         for node in nodes {
-            let former = self.auto_detect_of.insert(node.clone(), detect);
-            if let (Some(entry), true) =
-                (record.entry("AutoDetect"), former.is_some_and(|former| former != detect))
-            {
+            let before = self.auto_detect_of.insert(node.clone(), how);
+            if before.is_some_and(|before| before != how) {
                 let expected = format!("another AutoDetect was given for {node:?} before");
-                return findings.wrong(&entry.place, "AutoDetect", &entry.text, expected);
+                return findings.wrong(&entry.place, KEY, &entry.text, expected);
             }
         }
     }
 }
 
-/// The number of units, and their device files. None where a value was refused.
-fn read_units(
-    record: &Record,
-    name: &str,
-    findings: &mut Findings,
-) -> Option<(Option<u64>, Vec<String>)> {
-    let count: Option<u64> = record.number("Count");
-    match (record.entry("File"), record.entry("MultipleFiles")) {
-        (Some(_), Some(entry)) => {
-            let expected = "expected either File or MultipleFiles";
-            findings.wrong(&entry.place, "MultipleFiles", &entry.text, expected);
-            None
+fn read_line(record: &Record, place: &Place, findings: &mut Findings) -> Option<GresLine> {
+    let Some(name) = record.text("Name") else {
+        let needs_no_name = ["AutoDetect", "NodeName"];
+        if record.entries().any(|(key, _)| !needs_no_name.contains(&key)) {
+            findings.wrong(place, "Name", "", "expected Name= on the line, as in Name=gpu");
         }
-        (None, None) => Some((count, Vec::new())),
-        (None, Some(entry)) => {
-            let files = expand_files("MultipleFiles", entry, findings)?;
-            check_count(record, count, 1, findings)?;
-            Some((Some(1), vec![files.join(",")]))
-        }
-        (Some(entry), None) => {
-            let files = expand_files("File", entry, findings)?;
-            let units = files.len() as u64;
-            if SHARING.contains(&name) {
-                return Some((Some(count.unwrap_or(units)), files));
-            }
-            check_count(record, count, units, findings)?;
-            Some((Some(units), files))
-        }
-    }
+        return None;
+    };
+    let files = device_files(record, findings);
+    let count = unit_count(record, &name, &files, findings);
+    Some(GresLine {
+        nodes: record.hosts("NodeName").map(|nodes| nodes.into_iter().collect()),
+        kind: record.text("Type"),
+        count,
+        files,
+        cores: record.cpus("Cores"),
+        links: links(record, count, findings),
+        flags: record.choices("Flags").unwrap_or_default(),
+        place: place.clone(),
+        name,
+    })
 }
 
-fn check_count(
-    record: &Record,
-    count: Option<u64>,
-    units: u64,
-    findings: &mut Findings,
-) -> Option<()> {
-    let (Some(entry), Some(count)) = (record.entry("Count"), count) else { return Some(()) };
-    if count == units {
-        return Some(());
+/// The device files of a line, one entry a unit.
+fn device_files(record: &Record, findings: &mut Findings) -> Vec<String> {
+    let (file, multiple) = (record.entry("File"), record.entry("MultipleFiles"));
+    if let (Some(_), Some(entry)) = (file, multiple) {
+        let expected = "expected either File or MultipleFiles";
+        findings.wrong(&entry.place, "MultipleFiles", &entry.text, expected);
     }
-    let expected = format!("expected {units}, for the device files of the line, or no Count");
-    findings.wrong(&entry.place, "Count", &entry.text, expected);
-    None
+    if let Some(entry) = file {
+        return expand_files("File", entry, findings);
+    }
+    let paths = multiple.map(|entry| expand_files("MultipleFiles", entry, findings));
+    paths.filter(|paths| !paths.is_empty()).map(|paths| paths.join(",")).into_iter().collect()
 }
 
-fn expand_files(key: &str, entry: &Entry, findings: &mut Findings) -> Option<Vec<String>> {
+fn expand_files(key: &'static str, entry: &Entry, findings: &mut Findings) -> Vec<String> {
     let expected = match hostlist::expand(&entry.text) {
-        Ok(files) if files.is_empty() || files.iter().any(|file| !file.starts_with('/')) => {
+        Err(e) => format!("expected {}", e.expected),
+        Ok(paths) if paths.is_empty() || paths.iter().any(|path| !path.starts_with('/')) => {
             "expected absolute paths, as in /dev/nvidia[0-7]".to_owned()
         }
-        Ok(files) if files.len() > FILES_MAX => format!("expected at most {FILES_MAX} files"),
-        Ok(files) => return Some(files),
-        Err(e) => format!("expected {}", e.expected),
+        Ok(paths) if paths.len() > FILES_MAX => format!("expected at most {FILES_MAX} files"),
+        Ok(paths) => return paths,
     };
     findings.wrong(&entry.place, key, &entry.text, expected);
-    None
+    Vec::new()
 }
 
-fn read_links(record: &Record, count: Option<u64>, findings: &mut Findings) -> Vec<i32> {
-    let Some(entry) = record.entry("Links") else { return Vec::new() };
-    let number = |word: &String| match word.as_str() {
+/// How many units a line makes: by its device files, or by `Count`.
+fn unit_count(
+    record: &Record,
+    name: &str,
+    files: &[String],
+    findings: &mut Findings,
+) -> Option<u64> {
+    let count: Option<u64> = record.number("Count");
+    let by_files = (!files.is_empty()).then_some(files.len() as u64);
+    let is_share = record.has("File") && SHARES_OF_GPUS.contains(&name);
+    let units = if is_share { count.or(by_files) } else { by_files.or(count) };
+    let mut refuse = |expected: String| {
+        if let Some(entry) = record.entry("Count") {
+            findings.wrong(&entry.place, "Count", &entry.text, expected);
+        }
+    };
+    match (units, count) {
+        (Some(units), Some(count)) if units != count => {
+            refuse(format!("expected {units}, for the device files of the line, or no Count"));
+        }
+        (Some(units), _) if name == "gpu" && units > GPUS_PER_NODE_MAX => {
+            refuse(format!("expected at most {GPUS_PER_NODE_MAX} GPUs on a node"));
+        }
+        _ => {}
+    }
+    units
+}
+
+fn links(record: &Record, count: Option<u64>, findings: &mut Findings) -> Vec<i32> {
+    const KEY: &str = "Links";
+    let Some(entry) = record.entry(KEY) else { return Vec::new() };
+    let link = |word: &String| match word.as_str() {
         "-1" => Some(-1),
-        word => digits(word).and_then(|n| i32::try_from(n).ok()),
+        digits => value::digits(digits).and_then(|number| i32::try_from(number).ok()),
     };
-    let links: Option<Vec<i32>> = record.words("Links").iter().map(number).collect();
-    let expected = match links {
-        Some(links) if count == Some(1) => return links,
-        Some(_) => "expected on a line with one device only",
+    let links: Option<Vec<i32>> = record.words(KEY).iter().map(link).collect();
+    let expected = match &links {
         None => "expected numbers of connections, and -1 for the device itself: -1,16,16",
+        Some(_) if count != Some(1) => "expected on a line with one device only",
+        Some(links) => return links.clone(),
     };
-    findings.wrong(&entry.place, "Links", &entry.text, expected);
+    findings.wrong(&entry.place, KEY, &entry.text, expected);
     Vec::new()
 }

@@ -1,176 +1,185 @@
-//! Slurm's configuration files, read into types: slurm.conf, gres.conf, cgroup.conf.
+//! The configuration of a cluster: slurm.conf, gres.conf and cgroup.conf as the manual pages of Slurm 22.05
+//! describe them, and job_container.conf and topology.conf where slurm.conf asks for them.
 //!
-//! The road of a value: `lines` gives `Key=Value` pairs with their places; `record` looks each key
-//! up in a table (`global_keys`, `record_keys`) and parses the value by the kind it has there; the
-//! files' own modules turn records into types and check what must hold between them. All errors are
-//! collected, not only the first.
+//! Text becomes lines of pairs (`lines`, from `files`); pairs become records, by tables of keys (`keys`,
+//! `global_keys`, `record_keys`, `value`, `choices`, `record`); records become the typed configuration, by
+//! rows of `fields` and by rules: `globals`, `node_conf`, `partition_conf`, `slurm_conf`, `gres_conf`,
+//! `node_gres`, `cgroup_conf`, `container_conf`, `topology_conf`. Everything that is wrong is told at once
+//! (`error`).
 
 pub mod backfill;
 pub mod cgroup_conf;
 pub mod choices;
 pub mod container_conf;
 pub mod error;
+mod fields;
 pub mod files;
+mod global_keys;
 pub mod globals;
 pub mod gres_conf;
-pub mod node_conf;
-pub mod partition_conf;
-pub mod preemption;
-pub mod slurm_conf;
-pub mod topology_conf;
-
 pub mod keys;
-pub mod value;
-
-mod global_keys;
 mod lines;
+mod memory_keys;
+pub mod node_conf;
 mod node_gres;
 mod node_shape;
+pub mod partition_conf;
+pub mod preemption;
 mod record;
 mod record_keys;
+pub mod slurm_conf;
+pub mod topology_conf;
+mod tres_weights;
+pub mod value;
 
-use std::io;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
+use model::topology::Topology;
+
 pub use cgroup_conf::CgroupConf;
+use container_conf::Private;
+use error::Findings;
 pub use error::{ConfError, Notice, NoticeKind, Place};
 pub use files::{Files, MemoryFiles, RealFiles};
 pub use globals::Globals;
 pub use gres_conf::GresConf;
+use lines::{Line, Pair};
 pub use node_conf::NodeConf;
 pub use partition_conf::PartitionConf;
 pub use slurm_conf::SlurmConf;
+use topology_conf::Plugin;
 
-use error::Findings;
-use lines::{Line, read_lines};
-
-/// A folder's configuration, checked as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conf {
-    /// The nodes' `gres` are complete: slurm.conf's counts with gres.conf's devices.
+    /// The `gres` of its nodes' `config` are complete.
     pub slurm: SlurmConf,
     pub gres: GresConf,
     pub cgroup: CgroupConf,
-    /// job_container.conf, where slurm.conf wants it.
-    pub private: container_conf::Private,
-    /// topology.conf, where `TopologyPlugin` asks for it.
-    pub topology: Option<model::topology::Topology>,
+    pub private: Private,
+    pub topology: Option<Topology>,
     pub notices: Vec<Notice>,
 }
 
-/// Reads `dir`/slurm.conf, and gres.conf and cgroup.conf where they are. Answers with every error
-/// found if there is any.
+/// Reads the configuration in a folder. A refused one gives every error, in the order found.
 pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
-    let mut findings = Findings::default();
-    let slurm_lines = lines_of(files, &dir.join("slurm.conf"), Presence::Required, &mut findings);
-    let gres_lines = lines_of(files, &dir.join("gres.conf"), Presence::Optional, &mut findings);
-    let cgroup_lines = lines_of(files, &dir.join("cgroup.conf"), Presence::Optional, &mut findings);
+    let mut folder = Folder { files, dir, findings: Findings::default() };
+    let slurm_lines = folder.lines("slurm.conf").unwrap_or_default();
+    let gres_lines = folder.optional_lines("gres.conf").unwrap_or_default();
+    let cgroup_lines = folder.optional_lines("cgroup.conf");
 
-    let slurm_lines = slurm_lines.unwrap_or_default();
-    let mut slurm = SlurmConf::read(&slurm_lines, &mut findings);
-    let private = private_folders(files, dir, &slurm_lines, &slurm.nodes, &mut findings);
-    let gres = GresConf::read(&gres_lines.unwrap_or_default(), &mut findings);
-    node_gres::merge(&gres, &mut slurm.nodes, &mut findings);
-    let mut cgroup = match &cgroup_lines {
-        Some(lines) => CgroupConf::read(lines, &mut findings),
-        None => CgroupConf::everything(),
-    };
-    let names_plugin = |lines: &Vec<Line>| {
-        lines.iter().flatten().any(|pair| pair.key.eq_ignore_ascii_case("CgroupPlugin"))
-    };
-    // Slurm has the key in cgroup.conf, so there it wins.
-    if let Some(plugin) = slurm.globals.launch.cgroup_plugin
-        && !cgroup_lines.as_ref().is_some_and(names_plugin)
-    {
+    let mut slurm = SlurmConf::read(&slurm_lines, &mut folder.findings);
+    let private = folder.private_folders(&slurm_lines, &slurm);
+    let gres = GresConf::read(&gres_lines, &mut folder.findings);
+    node_gres::fill(&gres, &mut slurm.nodes, &mut folder.findings);
+    let cgroup = cgroup(cgroup_lines.as_deref(), &slurm, &mut folder.findings);
+    let topology = folder.topology(&slurm);
+
+    let Findings { errors, notices } = folder.findings;
+    if errors.is_empty() {
+        Ok(Conf { slurm, gres, cgroup, private, topology, notices })
+    } else {
+        Err(errors)
+    }
+}
+
+/// The folder that is being read, and what was found so far.
+struct Folder<'a> {
+    files: &'a dyn Files,
+    dir: &'a Path,
+    findings: Findings,
+}
+
+impl Folder<'_> {
+    /// The lines of a file that must be there; `None` if it cannot be read, which is an error.
+    fn lines(&mut self, name: &str) -> Option<Vec<Line>> {
+        self.read(name, false)
+    }
+
+    /// The lines of a file; `None` if it is absent or cannot be read, of which only the second is an error.
+    fn optional_lines(&mut self, name: &str) -> Option<Vec<Line>> {
+        self.read(name, true)
+    }
+
+    fn read(&mut self, name: &str, may_be_absent: bool) -> Option<Vec<Line>> {
+        let path = self.dir.join(name);
+        match self.files.read(&path) {
+            Ok(text) => Some(lines::read_lines(self.files, &path, &text, &mut self.findings)),
+            Err(e) => {
+                if !(may_be_absent && e.kind() == ErrorKind::NotFound) {
+                    let (file, reason) = (path.display().to_string(), e.to_string());
+                    self.findings.errors.push(ConfError::Unreadable { file, reason });
+                }
+                None
+            }
+        }
+    }
+
+    /// job_container.conf, where `JobContainerType` asks for it: every node must be in it.
+    fn private_folders(&mut self, slurm_lines: &[Line], slurm: &SlurmConf) -> Private {
+        const KEY: &str = "JobContainerType";
+        let Some(pair) = first_pair(slurm_lines, KEY) else { return Private::default() };
+        match pair.value.to_ascii_lowercase().as_str() {
+            "" | "(null)" | "job_container/none" => return Private::default(),
+            "job_container/tmpfs" => {}
+            _ => {
+                let expected = "expected job_container/tmpfs or job_container/none";
+                self.findings.wrong(&pair.place, KEY, &pair.value, expected);
+                return Private::default();
+            }
+        }
+        let Some(lines) = self.lines("job_container.conf") else { return Private::default() };
+        let errors_before = self.findings.errors.len();
+        let private = container_conf::read(&lines, &mut self.findings);
+        if self.findings.errors.len() == errors_before
+            && let Some(missing) = private.missing(node_names(slurm))
+        {
+            let expected = format!("expected a BasePath in job_container.conf{missing}");
+            self.findings.wrong(&pair.place, KEY, &pair.value, expected);
+        }
+        private
+    }
+
+    /// topology.conf, where `TopologyPlugin` asks for it.
+    fn topology(&mut self, slurm: &SlurmConf) -> Option<Topology> {
+        const KEY: &str = "TopologyPlugin";
+        let scheduling = &slurm.globals.scheduling;
+        let Some(plugin) = Plugin::from_word(&scheduling.topology_plugin) else {
+            if let Some(raw) = slurm.raw.get(KEY) {
+                let expected = "expected topology/tree, topology/block or topology/default";
+                self.findings.wrong(&raw.place, KEY, &raw.text, expected);
+            }
+            return None;
+        };
+        if plugin == Plugin::Flat {
+            return None;
+        }
+        let lines = self.lines("topology.conf")?;
+        let optional = scheduling.topology_parameters.has("TopoOptional");
+        let names: BTreeSet<&str> = node_names(slurm).collect();
+        topology_conf::read(&lines, plugin, optional, &names, &mut self.findings)
+    }
+}
+
+/// cgroup.conf, or what holds without it. Its plugin may be set in slurm.conf instead.
+fn cgroup(lines: Option<&[Line]>, slurm: &SlurmConf, findings: &mut Findings) -> CgroupConf {
+    let mut cgroup =
+        lines.map_or_else(CgroupConf::without_file, |lines| CgroupConf::read(lines, findings));
+    let own = lines.and_then(|lines| first_pair(lines, "CgroupPlugin"));
+    if let Some(plugin) = slurm.globals.launch.cgroup_plugin.filter(|_| own.is_none()) {
         cgroup.plugin = plugin;
     }
-    let topology = topology_of(files, dir, &slurm, &mut findings);
-    if findings.errors.is_empty() {
-        Ok(Conf { slurm, gres, cgroup, private, topology, notices: findings.notices })
-    } else {
-        Err(findings.errors)
-    }
+    cgroup
 }
 
-/// `JobContainerType=job_container/tmpfs` needs its own file, with a `BasePath` for every node.
-fn private_folders(
-    files: &dyn Files,
-    dir: &Path,
-    slurm: &[Line],
-    nodes: &[NodeConf],
-    findings: &mut Findings,
-) -> container_conf::Private {
-    let none = container_conf::Private::default();
-    let key = |pair: &&lines::Pair| pair.key.eq_ignore_ascii_case("JobContainerType");
-    let Some(wanted) = slurm.iter().flatten().find(key) else { return none };
-    match wanted.value.to_ascii_lowercase().as_str() {
-        "job_container/tmpfs" => {}
-        "job_container/none" | "(null)" | "" => return none,
-        _ => {
-            let expected = "expected job_container/tmpfs or job_container/none".to_owned();
-            findings.wrong(&wanted.place, "JobContainerType", &wanted.value, expected);
-            return none;
-        }
-    }
-    let path = dir.join("job_container.conf");
-    let Some(lines) = lines_of(files, &path, Presence::Required, findings) else { return none };
-    let errors = findings.errors.len();
-    let private = container_conf::read(&lines, findings);
-    let names = nodes.iter().map(|node| node.config.name.as_str());
-    if let (Some(missed), true) = (private.missing(names), findings.errors.len() == errors) {
-        let expected = format!("expected a BasePath in job_container.conf{missed}");
-        findings.wrong(&wanted.place, "JobContainerType", &wanted.value, expected);
-    }
-    private
+fn first_pair<'l>(lines: &'l [Line], key: &str) -> Option<&'l Pair> {
+    lines.iter().flatten().find(|pair| pair.key.eq_ignore_ascii_case(key))
 }
 
-fn topology_of(
-    files: &dyn Files,
-    dir: &Path,
-    slurm: &SlurmConf,
-    findings: &mut Findings,
-) -> Option<model::topology::Topology> {
-    let scheduling = &slurm.globals.scheduling;
-    let word = &scheduling.topology_plugin;
-    let Some(plugin) = topology_conf::Plugin::from_word(word) else {
-        if let Some(raw) = slurm.raw.get("TopologyPlugin") {
-            let expected = "expected topology/tree, topology/block or topology/default";
-            findings.wrong(&raw.place, "TopologyPlugin", word, expected);
-        }
-        return None;
-    };
-    if plugin == topology_conf::Plugin::Flat {
-        return None;
-    }
-    let lines = lines_of(files, &dir.join("topology.conf"), Presence::Required, findings)?;
-    let nodes = slurm.nodes.iter().map(|node| node.config.name.as_str()).collect();
-    let optional = scheduling.topology_parameters.has("TopoOptional");
-    topology_conf::read(&lines, plugin, optional, &nodes, findings)
+fn node_names(slurm: &SlurmConf) -> impl Iterator<Item = &str> {
+    slurm.nodes.iter().map(|node| node.config.name.as_str())
 }
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Presence {
-    Required,
-    Optional,
-}
-
-/// None where the file is not there or cannot be read.
-fn lines_of(
-    files: &dyn Files,
-    path: &Path,
-    presence: Presence,
-    findings: &mut Findings,
-) -> Option<Vec<Line>> {
-    match files.read(path) {
-        Ok(text) => Some(read_lines(files, path, &text, findings)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && presence == Presence::Optional => None,
-        Err(e) => {
-            let file = path.to_string_lossy().into_owned();
-            findings.errors.push(ConfError::Unreadable { file, reason: e.to_string() });
-            None
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

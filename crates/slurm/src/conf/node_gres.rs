@@ -1,290 +1,155 @@
-//! A node's resources put together: how many, from slurm.conf; which devices, from gres.conf.
+//! The units of each node's resources: `Gres=` of slurm.conf says how many there are, gres.conf which
+//! devices they are.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod agreement;
+mod gpu_environment;
+mod gpu_shards;
+
+use std::collections::HashSet;
 
 use model::cpuset::CpuSet;
 use model::gres::DeclaredGres;
 use model::node::{NodeConfig, NodeGres};
 
-use super::choices::{AutoDetect, GresFlag};
-use super::error::{Findings, NoticeKind, Place};
+use super::choices::AutoDetect;
+use super::error::{Findings, NoticeKind};
 use super::gres_conf::{GresConf, GresLine};
 use super::node_conf::NodeConf;
+use agreement::AgreementCheck;
 
-/// Fills in `config.gres` of every node. The two files must agree on every count.
-pub fn merge(gres: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
-    notice_idle_lines(gres, nodes, findings);
-    let mut told = BTreeSet::new();
+/// Fills `config.gres` of every node.
+pub fn fill(conf: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
+    notice_idle_lines(conf, nodes, findings);
+    let mut agreement = AgreementCheck::default();
     for node in nodes {
-        let lines: Vec<&GresLine> = applicable(gres, node);
-        let mut units = Vec::new();
-        for name in names_of(&node.gres) {
-            let declared: Vec<&DeclaredGres> =
-                node.gres.iter().filter(|d| d.gres.name == name).collect();
-            let listed: Vec<&GresLine> =
-                lines.iter().copied().filter(|line| line.name == name).collect();
-            if listed.is_empty() {
-                units.extend(counted(&declared));
-                continue;
-            }
-            let listed = with_kinds(&listed, &declared);
-            if let Some((line, expected)) = disagreement(node, &listed, &declared)
-                && told.insert((line.place.clone(), node.place.clone()))
-            {
-                tell(line, expected, findings);
-            }
-            let no_consume = declared.iter().any(|d| d.no_consume);
-            let devices = listed.iter().map(|(line, kind)| NodeGres {
-                no_consume,
-                ..device_units(line, kind, &node.config)
-            });
-            units.extend(with_indices(devices.collect()));
+        let resources = resources(conf, node);
+        for resource in &resources {
+            agreement.check(resource, node, findings);
         }
-        let name = &node.config.name;
-        let own = gres.lines.iter().filter(|line| line.applies_to(name));
-        let variables = gpu_variables(own, gres.auto_detect(name));
-        for unit in units.iter_mut().filter(|unit| unit.name == "gpu") {
-            unit.variables.clone_from(&variables);
+        let mut units: Vec<NodeGres> =
+            resources.iter().flat_map(|resource| resource.units(&node.config)).collect();
+        let variables = gpu_environment::variables(conf, &node.config.name);
+        for gpus in units.iter_mut().filter(|entry| entry.name == "gpu") {
+            gpus.variables.clone_from(&variables);
         }
-        share_out(&mut units);
-        node.config.gres = units;
+        node.config.gres = gpu_shards::divide(units);
     }
 }
 
-/// What each flag sets.
-const VARIABLES: [(GresFlag, &str); 4] = [
-    (GresFlag::NvidiaGpuEnv, "CUDA_VISIBLE_DEVICES"),
-    (GresFlag::AmdGpuEnv, "ROCR_VISIBLE_DEVICES"),
-    (GresFlag::IntelGpuEnv, "ZE_AFFINITY_MASK"),
-    (GresFlag::OpenClEnv, "GPU_DEVICE_ORDINAL"),
-];
-
-/// The variables that a node's `Flags` name, or those of the maker whose devices are detected; none: the usual.
-fn gpu_variables<'a>(
-    lines: impl Iterator<Item = &'a GresLine>,
-    detect: AutoDetect,
-) -> Option<Vec<String>> {
-    let of_gpus = lines.filter(|line| line.name == "gpu");
-    let flags: Vec<GresFlag> = of_gpus.flat_map(|line| line.flags.iter().copied()).collect();
-    let named: Vec<String> = VARIABLES
-        .iter()
-        .filter(|(flag, _)| flags.contains(flag))
-        .map(|(_, name)| (*name).to_owned())
-        .collect();
-    if !named.is_empty() || flags.contains(&GresFlag::NoGpuEnv) {
-        return Some(named);
-    }
-    match detect {
-        AutoDetect::Nvml | AutoDetect::Nvidia => Some(vec![VARIABLES[0].1.to_owned()]),
-        AutoDetect::Rsmi => Some(vec![VARIABLES[1].1.to_owned()]),
-        AutoDetect::OneApi => Some(vec![VARIABLES[2].1.to_owned()]),
-        AutoDetect::Off | AutoDetect::Full => None,
-    }
-}
-
-/// What is called so is shares of GPUs.
-const SHARD: &str = "shard";
-
-struct Gpu {
-    index: u32,
-    file: Option<String>,
-    kind: Option<String>,
-    cores: Option<CpuSet>,
-}
-
-/// Shares become lines of one GPU each: that whose device file they name, or of all GPUs as many.
-fn share_out(units: &mut Vec<NodeGres>) {
-    let gpus: Vec<Gpu> = units
-        .iter()
-        .filter(|line| line.name == "gpu")
-        .flat_map(|line| {
-            let index = line.first_index..;
-            let files = line.files.iter().cloned().map(Some).chain(std::iter::repeat(None));
-            let each = index.zip(files).take(line.count as usize);
-            each.map(|(index, file)| Gpu {
-                index,
-                file,
-                kind: line.kind.clone(),
-                cores: line.cores.clone(),
-            })
-        })
-        .collect();
-    let (shards, mut others): (Vec<NodeGres>, Vec<NodeGres>) =
-        std::mem::take(units).into_iter().partition(|line| line.name == SHARD);
-    let mut shared = Vec::new();
-    for line in shards {
-        let named = |gpu: &&Gpu| {
-            line.files.is_empty() || gpu.file.as_ref().is_some_and(|file| line.files.contains(file))
-        };
-        let on: Vec<&Gpu> = gpus.iter().filter(named).collect();
-        if on.is_empty() {
-            others.push(line);
-            continue;
-        }
-        let (each, more) = (line.count / on.len() as u64, line.count % on.len() as u64);
-        for (nth, gpu) in on.into_iter().enumerate() {
-            shared.push(NodeGres {
-                count: each + u64::from((nth as u64) < more),
-                kind: line.kind.clone().or(gpu.kind.clone()),
-                files: gpu.file.iter().cloned().collect(),
-                cores: gpu.cores.clone(),
-                share_of: Some(gpu.index),
-                ..line.clone()
-            });
-        }
-    }
-    others.extend(with_indices(shared));
-    *units = others;
-}
-
-/// Lines for this node that say anything of number or device; where devices are detected, a bare
-/// `Name=gpu` says nothing that slurm.conf does not.
-fn applicable<'a>(gres: &'a GresConf, node: &NodeConf) -> Vec<&'a GresLine> {
-    let detected = gres.auto_detect(&node.config.name) != AutoDetect::Off;
-    gres.lines
-        .iter()
-        .filter(|line| line.applies_to(&node.config.name))
-        .filter(|line| line.count.is_some() || !detected)
-        .collect()
-}
-
-fn names_of(declared: &[DeclaredGres]) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let names = declared.iter().map(|d| &d.gres.name);
-    names.filter(|name| seen.insert(name.as_str())).cloned().collect()
-}
-
-/// A resource that gres.conf does not mention is a count.
-fn counted(declared: &[&DeclaredGres]) -> Vec<NodeGres> {
-    let units = declared.iter().map(|declared| {
-        let gres = &declared.gres;
-        let no_consume = declared.no_consume;
-        NodeGres { no_consume, ..unit(&gres.name, gres.kind.clone(), gres.count) }
-    });
-    with_indices(units.collect())
-}
-
-fn unit(name: &str, kind: Option<String>, count: u64) -> NodeGres {
-    NodeGres {
-        name: name.to_owned(),
-        kind,
-        count,
-        first_index: 0,
-        files: Vec::new(),
-        device_names: Vec::new(),
-        links: Vec::new(),
-        cores: None,
-        device_memory: None,
-        variables: None,
-        no_consume: false,
-        share_of: None,
-    }
-}
-
-/// A line without `Type` has the one kind that slurm.conf gives the node, where it is one.
-fn with_kinds<'a>(
-    lines: &[&'a GresLine],
-    declared: &[&DeclaredGres],
-) -> Vec<(&'a GresLine, Option<String>)> {
-    let only = match declared {
-        [one] => one.gres.kind.clone(),
-        _ => None,
-    };
-    lines.iter().map(|line| (*line, line.kind.clone().or(only.clone()))).collect()
-}
-
-/// A line without `Count` and `File` is one unit.
-fn units_of(line: &GresLine) -> u64 {
-    line.count.unwrap_or(1)
-}
-
-/// The first line that slurm.conf contradicts, and how.
-fn disagreement<'a>(
-    node: &NodeConf,
-    listed: &[(&'a GresLine, Option<String>)],
-    declared: &[&DeclaredGres],
-) -> Option<(&'a GresLine, String)> {
-    let name = &node.config.name;
-    let said = format!("Gres={} at {}", node.gres_text.as_deref().unwrap_or(""), node.place);
-    let kinds: BTreeMap<Option<&str>, u64> =
-        declared.iter().fold(BTreeMap::new(), |mut sums, d| {
-            *sums.entry(d.gres.kind.as_deref()).or_default() += d.gres.count;
-            sums
-        });
-    // Slurm.conf without a kind counts units of every kind.
-    if !kinds.contains_key(&None)
-        && let Some((line, kind)) =
-            listed.iter().find(|(_, kind)| !kinds.contains_key(&kind.as_deref()))
-    {
-        let kind = kind.as_deref().unwrap_or("(none)");
-        return Some((line, format!("type {kind} is not that of {name:?}: {said}")));
-    }
-    for (kind, count) in kinds {
-        let same = |line_kind: &Option<String>| kind.is_none() || line_kind.as_deref() == kind;
-        let lines: Vec<&(&GresLine, Option<String>)> =
-            listed.iter().filter(|(_, line_kind)| same(line_kind)).collect();
-        let sum = lines.iter().fold(0u64, |sum, (line, _)| sum.saturating_add(units_of(line)));
-        if sum != count {
-            let line = lines.first().map_or(listed[0].0, |(line, _)| line);
-            return Some((line, format!("makes {sum} on {name:?}, but {count} by {said}")));
-        }
-    }
-    let cores = node.config.sockets * node.config.cores_per_socket;
-    let beyond = |line: &GresLine| {
-        line.cores.as_ref().is_some_and(|set| !set.is_subset(&CpuSet::first(cores)))
-    };
-    let (line, _) = listed.iter().find(|(line, _)| beyond(line))?;
-    Some((line, format!("Cores name one that {name:?} does not have; it has {cores}")))
-}
-
-fn tell(line: &GresLine, expected: String, findings: &mut Findings) {
-    let text = match &line.kind {
-        Some(kind) => format!("{}:{kind}:{}", line.name, units_of(line)),
-        None => format!("{}:{}", line.name, units_of(line)),
-    };
-    findings.wrong(&line.place, "Name", text, expected);
-}
-
-fn device_units(line: &GresLine, kind: &Option<String>, node: &NodeConfig) -> NodeGres {
-    let cpus_per_core = (node.cpus / (node.sockets * node.cores_per_socket)).max(1);
-    let cpus = |cores: &CpuSet| {
-        let cpus = cores.iter().flat_map(|core| core * cpus_per_core..(core + 1) * cpus_per_core);
-        cpus.filter(|cpu| *cpu < node.cpus).collect()
-    };
-    NodeGres {
-        files: line.files.clone(),
-        cores: line.cores.as_ref().map(cpus),
-        links: line.links.clone(),
-        ..unit(&line.name, kind.clone(), units_of(line))
-    }
-}
-
-/// Numbers the units of one resource through, in the order of their lines.
-fn with_indices(mut units: Vec<NodeGres>) -> Vec<NodeGres> {
-    let mut next = 0u32;
-    for unit in &mut units {
-        unit.first_index = next;
-        next = next.saturating_add(u32::try_from(unit.count).unwrap_or(u32::MAX));
-    }
-    units
-}
-
-/// Says of a line that it does nothing, or which node that it names it does nothing for: the first.
-fn notice_idle_lines(gres: &GresConf, nodes: &[NodeConf], findings: &mut Findings) {
-    let has: BTreeSet<(&str, &str)> = nodes
+/// Lines of gres.conf for what slurm.conf does not give to a node.
+fn notice_idle_lines(conf: &GresConf, nodes: &[NodeConf], findings: &mut Findings) {
+    let of_nodes: HashSet<(&str, &str)> = nodes
         .iter()
         .flat_map(|node| {
-            node.gres.iter().map(|d| (node.config.name.as_str(), d.gres.name.as_str()))
+            let names = node.gres.iter().map(|declared| declared.gres.name.as_str());
+            names.map(|name| (node.config.name.as_str(), name))
         })
         .collect();
-    for line in &gres.lines {
-        if line.nodes.is_none() && !has.iter().any(|(_, name)| *name == line.name) {
-            findings.notice(&line.place, &line.name, NoticeKind::NoSuchResource);
-        }
-        let idle = line.nodes.iter().flatten().find(|node| !has.contains(&(node, &line.name)));
-        if let Some(node) = idle {
-            let place: &Place = &line.place;
-            findings.notice(place, &line.name, NoticeKind::NoSuchNode { node: node.clone() });
+    let of_any: HashSet<&str> = of_nodes.iter().map(|(_, name)| *name).collect();
+    for line in &conf.lines {
+        let name = line.name.as_str();
+        let why = match &line.nodes {
+            None if of_any.contains(name) => None,
+            None => Some(NoticeKind::NoSuchResource),
+            Some(nodes) => {
+                let without = nodes.iter().find(|node| !of_nodes.contains(&(node.as_str(), name)));
+                without.map(|node| NoticeKind::NoSuchNode { node: node.clone() })
+            }
+        };
+        if let Some(why) = why {
+            findings.notice(&line.place, name, why);
         }
     }
+}
+
+/// One name of a node's `Gres=`, with what both files say of it.
+struct Resource<'a> {
+    name: &'a str,
+    declared: Vec<&'a DeclaredGres>,
+    /// The lines of gres.conf that count its units; without any, slurm.conf alone does.
+    lines: Vec<&'a GresLine>,
+}
+
+/// The resources of a node, in the order that `Gres=` first names them.
+fn resources<'a>(conf: &'a GresConf, node: &'a NodeConf) -> Vec<Resource<'a>> {
+    let mut resources: Vec<Resource> = Vec::new();
+    for declared in &node.gres {
+        let name = declared.gres.name.as_str();
+        match resources.iter_mut().find(|resource| resource.name == name) {
+            Some(resource) => resource.declared.push(declared),
+            None => resources.push(Resource { name, declared: vec![declared], lines: Vec::new() }),
+        }
+    }
+    // A line without a count leaves it to the detection.
+    let is_detected = conf.auto_detect(&node.config.name) != AutoDetect::Off;
+    let counts = |line: &&GresLine| line.count.is_some() || !is_detected;
+    for line in conf.lines.iter().filter(counts).filter(|line| line.is_for(&node.config.name)) {
+        let resource = resources.iter_mut().find(|resource| resource.name == line.name);
+        if let Some(resource) = resource {
+            resource.lines.push(line);
+        }
+    }
+    resources
+}
+
+impl<'a> Resource<'a> {
+    /// The type of a line's units. A line without `Type` has that of slurm.conf, if this names only one.
+    fn kind_of(&self, line: &'a GresLine) -> Option<&'a str> {
+        let only = match self.declared.as_slice() {
+            [only] => only.gres.kind.as_deref(),
+            _ => None,
+        };
+        line.kind.as_deref().or(only)
+    }
+
+    fn units(&self, config: &NodeConfig) -> Vec<NodeGres> {
+        let mut entries: Vec<NodeGres> = if self.lines.is_empty() {
+            self.declared.iter().map(|declared| declared_units(declared)).collect()
+        } else {
+            self.lines.iter().map(|line| self.line_units(line, config)).collect()
+        };
+        number_through(&mut entries);
+        entries
+    }
+
+    fn line_units(&self, line: &'a GresLine, config: &NodeConfig) -> NodeGres {
+        NodeGres {
+            files: line.files.clone(),
+            links: line.links.clone(),
+            cores: line.cores.as_ref().map(|cores| cpus_of_cores(cores, config)),
+            no_consume: self.declared.iter().any(|declared| declared.no_consume),
+            ..NodeGres::plain(self.name, self.kind_of(line), line.units())
+        }
+    }
+}
+
+fn declared_units(declared: &DeclaredGres) -> NodeGres {
+    let gres = &declared.gres;
+    NodeGres {
+        no_consume: declared.no_consume,
+        ..NodeGres::plain(&gres.name, gres.kind.as_deref(), gres.count)
+    }
+}
+
+/// Gives each entry the index of its first unit: the units before it are those of the entries before it.
+fn number_through(entries: &mut [NodeGres]) {
+    let mut next: u64 = 0;
+    for entry in entries {
+        entry.first_index = u32::try_from(next).unwrap_or(u32::MAX);
+        next = next.saturating_add(entry.count);
+    }
+}
+
+fn core_count(config: &NodeConfig) -> u32 {
+    config.sockets.saturating_mul(config.cores_per_socket)
+}
+
+/// The CPUs of a node's cores. Cores that it does not have are refused elsewhere, and left out here.
+fn cpus_of_cores(cores: &CpuSet, config: &NodeConfig) -> CpuSet {
+    let each = (config.cpus / core_count(config).max(1)).max(1);
+    let cpus = cores.iter().flat_map(|core| {
+        let first = core.saturating_mul(each);
+        first..first.saturating_add(each)
+    });
+    cpus.filter(|cpu| *cpu < config.cpus).collect()
 }

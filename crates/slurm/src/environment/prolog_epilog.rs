@@ -4,7 +4,7 @@ use super::Environment;
 use super::gpu;
 use super::job::{self, JobFacts};
 use model::run::ExitStatus;
-use wire::order::{Around, ProgramVariable};
+use wire::order::{PrologEpilogEnvironment, PrologEpilogVariable};
 
 /// The variables of the job that prolog and epilog have too.
 const JOB_VARIABLES: [&str; 22] = [
@@ -72,7 +72,7 @@ pub fn controller_variables(
 }
 
 /// The environment of `Prolog` and `Epilog` on a node.
-pub fn node_programs(facts: &JobFacts<'_>, node_index: usize) -> Around {
+pub fn node_programs(facts: &JobFacts<'_>, node_index: usize) -> PrologEpilogEnvironment {
     let mut env = job_variables(facts);
     if let Some(share) = facts.allocation.nodes.get(node_index) {
         env.set("SLURMD_NODENAME", &share.node);
@@ -81,17 +81,17 @@ pub fn node_programs(facts: &JobFacts<'_>, node_index: usize) -> Around {
             env.set("SLURM_JOB_GPUS", gpu::list(&gpus));
         }
     }
-    let context = ProgramVariable::Context {
+    let context = PrologEpilogVariable::Context {
         before: "prolog_slurmd".to_owned(),
         after: "epilog_slurmd".to_owned(),
     };
-    Around {
+    PrologEpilogEnvironment {
         environment: env.to_entries(),
         variables: vec![
             ("SLURM_SCRIPT_CONTEXT".to_owned(), context),
-            ("SLURM_JOB_EXIT_CODE".to_owned(), ProgramVariable::WaitStatus),
-            ("SLURM_JOB_EXIT_CODE2".to_owned(), ProgramVariable::Exit),
-            ("SLURM_JOB_MOUNTPOINT_SRC".to_owned(), ProgramVariable::PrivateFolder),
+            ("SLURM_JOB_EXIT_CODE".to_owned(), PrologEpilogVariable::WaitStatus),
+            ("SLURM_JOB_EXIT_CODE2".to_owned(), PrologEpilogVariable::Exit),
+            ("SLURM_JOB_MOUNTPOINT_SRC".to_owned(), PrologEpilogVariable::PrivateFolder),
         ],
     }
 }

@@ -23,7 +23,7 @@ fn a_step_has_the_captured_variables() {
         attempt: 1,
         nodes: vec![node("node1", &[0, 1]), node("node2", &[2, 3])],
         cpus_per_task: 2,
-        programs: Default::default(),
+        srun_prolog_epilog: Default::default(),
     };
     let env = step::variables(
         &facts(78, &spec, &allocation),

@@ -81,7 +81,7 @@ pub fn node(name: &str) -> NodeView {
         } else {
             vec!["gpu".into()]
         },
-        kept_for: None,
+        reserved_for: None,
         last_busy: Some(at(0, 45, 49)),
     }
 }
@@ -223,7 +223,7 @@ pub fn pending(id: u32, name: &str, owner: Principal, reason: Reason) -> JobView
         run: Some(RunId(u128::from(id))),
         name: name.into(),
         array: None,
-        together: None,
+        het: None,
         spec: Arc::new(spec(name, owner, Request::default())),
         state: JobState::Pending,
         reason,
@@ -252,7 +252,7 @@ pub fn pending(id: u32, name: &str, owner: Principal, reason: Reason) -> JobView
         last_planned: Some(at(0, 46, 19)),
         default_memory: Some(DefaultMemory::PerCpu(Bytes::from_mib(1000))),
         cancelled_by: None,
-        further: None,
+        extras: None,
         sched_nodes: None,
     }
 }

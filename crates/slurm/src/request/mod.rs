@@ -117,7 +117,7 @@ impl Draft {
             }
             let launch = launch(LaunchKind::Interactive, options, submitter);
             let Draft { submission, notes } = draft(options, name, launch, submitter)?;
-            self.submission.with.push(submission.spec);
+            self.submission.het_components.push(submission.spec);
             // The components start together: if one is held, all are.
             self.submission.hold = self.submission.hold.or(submission.hold);
             self.notes.extend(notes);
@@ -162,7 +162,7 @@ fn draft(
     };
     let submission = Submission {
         spec,
-        with: Vec::new(),
+        het_components: Vec::new(),
         array: options.array.clone(),
         hold: options.hold.then_some(Hold::User),
         requeue_unsaid: options.requeue.is_none(),

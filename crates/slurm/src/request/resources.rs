@@ -4,7 +4,9 @@ use crate::option::JobOptions;
 use crate::option::job_options::{Exclusive, GresFlag};
 use model::gres::GresCount;
 use model::range::Range;
-use model::request::{GresBinding, GresRequest, Memory, Patience, Per, Request, Sharing, Switches};
+use model::request::{
+    GresBinding, GresRequest, Memory, Per, Request, Sharing, Switches, WaitPolicy,
+};
 use model::time::Timestamp;
 use std::collections::HashSet;
 
@@ -58,7 +60,7 @@ pub fn request(options: &JobOptions, now: Timestamp) -> (Request, Vec<String>) {
         time_min: options.time_min,
         begin: options.begin,
         deadline: options.deadline,
-        patience: patience(options, now),
+        wait_policy: wait_policy(options, now),
         licenses: licenses(options),
         reservation: options.reservation.clone(),
         switches: options.switches.map(|switches| Switches {
@@ -200,11 +202,11 @@ fn sharing(options: &JobOptions) -> Sharing {
     }
 }
 
-fn patience(options: &JobOptions, now: Timestamp) -> Patience {
+fn wait_policy(options: &JobOptions, now: Timestamp) -> WaitPolicy {
     match options.immediate_secs {
-        None => Patience::Forever,
-        Some(secs) if secs <= IMMEDIATE_NOW_SECS => Patience::Now,
-        Some(secs) => Patience::Until(Timestamp(now.0 + i64::from(secs) * 1_000)),
+        None => WaitPolicy::Forever,
+        Some(secs) if secs <= IMMEDIATE_NOW_SECS => WaitPolicy::Now,
+        Some(secs) => WaitPolicy::Until(Timestamp(now.0 + i64::from(secs) * 1_000)),
     }
 }
 

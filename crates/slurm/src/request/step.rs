@@ -4,12 +4,12 @@ use super::{Submitter, base_name, environment, resources, work_dir};
 use crate::option::JobOptions;
 use crate::option::job_options::{Distribution, LocalDistribution, NodeDistribution};
 use crate::option::key::OptionKey;
-use model::binding::{CpuBind, CpuBinding, Level, Spread};
+use model::binding::{CpuBind, CpuBinding, CpuDistribution, Level};
 use model::range::Range;
 use model::request::Memory;
 use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
-use wire::step::{StartWhen, StepInput, StepLaunch};
+use wire::step::{StepInput, StepLaunch, StepStart};
 
 /// How the supervisors of the tasks reach the `srun`, and the key that they present.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,13 +92,13 @@ fn gpu_bind(options: &JobOptions) -> Option<String> {
 fn cpu_binding(options: &JobOptions) -> CpuBinding {
     let mut binding = options.cpu_bind.clone().unwrap_or_default();
     let spread = |level: LocalDistribution| match level {
-        LocalDistribution::Block => Spread::Block,
-        LocalDistribution::Cyclic => Spread::Cyclic,
-        LocalDistribution::Fcyclic => Spread::Fcyclic,
+        LocalDistribution::Block => CpuDistribution::Block,
+        LocalDistribution::Cyclic => CpuDistribution::Cyclic,
+        LocalDistribution::Fcyclic => CpuDistribution::Fcyclic,
     };
     let distribution = options.distribution.unwrap_or_default();
-    binding.spread = distribution.sockets.map(spread).unwrap_or_default();
-    binding.core_spread = distribution.cores.map(spread);
+    binding.distribution = distribution.sockets.map(spread).unwrap_or_default();
+    binding.core_distribution = distribution.cores.map(spread);
     let hint = options.hint.as_deref().unwrap_or_default().to_ascii_lowercase();
     binding.one_thread |= hint == "nomultithread" || options.threads_per_core == Some(1);
     if matches!(hint.as_str(), "compute_bound" | "memory_bound") {
@@ -113,11 +113,11 @@ fn program(given: &Option<String>) -> Option<String> {
 }
 
 /// When the tasks start: after the prolog of `srun`, if there is one.
-fn starts(options: &JobOptions) -> StartWhen {
+fn starts(options: &JobOptions) -> StepStart {
     match options.step.prolog.as_deref() {
-        None => StartWhen::AsSite,
-        Some("none") => StartWhen::AtOnce,
-        Some(_) => StartWhen::OnGo,
+        None => StepStart::AsSite,
+        Some("none") => StepStart::AtOnce,
+        Some(_) => StepStart::OnGo,
     }
 }
 

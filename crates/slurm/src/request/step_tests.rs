@@ -5,7 +5,7 @@ use super::*;
 use crate::option::invocation::{self, Caller, Invocation};
 use crate::request::step::{Endpoint, StepAllocation};
 use model::time::TimeLimit;
-use wire::step::{StartWhen, StepInput};
+use wire::step::{StepInput, StepStart};
 
 #[test]
 fn a_step_asks_for_nodes_only_in_an_existing_allocation() {
@@ -35,13 +35,13 @@ fn a_step_asks_for_nodes_only_in_an_existing_allocation() {
 #[test]
 fn tasks_wait_for_the_prolog_of_srun() {
     let starts = |args: &[&str]| given(args, &[]).0.starts;
-    assert_eq!(starts(&[]), StartWhen::AsSite);
-    assert_eq!(starts(&["--prolog=./before"]), StartWhen::OnGo);
-    assert_eq!(starts(&["--prolog=none"]), StartWhen::AtOnce);
-    let settled = |said: StartWhen| [false, true].map(|site| said.settled(site));
-    assert_eq!(settled(StartWhen::AsSite), [StartWhen::AtOnce, StartWhen::OnGo]);
-    assert_eq!(settled(StartWhen::AtOnce), [StartWhen::AtOnce; 2], "and that of an older srun");
-    assert_eq!(settled(StartWhen::OnGo), [StartWhen::OnGo; 2]);
+    assert_eq!(starts(&[]), StepStart::AsSite);
+    assert_eq!(starts(&["--prolog=./before"]), StepStart::OnGo);
+    assert_eq!(starts(&["--prolog=none"]), StepStart::AtOnce);
+    let settled = |said: StepStart| [false, true].map(|site| said.settled(site));
+    assert_eq!(settled(StepStart::AsSite), [StepStart::AtOnce, StepStart::OnGo]);
+    assert_eq!(settled(StepStart::AtOnce), [StepStart::AtOnce; 2], "and that of an older srun");
+    assert_eq!(settled(StepStart::OnGo), [StepStart::OnGo; 2]);
 }
 
 /// A step's launch and remarks, as `srun ARGS` in a job with these variables asks for it.

@@ -2,7 +2,7 @@ use super::*;
 use crate::option::ValueContext;
 use crate::option::invocation::{self, Caller, Invocation};
 use jiff::tz::TimeZone;
-use model::request::{Memory, Patience, Per, Request, Sharing};
+use model::request::{Memory, Per, Request, Sharing, WaitPolicy};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -213,11 +213,11 @@ fn immediate_waits_not_at_all_or_until_its_seconds_have_passed() {
         };
         let (options, argv) = &read.components[0];
         let draft = allocation(options, argv, &submitter(Command::Srun)).expect("well formed");
-        draft.submission.spec.request().patience
+        draft.submission.spec.request().wait_policy
     };
-    assert_eq!(of(&[]), Patience::Forever);
-    assert_eq!(of(&["-I"]), Patience::Now);
-    assert_eq!(of(&["-I30"]), Patience::Until(Timestamp::from_secs(NOW.secs() + 30)));
+    assert_eq!(of(&[]), WaitPolicy::Forever);
+    assert_eq!(of(&["-I"]), WaitPolicy::Now);
+    assert_eq!(of(&["-I30"]), WaitPolicy::Until(Timestamp::from_secs(NOW.secs() + 30)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Node states: what `sinfo` and `scontrol` call the state that a node's view shows.
 
 use model::node::{AdminState, SlotState};
-use wire::reservation::KeptFor;
+use wire::reservation::ReservationPurpose;
 use wire::view::NodeView;
 
 /// Slurm's base state of a node. The order is Slurm's own, by which `sinfo` sorts.
@@ -34,7 +34,7 @@ pub struct NodeState {
     pub not_responding: bool,
     pub power: Power,
     /// Set while a reservation holds the node.
-    pub kept_for: Option<KeptFor>,
+    pub reserved_for: Option<ReservationPurpose>,
 }
 
 impl NodeState {
@@ -64,7 +64,7 @@ impl NodeState {
                 SlotState::Joining | SlotState::Silent | SlotState::Down
             ),
             power,
-            kept_for: node.kept_for,
+            reserved_for: node.reserved_for,
         }
     }
 
@@ -101,7 +101,7 @@ impl NodeState {
             (Base::Allocated, _) => ("allocated", "alloc"),
             (_, _) if self.completing => ("completing", "comp"),
             (Base::Idle, _) if self.is_maintained() => ("maint", "maint"),
-            (Base::Idle, _) if self.kept_for.is_some() => ("reserved", "resv"),
+            (Base::Idle, _) if self.reserved_for.is_some() => ("reserved", "resv"),
             (Base::Idle, _) => ("idle", "idle"),
             (Base::Mixed, _) => ("mixed", "mix"),
         }
@@ -120,7 +120,7 @@ impl NodeState {
     }
 
     fn is_maintained(self) -> bool {
-        self.kept_for == Some(KeptFor::Maintenance)
+        self.reserved_for == Some(ReservationPurpose::Maintenance)
     }
 
     fn base_word(self) -> &'static str {
@@ -147,7 +147,7 @@ impl NodeState {
             self.fail.then_some("FAIL"),
             self.completing.then_some("COMPLETING"),
             self.is_maintained().then_some("MAINTENANCE"),
-            self.kept_for.map(|_| "RESERVED"),
+            self.reserved_for.map(|_| "RESERVED"),
             power,
             self.not_responding.then_some("NOT_RESPONDING"),
         ]
@@ -169,9 +169,9 @@ impl NodeState {
     }
 
     /// The sort key of `sinfo -S t`: states with a flag come after all without.
-    pub fn rank(self) -> (bool, Option<KeptFor>, Base) {
+    pub fn rank(self) -> (bool, Option<ReservationPurpose>, Base) {
         let flagged = self.drain || self.fail || self.not_responding || self.power != Power::On;
-        (flagged, self.kept_for, self.base)
+        (flagged, self.reserved_for, self.base)
     }
 }
 
@@ -200,7 +200,7 @@ const FILTERS: [(&str, &str, Test); 19] = [
     ("drained",       "drain", |s| s.drain && !s.is_busy()),
     ("draining",      "drng",  |s| s.drain && s.is_busy()),
     ("no_respond",    "no_respond", |s| s.not_responding),
-    ("reserved",      "resv",  |s| s.kept_for.is_some()),
+    ("reserved",      "resv",  |s| s.reserved_for.is_some()),
     ("maint",         "maint", |s| s.is_maintained()),
     ("completing",    "comp",  |s| s.completing),
     ("fail",          "fail",  |s| s.fail),
@@ -275,14 +275,15 @@ mod tests {
     #[test]
     fn reserved_nodes_have_the_words_of_slurm() {
         let table = [
-            (KeptFor::Somebody, 0, "resv", "reserved", "IDLE+RESERVED"),
-            (KeptFor::Somebody, 1, "mix", "mixed", "MIXED+RESERVED"),
-            (KeptFor::Maintenance, 0, "maint", "maint", "IDLE+MAINTENANCE+RESERVED"),
-            (KeptFor::Maintenance, 1, "mix$", "mixed$", "MIXED+MAINTENANCE+RESERVED"),
+            (ReservationPurpose::Users, 0, "resv", "reserved", "IDLE+RESERVED"),
+            (ReservationPurpose::Users, 1, "mix", "mixed", "MIXED+RESERVED"),
+            (ReservationPurpose::Maintenance, 0, "maint", "maint", "IDLE+MAINTENANCE+RESERVED"),
+            (ReservationPurpose::Maintenance, 1, "mix$", "mixed$", "MIXED+MAINTENANCE+RESERVED"),
         ];
-        for (kept_for, jobs, compact, long, full) in table {
+        for (reserved_for, jobs, compact, long, full) in table {
             let mut node = samples::node("node1");
-            (node.kept_for, node.job_count, node.cpus_allocated) = (Some(kept_for), jobs, jobs);
+            (node.reserved_for, node.job_count, node.cpus_allocated) =
+                (Some(reserved_for), jobs, jobs);
             let state = NodeState::of(&node);
             assert_eq!((state.compact().as_str(), state.long().as_str()), (compact, long));
             assert_eq!(state.full(), full);

@@ -2,7 +2,9 @@
 
 use crate::words::reason;
 use model::amount::Bytes;
-use model::reason::{Limit, LimitKind, LimitScope, NeverFits, PartitionBound, Refusal, Unmet};
+use model::reason::{
+    Limit, LimitKind, LimitScope, NeverFits, PartitionBound, Refusal, UnmetConstraint,
+};
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::TresKind;
 
@@ -53,7 +55,7 @@ pub fn memory(mib: u64) -> String {
     Bytes::from_mib(mib).to_string()
 }
 
-fn unmet_text(unmet: &Unmet) -> String {
+fn unmet_text(unmet: &UnmetConstraint) -> String {
     let place = unmet.partition.as_ref().map_or_else(String::new, |p| format!(" of partition {p}"));
     match &unmet.why {
         NeverFits::Cpus { asked, most } => {
@@ -173,8 +175,9 @@ mod tests {
 
     #[test]
     fn an_unmet_constraint_is_named_with_the_most_there_is_and_the_amount_asked() {
-        let on_gpu =
-            |why| Refusal::NodeConfiguration(Unmet { partition: Some("gpu".to_owned()), why });
+        let on_gpu = |why| {
+            Refusal::NodeConfiguration(UnmetConstraint { partition: Some("gpu".to_owned()), why })
+        };
         let gpus = |name: &str, asked, most| NeverFits::Gres { name: name.into(), asked, most };
         let bound = PartitionBound { partition: "debug".into(), most: 30, asked: 90 };
         let table = [

@@ -1,7 +1,7 @@
 //! Why a job waits, in the words of `squeue`.
 
 use model::hostlist;
-use model::reason::{Limit, LimitKind, LimitScope, NotAllowed, Reason};
+use model::reason::{Limit, LimitKind, LimitScope, PartitionDenial, Reason};
 use model::tres::TresKind;
 use std::borrow::Cow;
 
@@ -56,8 +56,8 @@ pub fn one_word(reason: &Reason) -> Cow<'static, str> {
 }
 
 /// `Job's account not permitted to use this partition (acc allows chem not physics)`
-fn not_allowed(what: &str, not: &NotAllowed) -> String {
-    let NotAllowed { partition, list, denies, name } = not;
+fn not_allowed(what: &str, not: &PartitionDenial) -> String {
+    let PartitionDenial { partition, list, denies, name } = not;
     let list = list.join(",");
     let because = if *denies {
         format!("{partition} denies {list} including {name}")

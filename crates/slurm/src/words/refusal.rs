@@ -2,8 +2,8 @@
 
 use crate::words::reason;
 use model::id::JobId;
-use model::reason::{NeverFits, Reason, Refusal, Unmet};
-use model::reservation_ask::ReservationRefusal;
+use model::reason::{NeverFits, Reason, Refusal, UnmetConstraint};
+use model::reservation_request::ReservationRefusal;
 
 /// Slurm's error: its number, whose low byte is the exit code of `scancel`, and its sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +57,10 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::InvalidDependency => INVALID_DEPENDENCY,
         Refusal::RequeueDisabled(_) => error(2037, "Requested operation is presently disabled"),
         Refusal::NotSupported(_) => NOT_SUPPORTED,
-        Refusal::OnlyTogether(_) => {
+        Refusal::HetPendingComponent(_) => {
             error(2108, "Operation not permitted on individual component of heterogeneous job")
         }
-        Refusal::NotFirstTogether(_) => error(2107, "Job not heterogeneous job leader"),
+        Refusal::NotHetLeader(_) => error(2107, "Job not heterogeneous job leader"),
         Refusal::JobHeld(_) => error(2042, "Job is in held state, pending scheduler release"),
         Refusal::UnknownLicense(_) => INVALID_LICENSES,
         Refusal::TimePassed => INVALID_TIME,
@@ -159,22 +159,22 @@ fn jobs_active(jobs: &[(JobId, String, String)]) -> String {
 /// The line that Slurm's clients print before the refusal; `None` if they print none.
 pub fn hint(refusal: &Refusal) -> Option<String> {
     let line = match refusal {
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Cpus { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Cpus { .. }, .. }) => {
             "CPU count per node can not be satisfied"
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Memory { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Memory { .. }, .. }) => {
             "Memory specification can not be satisfied"
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Disk { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Disk { .. }, .. }) => {
             "Temporary disk specification can not be satisfied"
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Layout(_), .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Layout(_), .. }) => {
             "Socket, core and/or thread specification can not be satisfied"
         }
         Refusal::UnknownPartition(name) => {
             return Some(format!("invalid partition specified: {name}"));
         }
-        Refusal::NodeConfiguration(Unmet {
+        Refusal::NodeConfiguration(UnmetConstraint {
             why: NeverFits::Reservation { named: true, .. },
             ..
         }) => "Problem using reservation",

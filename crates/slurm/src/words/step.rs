@@ -2,7 +2,7 @@
 
 use crate::words::refusal;
 use model::id::JobId;
-use model::reason::{NeverFits, Refusal, Unmet};
+use model::reason::{NeverFits, Refusal, UnmetConstraint};
 use model::step::StepRefusal;
 
 const BUSY: &str = refusal::NODES_BUSY.text;
@@ -34,7 +34,7 @@ pub fn refused(job: JobId, why: &Refusal, context: RefusalContext) -> Vec<String
             let before = before.into_iter().map(|line| format!("error: {line}"));
             before.chain(text.map(create)).collect()
         }
-        Refusal::NodeConfiguration(Unmet { why: NeverFits::Cpus { .. }, .. }) => {
+        Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Cpus { .. }, .. }) => {
             vec![create("More processors requested than permitted")]
         }
         _ => vec![create(&refusal::text(why))],

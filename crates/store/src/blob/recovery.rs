@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::pack::{self, RECORD_HEADER, record_len};
 use super::{
-    ActivePack, BIG, BlobError, BlobId, BlobOptions, Blobs, FIRST_PACK, Known, PACKS, Place,
-    TEMPORARY,
+    ActivePack, BIG, BlobError, BlobId, BlobLocation, BlobOptions, Blobs, FIRST_PACK, IndexEntry,
+    PACKS, TEMPORARY,
 };
 use super::{pack_name, pack_number};
 use crate::disk::{Disk, DiskFile, Entry};
-use crate::pack::{self, RECORD_HEADER, record_len};
 
 /// What opening the blobs found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,8 +74,8 @@ impl Blobs {
             let known = &mut self.known;
             let scan = pack::scan(&bytes, |offset, record| {
                 let len = record.content.len() as u32;
-                let place = Place::Packed { pack: number, offset: offset as u32, len };
-                known.insert(record.id, Known { place, touched: record.stored_s.into() });
+                let location = BlobLocation::Packed { pack: number, offset: offset as u32, len };
+                known.insert(record.id, IndexEntry { location, touched: record.stored_s.into() });
             });
             let bad = |offset: usize, bytes: usize| BadBytes {
                 file: name.clone(),
@@ -130,8 +130,8 @@ impl Blobs {
             (Some((id, stored_s, len)), Ok(name))
                 if id == name && record_len(len) as u64 == entry.len =>
             {
-                let place = Place::Big { len: len as u32 };
-                self.known.insert(id, Known { place, touched: stored_s.into() });
+                let location = BlobLocation::Big { len: len as u32 };
+                self.known.insert(id, IndexEntry { location, touched: stored_s.into() });
             }
             _ => {
                 let file = path.to_owned();

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::{BlobError, BlobId, Blobs, PACKS, Place, big_name, pack_name};
-use crate::pack::RECORD_HEADER;
+use super::pack::RECORD_HEADER;
+use super::{BlobError, BlobId, BlobLocation, Blobs, PACKS, big_name, pack_name};
 
 /// What [`Blobs::retain`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Collected {
+pub struct CollectedBlobs {
     pub blobs: u64,
     pub bytes: u64,
 }
@@ -22,22 +22,22 @@ impl Blobs {
         is_live: impl Fn(&BlobId) -> bool,
         cutoff_s: u64,
         packs_max: usize,
-    ) -> Result<Collected, BlobError> {
+    ) -> Result<CollectedBlobs, BlobError> {
         if !self.staged.is_empty() {
             // A failure below would drop what somebody staged and is about to acknowledge.
             return Err(BlobError::StagedPending);
         }
-        let mut collected = Collected::default();
-        let mut packs: BTreeMap<NonZeroU32, PackUse> = BTreeMap::new();
+        let mut collected = CollectedBlobs::default();
+        let mut packs: BTreeMap<NonZeroU32, PackUsage> = BTreeMap::new();
         let mut dead_big = Vec::new();
         for (id, known) in &self.known {
             let live = known.touched >= cutoff_s.into() || is_live(id);
-            match known.place {
-                Place::Packed { pack, len, .. } => {
+            match known.location {
+                BlobLocation::Packed { pack, len, .. } => {
                     packs.entry(pack).or_default().add(*id, live, u64::from(len));
                 }
-                Place::Big { len } if !live => dead_big.push((*id, u64::from(len))),
-                Place::Big { .. } => {}
+                BlobLocation::Big { len } if !live => dead_big.push((*id, u64::from(len))),
+                BlobLocation::Big { .. } => {}
             }
         }
         for (id, len) in dead_big {
@@ -60,7 +60,7 @@ impl Blobs {
     }
 
     /// Moves what lives in a pack to the active one, then removes the pack.
-    fn rewrite(&mut self, number: NonZeroU32, usage: &PackUse) -> Result<(), BlobError> {
+    fn rewrite(&mut self, number: NonZeroU32, usage: &PackUsage) -> Result<(), BlobError> {
         for id in &usage.live {
             let touched_s = self.known.get(id).map_or(0, |known| u64::from(known.touched.0));
             let Some(content) = self.get(id)? else { continue };
@@ -79,14 +79,14 @@ impl Blobs {
 
 /// Which blobs of a pack live, and what they weigh.
 #[derive(Default)]
-struct PackUse {
+struct PackUsage {
     live: Vec<BlobId>,
     live_bytes: u64,
     dead: Vec<BlobId>,
     dead_bytes: u64,
 }
 
-impl PackUse {
+impl PackUsage {
     fn add(&mut self, id: BlobId, live: bool, len: u64) {
         let bytes = len + RECORD_HEADER as u64;
         if live {

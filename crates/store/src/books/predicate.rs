@@ -43,10 +43,10 @@ pub fn state_of(state: RecordState) -> JobState {
 
 /// `12` names the job 12 and every task of array 12, `12_3` only that task.
 fn is_named(record: &JobRecord, wanted: &JobRef) -> bool {
-    let first = record.together.map(|of| of.first);
+    let first = record.het.map(|of| of.first);
     let in_array = record.array_job.or(first) == Some(wanted.id);
     match &wanted.tasks {
-        None => (in_array || record.job == wanted.id) && wanted.admits(record.together),
+        None => (in_array || record.job == wanted.id) && wanted.admits(record.het),
         Some(tasks) => in_array && has_task(record, tasks),
     }
 }

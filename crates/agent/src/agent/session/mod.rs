@@ -22,9 +22,9 @@ use wire::frame::{self, Frame};
 use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, Hello, ToAgent, ToServer, Welcome};
 use wire::version::{PROTOCOL, compatible};
 
-/// How long a server may take from our greeting to its own.
+/// How long a server may take to answer the hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Outputs that wait to be sent, over all streams.
+/// Outputs of all streams that may wait to be sent.
 const OUTPUTS_MAX: usize = 16;
 /// Updates of attempts that are taken in before the messages that they led to are sent.
 const UPDATES_AT_ONCE: usize = 256;
@@ -62,12 +62,13 @@ pub(super) async fn serve(
     agent.reports.reconnect();
     backoff.reset();
     tracing::info!(server = address, term = welcome.term, "connected");
-    let mut session = Session::new(link, Duration::from_millis(welcome.beat_interval_ms.max(100)));
+    let mut session =
+        Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
     session.on_frames(agent, early)?;
     session.run(agent).await
 }
 
-/// The server's greeting, and what came in the same breath after it.
+/// Waits for the server's welcome. Returns it and the frames that came with it.
 async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentError> {
     loop {
         let mut frames = link.receive().await?.into_iter();
@@ -90,7 +91,7 @@ async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentEr
 struct Session {
     link: Link,
     beat: Interval,
-    /// Streams under way. Dropped with the session, they end.
+    /// Open streams. They end when the session is dropped.
     streams: HashMap<u32, (AttemptKey, StreamHandle)>,
     outputs_in: mpsc::Sender<(u32, StreamOutput)>,
     outputs: mpsc::Receiver<(u32, StreamOutput)>,
@@ -113,10 +114,10 @@ impl Session {
                 self.link.send(&ToServer::Report(report))?;
             }
             self.link.flush().await?;
-            let room = !agent.reports.is_full();
+            let has_capacity = !agent.reports.is_full();
             tokio::select! {
                 frames = self.link.receive() => self.on_frames(agent, frames?)?,
-                Some((key, update)) = agent.updates.recv(), if room => {
+                Some((key, update)) = agent.updates.recv(), if has_capacity => {
                     agent.on_update(&key, update);
                     for _ in 1..UPDATES_AT_ONCE {
                         let Ok((key, update)) = agent.updates.try_recv() else { break };
@@ -141,7 +142,7 @@ impl Session {
                 }
                 _ => continue,
             }
-            // A message that a newer server knows and we do not is no reason to cut the link.
+            // An unknown message of a newer server does not close the link.
             match frame::decode_message(&frame.payload) {
                 Ok(message) => self.on_message(agent, message)?,
                 Err(error) => tracing::warn!(%error, "a message of the server was passed over"),
@@ -171,7 +172,7 @@ impl Session {
                     handle.credit(bytes);
                 }
             }
-            ToAgent::Measure { ask, node, attempt } => {
+            ToAgent::Measure { request: ask, node, attempt } => {
                 agent.measure(ask, &AttemptKey { node, attempt })
             }
             ToAgent::Policies(policies) => agent.set_policies(policies),

@@ -1,4 +1,4 @@
-//! Streams over the link: logs that are read, and the bytes of steps.
+//! The session's streams: opens them, passes their input on, and sends their output.
 
 use super::Session;
 use crate::agent::Agent;
@@ -42,7 +42,7 @@ impl Session {
     pub(super) fn on_stream_bytes(&mut self, payload: &[u8]) -> Result<(), AgentError> {
         let Some((number, bytes)) = payload.split_first_chunk::<4>() else { return Ok(()) };
         let stream = u32::from_le_bytes(*number);
-        // Its end may have crossed these bytes.
+        // The stream may have ended while these bytes were on their way.
         let Some((_, handle)) = self.streams.get_mut(&stream) else { return Ok(()) };
         match handle.bytes(bytes) {
             Ok(()) => Ok(()),
@@ -58,7 +58,7 @@ impl Session {
         stream: u32,
         output: StreamOutput,
     ) -> Result<(), AgentError> {
-        // The server may have let go of the stream while the output was on its way.
+        // The server may have closed the stream while the output was on its way.
         let Some((_, handle)) = self.streams.get_mut(&stream) else { return Ok(()) };
         match output {
             StreamOutput::Bytes(bytes) => self.link.send_stream(stream, &bytes),

@@ -1,4 +1,4 @@
-//! Slices of NVIDIA's GPUs (MIG): the rights that each needs, and the names that CUDA knows them by.
+//! Slices of NVIDIA GPUs (MIG): the capability files that each needs, and the UUIDs by which CUDA knows them.
 
 use super::{GpuDevice, minors, names_in, value_of};
 use std::fs;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// From this driver on a slice has a name of its own; before, that of its GPU and its place in it.
+/// From this driver version on a slice has a UUID of its own; before, it is named by its GPU and its position.
 const OWN_NAMES_SINCE: u32 = 470;
-/// Lists the names, and nothing else does: the kernel's own tables do not have them. Where packages, installers and
-/// machine images put it.
-const LISTERS: [&str; 3] =
+/// The paths of `nvidia-smi`, the only source of the slices' UUIDs, as packages, installers and machine images have it.
+const NVIDIA_SMI_PATHS: [&str; 3] =
     ["usr/bin/nvidia-smi", "usr/local/bin/nvidia-smi", "usr/local/nvidia/bin/nvidia-smi"];
-/// A driver that is not well must not keep the node from starting.
-const LIST_MAX: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(20);
-/// A list of more is not one of GPUs.
+/// How long `nvidia-smi` may take: a broken driver must not keep the node from starting.
+const NVIDIA_SMI_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_PAUSE: Duration = Duration::from_millis(20);
+/// Output of `nvidia-smi`; more is no list of GPUs.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
-/// A GPU that is cut into slices is its slices; each needs the right to its instance and to its share of that.
-pub(super) fn in_slices(root: &Path, whole: GpuDevice) -> Vec<GpuDevice> {
+/// Replaces a GPU in MIG mode by its slices. Each needs the capability files of its GPU instance and of its compute
+/// instance.
+pub(super) fn split_into_slices(root: &Path, whole: GpuDevice) -> Vec<GpuDevice> {
     let instances = format!("proc/driver/nvidia/capabilities/gpu{}/mig", whole.minor);
     let instances = root.join(instances);
     let right = |folder: &Path| {
@@ -43,7 +43,7 @@ pub(super) fn in_slices(root: &Path, whole: GpuDevice) -> Vec<GpuDevice> {
     if slices.is_empty() { vec![whole] } else { slices }
 }
 
-/// The folders `prefixN` in a folder, by their numbers.
+/// The folders `prefixN` in a folder, sorted by number.
 fn numbered(folder: &Path, prefix: &'static str) -> Vec<(u32, PathBuf)> {
     let mut numbers: Vec<u32> = minors(folder, prefix).collect();
     numbers.sort_unstable();
@@ -59,13 +59,13 @@ fn gpu_uuid(root: &Path, minor: u32) -> Option<String> {
     })
 }
 
-/// Gives slices the names that a newer driver knows them by. Where they cannot be learnt, they have their numbers.
-pub(super) fn name_slices(root: &Path, gpus: &mut [GpuDevice]) {
+/// Sets the UUIDs that a newer driver gives to slices. Where they cannot be determined, slices have none.
+pub(super) fn set_slice_uuids(root: &Path, gpus: &mut [GpuDevice]) {
     let sliced = gpus.iter().any(|gpu| !gpu.capabilities.is_empty());
     if !sliced || driver(root).is_some_and(|major| major < OWN_NAMES_SINCE) {
         return;
     }
-    let listers = LISTERS.iter().map(|path| root.join(path));
+    let listers = NVIDIA_SMI_PATHS.iter().map(|path| root.join(path));
     let listed = listers.into_iter().find_map(|path| list(&path));
     let listed = listed.map(|text| names(&text)).unwrap_or_default();
     let mut minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
@@ -74,7 +74,7 @@ pub(super) fn name_slices(root: &Path, gpus: &mut [GpuDevice]) {
         let slices =
             gpus.iter_mut().filter(|gpu| gpu.minor == minor && !gpu.capabilities.is_empty());
         let mut slices: Vec<&mut GpuDevice> = slices.collect();
-        // Both count slices by instance and share.
+        // Both lists are sorted by GPU instance and compute instance.
         let own = gpu_uuid(root, minor);
         let found =
             listed.iter().find(|(gpu, _)| Some(gpu) == own.as_ref()).map(|(_, names)| names);
@@ -92,7 +92,7 @@ fn driver(root: &Path) -> Option<u32> {
     words.filter_map(|word| word.split_once('.')?.0.parse().ok()).next()
 }
 
-/// Of each GPU its name, and those of its slices in their order.
+/// The UUID of each GPU, with those of its slices in order.
 fn names(text: &str) -> Vec<(String, Vec<String>)> {
     let mut gpus: Vec<(String, Vec<String>)> = Vec::new();
     for line in text.lines() {
@@ -114,7 +114,7 @@ fn list(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("-L").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
-    if !wait(&mut child, Instant::now() + LIST_MAX) {
+    if !wait(&mut child, Instant::now() + NVIDIA_SMI_TIMEOUT) {
         return None;
     }
     let mut text = String::new();
@@ -122,14 +122,14 @@ fn list(program: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Whether it ended well in time. The list is short: it fits the pipe.
+/// Whether the program succeeded in time. Its output fits the pipe's buffer.
 fn wait(child: &mut Child, until: Instant) -> bool {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+            Ok(None) if Instant::now() < until => std::thread::sleep(POLL_PAUSE),
             _ => {
-                // What cannot be killed is left to whoever reaps it.
+                // A process that cannot be killed is left alone.
                 let _ = child.kill();
                 return false;
             }
@@ -171,15 +171,15 @@ mod tests {
     fn lister(root: &Path, text: &str) {
         put(
             root,
-            LISTERS[2],
+            NVIDIA_SMI_PATHS[2],
             &format!("#!/bin/sh\n[ \"$1\" = -L ] && /bin/cat <<END\n{text}END\n"),
         );
         let runs = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(root.join(LISTERS[2]), runs).expect("chmod");
+        fs::set_permissions(root.join(NVIDIA_SMI_PATHS[2]), runs).expect("chmod");
     }
 
     #[test]
-    fn a_gpu_in_slices_is_its_slices() {
+    fn gpu_in_mig_mode_is_replaced_by_its_slices() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         let root = scratch.path();
         sliced(root, "580.65.06");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_have_the_names_of_their_driver() {
+    fn slices_have_the_uuids_of_their_driver() {
         let uuids = |root: &Path| -> Vec<Option<String>> {
             detect_gpus(root).into_iter().map(|gpu| gpu.uuid).collect()
         };

@@ -1,16 +1,16 @@
-//! GPUs by what the drivers show in `/proc`, `/sys` and `/dev`; no vendor library is needed.
+//! Detects GPUs by what their drivers show in `/proc`, `/sys` and `/dev`, without a vendor library.
 
 mod mig;
 
 use std::fs;
 use std::path::Path;
 
-/// Entries looked at in one folder; `/dev` of a large host holds a few thousand.
+/// Entries read of one folder; `/dev` of a large host holds a few thousand.
 const ENTRIES_MAX: usize = 65_536;
 
 const AMD_PCI_VENDOR: &str = "0x1002";
 const INTEL_PCI_VENDOR: &str = "0x8086";
-/// The class of displays that show nothing: accelerators. What drives a screen has another.
+/// The PCI class of display controllers without a screen: accelerators.
 const ACCELERATOR_PCI_CLASS: &str = "0x0380";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +39,9 @@ pub struct GpuDevice {
     pub model: String,
     /// The device file a job must be able to open.
     pub path: String,
-    /// Of a slice of a GPU (MIG): the files that stand for the right to it.
+    /// The capability files of a MIG slice.
     pub capabilities: Vec<String>,
-    /// What CUDA calls such a slice.
+    /// The UUID of a MIG slice.
     pub uuid: Option<String>,
     pub minor: u32,
     pub numa_node: Option<u32>,
@@ -66,7 +66,7 @@ impl GpuDevice {
 /// The GPUs below `root`, NVIDIA before AMD before Intel, each by device number. None is not an error.
 pub fn detect_gpus(root: &Path) -> Vec<GpuDevice> {
     let mut gpus = nvidia(root);
-    mig::name_slices(root, &mut gpus);
+    mig::set_slice_uuids(root, &mut gpus);
     gpus.extend(amd(root));
     gpus.extend(intel(root));
     for (index, gpu) in (0..).zip(&mut gpus) {
@@ -102,14 +102,14 @@ fn nvidia(root: &Path) -> Vec<GpuDevice> {
                 numa_node: device.as_deref().and_then(numa_node),
                 cpus: device.as_deref().and_then(near_cpus),
             };
-            mig::in_slices(root, whole)
+            mig::split_into_slices(root, whole)
         })
         .collect();
     gpus.sort_by_key(|gpu| gpu.minor);
     gpus
 }
 
-/// AMD's compute driver is `/dev/kfd`; without it a card only draws.
+/// AMD's compute driver is `/dev/kfd`; without it a card is for graphics only.
 fn amd(root: &Path) -> Vec<GpuDevice> {
     if !root.join("dev/kfd").exists() {
         return Vec::new();
@@ -117,7 +117,7 @@ fn amd(root: &Path) -> Vec<GpuDevice> {
     render_nodes(root, Vendor::Amd, |device| is(device, "vendor", AMD_PCI_VENDOR))
 }
 
-/// Intel's compute runtime opens the render node itself; the GPU beside a processor, which draws, is none to grant.
+/// Intel's compute runtime opens the render node itself. A processor's integrated graphics is not counted.
 fn intel(root: &Path) -> Vec<GpuDevice> {
     render_nodes(root, Vendor::Intel, |device| {
         is(device, "vendor", INTEL_PCI_VENDOR) && is(device, "class", ACCELERATOR_PCI_CLASS)
@@ -146,7 +146,7 @@ fn render_nodes(root: &Path, vendor: Vendor, is_one: impl Fn(&Path) -> bool) -> 
     gpus
 }
 
-/// Whether what the kernel says of a device begins so.
+/// Whether a device's file in `/sys` begins with this text.
 fn is(device: &Path, file: &str, start: &str) -> bool {
     trimmed(&device.join(file)).is_some_and(|text| text.starts_with(start))
 }
@@ -164,7 +164,7 @@ pub(super) fn names_in(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// The value of `Key: value` in the driver's own page.
+/// The value of `Key: value` in a file of the driver.
 pub(super) fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
 }
@@ -225,7 +225,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn amd_needs_its_compute_driver_and_its_vendor_number() {
+    fn amd_gpus_need_the_compute_driver_and_intel_gpus_the_accelerator_class() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         let root = scratch.path();
         put(root, "sys/class/drm/renderD128/device/vendor", "0x1002\n");
@@ -247,7 +247,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_empty_machine_has_none() {
+    fn machine_without_gpus_has_none() {
         let scratch = tempfile::tempdir().expect("scratch folder");
         assert_eq!(detect_gpus(scratch.path()), []);
     }

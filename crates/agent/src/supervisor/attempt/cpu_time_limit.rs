@@ -1,4 +1,4 @@
-//! The end of an attempt that has used the CPU time it may, counted over all its processes here.
+//! Ends an attempt that has reached its limit of CPU time, counted over all its processes on this node.
 
 use super::Attempt;
 use crate::supervisor::process::usage;
@@ -9,10 +9,10 @@ use nix::unistd::Pid;
 use std::time::Duration;
 
 impl Attempt {
-    /// When its CPU time can be gone; what is suspended uses none.
+    /// When the CPU time is to be read next; `None` while the attempt is suspended or ending.
     pub(super) fn cpu_due(&self) -> Option<Timestamp> {
         let counts = !self.suspended && self.emptying.is_none() && !self.hooks.is_after_job();
-        self.cpu_limit.as_ref().filter(|_| counts).map(|limit| limit.look_at())
+        self.cpu_limit.as_ref().filter(|_| counts).map(|limit| limit.next_reading())
     }
 
     pub(super) fn on_cpu_time(&mut self, now: Timestamp) {
@@ -25,27 +25,27 @@ impl Attempt {
         }
     }
 
-    /// As the groups count it; without them, of what has ended and of what lives.
+    /// CPU time as the control groups count it. Without them, the sum over ended and living processes.
     fn cpu_used(&self) -> Duration {
         let counted = self.group.consumed();
         if let (Some(user), Some(system)) = (counted.cpu_user_us, counted.cpu_system_us) {
             return Duration::from_micros(user.saturating_add(system));
         }
         let ended = self.reaped.cpu_user_us.saturating_add(self.reaped.cpu_system_us);
-        // A group that cannot be read now is read the next time.
+        // A group that cannot be read now is read at the next reading.
         let living = usage::cpu_ms(&self.group.pids().unwrap_or_default());
         Duration::from_micros(ended) + Duration::from_millis(living)
     }
 
-    /// As at the end of the time limit, and with the kernel's own signal of such a limit before it.
+    /// Ends the attempt as the time limit does, with SIGXCPU before it, the kernel's signal for such a limit.
     fn end_for_cpu_time(&mut self, now: Timestamp) {
         self.timed_out = true;
         let script = self.leader.as_ref().and_then(|leader| leader.pid).map(|pid| pid.as_raw());
         let tasks = self.steps.iter().flat_map(|step| step.task_pids());
-        // To who handles it only: it would kill the others, who have a handler for the SIGTERM that follows.
+        // Only to processes that handle SIGXCPU: it would kill the others before the SIGTERM that they may handle.
         for pid in script.into_iter().chain(tasks).filter(|pid| usage::handles(*pid, libc::SIGXCPU))
         {
-            // Our own child, not yet reaped: the number cannot have passed to a stranger.
+            // A child of this process that is not reaped yet: its pid cannot have been reused.
             let _ = kill(Pid::from_raw(pid), Signal::SIGXCPU);
         }
         let grace = Duration::from_secs(u64::from(self.record.launch.kill_wait_s));

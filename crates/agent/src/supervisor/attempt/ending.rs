@@ -1,4 +1,4 @@
-//! The end of an attempt: its group is emptied, its last words are said, and nothing of it is left.
+//! The end of an attempt: its group is killed until it is empty, its end is reported, and nothing of it is left.
 
 use super::{Attempt, own_kills};
 use crate::cgroup::{CgroupError, signal_listed};
@@ -15,32 +15,32 @@ use wire::report::{AttemptEnd, ReportEvent};
 
 /// How long the end of the job waits for an `srun` to take its last bytes.
 const LINGER: Duration = Duration::from_millis(500);
-/// The pause between two kills of a group that does not empty: what is stuck in the kernel needs its time.
+/// The pause between two kills of a group that does not empty: a process stuck in the kernel takes time to die.
 const KILL_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a group may take to empty before it is looked at less often.
+/// How long a group may take to empty before it is checked less often.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
-/// The longest sleep while something is emptying that no descriptor tells of.
+/// How often a group without a watch descriptor is checked while it empties.
 const EMPTYING_TICK: Duration = Duration::from_millis(20);
-/// Why a node is drained on which a process cannot be killed.
+/// The reason of the drain of a node on which a process cannot be killed, in Slurm's words.
 const UNKILLABLE: &str = "Kill task failed";
 
-/// Nothing new is started any more; the attempt is over when its group is empty.
+/// Set once the attempt is ending: nothing new is started, and the attempt is over when its group is empty.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Emptying {
-    /// Kill now, or first let the grace pass.
+    /// Whether to kill now. If not, the grace period is still running.
     kill: bool,
-    /// The first kill, and the last.
+    /// When the group was killed first, and last.
     first_kill: Option<Instant>,
     killed_at: Option<Instant>,
-    /// The node was told of what cannot be killed.
+    /// The unkillable process was reported.
     unkillable: bool,
     linger_until: Instant,
-    told: bool,
+    script_end_reported: bool,
 }
 
 impl Attempt {
-    /// From here on the attempt only waits for its group to be empty.
+    /// Begins the end, or turns an end with grace into a kill.
     pub(super) fn empty(&mut self, kill: bool) {
         let linger_until = Instant::now() + LINGER;
         let emptying = self.emptying.get_or_insert(Emptying {
@@ -49,23 +49,23 @@ impl Attempt {
             killed_at: None,
             unkillable: false,
             linger_until,
-            told: false,
+            script_end_reported: false,
         });
         if kill && !emptying.kill {
             *emptying = Emptying { kill, linger_until, ..*emptying };
         }
     }
 
-    /// Nothing of the job is left that could be told anything: it is being killed, or only the site's work goes on.
+    /// Whether no process of the job is left to signal: it is being killed, or only the epilog runs.
     pub(super) fn is_past_ending(&self) -> bool {
         self.emptying.is_some_and(|emptying| emptying.kill) || self.hooks.is_after_job()
     }
 
-    /// How soon to look again for what no descriptor tells of; none: nothing such is waited for.
+    /// How soon to check again what no descriptor reports; `None` if there is nothing of that kind.
     pub fn tick(&self) -> Option<Duration> {
         let group = self.emptying.filter(|emptying| emptying.kill || self.watch.is_none());
         let of_group = group.map(|emptying| match emptying.first_kill {
-            // What a kill does not end at once is stuck, and stays so for a while.
+            // A process that a kill does not end at once is stuck in the kernel, and stays so for a while.
             Some(at) if at.elapsed() > STUCK_AFTER => KILL_PAUSE,
             _ => EMPTYING_TICK,
         });
@@ -80,16 +80,16 @@ impl Attempt {
 
     pub fn on_group_event(&mut self) {
         if let Some(watch) = &self.watch {
-            // Reading arms the watch again; what it says is looked at in `settle`.
+            // Reading arms the watch again; `settle` checks whether the group is empty.
             let _ = watch.is_empty();
         }
     }
 
-    /// Draws the conclusions of a round: steps that have ended, and the end of it all.
+    /// Called once in each round of the event loop: reports ended steps, and finishes the attempt when all is over.
     pub fn settle(&mut self) {
         self.settle_steps();
         self.settle_end();
-        self.control.flush();
+        self.agents.flush();
     }
 
     fn settle_steps(&mut self) {
@@ -108,12 +108,12 @@ impl Attempt {
                     self.oom_shared += if step.shares_memory() { kills } else { 0 };
                     self.cpu_of_steps.add(usage);
                 }
-                self.control.tell(event);
+                self.agents.report(event);
             }
             step.flush();
         }
-        let patient = linger_until.is_none_or(|until| Instant::now() < until);
-        self.steps.retain(|step| !step.is_over() || (patient && !step.is_told()));
+        let lingers = linger_until.is_none_or(|until| Instant::now() < until);
+        self.steps.retain(|step| !step.is_over() || (lingers && !step.is_delivered()));
     }
 
     fn settle_end(&mut self) {
@@ -126,20 +126,20 @@ impl Attempt {
             && self.escaped_processes().is_empty();
         if !empty && emptying.kill {
             if emptying.killed_at.is_some() {
-                self.tell_script_ended(&mut emptying);
+                self.report_script_ended(&mut emptying);
             }
             if emptying.killed_at.is_none_or(|at| at.elapsed() >= KILL_PAUSE) {
                 let now = Instant::now();
                 emptying.first_kill.get_or_insert(now);
                 emptying.killed_at = Some(now);
-                // A kill that fails is tried again: the attempt does not end before its group is empty.
+                // A failed kill is repeated: the attempt does not end before its group is empty.
                 let _ = self.group.kill();
                 self.kill_hook_groups();
                 let _ = signal_listed(Signal::SIGKILL, &|| Ok(self.escaped_processes()));
             }
         }
         if !empty {
-            self.tell_unkillable(&mut emptying);
+            self.report_unkillable(&mut emptying);
         }
         self.emptying = Some(emptying);
         let reaped = self.leader.as_ref().is_none_or(|leader| leader.pid.is_none());
@@ -148,7 +148,7 @@ impl Attempt {
         }
     }
 
-    /// What has left the job's groups. What the site's programs have left running is theirs for as long as it may be.
+    /// Processes that have left the job's groups, without those that the prolog left running in its own group.
     fn escaped_processes(&self) -> Vec<i32> {
         if !descendants::has_children() {
             return Vec::new();
@@ -160,47 +160,48 @@ impl Attempt {
 
     fn group_is_empty(&self) -> Result<bool, CgroupError> {
         match &self.watch {
-            // The watch is one tree's and costs one call.
+            // The watch covers one tree and costs one call.
             Some(watch) => Ok(watch.is_empty()? && self.group.is_empty_beyond(watch)?),
             None => self.group.is_empty(),
         }
     }
 
-    /// What has come to be in the group since it was empty is killed as the job was.
+    /// Kills again what has come into the group since it was empty.
     pub(super) fn kill_again(&mut self) {
         if let Some(emptying) = &mut self.emptying {
             *emptying = Emptying { kill: true, killed_at: None, first_kill: None, ..*emptying };
         }
     }
 
-    /// Only the site's work is left. That is not the job's time, and nothing that comes now changes how the job ended.
-    pub(super) fn tell_job_ended(&mut self) {
+    /// Reports the job's end before the epilog runs: the epilog's time is not the job's, and does not change its exit.
+    pub(super) fn report_job_ended(&mut self) {
         if let Some(mut emptying) = self.emptying {
-            self.tell_script_ended(&mut emptying);
+            self.report_script_ended(&mut emptying);
             self.emptying = Some(emptying);
         }
     }
 
-    /// The job's other nodes need not wait until what is stuck here has died.
-    fn tell_script_ended(&mut self, emptying: &mut Emptying) {
-        if emptying.told || self.launch_failed.is_some() {
+    /// Reports the script's exit before the group is empty, so that the job's other nodes need not wait for a stuck
+    /// process.
+    fn report_script_ended(&mut self, emptying: &mut Emptying) {
+        if emptying.script_end_reported || self.launch_failed.is_some() {
             return;
         }
-        emptying.told = true;
+        emptying.script_end_reported = true;
         let oom = self.script_kills() > 0;
         let (exit, timed_out) = (self.exit(), self.timed_out);
-        self.control.tell(ReportEvent::ScriptEnded { exit, oom, timed_out });
-        // Should this process die before the group is empty, the exit is known all the same.
-        let _ = self.control.write_down(&self.dir);
+        self.agents.report(ReportEvent::ScriptEnded { exit, oom, timed_out });
+        // If this process dies before the group is empty, the next agent finds the exit in the spool.
+        let _ = self.agents.write_status(&self.dir);
     }
 
-    /// What a kill has not ended for so long is stuck in the kernel: no other job shall meet it here.
-    fn tell_unkillable(&mut self, emptying: &mut Emptying) {
+    /// Reports the node unfit if a process survives its kill for `UnkillableStepTimeout`.
+    fn report_unkillable(&mut self, emptying: &mut Emptying) {
         let limit = Duration::from_secs(u64::from(self.record.launch.unkillable_s));
         let stuck = emptying.first_kill.is_some_and(|at| at.elapsed() >= limit);
         if stuck && !limit.is_zero() && !emptying.unkillable {
             emptying.unkillable = true;
-            self.control.tell(ReportEvent::Unfit { why: UNKILLABLE.to_owned() });
+            self.agents.report(ReportEvent::Unfit { why: UNKILLABLE.to_owned() });
         }
     }
 
@@ -233,11 +234,11 @@ impl Attempt {
                 supervisor_lost: false,
             }),
         };
-        // An empty group that the kernel will not give up is found again by the next agent.
+        // A group that cannot be removed is removed by the next agent.
         let _ = self.group.remove();
-        self.control.tell(event);
-        // Whoever is connected is told; whoever is not reads this. The agent takes either.
-        let _ = self.control.write_down(&self.dir);
+        self.agents.report(event);
+        // Connected agents have the event; an agent that starts later reads the spool.
+        let _ = self.agents.write_status(&self.dir);
         self.over = true;
     }
 
@@ -248,7 +249,7 @@ impl Attempt {
             cpu_system_us: counted.cpu_system_us.unwrap_or(self.reaped.cpu_system_us),
             memory_peak_bytes: counted.memory_peak_bytes.unwrap_or(self.reaped.memory_peak_bytes),
             oom_kills: (script_kills + self.oom_of_steps) as u32,
-            of_steps: (self.cpu_of_steps != CpuTime::default())
+            steps_cpu: (self.cpu_of_steps != CpuTime::default())
                 .then(|| Box::new(self.cpu_of_steps)),
             tasks: self
                 .leader

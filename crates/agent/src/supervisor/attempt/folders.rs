@@ -1,5 +1,5 @@
-//! The job's own folders on its node: made before anything of it starts, and removed, with what else it has left, when
-//! nothing of it is there any more.
+//! The job's folders on its node: made before its first process starts, and removed after the epilog together with the
+//! shared memory that it left.
 
 use super::Attempt;
 use super::prolog_epilog::{EndStage, Hook, RunningHook};
@@ -9,8 +9,8 @@ use nix::unistd::{ForkResult, fork};
 use std::path::Path;
 
 impl Attempt {
-    /// Makes the job's own folders. Without scratch a job can live; one that was promised privacy is not started
-    /// without it.
+    /// Makes the scratch and private folders. A job runs without scratch if it cannot be made, but not without private
+    /// folders: the site promises them.
     pub(super) fn make_folders(&mut self) -> Result<(), String> {
         let (record, spool) = (&self.record, self.dir.path().parent());
         let node = spool.and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -21,17 +21,17 @@ impl Attempt {
                     && let Err(why) =
                         scratch.limit(&own, limit, (&record.group_root, record.attempt), None)
                 {
-                    self.control.refuse(why);
+                    self.agents.report_refusal(why);
                 }
                 self.folders.scratch = Some(scratch);
             }
-            Err(why) => self.control.refuse(why),
+            Err(why) => self.agents.report_refusal(why),
         }
         if let Some(folders) = &self.record.site.private {
             let beside = self.folders.scratch.as_ref();
             let made = namespaces::make_private_folders(folders, &self.record, beside)?;
             if let Some(why) = made.complaint {
-                self.control.refuse(why);
+                self.agents.report_refusal(why);
             }
             self.folders.private = Some(made.scratch);
         }
@@ -42,7 +42,7 @@ impl Attempt {
         self.record.site.private.as_ref().is_some_and(|folders| folders.init_script.is_some())
     }
 
-    /// What the job will see in the place of the first of the private folders.
+    /// The path of the job's version of the first private folder.
     pub(super) fn private_version(&self) -> Option<String> {
         let folders = self.record.site.private.as_ref()?;
         let (_, version) =
@@ -50,7 +50,7 @@ impl Attempt {
         version.to_str().map(str::to_owned)
     }
 
-    /// Makes the namespace in which the job sees its private folders, where it has any.
+    /// Makes the namespace in which the job sees its private folders, if the site configures any.
     pub(super) fn show_private(&mut self) -> Result<(), String> {
         let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
         if let Some((folders, scratch)) = folders {
@@ -59,7 +59,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// The site's work once the group is empty. Whether all of it is done.
+    /// Runs the epilog and the cleanup once the group is empty. Returns whether both are done.
     pub(super) fn is_cleaned(&mut self) -> bool {
         loop {
             if self.hooks.is_busy() {
@@ -71,7 +71,7 @@ impl Attempt {
                     let kills = self.script_kills();
                     self.used = Some((self.usage(kills), kills));
                     if !self.record.site.epilog.is_empty() {
-                        self.tell_job_ended();
+                        self.report_job_ended();
                         self.begin_hook(Hook::Epilog);
                     }
                 }
@@ -89,7 +89,7 @@ impl Attempt {
         }
     }
 
-    /// What is empty is removed here; what is not, by a child, for it may take long.
+    /// Removes empty folders at once, and others in a child process, because that may take long.
     fn begin_cleaning(&mut self) {
         self.folders.namespaces = None;
         let uid = self.record.launch.user.uid;
@@ -113,7 +113,7 @@ impl Attempt {
             Ok(ForkResult::Parent { child }) => {
                 self.hooks.running = Some(RunningHook::child(Hook::Cleanup, child, None));
             }
-            Err(errno) => self.control.refuse(format!("cannot clean up: {}", errno.desc())),
+            Err(errno) => self.agents.report_refusal(format!("cannot clean up: {}", errno.desc())),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The state of one attempt and what changes it: ended processes and time. Its script is in [`script`], what it is
-//! ordered in [`orders`], its end in [`ending`].
+//! The state of one attempt, its start, and its reaction to ended processes and to deadlines.
 
 mod cpu_time_limit;
 mod ending;
@@ -27,7 +26,7 @@ use model::array::IndexSet;
 use model::id::StepId;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
-use model::usage::{CpuTime, Measure};
+use model::usage::{CpuTime, TaskSample};
 use prolog_epilog::{Hook, SiteHooks};
 use script::Leader;
 use std::os::fd::OwnedFd;
@@ -36,46 +35,46 @@ use wire::order::SignalOrder;
 use wire::report::ReportEvent;
 use wire::supervisor::ToSupervisor;
 
-/// How the names of the groups inside a job's begin.
+/// Prefix of the names of step groups inside a job's group.
 const STEP_GROUPS: &str = "step_";
 const SCRIPT_GROUP: &str = "step_batch";
 
 pub(super) struct Attempt {
     record: LaunchRecord,
     dir: AttemptDir,
-    pub control: AgentConnections,
+    pub agents: AgentConnections,
     group: JobGroup,
     folders: JobFolders,
-    /// Where the script is, if it may not be in the job's own group.
+    /// The script's group, where v2 allows no process in the job's own group.
     leaf: Option<JobGroup>,
     pub watch: Option<EmptyWatch>,
     leader: Option<Leader>,
-    /// Where the script writes its errors, for the lines that we add.
+    /// The script's standard error, for notices.
     stderr: Option<OwnedFd>,
     pub steps: Vec<Step>,
     pub step_listener: StepListener,
-    /// Every step that an order ever came for: the same order may come again.
+    /// Numbers of all steps that were ever ordered: the same order may come again.
     steps_seen: IndexSet,
     deadlines: Deadlines,
     cpu_limit: Option<CpuLimit>,
-    /// What the children used, for machines without control groups to read it from.
+    /// The usage of reaped children, for machines without control groups.
     reaped: Usage,
-    /// Kills by the kernel that ended steps have answered for, and those of them that the job's own group counted.
+    /// OOM kills that belong to ended steps, and how many of them the job's own group counted.
     oom_of_steps: u64,
     oom_shared: u64,
     cpu_of_steps: CpuTime,
     timed_out: bool,
     suspended: bool,
-    /// The exit that an order to end brought along.
+    /// The exit status that an end order carries.
     ordered_exit: Option<ExitStatus>,
     launch_failed: Option<String>,
     emptying: Option<Emptying>,
     hooks: SiteHooks,
-    /// What the script's processes have used as far as they were looked at.
-    script_used: Measure,
-    /// When to look next.
+    /// The usage of the script's processes at the last sample.
+    script_used: TaskSample,
+    /// When the next sample is due.
     sample_at: Option<Timestamp>,
-    /// What was used, and how often the kernel killed the script's processes, before the site's own work began.
+    /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,
     over: bool,
 }
@@ -84,7 +83,7 @@ impl Attempt {
     pub fn new(
         record: LaunchRecord,
         dir: AttemptDir,
-        control: AgentConnections,
+        agents: AgentConnections,
         group: JobGroup,
     ) -> Result<Attempt, AgentError> {
         let leaf = if record.has_script { group.leaf(SCRIPT_GROUP)? } else { None };
@@ -98,7 +97,7 @@ impl Attempt {
         Ok(Attempt {
             record,
             dir,
-            control,
+            agents,
             group,
             folders: JobFolders::default(),
             leaf,
@@ -120,14 +119,14 @@ impl Attempt {
             launch_failed: None,
             emptying: None,
             hooks: SiteHooks::default(),
-            script_used: Measure::default(),
+            script_used: TaskSample::default(),
             sample_at: None,
             used: None,
             over: false,
         })
     }
 
-    /// The job's folders, the prolog, and then what the launch itself starts.
+    /// Makes the job's folders, runs the InitScript and the prolog, and starts the script or the first step.
     pub fn start(&mut self) {
         if let Err(why) = self.make_folders() {
             return self.fail_for_node(why);
@@ -141,13 +140,13 @@ impl Attempt {
         self.start_shown();
     }
 
-    /// The node cannot do what the job was promised.
+    /// Fails the launch by the node's fault: it is reported unfit.
     fn fail_for_node(&mut self, why: String) {
         self.hooks.unfit = Some(why.clone());
         self.fail_launch(why);
     }
 
-    /// The job's folders are ready to be shown to it; then come the prolog and the rest.
+    /// Mounts the private folders, then runs the prolog and starts the job.
     fn start_shown(&mut self) {
         if let Err(why) = self.show_private() {
             return self.fail_for_node(why);
@@ -160,12 +159,12 @@ impl Attempt {
         self.start_own();
     }
 
-    /// Starts what the launch itself starts: the script, the first step, or nothing yet.
+    /// Starts the script or the first step. An allocation without either waits for steps.
     fn start_own(&mut self) {
         if self.record.launch.deferred && !self.hooks.may_begin {
             self.hooks.waits_to_begin = true;
-            self.control.tell(ReportEvent::Started);
-            return self.control.flush();
+            self.agents.report(ReportEvent::Started);
+            return self.agents.flush();
         }
         let period = self.sample_s();
         let first = wall_clock::now() + Duration::from_secs(u64::from(period));
@@ -176,7 +175,7 @@ impl Attempt {
                 Err(what) => return self.fail_launch(what),
             }
         } else {
-            self.control.tell(ReportEvent::Started);
+            self.agents.report(ReportEvent::Started);
         }
         if let Some(order) = self.record.launch.first_step.take() {
             self.start_step(*order);
@@ -184,20 +183,20 @@ impl Attempt {
         for order in std::mem::take(&mut self.hooks.delayed_steps) {
             self.begin_step(order);
         }
-        self.control.flush();
+        self.agents.flush();
     }
 
-    /// Everything that agents have said.
+    /// Carries out every message of the connected agents.
     pub fn on_agents(&mut self) {
-        for message in self.control.read() {
+        for message in self.agents.read() {
             match message {
-                ToSupervisor::Taken { number } => self.control.taken(number),
+                ToSupervisor::Acknowledge { number } => self.agents.drop_taken(number),
                 ToSupervisor::ClientGone { step, stream } => {
                     let steps = self.steps.iter_mut().filter(|one| one.id() == step);
                     steps.for_each(|one| one.client_gone(stream));
                 }
-                ToSupervisor::Measure { ask } => self.measure(ask),
-                ToSupervisor::Do(action) => self.carry_out(action),
+                ToSupervisor::Measure { request: ask } => self.measure(ask),
+                ToSupervisor::Execute(action) => self.carry_out(action),
             }
         }
     }
@@ -205,12 +204,12 @@ impl Attempt {
     pub fn on_step_link(&mut self, index: usize) {
         let (record, group, folders) = (&self.record, &self.group, &self.folders);
         self.steps[index].on_link(JobContext { record, group, folders });
-        if let Some(at_once) = self.steps[index].take_end_ask() {
-            self.end_asked(self.steps[index].id(), at_once);
+        if let Some(at_once) = self.steps[index].take_end_request() {
+            self.end_on_request(self.steps[index].id(), at_once);
         }
     }
 
-    /// Streams that the agent brings to steps.
+    /// Takes streams that the agent forwards to steps.
     pub fn on_step_listener(&mut self) {
         let (record, group, folders) = (&self.record, &self.group, &self.folders);
         let job = JobContext { record, group, folders };
@@ -240,7 +239,7 @@ impl Attempt {
         while let Some(due) = self.deadlines.take_expired(now) {
             match due {
                 Deadline::Warn(warning) => self.warn(warning),
-                // The site takes its time, not the job.
+                // Only the epilog runs, which is not the job's time.
                 Deadline::TimeLimit if self.is_past_ending() => {}
                 Deadline::TimeLimit => {
                     self.timed_out = true;
@@ -248,7 +247,7 @@ impl Attempt {
                     let notices = self.record.launch.notices.clone();
                     self.begin_end(&notices.time_limit, &notices.step_time_limit, now + grace, now);
                 }
-                // The site's epilog is not the job's, and has a time of its own.
+                // The epilog is not the job's, and has a timeout of its own.
                 Deadline::Kill if self.hooks.is_after_job() => {}
                 Deadline::Kill => {
                     let _ = self.group.kill();
@@ -274,7 +273,7 @@ impl Attempt {
         }
     }
 
-    /// Slurm's rule: with `B:` the script alone, without it the steps alone.
+    /// Sends the warning signal. Slurm's rule: with `B:` to the script alone, without it to the steps alone.
     fn warn(&mut self, warning: SignalBefore) {
         self.signal(&SignalOrder {
             step: None,
@@ -284,7 +283,7 @@ impl Attempt {
         });
     }
 
-    /// Takes in every ended child: the script, tasks, and orphans that came to their reaper.
+    /// Reaps every ended child: programs of the site, the script, tasks, and orphans of the job.
     pub fn reap(&mut self) {
         while let Some(dead) = reap_next() {
             if self.on_hook_ended(&dead) {
@@ -298,7 +297,7 @@ impl Attempt {
                     leader.pid = None;
                     leader.exit = Some(dead.exit);
                 }
-                // What the script leaves behind has no claim on the node: the job is over with it.
+                // The job ends with its script; processes that it leaves running are killed.
                 self.script_over();
                 continue;
             }
@@ -310,7 +309,7 @@ impl Attempt {
         }
     }
 
-    /// Kills by the kernel that no step answers for.
+    /// OOM kills that belong to no step.
     fn script_kills(&self) -> u64 {
         match &self.leaf {
             Some(leaf) => leaf.oom_kills().unwrap_or(0),
@@ -319,7 +318,7 @@ impl Attempt {
     }
 }
 
-/// Kills by the kernel in the job's own group, without those of the steps that have one.
+/// OOM kills in the job's own group, without those in the groups of steps.
 fn own_kills(group: &JobGroup) -> u64 {
     group.own_oom_kills(STEP_GROUPS).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What an attempt is ordered: steps, signals, its end, a pause.
+//! Orders to an attempt: steps, signals, its end, suspend and resume, a new time limit.
 
 use super::{Attempt, own_kills};
 use crate::cgroup::signal_listed;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use wire::order::{Action, EndOrder, SignalOrder, StepOrder};
 use wire::report::ReportEvent;
 
-/// Steps at once on one node; each costs descriptors of this one process.
+/// Steps at once on one node: each takes descriptors of this process.
 const STEPS_MAX: usize = 256;
-/// How much longer than the grace an `srun` waits for its step.
+/// How much longer than the grace period an `srun` waits for its step.
 const WAIT_BEYOND_S: u32 = 2;
 
 impl Attempt {
@@ -31,14 +31,14 @@ impl Attempt {
             Action::Begin => self.begin(),
             Action::ExtendTo { end } => self.deadlines.extend_to(end),
             Action::Disown { step } => self.disown(step),
-            // The agent's own; it does not pass them on.
+            // The agent carries these out itself and does not forward them.
             Action::Launch(_) | Action::Forget => {}
         }
     }
 
     pub(super) fn start_step(&mut self, order: StepOrder) {
-        self.control.step_taken(order.step);
-        // A step that waits is not known yet: its `srun` is told to ask again.
+        self.agents.step_taken(order.step);
+        // A step that waits for the prolog does not exist yet: its `srun` is told to try again.
         if self.emptying.is_none() && self.waits_for_prolog() {
             let known = self.hooks.delayed_steps.iter().any(|delayed| delayed.step == order.step);
             if !known && self.hooks.delayed_steps.len() < STEPS_MAX {
@@ -49,7 +49,8 @@ impl Attempt {
         self.begin_step(order);
     }
 
-    /// The job's other nodes are ready. It may be said more than once, and before this one is.
+    /// Lets a deferred script start: the job's other nodes are ready. The order may come more than once, and before
+    /// this node is ready.
     fn begin(&mut self) {
         self.hooks.may_begin = true;
         if std::mem::take(&mut self.hooks.waits_to_begin) && self.emptying.is_none() {
@@ -69,27 +70,27 @@ impl Attempt {
                 Some(_) => format!("step {id} came too late: the job is ending"),
                 None => format!("step {id}: {STEPS_MAX} steps run on this node already"),
             };
-            self.control.refuse(why);
+            self.agents.report_refusal(why);
             let (exit, usage) = (NOT_LAUNCHED, Usage::default());
-            self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
+            self.agents.report(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
             return;
         }
         if let Err(error) = self.step_listener.open(&self.dir) {
-            // The step has another way to its `srun`; only the one over the agent is missing.
-            self.control.refuse(error.to_string());
+            // The step can still dial its `srun`; only streams over the agent are missing.
+            self.agents.report_refusal(error.to_string());
         }
         self.steps.push(Step::begin(order, own_kills(&self.group)));
-        // A connection on the same machine is there at once: no need to wait for the next round.
+        // An `srun` on the same machine is connected at once, without another round of the loop.
         self.on_step_link(self.steps.len() - 1);
     }
 
-    /// Nobody starts this step any more. One that was ordered here comes to its own end.
+    /// Reports a step that will not start as ended. A step that was ordered here reports its own end.
     fn disown(&mut self, id: StepId) {
         if let StepId::Number(number) = id
             && self.steps_seen.insert(number)
         {
             let (exit, usage) = (NOT_LAUNCHED, Usage::default());
-            self.control.tell(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
+            self.agents.report(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
         }
     }
 
@@ -113,12 +114,12 @@ impl Attempt {
         }
     }
 
-    /// The kill is for all. What else a job may be told is for the script and its children: their `srun` passes it on to
-    /// the tasks of a step, who would hear it twice.
+    /// Sends SIGKILL to all processes. Any other signal goes to the script and its children only: an `srun` among them
+    /// forwards it to its tasks, which would otherwise get it twice.
     fn signal_all(&self, number: i32) {
         let Ok(signal) = Signal::try_from(number) else { return };
         if signal == Signal::SIGKILL || self.steps.is_empty() {
-            // A process that ends meanwhile needs no signal.
+            // A process that has ended meanwhile needs no signal.
             let _ = self.group.signal_all(signal);
             return;
         }
@@ -130,7 +131,7 @@ impl Attempt {
         let _ = signal_listed(signal, &of_script);
     }
 
-    /// To what was started here, the script and the tasks; their children are theirs to tell.
+    /// Signals the script and the tasks, but not their children.
     fn signal_started(&self, number: i32) {
         if let Some(pid) = self.leader.as_ref().and_then(|leader| leader.pid) {
             send(pid, number);
@@ -149,14 +150,15 @@ impl Attempt {
             return self.on_time(now);
         }
         self.ordered_exit = order.exit.or(self.ordered_exit);
-        // Said again on a new link. Who heard it is not told twice: many programs take a second SIGTERM for more haste.
+        // The server repeats the order on a new link. SIGTERM is not sent twice: many programs take a second one as a
+        // demand to stop at once.
         if self.deadlines.ends_by(kill_at) || self.is_past_ending() {
             return;
         }
         self.begin_end(&words, &step_words, kill_at, now);
     }
 
-    /// Tells the clients of one step, or of all, that it is being ended.
+    /// Tells the clients of one step, or of all steps, that it is being ended.
     fn announce_ends(&mut self, id: Option<StepId>, words: &str, now: Timestamp) {
         let wait_s = self.record.launch.kill_wait_s + WAIT_BEYOND_S;
         for step in self.steps.iter_mut().filter(|step| id.is_none_or(|id| id == step.id())) {
@@ -165,8 +167,8 @@ impl Attempt {
         }
     }
 
-    /// A step's own `srun` wants it ended.
-    pub(super) fn end_asked(&mut self, id: StepId, at_once: bool) {
+    /// Ends a step because its own `srun` asks for it.
+    pub(super) fn end_on_request(&mut self, id: StepId, at_once: bool) {
         let now = wall_clock::now();
         let grace = if at_once { 0 } else { self.record.launch.kill_wait_s };
         let words = self.record.launch.notices.step_cancelled.clone();
@@ -176,7 +178,7 @@ impl Attempt {
         self.on_time(now);
     }
 
-    /// Steps that had a time limit of their own and have reached it.
+    /// Ends steps that have reached a time limit of their own.
     pub(super) fn end_steps_out_of_time(&mut self, now: Timestamp) {
         if self.suspended {
             return;
@@ -191,7 +193,8 @@ impl Attempt {
         }
     }
 
-    /// SIGTERM to what was started, and a last moment. Without a script the attempt is then over as soon as nothing is left.
+    /// Begins the end with notices and SIGTERM, and sets the kill time. Without a script the attempt is over as soon as
+    /// its group is empty.
     pub(super) fn begin_end(
         &mut self,
         words: &str,
@@ -230,7 +233,7 @@ impl Attempt {
         self.suspended = true;
         self.deadlines.suspend(wall_clock::now());
         if let Err(error) = self.group.freeze() {
-            self.control.refuse(error.to_string());
+            self.agents.report_refusal(error.to_string());
         }
     }
 
@@ -239,14 +242,14 @@ impl Attempt {
         let stood = self.deadlines.resume(wall_clock::now());
         self.steps.iter_mut().for_each(|step| step.put_off(stood));
         if let Err(error) = self.group.thaw() {
-            self.control.refuse(error.to_string());
+            self.agents.report_refusal(error.to_string());
         }
     }
 }
 
 fn send(pid: Pid, number: i32) {
     if let Ok(signal) = Signal::try_from(number) {
-        // Our own child, not yet reaped: the number cannot have passed to a stranger.
+        // A child of this process that is not reaped yet: its pid cannot have been reused.
         let _ = kill(pid, signal);
     }
 }

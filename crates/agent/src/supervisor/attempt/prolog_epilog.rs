@@ -1,5 +1,5 @@
-//! The site's programs around an attempt: its prolog before anything starts, and its epilog when nothing is left. Each is a
-//! process of its own that is waited for like any other; only the job's own time goes on meanwhile.
+//! When the site's programs run: InitScript and prolog before the job starts, task epilog after the script, epilog and
+//! cleanup when the job's group is empty. Each is a child process that the event loop reaps like any other.
 
 use super::Attempt;
 use crate::cgroup::JobGroup;
@@ -17,40 +17,40 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::order::{Notices, ProgramVariable, StepOrder, UserIds};
+use wire::order::{Notices, PrologEpilogVariable, StepOrder, UserIds};
 use wire::report::ReportEvent;
 
-/// How long a program after the script may take: the job's resources wait for it.
+/// How long the task epilog of the script may take: the job keeps its resources meanwhile.
 const TASK_EPILOG_TIMEOUT: Duration = Duration::from_secs(60);
-/// What the node's drain and the operators' logs call it, as Slurm does.
+/// Reasons of the node's drain, in Slurm's words.
 const PROLOG_ERROR: &str = "Prolog error";
 const INIT_ERROR: &str = "InitScript error";
 const EPILOG_ERROR: &str = "Epilog error";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hook {
-    /// Before the job's private folders are shown to it.
+    /// Runs before the job's private folders are mounted.
     InitScript,
     Prolog,
-    /// The user's side of the end: a program after the script.
+    /// Runs after the script, as its user.
     TaskEpilog,
     Epilog,
     Cleanup,
 }
 
-/// A hook that is under way.
+/// A hook that runs now.
 pub(super) struct RunningHook {
     hook: Hook,
     rest: VecDeque<PathBuf>,
     pub pid: Option<Pid>,
     pub group: Option<JobGroup>,
     until: Option<Timestamp>,
-    /// Held where only one prolog or epilog may run on the node.
+    /// The node's lock, where only one prolog or epilog may run at a time.
     lock: Option<Flock<File>>,
 }
 
 impl RunningHook {
-    /// Whether the job waits for it.
+    /// Whether the job starts after it.
     pub fn is_before_job(&self) -> bool {
         matches!(self.hook, Hook::InitScript | Hook::Prolog)
     }
@@ -59,13 +59,13 @@ impl RunningHook {
         self.hook
     }
 
-    /// One process, in no group of its own.
+    /// A hook of one process, in no group of its own.
     pub fn child(hook: Hook, pid: Pid, until: Option<Timestamp>) -> RunningHook {
         RunningHook { hook, rest: VecDeque::new(), pid: Some(pid), group: None, until, lock: None }
     }
 }
 
-/// How far the attempt's end has come.
+/// Stages of an attempt's end, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EndStage {
     #[default]
@@ -75,20 +75,20 @@ pub(super) enum EndStage {
     Done,
 }
 
-/// What surrounds the job on this node.
+/// The state of the site's programs around the job, and of a start that waits for them.
 #[derive(Default)]
 pub(super) struct SiteHooks {
     pub running: Option<RunningHook>,
     prolog_begun: bool,
-    /// Whether a deferred script may start, and whether it waits for that alone.
+    /// Whether a deferred script may start, and whether it waits only for that order.
     pub may_begin: bool,
     pub waits_to_begin: bool,
-    /// Steps that came while the prolog ran.
+    /// Steps that were ordered while the prolog ran.
     pub delayed_steps: Vec<StepOrder>,
     pub end_stage: EndStage,
-    /// The node's fault, as its drain will call it.
+    /// Why the launch failed by the node's fault: the reason of its drain.
     pub unfit: Option<String>,
-    /// Groups of programs that have ended, with what these have left running.
+    /// Groups of ended programs in which processes still run.
     pub leftover_groups: Vec<JobGroup>,
 }
 
@@ -97,24 +97,24 @@ impl SiteHooks {
         self.running.is_some()
     }
 
-    /// When the hook that is under way must be over.
+    /// When the running hook times out.
     pub fn due(&self) -> Option<Timestamp> {
         self.running.as_ref()?.until
     }
 
-    /// Whether it waits for something that no descriptor tells of: its turn.
+    /// Whether a hook waits for the node's lock, which no descriptor reports.
     pub fn waits_for_lock(&self) -> bool {
         self.running.as_ref().is_some_and(|hook| hook.pid.is_none())
     }
 
-    /// Whether only the site's programs are left: what is killed then would be that.
+    /// Whether the job itself has ended, so that a kill would only hit the epilog.
     pub fn is_after_job(&self) -> bool {
         self.end_stage != EndStage::JobRuns
     }
 }
 
 impl Attempt {
-    /// Whether what is to be started must wait: the prolog runs, or has failed.
+    /// Begins the prolog if it has not run yet. Returns whether the start must wait: the prolog runs, or has failed.
     pub(super) fn waits_for_prolog(&mut self) -> bool {
         if self.prolog_runs() {
             return true;
@@ -163,7 +163,7 @@ impl Attempt {
         }
     }
 
-    /// Starts the next program, once it is this attempt's turn.
+    /// Starts the hook's next program, once the node's lock is free.
     pub(super) fn advance_hook(&mut self) {
         let one_at_a_time = self.record.site.one_at_a_time;
         let Some(mut running) = self.hooks.running.take() else { return };
@@ -230,30 +230,32 @@ impl Attempt {
             entry: &entry,
             notices: &notices,
         };
-        // What it has to say of its start is in its exit.
+        // A failure to execute shows in the exit status.
         spawn(spec).map(|spawned| spawned.pid).map_err(|e| format!("cannot fork: {}", e.desc()))
     }
 
     fn hook_environment(&self, hook: Hook) -> Vec<String> {
-        let around = &self.record.launch.around;
+        let around = &self.record.launch.prolog_epilog;
         let exit = self.exit();
         let wait_status = if exit.signal > 0 { exit.signal } else { exit.code << 8 };
         let own = around.variables.iter().filter_map(|(name, variable)| {
             let value = match (variable, hook) {
-                (ProgramVariable::PrivateFolder, Hook::InitScript) => self.private_version()?,
-                (ProgramVariable::PrivateFolder, _) | (_, Hook::InitScript) => return None,
-                (ProgramVariable::Context { before, .. }, Hook::Prolog) => before.clone(),
-                (ProgramVariable::Context { after, .. }, _) => after.clone(),
+                (PrologEpilogVariable::PrivateFolder, Hook::InitScript) => {
+                    self.private_version()?
+                }
+                (PrologEpilogVariable::PrivateFolder, _) | (_, Hook::InitScript) => return None,
+                (PrologEpilogVariable::Context { before, .. }, Hook::Prolog) => before.clone(),
+                (PrologEpilogVariable::Context { after, .. }, _) => after.clone(),
                 (_, Hook::Prolog) => return None,
-                (ProgramVariable::WaitStatus, _) => wait_status.to_string(),
-                (ProgramVariable::Exit, _) => exit.to_string(),
+                (PrologEpilogVariable::WaitStatus, _) => wait_status.to_string(),
+                (PrologEpilogVariable::Exit, _) => exit.to_string(),
             };
             Some(format!("{name}={value}"))
         });
         around.environment.iter().cloned().chain(own).collect()
     }
 
-    /// Takes a dead child if it is a program of the site's or the cleaner.
+    /// Handles an ended child if it is the running hook's process. Returns whether it was.
     pub(super) fn on_hook_ended(&mut self, dead: &EndedChild) -> bool {
         let Some(running) = self.hooks.running.as_mut().filter(|hook| hook.pid == Some(dead.pid))
         else {
@@ -261,17 +263,16 @@ impl Attempt {
         };
         running.pid = None;
         let hook = running.hook;
-        match dead.exit == ExitStatus::default() {
-            true => self.advance_hook(),
-            false => {
-                let what = format!("ended with {}", dead.exit);
-                self.hook_failed(hook, &what);
-            }
+        if dead.exit == ExitStatus::default() {
+            self.advance_hook()
+        } else {
+            let what = format!("ended with {}", dead.exit);
+            self.hook_failed(hook, &what);
         }
         true
     }
 
-    /// The time of a program is over.
+    /// Fails a hook that has reached its timeout.
     pub(super) fn on_hook_timeout(&mut self, now: Timestamp) {
         if self.hooks.due().is_some_and(|until| until <= now)
             && let Some(hook) = self.hooks.running.as_ref().map(|running| running.hook)
@@ -283,13 +284,13 @@ impl Attempt {
     pub(super) fn hook_failed(&mut self, hook: Hook, what: &str) {
         if let Some(running) = self.hooks.running.take() {
             if let Some(group) = &running.group {
-                // What is left of it is killed again at the end.
+                // Survivors are killed again at the end of the attempt.
                 let _ = group.kill();
             }
             self.keep_hook_group(running);
         }
         match hook {
-            // A prolog that was killed with its job has not failed.
+            // A prolog that was killed because its job ended has not failed.
             Hook::InitScript | Hook::Prolog if self.emptying.is_some() => self.hook_done(hook),
             Hook::InitScript => {
                 self.hooks.unfit = Some(INIT_ERROR.into());
@@ -300,12 +301,12 @@ impl Attempt {
                 self.fail_launch(format!("the prolog {what}"));
             }
             Hook::Epilog => {
-                self.control.refuse(format!("the epilog {what}"));
-                self.control.tell(ReportEvent::Unfit { why: EPILOG_ERROR.into() });
+                self.agents.report_refusal(format!("the epilog {what}"));
+                self.agents.report(ReportEvent::Unfit { why: EPILOG_ERROR.into() });
                 self.hook_done(hook);
             }
             Hook::Cleanup => {
-                self.control.refuse("the job's folders could not be removed whole".into());
+                self.agents.report_refusal("the job's folders could not be removed whole".into());
                 self.hook_done(hook);
             }
             Hook::TaskEpilog => self.hook_done(hook),
@@ -324,12 +325,12 @@ impl Attempt {
             }
             Hook::Cleanup => {}
             Hook::TaskEpilog => self.empty(true),
-            // What the epilog has left behind goes as the job went.
+            // Processes that the epilog left in the job's group are killed.
             Hook::Epilog => self.kill_again(),
         }
     }
 
-    /// The script has ended. Its epilog is still its own; what it leaves behind has no claim on the node.
+    /// Runs the task epilog after the script, then kills what the script left running.
     pub(super) fn script_over(&mut self) {
         let Some(program) =
             self.record.site.task_epilog.clone().filter(|_| self.emptying.is_none())
@@ -342,14 +343,14 @@ impl Attempt {
                 self.hooks.running = Some(RunningHook::child(Hook::TaskEpilog, pid, Some(until)));
             }
             Err(why) => {
-                self.control.refuse(why);
+                self.agents.report_refusal(why);
                 self.empty(true);
             }
         }
     }
 }
 
-/// The node's spool is locked by whoever's turn it is.
+/// Takes the lock on the node's spool folder, which only one prolog or epilog holds at a time.
 fn lock_node_hooks(attempt: &Path) -> Option<Flock<File>> {
     let spool = File::open(attempt.parent()?).ok()?;
     match Flock::lock(spool, FlockArg::LockExclusiveNonblock) {

@@ -1,5 +1,5 @@
-//! The groups that the site's programs run in: beside the job's, so that its limits and its use are not theirs. What a
-//! prolog leaves running may serve the job, and an epilog may take leave of it; after that it is killed.
+//! Control groups of prolog and epilog: beside the job's group, so that neither its limits nor its usage include them.
+//! A daemon that the prolog leaves running may serve the job; it is killed after the epilog.
 
 use super::Attempt;
 use super::prolog_epilog::{EndStage, Hook, RunningHook};
@@ -7,7 +7,7 @@ use crate::cgroup::{CgroupError, GroupLimits, JobGroup};
 use crate::spool::site_group_names;
 
 impl Attempt {
-    /// A group for the programs of one kind; inside the job's where none can be made beside it.
+    /// Makes the group of one hook; inside the job's group where none can be made beside it.
     pub(super) fn make_hook_group(&mut self, hook: Hook) -> Result<JobGroup, CgroupError> {
         let [init, prolog, epilog] = site_group_names(self.record.attempt);
         let (name, inside) = match hook {
@@ -19,13 +19,14 @@ impl Attempt {
             Ok(Some(group)) => return Ok(group),
             Ok(None) => {}
             Err(error) => {
-                self.control.refuse(format!("the {inside} has the limits of its job: {error}"));
+                self.agents
+                    .report_refusal(format!("the {inside} has the limits of its job: {error}"));
             }
         }
         self.group.child(inside, &GroupLimits::default())
     }
 
-    /// Removes the group of programs that have ended, or keeps it for the end with what they have left running.
+    /// Removes the group of an ended hook, or keeps it until the end if processes still run in it.
     pub(super) fn keep_hook_group(&mut self, running: RunningHook) {
         let Some(group) = running.group else { return };
         if group.is_empty().unwrap_or(false) && group.remove().is_ok() {
@@ -34,26 +35,26 @@ impl Attempt {
         self.hooks.leftover_groups.push(group);
     }
 
-    /// The job is to be ended now: what was to come before it has no purpose any more.
+    /// Kills a running prolog because its job is to end now.
     pub(super) fn kill_prolog(&mut self) {
         let running = self.hooks.running.as_ref().filter(|running| running.is_before_job());
         let Some(running) = running else { return };
         match (&running.group, running.pid) {
             (Some(group), Some(_)) => {
-                // Its end is seen when it is reaped. Should this fail, its own time ends it.
+                // Its end is handled when it is reaped. If the kill fails, the timeout ends it.
                 let _ = group.kill();
             }
-            // It waits for its turn, which must not come.
+            // It waits for the node's lock and must not start any more.
             _ => self.hook_failed(running.hook(), "was given up"),
         }
     }
 
-    /// Whether nothing is left of the site's programs, as far as it is time for them to be gone.
+    /// Whether the hooks' groups are gone. While the job runs they may stay.
     pub(super) fn hook_groups_are_gone(&mut self) -> bool {
         if self.hooks.end_stage == EndStage::JobRuns {
             return true;
         }
-        // One that cannot be removed yet is tried again, and nothing is over before.
+        // A group that cannot be removed yet is tried again; the attempt does not end before.
         let gone = |group: &JobGroup| group.is_empty().unwrap_or(false) && group.remove().is_ok();
         self.hooks.leftover_groups.retain(|group| !gone(group));
         self.hooks.leftover_groups.is_empty()
@@ -61,7 +62,7 @@ impl Attempt {
 
     pub(super) fn kill_hook_groups(&self) {
         if self.hooks.end_stage != EndStage::JobRuns {
-            // A kill that fails is tried again, as the job's own.
+            // A failed kill is repeated, as that of the job's own group.
             self.hooks.leftover_groups.iter().for_each(|group| drop(group.kill()));
         }
     }

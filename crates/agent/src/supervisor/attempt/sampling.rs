@@ -1,4 +1,4 @@
-//! What the attempt's script and tasks use: looked at now and then, on request, and at their ends.
+//! Samples what the attempt's script and tasks use: periodically, on request (`sstat`), and at their end.
 
 use super::Attempt;
 use crate::supervisor::process::usage;
@@ -6,17 +6,17 @@ use crate::supervisor::step::Step;
 use crate::wall_clock;
 use model::id::StepId;
 use model::time::Timestamp;
-use model::usage::{LiveStep, Measure, TaskUsage};
+use model::usage::{LiveStep, TaskSample, TaskUsage};
 use std::collections::HashMap;
 use std::time::Duration;
 
 impl Attempt {
-    /// Seconds between two looks; 0 for none.
+    /// Seconds between two samples; 0 for none.
     pub(super) fn sample_s(&self) -> u32 {
         self.record.launch.sample_s.unwrap_or(self.record.site.sample_s)
     }
 
-    /// When the next look is due; none while nothing runs.
+    /// When the next sample is due; `None` while nothing runs.
     pub(super) fn sample_due(&self) -> Option<Timestamp> {
         let runs = self.script_pid().is_some() || self.steps.iter().any(Step::runs);
         self.sample_at.filter(|_| runs && self.emptying.is_none())
@@ -24,7 +24,7 @@ impl Attempt {
 
     pub(super) fn on_sample_time(&mut self, now: Timestamp) {
         if self.sample_due().is_some_and(|at| at <= now) {
-            self.look();
+            self.sample();
         }
     }
 
@@ -32,16 +32,16 @@ impl Attempt {
         self.leader.as_ref().and_then(|leader| leader.pid).map(|pid| pid.as_raw())
     }
 
-    /// Looks at every process of the job once; gives them by the task that they belong to.
-    fn look(&mut self) -> HashMap<i32, (Measure, Vec<i32>)> {
+    /// Samples every process of the job, and returns the sums by the task that each belongs to.
+    fn sample(&mut self) -> HashMap<i32, (TaskSample, Vec<i32>)> {
         let period = self.sample_s();
         let next = wall_clock::now() + Duration::from_secs(u64::from(period));
         self.sample_at = (period > 0).then_some(next);
         let script = self.script_pid();
         let tasks = self.steps.iter().flat_map(Step::task_pids);
         let roots: Vec<i32> = script.into_iter().chain(tasks).collect();
-        // A group that cannot be read now is read the next time.
-        let processes = usage::look(&self.group.pids().unwrap_or_default());
+        // A group that cannot be read now is read at the next sample.
+        let processes = usage::sample(&self.group.pids().unwrap_or_default());
         let sums = usage::by_root(&processes, &roots, script);
         if let Some((used, _)) = script.and_then(|pid| sums.get(&pid)) {
             self.script_used.update(used);
@@ -50,9 +50,9 @@ impl Attempt {
         sums
     }
 
-    /// The answer to somebody who asks what the steps use now.
+    /// Answers a request for what the steps use now.
     pub(super) fn measure(&mut self, ask: u64) {
-        let sums = self.look();
+        let sums = self.sample();
         let mut live: Vec<LiveStep> = Vec::new();
         if let Some(pid) = self.script_pid() {
             let pids = sums.get(&pid).map(|(_, pids)| pids.clone()).unwrap_or_default();
@@ -60,6 +60,6 @@ impl Attempt {
             live.push(LiveStep { step: StepId::Batch, used, pids });
         }
         live.extend(self.steps.iter().filter(|step| step.runs()).map(|step| step.live(&sums)));
-        self.control.measured(ask, live);
+        self.agents.measured(ask, live);
     }
 }

@@ -1,4 +1,4 @@
-//! The job's own script, from its files and group to its first instruction.
+//! Starts the job's batch script: its files, its group, its environment.
 
 use super::Attempt;
 use crate::supervisor::process::binding::{self, ProcessBinding};
@@ -13,14 +13,14 @@ use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::report::ReportEvent;
 
-/// The job's own script.
+/// The batch script's process.
 pub(super) struct Leader {
     pub pid: Option<Pid>,
     pub ready: Option<OwnedFd>,
     pub exit: Option<ExitStatus>,
 }
 
-/// What a process beside the script is connected to.
+/// Standard streams of a process in the script's environment.
 enum Streams {
     OfScript,
     None,
@@ -38,7 +38,7 @@ impl Attempt {
         Ok(Leader { pid: Some(spawned.pid), ready: Some(spawned.ready), exit: None })
     }
 
-    /// A program of the site's for the script, as its user and in its environment.
+    /// Starts a program of the site as the script's user and in its environment.
     pub(super) fn spawn_beside_script(&self, program: &str) -> Result<Pid, String> {
         let argv = vec![program.to_owned()];
         self.spawn_in_place_of_script(argv, Vec::new(), Streams::None).map(|spawned| spawned.pid)
@@ -109,7 +109,7 @@ impl Attempt {
         match readiness(&ready) {
             Readiness::Ready(stderr) => {
                 self.stderr = Some(stderr);
-                self.control.tell(ReportEvent::Started);
+                self.agents.report(ReportEvent::Started);
             }
             Readiness::Failed(what) => self.fail_launch(what),
         }

@@ -1,5 +1,5 @@
-//! Namespaces in which a job sees folders of its own in the place of the machine's: `/tmp`, `/dev/shm`. They live as
-//! long as a process of the job or its supervisor does, and with them all that was mounted there.
+//! Mount and IPC namespaces in which a job sees private folders instead of the machine's `/tmp` and `/dev/shm`. They
+//! live as long as the job's supervisor or one of its processes does.
 
 use crate::ownership::give_to_user;
 use crate::spool::LaunchRecord;
@@ -20,12 +20,12 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2, read, write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// A folder of memory instead of disk, with the System V objects that go with it.
+/// Private as a tmpfs, together with an IPC namespace for System V objects.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Of folders, and of what goes with shared memory.
+/// The kinds of namespaces, as `/proc/PID/ns` names them.
 const KINDS: [&str; 2] = ["mnt", "ipc"];
 
-/// What a process of the job enters before it becomes its user.
+/// The namespaces of one job. Its processes enter them before they become the user.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     fds: Vec<OwnedFd>,
@@ -39,15 +39,15 @@ impl Namespaces {
 
 pub(crate) struct PrivateScratch {
     pub scratch: Scratch,
-    /// The disk in them is not held to its limit.
+    /// Why the disk quota could not be set, if so.
     pub complaint: Option<String>,
 }
 
-/// The namespaces that an attempt's supervisor holds, for whoever comes into the job from outside.
+/// Opens the namespaces that an attempt's supervisor holds, for a login that joins the job.
 pub(crate) fn open_held_by(supervisor: i32, attempt: AttemptId) -> Result<Vec<OwnedFd>, String> {
     let failed = |e: std::io::Error| format!("cannot see the job's private folders: {e}");
     let folder = PathBuf::from(format!("/proc/{supervisor}"));
-    // A number may be another process's by now, which has another name.
+    // The pid may have been reused by a process of another name.
     let name = std::fs::read_to_string(folder.join("comm")).map_err(failed)?;
     if !is_title_of(&name, attempt) {
         return Err("the job is ending".into());
@@ -62,13 +62,14 @@ pub(crate) fn open_held_by(supervisor: i32, attempt: AttemptId) -> Result<Vec<Ow
             found.push((link, file.into()));
         }
     }
-    match found.is_empty() {
-        true => Err("the job's private folders are not there yet".into()),
-        false => Ok(found.into_iter().map(|(_, fd)| fd).collect()),
+    if found.is_empty() {
+        Err("the job's private folders are not there yet".into())
+    } else {
+        Ok(found.into_iter().map(|(_, fd)| fd).collect())
     }
 }
 
-/// Makes the job's versions of the folders; nobody sees them in their places yet.
+/// Makes the job's versions of the private folders. They are not mounted yet.
 pub(crate) fn make_private_folders(
     folders: &PrivateFolders,
     record: &LaunchRecord,
@@ -96,13 +97,13 @@ pub(crate) fn make_private_folders(
     Ok(PrivateScratch { scratch, complaint })
 }
 
-/// The folders whose versions are folders too, with the names of these.
+/// The private folders on disk, with the number that names each version.
 fn on_disk(folders: &PrivateFolders) -> impl Iterator<Item = (usize, &str)> {
     let all = folders.dirs.iter().map(String::as_str).enumerate();
     all.filter(|(_, dir)| *dir != SHARED_MEMORY)
 }
 
-/// Each of these folders, with the job's version of it.
+/// Each private folder on disk, with the path of the job's version of it.
 pub(crate) fn private_versions<'f>(
     folders: &'f PrivateFolders,
     scratch: &Scratch,
@@ -110,7 +111,7 @@ pub(crate) fn private_versions<'f>(
     on_disk(folders).map(|(number, dir)| (dir, scratch.path().join(number.to_string())))
 }
 
-/// The namespaces in which the job's versions stand in the place of the machine's.
+/// Makes the namespaces in which the job's versions are mounted over the machine's folders.
 pub(crate) fn mount_private_folders(
     folders: &PrivateFolders,
     scratch: &Scratch,
@@ -128,7 +129,7 @@ fn make_base(base: &str) -> Result<(), String> {
     }
 }
 
-/// A short-lived child makes the namespaces; held by descriptor they outlive it.
+/// Makes the namespaces in a short-lived child. Held by descriptor, they outlive it.
 fn create_namespaces(shown: &[(&str, Option<PathBuf>)]) -> Result<Namespaces, String> {
     let failed = |e: Errno| format!("cannot make the job's namespace: {}", e.desc());
     let memory = shown.iter().any(|(dir, _)| *dir == SHARED_MEMORY);
@@ -139,7 +140,7 @@ fn create_namespaces(shown: &[(&str, Option<PathBuf>)]) -> Result<Namespaces, St
         ForkResult::Child => {
             drop(said);
             agent_connections::close_in_child();
-            // A supervisor that is killed meanwhile leaves nobody waiting.
+            // The child dies with a supervisor that is killed meanwhile.
             let _ = prctl::set_pdeathsig(Signal::SIGKILL);
             let word = match unshare_and_mount(shown, memory) {
                 Ok(()) => "ok".to_owned(),
@@ -147,7 +148,7 @@ fn create_namespaces(shown: &[(&str, Option<PathBuf>)]) -> Result<Namespaces, St
             };
             let _ = write(&say, word.as_bytes());
             loop {
-                // Until the supervisor holds the namespaces, and kills it.
+                // Waits until the supervisor has opened the namespaces and kills it.
                 nix::unistd::pause();
             }
         }
@@ -175,7 +176,7 @@ fn open_namespaces(child: Pid, said: &OwnedFd, memory: bool) -> Result<Namespace
     Ok(Namespaces { fds: kinds.iter().map(open).collect::<Result<_, _>>()? })
 }
 
-/// In the child: what is mounted on the machine later is seen, what is mounted here is seen nowhere else.
+/// Runs in the child. Later mounts of the machine become visible here; mounts made here stay private.
 fn unshare_and_mount(
     shown: &[(&str, Option<PathBuf>)],
     memory: bool,
@@ -187,7 +188,8 @@ fn unshare_and_mount(
         .map_err(|e| ("/".into(), e))?;
     for (dir, version) in shown {
         let done = match version {
-            // By path: a handle from outside is not of this namespace. Every folder on the way is ours alone.
+            // By path, because a descriptor of the old namespace cannot be mounted here. Only the supervisor's user can
+            // write to the folders on the path.
             Some(version) => mount(Some(version), *dir, none, MsFlags::MS_BIND, none),
             None => {
                 let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;

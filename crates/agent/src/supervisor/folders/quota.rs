@@ -1,11 +1,10 @@
-//! How much disk a job may have in its own folders: a project quota, where the file system has them. All that is made
-//! below a folder belongs to its project, and the kernel counts a project's blocks and files.
+//! The disk quota of a job's folders: a project quota, where the file system has them. Files made below a folder
+//! inherit its project, and the kernel counts a project's blocks and files.
 //!
-//! The kernel's own record says which projects are taken: one with a limit or with a file is. So nothing has to be
-//! remembered here, and an agent or a machine that starts anew takes nobody's.
+//! A project number is in use if the kernel has a limit or a file for it. So nothing is remembered here, and a
+//! restarted agent or machine never reuses a number.
 //!
-//! It holds whoever writes too much, not whoever wants to get away: the kernel lets the owner of a file give it another
-//! project, and does not hold root at all.
+//! The quota stops accidents, not evasion: the kernel lets a file's owner change its project, and exempts root.
 
 use model::amount::Bytes;
 use model::id::AttemptId;
@@ -17,30 +16,30 @@ use nix::unistd::Uid;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-/// Our projects have this bit, and a site's own should not.
+/// Project numbers of Sluice have this bit; a site's own should not.
 const OURS: u32 = 1 << 30;
-/// Each node's jobs have a range of numbers of their own, and begin in it at the number of the job.
+/// Each node has a range of project numbers. The search for a free one starts at the job's number.
 const OF_NODE_BITS: u32 = 20;
 const OF_NODE: u32 = (1 << OF_NODE_BITS) - 1;
 const NODES: u32 = (1 << 10) - 1;
-/// Numbers that are looked at for one that is free.
+/// Numbers that are tried to find a free one.
 const TRIES_MAX: u32 = 4096;
 
-/// With less, not even the folder itself has room.
+/// The smallest quota: with less, not even the folder itself fits.
 const BYTES_MIN: u64 = 1 << 20;
 const FILES_MIN: u64 = 4096;
-/// The unit in which the kernel takes limits of disk.
+/// The unit of the kernel's block limits.
 const BLOCK: u64 = 1024;
 
 const PROJECT_KIND: i32 = 2;
 const GET: i32 = 0x80_0007;
 const SET: i32 = 0x80_0008;
 const STATE: i32 = 0x5808;
-/// In the answer to `STATE`: limits of projects are enforced.
+/// Flag in the answer to `STATE`: project limits are enforced.
 const ENFORCED: u16 = 1 << 5;
-/// Which fields of a record are to be set: both limits of blocks, both of files.
+/// The fields of a record that are set: the limits of blocks and of files.
 const LIMITS: u32 = 1 | 4;
-/// What is made in a folder has the folder's project.
+/// New files inherit the project of their folder.
 const INHERIT: u32 = 0x200;
 
 /// `struct fsxattr` of the kernel.
@@ -73,15 +72,15 @@ struct Record {
     valid: u32,
 }
 
-/// Room for `struct fs_quota_statv`, whose first byte is the version that is asked for.
+/// Space for `struct fs_quota_statv`, whose first byte is the requested version.
 #[repr(C, align(8))]
 struct State([u8; 256]);
 
-/// The project of a folder that is held to a limit.
+/// The project of a folder with a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Project(u32);
 
-/// Why folders at this path cannot be held to an amount of disk; none: they can.
+/// Why folders at this path cannot have a quota; `None` if they can.
 pub(crate) fn unsupported_at(path: &Path) -> Option<String> {
     let folder = match std::fs::File::open(path) {
         Ok(folder) => folder,
@@ -105,8 +104,8 @@ fn unsupported(folder: BorrowedFd<'_>) -> Option<&'static str> {
     }
 }
 
-/// Holds what is made in `folder` to so much, in a project that nothing else has. `jobs` is the folder that it is in,
-/// which nobody but us can open: the numbers are given out under its lock. None where the file system has no quotas.
+/// Limits the disk of `folder` by a project of its own. `jobs` is its parent folder, which only we can open: numbers
+/// are assigned under its lock. Returns `None` where the file system has no quotas.
 pub(crate) fn limit_folder(
     jobs: BorrowedFd<'_>,
     folder: BorrowedFd<'_>,
@@ -135,7 +134,7 @@ pub(crate) fn limit_folder(
     Err(Errno::EUSERS)
 }
 
-/// Puts a folder of the same file system into the project as well, so that both count together.
+/// Adds a folder of the same file system to the project, so that both count together.
 pub(crate) fn join(folder: BorrowedFd<'_>, project: Project) -> Result<(), Errno> {
     let mut attributes = Attributes::default();
     // SAFETY: the descriptor is open, and the value is of the size that the call's number says.
@@ -146,7 +145,7 @@ pub(crate) fn join(folder: BorrowedFd<'_>, project: Project) -> Result<(), Errno
     unsafe { set_attributes(folder.as_raw_fd(), &attributes) }.map(drop)
 }
 
-/// The project of ours that a folder is in, if any.
+/// The project of Sluice that a folder belongs to, if any.
 pub(crate) fn project_of(folder: BorrowedFd<'_>) -> Option<Project> {
     let mut attributes = Attributes::default();
     // SAFETY: the descriptor is open, and the value is of the size that the call's number says.
@@ -155,15 +154,16 @@ pub(crate) fn project_of(folder: BorrowedFd<'_>) -> Option<Project> {
     ours.then_some(Project(attributes.project))
 }
 
-/// The job is over: its number is free once its last file is gone. `folder` is any of that file system.
+/// Removes the limits of an ended job's project; its number is free once its last file is gone. `folder` may be any
+/// folder of that file system.
 pub(crate) fn release(folder: BorrowedFd<'_>, project: Project) {
     let mut none = Record { valid: LIMITS, ..Record::default() };
-    // What cannot be released now is not given to anybody else.
+    // A project that cannot be released counts as used.
     let _ = ask(folder, SET, project.0, (&raw mut none).cast());
 }
 
 fn number(group_root: &str, job: u32) -> u32 {
-    // FNV-1a: any spread will do, but it must be the same in every version.
+    // FNV-1a: any hash will do, but it must not change between versions.
     let spread = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let node = group_root.bytes().fold(0x811c_9dc5, spread);
     OURS | ((node & NODES) << OF_NODE_BITS) | (job & OF_NODE)
@@ -173,13 +173,13 @@ fn is_free(folder: BorrowedFd<'_>, project: Project) -> Result<bool, Errno> {
     let mut record = Record::default();
     match ask(folder, GET, project.0, (&raw mut record).cast()) {
         Ok(()) => Ok(record.blocks_hard == 0 && record.bytes == 0 && record.files == 0),
-        // XFS has no record of what was never used.
+        // XFS has no record of a project that was never used.
         Err(Errno::ENOENT) => Ok(true),
         Err(errno) => Err(errno),
     }
 }
 
-/// As many files, in proportion, as the whole file system can have: they run out too.
+/// Sets the limits of blocks and of inodes. Inodes are limited in proportion to the disk, because they run out too.
 fn set(folder: BorrowedFd<'_>, project: Project, limit: Bytes) -> Result<(), Errno> {
     let bytes = limit.0.max(BYTES_MIN);
     let whole = fstatvfs(folder)?;
@@ -213,13 +213,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_values_have_its_sizes() {
+    fn structs_have_the_sizes_of_the_kernels() {
         assert_eq!(size_of::<Attributes>(), 28);
         assert_eq!(size_of::<Record>(), 72);
     }
 
     #[test]
-    fn numbers_are_ours_and_of_their_node() {
+    fn project_numbers_depend_on_node_and_job() {
         let (one, two) = (number("sluice-1-n1", 7), number("sluice-1-n2", 7));
         assert_ne!(one, two, "two nodes");
         assert_ne!(one, number("sluice-1-n1", 8), "two jobs");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_no_quotas_nothing_is_held() {
+    fn file_system_without_quotas_sets_no_limit() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a folder of memory");
         let folder = std::fs::File::open(dir.path()).expect("a folder");
         let attempt = crate::spool::tests::attempt(7, 1);

@@ -1,5 +1,5 @@
-//! Removes a folder that a user has filled: by directory handle from end to end, never through a link, whatever the
-//! names, the depth, the modes, and what is mounted in it.
+//! Removes a folder that a user has filled: by directory descriptors only and never through a symbolic link, whatever
+//! its names, depth, modes and mounts.
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -10,17 +10,17 @@ use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Folders held open at once. What lies deeper is first moved to the top.
+/// Folders held open at once. Deeper folders are first moved to the top.
 const DEPTH_MAX: usize = 32;
-/// Names taken from a folder at a time, so that a folder of a million costs no more memory than one of these.
+/// Names read from a folder at a time: bounds the memory for a folder of a million files.
 const NAMES_MAX: usize = 1024;
-/// Rounds over a folder that does not become empty: what is left cannot be removed.
+/// Rounds over a folder in which nothing can be removed any more.
 const BARREN_ROUNDS_MAX: u32 = 2;
 
 const FOLDER: OFlag =
     OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC).union(OFlag::O_RDONLY);
 
-/// Removes `name` in `parent` with all that is in it. What is not there is removed already.
+/// Removes `name` in `parent` with all its contents. Succeeds if it does not exist.
 pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => return Ok(()),
@@ -44,13 +44,13 @@ pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Err
 struct TreeRemoval<'a> {
     top: BorrowedFd<'a>,
     device: libc::dev_t,
-    /// Counts the names that folders from too deep get at the top.
+    /// Number of folders moved to the top, from which their new names are made.
     moved: &'a mut u64,
     failed: Option<Errno>,
 }
 
 impl TreeRemoval<'_> {
-    /// Empties a folder; what cannot be removed is left, and remembered as failed.
+    /// Empties a folder. Entries that cannot be removed stay, and the first error is kept.
     fn empty(&mut self, folder: BorrowedFd<'_>, depth: usize) {
         let mut barren = 0;
         while barren < BARREN_ROUNDS_MAX {
@@ -64,7 +64,7 @@ impl TreeRemoval<'_> {
         }
     }
 
-    /// Whether the folder has one name less now.
+    /// Removes one entry. Returns whether the folder has one name less.
     fn remove(&mut self, folder: BorrowedFd<'_>, name: &CStr, depth: usize) -> bool {
         let is_folder = match fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits(),
@@ -102,7 +102,7 @@ impl TreeRemoval<'_> {
             Ok(inner) => inner,
             Err(errno) => return self.fail(errno),
         };
-        // What is mounted there is not the job's to empty.
+        // A mounted file system is not the job's to empty: it is unmounted.
         let foreign = fstat(&inner).map_or(true, |stat| stat.st_dev != self.device);
         if foreign {
             drop(inner);
@@ -128,19 +128,19 @@ impl TreeRemoval<'_> {
     }
 }
 
-/// Opens a folder, also one whose owner has taken the rights to it away.
+/// Opens a folder, also one without permissions.
 fn enter(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let opened = openat(parent, name, FOLDER, Mode::empty());
     let folder = match opened {
         Ok(folder) => folder,
-        // Only where we are the job's own user, who can be led nowhere that it may not go.
+        // Only without root: a symbolic link could then lead only where the user may write anyway.
         Err(Errno::EACCES) if !Uid::effective().is_root() => {
             fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?;
             openat(parent, name, FOLDER, Mode::empty())?
         }
         Err(errno) => return Err(errno),
     };
-    // Root needs no rights; another user needs those that the job has taken away.
+    // Root needs no permissions; another user needs those that the job has removed.
     let _ = fchmod(&folder, Mode::S_IRWXU);
     Ok(folder)
 }
@@ -160,7 +160,7 @@ fn names_in(folder: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// Takes away what is mounted there, as often as something is.
+/// Unmounts all file systems that are mounted there.
 fn unmount(folder: BorrowedFd<'_>, name: &CStr) {
     const MOUNTS_MAX: usize = 64;
     let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
@@ -173,10 +173,10 @@ fn unmount(folder: BorrowedFd<'_>, name: &CStr) {
     }
 }
 
-/// Takes the flags away that forbid root's own files to be removed: from the name, and from the folder that it is in.
+/// Clears the immutable and append-only flags of an entry and of its folder.
 fn unlock(folder: BorrowedFd<'_>, name: &CStr) {
     allow_changes(folder);
-    // Not to wait where the name is a pipe's.
+    // Non-blocking, because the name may be a FIFO.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     if let Ok(file) = openat(folder, name, flags, Mode::empty()) {
         allow_changes(file.as_fd());
@@ -186,7 +186,7 @@ fn unlock(folder: BorrowedFd<'_>, name: &CStr) {
 nix::ioctl_read!(file_flags, b'f', 1, libc::c_long);
 nix::ioctl_write_ptr!(set_file_flags, b'f', 2, libc::c_long);
 
-/// Neither to be changed, nor only to be appended to (`chattr +i`, `+a`).
+/// The flags of `chattr +i` and `+a`.
 const LOCKED: libc::c_long = 0x10 | 0x20;
 
 fn allow_changes(file: BorrowedFd<'_>) {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_links_and_closed_folders_go_and_what_links_point_to_stays() {
+    fn odd_names_links_and_unreadable_folders_are_removed_but_not_the_links_targets() {
         let dir = tempfile::tempdir().expect("a scratch folder");
         let outside = dir.path().join("outside");
         std::fs::create_dir(&outside).expect("a folder");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn more_names_than_fit_and_deeper_folders_than_are_held_open() {
+    fn many_names_and_deep_folders_are_removed() {
         let dir = tempfile::tempdir().expect("a scratch folder");
         let job = dir.path().join("job");
         std::fs::create_dir(&job).expect("a folder");

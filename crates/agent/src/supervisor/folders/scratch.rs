@@ -1,5 +1,5 @@
-//! The folders that a job has to itself while it runs: one for what need not outlive it, and its own versions of folders
-//! that the site makes private. They are made and removed by directory handle, and the user's alone to enter.
+//! Makes and removes the folders of a job: its scratch folder, and the folder that holds its versions of private
+//! folders. Both are reached by directory descriptors, so that no path can redirect root.
 
 use crate::ownership::give_to_user;
 use crate::supervisor::folders::quota::{self, Project};
@@ -19,23 +19,23 @@ use wire::order::UserIds;
 const FOLDER: OFlag =
     OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC).union(OFlag::O_RDONLY);
 
-/// Our folder among the node's own files.
+/// The name of the scratch location among the node's own files.
 const OWN_NAME: &str = "scratch";
-/// Others may go through it, but not look.
+/// Other users may pass through, but not list it.
 const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
 
-/// A job's folder, in the folder of its node's jobs.
+/// The folder of one job, inside the folder of its node's jobs.
 pub(crate) struct Scratch {
     jobs: OwnedFd,
     name: CString,
     path: PathBuf,
-    /// Counts what is in it, where the file system does.
+    /// Its quota, where the file system has quotas.
     project: Option<Project>,
 }
 
 impl Scratch {
-    /// Makes the folder in `base`, under a name of the node's own that only we can have made. Without an owner it is
-    /// ours, and others may pass through it to what they know of.
+    /// Makes the folder of an attempt. Without an owner it belongs to this process's user, and others may pass through
+    /// it.
     pub fn make(
         location: &ScratchLocation,
         attempt: AttemptId,
@@ -45,7 +45,7 @@ impl Scratch {
         let failed = |e: Errno| format!("cannot make a folder in {}: {}", path.display(), e.desc());
         let jobs = jobs_folder(location).map_err(failed)?;
         let name = name_of(attempt);
-        // One that an earlier life of this machine has left under the same name is not this job's.
+        // A folder of that name was left before a reboot and is not this job's.
         if let Err(Errno::EEXIST) = mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU) {
             discard(jobs.as_fd(), &name).map_err(failed)?;
             mkdirat(&jobs, name.as_c_str(), Mode::S_IRWXU).map_err(failed)?;
@@ -60,8 +60,8 @@ impl Scratch {
         Ok((Scratch { jobs, name, path, project: None }, own))
     }
 
-    /// Holds it to so much disk, together with a folder of the job's that is held to it on the same file system. Where
-    /// nothing counts, nothing is held, and the node says so.
+    /// Sets a disk quota. A folder of the same job and file system shares its quota. A file system without quotas sets
+    /// none; the node reports that.
     pub fn limit(
         &mut self,
         own: &OwnedFd,
@@ -85,7 +85,7 @@ impl Scratch {
         &self.path
     }
 
-    /// Whether it was empty, and so is gone at once.
+    /// Removes the folder if it is empty. Returns whether it is gone.
     pub fn remove_empty(&self) -> bool {
         let removed = unlinkat(&self.jobs, self.name.as_c_str(), UnlinkatFlags::RemoveDir);
         let gone = matches!(removed, Ok(()) | Err(Errno::ENOENT));
@@ -108,7 +108,7 @@ impl Scratch {
     }
 }
 
-/// Where the folders of a node's jobs are: a folder of ours in one that is there.
+/// Where the folders of a node's jobs are: a folder of ours inside an existing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScratchLocation {
     base: PathBuf,
@@ -116,7 +116,7 @@ pub(crate) struct ScratchLocation {
 }
 
 impl ScratchLocation {
-    /// For what need not outlive a job: where the site says, else with the node's own files.
+    /// The location of scratch folders: the site's, or else among the node's own files.
     pub fn scratch(site: &Site, node: &Path, group_root: &str) -> ScratchLocation {
         match &site.scratch {
             Some(base) => ScratchLocation::in_base(base, group_root),
@@ -124,7 +124,7 @@ impl ScratchLocation {
         }
     }
 
-    /// In a folder that other nodes and clusters may use as well.
+    /// A location in a folder that other nodes and clusters may share.
     pub fn in_base(base: &str, group_root: &str) -> ScratchLocation {
         ScratchLocation { base: base.into(), name: group_root.to_owned() }
     }
@@ -133,9 +133,9 @@ impl ScratchLocation {
         self.base.join(&self.name)
     }
 
-    /// Removes our folder there if nothing is in it.
+    /// Removes our folder there if it is empty.
     pub fn remove(&self) {
-        // With a job's folder in it, or not there at all, it stays as it is.
+        // Fails harmlessly if it holds a job's folder or does not exist.
         let _ = std::fs::remove_dir(self.path());
     }
 }
@@ -144,7 +144,7 @@ fn name_of(attempt: AttemptId) -> CString {
     CString::new(attempt.to_string()).unwrap_or_default()
 }
 
-/// Removes a folder of which only the name is known, and what holds it to an amount of disk.
+/// Removes a folder by its name, and releases its quota.
 fn discard(jobs: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     let folder = openat(jobs, name, FOLDER, Mode::empty()).ok();
     let project = folder.as_ref().and_then(|folder| quota::project_of(folder.as_fd()));
@@ -156,37 +156,37 @@ fn discard(jobs: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     removed
 }
 
-/// The folder of a node's jobs: ours, and nobody else's to look into or to add to.
+/// Opens or makes the folder of a node's jobs, to which only this process's user can write.
 fn jobs_folder(location: &ScratchLocation) -> Result<OwnedFd, Errno> {
     let name = location.name.as_str();
     let base = open(&location.base, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     match openat(&base, name, FOLDER, Mode::empty()) {
         Err(Errno::ENOENT) => {}
-        found => return found.and_then(ours),
+        found => return found.and_then(check_ours),
     }
     match mkdirat(&base, name, PASSABLE) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
-    let made = ours(openat(&base, name, FOLDER, Mode::empty())?)?;
+    let made = check_ours(openat(&base, name, FOLDER, Mode::empty())?)?;
     fchmod(&made, PASSABLE)?;
     Ok(made)
 }
 
-/// In a folder that everybody may write to, somebody may have been there first.
-fn ours(folder: OwnedFd) -> Result<OwnedFd, Errno> {
+/// Checks that the folder is ours: in a world-writable base another user may have made it first.
+fn check_ours(folder: OwnedFd) -> Result<OwnedFd, Errno> {
     let stat = fstat(&folder)?;
     let strange = stat.st_uid != Uid::effective().as_raw() || stat.st_mode & 0o022 != 0;
     if strange { Err(Errno::EPERM) } else { Ok(folder) }
 }
 
-/// What an attempt whose supervisor is lost has left in these locations.
+/// Removes the folders that an attempt without its supervisor has left.
 pub(crate) fn remove_leftovers(
     locations: &[ScratchLocation],
     attempt: AttemptId,
 ) -> Result<(), Errno> {
     for location in locations {
-        match open(&location.path(), FOLDER, Mode::empty()).and_then(ours) {
+        match open(&location.path(), FOLDER, Mode::empty()).and_then(check_ours) {
             Ok(jobs) => discard(jobs.as_fd(), &name_of(attempt))?,
             Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno),
@@ -208,7 +208,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_job_finds_an_empty_folder_of_its_own_and_leaves_none() {
+    fn scratch_folder_is_empty_at_the_start_and_removed_at_the_end() {
         let base = tempfile::tempdir().expect("a scratch folder");
         let user = record(attempt(7, 1)).launch.user;
         let location = ScratchLocation::scratch(&Site::default(), base.path(), "sluice-n1");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_somebody_else_may_write_to_is_not_used() {
+    fn folder_that_others_may_write_to_is_refused() {
         let base = tempfile::tempdir().expect("a scratch folder");
         let user = record(attempt(7, 1)).launch.user;
         let site = Site { scratch: Some(base.path().display().to_string()), ..Site::default() };

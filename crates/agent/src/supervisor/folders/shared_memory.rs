@@ -1,5 +1,5 @@
-//! System V objects and shared memory files that a user has left on the machine. They belong to no process, so they go
-//! when the user's last process has gone, as a login manager does it.
+//! Removes System V objects and files in `/dev/shm` that a user has left. They belong to no process, so they are
+//! removed when the user's last process has ended, as systemd-logind does.
 
 use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, fstatat};
@@ -7,13 +7,13 @@ use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use std::ffi::CString;
 use std::os::unix::fs::MetadataExt;
 
-/// The accounts below are the system's own, whose objects are not a job's.
+/// Lower uids are system accounts, whose objects do not come from jobs.
 const FIRST_USER: u32 = 1000;
 const FILES: &str = "/dev/shm";
-/// Objects of one kind that are looked at.
+/// Objects of one kind that are read.
 const OBJECTS_MAX: usize = 65_536;
 
-/// What a user has left.
+/// The IPC objects and shared memory files of one user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct IpcObjects {
     memory: Vec<i32>,
@@ -28,7 +28,7 @@ impl IpcObjects {
     }
 }
 
-/// What there is of the user's, if it is to be removed at all: we are root, and it is a person's.
+/// Finds the user's objects. Empty without root and for system accounts: those are never removed.
 pub(crate) fn owned_by(uid: u32) -> IpcObjects {
     if uid < FIRST_USER || !Uid::effective().is_root() {
         return IpcObjects::default();
@@ -45,7 +45,8 @@ pub(crate) fn owned_by(uid: u32) -> IpcObjects {
     }
 }
 
-/// The numbers of the user's objects in one of the kernel's tables, whose first line names the columns.
+/// Parses one of the tables in `/proc/sysvipc`, whose first line names the columns. Returns the ids of the user's
+/// objects.
 fn objects(table: &str, uid: u32) -> Vec<i32> {
     let mut lines = table.lines();
     let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
@@ -74,22 +75,24 @@ fn files(uid: u32) -> Vec<CString> {
     .collect()
 }
 
-/// Whether the user has a process on this machine, of a job or not.
+/// Whether the user has a living process on this machine, of a job or not.
 pub(crate) fn has_processes(uid: u32) -> bool {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
-        .any(|entry| entry.metadata().is_ok_and(|found| found.uid() == uid) && lives(&entry.path()))
+        .any(|entry| {
+            entry.metadata().is_ok_and(|found| found.uid() == uid) && is_living(&entry.path())
+        })
 }
 
-/// An ended process that nobody has waited for holds nothing.
-fn lives(path: &std::path::Path) -> bool {
+/// A zombie holds no shared memory.
+fn is_living(path: &std::path::Path) -> bool {
     let stat = std::fs::read_to_string(path.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 pub(crate) fn remove(left: &IpcObjects, uid: u32) {
-    // SAFETY: each takes numbers; removing what is gone already is an error that changes nothing.
+    // SAFETY: each takes numbers; removing an object that is gone is an error without effect.
     unsafe {
         for id in &left.memory {
             libc::shmctl(*id, libc::IPC_RMID, std::ptr::null_mut());
@@ -116,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_own_objects_are_found_in_each_table() {
+    fn only_the_users_objects_are_found_in_each_table() {
         let shm = "       key      shmid perms   size  cpid  lpid nattch   uid   gid\n\
                    0      3  1600  10  77  77  0  1001  1001\n0  4  600  10  7  7  1  1002 1002\n";
         let sem = "       key      semid perms      nsems   uid   gid\n 5 9 600 1 1001 1001\n";

@@ -1,11 +1,11 @@
-//! What holds a single process beside its group: the CPUs that it is bound to and where its memory comes from.
+//! Binds a single process to CPUs and to NUMA memory, beside what its control group enforces.
 
 use crate::detect::cpu_map::kernel_cpus;
 use crate::device_access;
 use crate::spool::LaunchRecord;
 use crate::supervisor::process::rlimits;
-use model::binding::text::Who;
-use model::binding::{Bound, Ground, MemBind, MemBinding, bind};
+use model::binding::text::BoundTask;
+use model::binding::{BindableCpus, MemBind, MemBinding, NodeBindings, bind};
 use model::cpuset::CpuSet;
 use nix::errno::Errno;
 use wire::order::StepOrder;
@@ -15,53 +15,53 @@ const PREFERRED: libc::c_int = 1;
 const BIND: libc::c_int = 2;
 const LOCAL: libc::c_int = 4;
 
-/// The hold on one process.
+/// The binding of one process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProcessBinding<'a> {
     pub cpus: Option<&'a CpuSet>,
-    /// The bindings of its step, for the line that it says of its own.
-    pub bound: Option<&'a Bound>,
+    /// The bindings of all tasks of the step, for the report that `--cpu-bind=verbose` asks for.
+    pub bound: Option<&'a NodeBindings>,
     pub memory: Option<&'a MemBinding>,
-    /// It talks to other nodes over a fabric, whose drivers lock the memory that they move.
+    /// The job communicates over a fabric, whose drivers lock memory.
     pub locks_memory: bool,
     pub node: &'a str,
     pub rank: u32,
     pub local_rank: u32,
 }
 
-/// Whether processes of this job move their memory over a fabric.
+/// Whether processes of this job communicate over a fabric.
 pub(crate) fn locks_memory(record: &LaunchRecord) -> bool {
     record.launch.nodes > 1 && device_access::has_fabric()
 }
 
-/// What the tasks of a step on this node are bound to. None: to nothing.
+/// The CPUs that the tasks of a step on this node are bound to; `None` without a binding.
 pub(crate) fn step_binding(
     record: &LaunchRecord,
     order: &StepOrder,
-) -> Result<Option<Bound>, String> {
+) -> Result<Option<NodeBindings>, String> {
     let Some(binding) = &order.cpu_bind else { return Ok(None) };
     let share = order.share.as_ref().unwrap_or(&record.launch.share);
     let places: Vec<_> =
         record.places.iter().filter(|place| share.cpus.contains(place.id)).cloned().collect();
     if places.is_empty() {
-        // CPUs that are only counted are nowhere.
+        // CPUs that are only counted have no location to bind to.
         return Ok(None);
     }
     let whole = places.len() == record.node_cpus as usize;
-    let ground = Ground { places: &places, whole, cpus: record.machine_cpus };
+    let ground = BindableCpus { places: &places, whole, cpus: record.machine_cpus };
     let tasks = order.tasks.len() as u32;
     let bound = bind(binding, ground, tasks, order.launch.cpus_per_task.unwrap_or(1));
     bound.map(Some).map_err(|refusal| format!("Unable to satisfy cpu bind request: {refusal}"))
 }
 
-/// The CPUs of a job's script, for machines whose groups do not hold it to them.
+/// The CPUs of a job's script, for machines where no cpuset group enforces them.
 pub(crate) fn script_cpus(record: &LaunchRecord) -> Option<CpuSet> {
     let real = record.launch.bound && !record.places.is_empty();
     real.then(|| kernel_cpus(&record.places))
 }
 
 impl ProcessBinding<'_> {
-    /// For the process that calls it, and what it will start.
+    /// Binds the calling process, and with it all that it will start.
     pub fn take(&self) -> Result<(), String> {
         if let Some(cpus) = self.cpus {
             set_affinity(cpus).map_err(|errno| {
@@ -97,9 +97,9 @@ impl ProcessBinding<'_> {
         })
     }
 
-    /// The lines that a task was asked to say about it.
+    /// The reports of the binding that `verbose` asks for.
     pub fn lines(&self, pid: i32) -> Vec<String> {
-        let who = Who { node: self.node, rank: self.rank, local_rank: self.local_rank, pid };
+        let who = BoundTask { node: self.node, rank: self.rank, local_rank: self.local_rank, pid };
         let cpus = self.bound.filter(|bound| bound.is_verbose()).map(|bound| bound.report(who));
         let memory = self.memory.filter(|memory| memory.verbose).map(|memory| {
             let domains = memory.named(self.local_rank).unwrap_or_else(allowed_domains);
@@ -109,7 +109,7 @@ impl ProcessBinding<'_> {
     }
 }
 
-/// The domains that this process may have memory of; the first, where the kernel does not say.
+/// The NUMA domains that this process may use; the first where the kernel does not say.
 fn allowed_domains() -> CpuSet {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
@@ -134,10 +134,11 @@ fn set_affinity(cpus: &CpuSet) -> Result<(), Errno> {
 
 fn set_memory_policy(mode: libc::c_int, domains: Option<&CpuSet>) -> Result<(), Errno> {
     let words = domains.map(words_of).unwrap_or_default();
-    let (mask, bits) = match words.is_empty() {
-        true => (std::ptr::null(), 0),
-        // The kernel leaves the last of the bits that it is told of out.
-        false => (words.as_ptr(), words.len() * 64 + 1),
+    let (mask, bits) = if words.is_empty() {
+        (std::ptr::null(), 0)
+    } else {
+        // The kernel ignores the last bit of the mask, so one more is passed.
+        (words.as_ptr(), words.len() * 64 + 1)
     };
     // SAFETY: the kernel reads as many bits of the live vector as it is told.
     let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) };

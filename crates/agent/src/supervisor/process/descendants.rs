@@ -1,15 +1,15 @@
-//! Processes that have left the job's groups, which only root's can. When their parents die they come to the supervisor,
-//! who is their reaper, and they end with the job like all others.
+//! Processes that have left the job's control groups, as only root's can. When their parents die, the supervisor
+//! becomes their parent, because it is the subreaper, and they end with the job like all others.
 
 use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
-/// Processes that are found in one round; those beyond are there in the next.
+/// Processes found in one round; the rest is found in the next.
 const FOUND_MAX: usize = 4096;
 
 /// Whether this process has a child, alive or not yet reaped.
 pub(crate) fn has_children() -> bool {
-    // Without taking it: who has ended is for the reaper to count.
+    // `WNOWAIT`: an ended child stays for `reap`, which counts its usage.
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     waitid(Id::All, flags) != Err(Errno::ECHILD)
 }
@@ -19,7 +19,7 @@ pub(crate) fn all() -> Vec<i32> {
     with_descendants(children_of(std::process::id() as i32))
 }
 
-/// These processes, and all that they have started and that has not left them.
+/// These processes and all their descendants.
 pub(crate) fn with_descendants(mut found: Vec<i32>) -> Vec<i32> {
     let mut next = 0;
     while next < found.len() && found.len() < FOUND_MAX {

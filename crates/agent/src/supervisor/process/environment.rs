@@ -1,29 +1,29 @@
-//! What each process of a job is started with: its environment, its files and its variables.
+//! The environment of a job's process: its variables, and the names of its output files.
 
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::process::spawn::Stream;
-use model::binding::Bound;
+use model::binding::NodeBindings;
 use model::filename::{FilenameContext, expand};
 use std::collections::HashSet;
 use wire::order::{Output, ProcessVariable};
 
-/// Which process of the job this is.
+/// Identifies one process of the job, for variables and file names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessIdentity<'a> {
     pub node: &'a str,
     pub node_index: u32,
-    /// None for the batch script.
+    /// `None` for the batch script.
     pub step: Option<&'a str>,
     pub rank: u32,
     pub local_rank: u32,
     /// All ranks of the step on this node.
     pub ranks_here: &'a [u32],
-    /// The job's own folder, where it has one.
+    /// The path of the job's scratch folder.
     pub scratch: Option<&'a str>,
 }
 
-/// `over` wins over `base`; of a name given twice the last counts.
+/// Merges two environments: `over` replaces `base`, and the last value of a name wins.
 pub(crate) fn merge_environment<'a>(
     base: impl Iterator<Item = &'a str>,
     over: impl Iterator<Item = &'a str>,
@@ -37,11 +37,11 @@ pub(crate) fn merge_environment<'a>(
     kept.into_iter().map(str::to_owned).collect()
 }
 
-/// The variables that only the node can fill in, and the names of those that hold the process's own number.
+/// The values of variables that only the node knows, and the names of those that hold the process's pid.
 pub(crate) fn process_variables<'a>(
     wanted: &'a [(String, ProcessVariable)],
     identity: &ProcessIdentity,
-    bound: Option<&Bound>,
+    bound: Option<&NodeBindings>,
 ) -> (Vec<String>, Vec<&'a str>) {
     let mut entries = Vec::new();
     let mut of_pid = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) fn process_variables<'a>(
     (entries, of_pid)
 }
 
-fn bound_text(bound: &Bound, part: ProcessVariable) -> String {
+fn bound_text(bound: &NodeBindings, part: ProcessVariable) -> String {
     match part {
         ProcessVariable::CpuBindVerbose => bound.verbosity().to_owned(),
         ProcessVariable::CpuBindType => bound.kind().to_owned(),
@@ -103,7 +103,7 @@ pub(crate) fn file_name(
     expand(pattern, &context)
 }
 
-/// The three streams of the job's script.
+/// The standard streams of the job's script.
 pub(crate) fn script_streams(
     record: &LaunchRecord,
     dir: &AttemptDir,
@@ -126,7 +126,7 @@ pub(crate) fn script_streams(
     };
     let stdout = stream(&launch.stdout)?;
     let stderr = match (stream(&launch.stderr)?, &stdout) {
-        // Two openings of one file would write over each other.
+        // A file opened twice would be overwritten by either stream.
         (Stream::Write { path, .. }, Stream::Write { path: of_stdout, .. })
             if path == *of_stdout =>
         {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_value_of_a_name_wins() {
+    fn last_value_of_a_variable_wins() {
         let merged = merge_environment(
             ["A=1", "B=2", "no_value", "A=3"].into_iter(),
             ["B=x=y", "C="].into_iter(),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_a_process_are_filled_in() {
+    fn process_variables_hold_ranks_and_pid() {
         let identity = ProcessIdentity {
             node: "n1",
             node_index: 1,

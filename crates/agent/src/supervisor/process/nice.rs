@@ -1,23 +1,23 @@
-//! The nice value that a process takes over from where it was asked for.
+//! The nice value of a process (`PropagatePrioProcess`).
 
 use nix::errno::Errno;
 use wire::order::Niceness;
 
-/// Takes it, once the process is its user's: what that one may not have the kernel refuses. Gives back what was
-/// refused.
+/// Sets the nice value. Called after the process has become its user, so that the kernel refuses values below the
+/// user's limit. Returns a refused value.
 pub(crate) fn apply(nice: Niceness) -> Result<(), (i32, Errno)> {
     let own = own();
     let wanted = wanted(nice, own);
     if wanted == own {
         return Ok(());
     }
-    // SAFETY: takes numbers and gives one.
+    // SAFETY: takes and returns numbers.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, wanted) };
     Errno::result(result).map(drop).map_err(|errno| (wanted, errno))
 }
 
 fn own() -> i32 {
-    // SAFETY: takes numbers and gives one; of ourselves it cannot fail.
+    // SAFETY: takes and returns numbers; for the calling process it cannot fail.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_asked_or_below_the_daemon() {
+    fn nice_value_is_as_asked_or_below_the_daemon() {
         let nice = |value, below_daemon| wanted(Niceness { value, below_daemon }, 2);
         assert_eq!([nice(7, false), nice(0, false), nice(-5, false)], [7, 0, -5]);
         assert_eq!([nice(7, true), nice(0, true), nice(-5, true)], [7, 3, 3]);

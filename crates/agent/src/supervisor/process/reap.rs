@@ -1,24 +1,24 @@
-//! Ended children: their exit in Slurm's pair of code and signal, and what they used.
+//! Reaps ended children: their exit as Slurm's pair of code and signal, and their usage.
 
 use crate::supervisor::process::usage;
 use model::run::{ExitStatus, Usage};
-use model::usage::Measure;
+use model::usage::TaskSample;
 use nix::unistd::Pid;
 
-/// A child that has ended. Orphans of the job come here too: the supervisor is their reaper.
+/// A child that has ended, or an orphan of the job, whose reaper the supervisor is.
 #[derive(Debug)]
 pub(crate) struct EndedChild {
     pub pid: Pid,
     pub exit: ExitStatus,
     pub usage: Usage,
-    /// The same as what it used by itself as a task, with what it read and wrote.
-    pub used: Measure,
+    /// The same usage as a task's measure, with bytes read and written.
+    pub used: TaskSample,
 }
 
-/// The next ended child; none if there is none now.
+/// Reaps the next ended child; `None` if there is none now.
 pub(crate) fn reap_next() -> Option<EndedChild> {
     let pid = ended()?;
-    // The kernel forgets what it read and wrote once it is waited for.
+    // Read before the wait: the kernel drops the I/O counts of a reaped process.
     let (read_bytes, written_bytes) = usage::bytes_of(pid).unwrap_or_default();
     let mut status = 0;
     // SAFETY: an all-zero rusage is valid: it is plain numbers.
@@ -29,21 +29,21 @@ pub(crate) fn reap_next() -> Option<EndedChild> {
     (waited == pid).then(|| EndedChild {
         pid: Pid::from_raw(pid),
         exit: exit_of(status),
-        used: Measure {
+        used: TaskSample {
             cpu_ms: (usage.cpu_user_us + usage.cpu_system_us) / 1000,
             memory_peak: usage.memory_peak_bytes,
             pages: u64::try_from(used.ru_majflt).unwrap_or(0),
             read_bytes,
             written_bytes,
-            ..Measure::default()
+            ..TaskSample::default()
         },
         usage,
     })
 }
 
-/// A child that has ended, still there to be looked at.
+/// The pid of a child that has ended and is not reaped yet.
 fn ended() -> Option<i32> {
-    // SAFETY: an all-zero siginfo is valid, and stays so if there is nothing to tell.
+    // SAFETY: an all-zero siginfo is valid, and stays so if no child has ended.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: the pointer is to a live value of the right type.
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exits_are_slurms_pairs() {
+    fn wait_status_becomes_slurms_pair_of_code_and_signal() {
         for (status, code, signal) in [(0, 0, 0), (3 << 8, 3, 0), (9, 0, 9), (11 | 0x80, 0, 11)] {
             assert_eq!(exit_of(status), ExitStatus { code, signal }, "{status:#x}");
         }

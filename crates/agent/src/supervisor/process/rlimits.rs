@@ -1,4 +1,4 @@
-//! The soft limits that a job brings along from where it was submitted.
+//! The soft resource limits that a job brings from where it was submitted (`PropagateResourceLimits`).
 
 use model::run::Rlimits;
 use nix::errno::Errno;
@@ -22,8 +22,8 @@ const NAMES: [(&str, Resource); 15] = [
     ("STACK", Resource::RLIMIT_STACK),
 ];
 
-/// Sets each soft limit, at most to the hard one of this node, which is all that can be had here. Gives back those
-/// that were asked for by name and are not what was asked.
+/// Sets each soft limit, at most to this node's hard limit. Returns the limits that were asked for by name and could
+/// not be set as asked.
 pub(crate) fn apply(limits: &Rlimits) -> Vec<(String, Errno)> {
     let mut refused = Vec::new();
     for (name, value) in &limits.soft {
@@ -36,25 +36,25 @@ pub(crate) fn apply(limits: &Rlimits) -> Vec<(String, Errno)> {
             if *value > hard { Err(Errno::EINVAL) } else { Ok(()) }
         });
         if let Err(errno) = result.or_else(|errno| if limits.asked { Err(errno) } else { Ok(()) }) {
-            refused.push((said(name, *value), errno));
+            refused.push((describe(name, *value), errno));
         }
     }
     refused
 }
 
-/// As much locked memory as can be had: all of it, or what the node's own limit leaves.
+/// Raises the limit of locked memory: to unlimited, or else to the hard limit.
 pub(crate) fn unlock_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, libc::RLIM_INFINITY, libc::RLIM_INFINITY).is_err()
         && let Ok((_, hard)) = getrlimit(resource)
     {
-        // Without the right to more, the job has what it would have had.
+        // If even this fails, the job keeps the limit that it had.
         let _ = setrlimit(resource, hard, hard);
     }
 }
 
 /// `RLIMIT_NOFILE of 20000`.
-fn said(name: &str, value: u64) -> String {
+fn describe(name: &str, value: u64) -> String {
     let bare = name.strip_prefix("RLIMIT_").unwrap_or(name);
     match value {
         u64::MAX => format!("RLIMIT_{bare} of unlimited"),
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_much_memory_is_locked_as_can_be_had() {
+    fn memlock_is_raised_to_the_hard_limit() {
         let resource = Resource::RLIMIT_MEMLOCK;
         let (_, hard) = getrlimit(resource).expect("a limit");
         setrlimit(resource, 0, hard).expect("less");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_known_with_and_without_their_prefix() {
+    fn limit_names_are_known_with_and_without_their_prefix() {
         assert_eq!(resource("NOFILE"), Some(Resource::RLIMIT_NOFILE));
         assert_eq!(resource("RLIMIT_STACK"), Some(Resource::RLIMIT_STACK));
         let mut odd = Rlimits { soft: vec![("NONSENSE".into(), 1)], asked: true };

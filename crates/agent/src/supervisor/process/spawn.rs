@@ -1,4 +1,4 @@
-//! Starts one process of a job: in the job's group, as its user, with its files, and only then its program.
+//! Starts one process of a job: forks it into the job's group, makes it its user's, opens its files, and executes it.
 //!
 //! The supervisor has one thread, so a forked child may allocate and open files before it executes. Output files are
 //! opened in the child, after it has become the user: root never opens a path that a user chose.
@@ -30,17 +30,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::order::{Niceness, Notices, UserIds};
 
-/// The longest reason that a child gives for not starting.
+/// The longest error text that a child sends.
 const REASON_BYTES_MAX: usize = 4096;
-/// Where a job goes whose working directory is not there.
+/// The working directory of a job whose own cannot be entered.
 const FALLBACK_DIR: &str = "/tmp";
-/// The first line of a script that is looked at for its interpreter.
+/// Bytes of a script that are searched for its interpreter.
 const INTERPRETER_BYTES_MAX: usize = 256;
 
-/// Of a program before a task, where no words came.
+/// Message for a failed task prolog, where the launch brings none.
 const PROLOG_FAILED: &str = "sluice: the program before the task failed: {error}";
 
-/// Where one of the three standard streams leads.
+/// The target of one of the standard streams.
 pub(crate) enum Stream {
     Null,
     Read {
@@ -51,14 +51,14 @@ pub(crate) enum Stream {
         append: bool,
     },
     Fd(OwnedFd),
-    /// Standard error only: where standard output goes.
+    /// For standard error only: the same file as standard output.
     SameAsStdout,
 }
 
-/// What a process finds as its own name, `$0` of a shell.
+/// The `argv[0]` of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Argv0 {
-    /// The word as it was given.
+    /// The word as it was given in the command.
     AsGiven,
     /// The path at which the program was found, as Slurm's tasks have it.
     ResolvedPath,
@@ -67,27 +67,27 @@ pub(crate) enum Argv0 {
 /// Everything that a process is started with.
 pub(crate) struct ProcessSpec<'a> {
     pub user: &'a UserIds,
-    /// The first is also what is executed: a path if it has a slash, else searched for in `PATH`.
+    /// The first word is the program: a path if it has a slash, else searched for in `PATH`.
     pub argv: Vec<String>,
     pub argv0: Argv0,
     pub environment: Vec<String>,
-    /// Variables that get the new process's own number.
+    /// Variables that are set to the new process's pid.
     pub pid_variables: Vec<&'a str>,
     pub work_dir: &'a str,
     pub umask: u32,
     pub rlimits: &'a Rlimits,
-    /// What it says on its error output first.
+    /// Lines written to its standard error before it is executed.
     pub lines: &'a [String],
-    /// None: that of this process.
+    /// `None` keeps the nice value of this process.
     pub nice: Option<Niceness>,
     pub hold: ProcessBinding<'a>,
     pub streams: [Stream; 3],
-    /// Its standard input is a terminal that it shall own.
+    /// Its standard input is a terminal, which becomes its controlling terminal.
     pub terminal: bool,
-    /// Entered while it is still ours.
+    /// Entered before it becomes the user.
     pub namespaces: Option<&'a Namespaces>,
-    /// Run as the user, just before the program; what they print changes its environment. Each with the words for its
-    /// failure.
+    /// Task prologs, run as the user just before the program: what they print changes its environment. Each with the
+    /// message for its failure.
     pub prologs: Vec<(String, &'a str)>,
     pub entry: &'a EntryFds,
     pub notices: &'a Notices,
@@ -126,7 +126,7 @@ pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
     }
 }
 
-/// What the child said. Call it when [`Spawned::ready`] is readable.
+/// Reads the child's message. Call it when [`Spawned::ready`] is readable.
 pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let mut buffer = [0; REASON_BYTES_MAX];
@@ -153,7 +153,7 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
     }
 }
 
-/// The child's whole life up to its program; returns only if that could not be executed.
+/// Runs in the child up to its program. Returns an exit code only if the program could not be executed.
 fn begin(spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
     let argv = spec.argv.clone();
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
@@ -165,7 +165,7 @@ fn begin(spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32
             for (program, words) in &prologs {
                 if let Err(status) = task_prolog::run(program, &mut environment) {
                     let words = if words.is_empty() { PROLOG_FAILED } else { words };
-                    say(&words.replace("{error}", &status.to_string()));
+                    write_line(&words.replace("{error}", &status.to_string()));
                     return status;
                 }
             }
@@ -174,8 +174,9 @@ fn begin(spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32
                 "" => "sluice: cannot execute {what}: {error}",
                 words => words,
             };
-            complain(words, &culprit(&what, errno), errno);
-            // Slurm's exit code of what cannot be executed is the error's number: 2 for what is not there.
+            write_notice(words, &culprit(&what, errno), errno);
+            // As in Slurm, the exit code of a program that cannot be executed is the errno: 2 for one that does not
+            // exist.
             errno as i32
         }
         Err(reason) => {
@@ -191,7 +192,7 @@ fn send(report: &OwnedFd, bytes: &[u8], passed: &[ControlMessage]) -> nix::Resul
     sendmsg::<UnixAddr>(report.as_raw_fd(), &iov, passed, MsgFlags::MSG_NOSIGNAL, None)
 }
 
-/// Makes the child what the job's process must be; gives back its environment.
+/// Sets up the child as a process of the job. Returns its environment.
 fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>, String> {
     let step = |what: &'static str| move |errno: Errno| format!("{what}: {}", errno.desc());
     entered.map_err(step("cannot enter the job's control group"))?;
@@ -224,25 +225,25 @@ fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>
             "" => "sluice: cannot enter {what}: {error}; running in /tmp instead",
             words => words,
         };
-        complain(words, spec.work_dir, errno);
+        write_notice(words, spec.work_dir, errno);
     }
     for (what, errno) in limits_refused {
         let words = match spec.notices.limit_refused.as_str() {
             "" => "sluice: cannot set the limit {what}: {error}",
             words => words,
         };
-        complain(words, &what, errno);
+        write_notice(words, &what, errno);
     }
     if let Some((value, errno)) = nice_refused {
         let words = match spec.notices.nice_refused.as_str() {
             "" => "sluice: cannot have the nice value {what}: {error}",
             words => words,
         };
-        complain(words, &value.to_string(), errno);
+        write_notice(words, &value.to_string(), errno);
     }
     let pid = getpid();
     for line in spec.hold.lines(pid.as_raw()).iter().chain(spec.lines) {
-        say(line);
+        write_line(line);
     }
     let with_pid = spec.pid_variables.iter().map(|name| format!("{name}={pid}"));
     let whole = spec.environment.into_iter().chain(with_pid);
@@ -252,7 +253,7 @@ fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>
 
 fn become_user(user: &UserIds) -> Result<(), Errno> {
     if !Uid::effective().is_root() {
-        // The agent has taken the order only because this is its own user.
+        // Without root the agent takes only orders of its own user.
         return Ok(());
     }
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -262,7 +263,7 @@ fn become_user(user: &UserIds) -> Result<(), Errno> {
     setresuid(uid, uid, uid)
 }
 
-/// The error of a working directory that could not be entered, when the fallback could.
+/// Enters the working directory or the fallback. Returns the error where the fallback was needed.
 fn enter_work_dir(work_dir: &str) -> Result<Option<Errno>, String> {
     match chdir(work_dir) {
         Ok(()) => Ok(None),
@@ -308,7 +309,7 @@ fn open_stream(stream: Stream) -> Result<Option<OwnedFd>, String> {
         .map_err(|errno| format!("cannot open {path}: {}", errno.desc()))
 }
 
-/// Replaces the process; returns the error of the attempt that says most, and of what it speaks.
+/// Executes the program. Returns only on failure: the most telling error among the tried paths, and its path.
 fn execute(argv: &[String], environment: &[CString], argv0: Argv0) -> (Errno, String) {
     let given = argv.first().cloned().unwrap_or_default();
     let words: Result<Vec<CString>, _> =
@@ -316,7 +317,7 @@ fn execute(argv: &[String], environment: &[CString], argv0: Argv0) -> (Errno, St
     let Ok(mut words) = words else { return (Errno::EINVAL, given) };
     let Some(program) = words.first().cloned() else { return (Errno::EINVAL, given) };
     if program.is_empty() {
-        // Joined to a folder it would name the folder itself.
+        // An empty word joined to a folder of `PATH` would name the folder itself.
         return (Errno::ENOENT, given);
     }
     let mut try_path = |path: &CString| {
@@ -340,7 +341,7 @@ fn execute(argv: &[String], environment: &[CString], argv0: Argv0) -> (Errno, St
         };
         match try_path(&candidate) {
             Errno::ENOENT | Errno::ENOTDIR => {}
-            // A folder that may not be searched says nothing of the program; a file that may not be executed does.
+            // EACCES counts only if the file exists: a folder that may not be searched says nothing about the program.
             Errno::EACCES if is_file(&candidate) => worst = (Errno::EACCES, shown(&candidate)),
             Errno::EACCES => {}
             errno => return (errno, shown(&candidate)),
@@ -357,18 +358,15 @@ fn is_file(path: &CStr) -> bool {
     Path::new(OsStr::from_bytes(path.to_bytes())).is_file()
 }
 
-/// The path as Slurm's tasks see it: from the root, not otherwise tidied.
+/// The path as Slurm's tasks see it: absolute, but not normalised.
 fn absolute(path: &CStr) -> CString {
     let bytes = path.to_bytes();
-    let here = match bytes.starts_with(b"/") {
-        true => None,
-        false => getcwd().ok(),
-    };
+    let here = if bytes.starts_with(b"/") { None } else { getcwd().ok() };
     let joined = here.map(|here| [here.as_os_str().as_bytes(), b"/", bytes].concat());
     joined.and_then(|joined| CString::new(joined).ok()).unwrap_or_else(|| path.to_owned())
 }
 
-/// What was not there: the program itself, or the interpreter that its first line names.
+/// The missing file behind ENOENT: the program itself, or the interpreter that its first line names.
 fn culprit(program: &str, errno: Errno) -> String {
     let interpreter = || {
         let mut head = vec![0; INTERPRETER_BYTES_MAX];
@@ -385,11 +383,11 @@ fn culprit(program: &str, errno: Errno) -> String {
     }
 }
 
-fn complain(words: &str, what: &str, errno: Errno) {
-    say(&words.replace("{what}", what).replace("{error}", errno.desc()));
+fn write_notice(words: &str, what: &str, errno: Errno) {
+    write_line(&words.replace("{what}", what).replace("{error}", errno.desc()));
 }
 
-fn say(line: &str) {
-    // Where not even standard error can be written there is nobody to tell.
+fn write_line(line: &str) {
+    // If standard error cannot be written, there is nowhere to report it.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,13 +1,13 @@
-//! What processes use, by the kernel's own tables: looked at now and then while tasks run, and once more at their end.
+//! The usage of processes, read from `/proc`: sampled while tasks run, and once more at their end.
 
 use crate::kernel_file;
-use model::usage::Measure;
+use model::usage::TaskSample;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
-/// Processes of one job that are looked at; of more, the rest goes uncounted until it ends.
+/// Processes of one job that are sampled; further ones are counted when they end.
 const PROCESSES_MAX: usize = 16_384;
-/// Far more than the kernel says of one.
+/// Bytes read of one file in `/proc/PID`: far more than the kernel writes.
 const PROCESS_BYTES_MAX: u64 = 64 << 10;
 
 /// A living process, with what its ended children used.
@@ -15,25 +15,25 @@ const PROCESS_BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct Process {
     pub pid: i32,
     parent: i32,
-    used: Measure,
+    used: TaskSample,
 }
 
-/// Looks at each of these; those that end meanwhile are left out.
-pub(crate) fn look(pids: &[i32]) -> Vec<Process> {
+/// Samples each of these processes. Those that end meanwhile are left out.
+pub(crate) fn sample(pids: &[i32]) -> Vec<Process> {
     let tick_ms = 1000 / clock_ticks();
     let page = page_bytes();
-    pids.iter().take(PROCESSES_MAX).filter_map(|pid| look_at(*pid, tick_ms, page)).collect()
+    pids.iter().take(PROCESSES_MAX).filter_map(|pid| sample_one(*pid, tick_ms, page)).collect()
 }
 
-fn look_at(pid: i32, tick_ms: u64, page: u64) -> Option<Process> {
+fn sample_one(pid: i32, tick_ms: u64, page: u64) -> Option<Process> {
     let stat = of_process(pid, "stat")?;
     let (parent, mut used) = parse_stat(&stat, tick_ms, page)?;
     (used.read_bytes, used.written_bytes) = bytes_of(pid).unwrap_or_default();
     Some(Process { pid, parent, used })
 }
 
-/// What a process, its ended threads and its ended children have read and written. Also of one that has ended and is
-/// not yet waited for.
+/// Bytes that a process, its ended threads and its ended children have read and written. Works also for a process that
+/// has ended and is not reaped yet.
 pub(crate) fn bytes_of(pid: i32) -> Option<(u64, u64)> {
     let text = of_process(pid, "io")?;
     let number = |name: &str| {
@@ -42,9 +42,9 @@ pub(crate) fn bytes_of(pid: i32) -> Option<(u64, u64)> {
     Some((number("rchar:")?, number("wchar:")?))
 }
 
-/// The CPU time of these, and of their ended children, in milliseconds.
+/// The CPU time of these processes and of their ended children, in milliseconds.
 pub(crate) fn cpu_ms(pids: &[i32]) -> u64 {
-    look(pids).iter().map(|process| process.used.cpu_ms).sum()
+    sample(pids).iter().map(|process| process.used.cpu_ms).sum()
 }
 
 /// Whether a process has a handler of its own for a signal.
@@ -55,51 +55,51 @@ pub(crate) fn handles(pid: i32, signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// One of the kernel's lines about a process.
+/// Reads one file of a process in `/proc`.
 fn of_process(pid: i32, file: &str) -> Option<String> {
     let file = File::open(format!("/proc/{pid}/{file}")).ok()?;
     kernel_file::read(file, PROCESS_BYTES_MAX).ok()
 }
 
-/// The fields after the name, which may hold anything: proc(5) counts the state as the third.
-fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, Measure)> {
+/// Parses the fields after the name, which may hold anything. proc(5) counts the state as field 3.
+fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, TaskSample)> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let parent = fields.get(1)?.parse().ok()?;
     let ticks = [14, 15, 16, 17].into_iter().map(number).sum::<Option<u64>>()?;
     let (memory, virtual_memory) = (number(24)? * page, number(23)?);
-    let used = Measure {
+    let used = TaskSample {
         cpu_ms: ticks * tick_ms,
         memory_now: memory,
         memory_peak: memory,
         virtual_now: virtual_memory,
         virtual_peak: virtual_memory,
         pages: number(12)? + number(13)?,
-        ..Measure::default()
+        ..TaskSample::default()
     };
     Some((parent, used))
 }
 
-/// Sums processes by the root that each descends from. What descends from none, an orphan that the supervisor has
-/// taken in, counts for `stray`.
+/// Sums processes by the root that each descends from. An orphan that descends from none of them counts for
+/// `orphans_of`.
 pub(crate) fn by_root(
     processes: &[Process],
     roots: &[i32],
-    stray: Option<i32>,
-) -> HashMap<i32, (Measure, Vec<i32>)> {
+    orphans_of: Option<i32>,
+) -> HashMap<i32, (TaskSample, Vec<i32>)> {
     let parents: HashMap<i32, i32> = processes.iter().map(|p| (p.pid, p.parent)).collect();
     let roots: HashSet<i32> = roots.iter().copied().collect();
-    let mut sums: HashMap<i32, (Measure, Vec<i32>)> = HashMap::new();
+    let mut sums: HashMap<i32, (TaskSample, Vec<i32>)> = HashMap::new();
     for process in processes {
         let mut at = Some(process.pid);
-        // Parents form no circle, but the table was read while they changed.
+        // The bound is needed because the table was read while parents changed, and may show a circle.
         for _ in 0..processes.len() {
             match at {
                 Some(pid) if !roots.contains(&pid) => at = parents.get(&pid).copied(),
                 _ => break,
             }
         }
-        if let Some(root) = at.filter(|pid| roots.contains(pid)).or(stray) {
+        if let Some(root) = at.filter(|pid| roots.contains(pid)).or(orphans_of) {
             let (sum, pids) = sums.entry(root).or_default();
             add(sum, &process.used);
             pids.push(process.pid);
@@ -108,7 +108,7 @@ pub(crate) fn by_root(
     sums
 }
 
-fn add(sum: &mut Measure, more: &Measure) {
+fn add(sum: &mut TaskSample, more: &TaskSample) {
     sum.cpu_ms += more.cpu_ms;
     sum.memory_now += more.memory_now;
     sum.memory_peak += more.memory_peak;
@@ -120,13 +120,13 @@ fn add(sum: &mut Measure, more: &Measure) {
 }
 
 fn clock_ticks() -> u64 {
-    // SAFETY: takes a number and gives one.
+    // SAFETY: takes and returns a number.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(ticks).unwrap_or(100).clamp(1, 1000)
 }
 
 fn page_bytes() -> u64 {
-    // SAFETY: takes a number and gives one.
+    // SAFETY: takes and returns a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).unwrap_or(4096)
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_process_does_not_confuse_its_numbers() {
+    fn parentheses_in_a_process_name_do_not_confuse_the_fields() {
         let stat = "77 (a) b (c)) S 12 77 77 0 -1 4194304 300 5 2 1 10 20 30 40 20 0 1 0 5 8192 3 \
                     18446744073709551615";
         let (parent, used) = parse_stat(stat, 10, 4096).expect("a line of the kernel's");
@@ -145,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn children_count_for_their_task_and_strays_for_the_script() {
+    fn descendants_count_for_their_task_and_orphans_for_the_script() {
         let process = |pid, parent, cpu_ms| Process {
             pid,
             parent,
-            used: Measure { cpu_ms, ..Measure::default() },
+            used: TaskSample { cpu_ms, ..TaskSample::default() },
         };
         let all = [
             process(10, 1, 1),
@@ -165,17 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_of_a_signal_is_seen() {
+    fn handled_signals_are_read_from_proc_status() {
         let own = std::process::id() as i32;
-        // Rust's runtime handles SIGSEGV to tell of a stack that is too small; nobody here has one for SIGXCPU.
+        // Rust's runtime handles SIGSEGV to report stack overflows; nothing here handles SIGXCPU.
         assert!(handles(own, libc::SIGSEGV) && !handles(own, libc::SIGXCPU));
         assert!(!handles(i32::MAX, libc::SIGSEGV), "nobody");
     }
 
     #[test]
-    fn this_process_uses_memory() {
+    fn sampling_this_process_shows_memory() {
         let own = std::process::id() as i32;
-        let seen = look(&[own, i32::MAX]);
+        let seen = sample(&[own, i32::MAX]);
         assert!(matches!(seen.as_slice(), [one] if one.pid == own && one.used.memory_now > 0));
     }
 }

@@ -1,5 +1,5 @@
-//! The site's programs around jobs: found by path, folder or pattern, and run by root only if nobody but root could have
-//! put them there.
+//! Finds the node's prolog and epilog programs by path, folder or pattern, and checks that only root could have put
+//! them there.
 
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Programs of one kind; a folder with more is not what was meant.
+/// Programs of one kind; a folder with more is a mistake.
 const PROGRAMS_MAX: usize = 256;
 
 const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// The programs that `patterns` name, each kind in the order of its name. A pattern or folder may hold none; a path
-/// that is not there is an error.
+/// Returns the programs that `patterns` name, sorted by name within each pattern. A pattern or folder without programs
+/// is fine; a path that does not exist is an error.
 pub(crate) fn find(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
     let mut programs = Vec::new();
     for pattern in patterns {
@@ -26,9 +26,9 @@ pub(crate) fn find(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
         let found = if name.iter().any(|byte| matches!(byte, b'*' | b'?')) {
             let folder = path.parent().unwrap_or(Path::new("/"));
-            listed(folder, |entry| matches(name, entry))?
+            list_folder(folder, |entry| matches(name, entry))?
         } else if path.is_dir() {
-            listed(path, |_| true)?
+            list_folder(path, |_| true)?
         } else {
             vec![path.to_path_buf()]
         };
@@ -37,10 +37,10 @@ pub(crate) fn find(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
     if programs.len() > PROGRAMS_MAX {
         return Err(format!("{} programs, at most {PROGRAMS_MAX}", programs.len()));
     }
-    programs.iter().map(|path| trusted(path)).collect()
+    programs.iter().map(|path| trusted_path(path)).collect()
 }
 
-fn listed(folder: &Path, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<PathBuf>, String> {
+fn list_folder(folder: &Path, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<PathBuf>, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -67,9 +67,9 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The program's real path, if no folder on the way and not the file itself is anybody's to change but ours or root's.
-/// Each is looked at through the one above it, so what was looked at is what is there.
-fn trusted(path: &Path) -> Result<PathBuf, String> {
+/// Returns the program's real path if only root or this process's user can change it or a folder above it. Each folder
+/// is opened relative to its parent, so that no check can be bypassed by a rename.
+fn trusted_path(path: &Path) -> Result<PathBuf, String> {
     let shown = path.display();
     let real = path.canonicalize().map_err(|e| format!("{shown}: {e}"))?;
     let failed = |e: nix::Error| format!("{shown}: {}", e.desc());
@@ -77,7 +77,7 @@ fn trusted(path: &Path) -> Result<PathBuf, String> {
     let mut stat = fstat(&at).map_err(failed)?;
     for part in real.components() {
         let Component::Normal(name) = part else { continue };
-        safe(&stat).map_err(|why| format!("{shown}: a folder above it {why}"))?;
+        check_permissions(&stat).map_err(|why| format!("{shown}: a folder above it {why}"))?;
         at = openat(&at, name, LOOK, Mode::empty()).map_err(failed)?;
         stat = fstat(&at).map_err(failed)?;
     }
@@ -88,11 +88,11 @@ fn trusted(path: &Path) -> Result<PathBuf, String> {
     if stat.st_mode & 0o111 == 0 {
         return Err(format!("{shown}: may not be executed"));
     }
-    safe(&stat).map_err(|why| format!("{shown}: it {why}"))?;
+    check_permissions(&stat).map_err(|why| format!("{shown}: it {why}"))?;
     Ok(real)
 }
 
-fn safe(stat: &FileStat) -> Result<(), String> {
+fn check_permissions(stat: &FileStat) -> Result<(), String> {
     let ours = Uid::effective().as_raw();
     if stat.st_uid != 0 && stat.st_uid != ours {
         return Err(format!("belongs to user {}", stat.st_uid));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_patterns_are_read_in_order() {
+    fn programs_of_folders_and_patterns_are_sorted_by_name() {
         let dir = tempfile::tempdir().expect("a scratch folder");
         for name in ["30-c.sh", "10-a.sh", "20-b.txt", ".hidden.sh"] {
             program(dir.path(), name, 0o755);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_is_not_run() {
+    fn program_that_others_may_write_is_refused() {
         let dir = tempfile::tempdir().expect("a scratch folder");
         let refused = |path: String| find(&[path]).expect_err("not to be run");
         let open = program(dir.path(), "open", 0o777);

@@ -1,20 +1,20 @@
-//! Programs before a task, run as its user in its own process just before it becomes the task. What they print may set,
-//! unset and say things for it.
+//! Runs the task prolog: as the task's user, in its process, just before it executes the task. What the prolog prints
+//! may change the task's environment or be shown to the user.
 
 use std::ffi::{CString, OsStr};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
-/// What a prolog may say: more is cut.
+/// Output of a prolog; more is cut off.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// The exit of a task whose prolog could not be run, or was killed.
 const NOT_RUN: i32 = 1;
 
-/// Runs one; the environment becomes what it makes of it. A status other than success is the task's own exit.
+/// Runs one prolog and applies its output to the environment. A failed prolog's status is the task's exit code.
 pub(crate) fn run(program: &str, environment: &mut Vec<CString>) -> Result<(), i32> {
     let (said, status) = output_of(program, environment).unwrap_or_else(|error| {
-        // There is nobody but the task's own reader to tell.
+        // Only the task's own standard error can show it.
         let _ = writeln!(std::io::stderr(), "{program}: {error}");
         (Vec::new(), NOT_RUN)
     });
@@ -41,7 +41,7 @@ fn output_of(program: &str, environment: &[CString]) -> std::io::Result<(Vec<u8>
     Ok((said, child.wait()?.code().unwrap_or(NOT_RUN)))
 }
 
-/// `export NAME=value`, `unset NAME`, `print words`; all else it prints is for nobody.
+/// Applies `export NAME=value`, `unset NAME` and `print TEXT`; ignores other lines.
 fn apply(said: &[u8], environment: &mut Vec<CString>, stdout: &mut impl Write) {
     for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
         if let Some(pair) = line.strip_prefix(b"export ") {
@@ -54,7 +54,7 @@ fn apply(said: &[u8], environment: &mut Vec<CString>, stdout: &mut impl Write) {
         } else if let Some(name) = line.strip_prefix(b"unset ") {
             remove(environment, name.trim_ascii());
         } else if let Some(words) = line.strip_prefix(b"print ") {
-            // A task that cannot be heard runs all the same.
+            // A task runs even if its standard output cannot be written.
             let _ = stdout.write_all(words).and_then(|()| stdout.write_all(b"\n"));
         }
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_prolog_prints_changes_the_task() {
+    fn prolog_output_changes_the_tasks_environment() {
         let entries = ["A=1", "AB=2", "C=3"].map(|entry| CString::new(entry).expect("no NUL"));
         let mut environment = entries.to_vec();
         let mut printed = Vec::new();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prolog_that_fails_or_is_not_there_is_an_error() {
+    fn prolog_that_fails_or_does_not_exist_is_an_error() {
         let mut environment = Vec::new();
         for (program, status) in [("/bin/false", 1), ("/nowhere/p", NOT_RUN)] {
             assert_eq!(run(program, &mut environment), Err(status), "{program}");

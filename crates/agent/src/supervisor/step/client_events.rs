@@ -1,4 +1,4 @@
-//! What the clients of a step do to it: they come, say what they want, and go.
+//! Reactions of a step to its clients: they connect, send input and requests, and disconnect.
 
 use super::{INPUT_BACKLOG, Stage, Step};
 use crate::spool::LaunchRecord;
@@ -8,17 +8,17 @@ use crate::supervisor::step::client_set::input_of;
 use crate::supervisor::step::listener::StepConnection;
 use crate::supervisor::step::task::Task;
 use wire::frame::{self, Frame};
-use wire::step::{StartWhen, StepMessage, channel};
+use wire::step::{StepMessage, StepStart, channel};
 use wire::stream::StepRole;
 
 impl Step {
-    /// Moves the connection on: starts the tasks once it is there, hands input on.
+    /// Advances the connection to `srun`: starts the tasks once it is open, and passes input on.
     pub fn on_link(&mut self, job: JobContext) {
         match self.clients.advance_srun() {
             Progress::Waiting | Progress::Lost => {}
             Progress::Opened => {
                 let hello = self.hello(job.record, &self.order.launch.key);
-                self.clients.say_to_srun(&hello);
+                self.clients.send_to_srun(&hello);
                 self.on_srun(job);
                 self.clients.flush();
             }
@@ -30,22 +30,22 @@ impl Step {
         self.on_input_taken();
     }
 
-    /// The `srun` is there: the tasks start, unless it has something to do before.
+    /// Starts the tasks now that `srun` is connected, unless it asked to start them itself.
     fn on_srun(&mut self, job: JobContext) {
         match self.order.launch.starts {
-            StartWhen::OnGo => self.stage = Stage::Awaiting,
-            StartWhen::AtOnce | StartWhen::AsSite => self.start(job),
+            StepStart::OnGo => self.stage = Stage::Awaiting,
+            StepStart::AtOnce | StepStart::AsSite => self.start(job),
         }
     }
 
     fn hello(&self, record: &LaunchRecord, key: &str) -> StepMessage {
         let (key, node) = (key.to_owned(), record.node.clone());
         let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
-        let waits = unstarted && self.order.launch.starts == StartWhen::OnGo;
+        let waits = unstarted && self.order.launch.starts == StepStart::OnGo;
         StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
     }
 
-    /// A client comes by a stream: the `srun` that could not be reached, or one that looks on.
+    /// Takes a client that connects by a stream: an `srun` that could not be dialled, or an observer (`sattach`).
     pub fn join(&mut self, joined: StepConnection, job: JobContext) {
         match joined.ask.role.clone() {
             StepRole::Srun { key, .. } if key != self.order.launch.key => {
@@ -60,9 +60,9 @@ impl Step {
                 joined.refuse("too many are attached to this step already", false);
             }
             StepRole::Attached => {
-                let mut so_far = vec![self.hello(job.record, "")];
-                so_far.extend(self.tasks.iter().flat_map(Task::so_far));
-                self.clients.add(joined, &so_far);
+                let mut catch_up = vec![self.hello(job.record, "")];
+                catch_up.extend(self.tasks.iter().flat_map(Task::catch_up));
+                self.clients.add(joined, &catch_up);
                 self.on_observers();
             }
         }
@@ -71,21 +71,21 @@ impl Step {
     fn resume_srun(&mut self, joined: StepConnection, received: u64, job: JobContext) {
         let hello = self.hello(job.record, "");
         if self.clients.resume_srun(joined, received, &hello).is_err() {
-            // It has had bytes that were never sent, or lacks some that are gone: it is not the one that was here.
+            // Its count of received bytes does not fit what was sent: it is not the `srun` that was connected before.
             return self.clients.close_srun();
         }
         if self.stage == Stage::Dialling {
             self.on_srun(job);
         }
         self.clients.flush();
-        // What came along with the stream's opening is not announced by the descriptor.
+        // Frames that came with the stream's opening are already buffered: the descriptor does not report them.
         self.on_link(job);
     }
 
-    /// Somebody who looks on has typed, or gone.
+    /// Reads the observers' input, and drops those that have disconnected.
     pub fn on_observers(&mut self) {
         for frame in self.clients.advance_observers() {
-            // Signals and the end of the input are the srun's alone.
+            // Only the `srun` may send signals and end the input.
             if let Some((rank, bytes)) = input_of(&frame) {
                 self.take_input(rank, bytes);
             }
@@ -97,7 +97,7 @@ impl Step {
         self.clients.client_gone(stream);
     }
 
-    /// Asks for more input once the slowest task has taken most of what there was.
+    /// Credits more input once the slowest task has read most of what it got.
     pub(super) fn on_input_taken(&mut self) {
         if self.tasks.iter().all(|task| task.backlog() <= INPUT_BACKLOG) {
             self.clients.credit_input();
@@ -120,7 +120,7 @@ impl Step {
             Ok(StepMessage::Signal { signal }) => self.signal(signal),
             Ok(StepMessage::InputEnd) => self.tasks.iter_mut().for_each(Task::end_input),
             Ok(StepMessage::End { at_once }) => {
-                self.end_ask = Some(self.end_ask.unwrap_or(false) || at_once);
+                self.end_request = Some(self.end_request.unwrap_or(false) || at_once);
             }
             Ok(StepMessage::Go) if self.stage == Stage::Awaiting => self.start(job),
             Ok(StepMessage::GoAs { first_rank, environment }) if self.stage == Stage::Awaiting => {
@@ -132,7 +132,7 @@ impl Step {
             Ok(StepMessage::Resize { rows, columns }) => {
                 self.tasks.iter().for_each(|task| task.resize(rows, columns));
             }
-            // The rest go the other way; a newer srun may know more than we do.
+            // Other messages go from step to client, or are of a newer version.
             Ok(_) | Err(_) => {}
         }
     }

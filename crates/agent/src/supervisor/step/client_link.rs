@@ -1,5 +1,5 @@
-//! The connection from a step to the `srun` that waits for it: dialled without blocking, framed, and bounded. Where it
-//! cannot be dialled, `srun` comes by a stream through the agent; so do those that look on.
+//! The connection from a step to one client: its `srun`, dialled without blocking, or a client that comes by a stream
+//! through the agent: an `srun` that cannot be dialled, or an observer (`sattach`).
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -12,17 +12,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
-use wire::resume::{Gap, Incoming, Outgoing};
+use wire::resume::{ReceiveCounter, ResendBuffer, ResumeGap};
 use wire::step::{StepMessage, channel};
 
-/// How long the addresses, tried together, may take to answer.
+/// How long the addresses, dialled together, may take to answer.
 const DIAL_TIMEOUT: Duration = Duration::from_millis(2500);
-/// How long an `srun` that could not be reached may take to come by a stream, and one whose stream broke to come back.
+/// How long an `srun` that could not be dialled may take to connect by a stream, and one whose stream broke to
+/// reconnect.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 const RESUME_TIMEOUT: Duration = Duration::from_secs(60);
-/// Addresses that are tried at most.
+/// Addresses that are dialled at most.
 const ADDRESSES_MAX: usize = 16;
-/// Tasks' output is not read while this much waits to be sent, or to be acknowledged.
+/// Tasks' output is not read while this many bytes wait to be sent or acknowledged.
 const OUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 64 << 10;
 
@@ -35,7 +36,7 @@ enum State {
         connection: Connection,
         decoder: Decoder,
     },
-    /// Nobody is there, and somebody may come by a stream.
+    /// No client is connected, but one may connect by a stream.
     Awaiting {
         until: Instant,
     },
@@ -44,7 +45,7 @@ enum State {
 
 enum Connection {
     Direct(TcpStream),
-    /// Through the agent and the server.
+    /// Forwarded by the agent and the server.
     Stream(UnixStream),
 }
 
@@ -71,33 +72,32 @@ impl Connection {
     }
 }
 
-/// The way to one client of a step: its `srun`, or one that looks on.
+/// The link to one client of a step: its `srun`, or an observer.
 pub(crate) struct ClientLink {
     state: State,
-    /// Goes before everything else on a new connection, and is not counted.
+    /// Sent first on a new connection; its bytes are not counted.
     preface: Vec<u8>,
-    out: Outgoing,
-    incoming: Incoming,
-    /// A stream that breaks is waited for; only an `srun` is.
+    out: ResendBuffer,
+    incoming: ReceiveCounter,
+    /// Whether a broken stream may be resumed: only that of an `srun`.
     resumes: bool,
-    /// The number of the stream that it came by last.
+    /// The number of the last stream.
     last_stream: Option<u32>,
 }
 
-/// What came of looking at a link.
+/// The result of advancing a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Waiting,
-    /// Now, and only now, it has become usable.
+    /// The link has just become usable; returned once.
     Opened,
     Frames(Vec<Frame>),
-    /// The client is gone, or was never reached.
+    /// The client has disconnected, or was never reached.
     Lost,
 }
 
 impl ClientLink {
-    /// Starts to dial an `srun` at all its addresses. What is not `IP:PORT` is passed over: a supervisor asks no name
-    /// server.
+    /// Starts to dial an `srun` at all its addresses. Only `IP:PORT` is accepted: a supervisor resolves no names.
     pub fn dial(addresses: &[String]) -> ClientLink {
         let addresses = addresses.iter().filter_map(|text| text.parse().ok()).take(ADDRESSES_MAX);
         let dials: Vec<OwnedFd> =
@@ -106,7 +106,7 @@ impl ClientLink {
         ClientLink::new(State::Dialling { dials, until }, true)
     }
 
-    /// One that looks on, through a stream.
+    /// The link to an observer, by a stream.
     pub fn attached(stream: UnixStream, decoder: Decoder, number: u32) -> ClientLink {
         let connection = Connection::Stream(stream);
         let mut link = ClientLink::new(State::Open { connection, decoder }, false);
@@ -118,14 +118,14 @@ impl ClientLink {
         ClientLink {
             state,
             preface: Vec::new(),
-            out: Outgoing::default(),
-            incoming: Incoming::default(),
+            out: ResendBuffer::default(),
+            incoming: ReceiveCounter::default(),
             resumes,
             last_stream: None,
         }
     }
 
-    /// Whether an `srun` may come by a stream now.
+    /// Whether an `srun` that has received so many bytes may connect by a stream now.
     pub fn check_resume(&self, received: u64) -> Result<(), &'static str> {
         match &self.state {
             State::Open { connection: Connection::Direct(_), .. } => {
@@ -137,7 +137,7 @@ impl ClientLink {
         }
     }
 
-    /// The `srun` comes by a stream, for the first time or again; `hello` is said first.
+    /// Connects the `srun` by a stream, for the first time or again; `hello` is sent first.
     pub fn resume_srun(
         &mut self,
         stream: UnixStream,
@@ -145,12 +145,12 @@ impl ClientLink {
         number: u32,
         received: u64,
         hello: &StepMessage,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), ResumeGap> {
         self.out.resume(received)?;
         let count = StepMessage::Received { bytes: self.incoming.received() };
         self.preface.clear();
         for message in [hello, &count] {
-            // Both are small.
+            // Encoding fails only for messages larger than a frame; both are small.
             let _ = frame::encode_message(channel::CONTROL, message, &mut self.preface);
         }
         self.last_stream = Some(number);
@@ -158,7 +158,7 @@ impl ClientLink {
         Ok(())
     }
 
-    /// The client behind this stream has gone, and does not come back.
+    /// Closes the link if this stream is its own: the client does not come back. Returns whether it was.
     pub fn client_gone(&mut self, number: u32) -> bool {
         let direct = matches!(&self.state, State::Open { connection: Connection::Direct(_), .. });
         let mine = self.last_stream == Some(number) && !direct && !self.is_closed();
@@ -168,7 +168,7 @@ impl ClientLink {
         mine
     }
 
-    /// The descriptors to watch, and whether for writing.
+    /// The descriptors to poll, and whether for writing.
     pub fn interests(&self) -> Vec<(BorrowedFd<'_>, bool)> {
         match &self.state {
             State::Dialling { dials, .. } => dials.iter().map(|fd| (fd.as_fd(), true)).collect(),
@@ -192,16 +192,16 @@ impl ClientLink {
         matches!(self.state, State::Closed)
     }
 
-    pub fn has_room(&self) -> bool {
+    pub fn can_take_output(&self) -> bool {
         self.out.len() < OUT_BYTES_MAX
     }
 
-    /// Whether everything is with the client, as far as that can be known.
+    /// Whether everything was sent, and acknowledged where the client does that.
     pub fn is_flushed(&self) -> bool {
         self.out.is_empty() && self.preface.is_empty()
     }
 
-    /// Moves the connection on as far as it goes without waiting.
+    /// Advances the connection without blocking.
     pub fn advance(&mut self) -> Progress {
         match &mut self.state {
             State::Closed => Progress::Lost,
@@ -225,7 +225,7 @@ impl ClientLink {
             match dial_result(&dials[index]) {
                 Ok(true) => {
                     let stream = TcpStream::from(dials.swap_remove(index));
-                    // Small frames must not wait for an acknowledgement; without it the step is only slower.
+                    // Without this small frames wait for an acknowledgement and the step is slower, but works.
                     let _ = stream.set_nodelay(true);
                     let connection = Connection::Direct(stream);
                     self.state = State::Open { connection, decoder: Decoder::default() };
@@ -247,7 +247,7 @@ impl ClientLink {
         }
     }
 
-    /// A task's output, with its rank before it.
+    /// Sends a frame; a task's output begins with its rank.
     pub fn send_bytes(&mut self, channel: u8, payload: &[u8]) {
         if self.is_closed() {
             return;
@@ -258,22 +258,22 @@ impl ClientLink {
         }
     }
 
-    /// The client has this many bytes.
+    /// The client has received this many bytes.
     pub fn acknowledged(&mut self, bytes: u64) {
-        self.out.acknowledged(bytes);
+        self.out.acknowledge(bytes);
     }
 
     pub fn flush(&mut self) {
         while self.has_unwritten() {
             let State::Open { connection, .. } = &mut self.state else { return };
             let first = !self.preface.is_empty();
-            let piece = if first { &self.preface } else { self.out.next_piece() };
+            let piece = if first { &self.preface } else { self.out.next_chunk() };
             match connection.write(piece) {
                 Ok(written) if written > 0 && first => drop(self.preface.drain(..written)),
-                Ok(written) if written > 0 => self.out.wrote(written),
+                Ok(written) if written > 0 => self.out.mark_written(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // What the other end said last is still to be read.
+                // The client's last messages may still be read.
                 Ok(_) | Err(_) => return self.broken(),
             }
         }
@@ -307,23 +307,26 @@ impl ClientLink {
             self.broken();
         } else if self.resumes
             && self.last_stream.is_some()
-            && let Some(bytes) = self.incoming.due(false)
+            && let Some(bytes) = self.incoming.due_acknowledgement(false)
         {
             self.send(&StepMessage::Received { bytes });
         }
-        match frames.is_empty() {
-            false => Progress::Frames(frames),
-            true if self.is_closed() => Progress::Lost,
-            true => Progress::Waiting,
+        if !frames.is_empty() {
+            Progress::Frames(frames)
+        } else if self.is_closed() {
+            Progress::Lost
+        } else {
+            Progress::Waiting
         }
     }
 
-    /// The connection is gone; of a stream only the way may be, and not the client.
+    /// Handles a lost connection. A stream may break without its client being gone, so an `srun` may resume it.
     fn broken(&mut self) {
         let stream = matches!(&self.state, State::Open { connection: Connection::Stream(..), .. });
-        match stream && self.resumes {
-            true => self.state = State::Awaiting { until: Instant::now() + RESUME_TIMEOUT },
-            false => self.close(),
+        if stream && self.resumes {
+            self.state = State::Awaiting { until: Instant::now() + RESUME_TIMEOUT }
+        } else {
+            self.close()
         }
     }
 
@@ -338,7 +341,7 @@ fn begin_dial(address: &SocketAddr) -> nix::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Stream, flags, None)?;
-    // A host that vanished without a word must show in the end.
+    // Keepalive detects a host that vanished without closing the connection.
     setsockopt(&fd, sockopt::KeepAlive, &true)?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(*address)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
@@ -346,7 +349,7 @@ fn begin_dial(address: &SocketAddr) -> nix::Result<OwnedFd> {
     }
 }
 
-/// Whether the connection is there; an error if it was refused.
+/// Whether the connection is established; an error if it was refused.
 fn dial_result(fd: &OwnedFd) -> nix::Result<bool> {
     let error = getsockopt(fd, sockopt::SocketError)?;
     if error != 0 {

@@ -1,34 +1,34 @@
-//! Who a step's bytes go to: its `srun`, whose pace is the step's, and those that look on, who may miss some.
+//! The clients of a step: its `srun`, which the tasks wait for, and observers (`sattach`), which may miss output.
 
 use crate::supervisor::step::client_link::{ClientLink, Progress};
 use crate::supervisor::step::listener::StepConnection;
 use std::collections::VecDeque;
 use wire::frame::Frame;
-use wire::resume::Gap;
+use wire::resume::ResumeGap;
 use wire::step::{StepMessage, channel};
-use wire::stream::Window;
+use wire::stream::ReceiveWindow;
 
-/// Those that look on at one step on one node; more are turned away.
+/// Observers of one step on one node; further ones are refused.
 const OBSERVERS_MAX: usize = 16;
-/// How much of the last output is kept for those that come to look on.
+/// Bytes of recent output kept for new observers.
 const RECENT_BYTES_MAX: usize = 16 << 10;
 
-/// A rank before a task's output.
+/// The length of the rank before a task's output.
 const RANK_BYTES: usize = size_of::<u32>();
 
 struct Observer {
     link: ClientLink,
-    /// Bytes of output that it was too slow for since it was last told.
+    /// Bytes of output that were not sent because the observer was too slow; reported before the next output.
     skipped: u64,
-    input: Window,
+    input: ReceiveWindow,
 }
 
 pub(crate) struct StepClients {
     srun: ClientLink,
-    /// The last pieces of output, by channel.
+    /// Recent output, with its channel.
     recent: VecDeque<(u8, Vec<u8>)>,
     recent_bytes: usize,
-    input: Window,
+    input: ReceiveWindow,
     observers: Vec<Observer>,
 }
 
@@ -40,7 +40,7 @@ impl StepClients {
             srun,
             recent: VecDeque::new(),
             recent_bytes: 0,
-            input: Window::default(),
+            input: ReceiveWindow::default(),
             observers: Vec::new(),
         }
     }
@@ -53,13 +53,13 @@ impl StepClients {
         self.observers.iter().map(|observer| &observer.link)
     }
 
-    /// To everybody.
-    pub fn tell(&mut self, message: &StepMessage) {
+    /// Sends a message to all clients.
+    pub fn send_to_all(&mut self, message: &StepMessage) {
         self.srun.send(message);
         self.observers.iter_mut().for_each(|observer| observer.link.send(message));
     }
 
-    /// A task's output, to everybody who keeps up.
+    /// Sends a task's output to `srun` and to the observers that keep up.
     pub fn output(&mut self, channel: u8, rank: u32, bytes: &[u8]) {
         let payload = [&rank.to_le_bytes(), bytes].concat();
         self.srun.send_bytes(channel, &payload);
@@ -68,7 +68,7 @@ impl StepClients {
     }
 
     fn remember(&mut self, channel: u8, mut payload: Vec<u8>) {
-        // The end of a long piece: the rank, and what fits after it.
+        // Only the end of a long output is kept, after its rank.
         let beyond = payload.len().saturating_sub(RECENT_BYTES_MAX);
         if beyond > 0 {
             payload.drain(RANK_BYTES..RANK_BYTES + beyond);
@@ -101,7 +101,7 @@ impl StepClients {
         self.srun.acknowledged(bytes);
     }
 
-    pub fn say_to_srun(&mut self, message: &StepMessage) {
+    pub fn send_to_srun(&mut self, message: &StepMessage) {
         self.srun.send(message);
     }
 
@@ -109,13 +109,13 @@ impl StepClients {
         self.srun.close();
     }
 
-    /// The `srun` comes by a stream.
+    /// Connects the `srun` by a stream.
     pub fn resume_srun(
         &mut self,
         joined: StepConnection,
         received: u64,
         hello: &StepMessage,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), ResumeGap> {
         let StepConnection { stream, decoder, ask } = joined;
         self.srun.resume_srun(stream, decoder, ask.stream, received, hello)
     }
@@ -124,11 +124,11 @@ impl StepClients {
         self.observers.len() < OBSERVERS_MAX
     }
 
-    /// One more looks on; `so_far` is what it has missed of the tasks' lives.
-    pub fn add(&mut self, joined: StepConnection, so_far: &[StepMessage]) {
+    /// Adds an observer; `catch_up` are the messages about the tasks that it has missed.
+    pub fn add(&mut self, joined: StepConnection, catch_up: &[StepMessage]) {
         let link = ClientLink::attached(joined.stream, joined.decoder, joined.ask.stream);
-        let mut observer = Observer { link, skipped: 0, input: Window::default() };
-        let (hello, ends) = so_far.split_at(1.min(so_far.len()));
+        let mut observer = Observer { link, skipped: 0, input: ReceiveWindow::default() };
+        let (hello, ends) = catch_up.split_at(1.min(catch_up.len()));
         hello.iter().for_each(|message| observer.link.send(message));
         self.recent.iter().for_each(|(channel, piece)| observer.link.send_bytes(*channel, piece));
         ends.iter().for_each(|message| observer.link.send(message));
@@ -136,7 +136,7 @@ impl StepClients {
         self.observers.push(observer);
     }
 
-    /// What those that look on have said; who has gone is let go.
+    /// Reads the observers' frames, and drops those that have disconnected.
     pub fn advance_observers(&mut self) -> Vec<Frame> {
         let mut said = Vec::new();
         for observer in &mut self.observers {
@@ -152,7 +152,7 @@ impl StepClients {
         said
     }
 
-    /// The tasks have taken what was sent: more may come.
+    /// Credits all clients with input: the tasks have read what was sent.
     pub fn credit_input(&mut self) {
         credit(&mut self.input, &mut self.srun);
         for observer in &mut self.observers {
@@ -160,7 +160,7 @@ impl StepClients {
         }
     }
 
-    /// The client of this stream is gone for good; whether it was the `srun`.
+    /// Closes the link of this stream's client, which does not come back. Returns whether it was the `srun`.
     pub fn client_gone(&mut self, stream: u32) -> bool {
         for observer in &mut self.observers {
             observer.link.client_gone(stream);
@@ -172,7 +172,7 @@ impl StepClients {
 
 impl Observer {
     fn output(&mut self, channel: u8, payload: &[u8]) {
-        if !self.link.has_room() {
+        if !self.link.can_take_output() {
             self.skipped += payload.len().saturating_sub(RANK_BYTES) as u64;
             return;
         }
@@ -184,20 +184,20 @@ impl Observer {
     }
 }
 
-/// Whether the input among these was credited.
-fn admits(window: &mut Window, frames: &[Frame]) -> bool {
+/// Whether the input in these frames stays within its credit.
+fn admits(window: &mut ReceiveWindow, frames: &[Frame]) -> bool {
     let input = frames.iter().filter_map(input_of);
     input.into_iter().all(|(_, bytes)| window.received(bytes.len()).is_ok())
 }
 
-fn credit(window: &mut Window, link: &mut ClientLink) {
+fn credit(window: &mut ReceiveWindow, link: &mut ClientLink) {
     if let Some(bytes) = window.consumed_all() {
         link.send(&StepMessage::InputCredit { bytes });
         link.flush();
     }
 }
 
-/// Input in a frame: for which task (none: for all that take any), and the bytes.
+/// The input in a frame: its task (`None` for all tasks with input) and the bytes.
 pub(crate) fn input_of(frame: &Frame) -> Option<(Option<u32>, &[u8])> {
     match frame.channel {
         channel::STDIN => Some((None, &frame.payload)),

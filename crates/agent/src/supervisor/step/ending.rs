@@ -1,4 +1,4 @@
-//! The end of a step: its group is emptied, its last bytes are passed on, and its exit is that of its worst task.
+//! The end of a step: its group is killed until it is empty, its last output is sent, and its end is reported.
 
 use super::{NOT_LAUNCHED, Stage, Step};
 use crate::supervisor::step::task::Task;
@@ -9,7 +9,7 @@ use wire::report::ReportEvent;
 use wire::step::StepMessage;
 
 impl Step {
-    /// Moves the end on; gives the report when nothing of the step is left. `notice` words the kernel's kills.
+    /// Advances the end. Returns the report once nothing of the step is left. `notice` makes the line about OOM kills.
     pub fn settle(
         &mut self,
         oom_now: impl FnOnce() -> u64,
@@ -28,21 +28,21 @@ impl Step {
         }
         let read_out =
             self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
-        let patient = linger_until.is_none_or(|until| Instant::now() < until);
-        if !read_out && patient {
+        let lingers = linger_until.is_none_or(|until| Instant::now() < until);
+        if !read_out && lingers {
             return None;
         }
         let oom_kills = self.oom_kills(oom_now);
         self.usage.oom_kills = oom_kills as u32;
         if let Some(group) = self.group.take() {
-            // Empty, so the kernel lets go of it at once; the job's own removal would take it along.
+            // If this fails, the removal of the job's group removes it too.
             let _ = group.remove();
         }
         if let Some(line) = (oom_kills > 0).then(|| notice(self.order.step, oom_kills)).flatten() {
-            // Before the word that nothing follows.
+            // Sent before `Gone`, after which nothing follows.
             self.write_notice(&line);
         }
-        self.clients.tell(&StepMessage::Gone);
+        self.clients.send_to_all(&StepMessage::Gone);
         self.clients.flush();
         self.stage = Stage::Over;
         self.over_since = Some(Instant::now());
@@ -58,7 +58,7 @@ impl Step {
         })
     }
 
-    /// Without its `srun` a step has nobody to run for.
+    /// Kills a step that has lost its `srun`.
     fn notice_loss(&mut self) {
         if self.abandoned || !self.clients.srun().is_closed() {
             return;
@@ -71,7 +71,7 @@ impl Step {
         }
     }
 
-    /// Whether its group is empty; what outlived the tasks is killed.
+    /// Whether its group is empty. Processes that outlived the tasks are killed.
     fn is_empty(&mut self) -> bool {
         let Some(group) = &self.group else { return true };
         if group.is_empty().unwrap_or(false) {
@@ -81,7 +81,7 @@ impl Step {
         self.group.as_ref().is_none_or(|group| group.is_empty().unwrap_or(false))
     }
 
-    /// The worst of its tasks: a signal before a code, the higher before the lower.
+    /// The worst exit of its tasks: a signal is worse than a code, a higher number than a lower.
     fn exit(&self) -> ExitStatus {
         let exits = self.tasks.iter().filter_map(|task| task.exit);
         exits.max_by_key(|exit| (exit.signal, exit.code)).unwrap_or(NOT_LAUNCHED)

@@ -1,4 +1,5 @@
-//! The limits of a step that has only a part of its job's share. Where it has all of it, the job's group is its limit.
+//! The limits of a step's group, where the step has only a part of its job's share. A step with the whole share is
+//! limited by the job's group.
 
 use crate::cgroup::GroupLimits;
 use crate::device_access;
@@ -6,10 +7,10 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::limits::Limits;
 
-/// No limit is set below this, as for jobs: a process needs so much to begin at all.
+/// The lowest memory limit, as for jobs: a process needs as much to start.
 const MEMORY_FLOOR: Bytes = Bytes::from_mib(30);
 
-/// Its memory is counted apart in any case, so that a kill in one step is never laid to another.
+/// The limits of one step. Its memory is always counted separately, so that an OOM kill is assigned to the right step.
 pub(crate) fn step_limits(
     of_job: &Limits,
     job: &NodeShare,
@@ -20,7 +21,7 @@ pub(crate) fn step_limits(
     let Some(step) = step else { return Ok(counted) };
     let cpus =
         of_job.cpus.as_ref().filter(|_| step.cpus != job.cpus && step.cpus.is_subset(&job.cpus));
-    // What the policy made of the job's memory it makes of the step's part.
+    // The step's limit is the same proportion of its memory as the job's limit is of the job's.
     let part = |limit: Bytes| {
         let scaled =
             u128::from(limit.0) * u128::from(step.memory.0) / u128::from(job.memory.0.max(1));
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_part_of_the_job_is_a_limit_of_its_own() {
+    fn step_with_a_part_of_the_share_has_limits_of_its_own() {
         let job = share("0-3", 400);
         let limits = Limits {
             memory: Some(Bytes::from_mib(800)),
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_without_its_jobs_devices_has_a_list_of_its_own() {
+    fn step_with_fewer_devices_has_its_own_allow_list() {
         let unit = |index, file: &str| DeviceUnit {
             name: "gpu".into(),
             index: Some(index),

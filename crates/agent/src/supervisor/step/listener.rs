@@ -1,4 +1,4 @@
-//! Where streams come in that the agent carries to this attempt's steps: a second socket beside `ctl.sock`.
+//! The socket (`steps.sock`) for streams that the agent forwards to this attempt's steps.
 
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, STEPS};
@@ -11,7 +11,7 @@ use wire::frame::{self, Decoder};
 use wire::step::{StepMessage, channel};
 use wire::supervisor::StepStream;
 
-/// Connections that have not said yet what they are for; the oldest gives way.
+/// Connections that have not sent their request yet; a further one closes the oldest.
 const PENDING_MAX: usize = 64;
 const READ_BYTES: usize = 4 << 10;
 
@@ -20,7 +20,7 @@ struct PendingConnection {
     decoder: Decoder,
 }
 
-/// One that has said what it is for. Frames of the step may have come with it.
+/// A connection that has sent its request. The decoder may already hold frames of the step.
 pub(crate) struct StepConnection {
     pub stream: UnixStream,
     pub decoder: Decoder,
@@ -28,12 +28,13 @@ pub(crate) struct StepConnection {
 }
 
 impl StepConnection {
-    /// Says why not, and hangs up. `again`: what is asked for may come about yet.
+    /// Refuses the request and closes the connection. `again`: the client may try again later.
     pub fn refuse(mut self, why: &str, again: bool) {
         let mut bytes = Vec::new();
         let refused = StepMessage::Refused { why: why.to_owned(), again };
         if frame::encode_message(channel::CONTROL, &refused, &mut bytes).is_ok() {
-            // The first bytes on a new connection find room; if not, the end of it says enough.
+            // A new socket's buffer is empty, so this does not block; if it fails, the closed connection is answer
+            // enough.
             let _ = self.stream.write(&bytes);
         }
     }
@@ -41,13 +42,13 @@ impl StepConnection {
 
 #[derive(Default)]
 pub(crate) struct StepListener {
-    /// None before the first step: a job without steps is spared the file.
+    /// `None` before the first step: a job without steps makes no socket.
     listener: Option<UnixListener>,
     pending: Vec<PendingConnection>,
 }
 
 impl StepListener {
-    /// Before a step; what is open stays so.
+    /// Listens before the first step starts; later calls do nothing.
     pub fn open(&mut self, dir: &AttemptDir) -> Result<(), AgentError> {
         if self.listener.is_none() {
             let listener = UnixListener::bind(dir.steps_path())
@@ -63,7 +64,7 @@ impl StepListener {
         self.listener.iter().map(AsFd::as_fd).chain(pending)
     }
 
-    /// Lets in who knocks, and gives those that have said what they want.
+    /// Accepts new connections, and returns those that have sent their request.
     pub fn advance(&mut self) -> Vec<StepConnection> {
         while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
             let peer = getsockopt(&stream, sockopt::PeerCredentials).map(|peer| peer.uid());
@@ -81,7 +82,7 @@ impl StepListener {
                     joined.push(StepConnection { stream: one.stream, decoder: one.decoder, ask })
                 }
                 Ok(None) => self.pending.push(one),
-                // Gone, or not one of ours.
+                // Disconnected, or not a valid request.
                 Err(()) => {}
             }
         }

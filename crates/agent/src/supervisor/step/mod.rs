@@ -1,4 +1,4 @@
-//! A step: tasks started for an `srun`, their bytes carried to and from it, and an end that leaves nothing.
+//! A step: tasks started for an `srun`, with their input and output forwarded to it.
 
 mod client_events;
 pub(super) mod client_link;
@@ -12,7 +12,9 @@ mod task_epilog;
 mod usage;
 
 use crate::cgroup::JobGroup;
+use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
+use crate::supervisor::process::environment::ProcessIdentity;
 use crate::supervisor::process::reap::EndedChild;
 use crate::supervisor::process::spawn::{Readiness, readiness};
 use crate::supervisor::step::client_set::StepClients;
@@ -27,52 +29,52 @@ use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
 
-/// The exit of a step whose tasks could not be started: Slurm's number for a failed launch.
+/// The exit of a step whose tasks could not be started, as in Slurm.
 pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
-/// The end of tasks that were to end before they started.
+/// The exit of tasks that were ended before they started.
 const UNSTARTED: ExitStatus = ExitStatus { code: 0, signal: libc::SIGTERM };
 /// Tasks of one step on one node.
 const TASKS_MAX: usize = 4096;
-/// More input is asked for once no task leaves more than this lying.
+/// More input is credited once no task has more than this many bytes unread.
 const INPUT_BACKLOG: usize = 128 << 10;
-/// How long those that look on may take for the last bytes.
+/// How long observers may take to read the last bytes.
 const OBSERVER_LINGER: Duration = Duration::from_secs(1);
 
 pub(super) struct Step {
     order: StepOrder,
     clients: StepClients,
-    /// None until the tasks are started.
+    /// `None` until the tasks are started.
     group: Option<JobGroup>,
     tasks: Vec<Task>,
-    /// Programs after tasks that have not ended yet.
+    /// Task epilogs that have not ended yet.
     epilogs: Vec<Pid>,
     usage: Usage,
-    /// Kills by the kernel in the whole job before this step began.
+    /// OOM kills in the whole job before this step began.
     pub oom_before: u64,
-    /// Kills by the kernel that ended tasks have answered for.
-    oom_told: u64,
-    /// Its group counts its memory by itself.
+    /// OOM kills that were assigned to ended tasks.
+    oom_assigned: u64,
+    /// Whether its group counts its own memory.
     own_memory: bool,
-    /// Cancelled, or its `srun` is gone: whatever is left is killed at this moment.
+    /// When the remaining processes are killed: the step is being ended.
     kill_at: Option<Timestamp>,
-    /// When its own time is over; none before its tasks run, and where only the job's counts.
+    /// When its own time limit is reached; `None` before its tasks run, and without such a limit.
     limit_at: Option<Timestamp>,
-    end_ask: Option<bool>,
-    /// The loss of its `srun` has been acted on.
+    end_request: Option<bool>,
+    /// The loss of its `srun` has been handled.
     abandoned: bool,
     over_since: Option<Instant>,
     stage: Stage,
-    /// The rank that its first task is told to be: more than 0 in a step that is a part of what its `srun` runs.
+    /// The rank of its first task as told to the tasks: more than 0 in a later component of a heterogeneous step.
     first_rank: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Dialling,
-    /// Its `srun` is there, and has something to do before the tasks start.
+    /// Its `srun` is connected, and sends `Go` when the tasks may start.
     Awaiting,
     Running,
-    /// Every task has ended and its end is told; what is left is to be killed, and the link to be flushed.
+    /// Every task has ended and is reported. Remaining processes are killed, and the links are flushed.
     Emptying,
     Over,
 }
@@ -87,11 +89,11 @@ impl Step {
             epilogs: Vec::new(),
             usage: Usage::default(),
             oom_before,
-            oom_told: 0,
+            oom_assigned: 0,
             own_memory: false,
             kill_at: None,
             limit_at: None,
-            end_ask: None,
+            end_request: None,
             abandoned: false,
             over_since: None,
             stage: Stage::Dialling,
@@ -107,7 +109,7 @@ impl Step {
         self.stage == Stage::Over
     }
 
-    /// Whether only its last processes or bytes are waited for.
+    /// Whether it only waits for its last processes or bytes.
     pub fn is_ending(&self) -> bool {
         let lately = self.over_since.is_some_and(|since| since.elapsed() <= OBSERVER_LINGER);
         matches!(self.stage, Stage::Emptying) || lately
@@ -117,9 +119,29 @@ impl Step {
         &self.clients
     }
 
-    /// The ranks that these tasks of the step are told to be.
-    fn told_ranks(&self, ranks: &[u32]) -> Vec<u32> {
+    /// The ranks of these tasks as told to the tasks.
+    fn global_ranks(&self, ranks: &[u32]) -> Vec<u32> {
         ranks.iter().map(|rank| self.first_rank.saturating_add(*rank)).collect()
+    }
+
+    /// Identifies one of its tasks to the task itself; `step` and `ranks_here` are its step's id and global ranks.
+    fn task_identity<'a>(
+        &self,
+        job: JobContext<'a>,
+        step: &'a str,
+        ranks_here: &'a [u32],
+        rank: u32,
+        local_rank: u32,
+    ) -> ProcessIdentity<'a> {
+        ProcessIdentity {
+            node: &job.record.node,
+            node_index: self.order.node_index,
+            step: Some(step),
+            rank: self.first_rank.saturating_add(rank),
+            local_rank,
+            ranks_here,
+            scratch: job.folders.scratch_path(),
+        }
     }
 
     pub fn tasks(&self) -> &[Task] {
@@ -130,12 +152,12 @@ impl Step {
         self.kill_at
     }
 
-    /// When something of it is due by the clock.
+    /// Its next deadline.
     pub fn next_due(&self, suspended: bool) -> Option<Timestamp> {
         self.kill_at.into_iter().chain(self.limit_at.filter(|_| !suspended)).min()
     }
 
-    /// Whether its own time is over; said once.
+    /// Whether its own time limit has been reached. Returns true once.
     pub fn take_time_limit(&mut self, now: Timestamp) -> bool {
         let over = self.limit_at.is_some_and(|at| at <= now);
         if over {
@@ -144,29 +166,29 @@ impl Step {
         over && self.stage == Stage::Running
     }
 
-    /// Time in which it stood still is not its own.
+    /// Postpones its time limit by the time that it was suspended.
     pub fn put_off(&mut self, by: Duration) {
         self.limit_at = self.limit_at.map(|at| at + by);
     }
 
-    /// A task has opened its files, or could not.
+    /// A task has opened its files, or has failed to.
     pub fn on_ready(&mut self, index: usize) {
         let Some(task) = self.tasks.get_mut(index) else { return };
         let Some(ready) = task.ready.take() else { return };
         let (rank, pid) = (task.rank, task.pid.map_or(0, |pid| pid.as_raw()));
         match readiness(&ready) {
             Readiness::Ready(_) => {
-                self.clients.tell(&StepMessage::Started { task: rank, pid: pid as u32 })
+                self.clients.send_to_all(&StepMessage::Started { task: rank, pid: pid as u32 })
             }
             Readiness::Failed(reason) => {
                 task.exit = Some(NOT_LAUNCHED);
                 task.close_outputs();
-                self.tell_failed(rank, &reason);
+                self.report_failed_task(rank, &reason);
             }
         }
     }
 
-    /// A task has written something, and there is room to pass it on.
+    /// A task has written output, and the link can take it.
     pub fn on_output(&mut self, index: usize, output: OutputStream) {
         let Some(task) = self.tasks.get_mut(index) else { return };
         if let Some(bytes) = task.read_output(output) {
@@ -175,15 +197,14 @@ impl Step {
         }
     }
 
-    pub fn on_input_room(&mut self, index: usize) {
+    pub fn on_input_writable(&mut self, index: usize) {
         if let Some(task) = self.tasks.get_mut(index) {
             task.write_input();
         }
         self.on_input_taken();
     }
 
-    /// As Slurm: a signal is for the tasks, which tell their own children what they like; only the kill is for all.
-    /// The processes of the step: those of its group, else its tasks with what they have started.
+    /// The processes of the step: those of its group, or else its tasks with their descendants.
     pub fn members(&self) -> Vec<i32> {
         if let Some(Ok(pids)) = self.group.as_ref().map(JobGroup::pids) {
             return pids;
@@ -192,32 +213,33 @@ impl Step {
         descendants::with_descendants(tasks.collect())
     }
 
+    /// Signals the tasks only, as Slurm does; SIGKILL, SIGSTOP and SIGCONT go to all processes of the step.
     pub fn signal(&self, number: i32) {
         let Ok(signal) = Signal::try_from(number) else { return };
         match (signal, &self.group) {
-            // A program whose children go on has not stopped.
+            // A program is only stopped if its children are stopped too.
             (Signal::SIGKILL | Signal::SIGSTOP | Signal::SIGCONT, Some(group)) => {
-                // Of a group that has just emptied there is nobody left to signal.
+                // A group that has just become empty has no process to signal.
                 let _ = group.signal_all(signal);
             }
             _ => self.tasks.iter().filter_map(|task| task.pid).for_each(|pid| {
-                // Our own child, not yet reaped: the number cannot have passed to a stranger.
+                // A child of this process that is not reaped yet: its pid cannot have been reused.
                 let _ = kill(pid, signal);
             }),
         }
     }
 
-    /// What its `srun` asked for since the last look: its end, and whether at once.
-    pub fn take_end_ask(&mut self) -> Option<bool> {
-        self.end_ask.take()
+    /// Takes a request of its `srun` to end the step: whether at once.
+    pub fn take_end_request(&mut self) -> Option<bool> {
+        self.end_request.take()
     }
 
-    /// Tells everybody that the step is being ended. The first node speaks for all.
+    /// Tells the clients that the step is being ended. Only the first node writes the notice.
     pub fn announce_end(&mut self, notice: Option<&str>, wait_s: u32) {
         if self.is_over() {
             return;
         }
-        self.clients.tell(&StepMessage::Ending { wait_s });
+        self.clients.send_to_all(&StepMessage::Ending { wait_s });
         if let Some(line) = notice.filter(|_| self.order.node_index == 0) {
             self.write_notice(line);
         }
@@ -225,7 +247,7 @@ impl Step {
         self.give_up_start();
     }
 
-    /// Asks the step to end, with a last moment after which it is killed.
+    /// Sends SIGTERM to the step and sets the time of its kill.
     pub fn end(&mut self, kill_at: Timestamp) {
         if kill_at > wall_clock::now() {
             self.signal(libc::SIGCONT);
@@ -234,26 +256,26 @@ impl Step {
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
     }
 
-    /// A step whose tasks have not started is not to start them any more.
+    /// Ends a step whose tasks have not started: they will not start any more.
     pub fn give_up_start(&mut self) {
         match self.stage {
             Stage::Dialling => self.clients.close_srun(),
-            // Its `srun` hears of them as if they had been there to be terminated.
-            Stage::Awaiting => self.tell_unstarted(),
+            // Its `srun` gets exits as if the tasks had been terminated.
+            Stage::Awaiting => self.report_unstarted(),
             Stage::Running | Stage::Emptying | Stage::Over => return,
         }
         self.stage = Stage::Emptying;
     }
 
-    fn tell_unstarted(&mut self) {
+    fn report_unstarted(&mut self) {
         for task in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
-            self.clients.tell(&StepMessage::Exited { task, exit: UNSTARTED, oom: false });
+            self.clients.send_to_all(&StepMessage::Exited { task, exit: UNSTARTED, oom: false });
             self.tasks.push(Task::not_started(task, UNSTARTED));
         }
         self.clients.flush();
     }
 
-    /// A line among the step's error output.
+    /// Writes a line to the step's error output.
     pub fn write_notice(&mut self, line: &str) {
         let rank = self.order.tasks.first().copied().unwrap_or(0);
         self.clients.output(channel::STDERR, rank, format!("{line}\n").as_bytes());
@@ -263,17 +285,17 @@ impl Step {
     pub fn kill(&mut self) {
         self.kill_at = None;
         if let Some(group) = &self.group {
-            // Tried again until the group is empty.
+            // Repeated until the group is empty.
             let _ = group.kill();
         }
     }
 
-    /// Whether kills by the kernel in it are counted in the job's own group.
+    /// Whether its OOM kills are counted in the job's own group.
     pub fn shares_memory(&self) -> bool {
         !self.own_memory
     }
 
-    /// Kills by the kernel since it began: in its own group where that has a limit, else in the job.
+    /// OOM kills since it began: in its own group if that counts memory, else in the job's.
     fn oom_kills(&self, of_job: impl FnOnce() -> u64) -> u64 {
         let own = self.group.as_ref().filter(|_| self.own_memory);
         match own.map(JobGroup::oom_kills) {
@@ -282,17 +304,18 @@ impl Step {
         }
     }
 
-    /// Whether a task's end is the kernel's doing: its own death, or that of a process of its that no task answers for.
+    /// Whether a task was ended by an OOM kill: of itself, or of one of its processes.
     fn is_oom(&mut self, exit: &ExitStatus, of_job: impl FnOnce() -> u64) -> bool {
         let kills = self.oom_kills(of_job);
-        if kills > self.oom_told {
-            self.oom_told += 1;
+        if kills > self.oom_assigned {
+            self.oom_assigned += 1;
             return true;
         }
         kills > 0 && exit.signal == libc::SIGKILL
     }
 
-    /// Takes a dead child if it is one of its tasks. `oom_now` reads the job's count of kills by the kernel.
+    /// Handles an ended child if it is one of its tasks or task epilogs. Returns whether it was. `oom_now` reads the
+    /// job's count of OOM kills.
     pub fn on_child_ended(&mut self, dead: &EndedChild, oom_now: impl FnOnce() -> u64) -> bool {
         if let Some(at) = self.epilogs.iter().position(|pid| *pid == dead.pid) {
             self.epilogs.remove(at);
@@ -301,24 +324,25 @@ impl Step {
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
             return false;
         };
-        // A signal that struck before the program was there is the task's end like any other.
-        match dead.exit.signal > 0 && self.tasks[index].ready.take().is_some() {
-            true => self.clients.tell(&StepMessage::Started {
+        // A task that was killed by a signal before it was executed counts as started.
+        if dead.exit.signal > 0 && self.tasks[index].ready.take().is_some() {
+            self.clients.send_to_all(&StepMessage::Started {
                 task: self.tasks[index].rank,
                 pid: dead.pid.as_raw() as u32,
-            }),
-            false => self.on_ready(index),
+            })
+        } else {
+            self.on_ready(index)
         }
         self.usage.absorb(&dead.usage);
         let task = &mut self.tasks[index];
         task.used.update(&dead.used);
         task.pid = None;
         let (rank, told) = (task.rank, task.exit.is_some());
-        // What it wrote last goes out before the word of its end.
+        // Its last output is sent before its exit.
         for output in [OutputStream::Stdout, OutputStream::Stderr] {
             while let Some(bytes) = self.tasks[index].read_output(output) {
                 self.clients.output(channel_of(output), rank, &bytes);
-                if !self.clients.srun().has_room() {
+                if !self.clients.srun().can_take_output() {
                     break;
                 }
             }
@@ -326,21 +350,21 @@ impl Step {
         if !told {
             let oom = self.is_oom(&dead.exit, oom_now);
             self.tasks[index].exit = Some(dead.exit);
-            self.clients.tell(&StepMessage::Exited { task: rank, exit: dead.exit, oom });
+            self.clients.send_to_all(&StepMessage::Exited { task: rank, exit: dead.exit, oom });
         }
         self.clients.flush();
         true
     }
 
-    /// Whether everybody has been told everything, or cannot be.
-    pub fn is_told(&self) -> bool {
+    /// Whether all clients have got everything, or have disconnected.
+    pub fn is_delivered(&self) -> bool {
         let srun = self.clients.srun();
         let observers = self.clients.observers().all(|link| link.is_flushed());
         let late = self.over_since.is_some_and(|since| since.elapsed() > OBSERVER_LINGER);
         (srun.is_closed() || srun.is_flushed()) && (observers || late)
     }
 
-    /// Only the last bytes are left to do.
+    /// Sends what the links can take.
     pub fn flush(&mut self) {
         self.clients.flush();
     }

@@ -1,17 +1,15 @@
-//! The start of a step's tasks: its group with its limits, and for each task its files, its environment and its program.
+//! Starts a step's tasks: makes its group with its limits, and for each task its files, environment and process.
 
 use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
-use crate::supervisor::process::environment::{
-    ProcessIdentity, file_name, merge_environment, process_variables,
-};
+use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::supervisor::step::limits::step_limits;
 use crate::supervisor::step::task::{Task, TaskStreams};
 use crate::wall_clock;
-use model::binding::Bound;
+use model::binding::NodeBindings;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
@@ -30,8 +28,8 @@ impl Step {
         if let (Some(cpus), Some(share)) = (&mut limits.cpuset, share) {
             *cpus = record.kernel_cpus(&share.cpus).to_string();
         }
-        // Where the kernel lets no group inside the job's be limited, the job's own limits hold for the step; but
-        // never for devices, which somebody else's step may have.
+        // Where the kernel allows no limits on a group inside the job's, the job's own limits apply to the step.
+        // Devices are the exception: another step may have them.
         let devices = limits.devices.clone();
         let plain = || job.group.child(&name, &GroupLimits { devices, ..GroupLimits::default() });
         match job.group.child(&name, &limits).or_else(|_| plain()) {
@@ -46,7 +44,7 @@ impl Step {
             let task = match self.start_task(job, bound.as_ref(), *rank, local as u32, &ranks) {
                 Ok(task) => task,
                 Err(reason) => {
-                    self.tell_failed(*rank, &reason);
+                    self.report_failed_task(*rank, &reason);
                     Task::not_started(*rank, NOT_LAUNCHED)
                 }
             };
@@ -57,23 +55,15 @@ impl Step {
     fn start_task(
         &self,
         job: JobContext,
-        bound: Option<&Bound>,
+        bound: Option<&NodeBindings>,
         rank: u32,
         local_rank: u32,
         ranks_here: &[u32],
     ) -> Result<Task, String> {
         let record = job.record;
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
-        let ranks_here = self.told_ranks(ranks_here);
-        let identity = ProcessIdentity {
-            node: &record.node,
-            node_index: self.order.node_index,
-            step: Some(&step),
-            rank: self.first_rank.saturating_add(rank),
-            local_rank,
-            ranks_here: &ranks_here,
-            scratch: job.folders.scratch_path(),
-        };
+        let ranks_here = self.global_ranks(ranks_here);
+        let identity = self.task_identity(job, &step, &ranks_here, rank, local_rank);
         let file = |pattern: &Option<String>| {
             let write = |pattern: &String| Stream::Write {
                 path: file_name(pattern, record, &identity),
@@ -100,7 +90,7 @@ impl Step {
         let (own, pid_variables) =
             process_variables(&self.order.process_variables, &identity, bound);
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
-        let of_task = self.order.of_tasks.get(local_rank as usize);
+        let of_task = self.order.task_orders.get(local_rank as usize);
         let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
         let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
         let over = over.map(String::as_str);
@@ -145,12 +135,12 @@ impl Step {
 
     fn fail_all(&mut self, reason: &str) {
         for rank in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
-            self.tell_failed(rank, reason);
+            self.report_failed_task(rank, reason);
             self.tasks.push(Task::not_started(rank, NOT_LAUNCHED));
         }
     }
 
-    pub(super) fn tell_failed(&mut self, task: u32, what: &str) {
-        self.clients.tell(&StepMessage::Failed { task, errno: 0, what: what.to_owned() });
+    pub(super) fn report_failed_task(&mut self, task: u32, what: &str) {
+        self.clients.send_to_all(&StepMessage::Failed { task, errno: 0, what: what.to_owned() });
     }
 }

@@ -1,9 +1,9 @@
-//! One task of a step: its process, the pipes to it, and what waits in them.
+//! One task of a step: its process, its pipes or terminal, and its pending input.
 
 use crate::ownership::give_to_user;
 use crate::supervisor::process::spawn::Stream;
 use model::run::ExitStatus;
-use model::usage::Measure;
+use model::usage::TaskSample;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::unistd::{Pid, pipe2};
@@ -16,7 +16,7 @@ use wire::step::StepMessage;
 
 const READ_BYTES: usize = 64 << 10;
 
-/// One of a task's outputs.
+/// One of a task's output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputStream {
     Stdout,
@@ -28,9 +28,9 @@ pub(crate) struct Task {
     pub pid: Option<Pid>,
     pub ready: Option<OwnedFd>,
     pub exit: Option<ExitStatus>,
-    /// What its processes have used as far as it was looked at.
-    pub used: Measure,
-    /// Programs after it were started.
+    /// The usage of its processes at the last sample.
+    pub used: TaskSample,
+    /// Its task epilogs were started.
     pub epilog_started: bool,
     input: Option<File>,
     input_ends: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Task {
     terminal: bool,
 }
 
-/// Our ends of a task's streams, beside the task's own ends.
+/// The supervisor's ends of a task's pipes.
 pub(crate) struct TaskPipes {
     input: Option<File>,
     output: Option<File>,
@@ -48,13 +48,13 @@ pub(crate) struct TaskPipes {
     terminal: bool,
 }
 
-/// How a task is connected.
+/// The targets of a task's standard streams.
 pub(crate) struct TaskStreams {
     pub with_input: bool,
-    /// A stream that goes to a file of the user's instead of to `srun`.
+    /// A stream to a file of the user instead of to `srun`.
     pub stdout: Option<Stream>,
     pub stderr: Option<Stream>,
-    /// A terminal of so many rows and columns instead of pipes.
+    /// The rows and columns of a terminal instead of pipes.
     pub terminal: Option<(u16, u16)>,
 }
 
@@ -64,13 +64,12 @@ impl TaskStreams {
         if let Some(size) = self.terminal {
             return terminal(user, size);
         }
-        let (stdin, input) = match self.with_input {
-            true => {
-                let (read, write) = pipe(user)?;
-                set_nonblocking(&write)?;
-                (Stream::Fd(read), Some(File::from(write)))
-            }
-            false => (Stream::Null, None),
+        let (stdin, input) = if self.with_input {
+            let (read, write) = pipe(user)?;
+            set_nonblocking(&write)?;
+            (Stream::Fd(read), Some(File::from(write)))
+        } else {
+            (Stream::Null, None)
         };
         let outward = |stream: Option<Stream>| match stream {
             Some(stream) => Ok((stream, None)),
@@ -123,7 +122,7 @@ impl Task {
             pid: None,
             ready: None,
             exit: None,
-            used: Measure::default(),
+            used: TaskSample::default(),
             epilog_started: false,
             input: ends.input,
             input_ends: false,
@@ -134,7 +133,7 @@ impl Task {
         }
     }
 
-    /// A task that could not even be connected.
+    /// A task that was never started.
     pub fn not_started(rank: u32, exit: ExitStatus) -> Task {
         let mut task =
             Task::new(rank, TaskPipes { input: None, output: None, error: None, terminal: false });
@@ -150,18 +149,18 @@ impl Task {
         .map(AsFd::as_fd)
     }
 
-    /// Its input, if something waits to be written to it.
+    /// Its input pipe, if input waits to be written.
     pub fn wanting_input(&self) -> Option<BorrowedFd<'_>> {
         self.input.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
     }
 
-    /// Input that it has not taken yet; what was credited bounds it.
+    /// Bytes of input that it has not read yet; the credit bounds them.
     pub fn backlog(&self) -> usize {
         self.waiting.len()
     }
 
-    /// What one who comes late must be told of it.
-    pub fn so_far(&self) -> Vec<StepMessage> {
+    /// The messages about it for an observer that connects later.
+    pub fn catch_up(&self) -> Vec<StepMessage> {
         let (task, pid) = (self.rank, self.pid.map_or(0, |pid| pid.as_raw() as u32));
         let mut messages = Vec::new();
         if self.ready.is_none() {
@@ -195,7 +194,7 @@ impl Task {
                 Ok(written) if written > 0 => drop(self.waiting.drain(..written)),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // The task has closed its input: what comes for it goes nowhere, as in a pipe of a shell.
+                // The task has closed its input: further input is discarded.
                 Ok(_) | Err(_) => {
                     self.waiting.clear();
                     self.input = None;
@@ -208,7 +207,7 @@ impl Task {
         }
     }
 
-    /// What the task has written, up to one buffer; `None` if nothing is there now. An ended output is closed.
+    /// Reads the task's output, up to one buffer; `None` if there is none now. An ended output is closed.
     pub fn read_output(&mut self, output: OutputStream) -> Option<Vec<u8>> {
         let output = match output {
             OutputStream::Stdout => &mut self.output,
@@ -221,7 +220,7 @@ impl Task {
                 Some(buffer)
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
-            // End, or a terminal whose other side is gone.
+            // The end, or a terminal that its task has closed.
             Ok(_) | Err(_) => {
                 *output = None;
                 None

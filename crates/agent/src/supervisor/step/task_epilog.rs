@@ -1,21 +1,19 @@
-//! Programs after a task: the user's own, then the site's, as the user and in the step's group.
+//! Task epilogs: the user's own, then the site's, run as the user and in the step's group.
 
 use super::{Step, Task};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::ProcessBinding;
-use crate::supervisor::process::environment::{
-    ProcessIdentity, merge_environment, process_variables,
-};
+use crate::supervisor::process::environment::{merge_environment, process_variables};
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::wall_clock;
 use nix::unistd::Pid;
 use std::time::Duration;
 
-/// How long they may take once all tasks have ended.
+/// How long task epilogs may take once all tasks have ended.
 const EPILOG_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Step {
-    /// Starts what is to run after the task that has just ended. One that cannot be started is left out.
+    /// Starts the epilogs of tasks that have just ended. An epilog that cannot be started is skipped.
     pub fn begin_epilogs(&mut self, job: JobContext) {
         let programs = [&self.order.launch.task_epilog, &job.record.site.task_epilog];
         let programs: Vec<String> = programs.into_iter().flatten().cloned().collect();
@@ -46,16 +44,8 @@ impl Step {
     ) -> Option<Pid> {
         let record = job.record;
         let (launch, step) = (&self.order.launch, self.order.step.to_string());
-        let ranks_here = self.told_ranks(&self.order.tasks);
-        let identity = ProcessIdentity {
-            node: &record.node,
-            node_index: self.order.node_index,
-            step: Some(&step),
-            rank: self.first_rank.saturating_add(rank),
-            local_rank,
-            ranks_here: &ranks_here,
-            scratch: job.folders.scratch_path(),
-        };
+        let ranks_here = self.global_ranks(&self.order.tasks);
+        let identity = self.task_identity(job, &step, &ranks_here, rank, local_rank);
         let group = self.group.as_ref()?;
         let entry = group.entry_fds().ok()?;
         let (own, pid_variables) =

@@ -1,7 +1,7 @@
-//! What a step's tasks use.
+//! The usage of a step's tasks.
 
 use super::{Stage, Step};
-use model::usage::{LiveStep, Measure, TaskUsage};
+use model::usage::{LiveStep, TaskSample, TaskUsage};
 use std::collections::HashMap;
 
 impl Step {
@@ -9,13 +9,13 @@ impl Step {
         self.stage == Stage::Running
     }
 
-    /// The processes that its tasks were started as.
+    /// The pids of its running tasks.
     pub fn task_pids(&self) -> impl Iterator<Item = i32> + '_ {
         self.tasks.iter().filter_map(|task| task.pid).map(|pid| pid.as_raw())
     }
 
-    /// Takes in a look at all processes, summed by task.
-    pub fn update_usage(&mut self, sums: &HashMap<i32, (Measure, Vec<i32>)>) {
+    /// Takes a sample of all processes, summed by task.
+    pub fn update_usage(&mut self, sums: &HashMap<i32, (TaskSample, Vec<i32>)>) {
         for task in &mut self.tasks {
             if let Some((used, _)) = task.pid.and_then(|pid| sums.get(&pid.as_raw())) {
                 task.used.update(used);
@@ -23,7 +23,7 @@ impl Step {
         }
     }
 
-    /// Of all its tasks here, ended and running.
+    /// The usage of all its tasks on this node, ended and running.
     pub(super) fn used_by_tasks(&self) -> TaskUsage {
         let mut all = TaskUsage::default();
         for task in &self.tasks {
@@ -33,7 +33,7 @@ impl Step {
         all
     }
 
-    pub fn live(&self, sums: &HashMap<i32, (Measure, Vec<i32>)>) -> LiveStep {
+    pub fn live(&self, sums: &HashMap<i32, (TaskSample, Vec<i32>)>) -> LiveStep {
         let own = self.task_pids().filter_map(|pid| sums.get(&pid));
         let mut pids: Vec<i32> = own.flat_map(|(_, pids)| pids).copied().collect();
         pids.sort_unstable();

@@ -6,8 +6,8 @@ use crate::state::State;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use model::request::Request;
-use model::reservation::{Reservation, ReservationFlag as Flag, names};
-use model::reservation_ask::ReservationRefusal as Why;
+use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
+use model::reservation_request::ReservationRefusal as Why;
 use model::time::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ impl State {
         account: &str,
     ) -> Result<(), Refusal> {
         let invalid = |name: &str| Refusal::InvalidReservation(name.to_owned());
-        if names(asked).next().is_none() {
+        if split_names(asked).next().is_none() {
             return Err(invalid(asked));
         }
-        for name in names(asked) {
+        for name in split_names(asked) {
             let known = self.reservations.get(name).ok_or_else(|| invalid(name))?;
             if !known.admits(owner, account) {
                 return Err(refused(Why::Access(name.to_owned())));
@@ -40,7 +40,7 @@ impl State {
     ) -> Result<(), Refusal> {
         let asked = request.reservation.as_deref().unwrap_or_default();
         let mut why = None;
-        for r in names(asked).filter_map(|name| self.reservations.get(name)) {
+        for r in split_names(asked).filter_map(|name| self.reservations.get(name)) {
             let there = request.node_list.iter().filter(|node| r.nodes.contains(node)).count();
             let named = there < request.node_list.len();
             let few = r.nodes.len() < request.nodes.min as usize;
@@ -68,7 +68,7 @@ impl State {
             begun && r.admits(&job.spec.owner, &job.account)
         };
         if let Some(asked) = job.spec.request().reservation.as_deref() {
-            let mut usable = names(asked).filter_map(|name| self.reservations.get(name));
+            let mut usable = split_names(asked).filter_map(|name| self.reservations.get(name));
             let used = usable.find(|r| {
                 let inside = |node: &&str| r.nodes.iter().any(|own| own == node);
                 let anywhere = r.has(Flag::Flex) || !r.has_nodes();
@@ -97,7 +97,7 @@ impl State {
         let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
         let others = self.reservations.values().filter(|r| {
             let here = || r.nodes.iter().any(|node| nodes.contains(&node.as_str()));
-            let own = names(asked).any(|name| name == r.name);
+            let own = split_names(asked).any(|name| name == r.name);
             let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
             r.has_nodes() && r.cores.is_empty() && !own && !drawn && here()
         });
@@ -121,13 +121,13 @@ impl State {
         let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
         let others = self.reservations.values().filter(|r| {
             let whole = r.has_nodes() && r.cores.is_empty();
-            let own = names(asked).any(|name| name == r.name);
+            let own = split_names(asked).any(|name| name == r.name);
             let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
             whole && !own && !drawn && r.is_active(now)
         });
         // Where reservations share a node, who may use one of them may use it.
         let of_own = |node: &str| {
-            let mut own = names(asked).filter_map(|name| self.reservations.get(name));
+            let mut own = split_names(asked).filter_map(|name| self.reservations.get(name));
             own.any(|r| r.nodes.iter().any(|n| n == node))
         };
         let mut kept = others.flat_map(|r| &r.nodes);

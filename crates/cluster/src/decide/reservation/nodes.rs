@@ -6,7 +6,7 @@ use crate::view;
 use model::constraint::Constraint;
 use model::reason::Refusal;
 use model::reservation::{Reservation, ReservationFlag as Flag};
-use model::reservation_ask::{NodesAsk, ReservationAsk, ReservationRefusal as Why};
+use model::reservation_request::{NodesChoice, ReservationRefusal as Why, ReservationRequest};
 use model::time::Timestamp;
 use sched::reservation::{ReservationDemand, ReservedNode, choose_nodes};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ impl State {
     pub(super) fn set_nodes(
         &self,
         r: &mut Reservation,
-        ask: &ReservationAsk,
+        ask: &ReservationRequest,
         is_new: bool,
         now: Timestamp,
     ) -> Result<(), Refusal> {
@@ -24,7 +24,7 @@ impl State {
         let renamed = ask.nodes.is_some() || by_number;
         if r.has(Flag::AnyNodes) {
             // Licences alone: the nodes may be any.
-            let nothing = r.licenses.is_empty() || matches!(ask.nodes, Some(NodesAsk::Named(_)));
+            let nothing = r.licenses.is_empty() || matches!(ask.nodes, Some(NodesChoice::Named(_)));
             (r.nodes, r.cores) = (Vec::new(), BTreeMap::new());
             return if nothing { Err(refused(Why::Nothing)) } else { Ok(()) };
         }
@@ -32,8 +32,8 @@ impl State {
             return Err(refused(Why::CoresChange));
         }
         match &ask.nodes {
-            Some(NodesAsk::All) => self.take_all(r)?,
-            Some(NodesAsk::Named(names)) if !names.is_empty() => {
+            Some(NodesChoice::All) => self.take_all(r)?,
+            Some(NodesChoice::Named(names)) if !names.is_empty() => {
                 if let Some(unknown) = names.iter().find(|name| !self.nodes.contains_key(*name)) {
                     return Err(Refusal::UnknownNode(unknown.clone()));
                 }
@@ -45,10 +45,10 @@ impl State {
                 r.flags.insert(Flag::SpecNodes);
             }
             _ if by_number => self.take_number(r, ask, now)?,
-            Some(NodesAsk::Named(_)) if !is_new => {
+            Some(NodesChoice::Named(_)) if !is_new => {
                 let count = r.nodes.len() as u32;
                 r.flags.remove(&Flag::SpecNodes);
-                let ask = ReservationAsk { node_count: Some(count), ..Default::default() };
+                let ask = ReservationRequest { node_count: Some(count), ..Default::default() };
                 self.take_number(r, &ask, now)?;
             }
             None if is_new && r.partition.is_some() => self.take_all(r)?,
@@ -87,7 +87,7 @@ impl State {
     fn take_number(
         &self,
         r: &mut Reservation,
-        ask: &ReservationAsk,
+        ask: &ReservationRequest,
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let cores = ask.cores.as_deref().unwrap_or_default().iter().sum();
@@ -162,8 +162,8 @@ impl State {
     }
 
     /// `Nodes=a,b CoreCnt=2,3`: of each node that was named so many cores.
-    fn take_cores(&self, r: &mut Reservation, ask: &ReservationAsk) -> Result<(), Refusal> {
-        let Some(NodesAsk::Named(names)) = &ask.nodes else { return Ok(()) };
+    fn take_cores(&self, r: &mut Reservation, ask: &ReservationRequest) -> Result<(), Refusal> {
+        let Some(NodesChoice::Named(names)) = &ask.nodes else { return Ok(()) };
         if ask.gres.is_some() && !names.is_empty() {
             return Err(refused(Why::Cores));
         }

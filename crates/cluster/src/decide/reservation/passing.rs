@@ -4,7 +4,7 @@ use super::super::ending;
 use crate::event::Event;
 use crate::job::Job;
 use crate::state::State;
-use model::reservation::{Reservation, ReservationFlag as Flag, names};
+use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
 use model::run::{ExitStatus, Outcome};
 use model::time::Timestamp;
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn set(reservation: Reservation) -> Event {
 /// What becomes of a job that waits for a reservation which is gone.
 fn left_behind(job: &Job, r: &Reservation) -> Event {
     let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
-    let left: Vec<&str> = names(asked).filter(|name| *name != r.name).collect();
+    let left: Vec<&str> = split_names(asked).filter(|name| *name != r.name).collect();
     let others = (!left.is_empty()).then(|| left.join(","));
     let hold = others.is_none() && !r.has(Flag::NoHoldJobsAfter) && job.hold.is_none();
     Event::ReservationLost { job: job.id, reservation: r.name.clone(), left: others, hold }

@@ -10,12 +10,12 @@ use model::run::JobState;
 #[test]
 fn names_are_made_up_of_who_is_first_and_a_number_that_counts() {
     let mut world = world(3);
-    let unnamed = |node: &str| ReservationAsk { name: None, nodes: named(&[node]), ..plain() };
+    let unnamed = |node: &str| ReservationRequest { name: None, nodes: named(&[node]), ..plain() };
     assert_eq!(create(&mut world, unnamed("n1")), "alice_1");
     assert_eq!(create(&mut world, unnamed("n2")), "alice_2");
     remove(&mut world, root(), "alice_2").expect("nobody uses it");
     assert_eq!(create(&mut world, unnamed("n2")), "alice_3", "a number is not used again");
-    let twice = ReservationAsk { name: Some("alice_1".into()), ..unnamed("n3") };
+    let twice = ReservationRequest { name: Some("alice_1".into()), ..unnamed("n3") };
     assert_eq!(try_create(&mut world, twice), Err(refused(Why::Duplicate("alice_1".into()))));
 }
 
@@ -26,46 +26,46 @@ fn what_cannot_be_reserved_is_refused_and_changes_nothing() {
     world.plan();
     let past = Timestamp(START.0 - 3_600_000);
     let table = [
-        (ReservationAsk { start: Some(past), ..plain() }, refused(Why::Time)),
-        (ReservationAsk { end: Some(START), ..plain() }, refused(Why::Time)),
-        (ReservationAsk { duration: None, ..plain() }, refused(Why::Time)),
-        (ReservationAsk { users: None, ..plain() }, refused(Why::Nobody)),
+        (ReservationRequest { start: Some(past), ..plain() }, refused(Why::Time)),
+        (ReservationRequest { end: Some(START), ..plain() }, refused(Why::Time)),
+        (ReservationRequest { duration: None, ..plain() }, refused(Why::Time)),
+        (ReservationRequest { users: None, ..plain() }, refused(Why::Nobody)),
         (
-            ReservationAsk { users: names(Edit::Set, &["alice", "-bob"]), ..plain() },
+            ReservationRequest { users: names(EditMode::Set, &["alice", "-bob"]), ..plain() },
             refused(Why::User("alice".into())),
         ),
         (
-            ReservationAsk { accounts: names(Edit::Set, &["lost"]), ..plain() },
+            ReservationRequest { accounts: names(EditMode::Set, &["lost"]), ..plain() },
             Refusal::InvalidAccount(Some("lost".into())),
         ),
         (
-            ReservationAsk { groups: names(Edit::Set, &["staff"]), ..plain() },
+            ReservationRequest { groups: names(EditMode::Set, &["staff"]), ..plain() },
             refused(Why::Group("staff".into())),
         ),
         (
-            ReservationAsk { partition: Some("lost".into()), ..plain() },
+            ReservationRequest { partition: Some("lost".into()), ..plain() },
             Refusal::UnknownPartition("lost".into()),
         ),
         (
-            ReservationAsk { nodes: named(&["n1", "n9"]), ..plain() },
+            ReservationRequest { nodes: named(&["n1", "n9"]), ..plain() },
             Refusal::UnknownNode("n9".into()),
         ),
-        (ReservationAsk { nodes: None, ..plain() }, refused(Why::Nothing)),
-        (ReservationAsk { nodes: Some(NodesAsk::All), ..plain() }, refused(Why::Busy)),
+        (ReservationRequest { nodes: None, ..plain() }, refused(Why::Nothing)),
+        (ReservationRequest { nodes: Some(NodesChoice::All), ..plain() }, refused(Why::Busy)),
         (by_count(2), refused(Why::Busy)),
         (by_count(3), refused(Why::Busy)),
         (
-            ReservationAsk { features: Some("lost".into()), ..by_count(1) },
+            ReservationRequest { features: Some("lost".into()), ..by_count(1) },
             Refusal::UnknownFeature("lost".into()),
         ),
-        (ReservationAsk { cores: Some(vec![1, 2]), ..plain() }, refused(Why::Cores)),
-        (ReservationAsk { cores: Some(vec![9]), ..plain() }, refused(Why::Busy)),
+        (ReservationRequest { cores: Some(vec![1, 2]), ..plain() }, refused(Why::Cores)),
+        (ReservationRequest { cores: Some(vec![9]), ..plain() }, refused(Why::Busy)),
         (
-            ReservationAsk { licenses: Some(vec![("lost".into(), 1)]), ..plain() },
+            ReservationRequest { licenses: Some(vec![("lost".into(), 1)]), ..plain() },
             Refusal::UnknownLicense("lost".into()),
         ),
         (
-            ReservationAsk { flags: flags(&[Flag::Daily, Flag::TimeFloat]), ..plain() },
+            ReservationRequest { flags: flags(&[Flag::Daily, Flag::TimeFloat]), ..plain() },
             refused(Why::Flags),
         ),
     ];
@@ -81,7 +81,7 @@ fn what_cannot_be_reserved_is_refused_and_changes_nothing() {
 fn operators_make_them_and_users_remove_their_own_where_they_may() {
     let mut world = world(2);
     let operator = Principal { role: Role::Operator, ..bob() };
-    let own = ReservationAsk { flags: flags(&[Flag::UserDelete]), ..plain() };
+    let own = ReservationRequest { flags: flags(&[Flag::UserDelete]), ..plain() };
     world.try_as(operator, Command::CreateReservation(Box::new(own))).expect("an operator");
     assert_eq!(remove(&mut world, bob(), "r"), Err(Refusal::AccessDenied));
     remove(&mut world, alice(), "r").expect("it is hers to remove");
@@ -95,19 +95,19 @@ fn operators_make_them_and_users_remove_their_own_where_they_may() {
 fn two_do_not_have_the_same_node_at_the_same_time_unless_they_may() {
     let mut world = world(2);
     create(&mut world, plain());
-    let second = || ReservationAsk { name: Some("s".into()), ..plain() };
+    let second = || ReservationRequest { name: Some("s".into()), ..plain() };
     let overlap = Err(refused(Why::Overlap("r".into())));
     assert_eq!(try_create(&mut world, second()), overlap);
-    let all = ReservationAsk { nodes: Some(NodesAsk::All), ..second() };
+    let all = ReservationRequest { nodes: Some(NodesChoice::All), ..second() };
     assert_eq!(try_create(&mut world, all), overlap);
     // At its end, with cores of the other node, and with the flags for it.
-    create(&mut world, ReservationAsk { start: Some(in_min(60)), ..second() });
+    create(&mut world, ReservationRequest { start: Some(in_min(60)), ..second() });
     create(
         &mut world,
-        ReservationAsk { name: None, nodes: named(&["n2"]), cores: Some(vec![5]), ..plain() },
+        ReservationRequest { name: None, nodes: named(&["n2"]), cores: Some(vec![5]), ..plain() },
     );
     let three =
-        |cores| ReservationAsk { name: None, nodes: None, cores: Some(vec![cores]), ..plain() };
+        |cores| ReservationRequest { name: None, nodes: None, cores: Some(vec![cores]), ..plain() };
     assert_eq!(
         try_create(&mut world, three(4)),
         Err(refused(Why::Busy)),
@@ -115,14 +115,14 @@ fn two_do_not_have_the_same_node_at_the_same_time_unless_they_may() {
     );
     let name = create(&mut world, three(3));
     assert_eq!(of(&world, &name).nodes, ["n2"]);
-    let maint = |flag| ReservationAsk { name: None, flags: flags(&[flag]), ..plain() };
+    let maint = |flag| ReservationRequest { name: None, flags: flags(&[flag]), ..plain() };
     create(&mut world, maint(Flag::Maint));
     create(&mut world, maint(Flag::Overlap));
     // Nor may one be moved onto another.
     assert_eq!(
         try_update(
             &mut world,
-            ReservationAsk { duration: Some(DurationAsk::AddMin(1)), ..Default::default() }
+            ReservationRequest { duration: Some(DurationEdit::AddMin(1)), ..Default::default() }
         ),
         Err(refused(Why::Overlap("s".into())))
     );
@@ -169,29 +169,32 @@ fn a_start_that_a_new_reservation_overtook_is_refused() {
 #[test]
 fn updates_change_what_they_name_and_nothing_else() {
     let mut world = world(3);
-    create(&mut world, ReservationAsk { start: Some(in_min(30)), ..plain() });
+    create(&mut world, ReservationRequest { start: Some(in_min(30)), ..plain() });
     let update = |world: &mut World, ask| try_update(world, ask).expect("right");
-    let blank = ReservationAsk::default;
-    update(&mut world, ReservationAsk { users: names(Edit::Add, &["bob"]), ..blank() });
-    update(&mut world, ReservationAsk { start: Some(in_min(10)), ..blank() });
+    let blank = ReservationRequest::default;
+    update(&mut world, ReservationRequest { users: names(EditMode::Add, &["bob"]), ..blank() });
+    update(&mut world, ReservationRequest { start: Some(in_min(10)), ..blank() });
     assert_eq!((of(&world, "r").start, of(&world, "r").end), (in_min(10), in_min(70)));
-    update(&mut world, ReservationAsk { duration: Some(DurationAsk::SubtractMin(20)), ..blank() });
+    update(
+        &mut world,
+        ReservationRequest { duration: Some(DurationEdit::SubtractMin(20)), ..blank() },
+    );
     assert_eq!(of(&world, "r").end, in_min(50));
-    update(&mut world, ReservationAsk { node_count: Some(3), ..blank() });
+    update(&mut world, ReservationRequest { node_count: Some(3), ..blank() });
     assert_eq!(of(&world, "r").nodes, ["n1", "n2", "n3"]);
-    update(&mut world, ReservationAsk { node_count: Some(1), ..blank() });
+    update(&mut world, ReservationRequest { node_count: Some(1), ..blank() });
     assert_eq!(of(&world, "r").nodes, ["n1"]);
-    update(&mut world, ReservationAsk { nodes: named(&["n3"]), ..blank() });
+    update(&mut world, ReservationRequest { nodes: named(&["n3"]), ..blank() });
     assert!(of(&world, "r").has(Flag::SpecNodes) && of(&world, "r").nodes == ["n3"]);
-    update(&mut world, ReservationAsk { nodes: named(&[]), ..blank() });
+    update(&mut world, ReservationRequest { nodes: named(&[]), ..blank() });
     assert!(!of(&world, "r").has(Flag::SpecNodes) && of(&world, "r").nodes.len() == 1);
     assert!(of(&world, "r").admits(&bob(), ""));
     let events = world.events.len();
     update(&mut world, blank());
     assert_eq!(world.events.len(), events, "nothing was changed, and nothing journalled");
-    let nobody = ReservationAsk { users: names(Edit::Set, &[]), ..blank() };
+    let nobody = ReservationRequest { users: names(EditMode::Set, &[]), ..blank() };
     assert_eq!(try_update(&mut world, nobody), Err(refused(Why::Nobody)));
     world.pass(11 * 60);
-    let moved = ReservationAsk { start: Some(in_min(20)), ..blank() };
+    let moved = ReservationRequest { start: Some(in_min(20)), ..blank() };
     assert_eq!(try_update(&mut world, moved), Err(refused(Why::Started)));
 }

@@ -39,8 +39,8 @@ fn with_its_end_jobs_are_ended_and_those_that_wait_are_held() {
 #[test]
 fn jobs_may_go_on_without_it_where_that_is_said() {
     let mut world = world(2);
-    create(&mut world, ReservationAsk { flags: flags(&[Flag::NoHoldJobsAfter]), ..plain() });
-    let later = ReservationAsk {
+    create(&mut world, ReservationRequest { flags: flags(&[Flag::NoHoldJobsAfter]), ..plain() });
+    let later = ReservationRequest {
         name: Some("s".into()),
         start: Some(in_min(90)),
         nodes: named(&["n2"]),
@@ -77,7 +77,7 @@ fn a_job_may_run_over_as_long_as_the_configuration_says() {
 #[test]
 fn one_that_recurs_comes_again_and_keeps_its_jobs() {
     let mut world = world(1);
-    create(&mut world, ReservationAsk { flags: flags(&[Flag::Daily]), ..plain() });
+    create(&mut world, ReservationRequest { flags: flags(&[Flag::Daily]), ..plain() });
     let runs =
         world.submit(inside("r").cpus(8).asking(|r| r.time_limit = Some(TimeLimit::Minutes(600))));
     let waits = world.submit(inside("r").cpus(8));
@@ -91,11 +91,11 @@ fn one_that_recurs_comes_again_and_keeps_its_jobs() {
     world.pass(23 * 3_600);
     world.plan();
     assert_eq!(world.is(waits), JobState::Running);
-    let skipped = ReservationAsk { skip: true, ..Default::default() };
+    let skipped = ReservationRequest { skip: true, ..Default::default() };
     try_update(&mut world, skipped.clone()).expect("it comes again");
     assert_eq!(of(&world, "r").start, in_min(2 * 24 * 60));
-    let plain = FlagsAsk { edit: Edit::Remove, flags: [Flag::Daily].into() };
-    try_update(&mut world, ReservationAsk { flags: Some(plain), ..Default::default() })
+    let plain = FlagsEdit { edit: EditMode::Remove, flags: [Flag::Daily].into() };
+    try_update(&mut world, ReservationRequest { flags: Some(plain), ..Default::default() })
         .expect("right");
     assert_eq!(try_update(&mut world, skipped), Err(refused(Why::NotRecurring)));
 }
@@ -104,7 +104,10 @@ fn one_that_recurs_comes_again_and_keeps_its_jobs() {
 fn nodes_that_fail_are_replaced_unless_they_were_named() {
     let mut world = world(3);
     create(&mut world, by_count(1));
-    create(&mut world, ReservationAsk { name: Some("s".into()), nodes: named(&["n2"]), ..plain() });
+    create(
+        &mut world,
+        ReservationRequest { name: Some("s".into()), nodes: named(&["n2"]), ..plain() },
+    );
     assert_eq!(of(&world, "r").nodes, ["n1"]);
     let drain = || NodeChange::Drain { reason: "broken".into() };
     world.change_nodes(&["n1", "n2"], drain());
@@ -121,8 +124,11 @@ fn nodes_that_fail_are_replaced_unless_they_were_named() {
 #[test]
 fn one_that_nobody_uses_goes_where_that_is_said() {
     let mut world = world(1);
-    let ask =
-        ReservationAsk { flags: flags(&[Flag::PurgeComp]), purge_after_s: Some(120), ..plain() };
+    let ask = ReservationRequest {
+        flags: flags(&[Flag::PurgeComp]),
+        purge_after_s: Some(120),
+        ..plain()
+    };
     create(&mut world, ask);
     let job = world.submit(inside("r"));
     world.plan();
@@ -141,13 +147,17 @@ fn a_magnetic_one_draws_its_users_in_and_one_of_a_partition_follows_it() {
     let mut world = world(2);
     create(
         &mut world,
-        ReservationAsk { flags: flags(&[Flag::Magnetic]), nodes: Some(NodesAsk::All), ..plain() },
+        ReservationRequest {
+            flags: flags(&[Flag::Magnetic]),
+            nodes: Some(NodesChoice::All),
+            ..plain()
+        },
     );
     let (drawn, other) = (world.submit(ask()), world.submit(ask().of(bob())));
     world.plan();
     assert_eq!(world.job(drawn).attempt().and_then(|a| a.reservation.as_deref()), Some("r"));
     assert_eq!(world.is(other), JobState::Pending);
-    let whole = ReservationAsk {
+    let whole = ReservationRequest {
         name: Some("s".into()),
         start: Some(in_min(120)),
         nodes: None,
@@ -178,15 +188,15 @@ fn licences_are_counted_reserved_and_refused() {
     world.plan();
     assert_eq!((world.is(first), world.is(second)), (JobState::Running, JobState::Pending));
     world.end(first, 0);
-    let kept = ReservationAsk {
+    let kept = ReservationRequest {
         nodes: None,
         licenses: Some(vec![("matlab".into(), 2)]),
         flags: flags(&[Flag::AnyNodes]),
-        users: names(Edit::Set, &["bob"]),
+        users: names(EditMode::Set, &["bob"]),
         ..plain()
     };
     create(&mut world, kept.clone());
-    let more = ReservationAsk { name: Some("s".into()), ..kept };
+    let more = ReservationRequest { name: Some("s".into()), ..kept };
     assert_eq!(try_create(&mut world, more), Err(Refusal::UnknownLicense("matlab".into())));
     let standing = &world.state.licenses(world.now)[0];
     assert_eq!((standing.total, standing.used, standing.reserved), (3, 0, 2));
@@ -199,7 +209,7 @@ fn licences_are_counted_reserved_and_refused() {
 #[test]
 fn a_replayed_journal_has_the_same_reservations() {
     let mut world = world(2);
-    create(&mut world, ReservationAsk { name: None, flags: flags(&[Flag::Daily]), ..plain() });
+    create(&mut world, ReservationRequest { name: None, flags: flags(&[Flag::Daily]), ..plain() });
     create(&mut world, by_count(1));
     world.pass(4_000);
     let mut replayed = cluster::State::default();
@@ -216,7 +226,7 @@ fn a_replayed_journal_has_the_same_reservations() {
 fn who_runs_into_it_is_gone_when_it_has_waited_long_enough() {
     let mut world = world(1);
     let later =
-        |delay| ReservationAsk { start: Some(in_min(30)), max_start_delay_s: delay, ..plain() };
+        |delay| ReservationRequest { start: Some(in_min(30)), max_start_delay_s: delay, ..plain() };
     create(&mut world, later(Some(300)));
     let overlapping = |minutes| {
         let signal = SignalBefore { signal: 10, before_s: 60, batch_only: false, overlaps: true };

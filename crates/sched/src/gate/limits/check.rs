@@ -4,8 +4,8 @@ use super::claimant::{Claimant, minutes};
 use super::table::{AssociationRow, CountedOver, GROUP_ROWS, INHERITED_ROWS, Measure, QOS_ROWS};
 use super::usage::{JobUsage, Usage, UsageTotals};
 use model::account::{AssociationLimits, Qos, QosFlag};
+use model::raw_usage::RawUsage;
 use model::reason::{Limit, LimitKind, LimitScope};
-use model::spent::Spent;
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 
@@ -52,7 +52,7 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
 
     pub fn broken_on_node(&self, tres: Tres) -> Option<Limit> {
         let nothing = UsageTotals::default();
-        let holding = LimitHolder { total: &nothing, spent: None, holder: "" };
+        let holding = LimitHolder { total: &nothing, raw_usage: None, holder: "" };
         let job = JobUsage { tres, run_minutes: Tres::new(), nodes: Vec::new() };
         let asked = JobClaim { job: &job, time: TimeLimit::Unlimited };
         let of_qos = self.first_set(|q| &q.max_tres_per_node).find_map(|(qos, kind, limit)| {
@@ -153,8 +153,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
                 asked: minutes(time),
             })
         };
-        let used_up = |scope, holder: &str, most: TimeLimit, spent: Option<&Spent>| {
-            let used = (spent.map_or(0.0, |spent| spent.wall_s) / 60.0) as u64;
+        let used_up = |scope, holder: &str, most: TimeLimit, raw_usage: Option<&RawUsage>| {
+            let used = (raw_usage.map_or(0.0, |raw_usage| raw_usage.wall_s) / 60.0) as u64;
             (used >= minutes(most) && !self.alone).then(|| Limit {
                 scope,
                 kind: LimitKind::Wall,
@@ -170,7 +170,7 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
             .and_then(|(q, most)| too_long(LimitScope::QosPerJob, &q.name, most))
             .or_else(|| {
                 let (q, most) = group?;
-                used_up(LimitScope::QosGroup, &q.name, most, self.spent_by(q))
+                used_up(LimitScope::QosGroup, &q.name, most, self.raw_usage_of(q))
             });
         of_qos.or_else(|| {
             let own = self.chain().find_map(|(_, l, name)| Some((l.max_wall?, name)));
@@ -179,8 +179,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
                 .or_else(|| {
                     self.chain().find_map(|(at, limits, name)| {
                         let most = limits.group_wall.filter(|_| group.is_none() && at > 0)?;
-                        let spent = &self.usage.accounting().members[at as usize].spent;
-                        used_up(LimitScope::AssociationGroup, name, most, Some(spent))
+                        let raw_usage = &self.usage.accounting().members[at as usize].raw_usage;
+                        used_up(LimitScope::AssociationGroup, name, most, Some(raw_usage))
                     })
                 })
         })
@@ -192,7 +192,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
             self.first_set(row.limits).find_map(|(qos, kind, limit)| {
                 let total = self.qos_total(qos, row.over).filter(|_| !self.alone);
                 let total = total.unwrap_or(&nothing);
-                let holding = LimitHolder { total, spent: self.spent_by(qos), holder: &qos.name };
+                let holding =
+                    LimitHolder { total, raw_usage: self.raw_usage_of(qos), holder: &qos.name };
                 self.over(row.scope, row.measure, kind, limit, asked, &holding)
             })
         })
@@ -202,8 +203,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
         self.usage.qos.get(qos.name.as_str())?.total(over, self.claimant)
     }
 
-    fn spent_by(&self, qos: &Qos) -> Option<&'a Spent> {
-        self.usage.accounting().spent_by_qos.get(&qos.name)
+    fn raw_usage_of(&self, qos: &Qos) -> Option<&'a RawUsage> {
+        self.usage.accounting().raw_usage_by_qos.get(&qos.name)
     }
 
     /// The association and those above it: index, limits and name.
@@ -225,8 +226,8 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
                 }
                 let nothing = UsageTotals::default();
                 let total = if self.alone { &nothing } else { &self.usage.members[at as usize] };
-                let spent = &self.usage.accounting().members[at as usize].spent;
-                let holding = LimitHolder { total, spent: Some(spent), holder: name };
+                let raw_usage = &self.usage.accounting().members[at as usize].raw_usage;
+                let holding = LimitHolder { total, raw_usage: Some(raw_usage), holder: name };
                 self.unless_in_qos(row, limits).find_map(|(kind, limit)| {
                     self.over(row.scope, row.measure, kind, limit, asked, &holding)
                 })
@@ -243,7 +244,7 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
                 let mut below = self.chain().take(depth);
                 below.any(|(_, limits, _)| (row.limits)(limits).get(kind).is_some())
             };
-            let holding = LimitHolder { total: &nothing, spent: None, holder: name };
+            let holding = LimitHolder { total: &nothing, raw_usage: None, holder: name };
             self.unless_in_qos(row, limits).filter(|(kind, _)| !nearer(kind)).find_map(
                 |(kind, limit)| self.over(row.scope, row.measure, kind, limit, asked, &holding),
             )
@@ -282,7 +283,10 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
         let (amount, run_minutes) = (job.tres.amount(kind), job.run_minutes.amount(kind));
         let job_minutes = amount.saturating_mul(minutes(asked.time));
         let held_minutes = holding.total.run_minutes.amount(kind);
-        let spent = holding.spent.filter(|_| !self.alone).map_or(0, |spent| spent.minutes(kind));
+        let raw_usage = holding
+            .raw_usage
+            .filter(|_| !self.alone)
+            .map_or(0, |raw_usage| raw_usage.minutes(kind));
         let tres = LimitKind::Tres(kind.clone());
         let (broken, kind, in_use, asked) = match measure {
             Measure::Job => (amount > limit, tres, 0, amount),
@@ -304,9 +308,9 @@ impl<'u, 'a> LimitCheck<'u, 'a> {
             }
             Measure::SpentMinutes => {
                 let safe = self.usage.accounting().enforce.safe;
-                let whole = spent.saturating_add(held_minutes).saturating_add(job_minutes);
-                let broken = if safe || self.alone { whole > limit } else { spent >= limit };
-                let in_use = if safe { spent.saturating_add(held_minutes) } else { spent };
+                let whole = raw_usage.saturating_add(held_minutes).saturating_add(job_minutes);
+                let broken = if safe || self.alone { whole > limit } else { raw_usage >= limit };
+                let in_use = if safe { raw_usage.saturating_add(held_minutes) } else { raw_usage };
                 let kind = LimitKind::TresMinutes(kind.clone());
                 (amount > 0 && broken, kind, in_use, job_minutes)
             }
@@ -331,6 +335,6 @@ fn nodes(total: &UsageTotals, job: &JobUsage) -> (u64, u64) {
 #[derive(Clone, Copy)]
 struct LimitHolder<'h> {
     total: &'h UsageTotals,
-    spent: Option<&'h Spent>,
+    raw_usage: Option<&'h RawUsage>,
     holder: &'h str,
 }

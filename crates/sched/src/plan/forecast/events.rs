@@ -126,7 +126,7 @@ impl<'a> Forecast<'a> {
     }
 
     pub fn block(&mut self, at: usize, block: Blocker<'a>) {
-        self.blocked.entry(block.clone()).or_default().insert(at);
+        self.blocked.entry(block).or_default().insert(at);
         self.blocks[at] = Some(block);
     }
 

@@ -82,7 +82,7 @@ impl<'a> Planner<'a> {
                 forecast.note_end(job, last_end);
                 continue;
             };
-            let length = self.shape(slot.shape as usize).full.length;
+            let length = self.shape(slot.shape).full.length;
             let end = kept
                 .as_ref()
                 .map_or(crate::free::backfill_slot::end_of(start, length), |kept| kept.end);
@@ -121,7 +121,7 @@ impl<'a> Planner<'a> {
                 DeferReason::OtherJobs => {}
                 DeferReason::LimitAtStart => continue,
                 DeferReason::Blocked(block) => {
-                    forecast.block(at, block.clone());
+                    forecast.block(at, *block);
                     continue;
                 }
             }

@@ -243,7 +243,7 @@ impl<'a> Planner<'a> {
         time: Millis,
     ) -> RetryResult<'a> {
         let waiting = &self.view.queue[slot.entry.waiting as usize];
-        let shape = slot.shape as usize;
+        let shape = slot.shape;
         if waiting.hold.is_some()
             || waiting.fixed_reason.is_some()
             || waiting.spec.components.len() != 1
@@ -302,7 +302,7 @@ impl<'a> Planner<'a> {
         slot: QueueSlot,
         kept: Arc<BackfillSlot>,
     ) {
-        let holder = self.shape(slot.shape as usize).demand.holder;
+        let holder = self.shape(slot.shape).demand.holder;
         let nodes: Vec<u32> = kept.nodes().collect();
         let job = slot.job();
         if forecast.void.remove(&job) {
@@ -335,7 +335,7 @@ impl<'a> Planner<'a> {
         nodes: &[u32],
     ) -> Option<(Claimant<'a>, JobUsage)> {
         let claimant = Some(self.claimant(slot.entry)).filter(|c| self.usage.is_limited(*c))?;
-        let least = self.shape(slot.shape as usize).least.clone();
+        let least = self.shape(slot.shape).least.clone();
         let names = nodes.iter().map(|node| self.timelines.config(*node).name.clone()).collect();
         Some((claimant, JobUsage::new(self.view, claimant, least, claimant.time, names)))
     }

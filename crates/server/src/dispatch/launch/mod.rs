@@ -1,5 +1,4 @@
-//! What a node is told to start: the environment ready in the job's dialect, the script's text,
-//! the output's place.
+//! The launch of a job on a node: the environment in the job's dialect, the script's text, the output files.
 
 mod process_policy;
 mod step;
@@ -10,11 +9,12 @@ use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
 use model::array::IndexSet;
+use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::AttemptId;
 use model::partition::DefaultMemory;
-use model::run::{Attempt, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
+use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
@@ -23,16 +23,18 @@ use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
 use std::sync::Arc;
 pub use step::step_orders;
-use wire::order::{Around, FileNames, JobLaunch, Output, ProcessVariable, UserIds};
-use wire::step::SrunPrograms;
+use wire::order::{
+    FileNames, JobLaunch, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
+};
+use wire::step::SrunPrologEpilog;
 
-/// What the site has every `srun` run around its step.
-pub fn srun_programs(state: &State) -> SrunPrograms {
+/// The programs that the site has every `srun` run before and after its step.
+pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
     let site = &state.config.site;
-    SrunPrograms { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+    SrunPrologEpilog { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
 }
 
-/// What a launch needs of the state, copied out so that nothing is held while blobs are read.
+/// The part of the state that a launch needs, copied out so that the state is not locked while blobs are read.
 struct Facts {
     job: Arc<Job>,
     attempt: Attempt,
@@ -53,18 +55,18 @@ struct Facts {
     over_time_s: u32,
     unkillable_s: u32,
     /// The site has programs to run around jobs.
-    has_programs: bool,
+    has_prolog_epilog: bool,
     topology: Option<Arc<Topology>>,
-    /// All that it started with, itself among them, in their order.
-    together: Vec<Facts>,
+    /// The facts of all components of a het job, itself among them, in their order.
+    het_components: Vec<Facts>,
 }
 
-fn view_of(shared: &Shared, state: &State, node: &str) -> GpuView {
+fn gpu_view(shared: &Shared, state: &State, node: &str) -> GpuView {
     let Some(known) = state.nodes.get(node) else { return GpuView::default() };
     devices::view(&state.config, known, &devices::of_node(&shared.volatile, known))
 }
 
-fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
+fn gpu_names(shared: &Shared, state: &State, node: &str) -> DeviceNames {
     let known = state.nodes.get(node);
     known
         .map(|known| gpu::device_names(&devices::of_node(&shared.volatile, known)))
@@ -72,19 +74,19 @@ fn names_on(shared: &Shared, state: &State, node: &str) -> DeviceNames {
 }
 
 fn facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
-    let facts = own_facts(shared, state, id, node)?;
-    let of_each = facts.job.together.map(|together| {
-        let each = together.jobs().filter_map(|id| {
+    let facts = facts_of_one(shared, state, id, node)?;
+    let of_each = facts.job.het.map(|het| {
+        let each = het.jobs().filter_map(|id| {
             let job = state.jobs.get(&id)?;
             let first = job.attempt()?.allocation.node_names().next()?;
-            own_facts(shared, state, job.attempt_id()?, first)
+            facts_of_one(shared, state, job.attempt_id()?, first)
         });
         each.collect()
     });
-    Some(Facts { together: of_each.unwrap_or_default(), ..facts })
+    Some(Facts { het_components: of_each.unwrap_or_default(), ..facts })
 }
 
-fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
+fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Option<Facts> {
     let job = state.jobs.get(&id.job)?;
     let attempt = job.attempt().filter(|a| a.number == id.number && a.ending.is_none())?;
     let node_index = attempt.allocation.nodes.iter().position(|s| s.node == node)?;
@@ -104,21 +106,21 @@ fn own_facts(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Optio
         addresses: attempt.allocation.nodes.iter().map(address).collect(),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::books::default_memory(state, job),
-        gpus: view_of(shared, state, node),
-        gpu_names: names_on(shared, state, node),
+        gpus: gpu_view(shared, state, node),
+        gpu_names: gpu_names(shared, state, node),
         bind: state.config.parameters.bind.clone(),
         rlimits: state.config.parameters.rlimits.clone(),
         nice: state.config.parameters.nice,
         over_time_s: over_time_s(state, &attempt.allocation.partition),
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
-        has_programs: state.config.site.has_programs(),
+        has_prolog_epilog: state.config.site.has_prolog_epilog(),
         job: job.clone(),
         attempt: attempt.clone(),
-        together: Vec::new(),
+        het_components: Vec::new(),
     })
 }
 
-/// How long the job may overrun its limit: by its partition, else by the whole cluster.
+/// How long the job may overrun its limit: as its partition says, else as the cluster does.
 fn over_time_s(state: &State, partition: &str) -> u32 {
     let partitions = &state.config.partitions;
     let of_partition = partitions.iter().find(|p| p.name == partition);
@@ -130,7 +132,7 @@ fn over_time_s(state: &State, partition: &str) -> u32 {
     minutes.saturating_mul(60)
 }
 
-/// The launch of one node's part of an attempt; none if the attempt is over.
+/// The launch of one node's part of an attempt; `None` if the attempt is over.
 pub fn job_launch(
     shared: &Shared,
     id: AttemptId,
@@ -171,7 +173,7 @@ pub fn job_launch(
         script,
         deferred: launch.kind == LaunchKind::Batch
             && runs_here
-            && !facts.attempt.preparing.is_empty(),
+            && !facts.attempt.prolog_nodes.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),
@@ -193,12 +195,11 @@ pub fn job_launch(
         first_step: None,
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
-        around: match facts.has_programs {
-            true => environment::prolog_epilog::node_programs(
-                &job_facts(&facts),
-                facts.node_index as usize,
-            ),
-            false => Around::default(),
+        prolog_epilog: if facts.has_prolog_epilog {
+            let node = facts.node_index as usize;
+            environment::prolog_epilog::node_programs(&job_facts(&facts), node)
+        } else {
+            PrologEpilogEnvironment::default()
         },
     }))
 }
@@ -237,7 +238,7 @@ fn file_names(job: &Job) -> FileNames {
     }
 }
 
-/// The lines for the output of a job that is ended from outside: its script's, and its steps'.
+/// The lines for the output of a job that is ended from outside: one for its script, one for its steps.
 pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
     let cause = match outcome {
         Outcome::Cancelled { .. } => Cause::Cancelled,
@@ -254,7 +255,7 @@ pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
 
 fn is_out_of_cpu_time(job: &Job) -> bool {
     let ending = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-    ending.is_some_and(|ending| ending.out_of_cpu_time)
+    ending.is_some_and(|ending| ending.cause == EndCause::CpuTimeExhausted)
 }
 
 /// The line for the output of a step that is cancelled.
@@ -262,8 +263,8 @@ pub fn step_notice() -> String {
     notice::step(Cause::Cancelled)
 }
 
-/// Where the job's own commands find the server: the socket of the machine they run on.
-fn way_back(shared: &Shared, environment: &mut Environment) {
+/// Sets where the job's own commands find the server: the state folder with its socket.
+fn set_state_folder(shared: &Shared, environment: &mut Environment) {
     if let Some(dir) = &shared.setup.client_state {
         environment.set("SLUICE_STATE", dir);
     }
@@ -295,12 +296,12 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     let exported = Environment::from_block(base);
     let mut environment =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
-    if !facts.together.is_empty() {
+    if !facts.het_components.is_empty() {
         let of_each =
-            facts.together.iter().map(|one| environment::job::allocation(&job_facts(one)));
+            facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
         environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
     }
-    way_back(shared, &mut environment);
+    set_state_folder(shared, &mut environment);
     process_policy::export_niceness(facts.nice, Environment::from_block(base), &mut environment);
     gpu::use_device_names(&mut environment, &facts.gpu_names);
     environment.to_entries()
@@ -326,15 +327,15 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
     // by which `srun` and `sbatch` in the commands find their way.
     let slurm =
         environment::job::batch(&job_facts(facts), facts.node_index as usize, Environment::new());
-    for (name, value) in slurm.iter().filter(|(name, _)| !dialect_only(name)) {
+    for (name, value) in slurm.iter().filter(|(name, _)| !is_batch_only(name)) {
         variables.set(name, value);
     }
     gpu::use_device_names(&mut variables, &facts.gpu_names);
-    way_back(shared, &mut variables);
+    set_state_folder(shared, &mut variables);
     variables.to_entries()
 }
 
-/// Variables of a batch script that say nothing true of a task.
-fn dialect_only(name: &str) -> bool {
+/// Variables of a batch script that would be wrong for a task.
+fn is_batch_only(name: &str) -> bool {
     matches!(name, "ENVIRONMENT" | "TMPDIR" | "HOSTNAME")
 }

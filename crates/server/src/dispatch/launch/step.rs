@@ -1,7 +1,7 @@
-//! What the nodes of a step are told: its tasks there, their environment, their part of the job's share.
+//! The orders of a step: for each node its tasks there, their environment, their part of the job's share.
 
 use super::process_policy;
-use super::{Facts, facts, job_facts, way_back};
+use super::{Facts, facts, job_facts, set_state_folder};
 use crate::agents::devices;
 use crate::shared::Shared;
 use cluster::State;
@@ -11,14 +11,14 @@ use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
 use wire::order::StepOrder;
-use wire::step::{SrunPrograms, StepLaunch, StepLayout, StepNode};
+use wire::step::{SrunPrologEpilog, StepLaunch, StepLayout, StepNode};
 
 /// The GPUs of one of a step's nodes.
 struct NodeGpus {
     node: String,
     view: GpuView,
     names: DeviceNames,
-    /// Those near to the CPUs that the step has there.
+    /// The GPUs near to the CPUs that the step has there.
     near: Vec<u32>,
 }
 
@@ -59,7 +59,7 @@ pub fn step_orders(
         attempt: facts.attempt.number,
         nodes: layout(&facts, &record),
         cpus_per_task: launch.cpus_per_task.unwrap_or(1),
-        programs: SrunPrograms::default(),
+        srun_prolog_epilog: SrunPrologEpilog::default(),
     };
     let job = job_facts(&facts);
     let names = layout.nodes.iter().map(|node| node.node.as_str());
@@ -71,10 +71,10 @@ pub fn step_orders(
         let names = known.map_or(&facts.gpu_names, |gpus| &gpus.names);
         let job = JobFacts { gpus: view, ..job };
         let mut variables = environment::step::variables(&job, &layout, launch, index, share);
-        if let Some(together) = facts.job.together {
+        if let Some(together) = facts.job.het {
             environment::het_job::set_job_id(&mut variables, together.first);
         }
-        way_back(shared, &mut variables);
+        set_state_folder(shared, &mut variables);
         gpu::use_device_names(&mut variables, names);
         let mut own = environment::step::launch_on(launch, share);
         let mut exported = Environment::from_block(&own.environment);
@@ -98,7 +98,14 @@ pub fn step_orders(
             process_variables: environment::step::process_variables(),
             share: share.cloned(),
             cpu_bind: bind.clone(),
-            of_tasks: environment::step::task_orders(launch, share, &node.tasks, near, view, names),
+            task_orders: environment::step::task_orders(
+                launch,
+                share,
+                &node.tasks,
+                near,
+                view,
+                names,
+            ),
         };
         (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
     });

@@ -94,7 +94,7 @@ fn await_file(path: &Path) -> Result<(), VerbError> {
 pub fn node_config(machine: &Machine) -> NodeConfig {
     let mut gres: Vec<NodeGres> = Vec::new();
     for (index, gpu) in machine.gpus.iter().enumerate() {
-        let (kind, cores) = (Some(gpu.gres_type()), machine.near(gpu));
+        let (kind, cores) = (Some(gpu.gres_type()), machine.cpus_near(gpu));
         match gres.last_mut().filter(|g| g.kind == kind && g.cores == cores) {
             Some(same) => {
                 same.count += 1;

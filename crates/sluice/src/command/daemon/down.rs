@@ -9,7 +9,7 @@ use model::change::JobFilter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, JobsWanted};
+use wire::client::{Answer, Call, Cancel, JobsQuery};
 use wire::job_list::JobList;
 
 /// The processes to stop, in this order. The keeper stops its agent; an agent without a keeper is stopped by itself.
@@ -73,7 +73,7 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
     client.call(Call::Cancel(all))?;
     let deadline = Instant::now() + JOBS_END_TIMEOUT;
     loop {
-        let answer = client.call(Call::Jobs(JobsWanted::default()))?;
+        let answer = client.call(Call::Jobs(JobsQuery::default()))?;
         let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(()) };
         let Some(job) = jobs.first().map(|j| j.id) else { return Ok(()) };
         if Instant::now() > deadline {

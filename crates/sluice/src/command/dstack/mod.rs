@@ -12,7 +12,7 @@ use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use std::io::{self, BufRead, Write};
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
@@ -30,7 +30,7 @@ fn unexpected(answer: &Answer) -> VerbError {
 }
 
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
-    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
     match ask(client, Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => Ok(jobs),
         other => Err(unexpected(&other)),
@@ -56,7 +56,7 @@ fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
         Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
         Err(_) => filter.names.push(word.to_owned()),
     }
-    let found = match client.call(Call::Jobs(JobsWanted { filter, ..JobsWanted::default() }))? {
+    let found = match client.call(Call::Jobs(JobsQuery { filter, ..JobsQuery::default() }))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(model::reason::Refusal::UnknownJob(_)) => Vec::new(),
         Answer::Refused(why) => return Err(why.into()),

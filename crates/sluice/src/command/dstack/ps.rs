@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, HistoryFilter, JobsWanted};
+use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
@@ -107,7 +107,7 @@ struct Listing {
 impl Listing {
     fn ask(client: &mut Client, args: &PsArgs) -> Result<Self, VerbError> {
         let filter = JobFilter { all_states: true, ..JobFilter::default() };
-        let wanted = JobsWanted { filter, ..JobsWanted::default() };
+        let wanted = JobsQuery { filter, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
             Answer::Jobs { now, jobs: JobList(jobs) } => (now, jobs),
             other => return Err(unexpected(&other)),

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use std::io::Write;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
-use wire::explain::ExplainWanted;
+use wire::explain::ExplainQuery;
 
 #[derive(Args)]
 pub struct ExplainArgs {
@@ -54,8 +54,8 @@ pub fn run(args: ExplainArgs) -> VerbResult {
 }
 
 /// A word that begins with a digit is a job id; the name of a run begins with a letter.
-fn wanted(words: &[String]) -> Result<ExplainWanted, VerbError> {
-    let mut wanted = ExplainWanted::default();
+fn wanted(words: &[String]) -> Result<ExplainQuery, VerbError> {
+    let mut wanted = ExplainQuery::default();
     for word in words {
         if !word.starts_with(|c: char| c.is_ascii_digit()) {
             wanted.names.push(word.clone());

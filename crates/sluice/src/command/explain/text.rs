@@ -10,7 +10,8 @@ use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    Expected, ExplainedJob, HeldLimit, Holder, LicenseUse, OpenTerm, OtherJob, WaitView,
+    ExpectedStart, ExplainedJob, LicenseShortage, LimitHolders, ResourceHolder, TermJob, UnmetTerm,
+    WaitView,
 };
 use wire::view::JobView;
 
@@ -125,7 +126,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     if let Some(begin) = wait.begin.filter(|_| wait.reason != Some(Reason::BeginTime)) {
         lines.push(format!("Nor is it to start before {}.", moment.iso(begin)));
     }
-    if let Some(HeldLimit { limit, holders, others, others_amount }) = &wait.limit {
+    if let Some(LimitHolders { limit, holders, others, others_amount }) = &wait.limit {
         let of = |count| amount(limit, count);
         lines.extend(held_by(holders, *others, *others_amount, &of));
     }
@@ -151,7 +152,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         let named = named.collect::<Vec<_>>().join(", ");
         lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
     }
-    if let Some(kept) = &wait.kept {
+    if let Some(kept) = &wait.backfill_slot {
         lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
     }
     lines.push(match &wait.expected {
@@ -176,14 +177,14 @@ fn matters(reason: Option<&Reason>) -> bool {
     )
 }
 
-fn start_text(expected: &Expected, moment: Moment<'_>) -> String {
-    let Expected { start, partition, nodes } = expected;
+fn start_text(expected: &ExpectedStart, moment: Moment<'_>) -> String {
+    let ExpectedStart { start, partition, nodes } = expected;
     let nodes = hostlist::compress(nodes);
     format!("{} on {nodes} (partition {partition})", moment.iso(*start))
 }
 
-fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
-    let one = |job: &OtherJob| {
+fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
+    let one = |job: &TermJob| {
         let when = match job.end {
             Some(end) if job.state.is_ended() => format!(" since {}", moment.iso(end)),
             Some(end) => format!(", until {} at the latest", moment.iso(end)),
@@ -204,12 +205,12 @@ fn open_term(term: &OpenTerm, moment: Moment<'_>) -> String {
 }
 
 fn held_by(
-    holders: &[Holder],
+    holders: &[ResourceHolder],
     others: u32,
     others_amount: u64,
     of: &dyn Fn(u64) -> String,
 ) -> Vec<String> {
-    let one = |holder: &Holder| {
+    let one = |holder: &ResourceHolder| {
         format!("  held by job {} ({}): {}", holder.job, holder.user, of(holder.amount))
     };
     let mut lines: Vec<String> = holders.iter().map(one).collect();
@@ -220,8 +221,8 @@ fn held_by(
     lines
 }
 
-fn license_lines(license: &LicenseUse) -> Vec<String> {
-    let LicenseUse { name, asked, free, holders, others, others_amount } = license;
+fn license_lines(license: &LicenseShortage) -> Vec<String> {
+    let LicenseShortage { name, asked, free, holders, others, others_amount } = license;
     let mut lines = vec![format!("Licence {name}: {free} free, {asked} asked.")];
     lines.extend(held_by(holders, *others, *others_amount, &|count| count.to_string()));
     lines

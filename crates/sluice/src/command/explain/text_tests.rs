@@ -14,7 +14,7 @@ fn job(state: JobState) -> JobView {
     let owner = json!({
         "name": "alice", "uid": 1001, "gid": 1001, "group": "alice", "groups": [], "role": "user"
     });
-    let launch = model::run::Launch::nothing(model::run::LaunchKind::Batch);
+    let launch = model::run::Launch::empty(model::run::LaunchKind::Batch);
     let spec = json!({
         "name": "train", "owner": owner, "components": [{"request": request}],
         "launch": launch, "kill_on_invalid_dependency": false, "nice": 0, "requeue": true,
@@ -60,7 +60,7 @@ fn a_limit_is_explained_with_the_jobs_that_use_it() {
     let holder = |job: &str, amount| Holder { job: job.into(), user: "alice".into(), amount };
     let wait = WaitView {
         reason: Some(Reason::Limit(Box::new(limit.clone()))),
-        limit: Some(HeldLimit {
+        limit: Some(LimitHolders {
             limit,
             holders: vec![holder("7", 2), holder("8_3", 1)],
             others: 1,
@@ -104,7 +104,7 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
         reason: Some(Reason::Resources),
         ahead: 3,
         ahead_first: vec![NamedJob { job: "9".into(), user: "bob".into() }],
-        kept: expected(),
+        backfill_slot: expected(),
         expected: expected(),
         classes: vec![
             class("n[1-8]", None, "", vec![missing(gpu(), "n[1-8]", (6, 4, 8))]),
@@ -146,13 +146,13 @@ Job 12 (train, alice, partition gpu) waits: Resources
 
 #[test]
 fn dependencies_licenses_and_reservations_are_explained() {
-    let other = |id, state, end| OtherJob {
+    let other = |id, state, end| TermJob {
         job: format!("{id}"),
         id: JobId(id),
         state,
         end: Some(NOW).filter(|_| end),
     };
-    let term = |term: &str, failed, jobs: Vec<OtherJob>, count| OpenTerm {
+    let term = |term: &str, failed, jobs: Vec<TermJob>, count| OpenTerm {
         term: term.into(),
         failed,
         jobs,
@@ -165,7 +165,7 @@ fn dependencies_licenses_and_reservations_are_explained() {
             term("afterok:4", true, vec![other(4, JobState::Failed, true)], 3),
         ],
         begin: Some(NOW),
-        licenses: vec![LicenseUse {
+        licenses: vec![LicenseShortage {
             name: "matlab".into(),
             asked: 2,
             free: 1,

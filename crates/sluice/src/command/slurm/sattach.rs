@@ -22,7 +22,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 
 const COMMAND: Command = Command::Sattach;
 const USAGE: &str = "Usage: sattach [options] <jobid.stepid>\n";
@@ -117,7 +117,7 @@ fn attach(args: &[String]) -> Result<ExitCode, CommandError> {
 
 fn find(client: &mut Client, asked: &AttachRequest) -> Result<run::Step, CommandError> {
     let filter = JobFilter { jobs: vec![JobRef::whole(asked.job)], ..JobFilter::default() };
-    let wanted = JobsWanted { filter, steps: true, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, steps: true, ..JobsQuery::default() };
     let unknown =
         |why: &Refusal| CommandError::message(format!("{REQUEST}: {}", refusal::text(why)));
     let jobs = match client.call(Call::Jobs(wanted)) {

@@ -14,7 +14,7 @@ use model::reason::Refusal;
 use model::run::JobState;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Cancel, CancelResult, JobsWanted};
+use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery};
 use wire::job_list::JobList;
 
 const COMMAND: Command = Command::Scancel;
@@ -235,7 +235,7 @@ fn states(text: &str) -> Result<Vec<JobState>, CommandError> {
 
 /// `-i`: asks about each job, and returns those that were confirmed.
 fn confirmed(client: &mut Client, cancel: Cancel) -> Result<Option<Cancel>, CommandError> {
-    let wanted = JobsWanted { filter: cancel.filter.clone(), ..Default::default() };
+    let wanted = JobsQuery { filter: cancel.filter.clone(), ..Default::default() };
     let jobs = match client.call(Call::Jobs(wanted)).map_err(unreachable)? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         Answer::Refused(Refusal::UnknownJob(_)) => Vec::new(),

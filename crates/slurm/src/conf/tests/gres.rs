@@ -140,3 +140,58 @@ fn bad_lines_are_refused_in_one_line() {
         assert!(said.starts_with("/c/gres.conf:") && said.contains(expected), "{line}: {said}");
     }
 }
+
+#[test]
+fn shards_are_divided_over_the_gpus_of_their_node() {
+    let slurm = "NodeName=n1 CPUs=4 Gres=shard:6,gpu:h100:2,fpga:1";
+    let gres = "Name=gpu Type=h100 File=/dev/nvidia0 Cores=0-1\n\
+                Name=gpu Type=h100 File=/dev/nvidia1 Cores=2-3\n\
+                Name=shard Count=2 File=/dev/nvidia1\nName=shard Count=4";
+    let conf = accepted(&[("slurm.conf", slurm), ("gres.conf", gres)]);
+    let found = &conf.slurm.nodes[0].config.gres;
+    let expected = [
+        unit("gpu", "h100", 1, 1, 0),
+        unit("gpu", "h100", 1, 1, 1),
+        unit("fpga", "", 1, 0, 0),
+        unit("shard", "h100", 2, 1, 0),
+        unit("shard", "h100", 2, 1, 2),
+        unit("shard", "h100", 2, 1, 4),
+    ];
+    assert_eq!(units(found), expected);
+    let shares: Vec<(Option<u32>, &str)> =
+        found[3..].iter().map(|share| (share.share_of, share.files[0].as_str())).collect();
+    let on = |gpu, file| (Some(gpu), file);
+    assert_eq!(shares, [on(1, "/dev/nvidia1"), on(0, "/dev/nvidia0"), on(1, "/dev/nvidia1")]);
+    assert_eq!(found[3].cores, Some((2..4).collect()));
+}
+
+#[test]
+fn more_gpus_than_a_node_can_have_are_refused_in_one_line() {
+    let by_count = "Count: \"UNLIMITED\": expected at most 4096 GPUs on a node";
+    // (Gres= of the nodes, gres.conf, the only error)
+    let table = [
+        ("gpu:2,shard:4", "Name=gpu Count=UNLIMITED", format!("/c/gres.conf:1: {by_count}")),
+        ("gpu:2", "\nNodeName=n2 Name=gpu Count=UNLIMITED", format!("/c/gres.conf:2: {by_count}")),
+        (
+            "gpu:4000000000,shard:4",
+            "",
+            "/c/slurm.conf:1: Gres: \"gpu:4000000000,shard:4\": expected at most 4096 GPUs on a node"
+                .to_owned(),
+        ),
+        (
+            "gpu:a:4096,gpu:b:1",
+            "Name=gpu Count=8",
+            "/c/slurm.conf:1: Gres: \"gpu:a:4096,gpu:b:1\": expected at most 4096 GPUs on a node"
+                .to_owned(),
+        ),
+    ];
+    for (gres, file, expected) in table {
+        let slurm = format!("NodeName=n[1-2] CPUs=4 Gres={gres}");
+        let said = refused(&[("slurm.conf", &slurm), ("gres.conf", file)]);
+        assert_eq!(said, expected, "{gres} with {file}");
+    }
+    let most = accepted(&[("slurm.conf", "NodeName=n1 Gres=gpu:4096,shard:4096")]);
+    assert_eq!(most.slurm.nodes[0].config.gres.len(), 4097);
+    let other = accepted(&[("slurm.conf", "NodeName=n1 Gres=bandwidth:4000000000")]);
+    assert_eq!(other.slurm.nodes[0].config.gres[0].count, 4_000_000_000);
+}

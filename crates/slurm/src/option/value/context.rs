@@ -21,7 +21,7 @@ pub trait ValueContext {
 
 /// `--begin` and `--deadline`.
 pub fn when(context: &dyn ValueContext, text: &str, option: &'static str) -> Result<Timestamp> {
-    model::time::parse_when(text, context.now(), context.time_zone())
+    model::time_spec::parse_time_spec(text, context.now(), context.time_zone())
         .map_err(|_| OptionError::Time { option, value: text.to_owned() })
 }
 

@@ -179,7 +179,7 @@ fn job_id(row: &Row<'_>, cell: &mut String) {
     match (job.array_job, job.array_task, &job.array_pending) {
         (Some(array), Some(task), _) => push!(cell, "{array}_{task}"),
         (Some(array), None, Some(pending)) => push!(cell, "{array}_[{pending}]"),
-        _ => match job.together {
+        _ => match job.het {
             Some(of) => push!(cell, "{}+{}", of.first, of.offset),
             None => push!(cell, "{}", job.job),
         },

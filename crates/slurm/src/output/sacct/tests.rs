@@ -17,7 +17,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         array_job: None,
         array_task: None,
         array_pending: None,
-        together: None,
+        het: None,
         name: name.into(),
         user: "alice".into(),
         uid: 1001,

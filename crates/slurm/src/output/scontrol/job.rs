@@ -9,7 +9,7 @@ use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;
 use model::partition::DefaultMemory;
 use model::request::{GresBinding, Per};
-use model::run::{LaunchKind, Together};
+use model::run::{HetComponent, LaunchKind};
 use model::time::{Timestamp, format_elapsed_full, format_limit_full};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -32,8 +32,8 @@ fn push_identity(record: &mut Record<'_>, job: &JobView, options: Options) {
     let spec = &job.spec;
     let owner = &spec.owner;
     record.line(title(job));
-    if let Some(together) = job.together {
-        record.line(format!("HetJobIdSet={}", job_text::component_ids(together)));
+    if let Some(het) = job.het {
+        record.line(format!("HetJobIdSet={}", job_text::component_ids(het)));
     }
     record.line(format!(
         "UserId={}({}) GroupId={}({}) MCS_label=N/A",
@@ -75,7 +75,7 @@ fn title(job: &JobView) -> String {
             push!(title, " ArrayTaskThrottle={throttle}");
         }
     }
-    if let Some(Together { first, offset, .. }) = job.together {
+    if let Some(HetComponent { first, offset, .. }) = job.het {
         push!(title, " HetJobId={first} HetJobOffset={offset}");
     }
     push!(title, " JobName={}", job.spec.name);
@@ -85,7 +85,7 @@ fn title(job: &JobView) -> String {
 fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
     let time = |time: Option<Timestamp>| time.map_or_else(|| "Unknown".into(), |t| moment.iso(t));
     let request = job.spec.request();
-    let further = job.further.as_deref().cloned().unwrap_or_default();
+    let extras = job.extras.as_deref().cloned().unwrap_or_default();
     record.line(format!(
         "RunTime={} TimeLimit={} TimeMin={}",
         format_elapsed_full(job.elapsed_s(moment.now)),
@@ -102,12 +102,12 @@ fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
         request.deadline.map_or_else(|| "N/A".to_owned(), |t| moment.iso(t))
     ));
     if let Some(start) = job.start.filter(|_| !job.state.is_waiting()) {
-        let told = further.preempt_time.map_or_else(|| "None".into(), |t| moment.iso(t));
+        let told = extras.preempt_time.map_or_else(|| "None".into(), |t| moment.iso(t));
         record.line(format!("PreemptEligibleTime={} PreemptTime={told}", moment.iso(start)));
     }
     let planned = time(job.last_planned);
-    let suspended = further.suspend_time.map_or_else(|| "None".into(), |t| moment.iso(t));
-    let before = further.ran_before_s;
+    let suspended = extras.suspend_time.map_or_else(|| "None".into(), |t| moment.iso(t));
+    let before = extras.pre_suspend_s;
     record.line(format!(
         "SuspendTime={suspended} SecsPreSuspend={before} LastSchedEval={planned} Scheduler=Main"
     ));
@@ -225,7 +225,7 @@ fn push_launch(record: &mut Record<'_>, job: &JobView) {
     let request = spec.request();
     record.line(format!("Command={}", job_text::command(job)));
     record.line(format!("WorkDir={}", spec.launch.work_dir));
-    if let Some(comment) = job.further.as_ref().and_then(|f| f.admin_comment.as_ref()) {
+    if let Some(comment) = job.extras.as_ref().and_then(|f| f.admin_comment.as_ref()) {
         record.line(format!("AdminComment={comment} "));
     }
     if let Some(comment) = &spec.comment {

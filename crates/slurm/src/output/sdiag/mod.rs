@@ -74,7 +74,7 @@ fn push_backfill(text: &mut String, plans: &PlanCounts, date: impl Fn(Timestamp)
     let last_at = plans.last_at.map_or_else(|| "N/A".to_owned(), date);
     text.push_str("Backfilling stats\n");
     let total = "Total backfilled jobs (since last";
-    push!(text, "\t{total} slurm start): {}\n", plans.backfilled_ever);
+    push!(text, "\t{total} slurm start): {}\n", plans.backfilled_since_start);
     push!(text, "\t{total} stats cycle start): {}\n", plans.backfilled);
     text.push_str("\tTotal backfilled heterogeneous job components: 0\n");
     push!(text, "\tTotal cycles: {}\n\tLast cycle when: {last_at}\n", plans.made);
@@ -91,8 +91,8 @@ fn push_backfill(text: &mut String, plans: &PlanCounts, date: impl Fn(Timestamp)
     if let Some(mean) = mean(plans.total_queue) {
         push!(text, "\tQueue length mean: {mean}\n");
     }
-    push!(text, "\tLast table size: {}\n", plans.last_kept);
-    if let Some(mean) = mean(plans.total_kept) {
+    push!(text, "\tLast table size: {}\n", plans.last_slots);
+    if let Some(mean) = mean(plans.total_slots) {
         push!(text, "\tMean table size: {mean}\n");
     }
     text.push('\n');

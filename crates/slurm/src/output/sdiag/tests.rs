@@ -28,10 +28,10 @@ fn captured() -> DiagnosticsView {
             total_queue: 60,
             last_tried: 2,
             total_tried: 58,
-            last_kept: 4,
-            total_kept: 180,
+            last_slots: 4,
+            total_slots: 180,
             backfilled: 4,
-            backfilled_ever: 4,
+            backfilled_since_start: 4,
         },
         clock_us: 33,
         calls: vec![

@@ -2,11 +2,11 @@
 
 use crate::output::Moment;
 use crate::output::table::format::Column;
+use crate::output::text::job_text::push_number;
 use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
-use model::digits::push_number;
 use model::request::Per;
-use model::run::{LaunchKind, Together};
+use model::run::{HetComponent, LaunchKind};
 use model::time::{TimeLimit, Timestamp, format_limit, push_elapsed};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -60,13 +60,13 @@ impl JobField {
 #[rustfmt::skip]
 pub static JOB_FIELDS: &[JobField] = &[
     both('a', "Account", "ACCOUNT", |r, c| c.push_str(&r.job.account)),
-    both('A', "JobID", "JOBID", |r, c| push_number(c, r.job.id.0.into())),
+    both('A', "JobID", "JOBID", |r, c| push_number(c, r.job.id.0)),
     both('b', "tres-per-node", "TRES_PER_NODE", |r, c| gres(r, c, Per::Node)),
     both('B', "BatchHost", "EXEC_HOST", |r, c| c.push_str(batch_host(r.job))),
     both('c', "MinCPUs", "MIN_CPUS", |r, c| push!(c, "{}", job_text::min_cpus_per_node(r.job.spec.request()))),
-    both('C', "NumCPUs", "CPUS", |r, c| push_number(c, r.job.cpus.into())),
+    both('C', "NumCPUs", "CPUS", |r, c| push_number(c, r.job.cpus)),
     both('d', "MinTmpDisk", "MIN_TMP_DISK", |r, c| push!(c, "{}", r.job.spec.request().disk.map_or(0, |d| d.mib()))),
-    both('D', "NumNodes", "NODES", |r, c| push_number(c, job_text::node_count(r.job).into())),
+    both('D', "NumNodes", "NODES", |r, c| push_number(c, job_text::node_count(r.job))),
     both('e', "EndTime", "END_TIME", end_time),
     both('E', "Dependency", "DEPENDENCY", |r, c| or_null(c, r.job.dependency.as_deref())),
     both('f', "Feature", "FEATURES", |r, c| or_null(c, r.job.spec.request().constraint.as_ref().map(ToString::to_string).as_deref())),
@@ -154,9 +154,9 @@ pub static JOB_FIELDS: &[JobField] = &[
 ];
 
 /// A value that only components of a heterogeneous job have.
-fn het_component(row: &JobRow<'_>, cell: &mut String, text: impl Fn(Together) -> String) {
-    match row.job.together {
-        Some(together) => cell.push_str(&text(together)),
+fn het_component(row: &JobRow<'_>, cell: &mut String, text: impl Fn(HetComponent) -> String) {
+    match row.job.het {
+        Some(het) => cell.push_str(&text(het)),
         None => cell.push_str("N/A"),
     }
 }

@@ -2,13 +2,13 @@
 
 use super::*;
 use model::account::Association;
-use model::spent::Spent;
+use model::raw_usage::RawUsage;
 use model::tres::Tres;
 
 fn row(depth: u32, association: Association, numbers: (f64, f64, f64)) -> ShareView {
     let (shares, usage, billed) = numbers;
-    let mut spent = Spent::default();
-    spent.charge(&Tres::parse("cpu=1,billing=1").expect("a list"), billed, 1.0);
+    let mut raw_usage = RawUsage::default();
+    raw_usage.charge(&Tres::parse("cpu=1,billing=1").expect("a list"), billed, 1.0);
     ShareView {
         association,
         id: 1,
@@ -18,7 +18,7 @@ fn row(depth: u32, association: Association, numbers: (f64, f64, f64)) -> ShareV
         usage: (depth > 0).then_some(usage),
         level: (usage > 0.0).then(|| shares / usage),
         fair_share: None,
-        spent,
+        raw_usage,
         run_minutes: Tres::new(),
     }
 }

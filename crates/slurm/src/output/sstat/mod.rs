@@ -181,11 +181,11 @@ pub fn help_format() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::usage::{Measure, TaskUsage};
+    use model::usage::{TaskSample, TaskUsage};
 
     fn shown(options: &Options) -> String {
         let measure =
-            Measure { memory_peak: 3352 << 10, memory_now: 3108 << 10, ..Measure::default() };
+            TaskSample { memory_peak: 3352 << 10, memory_now: 3108 << 10, ..TaskSample::default() };
         let step = StepUsage {
             step: StepId::Batch,
             nodes: vec!["node1".into()],

@@ -5,28 +5,32 @@ use crate::words::NULL;
 use model::allocation::{Allocation, GresShare};
 use model::amount::{Bytes, format_slurm_mb};
 use model::array::{IndexSet, format_pending};
-use model::digits::push_number;
 use model::filename::{self, FilenameContext};
 use model::gres::{self, GresCount};
 use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
-use model::run::{JobState, LaunchKind, Together};
+use model::run::{HetComponent, JobState, LaunchKind};
 use std::fmt::Write;
 use wire::view::JobView;
+
+/// Writes a number without the machinery of `write!`: a listing has tens of thousands of them.
+pub fn push_number(out: &mut String, number: u32) {
+    out.push_str(itoa::Buffer::new().format(number));
+}
 
 /// `12`, `14_3`, `14_[16-23%2]`; `task` is one pending task shown by itself.
 pub fn push_id(out: &mut String, job: &JobView, task: Option<u32>) {
     match &job.array {
-        None => match job.together {
+        None => match job.het {
             Some(of) => push!(out, "{}+{}", of.first, of.offset),
-            None => push_number(out, job.id.0.into()),
+            None => push_number(out, job.id.0),
         },
         Some(array) => match (task.or(array.index), &array.pending) {
             (Some(index), _) => {
-                push_number(out, array.array.0.into());
+                push_number(out, array.array.0);
                 out.push('_');
-                push_number(out, index.into());
+                push_number(out, index);
             }
             (None, Some(pending)) => {
                 push!(out, "{}_[{}]", array.array, format_pending(pending, array.throttle));
@@ -47,9 +51,9 @@ pub fn array_task(job: &JobView, task: Option<u32>) -> String {
 }
 
 /// `5-7`: the ids of all components.
-pub fn component_ids(together: Together) -> String {
-    let first = together.first;
-    format!("{first}-{}", first.0 + together.size.saturating_sub(1))
+pub fn component_ids(het: HetComponent) -> String {
+    let first = het.first;
+    format!("{first}-{}", first.0 + het.size.saturating_sub(1))
 }
 
 /// `node[1-2]`; empty before the job has nodes.

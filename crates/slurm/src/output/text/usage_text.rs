@@ -3,7 +3,7 @@
 use super::push;
 use model::amount::{self, KIB, Unit};
 use model::time::format_elapsed_full;
-use model::usage::{Spread, TaskUsage};
+use model::usage::{TaskUsage, UsageSpread};
 use std::fmt::Write;
 
 /// The unit in which amounts of memory are shown.
@@ -22,7 +22,7 @@ pub enum Units {
 #[derive(Debug, Clone, Copy)]
 pub struct UsageRow<'a> {
     pub tasks: &'a TaskUsage,
-    /// The step's nodes; `max_node` and `min_node` of a [`Spread`] are indices into it.
+    /// The step's nodes; `max_node` and `min_node` of a [`UsageSpread`] are indices into it.
     pub nodes: &'a [String],
     pub units: Units,
 }
@@ -149,7 +149,7 @@ fn push_figure(units: Units, metric: Metric, figure: Figure<'_>, cell: &mut Stri
     }
 }
 
-fn spread(used: &TaskUsage, metric: Metric) -> &Spread {
+fn spread(used: &TaskUsage, metric: Metric) -> &UsageSpread {
     match metric {
         Metric::Cpu => &used.cpu_ms,
         Metric::Memory => &used.memory,
@@ -193,16 +193,16 @@ fn push_disk(units: Units, bytes: u64, cell: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::usage::Measure;
+    use model::usage::TaskSample;
 
     #[test]
     fn statistics_are_printed_as_slurm_prints_them() {
-        let measure = |cpu_ms, peak, read_bytes| Measure {
+        let measure = |cpu_ms, peak, read_bytes| TaskSample {
             cpu_ms,
             memory_peak: peak,
             virtual_peak: 143_008 << 10,
             read_bytes,
-            ..Measure::default()
+            ..TaskSample::default()
         };
         let mut used = TaskUsage::default();
         used.absorb(&TaskUsage::of(0, 0, &measure(1999, 4712 << 10, 40_811), false));

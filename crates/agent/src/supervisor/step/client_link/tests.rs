@@ -1,18 +1,17 @@
-//! A link whose other end is in the test's hands.
+//! Tests of a link whose other end is the test itself.
 
 use super::*;
 use std::net::TcpListener;
 
-/// Waits for the link's own descriptors, so that the test takes no longer than the kernel.
+/// Polls the link's descriptors until it makes progress.
 fn settle(link: &mut ClientLink) -> Progress {
     for _ in 0..100 {
         match link.advance() {
             Progress::Waiting => {}
             progress => return progress,
         }
-        let flags = |write| match write {
-            true => nix::poll::PollFlags::POLLOUT,
-            false => nix::poll::PollFlags::POLLIN,
+        let flags = |write| {
+            if write { nix::poll::PollFlags::POLLOUT } else { nix::poll::PollFlags::POLLIN }
         };
         let interests = link.interests();
         let mut fds: Vec<_> = interests
@@ -28,7 +27,7 @@ fn hello() -> StepMessage {
     StepMessage::Hello { key: String::new(), node: "n1".into(), node_index: 0, waits: false }
 }
 
-/// Everything that has come to the client's end.
+/// The frames that have arrived at the client's end.
 fn heard(client: &mut UnixStream, decoder: &mut Decoder) -> Vec<Frame> {
     let mut buffer = [0; 4096];
     let length = client.read(&mut buffer).expect("bytes");
@@ -43,7 +42,7 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 #[test]
-fn a_dead_address_gives_way_to_a_living_one() {
+fn dialling_passes_over_unreachable_addresses() {
     let dead = TcpListener::bind("127.0.0.1:0").expect("a port");
     let dead_address = dead.local_addr().expect("its address").to_string();
     drop(dead);
@@ -71,7 +70,7 @@ fn a_dead_address_gives_way_to_a_living_one() {
 }
 
 #[test]
-fn an_srun_that_cannot_be_reached_comes_by_a_stream_and_comes_back() {
+fn srun_that_cannot_be_dialled_connects_by_stream_and_resumes() {
     let mut link = ClientLink::dial(&["host.example:1".into()]);
     assert_eq!(link.advance(), Progress::Waiting);
     assert!(link.deadline().is_some(), "it is not waited for without a bound");
@@ -85,7 +84,7 @@ fn an_srun_that_cannot_be_reached_comes_by_a_stream_and_comes_back() {
     let frames = heard(&mut client, &mut Decoder::default());
     assert_eq!(frames.len(), 4, "hello, count, and the two");
     assert!(!link.is_flushed(), "kept until it is acknowledged");
-    // Of these the first arrived, as far as the client can tell.
+    // The client has received only the first of the two.
     let received = (frame::HEADER + 3) as u64;
     drop(client);
     assert_eq!(link.advance(), Progress::Waiting);
@@ -105,7 +104,7 @@ fn an_srun_that_cannot_be_reached_comes_by_a_stream_and_comes_back() {
 }
 
 #[test]
-fn one_that_looks_on_is_not_waited_for() {
+fn broken_link_of_an_observer_is_not_waited_for() {
     let (ours, client) = pair();
     let mut link = ClientLink::attached(ours, Decoder::default(), 1);
     drop(client);

@@ -12,7 +12,8 @@ use model::change::JobRef;
 use model::hostlist;
 use model::id::{JobId, StepId};
 use model::record::JobRecord;
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when_past};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_past_time_spec;
 use std::io;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
@@ -211,7 +212,7 @@ impl HistoryQuery {
         if self.jobs.is_empty() {
             return;
         }
-        for first in records.iter().filter_map(|record| record.together).map(|of| of.first) {
+        for first in records.iter().filter_map(|record| record.het).map(|of| of.first) {
             let job = JobRef::whole(first);
             if !self.filter.jobs.contains(&job) {
                 self.filter.jobs.push(job.clone());
@@ -259,7 +260,7 @@ impl HistoryQuery {
 
     fn admits(&self, record: &JobRecord) -> bool {
         let is_named = |named: &NamedJob| named.job.id == record.job;
-        if self.components_apart && record.together.is_some() && !self.jobs.iter().any(is_named) {
+        if self.components_apart && record.het.is_some() && !self.jobs.iter().any(is_named) {
             return false;
         }
         let within = |range: &Option<RangeInclusive<u32>>, amount: u32| {
@@ -281,7 +282,7 @@ impl HistoryQuery {
 
 /// The id that selects this job together with others: its array job, or the leader of its het job.
 fn group_leader(record: &JobRecord) -> Option<JobId> {
-    record.array_job.or(record.together.map(|of| of.first))
+    record.array_job.or(record.het.map(|of| of.first))
 }
 
 /// The period that jobs must overlap. The defaults are those of sacct(1): with `-j` all time, with `-s` this moment, with
@@ -293,14 +294,14 @@ fn window(
 ) -> Result<(Option<Timestamp>, Option<Timestamp>), CommandError> {
     let read = |key, option: &'static str| {
         let wrong = |text: &str| OptionError::Time { option, value: text.to_owned() };
-        let time = |text| parse_when_past(text, now, tz).map_err(|_| wrong(text));
+        let time = |text| parse_past_time_spec(text, now, tz).map_err(|_| wrong(text));
         parsed.text(key).map(time).transpose()
     };
     let from = read(K::StartTime, "starttime")?;
     let until = read(K::EndTime, "endtime")?;
     let by_job = parsed.has(K::Jobs);
     let by_state = parsed.has(K::States);
-    let midnight = || parse_when_past("midnight", now, tz).ok();
+    let midnight = || parse_past_time_spec("midnight", now, tz).ok();
     let default_from = match (by_job, by_state) {
         (true, _) => None,
         (false, true) => Some(now),

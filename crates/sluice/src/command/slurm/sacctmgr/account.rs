@@ -6,7 +6,7 @@ use super::line::{Line, Term, unknown_option};
 use super::value;
 use crate::command::slurm::query::CommandError;
 use model::account::{Account, Association};
-use model::spent::UsageOf;
+use model::raw_usage::UsageOwner;
 use std::process::ExitCode;
 use wire::client::Call;
 use wire::view::AccountsView;
@@ -180,7 +180,7 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
         }
         calls.push(Call::SetAssociation(changed.association));
         if resets_usage {
-            calls.push(Call::ForgetUsage(UsageOf::Account(account.name.clone())));
+            calls.push(Call::ForgetUsage(UsageOwner::Account(account.name.clone())));
         }
     }
     if calls.is_empty() {

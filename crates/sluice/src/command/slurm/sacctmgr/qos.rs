@@ -6,7 +6,7 @@ use super::line::{Line, Operator, Term, unknown_option};
 use super::value::{self, Fault};
 use crate::command::slurm::query::CommandError;
 use model::account::{Association, Qos};
-use model::spent::UsageOf;
+use model::raw_usage::UsageOwner;
 use model::tres::TresKind;
 use std::process::ExitCode;
 use wire::client::Call;
@@ -161,7 +161,7 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
         apply(&mut qos, &set, &books.view)?;
         said.push_str(&format!("  {}\n", qos.name));
         if resets_usage {
-            calls.push(Call::ForgetUsage(UsageOf::Qos(qos.name.clone())));
+            calls.push(Call::ForgetUsage(UsageOwner::Qos(qos.name.clone())));
         }
         calls.push(Call::SetQos(qos));
     }

@@ -7,7 +7,7 @@ use super::value;
 use crate::command::slurm::query::CommandError;
 use model::account::Association;
 use model::principal::Role;
-use model::spent::UsageOf;
+use model::raw_usage::UsageOwner;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use wire::client::Call;
@@ -182,7 +182,7 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
         }
         if resets_usage && let Some(user) = association.user.clone() {
             let account = association.account.clone();
-            calls.push(Call::ForgetUsage(UsageOf::User { account, user }));
+            calls.push(Call::ForgetUsage(UsageOwner::User { account, user }));
         }
         calls.push(Call::SetAssociation(changed));
     }

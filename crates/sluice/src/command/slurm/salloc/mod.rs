@@ -268,7 +268,7 @@ impl AllocationRequest<'_> {
             _ => String::new(),
         };
         let mut env = het_components::variables(&cluster, view, &self.submitter.work_dir);
-        if view.together.is_some() {
+        if view.het.is_some() {
             let of_each = het_components::ask(client, job, &self.submitter.work_dir)?;
             let of_each = of_each.into_iter().map(|component| component.variables);
             set_components(&mut env, &of_each.collect::<Vec<_>>());

@@ -9,7 +9,7 @@ use model::reason::Refusal;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
 
 /// As in Slurm, only the owner may read and execute the written script.
@@ -74,7 +74,7 @@ fn targets(server: &mut Server, word: &str) -> Result<Vec<(Option<JobRef>, Strin
     }
     let name = word.strip_prefix("jobname=").or_else(|| word.strip_prefix("name=")).unwrap_or(word);
     let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
-    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
     let jobs = match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         other => return Err(CommandError::unexpected(&other)),

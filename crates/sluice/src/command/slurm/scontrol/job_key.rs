@@ -12,7 +12,8 @@ use model::hostlist;
 use model::range::{Range, parse_node_count};
 use model::reason::Refusal;
 use model::request::{GresRequest, Per, Sharing, Switches};
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_time_spec;
 
 /// One change to a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -185,7 +186,7 @@ fn hosts(value: &str) -> Result<Vec<String>, String> {
 }
 
 fn when(value: &str, context: TimeContext<'_>) -> Result<Timestamp, String> {
-    parse_when(value, context.now, context.tz).map_err(|error| error.to_string())
+    parse_time_spec(value, context.now, context.tz).map_err(|error| error.to_string())
 }
 
 fn size(value: &str) -> Result<Bytes, String> {

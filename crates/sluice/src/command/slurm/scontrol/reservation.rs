@@ -7,7 +7,7 @@ use ::slurm::output::Moment;
 use ::slurm::output::scontrol::{Options, license, reservation as output};
 use model::reason::Refusal;
 use model::reservation::ReservationFlag;
-use model::reservation_ask::{NodesAsk, ReservationAsk, ReservationRefusal};
+use model::reservation_request::{NodesChoice, ReservationRefusal, ReservationRequest};
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::reservation::ReservationsView;
@@ -142,11 +142,11 @@ fn error(text: String) -> CommandError {
 fn asked<'a>(
     words: impl Iterator<Item = &'a String>,
     done: &str,
-) -> Result<ReservationAsk, CommandError> {
+) -> Result<ReservationRequest, CommandError> {
     let tz = query::time_zone();
     let now = ::server::clock::now();
     let context = TimeContext { now, tz: &tz };
-    let mut ask = ReservationAsk::default();
+    let mut ask = ReservationRequest::default();
     for word in words {
         reservation_key::read(&mut ask, word, context).map_err(|wrong| match wrong {
             KeyError::Whole(text) => error(text),
@@ -160,7 +160,7 @@ fn asked<'a>(
 }
 
 /// Checks that a new reservation is complete; the error is the first thing that is missing.
-fn check_new(ask: &ReservationAsk) -> Result<(), &'static str> {
+fn check_new(ask: &ReservationRequest) -> Result<(), &'static str> {
     let counts = |counts: &Vec<u32>| counts.iter().any(|count| *count > 0);
     let resources = ask.nodes.is_some()
         || ask.node_count.is_some_and(|count| count > 0)
@@ -169,7 +169,7 @@ fn check_new(ask: &ReservationAsk) -> Result<(), &'static str> {
         || ask.licenses.as_ref().is_some_and(|list| !list.is_empty())
         || ask.partition.is_some();
     let has = |flag| ask.flags.as_ref().is_some_and(|flags| flags.flags.contains(&flag));
-    let whole = ask.partition.is_some() && ask.nodes == Some(NodesAsk::All);
+    let whole = ask.partition.is_some() && ask.nodes == Some(NodesChoice::All);
     if ask.start.is_none() {
         return Err("A start time must be given.");
     }

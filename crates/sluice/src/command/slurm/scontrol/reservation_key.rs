@@ -5,8 +5,11 @@ use ::slurm::option::value;
 use ::slurm::words::reservation as words;
 use model::hostlist;
 use model::reservation::ReservationFlag;
-use model::reservation_ask::{DurationAsk, Edit, FlagsAsk, NamesAsk, NodesAsk, ReservationAsk};
-use model::time::{TimeLimit, Timestamp, parse_time_limit, parse_when};
+use model::reservation_request::{
+    DurationEdit, EditMode, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
+};
+use model::time::{TimeLimit, Timestamp, parse_time_limit};
+use model::time_spec::parse_time_spec;
 use model::tres::TresKind;
 
 /// Why a word is invalid, in Slurm's words.
@@ -76,7 +79,7 @@ pub fn names_one(word: &str) -> bool {
 
 /// Applies one word to the request.
 pub fn read(
-    ask: &mut ReservationAsk,
+    ask: &mut ReservationRequest,
     word: &str,
     context: TimeContext<'_>,
 ) -> Result<(), KeyError> {
@@ -90,16 +93,16 @@ pub fn read(
         }
     };
     let (bare, edit) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
-        (Some(bare), _) => (bare, Edit::Add),
-        (None, Some(bare)) => (bare, Edit::Remove),
-        (None, None) => (key, Edit::Set),
+        (Some(bare), _) => (bare, EditMode::Add),
+        (None, Some(bare)) => (bare, EditMode::Remove),
+        (None, None) => (key, EditMode::Set),
     };
     let unknown = || sentence(format!("Unknown parameter {word}"));
     let (name, key) = lookup(KEYS, bare).ok_or_else(unknown)?;
-    let names = || Some(NamesAsk { edit, names: value::list(text) });
+    let names = || Some(NamesEdit { edit, names: value::list(text) });
     let edited =
         matches!(key, Key::Accounts | Key::Users | Key::Groups | Key::Flags | Key::Duration);
-    if edit != Edit::Set && !edited {
+    if edit != EditMode::Set && !edited {
         return Err(unknown());
     }
     match key {
@@ -148,19 +151,19 @@ fn when(
     which: &str,
     context: TimeContext<'_>,
 ) -> Result<Timestamp, KeyError> {
-    parse_when(text, context.now, context.tz).map_err(|_| {
+    parse_time_spec(text, context.now, context.tz).map_err(|_| {
         let line = format!("Invalid time specification (pos=0): {text}");
         KeyError::After(line, format!("Invalid {which} time {word}"))
     })
 }
 
-fn duration(word: &str, text: &str, edit: Edit) -> Result<DurationAsk, KeyError> {
+fn duration(word: &str, text: &str, edit: EditMode) -> Result<DurationEdit, KeyError> {
     let wrong = || sentence(format!("Invalid duration {word}"));
     let limit = parse_time_limit(text).map_err(|_| wrong())?;
     match (edit, limit) {
-        (Edit::Set, limit) => Ok(DurationAsk::Set(limit)),
-        (Edit::Add, TimeLimit::Minutes(minutes)) => Ok(DurationAsk::AddMin(minutes)),
-        (Edit::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationAsk::SubtractMin(minutes)),
+        (EditMode::Set, limit) => Ok(DurationEdit::Set(limit)),
+        (EditMode::Add, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::AddMin(minutes)),
+        (EditMode::Remove, TimeLimit::Minutes(minutes)) => Ok(DurationEdit::SubtractMin(minutes)),
         (_, TimeLimit::Unlimited) => Err(wrong()),
     }
 }
@@ -173,15 +176,15 @@ fn count(text: &str) -> Option<u32> {
     }
 }
 
-fn nodes(text: &str) -> Result<NodesAsk, KeyError> {
+fn nodes(text: &str) -> Result<NodesChoice, KeyError> {
     if text.eq_ignore_ascii_case("ALL") {
-        return Ok(NodesAsk::All);
+        return Ok(NodesChoice::All);
     }
     if text.is_empty() {
-        return Ok(NodesAsk::Named(Vec::new()));
+        return Ok(NodesChoice::Named(Vec::new()));
     }
     let names = hostlist::expand(text).map_err(|error| KeyError::Whole(error.to_string()))?;
-    Ok(NodesAsk::Named(names))
+    Ok(NodesChoice::Named(names))
 }
 
 fn licenses(text: &str) -> Result<Vec<(String, u32)>, KeyError> {
@@ -193,14 +196,14 @@ fn licenses(text: &str) -> Result<Vec<(String, u32)>, KeyError> {
     read.into_iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
 }
 
-fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), KeyError> {
+fn flags(ask: &mut ReservationRequest, text: &str, edit: EditMode) -> Result<(), KeyError> {
     let sign = match edit {
-        Edit::Set => "",
-        Edit::Add => "+",
-        Edit::Remove => "-",
+        EditMode::Set => "",
+        EditMode::Add => "+",
+        EditMode::Remove => "-",
     };
     let wrong = || sentence(format!("Error parsing flags {sign}{text}"));
-    let mut asked = FlagsAsk { edit, ..FlagsAsk::default() };
+    let mut asked = FlagsEdit { edit, ..FlagsEdit::default() };
     for word in value::list(text) {
         let (name, given) = match word.split_once('=') {
             Some((name, given)) => (name, Some(given)),
@@ -219,7 +222,7 @@ fn flags(ask: &mut ReservationAsk, text: &str, edit: Edit) -> Result<(), KeyErro
 }
 
 /// `cpu=5,node=2,license/matlab=1`. Further core counts, one for each node, follow `cpu=` after commas.
-fn tres(ask: &mut ReservationAsk, text: &str) -> Result<(), KeyError> {
+fn tres(ask: &mut ReservationRequest, text: &str) -> Result<(), KeyError> {
     let mut licenses = Vec::new();
     let mut of_cpus = false;
     for part in value::list(text) {

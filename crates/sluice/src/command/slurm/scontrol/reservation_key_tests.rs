@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
-fn ask(words: &[&str]) -> Result<ReservationAsk, KeyError> {
-    let mut ask = ReservationAsk::default();
+fn ask(words: &[&str]) -> Result<ReservationRequest, KeyError> {
+    let mut ask = ReservationRequest::default();
     let context = TimeContext { now: NOW, tz: &TimeZone::UTC };
     words.iter().try_for_each(|word| read(&mut ask, word, context))?;
     Ok(ask)
 }
 
-fn names(edit: Edit, names: &[&str]) -> Option<NamesAsk> {
-    Some(NamesAsk { edit, names: names.iter().map(|name| name.to_string()).collect() })
+fn names(edit: EditMode, names: &[&str]) -> Option<NamesEdit> {
+    Some(NamesEdit { edit, names: names.iter().map(|name| name.to_string()).collect() })
 }
 
 #[test]
@@ -34,24 +34,24 @@ fn reservation_keys_are_parsed() {
         "MaxStartDelay=5",
         "skip",
     ]);
-    let expected = ReservationAsk {
+    let expected = ReservationRequest {
         name: Some("maint".into()),
         start: Some(Timestamp(NOW.0 + 3_600_000)),
         end: None,
-        duration: Some(DurationAsk::Set(TimeLimit::Minutes(2 * 24 * 60))),
-        nodes: Some(NodesAsk::Named(vec!["n1".into(), "n2".into()])),
+        duration: Some(DurationEdit::Set(TimeLimit::Minutes(2 * 24 * 60))),
+        nodes: Some(NodesChoice::Named(vec!["n1".into(), "n2".into()])),
         node_count: Some(1_024),
         cores: Some(vec![2, 3]),
         gres: None,
         partition: Some("gpu".into()),
-        users: names(Edit::Set, &["alice", "-bob"]),
-        groups: names(Edit::Remove, &["staff"]),
+        users: names(EditMode::Set, &["alice", "-bob"]),
+        groups: names(EditMode::Remove, &["staff"]),
         group_ids: Vec::new(),
-        accounts: names(Edit::Add, &["physics"]),
+        accounts: names(EditMode::Add, &["physics"]),
         licenses: Some(vec![("matlab".into(), 2), ("ansys".into(), 1)]),
         features: Some("a&b".into()),
-        flags: Some(FlagsAsk {
-            edit: Edit::Add,
+        flags: Some(FlagsEdit {
+            edit: EditMode::Add,
             flags: BTreeSet::from([ReservationFlag::Maint, ReservationFlag::PurgeComp]),
         }),
         purge_after_s: Some(600),
@@ -59,9 +59,9 @@ fn reservation_keys_are_parsed() {
         skip: true,
     };
     assert_eq!(all, Ok(expected));
-    assert_eq!(ask(&["nodes=all"]).map(|a| a.nodes), Ok(Some(NodesAsk::All)));
+    assert_eq!(ask(&["nodes=all"]).map(|a| a.nodes), Ok(Some(NodesChoice::All)));
     let more = ask(&["duration+=30"]).map(|a| a.duration);
-    assert_eq!(more, Ok(Some(DurationAsk::AddMin(30))));
+    assert_eq!(more, Ok(Some(DurationEdit::AddMin(30))));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
 use model::hostlist;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Detail, JobsWanted};
+use wire::client::{Answer, Call, Detail, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
@@ -104,7 +104,7 @@ fn load(
     steps: bool,
 ) -> Result<(Vec<JobView>, model::time::Timestamp), CommandError> {
     let mut server = Server::find("slurm_load_jobs error")?;
-    let wanted = JobsWanted {
+    let wanted = JobsQuery {
         detail: Detail::Full,
         filter: JobFilter {
             jobs: named.iter().map(|named| named.job.clone()).collect(),
@@ -113,7 +113,7 @@ fn load(
         },
         steps,
         estimates_ms: ESTIMATES_MS,
-        ..JobsWanted::default()
+        ..JobsQuery::default()
     };
     match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { now, jobs: JobList(mut jobs) } => {

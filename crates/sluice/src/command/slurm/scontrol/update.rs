@@ -12,7 +12,7 @@ use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::hostlist;
 use model::time::TimeLimit;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
 
 const REQUEST: &str = "slurm_update error";
@@ -64,7 +64,7 @@ fn update_named(
         users: user.into_iter().collect(),
         ..Default::default()
     };
-    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
     let jobs = match Server::find(REQUEST)?.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
         other => return Err(CommandError::unexpected(&other)),
@@ -129,7 +129,7 @@ fn fields(
 
 fn present_limit(server: &mut Server, job: &JobRef) -> Result<TimeLimit, CommandError> {
     let filter = model::change::JobFilter { jobs: vec![job.clone()], ..Default::default() };
-    let wanted = JobsWanted { filter, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
     match server.ask(Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => {
             jobs.first().map(|job| job.time_limit).ok_or_else(|| {

@@ -13,9 +13,9 @@ use model::hostlist;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call, JobsWanted};
+use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
-use wire::listing::LinesWanted;
+use wire::listing::ListingQuery;
 use wire::view::JobView;
 
 /// How long a listing may wait for estimates of start times.
@@ -29,7 +29,7 @@ pub fn run(args: &[String]) -> ExitCode {
 
 fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let Some(parsed) = query::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
-    let mut question = JobsQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
+    let mut question = SqueueQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
     let every = iterate(&parsed)?;
     if parsed.has(K::Yaml) {
         return Err(CommandError::message("squeue: error: --yaml is not supported; --json is"));
@@ -47,7 +47,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let tz = query::time_zone();
     if !parsed.has(K::Json) && !question.narrows() {
-        let lines = |zone| Box::new(LinesWanted { options: listing.options().clone(), zone });
+        let lines = |zone| Box::new(ListingQuery { options: listing.options().clone(), zone });
         question.wanted.lines = query::zone_name(&tz).map(lines);
     }
     let mut server = Server::find(REQUEST)?;
@@ -101,13 +101,13 @@ fn output_options(parsed: &Parsed) -> Options {
 
 /// What the server is asked for, and the filters that are applied to its answer here.
 #[derive(Debug, Default, PartialEq)]
-struct JobsQuery {
-    wanted: JobsWanted,
+struct SqueueQuery {
+    wanted: JobsQuery,
     steps: Vec<NamedJob>,
     licenses: Vec<String>,
 }
 
-impl JobsQuery {
+impl SqueueQuery {
     fn new(
         parsed: &Parsed,
         me: &str,
@@ -139,12 +139,12 @@ impl JobsQuery {
             states: states.unwrap_or_default(),
         };
         Ok(Self {
-            wanted: JobsWanted {
+            wanted: JobsQuery {
                 filter,
                 // The listing expands arrays itself, from one record.
                 expand_arrays: false,
                 steps: parsed.has(K::Steps),
-                ..JobsWanted::default()
+                ..JobsQuery::default()
             },
             steps,
             licenses: list(K::Licenses),

@@ -6,9 +6,9 @@ use model::change::JobRef;
 use model::id::JobId;
 use model::run::JobState;
 
-fn question(args: &[&str]) -> Result<JobsQuery, CommandError> {
+fn question(args: &[&str]) -> Result<SqueueQuery, CommandError> {
     let parsed = parse(Command::Squeue, args).expect("a right line");
-    JobsQuery::new(&parsed, "alice", |uid| (uid == 1002).then(|| "bob".to_owned()))
+    SqueueQuery::new(&parsed, "alice", |uid| (uid == 1002).then(|| "bob".to_owned()))
 }
 
 #[test]

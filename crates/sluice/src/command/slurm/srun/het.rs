@@ -29,7 +29,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Cancel};
-use wire::step::{SrunPrograms, StartWhen, StepLaunch};
+use wire::step::{SrunPrologEpilog, StepLaunch, StepStart};
 
 const COMMAND: Command = Command::Srun;
 
@@ -41,7 +41,7 @@ struct CreatedStep {
     listener: StepListener,
     input: Option<File>,
     launch: StepLaunch,
-    programs: SrunPrograms,
+    programs: SrunPrologEpilog,
 }
 
 impl CreatedStep {
@@ -96,7 +96,7 @@ fn in_allocation(
     let steps: Vec<(JobId, StepId)> = created.iter().map(|one| (one.job, one.step)).collect();
     let programs = match (calls.first(), created.first()) {
         (Some(call), Some(one)) => prolog_epilog::chosen(call.options, &one.programs),
-        _ => SrunPrograms::default(),
+        _ => SrunPrologEpilog::default(),
     };
     let ran = run_created(client, calls, created, leader, &programs, signals);
     match ran {
@@ -123,10 +123,10 @@ fn create(
     signals: &SignalFd,
 ) -> Result<CreatedStep, RunError> {
     let (listener, input, mut launch) = call.launch(allocation)?;
-    launch.starts = StartWhen::OnGo;
+    launch.starts = StepStart::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
-    let (step, programs) = (layout.step, layout.programs);
+    let (step, programs) = (layout.step, layout.srun_prolog_epilog);
     Ok(CreatedStep { job, step, nodes, listener, input, launch, programs })
 }
 
@@ -147,7 +147,7 @@ fn run_created(
     calls: &[StepRequest<'_>],
     created: Vec<CreatedStep>,
     leader: JobId,
-    programs: &SrunPrograms,
+    programs: &SrunPrologEpilog,
     signals: &SignalFd,
 ) -> Result<Option<StepOutcome>, RunError> {
     let dir = calls.first().map_or("", |call| call.submitter.work_dir.as_str());
@@ -163,7 +163,7 @@ fn run_created(
     let mut steps = Vec::with_capacity(created.len());
     for (call, one) in calls.iter().zip(created) {
         let location = client.location().clone();
-        let none = SrunPrograms::default();
+        let none = SrunPrologEpilog::default();
         let first = if steps.is_empty() { programs } else { &none };
         let mut plan = call.plan(one.job, one.step, Some(one.tasks()), first);
         plan.het = Some(among.clone());

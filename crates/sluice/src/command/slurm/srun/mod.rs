@@ -36,7 +36,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::step::{SrunPrograms, StepLaunch};
+use wire::step::{SrunPrologEpilog, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
 
@@ -180,7 +180,7 @@ impl StepRequest<'_> {
     ) -> Result<ExitCode, RunError> {
         let (listener, input, launch) = self.launch(StepAllocation::Existing)?;
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
-        let programs = prolog_epilog::chosen(self.options, &layout.programs);
+        let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
@@ -207,7 +207,7 @@ impl StepRequest<'_> {
         let key = launch.key.clone();
         submission.first_step = Some(Box::new(launch));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
-            Answer::Submitted { job, programs, .. } => (job, programs),
+            Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),
             Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
@@ -225,7 +225,7 @@ impl StepRequest<'_> {
         key: String,
         (listener, input): (StepListener, Option<File>),
         signals: &SignalFd,
-        programs: &SrunPrograms,
+        programs: &SrunPrologEpilog,
     ) -> Result<StepOutcome, RunError> {
         let (location, first) = (client.location().clone(), StepId::Number(0));
         job_watch::hold(location.clone(), job)?;
@@ -270,7 +270,7 @@ impl StepRequest<'_> {
         job: JobId,
         step: StepId,
         tasks: Option<u32>,
-        programs: &SrunPrograms,
+        programs: &SrunPrologEpilog,
     ) -> Plan {
         let options = &self.options.step;
         Plan {
@@ -334,7 +334,7 @@ pub(super) fn relinquish(client: &mut Client, job: JobId, result: &Result<StepOu
     let _ = client.call(Call::Relinquish { job, exit });
 }
 
-pub(super) fn run_epilog(programs: &SrunPrograms, job: JobId, step: StepId) {
+pub(super) fn run_epilog(programs: &SrunPrologEpilog, job: JobId, step: StepId) {
     if let Some(program) = Program::new(programs.epilog.as_deref(), "epilog_srun", job, step) {
         program.run();
     }

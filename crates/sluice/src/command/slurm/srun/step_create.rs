@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep, Detail, JobsWanted};
+use wire::client::{Answer, Call, CreateStep, Detail, JobsQuery};
 use wire::step::{StepLaunch, StepLayout};
 
 const COMMAND: Command = Command::Srun;
@@ -99,7 +99,7 @@ pub fn create(
 /// The owner of the job. `None` if there is no such job, which the server reports itself.
 fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, StepCreateError> {
     let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
-    let wanted = JobsWanted { filter, detail: Detail::Listing, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
     match client.call(Call::Jobs(wanted))? {
         Answer::Jobs { jobs, .. } => {
             Ok(jobs.0.iter().find(|one| one.id == job).map(|one| one.spec.owner.uid))

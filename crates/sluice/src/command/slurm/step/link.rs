@@ -8,9 +8,9 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
-use wire::resume::{Incoming, Outgoing};
+use wire::resume::{ReceiveCounter, ResendBuffer};
 use wire::step::{StepMessage, channel};
-use wire::stream::Credit;
+use wire::stream::SendCredit;
 
 /// How long a new connection may take to send its hello, and how many bytes that may be.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,10 +41,10 @@ pub struct Link {
     /// Bytes that arrived together with the response that opened the stream.
     early: Vec<u8>,
     decoder: Decoder,
-    out: Outgoing,
-    incoming: Incoming,
+    out: ResendBuffer,
+    incoming: ReceiveCounter,
     /// Credit for input to the tasks.
-    input: Credit,
+    input: SendCredit,
     hello_bytes: usize,
     since: Instant,
     /// The other end has sent its hello, and on a stream how many bytes it has received.
@@ -79,9 +79,9 @@ impl Link {
             stream: Some(stream),
             early: Vec::new(),
             decoder: Decoder::default(),
-            out: Outgoing::default(),
-            incoming: Incoming::default(),
-            input: Credit::default(),
+            out: ResendBuffer::default(),
+            incoming: ReceiveCounter::default(),
+            input: SendCredit::default(),
             hello_bytes: 0,
             since: Instant::now(),
             handshake_done: false,
@@ -224,7 +224,7 @@ impl Link {
     /// Acknowledges received bytes, so that the other end need not keep them; with `all`, also a small amount.
     pub fn acknowledge(&mut self, all: bool) {
         if self.way == Transport::Stream
-            && let Some(bytes) = self.incoming.due(all)
+            && let Some(bytes) = self.incoming.due_acknowledgement(all)
         {
             self.send(&StepMessage::Received { bytes });
         }
@@ -236,7 +236,7 @@ impl Link {
     }
 
     pub fn acknowledged(&mut self, bytes: u64) {
-        self.out.acknowledged(bytes);
+        self.out.acknowledge(bytes);
     }
 
     pub fn send(&mut self, message: &StepMessage) {
@@ -272,8 +272,8 @@ impl Link {
     pub fn flush(&mut self) {
         while self.has_to_send() {
             let Some(stream) = &mut self.stream else { return };
-            match stream.write(self.out.next_piece()) {
-                Ok(written) if written > 0 => self.out.wrote(written),
+            match stream.write(self.out.next_chunk()) {
+                Ok(written) if written > 0 => self.out.mark_written(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Ok(_) | Err(_) => return self.close(),

@@ -11,14 +11,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process;
-use wire::step::SrunPrograms;
+use wire::step::SrunPrologEpilog;
 
 /// The programs to run: an option wins over the site's, and `none` over both.
-pub fn chosen(options: &JobOptions, site: &SrunPrograms) -> SrunPrograms {
+pub fn chosen(options: &JobOptions, site: &SrunPrologEpilog) -> SrunPrologEpilog {
     let choose = |own: &Option<String>, site: &Option<String>| {
         own.clone().or_else(|| site.clone()).filter(|program| program != "none")
     };
-    SrunPrograms {
+    SrunPrologEpilog {
         prolog: choose(&options.step.prolog, &site.prolog),
         epilog: choose(&options.step.epilog, &site.epilog),
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn an_option_overrides_the_sites_program_and_none_overrides_both() {
-        let site = SrunPrograms {
+        let site = SrunPrologEpilog {
             prolog: Some("/site/before".into()),
             epilog: Some("/site/after".into()),
         };
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(chosen(&options, &site), site);
         options.step.prolog = Some("./mine".into());
         options.step.epilog = Some("none".into());
-        let own = SrunPrograms { prolog: Some("./mine".into()), epilog: None };
+        let own = SrunPrologEpilog { prolog: Some("./mine".into()), epilog: None };
         assert_eq!(chosen(&options, &site), own);
-        assert!(chosen(&JobOptions::default(), &SrunPrograms::default()).is_none());
+        assert!(chosen(&JobOptions::default(), &SrunPrologEpilog::default()).is_none());
     }
 }

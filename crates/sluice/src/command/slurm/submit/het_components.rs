@@ -6,7 +6,7 @@ use ::slurm::environment::gpu::GpuView;
 use ::slurm::environment::job::{JobFacts, allocation};
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
-use wire::client::{Answer, Call, Detail, JobsWanted};
+use wire::client::{Answer, Call, Detail, JobsQuery};
 use wire::view::JobView;
 
 /// One component of a het job.
@@ -25,7 +25,7 @@ pub fn ask(client: &mut Client, first: JobId, dir: &str) -> Result<Vec<Component
         _ => String::new(),
     };
     let filter = JobFilter { jobs: vec![JobRef::whole(first)], ..JobFilter::default() };
-    let wanted = JobsWanted { filter, detail: Detail::Full, ..JobsWanted::default() };
+    let wanted = JobsQuery { filter, detail: Detail::Full, ..JobsQuery::default() };
     let Answer::Jobs { jobs, .. } = client.call(Call::Jobs(wanted))? else { return Ok(Vec::new()) };
     let component = |view: &JobView| Component {
         job: view.id,

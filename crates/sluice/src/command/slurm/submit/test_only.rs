@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use model::hostlist;
 use model::reason::Refusal;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Tested};
+use wire::client::{Answer, Call, SubmitForecast};
 
 /// Refuses `-M` with another cluster than this one.
 pub fn check_clusters(
@@ -58,8 +58,8 @@ pub fn tested(command: Command, answer: Answer) -> ExitCode {
 }
 
 /// One line for each component. `sbatch` prints one line for all, without partitions.
-fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
-    let begin = |part: &Tested, cpus: u32| {
+fn tested_lines(command: Command, parts: &[SubmitForecast]) -> Vec<String> {
+    let begin = |part: &SubmitForecast, cpus: u32| {
         let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
         let start = model::time::format_iso(part.start, &TimeZone::system());
         format!("Job {job} to start at {start} using {cpus} processors on")
@@ -69,7 +69,7 @@ fn tested_lines(command: Command, parts: &[Tested]) -> Vec<String> {
         let nodes = hostlist::compress_sorted(parts.iter().flat_map(|part| &part.nodes));
         return vec![format!("{} {nodes}", begin(first, cpus))];
     }
-    let line = |part: &Tested| {
+    let line = |part: &SubmitForecast| {
         let nodes = hostlist::compress(&part.nodes);
         format!("{} nodes {nodes} in partition {}", begin(part, part.cpus), part.partition)
     };

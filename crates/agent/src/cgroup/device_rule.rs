@@ -1,17 +1,8 @@
-//! Which devices a group may open: one allow-list, as a program of the kernel's on v2, as lines of the controller on v1.
+//! One rule of the devices that a group may open: a kind, a major number, and a minor number or all of them.
 
 use std::fmt;
-use std::os::fd::AsFd;
 
 use nix::sys::stat::{FileStat, SFlag, major, minor};
-
-use super::device_program::DeviceProgram;
-use super::dir::GroupDir;
-use super::error::CgroupError;
-use super::mounts::Version;
-
-/// Rules of one group: each is a few instructions of its program.
-pub const RULES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
@@ -19,12 +10,12 @@ pub enum DeviceKind {
     Char,
 }
 
-/// Devices that may be opened, and made by `mknod`: one, or all of a driver.
+/// Devices that may be opened, and made by `mknod`: one device, or all of a major number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRule {
     pub kind: DeviceKind,
     pub major: u32,
-    /// None: every device of that major number.
+    /// `None` is every device of that major number.
     pub minor: Option<u32>,
 }
 
@@ -37,7 +28,7 @@ impl DeviceRule {
         DeviceRule { kind: DeviceKind::Block, major, minor }
     }
 
-    /// The device that a file is; `None` for a file that is none.
+    /// The device of a file; `None` for a file that is no device.
     pub fn of_file(status: &FileStat) -> Option<DeviceRule> {
         let kind = match SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits()) {
             SFlag::S_IFCHR => DeviceKind::Char,
@@ -49,7 +40,7 @@ impl DeviceRule {
         Some(DeviceRule { kind, major: number(major(status.st_rdev))?, minor: Some(minor) })
     }
 
-    /// Whether every device of `other` is one of ours.
+    /// Whether this rule includes every device of `other`.
     pub fn covers(&self, other: &DeviceRule) -> bool {
         self.kind == other.kind
             && self.major == other.major
@@ -57,7 +48,7 @@ impl DeviceRule {
     }
 }
 
-/// As the v1 controller reads it.
+/// The form of the v1 controller's files.
 impl fmt::Display for DeviceRule {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let kind = match self.kind {
@@ -71,34 +62,12 @@ impl fmt::Display for DeviceRule {
     }
 }
 
-/// Holds the new, childless group to `rules`. A group inside it can only have fewer.
-pub(super) fn restrict(
-    dir: &GroupDir,
-    version: Version,
-    rules: &[DeviceRule],
-) -> Result<(), CgroupError> {
-    if rules.len() > RULES_MAX {
-        let reason = format!("{} rules, and a group takes {RULES_MAX}", rules.len());
-        return Err(CgroupError::CannotEnforce { what: "devices", reason });
-    }
-    match version {
-        Version::V2 => DeviceProgram::load(rules)
-            .and_then(|program| program.attach(dir.fd().as_fd()))
-            .map_err(|errno| CgroupError::io("restrict the devices of", dir.path(), errno)),
-        Version::V1 => {
-            // The kernel refuses this once the group has children: it is the first thing done to it.
-            dir.write("devices.deny", "a")?;
-            rules.iter().try_for_each(|rule| dir.write("devices.allow", &format!("{rule} rwm")))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_from_files_and_written_for_the_controller() {
+    fn rule_of_a_device_file_prints_as_the_v1_controller_reads_it() {
         let null = nix::sys::stat::stat("/dev/null").expect("there is one");
         let rule = DeviceRule::of_file(&null).expect("a device");
         assert_eq!(rule, DeviceRule::char(1, Some(3)));
@@ -109,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_covers_its_devices() {
+    fn rule_of_a_major_number_covers_its_devices() {
         let all = DeviceRule::char(136, None);
         let one = DeviceRule::char(136, Some(4));
         assert!(all.covers(&one) && one.covers(&one) && !one.covers(&all));

@@ -27,12 +27,16 @@ enum Side {
 }
 
 /// `text` as a point in time, a bare time of day being the next one to come (`--begin`, `--deadline`).
-pub fn parse_when(text: &str, now: Timestamp, tz: &TimeZone) -> Result<Timestamp, GrammarError> {
+pub fn parse_time_spec(
+    text: &str,
+    now: Timestamp,
+    tz: &TimeZone,
+) -> Result<Timestamp, GrammarError> {
     parse(text, now, tz, Side::Future)
 }
 
-/// As [`parse_when`], but a bare time of day is today's and a date without a year is the last one (sacct's `-S`).
-pub fn parse_when_past(
+/// As [`parse_time_spec`], but a bare time of day is today's and a date without a year is the last one (sacct's `-S`).
+pub fn parse_past_time_spec(
     text: &str,
     now: Timestamp,
     tz: &TimeZone,
@@ -275,7 +279,7 @@ mod tests {
             ("uts=1794703579", "2026-11-15T00:46:19"),
         ];
         for (text, when) in table {
-            assert_eq!(read(parse_when, text), when, "{text}");
+            assert_eq!(read(parse_time_spec, text), when, "{text}");
         }
     }
 
@@ -289,7 +293,7 @@ mod tests {
             ("now-1hour", "2026-11-15T13:30:00"),
         ];
         for (text, when) in table {
-            assert_eq!(read(parse_when_past, text), when, "{text}");
+            assert_eq!(read(parse_past_time_spec, text), when, "{text}");
         }
     }
 
@@ -318,7 +322,7 @@ mod tests {
             "pm",
         ];
         for text in table {
-            let answer = read(parse_when, text);
+            let answer = read(parse_time_spec, text);
             assert!(
                 answer.starts_with(&format!("invalid time specification \"{text}\"")),
                 "{text}: {answer}"
@@ -329,7 +333,8 @@ mod tests {
     #[test]
     fn a_time_of_day_is_a_time_of_the_zone() {
         let west = TimeZone::fixed(jiff::tz::offset(-5));
-        let when = parse_when("10:00", NOW, &west).map(|when| format_iso(when, &TimeZone::UTC));
+        let when =
+            parse_time_spec("10:00", NOW, &west).map(|when| format_iso(when, &TimeZone::UTC));
         assert_eq!(when.as_deref(), Ok("2026-11-15T15:00:00"));
     }
 }

@@ -8,7 +8,7 @@
 //! A record proves itself: whatever else is wrong with a pack, a record that checks out is the
 //! content its hash names. So a scan goes on behind bad bytes and reports them.
 
-use crate::blob::BlobId;
+use super::id::BlobId;
 use crate::frame::{hash_at, u32_at, u64_at};
 
 pub(crate) const RECORD_HEADER: usize = 56;

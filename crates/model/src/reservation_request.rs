@@ -9,28 +9,28 @@ use std::collections::BTreeSet;
 /// What is none was not said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ReservationAsk {
+pub struct ReservationRequest {
     /// Of a new one, none: a name is made up.
     pub name: Option<String>,
     pub start: Option<Timestamp>,
     pub end: Option<Timestamp>,
-    pub duration: Option<DurationAsk>,
-    pub nodes: Option<NodesAsk>,
+    pub duration: Option<DurationEdit>,
+    pub nodes: Option<NodesChoice>,
     pub node_count: Option<u32>,
     /// In all; with several numbers, for each node that was named.
     pub cores: Option<Vec<u32>>,
     /// Units of each GRES, over all nodes.
     pub gres: Option<Vec<(String, u64)>>,
     pub partition: Option<String>,
-    pub users: Option<NamesAsk>,
-    pub groups: Option<NamesAsk>,
+    pub users: Option<NamesEdit>,
+    pub groups: Option<NamesEdit>,
     /// The numbers of the groups, as the server's machine knows them.
     pub group_ids: Vec<(String, u32)>,
-    pub accounts: Option<NamesAsk>,
+    pub accounts: Option<NamesEdit>,
     pub licenses: Option<Vec<(String, u32)>>,
     /// Empty: none any more.
     pub features: Option<String>,
-    pub flags: Option<FlagsAsk>,
+    pub flags: Option<FlagsEdit>,
     pub purge_after_s: Option<u32>,
     /// Zero: none any more.
     pub max_start_delay_s: Option<u32>,
@@ -40,7 +40,7 @@ pub struct ReservationAsk {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DurationAsk {
+pub enum DurationEdit {
     Set(TimeLimit),
     AddMin(u32),
     SubtractMin(u32),
@@ -48,7 +48,7 @@ pub enum DurationAsk {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NodesAsk {
+pub enum NodesChoice {
     All,
     /// None at all: others are chosen.
     Named(Vec<String>),
@@ -57,7 +57,7 @@ pub enum NodesAsk {
 /// `=`, `+=` or `-=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Edit {
+pub enum EditMode {
     #[default]
     Set,
     Add,
@@ -66,32 +66,32 @@ pub enum Edit {
 
 /// A list of names; one that begins with `-` is kept out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NamesAsk {
-    pub edit: Edit,
+pub struct NamesEdit {
+    pub edit: EditMode,
     pub names: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct FlagsAsk {
-    pub edit: Edit,
+pub struct FlagsEdit {
+    pub edit: EditMode,
     pub flags: BTreeSet<ReservationFlag>,
 }
 
 /// Some names let in and some kept out: which of the two is meant cannot be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mixed;
+pub struct MixedAccess;
 
-impl NamesAsk {
+impl NamesEdit {
     /// The names without their sign.
     pub fn plain(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| name.strip_prefix('-').unwrap_or(name))
     }
 
     /// Who is let in after this; none: nobody is named any more.
-    pub fn edited(&self, before: Option<&Access>) -> Result<Option<Access>, Mixed> {
+    pub fn edited(&self, before: Option<&Access>) -> Result<Option<Access>, MixedAccess> {
         let denied = self.names.iter().filter(|name| name.starts_with('-')).count();
         if denied > 0 && denied < self.names.len() {
-            return Err(Mixed);
+            return Err(MixedAccess);
         }
         let names: Vec<String> = self.plain().map(str::to_owned).collect();
         let denies = denied > 0;
@@ -104,19 +104,19 @@ impl NamesAsk {
         };
         let after = match (self.edit, before) {
             // To say of some who were let in that they are not is to take them off the list.
-            (Edit::Set, Some(Access::Only(known))) if denies => Access::Only(without(known)),
-            (Edit::Set, _) | (Edit::Add, None | Some(Access::All)) if denies => {
+            (EditMode::Set, Some(Access::Only(known))) if denies => Access::Only(without(known)),
+            (EditMode::Set, _) | (EditMode::Add, None | Some(Access::All)) if denies => {
                 Access::Except(names)
             }
-            (Edit::Set, _) | (Edit::Add, None | Some(Access::All)) => Access::Only(names),
-            (Edit::Remove, None | Some(Access::All)) => Access::Except(names),
-            (Edit::Add, Some(Access::Only(known))) if !denies => Access::Only(joined(known)),
-            (Edit::Remove, Some(Access::Only(known))) => Access::Only(without(known)),
-            (Edit::Add, Some(Access::Except(known))) if denies => Access::Except(joined(known)),
-            (Edit::Remove, Some(Access::Except(known))) => Access::Except(joined(known)),
+            (EditMode::Set, _) | (EditMode::Add, None | Some(Access::All)) => Access::Only(names),
+            (EditMode::Remove, None | Some(Access::All)) => Access::Except(names),
+            (EditMode::Add, Some(Access::Only(known))) if !denies => Access::Only(joined(known)),
+            (EditMode::Remove, Some(Access::Only(known))) => Access::Only(without(known)),
+            (EditMode::Add, Some(Access::Except(known))) if denies => Access::Except(joined(known)),
+            (EditMode::Remove, Some(Access::Except(known))) => Access::Except(joined(known)),
             // Let in again.
-            (Edit::Add, Some(Access::Except(known))) => Access::Except(without(known)),
-            (Edit::Add, Some(Access::Only(_))) => return Err(Mixed),
+            (EditMode::Add, Some(Access::Except(known))) => Access::Except(without(known)),
+            (EditMode::Add, Some(Access::Only(_))) => return Err(MixedAccess),
         };
         Ok(match after {
             Access::Only(names) | Access::Except(names) if names.is_empty() => None,
@@ -125,12 +125,12 @@ impl NamesAsk {
     }
 }
 
-impl FlagsAsk {
+impl FlagsEdit {
     /// Slurm adds those that are said with `=` as well.
     pub fn edited(&self, before: &BTreeSet<ReservationFlag>) -> BTreeSet<ReservationFlag> {
         match self.edit {
-            Edit::Set | Edit::Add => before.union(&self.flags).copied().collect(),
-            Edit::Remove => before.difference(&self.flags).copied().collect(),
+            EditMode::Set | EditMode::Add => before.union(&self.flags).copied().collect(),
+            EditMode::Remove => before.difference(&self.flags).copied().collect(),
         }
     }
 }
@@ -177,8 +177,8 @@ pub enum ReservationRefusal {
 mod tests {
     use super::*;
 
-    fn ask(edit: Edit, names: &[&str]) -> NamesAsk {
-        NamesAsk { edit, names: names.iter().map(|name| name.to_string()).collect() }
+    fn ask(edit: EditMode, names: &[&str]) -> NamesEdit {
+        NamesEdit { edit, names: names.iter().map(|name| name.to_string()).collect() }
     }
 
     #[test]
@@ -188,18 +188,18 @@ mod tests {
         let but =
             |names: &[&str]| Some(Access::Except(names.iter().map(|n| n.to_string()).collect()));
         let table = [
-            (ask(Edit::Set, &["a", "b"]), None, Ok(only(&["a", "b"]))),
-            (ask(Edit::Set, &["-a", "-b"]), None, Ok(but(&["a", "b"]))),
-            (ask(Edit::Set, &["-a", "-b"]), only(&["b", "c"]), Ok(only(&["c"]))),
-            (ask(Edit::Set, &["a", "-b"]), None, Err(Mixed)),
-            (ask(Edit::Remove, &["a"]), None, Ok(but(&["a"]))),
-            (ask(Edit::Add, &["c", "a"]), only(&["a", "b"]), Ok(only(&["a", "b", "c"]))),
-            (ask(Edit::Remove, &["a"]), only(&["a", "b"]), Ok(only(&["b"]))),
-            (ask(Edit::Remove, &["a"]), only(&["a"]), Ok(None)),
-            (ask(Edit::Remove, &["a"]), but(&["b"]), Ok(but(&["b", "a"]))),
-            (ask(Edit::Add, &["b"]), but(&["a", "b"]), Ok(but(&["a"]))),
-            (ask(Edit::Add, &["-b"]), only(&["a"]), Err(Mixed)),
-            (ask(Edit::Set, &[]), only(&["a"]), Ok(None)),
+            (ask(EditMode::Set, &["a", "b"]), None, Ok(only(&["a", "b"]))),
+            (ask(EditMode::Set, &["-a", "-b"]), None, Ok(but(&["a", "b"]))),
+            (ask(EditMode::Set, &["-a", "-b"]), only(&["b", "c"]), Ok(only(&["c"]))),
+            (ask(EditMode::Set, &["a", "-b"]), None, Err(MixedAccess)),
+            (ask(EditMode::Remove, &["a"]), None, Ok(but(&["a"]))),
+            (ask(EditMode::Add, &["c", "a"]), only(&["a", "b"]), Ok(only(&["a", "b", "c"]))),
+            (ask(EditMode::Remove, &["a"]), only(&["a", "b"]), Ok(only(&["b"]))),
+            (ask(EditMode::Remove, &["a"]), only(&["a"]), Ok(None)),
+            (ask(EditMode::Remove, &["a"]), but(&["b"]), Ok(but(&["b", "a"]))),
+            (ask(EditMode::Add, &["b"]), but(&["a", "b"]), Ok(but(&["a"]))),
+            (ask(EditMode::Add, &["-b"]), only(&["a"]), Err(MixedAccess)),
+            (ask(EditMode::Set, &[]), only(&["a"]), Ok(None)),
         ];
         for (ask, before, after) in table {
             assert_eq!(ask.edited(before.as_ref()), after, "{ask:?} {before:?}");
@@ -209,14 +209,14 @@ mod tests {
     #[test]
     fn flags_are_added_and_removed() {
         use ReservationFlag::{Daily, Maint, SpecNodes};
-        let flags = |edit, flags: &[ReservationFlag]| FlagsAsk {
+        let flags = |edit, flags: &[ReservationFlag]| FlagsEdit {
             edit,
             flags: flags.iter().copied().collect(),
         };
         let before = BTreeSet::from([SpecNodes, Daily]);
-        for edit in [Edit::Set, Edit::Add] {
+        for edit in [EditMode::Set, EditMode::Add] {
             assert_eq!(flags(edit, &[Maint]).edited(&before), [SpecNodes, Daily, Maint].into());
         }
-        assert_eq!(flags(Edit::Remove, &[Daily]).edited(&before), [SpecNodes].into());
+        assert_eq!(flags(EditMode::Remove, &[Daily]).edited(&before), [SpecNodes].into());
     }
 }

@@ -1,15 +1,17 @@
 //! Limits of associations, and what must hold for all limits together.
 
+mod counting;
+
 use super::usage::UsageTotals;
 use super::*;
-use crate::accounting::{Accounting, Enforce, Member};
+use crate::accounting::{Accounting, Member};
 use crate::testing::*;
 use model::account::{Association, AssociationLimits, Qos};
 use model::id::JobId;
 use model::qos::Factor;
+use model::raw_usage::RawUsage;
 use model::reason::{LimitKind, LimitScope, Reason};
 use model::request::Per;
-use model::spent::Spent;
 use model::tres::TresKind;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -23,7 +25,7 @@ fn member(parent: Option<u32>, account: &str, user: Option<&str>) -> Member {
     Member {
         association: Arc::new(Association::plain(account, user)),
         parent,
-        spent: Spent::default(),
+        raw_usage: RawUsage::default(),
         fair_share: user.map(|_| 0.5),
     }
 }
@@ -90,8 +92,8 @@ fn every_limit_of_an_association_holds_and_says_whose_it_is() {
         // 4 CPUs for 60 minutes are 240 of their minutes.
         (|m, _| limits(&mut m[1]).max_tres_minutes_per_job = tres("cpu=239"), "AssociationPerJob TresMinutes(Cpu) physics 0+240>239"),
         (|m, _| limits(&mut m[1]).group_tres_run_minutes = tres("cpu=479"), "AssociationGroup TresRunMinutes(Cpu) physics 240+240>479"),
-        (|m, _| { limits(&mut m[1]).group_tres_minutes = tres("cpu=10"); m[1].spent.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup TresMinutes(Cpu) physics 10+240>10"),
-        (|m, _| { limits(&mut m[1]).group_wall = Some(TimeLimit::Minutes(10)); m[1].spent.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup Wall physics 10+60>10"),
+        (|m, _| { limits(&mut m[1]).group_tres_minutes = tres("cpu=10"); m[1].raw_usage.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup TresMinutes(Cpu) physics 10+240>10"),
+        (|m, _| { limits(&mut m[1]).group_wall = Some(TimeLimit::Minutes(10)); m[1].raw_usage.charge(&tres("cpu=1"), 600.0, 1.0) }, "AssociationGroup Wall physics 10+60>10"),
     ];
     for (set, expected) in cases {
         let view = lab(set).with_jobs([of(1, ALICE).cpus(4), of(2, ALICE).cpus(4)]);
@@ -129,7 +131,7 @@ fn the_nearest_account_and_the_qos_come_before_those_above() {
 }
 
 #[test]
-fn a_partitions_qos_comes_first_unless_the_jobs_own_is_over_it() {
+fn partition_qos_comes_before_the_jobs_unless_over_part_qos() {
     let view = |over: bool| {
         let mut view = lab(|_, q| q.max_tres_per_user = tres("cpu=2"));
         if over {
@@ -146,7 +148,7 @@ fn a_partitions_qos_comes_first_unless_the_jobs_own_is_over_it() {
 }
 
 #[test]
-fn safe_looks_at_the_whole_time_and_a_factor_widens_the_associations_limits() {
+fn enforce_safe_counts_the_whole_time_limit_and_limit_factor_widens_limits() {
     let set = |m: &mut Vec<Member>, _: &mut Qos| {
         limits(&mut m[1]).group_tres_minutes = tres("cpu=300");
     };
@@ -169,7 +171,7 @@ fn safe_looks_at_the_whole_time_and_a_factor_widens_the_associations_limits() {
 }
 
 #[test]
-fn where_limits_are_not_enforced_none_holds() {
+fn limits_that_are_not_enforced_hold_nobody_back() {
     let mut view = lab(|m, q| {
         limits(&mut m[1]).max_jobs = Some(0);
         q.max_jobs_per_user = Some(0);
@@ -179,7 +181,7 @@ fn where_limits_are_not_enforced_none_holds() {
 }
 
 #[test]
-fn a_job_is_refused_alone_only_where_its_qos_denies() {
+fn job_that_breaks_a_limit_alone_is_refused_only_with_deny_on_limit() {
     let view = |deny: bool| {
         lab(|m, q| {
             limits(&mut m[2]).max_tres_per_job = tres("cpu=3");
@@ -357,7 +359,7 @@ proptest! {
 
     /// What is counted while a plan is made is what would be counted from nothing afterwards.
     #[test]
-    fn counters_equal_a_recount(set in prop::collection::vec(some_limit(), 0..6), jobs in some_jobs()) {
+    fn usage_totals_equal_a_recount(set in prop::collection::vec(some_limit(), 0..6), jobs in some_jobs()) {
         let mut view = world(&set, jobs);
         let before = view.clone();
         let plan = before.plan();
@@ -373,7 +375,7 @@ proptest! {
 
     /// A limit that is named is broken by its own numbers, and when it is lifted the job starts or waits for another.
     #[test]
-    fn reasons_are_true(set in prop::collection::vec(some_limit(), 1..6), jobs in some_jobs()) {
+    fn limit_reasons_are_true(set in prop::collection::vec(some_limit(), 1..6), jobs in some_jobs()) {
         let mut view = world(&set, jobs);
         let plan = view.plan();
         view.carry_out(&plan);
@@ -396,98 +398,4 @@ proptest! {
             prop_assert!(free, "job {job} still waits: {reason:?}");
         }
     }
-}
-
-type LimitCase = (&'static str, fn(&mut Vec<Member>, &mut Qos));
-
-/// Every limit that running jobs count against, each so low that job 9 breaks it.
-///
-/// Not formatted by rustfmt: a row is one line.
-#[rustfmt::skip]
-const COUNTED: [LimitCase; 17] = [
-    ("jobs of the QOS", |_, q| q.group_jobs = Some(2)),
-    ("jobs of a user", |_, q| q.max_jobs_per_user = Some(2)),
-    ("jobs of an account", |_, q| q.max_jobs_per_account = Some(2)),
-    ("TRES of the QOS", |_, q| q.group_tres = tres("cpu=7")),
-    ("TRES of a user", |_, q| q.max_tres_per_user = tres("cpu=7")),
-    ("TRES of an account", |_, q| q.max_tres_per_account = tres("cpu=7")),
-    ("GPUs by their kind", |_, q| q.group_tres = tres("gres/gpu:h100=2")),
-    ("billing", |_, q| q.group_tres = tres("billing=7")),
-    ("licenses", |_, q| q.group_tres = tres("license/matlab=3")),
-    ("run minutes of the QOS", |_, q| q.group_tres_run_minutes = tres("cpu=500")),
-    ("run minutes of billing", |_, q| q.group_tres_run_minutes = tres("billing=500")),
-    ("minutes used, with `safe`", |_, q| q.group_tres_minutes = tres("cpu=500")),
-    ("jobs of an association", |m, _| limits(&mut m[1]).max_jobs = Some(2)),
-    ("jobs of a group", |m, _| limits(&mut m[1]).group_jobs = Some(2)),
-    ("TRES of a group", |m, _| limits(&mut m[1]).group_tres = tres("cpu=7")),
-    ("run minutes of a group", |m, _| limits(&mut m[1]).group_tres_run_minutes = tres("cpu=500")),
-    ("run minutes of licenses", |m, _| limits(&mut m[0]).group_tres_run_minutes = tres("license/matlab=100")),
-];
-
-/// Alice's jobs 1 (without a time limit) and 2 run, and her job 9 waits; each hour counts for two.
-fn counted_view(set: fn(&mut Vec<Member>, &mut Qos)) -> View {
-    let mut view = lab(|m, q| {
-        q.usage_factor = Factor::parse("2").expect("a factor");
-        set(m, q);
-    });
-    Arc::make_mut(&mut view.accounting).enforce = Enforce { limits: true, safe: true };
-    view.licenses = vec![("matlab".to_string(), 100)];
-    let wanted = |id| {
-        let job = of(id, ALICE).cpus(3).gpus(Per::Node, 1).with(|w| w.qos = "capped".into());
-        job.asking(|r| r.licenses = vec![("matlab".to_string(), 2)])
-    };
-    let endless = wanted(1).asking(|r| r.time_limit = Some(TimeLimit::Unlimited));
-    let stranger = of(3, 5).cpus(2).of_user(1000);
-    let mut view = view.with_jobs([endless, wanted(2), stranger]);
-    // What runs was started before the limit was set.
-    let mut unlimited = view.clone();
-    unlimited.qos = vec![Arc::new(Qos::named("normal")), Arc::new(Qos::named("capped"))];
-    Arc::make_mut(&mut unlimited.accounting).members = members();
-    let plan = unlimited.plan();
-    assert_eq!(plan.starts.len(), 3);
-    view.carry_out(&plan);
-    view.with_jobs([wanted(9)])
-}
-
-#[test]
-fn plan_and_explanation_count_the_same_for_every_kind_of_limit() {
-    for (what, set) in COUNTED {
-        let view = counted_view(set);
-        let plan = view.plan();
-        let Some((_, Reason::Limit(limit))) = plan.reasons.last() else {
-            panic!("{what}: {:?}", plan.reasons);
-        };
-        let explained = crate::explain(&view, NOW, &mut crate::Memo::default(), JobId(9));
-        let explained = explained.and_then(|e| e.limit).expect("it waits for a limit");
-        assert_eq!(explained.limit, **limit, "{what}");
-        let holders: Vec<u32> = explained.holders.iter().map(|(job, _)| job.0).collect();
-        assert!(holders.iter().all(|job| [1, 2].contains(job)) && !holders.is_empty(), "{what}");
-        let sum: u64 = explained.holders.iter().map(|(_, amount)| amount).sum();
-        assert_eq!(sum, limit.in_use, "{what}: {:?}", explained.holders);
-    }
-}
-
-#[test]
-fn run_minutes_shown_for_an_association_are_those_that_its_limits_count() {
-    let view = counted_view(|m, _| limits(&mut m[1]).group_tres_run_minutes = tres("cpu=1"));
-    let shown = run_minutes(&view, NOW);
-    let usage = Usage::of_running(&view, NOW);
-    let counted: Vec<&Tres> = usage.members.iter().map(|total| &total.run_minutes).collect();
-    assert_eq!(shown.iter().collect::<Vec<_>>(), counted);
-    // A year and an hour of three CPUs, twice because of the factor; the other account's two CPUs once.
-    let (year, hour) = (365 * 24 * 60, 60);
-    assert_eq!(shown[ALICE as usize].amount(&TresKind::Cpu), 2 * 3 * (year + hour));
-    assert_eq!(shown[0].amount(&TresKind::Cpu), 2 * 3 * (year + hour) + 2 * hour);
-    assert_eq!(
-        shown[ALICE as usize].amount(&TresKind::License("matlab".into())),
-        2 * 2 * (year + hour)
-    );
-}
-
-#[test]
-fn limits_of_one_job_by_itself_are_held_by_nobody() {
-    let view = counted_view(|_, q| q.max_tres_per_job = tres("cpu=1"));
-    let explained = crate::explain(&view, NOW, &mut crate::Memo::default(), JobId(9));
-    let limit = explained.and_then(|e| e.limit).expect("it waits for a limit");
-    assert_eq!((limit.limit.scope, limit.holders), (LimitScope::QosPerJob, Vec::new()));
 }

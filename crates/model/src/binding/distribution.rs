@@ -1,6 +1,6 @@
 //! Dealing a step's threads to its tasks: in which order, and how much at once.
 
-use super::{CpuPlace, Level, Spread};
+use super::{CpuDistribution, CpuPlace, Level};
 use crate::cpuset::CpuSet;
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ pub fn fitting(threads: &[Thread], wanted: u32) -> Option<Level> {
 pub fn deal(
     threads: &[Thread],
     level: Level,
-    (sockets, cores): (Spread, Spread),
+    (sockets, cores): (CpuDistribution, CpuDistribution),
     tasks: u32,
     each: u32,
 ) -> Option<Vec<CpuSet>> {
@@ -69,7 +69,7 @@ pub fn deal(
 /// What is left to deal: a pile for each socket.
 struct Deck {
     piles: Vec<Pile>,
-    spread: Spread,
+    distribution: CpuDistribution,
     /// The socket that the next thread comes from, where each comes from the next.
     next: usize,
 }
@@ -80,7 +80,7 @@ struct Pile {
     cores: Vec<Vec<Vec<Thread>>>,
     /// How many units of each core are gone.
     gone: Vec<usize>,
-    spread: Spread,
+    distribution: CpuDistribution,
     /// The core that the next unit comes from, where it is not the first that has one.
     next: usize,
     /// A task has taken from it and may take more.
@@ -88,7 +88,12 @@ struct Pile {
 }
 
 impl Deck {
-    fn new(threads: &[Thread], level: Level, sockets: Spread, cores: Spread) -> Deck {
+    fn new(
+        threads: &[Thread],
+        level: Level,
+        sockets: CpuDistribution,
+        cores: CpuDistribution,
+    ) -> Deck {
         let unit = if level == Level::Cores { Level::Cores } else { Level::Threads };
         let units = |core: &[Thread]| -> Vec<Vec<Thread>> {
             core.chunk_by(|a, b| a.part(unit) == b.part(unit)).map(<[_]>::to_vec).collect()
@@ -96,20 +101,20 @@ impl Deck {
         let pile = |socket: &[Thread]| {
             let by_core: Vec<_> = socket.chunk_by(|a, b| a.core == b.core).map(units).collect();
             let gone = vec![0; by_core.len()];
-            Pile { cores: by_core, gone, spread: cores, next: 0, in_use: false }
+            Pile { cores: by_core, gone, distribution: cores, next: 0, in_use: false }
         };
         let piles = threads.chunk_by(|a, b| a.socket == b.socket).map(pile).collect();
-        Deck { piles, spread: sockets, next: 0 }
+        Deck { piles, distribution: sockets, next: 0 }
     }
 
     /// So many threads for a task: from its own socket, and from the next ones what that does not have.
     fn take(&mut self, task: u32, count: usize) -> Vec<Thread> {
         let mut taken = Vec::new();
         let sockets = self.piles.len();
-        let first = match self.spread {
-            Spread::Block => 0,
-            Spread::Cyclic => task as usize % sockets.max(1),
-            Spread::Fcyclic => self.next,
+        let first = match self.distribution {
+            CpuDistribution::Block => 0,
+            CpuDistribution::Cyclic => task as usize % sockets.max(1),
+            CpuDistribution::Fcyclic => self.next,
         };
         let mut at = first;
         // Every round takes something, or fills up once and then takes something.
@@ -120,11 +125,15 @@ impl Deck {
             else {
                 // More tasks than whole cores: they are dealt again from the first.
                 self.piles.iter_mut().for_each(Pile::refill);
-                at = if self.spread == Spread::Fcyclic { 0 } else { first };
+                at = if self.distribution == CpuDistribution::Fcyclic { 0 } else { first };
                 continue;
             };
             taken.extend_from_slice(&unit);
-            at = if self.spread == Spread::Fcyclic { (from + 1) % sockets } else { from };
+            at = if self.distribution == CpuDistribution::Fcyclic {
+                (from + 1) % sockets
+            } else {
+                from
+            };
         }
         self.next = at;
         self.piles.iter_mut().for_each(Pile::end_task);
@@ -135,19 +144,19 @@ impl Deck {
 impl Pile {
     fn take(&mut self) -> Option<Vec<Thread>> {
         let cores = self.cores.len();
-        let first = if self.spread == Spread::Block { 0 } else { self.next };
+        let first = if self.distribution == CpuDistribution::Block { 0 } else { self.next };
         let mut from = (0..cores).map(|more| (first + more) % cores);
         let core = from.find(|core| self.gone[*core] < self.cores[*core].len())?;
         let unit = self.cores[core][self.gone[core]].clone();
         self.gone[core] += 1;
-        self.next = if self.spread == Spread::Fcyclic { core + 1 } else { core };
+        self.next = if self.distribution == CpuDistribution::Fcyclic { core + 1 } else { core };
         self.in_use = true;
         Some(unit)
     }
 
     /// The next task begins with the next core.
     fn end_task(&mut self) {
-        if std::mem::take(&mut self.in_use) && self.spread == Spread::Cyclic {
+        if std::mem::take(&mut self.in_use) && self.distribution == CpuDistribution::Cyclic {
             self.next += 1;
         }
     }

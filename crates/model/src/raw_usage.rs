@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 /// Usage of an association or a QOS.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Spent {
+pub struct RawUsage {
     /// Amount times seconds; `billing` is what fair share goes by.
     pub tres_s: BTreeMap<TresKind, f64>,
     /// Seconds that jobs ran, whatever they held.
     pub wall_s: f64,
 }
 
-impl Spent {
+impl RawUsage {
     /// `tres` held for so many seconds, of which each counts for `factor`.
     pub fn charge(&mut self, tres: &Tres, seconds: f64, factor: f64) {
         for (kind, amount) in tres.iter() {
@@ -23,7 +23,7 @@ impl Spent {
         self.wall_s += seconds * factor;
     }
 
-    pub fn add(&mut self, other: &Spent) {
+    pub fn add(&mut self, other: &RawUsage) {
         for (kind, amount) in &other.tres_s {
             *self.tres_s.entry(kind.clone()).or_insert(0.0) += amount;
         }
@@ -31,7 +31,7 @@ impl Spent {
     }
 
     /// Keeps this part of it, from 0 to 1.
-    pub fn keep(&mut self, part: f64) {
+    pub fn scale(&mut self, part: f64) {
         self.tres_s.values_mut().for_each(|amount| *amount *= part);
         self.wall_s *= part;
     }
@@ -57,7 +57,7 @@ impl Spent {
 /// Whose usage is meant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UsageOf {
+pub enum UsageOwner {
     /// And of all below it.
     Account(String),
     User {
@@ -68,7 +68,7 @@ pub enum UsageOf {
 }
 
 /// What is left of usage after so many seconds.
-pub fn decay(half_life_s: Option<u64>, passed_s: f64) -> f64 {
+pub fn decay_factor(half_life_s: Option<u64>, passed_s: f64) -> f64 {
     match half_life_s {
         Some(half) if half > 0 => 0.5_f64.powf(passed_s / half as f64),
         _ => 1.0,
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn usage_is_amount_times_seconds_times_factor() {
-        let mut spent = Spent::default();
+        let mut spent = RawUsage::default();
         spent.charge(&Tres::parse("cpu=4,billing=7").expect("a list"), 90.0, 0.5);
         // 4 CPUs * 90 s * 0.5 = 180 CPU-seconds: 3 minutes.
         assert_eq!((spent.seconds(&TresKind::Cpu), spent.minutes(&TresKind::Cpu)), (180.0, 3));
@@ -91,14 +91,14 @@ mod tests {
     /// A half-life of an hour: 1000 s are 500 after an hour, 250 after two, 1000 * 2^-1/12 after five minutes.
     #[test]
     fn usage_halves_in_its_half_life() {
-        let mut spent = Spent::default();
+        let mut spent = RawUsage::default();
         spent.charge(&Tres::parse("billing=1").expect("a list"), 1000.0, 1.0);
-        spent.keep(decay(Some(3600), 3600.0));
+        spent.scale(decay_factor(Some(3600), 3600.0));
         assert_eq!(spent.billing_s(), 500.0);
         // Twelve steps of five minutes are the same as one of an hour.
-        (0..12).for_each(|_| spent.keep(decay(Some(3600), 300.0)));
+        (0..12).for_each(|_| spent.scale(decay_factor(Some(3600), 300.0)));
         assert!((spent.billing_s() - 250.0).abs() < 1e-9);
-        assert_eq!(decay(None, 1e9), 1.0);
-        assert!((decay(Some(3600), 300.0) - 0.943_874_312_682).abs() < 1e-12);
+        assert_eq!(decay_factor(None, 1e9), 1.0);
+        assert!((decay_factor(Some(3600), 300.0) - 0.943_874_312_682).abs() < 1e-12);
     }
 }

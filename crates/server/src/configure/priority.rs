@@ -1,0 +1,50 @@
+//! The multifactor priority, from `Priority*` in slurm.conf.
+
+use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
+use model::tres::TresKind;
+use slurm::conf::choices::{PriorityFlag, PriorityType};
+
+/// dstack's priority weighs as much as the QOS.
+pub(super) fn priority_policy(conf: &slurm::conf::globals::Priority) -> PriorityPolicy {
+    let has = |flag| conf.flags.contains(&flag);
+    let no_normal = |flag| has(flag) || has(PriorityFlag::NoNormalAll);
+    let tres = conf.weight_tres.iter();
+    let tres = tres.filter_map(|(name, weight)| Some((name.parse::<TresKind>().ok()?, *weight)));
+    let minute = |minutes: u32| u64::from(minutes) * 60;
+    PriorityPolicy {
+        multifactor: conf.kind == PriorityType::Multifactor,
+        weights: Weights {
+            age: conf.weight_age,
+            association: conf.weight_assoc,
+            fair_share: conf.weight_fairshare,
+            job_size: conf.weight_job_size,
+            partition: conf.weight_partition,
+            qos: conf.weight_qos,
+            dstack: conf.weight_qos,
+            tres: tres.collect(),
+        },
+        max_age_s: minute(conf.max_age_min),
+        favor_small: conf.favor_small,
+        calc_period_s: minute(conf.calc_period_min),
+        half_life_s: conf.decay_half_life_min.map(minute),
+        reset: match conf.usage_reset {
+            slurm::conf::choices::UsageReset::None => UsageReset::None,
+            slurm::conf::choices::UsageReset::Now => UsageReset::Now,
+            slurm::conf::choices::UsageReset::Daily => UsageReset::Daily,
+            slurm::conf::choices::UsageReset::Weekly => UsageReset::Weekly,
+            slurm::conf::choices::UsageReset::Monthly => UsageReset::Monthly,
+            slurm::conf::choices::UsageReset::Quarterly => UsageReset::Quarterly,
+            slurm::conf::choices::UsageReset::Yearly => UsageReset::Yearly,
+        },
+        flags: PriorityFlags {
+            accrue_always: has(PriorityFlag::AccrueAlways),
+            max_tres: has(PriorityFlag::MaxTres),
+            no_normal_association: no_normal(PriorityFlag::NoNormalAssoc),
+            no_normal_partition: no_normal(PriorityFlag::NoNormalPart),
+            no_normal_qos: no_normal(PriorityFlag::NoNormalQos),
+            no_normal_tres: no_normal(PriorityFlag::NoNormalTres),
+            small_relative_to_time: has(PriorityFlag::SmallRelativeToTime),
+        },
+        utc_offset_s: jiff::Zoned::now().offset().seconds(),
+    }
+}

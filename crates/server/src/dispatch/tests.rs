@@ -1,0 +1,145 @@
+//! The dispatcher under a played agent: which orders go out, and what a node is told when it says hello.
+
+use super::DispatchThread;
+use crate::shared::agent_links::Link;
+use crate::shared::dispatch_queue::DispatchWork;
+use crate::testing::{NODE, TestServer};
+use cluster::Event;
+use model::id::{AttemptId, JobId};
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc};
+use wire::link::ToAgent;
+use wire::order::{Action, Order};
+
+/// A server with a job that was just started, its dispatcher, and the link of the job's node.
+struct Started {
+    server: TestServer,
+    dispatcher: DispatchThread,
+    attempt: AttemptId,
+    orders: mpsc::Receiver<ToAgent>,
+}
+
+impl Started {
+    async fn new() -> Self {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        server.submit("name: train").await.expect("a job");
+        let (_, never) = std::sync::mpsc::sync_channel(1);
+        let orders = connect(&server, 1);
+        server.plan();
+        let attempt = server.shared.read().jobs.values().next().and_then(|job| job.attempt_id());
+        let attempt = attempt.expect("the plan started the job");
+        Self { server, dispatcher: DispatchThread::new(never, 1), attempt, orders }
+    }
+
+    /// Hands every event that was committed so far to the dispatcher.
+    fn dispatch_commits(&mut self) {
+        let work: Vec<_> = self.server.dispatch.try_iter().collect();
+        for one in work {
+            let DispatchWork::Committed { events, .. } = one else { continue };
+            events.iter().for_each(|event| self.dispatcher.event(&self.server.shared, event));
+        }
+    }
+
+    fn reconcile(&mut self, held: &[(AttemptId, bool)]) -> Vec<String> {
+        self.dispatcher.reconcile(&self.server.shared, NODE, held);
+        self.take_orders().into_iter().map(|order| kind(&order)).collect()
+    }
+
+    fn take_orders(&mut self) -> Vec<Order> {
+        let mut orders = Vec::new();
+        while let Ok(message) = self.orders.try_recv() {
+            let ToAgent::Order(signed) = message else { panic!("{message:?}") };
+            orders.push(serde_json::from_str(&signed.body).expect("an order"));
+        }
+        orders
+    }
+}
+
+fn connect(server: &TestServer, number: u64) -> mpsc::Receiver<ToAgent> {
+    let (outbox, orders) = mpsc::channel(64);
+    let (data, _) = mpsc::channel(1);
+    let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
+    server.shared.agents.add(&[NODE.into()], &Link { number, outbox, data, cut, shutdown });
+    orders
+}
+
+fn kind(order: &Order) -> String {
+    let text = match &order.action {
+        Action::Launch(_) => "launch",
+        Action::Forget => "forget",
+        Action::End(_) => "end",
+        Action::Suspend => "suspend",
+        Action::Resume => "resume",
+        Action::ExtendTo { .. } => "extend",
+        _ => "another",
+    };
+    format!("{text} {}", order.attempt)
+}
+
+#[tokio::test]
+async fn started_attempt_is_launched_on_its_node_once() {
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    let orders = started.take_orders();
+    let [order] = &orders[..] else { panic!("{orders:?}") };
+    assert_eq!((order.attempt, &*order.node, order.term), (started.attempt, NODE, 1));
+    let Action::Launch(launch) = &order.action else { panic!("{order:?}") };
+    assert!(launch.script.as_deref().is_some_and(|text| text.contains("make")));
+    assert_eq!((&*launch.user.name, order.uid), ("ada", 1000));
+    assert!(launch.environment.iter().any(|entry| entry == "DSTACK_RUN_NAME=train"));
+    // The hello may have been sent before the launch arrived: on the same link it is not sent again.
+    assert_eq!(started.reconcile(&[]), [""; 0]);
+}
+
+#[tokio::test]
+async fn attempt_that_a_new_link_does_not_hold_is_launched_again() {
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    started.orders = connect(&started.server, 2);
+    let expected = format!("launch {}", started.attempt);
+    assert_eq!(started.reconcile(&[]), [expected]);
+}
+
+#[tokio::test]
+async fn attempt_that_runs_on_its_node_gets_its_limits_again() {
+    let mut started = Started::new().await;
+    let attempt = started.attempt;
+    let expected = [format!("resume {attempt}"), format!("extend {attempt}")];
+    assert_eq!(started.reconcile(&[(attempt, true)]), expected);
+}
+
+#[tokio::test]
+async fn dead_attempt_that_nobody_knows_is_forgotten_and_a_living_one_is_left() {
+    let mut started = Started::new().await;
+    let unknown = |job| AttemptId { job: JobId(job), number: 1 };
+    let held = [(started.attempt, true), (unknown(900), false), (unknown(901), true)];
+    let orders = started.reconcile(&held);
+    assert_eq!(orders.last(), Some(&format!("forget {}", unknown(900))));
+    assert_eq!(orders.len(), 3, "{orders:?}");
+}
+
+#[tokio::test]
+async fn attempt_that_ended_meanwhile_is_ended_on_its_node() {
+    use cluster::Command;
+    use cluster::command::CancelJobs;
+    use model::change::{JobFilter, JobRef};
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    started.take_orders();
+    let jobs = vec![JobRef::whole(started.attempt.job)];
+    let filter = JobFilter { jobs, ..JobFilter::default() };
+    let (step, signal) = (None, None);
+    let cancel = CancelJobs { filter, step, signal, batch_only: false, full: false };
+    started.server.run(Command::Cancel(Box::new(cancel))).await.expect("a cancel");
+    let attempt = started.attempt;
+    assert_eq!(started.reconcile(&[(attempt, true)]), [format!("end {attempt}")]);
+    let committed: Vec<_> = started.server.dispatch.try_iter().collect();
+    let ends = committed.iter().filter(|work| match work {
+        DispatchWork::Committed { events, .. } => {
+            events.iter().any(|e| matches!(e, Event::Ending { .. }))
+        }
+        _ => false,
+    });
+    assert_eq!(ends.count(), 1);
+}

@@ -1,0 +1,173 @@
+//! A server for tests: its real state, writer and handles, on disks that can fail, without processes or sockets.
+
+use crate::auth::identity::Identity;
+use crate::auth::principal::server_principal;
+use crate::clock;
+use crate::configure::{self, Machine};
+use crate::plan::planner::plan_once;
+use crate::shared::dispatch_queue::{DispatchQueue, DispatchWork};
+use crate::shared::forecast_queue::ForecastQueue;
+use crate::shared::state_lock::StateLock;
+use crate::shared::writer_queue::{Work, WriterQueue};
+use crate::shared::{Setup, Shared};
+use crate::writer::books;
+use crate::writer::recover::StateDisks;
+use crate::writer::thread::WriterThread;
+use cluster::viewer::Viewer;
+use cluster::{Command, Reply};
+use dstack::request::{Submitter, draft, for_offers};
+use dstack::yaml::configuration::{Configuration, parse};
+use model::amount::Bytes;
+use model::id::JobId;
+use model::node::{NodeConfig, NodeFacts};
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use store::{Blobs, FaultyDisk};
+use tempfile::TempDir;
+use wire::client::Submission;
+
+/// The one node of the cluster: 4 CPUs, 16 GiB.
+pub const NODE: &str = "n1";
+
+pub struct TestServer {
+    pub shared: Arc<Shared>,
+    /// What was handed to the dispatcher, in order.
+    pub dispatch: Receiver<DispatchWork>,
+    pub journal: FaultyDisk,
+    /// The writer's own end, until `start_writer` takes it.
+    writer: Option<(WriterThread, Receiver<Work>)>,
+    _dir: TempDir,
+}
+
+impl TestServer {
+    /// A new server whose writer has not started: what is sent to it waits.
+    pub fn without_writer() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let journal = FaultyDisk::default();
+        let disks = disks(&journal);
+        let (state, thread, _) = WriterThread::new(disks.recover().expect("a state"), disks);
+        let blobs = Blobs::open(Arc::new(FaultyDisk::default()), Default::default());
+        let (writer, work) = WriterQueue::new();
+        let (forecasts, _) = ForecastQueue::new();
+        let (dispatch, dispatched) = DispatchQueue::new();
+        let shared = Shared {
+            state: StateLock::new(state),
+            blobs: Mutex::new(blobs.expect("blobs").0),
+            writer,
+            planner: Default::default(),
+            forecasts,
+            dispatch,
+            books: books::start(&dir.path().join("books.sqlite")).expect("books"),
+            agents: Default::default(),
+            identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
+            commits: Default::default(),
+            volatile: Default::default(),
+            setup: setup(),
+        };
+        let writer = Some((thread, work));
+        Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, _dir: dir }
+    }
+
+    /// A server with its writer, configured with one node.
+    pub async fn start() -> Self {
+        let mut server = Self::without_writer();
+        server.start_writer();
+        server.run(Command::StartTerm { term: 1 }).await.expect("a term");
+        let memory = Bytes::from_gib(16);
+        let machine = Machine { node: NodeConfig::plain(NODE, 4, memory) };
+        let config = configure::load(None, Some(&machine)).expect("a configuration");
+        server.run(Command::Configure(Box::new(config))).await.expect("a configured cluster");
+        server
+    }
+
+    pub fn start_writer(&mut self) {
+        let (thread, work) = self.writer.take().expect("a writer that has not started");
+        let shared = self.shared.clone();
+        std::thread::spawn(move || thread.run(shared, &work).expect("a writer that goes on"));
+    }
+
+    pub async fn run(&self, command: Command) -> Result<Reply, Refusal> {
+        self.shared.writer.run(command, server_principal()).await
+    }
+
+    /// Marks the node as up, with nothing in its spool.
+    pub async fn node_up(&self) {
+        let hello = Command::NodeHello {
+            node: NODE.into(),
+            facts: Box::new(NodeFacts::default()),
+            held: Vec::new(),
+        };
+        self.run(hello).await.expect("a node that is up");
+    }
+
+    pub async fn submit(&self, lines: &str) -> Result<JobId, Refusal> {
+        match self.shared.writer.submit(Box::new(submission(lines)), user()).await? {
+            Reply::Submitted { job, .. } => Ok(job),
+            other => panic!("a submit was answered with {other:?}"),
+        }
+    }
+
+    /// Makes one plan and carries it out, off the runtime's threads.
+    pub fn plan(&self) {
+        let shared = self.shared.clone();
+        let plan = move || plan_once(&shared, &mut Viewer::default(), &mut Default::default());
+        std::thread::spawn(plan).join().expect("a plan");
+    }
+
+    /// The state that a restart would find on disk, as JSON.
+    pub fn state_on_disk(&self) -> String {
+        let recovered = disks(&self.journal.fork()).recover().expect("a state");
+        serde_json::to_string(&recovered.state).expect("JSON")
+    }
+
+    pub fn state_in_memory(&self) -> String {
+        serde_json::to_string(&*self.shared.read()).expect("JSON")
+    }
+}
+
+fn disks(journal: &FaultyDisk) -> StateDisks {
+    StateDisks { journal: Arc::new(journal.clone()), snapshots: Arc::new(FaultyDisk::default()) }
+}
+
+fn setup() -> Setup {
+    Setup {
+        machine: None,
+        config_dir: None,
+        agents_addresses: Vec::new(),
+        listen: String::new(),
+        client_state: None,
+        hostname: "host".into(),
+        snapshot_events: u64::MAX,
+        started: clock::now(),
+    }
+}
+
+/// An ordinary user.
+pub fn user() -> Principal {
+    Principal { name: "ada".into(), uid: 1000, gid: 1000, role: Role::User, ..server_principal() }
+}
+
+/// A task of one CPU and 1 GiB that waits for capacity, with further lines of its configuration.
+pub fn submission(lines: &str) -> Submission {
+    let text =
+        format!("type: task\ncommands: [make]\nresources: {{cpu: 1, memory: 1GB}}\n{lines}\n");
+    let loaded = parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let Configuration::Task(task) = loaded.configuration;
+    let submitter = Submitter {
+        now: clock::now(),
+        random: 0,
+        work_dir: "/home/ada",
+        file: None,
+        submit_line: String::new(),
+        host: String::new(),
+        session: 0,
+        umask: 0o022,
+        variable: &|_| None,
+    };
+    let mut submission = for_offers(&draft(&task, &submitter).expect("a submission").submission);
+    submission.spec.owner = Arc::new(user());
+    submission.spec.dstack_priority = None;
+    submission
+}

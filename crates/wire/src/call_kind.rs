@@ -1,0 +1,52 @@
+//! Which kind of call `sdiag` counts a call as.
+
+use crate::client::Call;
+use crate::diagnostics::CallKind;
+use model::run::LaunchKind;
+
+impl Call {
+    pub fn kind(&self) -> CallKind {
+        match self {
+            Self::Ping => CallKind::Ping,
+            Self::Submit(submission) => match submission.spec.launch.kind {
+                LaunchKind::Interactive => CallKind::Allocate,
+                _ => CallKind::SubmitBatch,
+            },
+            Self::TestSubmit(_) => CallKind::TestSubmit,
+            Self::AwaitStart { .. } => CallKind::AwaitStart,
+            Self::AwaitEnd { .. } => CallKind::AwaitEnd,
+            Self::Jobs(wanted) if wanted.filter.jobs.len() == 1 => CallKind::OneJob,
+            Self::Jobs(_) => CallKind::Jobs,
+            Self::Cluster => CallKind::Cluster,
+            Self::Config => CallKind::Config,
+            Self::Cancel(cancel) if cancel.step.is_some() => CallKind::CancelStep,
+            Self::Cancel(_) => CallKind::Cancel,
+            Self::UpdateJob { .. } => CallKind::UpdateJob,
+            Self::UpdateNode { .. } => CallKind::UpdateNode,
+            Self::UpdatePartition { .. } => CallKind::UpdatePartition,
+            Self::Reconfigure { .. } => CallKind::Reconfigure,
+            Self::History(_) => CallKind::History,
+            Self::Script { .. } => CallKind::Script,
+            Self::CreateStep(_) => CallKind::CreateStep,
+            Self::LaunchStep { .. } => CallKind::LaunchStep,
+            Self::SignalStep { .. } => CallKind::CancelStep,
+            Self::Relinquish { .. } => CallKind::Relinquish,
+            Self::Accounts => CallKind::Accounts,
+            Self::SetAccount(_)
+            | Self::RemoveAccount { .. }
+            | Self::SetAssociation(_)
+            | Self::RemoveAssociation(_)
+            | Self::SetQos(_)
+            | Self::RemoveQos { .. }
+            | Self::SetRole { .. }
+            | Self::ForgetUsage(_) => CallKind::ChangeAccounts,
+            Self::Shares => CallKind::Shares,
+            Self::Priorities => CallKind::Priorities,
+            Self::Diagnostics { .. } => CallKind::Diagnostics,
+            Self::Explain(_) => CallKind::Explain,
+            Self::NodeToken { .. } | Self::UserToken { .. } => CallKind::Token,
+            Self::Offers(_) => CallKind::Offers,
+            _ => CallKind::Other,
+        }
+    }
+}
