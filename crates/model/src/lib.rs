@@ -2,6 +2,8 @@
 //!
 //! `Request` (asked) → `Allocation` (granted) → `Limits` (enforced) → `Usage` (used): one road.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod account;
 pub mod allocation;
 pub mod amount;

@@ -1,5 +1,7 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod call_kind;
 pub mod client;
 pub mod diagnostics;
