@@ -1,4 +1,12 @@
-//! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
+//! The messages between client, server, agent and supervisor: versioned, bounded, and free of I/O.
+//!
+//! - Client and server: `client` (calls and answers), `call_kind`, `view` and `reservation` (what the server shows of its
+//!   state), `job_list` (many jobs in one answer), `listing` (`squeue` as finished lines), `explain`, `diagnostics`.
+//! - Server and agent: `link` (the conversation), `order` (signed), `report` (kept until acknowledged), `stream`
+//!   (multiplexed bytes with credit).
+//! - Agent and supervisor: `supervisor`. Agent and PAM module: `login`.
+//! - Steps: `step` (a launch, and the bytes between tasks and `srun`), `resume` (bytes that survive a broken connection).
+//! - All: `frame` (length, channel, payload), `version` (which neighbours work together).
 
 mod call_kind;
 pub mod client;

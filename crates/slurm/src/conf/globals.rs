@@ -11,10 +11,7 @@ use super::choices::{
     AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
     PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
 };
-use super::error::Findings;
-use super::global_keys::GLOBAL;
 use super::preemption::Preemption;
-use super::record::Record;
 use super::value::Parameters;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -175,8 +172,7 @@ impl Default for Globals {
             memory: MemoryDefaults { default: None, max: None, cpus_per_gpu: None },
             scheduling: Scheduling::default(),
             priority: Priority::default(),
-            // What an empty file says.
-            preemption: Preemption::read(&Record::new(GLOBAL), &mut Findings::default()),
+            preemption: Preemption::default(),
             accounting: Accounting {
                 enforce: Vec::new(),
                 tres: Vec::new(),

@@ -1,9 +1,9 @@
 //! What the kernel enforces: a pure function of what was granted and of the node's policy.
 
+pub use super::device::{DeviceLimits, DeviceLine, DeviceUnit};
 use crate::allocation::NodeShare;
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
-pub use crate::device::{DeviceLimits, DeviceLine, DeviceUnit};
 use serde::{Deserialize, Serialize};
 
 /// `cgroup.conf` as it bears on one node. The default constrains all that can be.

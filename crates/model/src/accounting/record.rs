@@ -1,5 +1,6 @@
 //! The books' entry for a job's attempt: what `sacct` shows of it, after and while it lives.
 
+use crate::amount::Bytes;
 use crate::change::JobRef;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::reason::Reason;
@@ -45,8 +46,9 @@ pub struct JobRecord {
     pub tasks: u32,
     pub req_cpus: u32,
     pub req_nodes: u32,
-    /// `8G`, `1000Mc` … as asked: MiB and what it was per.
-    pub req_mem: String,
+    /// The memory requested for each node, CPU or GPU; zero for whole nodes. Stored as text: `8G`, `1000M`.
+    #[serde(with = "crate::amount::mebibytes_text")]
+    pub req_mem: Bytes,
     pub req_tres: Tres,
     pub alloc_tres: Tres,
     pub priority: u64,

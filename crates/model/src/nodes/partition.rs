@@ -136,6 +136,7 @@ pub enum PartitionState {
     Inactive,
 }
 
+/// An amount of memory with its unit: `DefMemPerCPU`, `DefMemPerNode`, `DefMemPerGPU`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum DefaultMemory {
@@ -154,6 +155,12 @@ impl DefaultMemory {
     ) -> Option<Self> {
         let applies = |default: &Self| has_gpus || !matches!(default, Self::PerGpu(_));
         [partition, cluster].into_iter().flatten().find(applies)
+    }
+
+    pub fn amount(self) -> Bytes {
+        match self {
+            Self::PerCpu(amount) | Self::PerNode(amount) | Self::PerGpu(amount) => amount,
+        }
     }
 }
 

@@ -183,6 +183,31 @@ pub fn format_slurm_mb(mib: u64) -> String {
     format_exact(mib, Unit::Mebi)
 }
 
+/// Stores an amount as the text that [`format_slurm_mb`] makes of it: `8G`, `1.50G`, `1000M`, `0`.
+pub mod mebibytes_text {
+    use super::{Bytes, Unit, format_slurm_mb};
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer>(amount: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format_slurm_mb(amount.mib()))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        parse(&text).ok_or_else(|| de::Error::custom("not an amount of memory"))
+    }
+
+    fn parse(text: &str) -> Option<Bytes> {
+        let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match &text[number.len()..] {
+            "" => Unit::Mebi,
+            suffix => Unit::from_suffix(suffix)?,
+        };
+        let count: f64 = number.parse().ok()?;
+        Some(Bytes((count * unit.bytes() as f64) as u64))
+    }
+}
+
 /// A plain count with Slurm's suffixes: `4`, `4K`, `2M` (each 1024 of the one before).
 pub(crate) fn parse_count(text: &str) -> Option<u64> {
     let digits_len = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -197,6 +222,21 @@ pub(crate) fn parse_count(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_text_of_an_amount_is_read_back() {
+        #[derive(Serialize, Deserialize)]
+        struct Stored(#[serde(with = "mebibytes_text")] Bytes);
+        for (mib, text) in
+            [(0, "0"), (1000, "1000M"), (1536, "1.50G"), (8192, "8G"), (3 << 20, "3T")]
+        {
+            let amount = Bytes::from_mib(mib);
+            let json = serde_json::to_string(&Stored(amount)).unwrap();
+            assert_eq!(json, format!("\"{text}\""));
+            assert_eq!(serde_json::from_str::<Stored>(&json).unwrap().0, amount);
+        }
+        assert!(serde_json::from_str::<Stored>("\"much\"").is_err());
+    }
 
     #[test]
     fn slurm_sizes_are_read() {
