@@ -17,10 +17,10 @@ pub struct Account {
     pub description: String,
     #[serde(default)]
     pub organization: String,
-    /// None for `root`.
+    /// `None` for `root`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Users who keep its books: its users, the accounts below it, and the jobs of all of them.
+    /// Users who may manage its users, the accounts below it, and the jobs of both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub coordinators: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub struct Association {
     pub partition: Option<String>,
     #[serde(default)]
     pub shares: Shares,
-    /// Added to the priority of its jobs, by the weight of associations; none: what the account has.
+    /// The association factor of its jobs' priority; `None` for the account's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     /// The user's account when none is named.
@@ -50,7 +50,7 @@ pub struct Association {
 }
 
 impl Association {
-    /// One with nothing said.
+    /// An association with no limits and one share.
     pub fn plain(account: &str, user: Option<&str>) -> Self {
         Self {
             account: account.to_owned(),
@@ -65,7 +65,7 @@ impl Association {
         }
     }
 
-    /// What tells it from all others.
+    /// The association's identity.
     pub fn key(&self) -> AssociationKey {
         AssociationKey {
             account: self.account.clone(),
@@ -85,17 +85,17 @@ pub struct AssociationKey {
     pub partition: Option<String>,
 }
 
-/// What part of its account's resources an association was promised.
+/// An association's fair share of its account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Shares {
-    /// Beside those of its siblings.
+    /// Counted against the shares of its siblings.
     Count(u32),
-    /// It has none of its own: what its parent has counts.
+    /// The association counts as its parent does.
     Parent(ParentWord),
 }
 
-/// The word that stands for a parent's shares.
+/// The word `parent` in place of a number of shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParentWord {
@@ -122,7 +122,7 @@ impl fmt::Display for Shares {
 }
 
 /// `group_*` holds for the association and all below it together; `max_*` for each job, or for each
-/// user, and is inherited from the nearest account above that says one.
+/// user, and is inherited from the nearest account above that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AssociationLimits {

@@ -1,4 +1,4 @@
-//! Preemption: what becomes of a job that makes room for another.
+//! Preemption: which jobs may be preempted, and what becomes of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct PreemptPolicy {
     pub by: PreemptBy,
-    /// Where the victim's partition or QOS says nothing else.
+    /// The mode unless the victim's partition or QOS sets another.
     pub mode: PreemptMode,
-    /// A job that has run for less is left alone.
+    /// A job that has run for less is not preempted.
     pub exempt_s: u32,
-    /// Also within a QOS: those of a lower priority (`WITHIN`).
+    /// `WITHIN`: also jobs of the same QOS and a lower priority.
     pub within: bool,
 }
 
@@ -20,9 +20,9 @@ pub struct PreemptPolicy {
 pub enum PreemptBy {
     #[default]
     Nothing,
-    /// Those of a lower tier.
+    /// Jobs of partitions with a lower tier are preempted.
     Partition,
-    /// Those whose QOS the job's QOS names.
+    /// Jobs whose QOS the preempting job's QOS names are preempted.
     Qos,
 }
 
@@ -32,14 +32,14 @@ pub enum PreemptMode {
     #[default]
     Off,
     Cancel,
-    /// Waits again, or is cancelled where it may not be requeued.
+    /// Requeued, or cancelled if the job may not be requeued.
     Requeue,
-    /// Keeps its memory and devices, gives its cores, and goes on when they are free again.
+    /// Suspended with its memory and devices until its cores are free again.
     Suspend,
 }
 
 impl PreemptMode {
-    /// Slurm's words, `GANG` and `WITHIN` among them left aside: `SUSPEND,GANG`.
+    /// The mode in Slurm's words, as `SUSPEND,GANG`; `GANG` and `WITHIN` are skipped.
     pub fn parse(words: &str) -> Option<Self> {
         let known = |word: &str| match word.trim().to_ascii_uppercase().as_str() {
             "OFF" => Some(Self::Off),

@@ -1,4 +1,4 @@
-//! What makes a job's priority: the weights of the configuration, and a job's factors.
+//! Multifactor priority: the weights of the configuration, and a job's factors.
 
 use crate::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,11 @@ pub struct PriorityPolicy {
     pub favor_small: bool,
     /// How often usage decays and priorities are worked out anew.
     pub calc_period_s: u64,
-    /// None: usage does not decay.
+    /// `None` if usage does not decay.
     pub half_life_s: Option<u64>,
     pub reset: UsageReset,
     pub flags: PriorityFlags,
-    /// East of Greenwich, for resets at midnight.
+    /// Local time's offset east of UTC, for resets at midnight.
     pub utc_offset_s: i32,
 }
 
@@ -67,7 +67,7 @@ pub struct PriorityFlags {
     pub small_relative_to_time: bool,
 }
 
-/// When usage starts again from nothing.
+/// When usage is reset to zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageReset {
@@ -82,7 +82,7 @@ pub enum UsageReset {
     Yearly,
 }
 
-/// What speaks for a job in one partition: each factor from 0 to 1, unless a flag says not to make it so.
+/// The factors of a job's priority in one partition, each from 0 to 1 unless a flag leaves it unscaled.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Factors {
     pub age: f64,
@@ -93,13 +93,13 @@ pub struct Factors {
     pub qos: f64,
     pub dstack: f64,
     pub tres: Vec<(TresKind, f64)>,
-    /// Added as it is.
+    /// Added without a weight.
     pub site: i64,
-    /// Subtracted as it is.
+    /// Subtracted without a weight.
     pub nice: i64,
 }
 
-/// What a job's TRES are billed at: their sum by weight, or the largest of those on the nodes and the sum of the
+/// The billing of a job's TRES: their weighted sum, or the largest of those on the nodes plus the sum of the
 /// others. Without weights each CPU counts one.
 pub fn billing(tres: &Tres, weights: &BTreeMap<String, f64>, largest: bool) -> f64 {
     if weights.is_empty() {

@@ -1,4 +1,4 @@
-//! Qualities of service: limits, priority and rights that a job takes on with a name.
+//! Qualities of service (QOS): named sets of limits, priority and rights for jobs.
 
 use crate::grammar::GrammarError;
 use crate::time::TimeLimit;
@@ -55,13 +55,13 @@ pub struct Qos {
     pub max_submit_per_account: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wall: Option<TimeLimit>,
-    /// What each job must ask for at least.
+    /// The minimum that each job must ask for.
     #[serde(default)]
     pub min_tres_per_job: Tres,
     /// The priority below which a job gets no reservation in the backfill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_priority_threshold: Option<u32>,
-    /// What a second of such a job counts for in the usage.
+    /// The factor by which usage of such jobs is multiplied.
     #[serde(default)]
     pub usage_factor: Factor,
     /// The fair share below which a job does not start, with [`QosFlag::EnforceUsageThreshold`].
@@ -74,7 +74,7 @@ pub struct Qos {
     pub preempt: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempt_mode: Option<String>,
-    /// How long a job runs before it may be preempted; none: as the configuration says.
+    /// How long a job runs before it may be preempted; `None` for the cluster's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempt_exempt_s: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_flags")]
@@ -188,7 +188,7 @@ impl From<QosFlag> for String {
     }
 }
 
-/// The release before kept any word; those that name no flag never did anything.
+/// An earlier release stored any word; those that name no flag had no effect and are dropped.
 fn known_flags<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<QosFlag>, D::Error> {
     let words: Vec<String> = Vec::deserialize(from)?;
     Ok(words.iter().filter_map(|word| word.parse().ok()).collect())

@@ -1,4 +1,4 @@
-//! What was used over time: amounts times seconds, as they decay.
+//! Raw usage of associations and QOS: amounts times seconds, which decay.
 
 use crate::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct RawUsage {
 }
 
 impl RawUsage {
-    /// `tres` held for so many seconds, of which each counts for `factor`.
+    /// Adds `tres` held for `seconds`, multiplied by `factor`.
     pub fn charge(&mut self, tres: &Tres, seconds: f64, factor: f64) {
         for (kind, amount) in tres.iter() {
             *self.tres_s.entry(kind.clone()).or_insert(0.0) += amount as f64 * seconds * factor;
@@ -30,7 +30,7 @@ impl RawUsage {
         self.wall_s += other.wall_s;
     }
 
-    /// Keeps this part of it, from 0 to 1.
+    /// Multiplies all usage by `part`, from 0 to 1.
     pub fn scale(&mut self, part: f64) {
         self.tres_s.values_mut().for_each(|amount| *amount *= part);
         self.wall_s *= part;
@@ -54,11 +54,11 @@ impl RawUsage {
     }
 }
 
-/// Whose usage is meant.
+/// The owner of usage that is to be reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageOwner {
-    /// And of all below it.
+    /// The account and all below it.
     Account(String),
     User {
         account: String,
@@ -67,7 +67,7 @@ pub enum UsageOwner {
     Qos(String),
 }
 
-/// What is left of usage after so many seconds.
+/// The part of usage that is left after `passed_s` seconds.
 pub fn decay_factor(half_life_s: Option<u64>, passed_s: f64) -> f64 {
     match half_life_s {
         Some(half) if half > 0 => 0.5_f64.powf(passed_s / half as f64),

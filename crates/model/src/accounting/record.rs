@@ -1,4 +1,4 @@
-//! The books' entry for a job's attempt: what `sacct` shows of it, after and while it lives.
+//! The books' record of an attempt, which `sacct` shows, for running and ended jobs.
 
 use crate::amount::Bytes;
 use crate::change::JobRef;
@@ -20,7 +20,7 @@ pub struct JobRecord {
     pub array_task: Option<u32>,
     /// The pending indices of an array that is still waiting, as squeue prints them.
     pub array_pending: Option<String>,
-    /// It started and ended with others.
+    /// Set for a component of a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<crate::run::HetComponent>,
     pub name: String,
@@ -84,7 +84,7 @@ pub struct StepRecord {
     pub submit_line: String,
 }
 
-/// Where the attempt stands in the books.
+/// The recorded state of an attempt or a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordState {
@@ -94,7 +94,7 @@ pub enum RecordState {
     Ended(Outcome),
 }
 
-/// Which ended and living attempts `sacct` wants.
+/// Selects the attempts that `sacct` shows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistoryFilter {
     #[serde(default)]
@@ -117,7 +117,7 @@ pub struct HistoryFilter {
     pub from: Option<Timestamp>,
     #[serde(default)]
     pub until: Option<Timestamp>,
-    /// Also the attempts before the last (`-D`).
+    /// Earlier attempts too (`-D`).
     #[serde(default)]
     pub duplicates: bool,
     #[serde(default)]

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 const WHAT: &str = "TRES list";
 
-/// What is counted. The order of the variants is the order in which Slurm prints them.
+/// A kind of trackable resource. The order of the variants is the order in which Slurm prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TresKind {
@@ -126,7 +126,7 @@ impl From<TresKind> for String {
     }
 }
 
-/// Amounts by what is counted. What is not in it is not limited, not asked for, or nothing: the holder knows which.
+/// Amounts by kind. A kind that is absent is unlimited, not requested or zero, depending on the use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tres(BTreeMap<TresKind, u64>);
@@ -227,7 +227,7 @@ impl fmt::Display for Tres {
 }
 
 impl FromIterator<(TresKind, u64)> for Tres {
-    /// What is named twice is added up.
+    /// Amounts of the same kind are added up.
     fn from_iter<I: IntoIterator<Item = (TresKind, u64)>>(entries: I) -> Self {
         let mut tres = Self::new();
         entries.into_iter().for_each(|(kind, amount)| tres.add(kind, amount));

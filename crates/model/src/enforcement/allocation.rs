@@ -1,4 +1,4 @@
-//! What was granted: per node, the CPU ids, the bytes of memory, the device indices.
+//! Allocations: for each node of a job the CPU ids, bytes of memory and device indices.
 
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// The one of the requested partitions through which the nodes were seen.
+    /// The one of the requested partitions that the job was started in.
     pub partition: String,
     /// In the order of Slurm's node list; the first is the batch host.
     pub nodes: Vec<NodeShare>,
@@ -22,10 +22,10 @@ pub struct NodeShare {
     pub gres: Vec<GresShare>,
     /// Tasks that the job may start here.
     pub tasks: u32,
-    /// So many jobs at most may have these CPUs at once (`OverSubscribe`); one: nobody else.
+    /// The most jobs that may have these CPUs at once (`OverSubscribe`); 1 if they are not shared.
     #[serde(default = "alone", skip_serializing_if = "is_alone")]
     pub sharers: u32,
-    /// Local disk for what need not outlive it; nothing: it has asked for none.
+    /// Local scratch space; zero if none was requested.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub disk: Bytes,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Resources of which several units share one device.
 const SHARING: [&str; 2] = ["mps", "shard"];
-/// What they share.
+/// The resource whose devices they share.
 const SHARED: &str = "gpu";
 
 /// Units of one line of a node's generic resources, and the files that reach them.
@@ -31,9 +31,10 @@ impl DeviceLine {
             name: line.name.clone(),
             first_index: line.first_index,
             count: line.count,
-            files: match line.files.is_empty() && SHARING.contains(&line.name.as_str()) {
-                true => shared.clone(),
-                false => line.files.clone(),
+            files: if line.files.is_empty() && SHARING.contains(&line.name.as_str()) {
+                shared.clone()
+            } else {
+                line.files.clone()
             },
         };
         gres.iter().map(line).filter(|line| line.count > 0 && !line.files.is_empty()).collect()
@@ -55,14 +56,14 @@ impl DeviceLine {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeviceLimits {
     pub granted: Vec<DeviceUnit>,
-    /// The files of every unit of the node: whoever was not granted one of them does not have it.
+    /// The files of every unit of the node, closed to a job unless granted to it.
     pub guarded: Vec<String>,
-    /// What the site lets every job open besides; the last part of a path may hold one `*`.
+    /// Files that the site opens to every job; the last part of a path may hold one `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<String>,
 }
 
-/// One granted unit. Without an index, units that are only counted: all of their devices.
+/// One granted unit. Units that are only counted have no index, and all of their devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUnit {
     pub name: String,
@@ -84,7 +85,7 @@ impl DeviceLimits {
         DeviceLimits { granted, guarded, allowed: allowed.to_vec() }
     }
 
-    /// What a step may open that has this part of its job's share.
+    /// The devices that a step with this share of its job may open.
     pub fn of_step(&self, share: &NodeShare) -> DeviceLimits {
         let has = |unit: &&DeviceUnit| {
             share.gres.iter().any(|gres| {

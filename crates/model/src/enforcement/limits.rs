@@ -1,4 +1,4 @@
-//! What the kernel enforces: a pure function of what was granted and of the node's policy.
+//! Limits that the kernel enforces: a pure function of the allocation and the node's policy.
 
 pub use super::device::{DeviceLimits, DeviceLine, DeviceUnit};
 use crate::allocation::NodeShare;
@@ -28,7 +28,7 @@ pub struct CgroupPolicy {
     /// `MemorySwappiness`, where the kernel takes one for each group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swappiness: Option<u8>,
-    /// Processes and threads of one job on the node; none: half of what the machine can have.
+    /// Processes and threads of one job on the node; `None` for half of the machine's maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids_max: Option<u64>,
     /// Seconds of CPU time that one job may use on the node.
@@ -40,13 +40,13 @@ pub struct CgroupPolicy {
     /// Disk for a job that has asked for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_max: Option<Bytes>,
-    /// A job gets no more CPU time than its CPUs have, also where they are only counted.
+    /// CPU time is limited to that of the job's CPUs, even if they are only counted and not pinned.
     #[serde(default)]
     pub constrain_cpu_time: bool,
     /// The node's CPU counts are only declared (several nodes on one host, `config_overrides`):
     /// cores that do not exist are counted, not pinned.
     pub declared: bool,
-    /// What the percentages above are of; zero: not known.
+    /// The base of the percentages above; zero if not known.
     #[serde(default)]
     pub node_memory: Bytes,
     /// The node's generic resources that are devices.
@@ -93,7 +93,7 @@ pub struct Limits {
     pub memory: Option<Bytes>,
     /// Memory and swap together.
     pub memory_and_swap: Option<Bytes>,
-    /// Where the kernel begins to press for memory; none: only at the limit itself.
+    /// Memory above which the kernel reclaims; `None` for the limit itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_soft: Option<Bytes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,13 +105,13 @@ pub struct Limits {
     /// Seconds of CPU time, after which the job is ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<u64>,
-    /// None: as many as the node itself allows a job.
+    /// `None` for the node's own maximum for a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
     /// Disk in the job's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<Bytes>,
-    /// None: every device may be opened.
+    /// `None` if every device may be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<DeviceLimits>,
 }
@@ -139,7 +139,7 @@ impl Limits {
     }
 }
 
-/// What was asked for, else what the site lets everybody have.
+/// The granted scratch space, else the site's maximum for every job.
 fn scratch_of(granted: Bytes, policy: &CgroupPolicy) -> Option<Bytes> {
     let asked = Some(granted).filter(|disk| disk.0 > 0);
     asked.or(policy.scratch_max).filter(|_| policy.constrain_scratch)
@@ -162,7 +162,7 @@ fn memory_of(granted: Bytes, policy: &CgroupPolicy) -> (Option<Bytes>, Option<By
     }
     let floor = policy.memory_floor;
     let swap = of(granted, policy.allowed_swap_percent);
-    // Without a limit of memory alone, the one of both together is also its limit.
+    // If memory alone is not constrained, the limit of memory and swap together is its limit.
     let ram = match (granted.0, policy.constrain_memory) {
         (0, _) => most,
         (_, true) => of(granted, policy.allowed_memory_percent).min(most),
@@ -174,9 +174,10 @@ fn memory_of(granted: Bytes, policy: &CgroupPolicy) -> (Option<Bytes>, Option<By
         (_, false) => ram.min(most_with_swap),
     };
     let both = both.max(floor);
-    match policy.constrain_swap {
-        true => (Some(ram.max(floor).min(both)), Some(both)),
-        false => (Some(ram.max(floor)), None),
+    if policy.constrain_swap {
+        (Some(ram.max(floor).min(both)), Some(both))
+    } else {
+        (Some(ram.max(floor)), None)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was used, read from the job's own control groups and processes, and how it spreads over the tasks of a step.
+//! Usage, read from a job's control groups and processes, and its spread over the tasks of a step.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
     #[serde(default)]
     pub oom_kills: u32,
-    /// As a node reports it: the part of an attempt's CPU time there that is in the books of its steps.
+    /// The part of the attempt's CPU time on a node that its steps account for; in a node's report only.
     #[serde(default, rename = "of_steps", skip_serializing_if = "Option::is_none")]
     pub steps_cpu: Option<Box<CpuTime>>,
     /// By task, where tasks were told apart.
@@ -33,7 +33,7 @@ impl CpuTime {
 }
 
 impl Usage {
-    /// What is left of an attempt's use without that of its steps: the script's own.
+    /// An attempt's usage without that of its steps: the batch script's own.
     pub fn without_steps(&self) -> Usage {
         let steps = self.steps_cpu.as_deref().copied().unwrap_or_default();
         Usage {
@@ -57,13 +57,13 @@ impl Usage {
         }
     }
 
-    /// Without what is said of single tasks.
+    /// The usage without the figures of single tasks.
     pub fn without_tasks(&self) -> Usage {
         Usage { tasks: None, ..self.clone() }
     }
 }
 
-/// What one task has used so far.
+/// One task's usage so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskSample {
     pub cpu_ms: u64,
@@ -79,7 +79,7 @@ pub struct TaskSample {
 }
 
 impl TaskSample {
-    /// A later look at the same task: what only grows has grown, what was higher before was higher.
+    /// Takes over a later sample of the same task: counters are replaced, peaks keep their maximum.
     pub fn update(&mut self, now: &TaskSample) {
         self.cpu_ms = self.cpu_ms.max(now.cpu_ms);
         self.pages = self.pages.max(now.pages);
@@ -92,7 +92,7 @@ impl TaskSample {
     }
 }
 
-/// One amount over the tasks of a step: all of it, and who had most and least. A node is its place among the step's.
+/// One amount over the tasks of a step: total, largest and smallest. Nodes are indices into the step's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct UsageSpread {
     pub total: u64,
@@ -138,7 +138,7 @@ pub struct TaskUsage {
 }
 
 impl TaskUsage {
-    /// While it runs a task's memory counts as it is now, and afterwards at its highest.
+    /// A running task's memory is its present one, an ended task's its peak.
     pub fn of(node: u32, task: u32, used: &TaskSample, running: bool) -> Self {
         let spread = |amount, peak| UsageSpread::of(node, task, amount, peak);
         let now = |now, peak| if running { now } else { peak };

@@ -1,4 +1,4 @@
-//! One launch of a job: where it runs, whether it stands still, how it comes to its end.
+//! One launch of a job: its allocation, suspension, preemption, and how it ends.
 
 use crate::allocation::Allocation;
 use crate::id::JobId;
@@ -13,41 +13,41 @@ pub struct Attempt {
     pub number: u32,
     pub allocation: Allocation,
     pub start: Timestamp,
-    /// When the time limit ends it; none without a limit.
+    /// When the time limit ends the attempt; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
-    /// The reservation that it runs in.
+    /// The reservation that the attempt runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// Nodes that still hold a part of it.
+    /// Nodes that still hold a share of the attempt.
     pub held_nodes: Vec<String>,
-    /// Nodes on which the site's program before it is not over, where somebody waits for all of them.
+    /// Nodes whose prolog still runs, if the job waits for the prologs of all its nodes.
     #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
     pub prolog_nodes: Vec<String>,
-    /// Set once it is to end: how it will be recorded.
+    /// How the end will be recorded; set once the attempt is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
-    /// Up to when its usage was charged; none: not at all yet.
+    /// Up to when usage was charged; `None` before the first charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged_until: Option<Timestamp>,
     #[serde(default)]
     pub suspended: bool,
-    /// Since when; that time does not count against the limit.
+    /// Start of the present suspension, which does not count against the time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_since: Option<Timestamp>,
-    /// It goes on by itself when its cores are free again: it made room, or was told to go on while others had them.
+    /// The attempt resumes once its cores are free: preemption suspended it, or others had its cores at a resume.
     #[serde(default, rename = "resumes_itself", skip_serializing_if = "std::ops::Not::not")]
     pub auto_resume: bool,
-    /// It stands still until its turn comes again on cores that it shares; they count as its own all the while.
+    /// Gang scheduling: suspended until its next time slice. Its cores stay allocated to it.
     #[serde(default, rename = "waits_turn", skip_serializing_if = "std::ops::Not::not")]
     pub gang_suspended: bool,
-    /// How long it was suspended before the last time, milliseconds.
+    /// Milliseconds of all earlier suspensions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
-    /// When it was last suspended or resumed.
+    /// Time of the last suspend or resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_changed: Option<Timestamp>,
-    /// It was told to make room, and has a little time left for that.
+    /// Set once the attempt is preempted and its grace time runs.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub preemption_grace: Option<PreemptionGrace>,
     #[serde(default)]
@@ -65,25 +65,25 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Attempt {
-    /// How long it was suspended in all, milliseconds.
+    /// Milliseconds of all suspensions, the present one included.
     pub fn suspended_total_ms(&self, now: Timestamp) -> u64 {
         let open = self.suspended_since.filter(|_| self.suspended);
         let open = open.map_or(0, |since| now.since(since).as_millis() as u64);
         self.suspended_ms.saturating_add(open)
     }
 
-    /// It stands still and has left its cores to others.
+    /// Whether the attempt is suspended and others may have its cores.
     pub fn has_released_cores(&self) -> bool {
         self.suspended && !self.gang_suspended
     }
 
-    /// It is being ended, or was told that it will be.
+    /// Whether the attempt is being ended, or its preemption grace runs.
     pub fn is_ending_or_preempted(&self) -> bool {
         self.ending.is_some() || self.preemption_grace.is_some()
     }
 }
 
-/// The whole seconds that were not run between two times: what is left of the seconds between them are those that were.
+/// Suspended time in whole seconds, rounded so that the seconds from `start` to `end` less these are the seconds run.
 pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
     if suspended_ms == 0 {
         return 0;
@@ -93,12 +93,12 @@ pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) ->
     all_s.saturating_sub(ran_ms / 1000)
 }
 
-/// A job that makes room for another: it was told, and ends at `until`.
+/// The grace time of a preempted job, which ends at `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptionGrace {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// The job that needs the room.
+    /// The job that preempts.
     pub by: JobId,
     /// A new attempt follows.
     pub requeue: bool,
@@ -110,28 +110,28 @@ pub struct PreemptionGrace {
 pub struct Ending {
     pub outcome: Outcome,
     pub since: Timestamp,
-    /// How the job waits again; none: it does not.
+    /// How the job is requeued; `None` if the job ends.
     pub requeue: Option<RequeueAs>,
     pub cause: EndCause,
 }
 
-/// How a job waits for the attempt that follows.
+/// The state in which a requeued job waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequeueAs {
-    /// Until somebody releases it.
+    /// The job is held until somebody releases it.
     pub hold: bool,
     /// Slurm's state SPECIAL_EXIT instead of PENDING.
     pub special_exit: bool,
 }
 
-/// What the outcome of an ending does not tell.
+/// A cause of the end that the outcome does not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EndCause {
     #[default]
     Usual,
     /// A node could not start the attempt.
     LaunchFailed,
-    /// A node's part of it has used up its CPU time.
+    /// The attempt's CPU time on a node is used up.
     CpuTimeExhausted,
 }
 
@@ -145,8 +145,8 @@ impl Ending {
         Self { outcome, requeue: None, ..self }
     }
 
-    /// When the job's own time was over, for an attempt of which nothing is left at `now`. The epilog after a script's own
-    /// end, or after the time limit, is not the job's time; a job that somebody ends has its time until it is gone.
+    /// The recorded end of an attempt that is gone from its nodes at `now`. The epilog after the script's own exit, or
+    /// after the time limit, is not the job's time; a cancelled job's time lasts until it is gone.
     pub fn own_end(&self, now: Timestamp) -> Timestamp {
         match self.outcome {
             Outcome::Completed | Outcome::Failed | Outcome::OutOfMemory | Outcome::Timeout => {

@@ -1,4 +1,4 @@
-//! What may be changed, and which jobs are meant: the vocabulary of `scontrol`, `scancel`, `squeue`.
+//! Changes of jobs, and filters that select jobs, for `scontrol`, `scancel` and `squeue`.
 
 use crate::amount::Bytes;
 use crate::array::IndexSet;
@@ -32,7 +32,7 @@ impl JobRef {
         Self { id, tasks: Some(tasks), component_of: None }
     }
 
-    /// Whether it can mean a job that starts together with these.
+    /// Whether the reference can name a job with this place in a het job.
     pub fn admits(&self, het: Option<HetComponent>) -> bool {
         self.component_of.is_none_or(|first| het.is_some_and(|of| of.first == first))
     }
@@ -57,14 +57,14 @@ pub struct JobFilter {
     pub names: Vec<String>,
     pub qos: Vec<String>,
     pub nodes: Vec<String>,
-    /// That they run in or ask for.
+    /// Reservations that the jobs run in or ask for.
     pub reservations: Vec<String>,
-    /// Empty: what has not ended. `all_states` lifts that.
+    /// Empty: all jobs that have not ended, or with `all_states` all jobs.
     pub states: Vec<JobState>,
     pub all_states: bool,
 }
 
-/// What `scontrol` may do to a job.
+/// A change that `scontrol` makes to a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobChange {
@@ -84,11 +84,11 @@ pub enum JobChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requeue {
-    /// It stays held.
+    /// The job is held after the requeue.
     pub hold: bool,
-    /// In Slurm's state of its own for that.
+    /// The job waits in Slurm's state SPECIAL_EXIT.
     pub special_exit: bool,
-    /// Only if it has not ended.
+    /// A job that has ended is left alone.
     pub incomplete: bool,
 }
 
@@ -128,7 +128,7 @@ pub enum JobField {
     Stdout(String),
     Stderr(String),
     Wckey(String),
-    /// Names with commas; none: in no reservation.
+    /// Names separated by commas; `None` for no reservation.
     Reservation(Option<String>),
     AdminComment(String),
     TimeMin(TimeLimit),
@@ -151,9 +151,9 @@ pub enum JobField {
     MailUser(String),
     MailTypes(Vec<String>),
     Stdin(String),
-    /// The age that it has counts no more.
+    /// The age factor counts from now.
     ResetAccrueTime,
-    /// Taken as Slurm takes it, and of no effect here.
+    /// Accepted as in Slurm, without effect.
     WithoutEffect(String),
 }
 

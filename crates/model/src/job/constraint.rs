@@ -47,8 +47,8 @@ impl Constraint {
         }
     }
 
-    /// Whether a node with these features may serve. Of `[a|b]` and `[a*2&b*1]` it must be one; a count by itself says
-    /// nothing about one node.
+    /// Whether a node with these features may serve. It must match one part of `[a|b]` or `[a*2&b*1]`; a count by
+    /// itself excludes no node.
     pub fn matches(&self, features: &[String]) -> bool {
         match self {
             Constraint::Feature(name) => features.contains(name),
@@ -69,7 +69,7 @@ impl Constraint {
         }
     }
 
-    /// What is counted, and how many nodes of each; alternatives that hold counts are left out.
+    /// Each counted constraint with its number of nodes; alternatives that hold counts are left out.
     pub fn counts(&self) -> Vec<(&Constraint, u32)> {
         match self {
             Constraint::Count { of, nodes } => vec![(of, *nodes)],
@@ -84,8 +84,8 @@ impl Constraint {
         !self.counts().is_empty()
     }
 
-    /// The choices of which all nodes must share one: one for each of `[a|b]`, with what stands beside the bracket;
-    /// else the constraint itself.
+    /// The alternatives of which all nodes must share one: `[a|b]&c` gives `a&c` and `b&c`. Without brackets it is
+    /// the constraint itself.
     pub fn alternatives(&self) -> Vec<Constraint> {
         match self {
             Constraint::Xor(parts) => parts.clone(),

@@ -1,10 +1,10 @@
-//! What a job waits for: `--dependency=afterok:12:13,singleton`.
+//! Dependencies between jobs: `--dependency=afterok:12:13,singleton`.
 
 use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// No job may wait for more than this.
+/// The most terms of one dependency.
 const TERMS_MAX: usize = 16_384;
 
 const WHAT: &str = "dependency";
@@ -71,7 +71,7 @@ pub struct DependencyJob {
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 pub enum DependencyTask {
-    /// Nothing was said: `12`.
+    /// `12`.
     #[default]
     Whole,
     /// `12_*`.
@@ -80,12 +80,12 @@ pub enum DependencyTask {
     Task(u32),
 }
 
-/// How a term stands. The holder of the jobs knows; this grammar only shows it.
+/// The state of a term. The caller, who knows the jobs, determines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DependencyState {
     Unfulfilled,
     Fulfilled,
-    /// It can never be fulfilled any more.
+    /// The term can never be fulfilled.
     Failed,
 }
 
@@ -110,12 +110,12 @@ impl Dependency {
         Ok(Self { terms, join })
     }
 
-    /// What follows from the states of the terms for the job that waits.
+    /// The state of the whole dependency, from the states of its terms.
     pub fn state(
         &self,
         mut state_of: impl FnMut(&DependencyTerm) -> DependencyState,
     ) -> DependencyState {
-        // One term in the decisive state settles it; all of them in the other settle it the other way.
+        // One term in the decisive state decides; otherwise all terms must be in the other state.
         let (decisive, other) = match self.join {
             Join::All => (DependencyState::Failed, DependencyState::Fulfilled),
             Join::Any => (DependencyState::Fulfilled, DependencyState::Failed),

@@ -8,7 +8,7 @@ use std::fmt;
 
 const WHAT: &str = "GPU spec";
 
-/// What is asked of the GPUs of one node.
+/// A request for GPUs on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GpuSpec {
     /// One of `nvidia`, `amd`, `google`, `intel`, `tenstorrent`.
@@ -29,7 +29,7 @@ pub struct GpuSpec {
     pub compute_capability: Option<String>,
 }
 
-/// What is written, and the vendor it means.
+/// Each accepted word with its vendor.
 const VENDORS: [(&str, &str); 7] = [
     ("nvidia", "nvidia"),
     ("amd", "amd"),

@@ -34,7 +34,7 @@ pub struct DeclaredGres {
     /// Present, but never used up: any number of jobs may have it at once.
     #[serde(default)]
     pub no_consume: bool,
-    /// The sockets that it hangs on, where they were said.
+    /// The sockets that the resource is attached to, if declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<IndexSet>,
 }
@@ -81,7 +81,7 @@ impl fmt::Display for DeclaredGres {
     }
 }
 
-/// `--gres`: `gpu`, `gpu:2`, `gpu:h100:2`, lists of them; `none` is nothing. `gres:` or `gres/` may stand before each.
+/// `--gres`: `gpu`, `gpu:2`, `gpu:h100:2`, lists of them; `none` is nothing. Each may begin with `gres:` or `gres/`.
 pub fn parse_request(text: &str) -> Result<Vec<GresCount>, GrammarError> {
     const WHAT: &str = "gres";
     if text.trim().eq_ignore_ascii_case("none") {
@@ -153,7 +153,7 @@ fn request_entry(entry: &str) -> Option<GresCount> {
     }
 }
 
-/// What may follow the name: `2`, `h100`, `h100:2`. A word that is a number is the count.
+/// The part after the name: `2`, `h100`, `h100:2`. A word that is a number is the count.
 fn kind_and_count(name: &str, text: &str) -> Option<GresCount> {
     match text.split_once(':') {
         Some((kind, count)) => {

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 pub enum Reason {
     #[default]
     None,
-    /// Its turn has come, the resources are not free.
+    /// The job is first in the queue and its resources are not free.
     Resources,
-    /// Others are before it.
+    /// Jobs of a higher priority wait for the same resources.
     Priority,
     Dependency,
     DependencyNeverSatisfied,
@@ -26,18 +26,18 @@ pub enum Reason {
     PartitionTimeLimit,
     PartitionDown,
     PartitionInactive,
-    /// Named nodes that cannot be had now.
+    /// Nodes named by the job are not available.
     RequiredNodesUnavailable {
         nodes: Vec<String>,
     },
-    /// Every node that could hold it is down, drained or kept for a higher tier.
+    /// Every node that could run the job is down, drained or reserved for a higher tier.
     NodesDown,
     Licenses,
-    /// The reservation that it asks for has not begun, or does not let it in.
+    /// The requested reservation has not begun, or does not admit the job.
     Reservation,
-    /// The reservation of this name, which it asked for, is gone.
+    /// The requested reservation of this name was removed.
     ReservationGone(Box<str>),
-    /// Nodes that it needs are kept for others.
+    /// Nodes that the job needs are reserved for others.
     NodesReserved,
     BadConstraints,
     InvalidAccount,
@@ -52,7 +52,7 @@ pub enum Reason {
     Limit(Box<Limit>),
     /// The launch failed on a node; the job is held after a requeue.
     LaunchFailed,
-    /// A node could not start it, and it waits for somebody to release it.
+    /// A node could not start the job, which is held until somebody releases it.
     LaunchFailedHeld,
     NonZeroExit,
     TimeLimit,
@@ -60,27 +60,27 @@ pub enum Reason {
     NodeFail,
     Deadline,
     NoCapacity,
-    /// Not looked at yet.
+    /// No plan has considered the job yet.
     NotPlanned,
-    /// It waits again and is held, as it was asked for.
+    /// The job was requeued and held by request.
     RequeuedHeld,
-    /// It made room for another.
+    /// The job was preempted.
     Preempted,
-    /// It has its nodes, and the site's programs before it run there.
+    /// The job has its nodes, and their prologs run.
     Prolog,
 }
 
-/// A partition's list that a name is not on, or is.
+/// A partition's list of accounts or QOS that excludes a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartitionDenial {
     pub partition: String,
     pub list: Vec<String>,
-    /// The list is of those that may not.
+    /// The list names who may not use the partition.
     pub denies: bool,
     pub name: String,
 }
 
-/// A limit that holds a job back: whose, of what, how much of it.
+/// A limit that holds a job back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {
     pub scope: LimitScope,
@@ -100,7 +100,7 @@ pub enum LimitScope {
     QosPerNode,
     QosPerAccount,
     QosGroup,
-    /// What a job must ask for at least.
+    /// A minimum that each job must ask for.
     QosLeast,
     AssociationPerJob,
     AssociationPerNode,
@@ -178,20 +178,20 @@ pub enum Refusal {
     JobNotSuspended(JobId),
     #[error("job {0} has not started")]
     JobNotStarted(JobId),
-    /// As `JobEnded`, of what is only for jobs that live.
+    /// As `JobEnded`, for a change that only jobs which have not ended accept.
     #[error("job {0} has finished")]
     JobFinished(JobId),
     #[error("job {0} is held")]
     JobHeld(JobId),
-    /// It waits with others that start with it.
+    /// A pending component of a het job is not changed alone.
     #[error("job {0} is one of several that start together: what waits is changed as a whole")]
     #[serde(rename = "only_together")]
     HetPendingComponent(JobId),
-    /// It runs again only with the first of those that started with it.
+    /// A het job is requeued by its leader alone.
     #[error("job {0} is one of several that start together: the first of them stands for all")]
     #[serde(rename = "not_first_together")]
     NotHetLeader(JobId),
-    /// Only operators may change this of a job of their own.
+    /// Operators alone may change this, even on their own jobs.
     #[error("only operators may change this")]
     OperatorsOnly,
     #[error("a priority that is worked out cannot be set; nice can")]
@@ -232,7 +232,7 @@ pub enum Refusal {
     ConfigurationUnreadable(String),
     #[error("{what} {name} does not exist")]
     UnknownThing { what: String, name: String },
-    /// With its account and user each.
+    /// Each job with its account and user.
     #[error("jobs are active, cancel them first")]
     JobsActive(Vec<(JobId, String, String)>),
     #[error("{what} {name} exists already")]
@@ -241,7 +241,7 @@ pub enum Refusal {
     Other(String),
 }
 
-/// A bound of a partition that a job goes beyond; minutes, where it is a time.
+/// A partition's limit that a job exceeds; a time limit is in minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartitionBound {
     pub partition: String,
@@ -249,7 +249,7 @@ pub struct PartitionBound {
     pub asked: u64,
 }
 
-/// What no node meets, and of which partition.
+/// A constraint that no node of a partition meets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct UnmetConstraint {
@@ -280,14 +280,14 @@ pub enum NeverFits {
     Features(String),
     #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
     Disk { asked_mib: u64, most_mib: u64 },
-    /// Sockets, cores in each and threads in each of those.
+    /// Sockets, cores per socket and threads per core.
     #[error("no node is built of {0}")]
     Layout(String),
     #[error("the nodes named cannot hold it")]
     NamedNodes,
     #[error("as things stand it would wait for good")]
     Waits(Box<Reason>),
-    /// `named`: of the nodes that were asked for by name.
+    /// `named`: counted over the nodes that the job names.
     #[error("reservation {name} has {most} of the {asked} nodes")]
     Reservation { name: String, asked: u64, most: u64, named: bool },
 }

@@ -1,4 +1,4 @@
-//! What was asked, in both languages: every amount is a range.
+//! A job's request, in the terms of both dialects: every amount is a range.
 
 use crate::amount::Bytes;
 use crate::constraint::Constraint;
@@ -13,16 +13,16 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<String>,
     pub nodes: Range<u32>,
-    /// Whether `nodes` was said, or follows from tasks and what fits.
+    /// Whether `nodes` was given, or follows from the tasks.
     #[serde(default)]
     pub nodes_given: bool,
     /// Only these numbers of nodes will do (`-N 1,2,4`); empty: any within `nodes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_counts: Vec<u32>,
-    /// Of a range of nodes the few rather than the many.
+    /// Takes the fewest nodes of the range.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fewest_nodes: bool,
-    /// Over as many nodes as there are, evenly (`--spread-job`).
+    /// Spreads evenly over as many nodes as possible (`--spread-job`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub spread: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_per_gpu: Option<u32>,
     pub cpus_per_task: Range<u32>,
-    /// Whether `-c` was said: Slurm sets SLURM_CPUS_PER_TASK only then.
+    /// Whether `-c` was given: Slurm sets SLURM_CPUS_PER_TASK only then.
     #[serde(default)]
     pub cpus_per_task_given: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,13 +52,13 @@ pub struct Request {
     pub disk: Option<Bytes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// Tried before `constraint` and in its stead (`--prefer`).
+    /// Tried before `constraint`, which is then ignored (`--prefer`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<Constraint>,
-    /// All of these (`-w`).
+    /// Nodes that must all be allocated (`-w`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_list: Vec<String>,
-    /// None of these (`-x`).
+    /// Nodes that must not be allocated (`-x`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
     #[serde(default)]
@@ -73,7 +73,7 @@ pub struct Request {
     pub sockets_per_node: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores_per_socket: Option<u32>,
-    /// None: the partition's default.
+    /// `None` for the partition's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The same but for when, and for licences: what is asked of nodes.
+    /// The request without times and licenses: its demand on nodes.
     pub fn without_times(&self) -> Self {
         Self {
             time_limit: None,
@@ -186,11 +186,11 @@ impl Request {
     }
 }
 
-/// How memory was asked for. Slurm's `--mem=16G` is the range `16G..16G`.
+/// The requested memory. Slurm's `--mem=16G` is the range `16G..16G`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// Nothing said: `DefMemPer*`, or the node's memory over its cores.
+    /// None requested: `DefMemPer*`, or the node's memory divided by its cores.
     Default,
     PerNode(Range<Bytes>),
     PerCpu(Bytes),
@@ -225,7 +225,7 @@ pub enum Per {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// Beside others, on resources of its own.
+    /// Nodes are shared, resources are not.
     #[default]
     Share,
     /// `--exclusive`: whole nodes.
@@ -240,7 +240,7 @@ pub enum Sharing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GresBinding {
-    /// Where there is a choice.
+    /// Close devices first, if there is a choice.
     #[default]
     Prefer,
     /// `enforce-binding`
@@ -261,11 +261,11 @@ pub enum WaitPolicy {
     Now,
 }
 
-/// What the dialect is granted within its ranges.
+/// Which amount within a range is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {
-    /// Slurm: what was asked, the lower end of each range.
+    /// Slurm: the lower end of each range.
     #[default]
     Asked,
     /// dstack: an offer, the smallest share of the host's blocks that satisfies the ranges.

@@ -1,4 +1,4 @@
-//! Run, job, component, attempt, array task, step: the things that are run.
+//! Runs, jobs, het components, array tasks and steps, with their states and outcomes.
 
 use crate::allocation::NodeShare;
 use crate::dependency::Dependency;
@@ -10,9 +10,9 @@ pub use crate::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What was submitted, and never changes by running: shared by all tasks of an array.
+/// A job as submitted. Running it changes nothing here, so that all tasks of an array share one.
 ///
-/// Its large parts are shared too: jobs that ask for the same, by the same person, hold it once.
+/// Large parts are shared between equal jobs of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobSpec {
     pub name: Arc<str>,
@@ -21,7 +21,7 @@ pub struct JobSpec {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// One: what starts together with it is a job of its own ([`HetComponent`]).
+    /// Always one: each component of a het job is a job of its own ([`HetComponent`]).
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct JobSpec {
     pub comment: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wckey: Option<String>,
-    /// The command line that made it, as `scontrol show job` and `sacct` print it.
+    /// The submitting command line, as `scontrol show job` and `sacct` print it.
     #[serde(default)]
     pub submit_line: Arc<str>,
     /// The host and session that submitted: `AllocNode:Sid`.
@@ -67,30 +67,30 @@ pub struct Component {
     pub request: Arc<Request>,
 }
 
-/// What is started when the allocation is there.
+/// The processes to start on the allocation: script, environment, files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Launch {
     pub kind: LaunchKind,
-    /// The script, by content; none for an allocation that a client holds.
+    /// The script, by content; `None` for an allocation that a client holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobRef>,
     /// The environment, by content: `NAME=value` ended by NUL each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<BlobRef>,
-    /// The step that `srun` starts with its job, by content: it outlives a server that waits with it.
+    /// The step that `srun` starts with its job, by content, so that it survives a restart of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<Box<BlobRef>>,
-    /// `salloc --no-shell`: an allocation that nobody holds, and that lasts all the same.
+    /// `salloc --no-shell`: the allocation stays although no client holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
     /// The script's own arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
     pub work_dir: Arc<str>,
-    /// The script's path as submitted (`Command=`); none for `--wrap` and standard input.
+    /// The script's path as submitted (`Command=`); `None` for `--wrap` and standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Arc<str>>,
-    /// Output patterns; none means the dialect's default.
+    /// Patterns of file names; `None` for the dialect's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,21 +104,21 @@ pub struct Launch {
     /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
     #[serde(default, skip_serializing_if = "no_limits")]
     pub rlimits: Arc<[(String, u64)]>,
-    /// They were asked for by name: one that cannot be had is said.
+    /// The user named the limits: one that cannot be set is reported.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rlimits_asked: bool,
-    /// Between two looks at what its tasks use; none: as the site has it.
+    /// Seconds between two samples of usage; `None` for the site's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
 }
 
-/// Which limits are carried over where nobody asked by name.
+/// Which limits are carried over if the user named none.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RlimitPolicy {
-    /// Empty: all. `ALL` and `NONE` are words for themselves.
+    /// The limits carried over; empty for all. `ALL` and `NONE` are accepted as names.
     pub only: Vec<String>,
-    /// If there are any, all but these.
+    /// If not empty, all limits but these are carried over, and `only` is ignored.
     pub except: Vec<String>,
 }
 
@@ -133,11 +133,14 @@ impl RlimitPolicy {
                 bare.eq_ignore_ascii_case(name) || bare.eq_ignore_ascii_case("ALL")
             })
         };
-        let wanted = |name: &str| match self.except.is_empty() {
-            true => self.only.is_empty() || named(&self.only, name),
-            false => !named(&self.except, name),
+        let is_carried = |name: &str| {
+            if self.except.is_empty() {
+                self.only.is_empty() || named(&self.only, name)
+            } else {
+                !named(&self.except, name)
+            }
         };
-        let soft = limits.soft.into_iter().filter(|(name, _)| wanted(name)).collect();
+        let soft = limits.soft.into_iter().filter(|(name, _)| is_carried(name)).collect();
         Rlimits { soft, asked: false }
     }
 }
@@ -146,26 +149,26 @@ impl RlimitPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NicePolicy {
-    /// That of the node's own daemon.
+    /// The nice value of the node's daemon.
     #[default]
     Daemon,
-    /// That of the command that asked for them.
+    /// The nice value of the submitting command.
     Submitter,
-    /// The same, and at least one more than the daemon's.
+    /// As `Submitter`, and at least one more than the daemon's.
     BelowDaemon,
 }
 
-/// Soft limits that processes take over from where they were asked for.
+/// Soft limits that processes take over from the submitting command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rlimits {
     pub soft: Vec<(String, u64)>,
-    /// By name: one that cannot be had is said.
+    /// The user named them: one that cannot be set is reported.
     #[serde(default)]
     pub asked: bool,
 }
 
 impl Launch {
-    /// Says how, and leaves out what.
+    /// A launch of this kind, with nothing to start.
     pub fn empty(kind: LaunchKind) -> Self {
         Self {
             kind,
@@ -227,7 +230,7 @@ pub struct SignalBefore {
     pub before_s: u32,
     /// To the batch shell only.
     pub batch_only: bool,
-    /// `R:`: it may run into a reservation with a `MaxStartDelay`, which then waits for it so long at most.
+    /// `R:`: the job may overlap the start of a reservation by its `MaxStartDelay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overlaps: bool,
 }
@@ -239,7 +242,7 @@ pub struct Mail {
     pub user: Option<String>,
 }
 
-/// A run of many jobs: an array. A run of one job, `sbatch`'s or a dstack task's gang, is told by the job.
+/// An array, a run of many jobs. A run of a single job has no record: the job carries its id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub id: RunId,
@@ -248,10 +251,10 @@ pub struct Run {
     pub owner: String,
     /// The job, or the record that holds an array's pending indices.
     pub job: JobId,
-    /// All its tasks, as submitted. Snapshots of before have runs of one job too, without any.
+    /// All tasks as submitted. Older snapshots hold runs of a single job too, with no tasks.
     #[serde(default)]
     pub tasks: crate::array::IndexSet,
-    /// Of these the ones that were cancelled before they started, and have no record of their own.
+    /// Tasks cancelled before they started, which have no record of their own.
     #[serde(default, skip_serializing_if = "crate::array::IndexSet::is_empty")]
     pub cancelled: crate::array::IndexSet,
 }
@@ -265,7 +268,7 @@ pub enum RunKind {
     Task,
 }
 
-/// Who holds a job back.
+/// Who placed a hold on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
@@ -273,8 +276,7 @@ pub enum Hold {
     Admin,
 }
 
-/// One of several jobs that start together or not at all, and end together: a component of Slurm's heterogeneous job.
-/// Their ids follow one another.
+/// A job's place in a heterogeneous job, whose components start and end together and have consecutive ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HetComponent {
     pub first: JobId,
@@ -307,18 +309,18 @@ pub struct Step {
     pub nodes: Vec<String>,
     pub tasks: u32,
     pub cpus: u32,
-    /// Nodes that have not reported its end.
+    /// Nodes that have not reported the step's end.
     pub waiting: Vec<String>,
     /// Per node, the global ranks of the tasks there; empty for a script.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layout: Vec<(String, Vec<u32>)>,
-    /// What it has on each node; empty for a script.
+    /// The step's share of each node; empty for a script.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<NodeShare>,
-    /// It uses what others use: what it has is counted to nobody.
+    /// `--overlap`: the step's resources are not counted, other steps may use them too.
     #[serde(default)]
     pub overlap: bool,
-    /// By which its `srun` knows it again; 0 for none.
+    /// The number by which `srun` finds its step again; 0 for none.
     #[serde(default)]
     pub ticket: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,7 +356,7 @@ pub enum Outcome {
     Deadline,
     /// The node could not start it: Slurm's `JobLaunchFailure`, 0:53.
     LaunchFailed,
-    /// No capacity within its patience.
+    /// No capacity within the request's wait policy.
     NoCapacity,
 }
 
@@ -368,10 +370,10 @@ pub struct ExitStatus {
 }
 
 impl ExitStatus {
-    /// What was never started has Slurm's pair for it: no process gives it.
+    /// Slurm's pair for a job that was never started; no process exits with it.
     pub const NOT_LAUNCHED: Self = Self { code: 0, signal: 53 };
 
-    /// Slurm's pair for what the kernel killed for its memory, whatever the process made of it.
+    /// Slurm's pair for a process that the kernel killed for its memory, whatever status it had.
     pub const OUT_OF_MEMORY: Self = Self { code: 0, signal: 125 };
 
     pub fn is_success(self) -> bool {
@@ -385,14 +387,14 @@ impl std::fmt::Display for ExitStatus {
     }
 }
 
-/// Slurm's word for where a job stands; both dialects render from it.
+/// Slurm's states of a job; both dialects render from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Pending,
-    /// Waits, held, after an end that somebody should look at.
+    /// Requeued and held after an end that an administrator should look at.
     SpecialExit,
-    /// Waits, held, since the reservation that it asked for is gone.
+    /// Held because its reservation was removed.
     ReservationGone,
     Configuring,
     Running,

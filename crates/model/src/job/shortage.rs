@@ -1,9 +1,9 @@
-//! What the nodes of a partition lack for a job that waits.
+//! Resources that the nodes of a partition lack for a waiting job, for `sluice explain`.
 
 use crate::reason::NeverFits;
 use serde::{Deserialize, Serialize};
 
-/// Nodes of equal hardware in one partition, as the job finds them at its turn.
+/// The nodes of one hardware class in a partition, at the job's turn in the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeClassReport {
     pub partition: String,
@@ -28,7 +28,7 @@ pub struct Shortage {
     pub asked: u64,
     /// The most that one of the nodes has free.
     pub most_free: u64,
-    /// What such a node has in all.
+    /// The total of a node of the class.
     pub total: u64,
 }
 
@@ -39,16 +39,20 @@ pub enum MissingResource {
     Drained,
     Down,
     /// The node does not answer just now, or must end something first.
-    Silent,
+    #[serde(rename = "silent")]
+    NotResponding,
     /// The node is named by `-x`, or not by `-w`.
-    Name,
+    #[serde(rename = "name")]
+    NodeList,
     /// A feature, a device or a size that no node of the class has.
-    Sort,
+    #[serde(rename = "sort")]
+    Hardware,
     Cpus,
     MemoryMib,
     Gres(String),
     /// A job there has the node to itself, or wants no other user beside it.
-    Company,
+    #[serde(rename = "company")]
+    Exclusive,
     /// The node is in a reservation that the job may not use, or not in the one that it asked for.
     Reservation,
     /// The node is free now, but reserved for jobs before this one, or not free for as long as its time limit.
@@ -66,5 +70,9 @@ mod tests {
         assert_eq!(words(MissingResource::MemoryMib), r#""memory_mib""#);
         assert_eq!(words(MissingResource::KeptForOthers), r#""kept_for_others""#);
         assert_eq!(words(MissingResource::Gres("gpu".into())), r#"{"gres":"gpu"}"#);
+        assert_eq!(words(MissingResource::NotResponding), r#""silent""#);
+        assert_eq!(words(MissingResource::NodeList), r#""name""#);
+        assert_eq!(words(MissingResource::Hardware), r#""sort""#);
+        assert_eq!(words(MissingResource::Exclusive), r#""company""#);
     }
 }

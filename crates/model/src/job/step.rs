@@ -1,4 +1,4 @@
-//! What a step asks of its job's allocation, beyond counts: how it shares, and where its tasks sit.
+//! A step's request on its job's allocation: sharing, nodes, distribution of tasks, and why it is refused.
 
 use crate::request::{GresRequest, Memory};
 use serde::{Deserialize, Serialize};
@@ -13,20 +13,20 @@ pub enum TaskDistribution {
     Cyclic,
     /// So many ranks to a node, then to the next.
     Plane(u32),
-    /// Rank by rank as the node list names them.
+    /// One rank for each name of the node list, in its order.
     Arbitrary,
 }
 
 /// The shape of a step. The default takes all CPUs, memory and devices of the job on its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StepShape {
-    /// Told apart by this from another of the same job: one that asks again gets the step that it has. 0: never.
+    /// Identifies the request: a repeated request with the same ticket gets the same step. 0 for no ticket.
     #[serde(default)]
     pub ticket: u64,
-    /// The first step of an allocation that was made for it.
+    /// The step for which `srun` made the allocation.
     #[serde(default)]
     pub own: bool,
-    /// The most nodes; none: as many as asked for at least.
+    /// The most nodes; `None` for the requested minimum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes_max: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,22 +42,22 @@ pub struct StepShape {
     /// Takes only the CPUs that its tasks need.
     #[serde(default)]
     pub exact: bool,
-    /// Uses what others use, and takes nothing from them.
+    /// `--overlap`: uses resources that other steps may use too.
     #[serde(default)]
     pub overlap: bool,
-    /// None: its part of the job's.
+    /// `None` for the step's part of the job's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// None: all of the job's on its nodes.
+    /// `None` for all of the job's devices on the step's nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gres: Option<Vec<GresRequest>>,
 }
 
-/// Why a step cannot be had of its job, or not now.
+/// Why a step is refused, or must wait.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum StepRefusal {
-    /// Other steps have what it needs; it may wait.
+    /// Other steps hold the resources; the step may wait.
     #[error("other steps of the job have what it needs")]
     Busy,
     #[error("{asked} nodes, the job has {most}")]

@@ -1,4 +1,4 @@
-//! Fleets: they own nodes and know how to make more. Every fleet is seen as a partition too.
+//! Fleets: owners of nodes. Every fleet is shown as a partition too.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Nodes: what a machine has, and where its slot stands.
+//! Nodes: their hardware, their state, and what the machine reports of itself.
 
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
@@ -36,7 +36,7 @@ pub struct NodeConfig {
     /// The counts are declared, not measured: `doctor` and `scontrol show node` say so.
     #[serde(default)]
     pub declared: bool,
-    /// The fleet that owns it.
+    /// The fleet that owns the node.
     #[serde(default = "static_fleet")]
     pub fleet: String,
     /// `State=` of the configuration for a node never seen before.
@@ -109,10 +109,10 @@ pub struct NodeGres {
     /// Device files, one a unit; empty for a GRES that is only a count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// What a library must call each unit where its number is not enough (slices of a GPU); empty: their numbers.
+    /// The name of each unit for libraries, if its number is not enough (slices of a GPU); empty for numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_names: Vec<String>,
-    /// Of a line with one device: its connections to each device of the node, by number.
+    /// The device's links to each device of the node, by number; only on a line of one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<i32>,
     /// CPUs close to these units, where known.
@@ -121,19 +121,19 @@ pub struct NodeGres {
     /// Memory of each device, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Bytes>,
-    /// The variables that tell a process of them; none: the usual.
+    /// Environment variables that list the granted units; `None` for the usual ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<String>>,
     /// Never used up: any number of jobs may have it at once.
     #[serde(default)]
     pub no_consume: bool,
-    /// These units are shares of the GPU with this index: it is given whole, or in shares.
+    /// The units are shares of the GPU with this index, which is granted whole or in shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of: Option<u32>,
 }
 
 impl NodeGres {
-    /// So many units of a name and a kind, with nothing else known.
+    /// `count` units of a name and a kind, with nothing else known.
     pub fn plain(name: &str, kind: Option<&str>, count: u64) -> Self {
         Self {
             name: name.to_owned(),
@@ -152,7 +152,7 @@ impl NodeGres {
     }
 }
 
-/// Where a fleet's slot stands. A slot exists before its machine does.
+/// The state of a fleet's slot. A slot exists before its machine does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotState {
@@ -163,14 +163,14 @@ pub enum SlotState {
     Joining,
     /// The agent answers.
     Up,
-    /// It stopped answering less than `SlurmdTimeout` ago.
+    /// The agent stopped answering less than `SlurmdTimeout` ago.
     Silent,
-    /// It has not answered for `SlurmdTimeout`, or was set down.
+    /// The agent has not answered for `SlurmdTimeout`, or an administrator set the node down.
     Down,
     Leaving,
 }
 
-/// What an administrator has said of a node.
+/// An administrator's state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminState {
@@ -180,7 +180,7 @@ pub enum AdminState {
     Future,
 }
 
-/// What the machine said of itself when its agent joined.
+/// The machine as its agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeFacts {
     pub hostname: String,
@@ -193,7 +193,7 @@ pub struct NodeFacts {
     pub free_memory: Bytes,
     /// Load average times 100.
     pub cpu_load: u32,
-    /// What is not enforced here, each in one line.
+    /// One line for each limit that the agent cannot enforce.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<String>,
 }

@@ -15,7 +15,7 @@ pub struct NodeReason {
 pub enum NodeCause {
     /// The node does not answer. The cause goes when it answers again.
     NotResponding,
-    /// What an administrator wrote, or what an agent found wrong with its node.
+    /// The text of an administrator, or of an agent that found its node unfit.
     Text(String),
 }
 
@@ -62,7 +62,7 @@ impl From<StoredReason> for NodeReason {
             (STORED_SYSTEM, 0) => ReasonAuthor::System,
             _ => ReasonAuthor::User { name: by, uid },
         };
-        // Somebody may write the same words: only the server's own mean the state.
+        // An administrator may write the same text: only the server's own stands for the state.
         let cause = match (text.as_str(), &author) {
             (STORED_NOT_RESPONDING, ReasonAuthor::System) => NodeCause::NotResponding,
             _ => NodeCause::Text(text),

@@ -16,7 +16,7 @@ pub struct Partition {
     pub state: PartitionState,
     #[serde(default = "unlimited")]
     pub max_time: TimeLimit,
-    /// None: `max_time`.
+    /// `None` for `max_time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_time: Option<TimeLimit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,9 +129,9 @@ impl Partition {
 pub enum PartitionState {
     #[default]
     Up,
-    /// Takes submits, starts nothing.
+    /// Accepts jobs and starts none.
     Down,
-    /// Takes no submits, runs what it has.
+    /// Accepts no jobs; those that it has run on.
     Drain,
     Inactive,
 }

@@ -1,4 +1,4 @@
-//! Reservations: nodes, or parts of them, kept for somebody during a window of time.
+//! Reservations: nodes, parts of nodes or licenses reserved for users during a window of time.
 
 use crate::partition::Access;
 use crate::principal::Principal;
@@ -9,49 +9,49 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     pub name: String,
-    /// Counts from 1 through all that were ever made.
+    /// Counts from 1; never used twice.
     #[serde(default)]
     pub id: u32,
-    /// Of the occurrence that comes next, or lasts, where it recurs.
+    /// Start of the present or next occurrence.
     pub start: Timestamp,
     pub end: Timestamp,
-    /// In the order of the cluster's nodes; none for licences alone.
+    /// In the order of the cluster's nodes; empty for a reservation of licenses alone.
     pub nodes: Vec<String>,
-    /// `CoreCnt`: of each node only so many cores; empty: whole nodes.
+    /// `CoreCnt`: the number of cores on each node; empty for whole nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cores: BTreeMap<String, u32>,
-    /// Of each node so many units of a GRES by name (`TRES=gres/gpu=4`), with `cores`.
+    /// The units of each GRES on each node (`TRES=gres/gpu=4`), beside `cores`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gres: BTreeMap<String, BTreeMap<String, u64>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub licenses: Vec<(String, u32)>,
-    /// Who may use it: one of the users or groups, charged to one of the accounts.
+    /// A job is admitted if its user is among the users or groups, and its account among the accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Access>,
-    /// By name and number; beside users there are none.
+    /// By name and number; empty if users are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<(String, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounts: Option<Access>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// What its nodes must have, as it was written.
+    /// The features that its nodes must have, as written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub flags: BTreeSet<ReservationFlag>,
-    /// `PURGE_COMP`: it goes once no job has used it for so long.
+    /// `PURGE_COMP`: removed once it was idle for this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purge_after_s: Option<u32>,
-    /// Since when no job has used it, where that counts.
+    /// Start of the idle time that `purge_after_s` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_start_delay_s: Option<u32>,
-    /// `TIME_FLOAT`: it is always so far ahead.
+    /// `TIME_FLOAT`: the start stays this far ahead of now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead_ms: Option<i64>,
-    /// What weekdays are told by: how far local time was ahead when it was made.
+    /// The offset of local time when the reservation was made; decides which weekday a time is on.
     #[serde(default)]
     pub utc_offset_s: i32,
 }
@@ -65,19 +65,19 @@ pub fn split_names(asked: &str) -> impl Iterator<Item = &str> {
 #[serde(rename_all = "snake_case")]
 pub enum ReservationFlag {
     Maint,
-    /// Made over running jobs.
+    /// Running jobs do not prevent the reservation.
     IgnoreJobs,
     Hourly,
     Daily,
     Weekly,
     Weekday,
     Weekend,
-    /// Its jobs may begin before it, end after it, and use nodes outside it.
+    /// Jobs may start before the reservation, end after it, and use nodes outside it.
     Flex,
     AnyNodes,
     /// May share its nodes with other reservations.
     Overlap,
-    /// Jobs that may use it do, without asking for it.
+    /// Admitted jobs use the reservation without asking for it.
     Magnetic,
     NoHoldJobsAfter,
     PurgeComp,
@@ -87,7 +87,7 @@ pub enum ReservationFlag {
     Replace,
     ReplaceDown,
     TimeFloat,
-    /// Those who may use it may remove it.
+    /// Its users may remove it.
     UserDelete,
     FirstCores,
 }
@@ -97,7 +97,7 @@ impl Reservation {
         self.flags.contains(&flag)
     }
 
-    /// Whether this user, charged to this account, may use it.
+    /// Whether this user, charged to this account, may use the reservation.
     pub fn admits(&self, user: &Principal, account: &str) -> bool {
         let of_group = |gid: u32| user.gid == gid || user.groups.contains(&gid);
         self.users.as_ref().is_none_or(|users| users.admits(&user.name))
@@ -105,12 +105,12 @@ impl Reservation {
             && self.accounts.as_ref().is_none_or(|accounts| accounts.admits(account))
     }
 
-    /// Whether jobs that use it run on its nodes alone; else only its licences are kept.
+    /// Whether nodes are reserved; otherwise only licenses are.
     pub fn has_nodes(&self) -> bool {
         !self.nodes.is_empty() && !self.has(ReservationFlag::AnyNodes)
     }
 
-    /// Whether it may share nodes with others.
+    /// Whether the reservation may share nodes with other reservations.
     pub fn overlaps(&self) -> bool {
         self.has(ReservationFlag::Maint) || self.has(ReservationFlag::Overlap)
     }
@@ -119,7 +119,7 @@ impl Reservation {
         self.period_ms().is_some()
     }
 
-    /// Whether it lasts at this moment.
+    /// Whether `now` is within the window.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.windows(now, 1).first().is_some_and(|(start, _)| *start <= now)
     }
@@ -131,7 +131,7 @@ impl Reservation {
         Timestamp(self.end.0.saturating_add(windows.saturating_mul(period)))
     }
 
-    /// How long after its start it comes again.
+    /// The period of a recurring reservation.
     pub fn period_ms(&self) -> Option<i64> {
         const HOUR_MS: i64 = 3_600_000;
         let every = [
@@ -144,7 +144,7 @@ impl Reservation {
         every.into_iter().find(|(flag, _)| self.has(*flag)).map(|(_, period)| period)
     }
 
-    /// Whether it takes place on the day of this moment.
+    /// Whether the reservation occurs on the weekday of `time`.
     fn is_on(&self, time: i64) -> bool {
         const DAY_MS: i64 = 86_400_000;
         // The first day of the epoch was a Thursday; Monday is 0.
@@ -157,7 +157,7 @@ impl Reservation {
         }
     }
 
-    /// Its windows that are not over at `now`, the first so many of them.
+    /// The first `most` windows that end after `now`.
     pub fn windows(&self, now: Timestamp, most: usize) -> Vec<(Timestamp, Timestamp)> {
         let length = self.end.0.saturating_sub(self.start.0);
         if let Some(ahead) = self.ahead_ms {
@@ -170,7 +170,7 @@ impl Reservation {
         };
         let passed = now.0.saturating_sub(self.end.0).max(-1).div_euclid(period) + 1;
         let first = self.start.0 + passed.max(0) * period;
-        // At most five days of seven are left out.
+        // At most five days in seven have no occurrence.
         (0..7 * most as i64)
             .map(|at| first + at * period)
             .filter(|start| self.is_on(*start))

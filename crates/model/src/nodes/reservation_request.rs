@@ -1,4 +1,4 @@
-//! What is asked of a reservation: what `scontrol create` and `update` say of it, and why it is refused.
+//! Requests of `scontrol create` and `update reservation`, and why they are refused.
 
 use crate::partition::Access;
 use crate::reservation::ReservationFlag;
@@ -6,18 +6,18 @@ use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What is none was not said.
+/// Properties to set; `None` leaves a property as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReservationRequest {
-    /// Of a new one, none: a name is made up.
+    /// `None` for a new reservation, whose name the server chooses.
     pub name: Option<String>,
     pub start: Option<Timestamp>,
     pub end: Option<Timestamp>,
     pub duration: Option<DurationEdit>,
     pub nodes: Option<NodesChoice>,
     pub node_count: Option<u32>,
-    /// In all; with several numbers, for each node that was named.
+    /// One number is the total; several are one for each named node.
     pub cores: Option<Vec<u32>>,
     /// Units of each GRES, over all nodes.
     pub gres: Option<Vec<(String, u64)>>,
@@ -28,13 +28,13 @@ pub struct ReservationRequest {
     pub group_ids: Vec<(String, u32)>,
     pub accounts: Option<NamesEdit>,
     pub licenses: Option<Vec<(String, u32)>>,
-    /// Empty: none any more.
+    /// An empty text removes the features.
     pub features: Option<String>,
     pub flags: Option<FlagsEdit>,
     pub purge_after_s: Option<u32>,
-    /// Zero: none any more.
+    /// Zero removes the delay.
     pub max_start_delay_s: Option<u32>,
-    /// Leave out the window that comes next.
+    /// Skips the next window.
     pub skip: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum DurationEdit {
 #[serde(rename_all = "snake_case")]
 pub enum NodesChoice {
     All,
-    /// None at all: others are chosen.
+    /// An empty list has the scheduler choose nodes.
     Named(Vec<String>),
 }
 
@@ -64,7 +64,7 @@ pub enum EditMode {
     Remove,
 }
 
-/// A list of names; one that begins with `-` is kept out.
+/// A list of names; a name that begins with `-` is denied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NamesEdit {
     pub edit: EditMode,
@@ -77,7 +77,7 @@ pub struct FlagsEdit {
     pub flags: BTreeSet<ReservationFlag>,
 }
 
-/// Some names let in and some kept out: which of the two is meant cannot be told.
+/// The edit mixes admitted and denied names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MixedAccess;
 
@@ -87,7 +87,7 @@ impl NamesEdit {
         self.names.iter().map(|name| name.strip_prefix('-').unwrap_or(name))
     }
 
-    /// Who is let in after this; none: nobody is named any more.
+    /// The access list after the edit; `None` if it names nobody.
     pub fn edited(&self, before: Option<&Access>) -> Result<Option<Access>, MixedAccess> {
         let denied = self.names.iter().filter(|name| name.starts_with('-')).count();
         if denied > 0 && denied < self.names.len() {
@@ -103,7 +103,7 @@ impl NamesEdit {
             known.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>()
         };
         let after = match (self.edit, before) {
-            // To say of some who were let in that they are not is to take them off the list.
+            // Denying names of an admit list removes them from it.
             (EditMode::Set, Some(Access::Only(known))) if denies => Access::Only(without(known)),
             (EditMode::Set, _) | (EditMode::Add, None | Some(Access::All)) if denies => {
                 Access::Except(names)
@@ -114,7 +114,7 @@ impl NamesEdit {
             (EditMode::Remove, Some(Access::Only(known))) => Access::Only(without(known)),
             (EditMode::Add, Some(Access::Except(known))) if denies => Access::Except(joined(known)),
             (EditMode::Remove, Some(Access::Except(known))) => Access::Except(joined(known)),
-            // Let in again.
+            // Admitting a denied name removes it from the deny list.
             (EditMode::Add, Some(Access::Except(known))) => Access::Except(without(known)),
             (EditMode::Add, Some(Access::Only(_))) => return Err(MixedAccess),
         };
@@ -126,7 +126,7 @@ impl NamesEdit {
 }
 
 impl FlagsEdit {
-    /// Slurm adds those that are said with `=` as well.
+    /// The flags after the edit. As in Slurm, `=` adds flags too.
     pub fn edited(&self, before: &BTreeSet<ReservationFlag>) -> BTreeSet<ReservationFlag> {
         match self.edit {
             EditMode::Set | EditMode::Add => before.union(&self.flags).copied().collect(),
@@ -135,7 +135,7 @@ impl FlagsEdit {
     }
 }
 
-/// Why nothing was reserved, or a reservation not changed.
+/// Why a reservation was not made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum ReservationRefusal {

@@ -1,8 +1,8 @@
-//! What of a node is granted as a whole, and what is counted: `SelectType` and `SelectTypeParameters`.
+//! `SelectType` and `SelectTypeParameters`: the unit of allocation, and which resources are counted.
 
 use serde::{Deserialize, Serialize};
 
-/// The least of a node that serves one job alone.
+/// The smallest part of a node that is allocated to one job alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -21,7 +21,7 @@ pub enum Unit {
 #[serde(default)]
 pub struct Select {
     pub unit: Unit,
-    /// Memory is counted. Else `--mem` only leaves out nodes that have less.
+    /// Memory is counted. Otherwise `--mem` only excludes nodes that have less.
     pub memory: bool,
     /// `CR_ONE_TASK_PER_CORE`
     pub one_task_per_core: bool,

@@ -1,16 +1,16 @@
-//! What a site has done around jobs on its nodes: its programs, its samples of usage, its scratch folders.
+//! The site's settings for jobs on nodes: prolog and epilog programs, sampling of usage, scratch folders.
 
 use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How often usage is looked at if nothing is said.
+/// The default seconds between two samples of usage.
 pub const SAMPLE_S_DEFAULT: u32 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Site {
-    /// Run by root on each node of a job, before anything of it and after everything: paths, folders or patterns.
+    /// Run by root on each node before a job's processes, and `epilog` after them: paths, folders or patterns.
     pub prolog: Vec<String>,
     pub epilog: Vec<String>,
     /// Run by the job's user around each task.
@@ -28,27 +28,27 @@ pub struct Site {
     pub controller_prolog: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller_epilog: Option<String>,
-    /// The prolog comes with the allocation, not with the first thing that is started on the node.
+    /// `PrologFlags=Alloc`: the prolog runs at allocation, not at the first launch on the node.
     pub prolog_at_allocation: bool,
-    /// Who holds an allocation does not wait for the prologs; only its steps do.
+    /// `PrologFlags=NoHold`: `salloc` does not wait for the prologs; its steps do.
     pub no_hold: bool,
-    /// A script waits for the prologs of all its nodes, and not for its own node's alone.
+    /// `PrologFlags=DeferBatch`: the batch script waits for the prologs of all its nodes.
     pub defer_batch: bool,
     /// One prolog or epilog at a time on a node.
     pub one_at_a_time: bool,
-    /// None: a prolog or epilog may take for ever.
+    /// `None` for no timeout of prolog and epilog.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<u32>,
-    /// A job whose prolog failed waits held.
+    /// A job whose prolog failed is requeued and held.
     pub hold_on_failure: bool,
-    /// Between two looks at what tasks use; 0: only at their ends.
+    /// Seconds between two samples of usage; 0 for samples at the end only.
     pub sample_s: u32,
-    /// Where each job has a folder of its own while it runs; none: with the node's own files.
+    /// The parent of the jobs' scratch folders; `None` for the node's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateFolders>,
-    /// The same for the nodes where it is otherwise.
+    /// Nodes whose private folders differ.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub private_of: BTreeMap<String, Option<PrivateFolders>>,
 }
@@ -85,17 +85,17 @@ impl Site {
         !self.prolog.is_empty() || !self.epilog.is_empty() || inits > 0
     }
 
-    /// As it is on one node.
+    /// The settings of one node.
     pub fn on(&self, node: &str) -> Site {
         let private = self.private_of.get(node).unwrap_or(&self.private).clone();
         Site { private, private_of: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Whether somebody waits until the prolog is over on all nodes of a job.
+    /// Whether the job's launch waits for the prologs of all its nodes.
     pub fn prolog_is_awaited(&self, kind: LaunchKind, nodes: usize) -> bool {
         let waited = match kind {
             LaunchKind::Interactive => !self.no_hold,
-            // On one node the script comes after the prolog anyway.
+            // On one node the script starts after the prolog anyway.
             LaunchKind::Batch => self.defer_batch && nodes > 1,
             LaunchKind::Task => false,
         };
@@ -103,15 +103,15 @@ impl Site {
     }
 }
 
-/// `job_container.conf`: folders that each job sees a version of its own of.
+/// `job_container.conf`: folders of which each job has a private version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrivateFolders {
-    /// Where the jobs' versions are kept while they run.
+    /// The parent of the private versions.
     pub base: String,
-    /// Make `base` if it is not there.
+    /// `base` is made if it does not exist.
     pub make_base: bool,
     pub dirs: Vec<String>,
-    /// Run by root before the job's versions are shown to it.
+    /// Run by root before the private versions are mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init_script: Option<String>,
 }

@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Topology {
     pub switches: Vec<Switch>,
-    /// With blocks: in how many nodes at once a job may spread, the smallest first (`BlockSizes`); empty for a tree.
+    /// `BlockSizes`, the smallest first; empty for a tree.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub block_sizes: Vec<u32>,
-    /// `TopoOptional`: it matters only to jobs that ask for switches.
+    /// `TopoOptional`: the topology matters only to jobs that ask for switches.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// A switch (or a block) with what hangs on it.
+/// A switch or block with its nodes and switches.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switch {
     pub name: String,
-    /// Nodes that hang on it directly: those of a leaf.
+    /// Directly connected nodes.
     #[serde(default)]
     pub nodes: Vec<String>,
     #[serde(default)]
     pub switches: Vec<String>,
-    /// `LinkSpeed`, which is shown and means nothing.
+    /// `LinkSpeed`, shown and otherwise unused.
     #[serde(default)]
     pub link_speed: u32,
 }
@@ -37,7 +37,7 @@ impl Topology {
         self.switches.iter().find(|switch| switch.name == name)
     }
 
-    /// How far above the leaves a switch is: those that nodes hang on are at zero.
+    /// A switch's height above the leaves; a switch with nodes is at zero.
     pub fn level(&self, switch: &Switch) -> u32 {
         // No tree is deeper than it has switches, so a circle ends too.
         self.level_within(switch, self.switches.len())

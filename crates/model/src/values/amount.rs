@@ -24,12 +24,12 @@ impl Bytes {
         Self(gib.saturating_mul(GIB))
     }
 
-    /// Whole mebibytes, rounded up: Slurm's unit of memory, and nobody gets less than they asked.
+    /// Whole mebibytes, Slurm's unit of memory; rounded up, so that no request shrinks.
     pub const fn mib(self) -> u64 {
         self.0.div_ceil(MIB)
     }
 
-    /// Whole mebibytes that are really there.
+    /// Whole mebibytes, rounded down: for memory that a machine has.
     pub const fn mib_floor(self) -> u64 {
         self.0 / MIB
     }

@@ -1,27 +1,27 @@
 //! The names of output files: `slurm-%j.out`, `sweep-%A_%3a.out`.
 
-/// What `--output` is when nothing was said.
+/// The default of `--output`.
 pub const DEFAULT_OUTPUT: &str = "slurm-%j.out";
-/// The same for a job array.
+/// The default of `--output` for a job array.
 pub const DEFAULT_ARRAY_OUTPUT: &str = "slurm-%A_%a.out";
 
-/// What Slurm prints for the task of a job that is no array.
+/// Slurm's number for the task of a job that is no array.
 const NO_TASK: u32 = 4_294_967_294;
 
 /// Wider than this nothing is padded.
 const WIDTH_MAX: usize = 10;
 
-/// What the symbols of a pattern stand for.
+/// The values of a pattern's symbols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilenameContext<'a> {
     pub job_id: u32,
     /// The array's own id; the job's id where there is no array.
     pub array_job_id: u32,
     pub array_task_id: Option<u32>,
-    /// The step's number or name; none in the batch script.
+    /// The step's number or name; `None` in the batch script.
     pub step: Option<&'a str>,
     pub node_name: &'a str,
-    /// The node's place among the job's nodes.
+    /// The node's index among the job's nodes.
     pub node_index: u32,
     /// The task's rank.
     pub task: u32,
@@ -100,7 +100,7 @@ pub fn expand(pattern: &str, context: &FilenameContext<'_>) -> String {
     name
 }
 
-/// Each backslash gives way to the character after it.
+/// Removes each backslash and keeps the character after it.
 fn unescape(pattern: &str) -> String {
     let mut name = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();

@@ -9,11 +9,11 @@ const VALUE_CHARS_MAX: usize = 120;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invalid {what} \"{value}\": expected {expected}")]
 pub struct GrammarError {
-    /// What the text was read as: `host list`, `time limit`, …
+    /// The name of the grammar: `host list`, `time limit`, …
     pub what: &'static str,
     /// The text itself, on one line, shortened where it is very long.
     pub value: String,
-    /// What would have been accepted.
+    /// A description of accepted texts.
     pub expected: String,
 }
 

@@ -3,7 +3,7 @@
 use crate::grammar::GrammarError;
 use std::cmp::Ordering;
 
-/// No list may stand for more names than this.
+/// The most names of one list.
 pub const HOSTS_MAX: usize = 65_536;
 
 /// More digits than this are a name, not a number that could be counted up.

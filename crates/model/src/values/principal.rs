@@ -1,9 +1,9 @@
-//! Who asks: a name with the kernel's numbers for it.
+//! Principals: the user of a request, with the kernel's numbers, and roles.
 
 use serde::{Deserialize, Serialize};
 
 /// A person or service as the kernel (peer credentials) or a token says it is.
-/// The same name is the same person in the books, whichever door was used.
+/// The same name is the same person in the books, whether the request came by socket or with a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Principal {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Principal {
     pub role: Role,
 }
 
-/// What a principal may do beyond its own jobs.
+/// A principal's rights beyond its own jobs.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]

@@ -46,7 +46,7 @@ impl<T: Ord + Clone> Range<T> {
         self.max.as_ref() == Some(&self.min)
     }
 
-    /// What lies in both, if anything does.
+    /// The part that both ranges share, if any.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let min = self.min.clone().max(other.min.clone());
         let max = match (&self.max, &other.max) {

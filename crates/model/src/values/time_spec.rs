@@ -15,7 +15,7 @@ const EXPECTED: &str = "now[+count[unit]], HH:MM[:SS] [AM|PM], MMDDYY, MM/DD/YY,
 const HOURS: [(&str, i8); 5] =
     [("midnight", 0), ("elevenses", 11), ("noon", 12), ("fika", 15), ("teatime", 16)];
 
-/// What may follow `now+N`. Any beginning of the word will do, so that plurals need no row.
+/// Units of `now+N`, in seconds. Abbreviations and plurals are accepted.
 const UNITS: [(&str, i64); 5] =
     [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400), ("weeks", 604_800)];
 
@@ -80,16 +80,16 @@ fn epoch(text: &str) -> Option<Timestamp> {
     i64::try_from(secs).ok().map(Timestamp::from_secs)
 }
 
-/// What the words of a text have said so far.
+/// Date and time of day as far as the text has been read.
 #[derive(Default)]
-struct Said {
+struct ParsedTime {
     date: Option<Date>,
     /// The date was given as month and day only.
     year_guessed: bool,
     time: Option<Time>,
 }
 
-impl Said {
+impl ParsedTime {
     fn set_date(&mut self, date: Date) -> Option<()> {
         self.date.replace(date).is_none().then_some(())
     }
@@ -101,39 +101,39 @@ impl Said {
 
 fn calendar(text: &str, now: Timestamp, tz: &TimeZone, side: Side) -> Option<Timestamp> {
     let here = tz.to_datetime(jiff::Timestamp::from_second(now.secs()).ok()?);
-    let mut said = Said::default();
+    let mut parsed = ParsedTime::default();
     let mut words = text.split_whitespace().peekable();
     while let Some(word) = words.next() {
         // `4:30 pm` is one time in two words.
         let half = words.next_if(|next| matches!(*next, "am" | "pm"));
-        take_word(word, half, here.date(), &mut said)?;
+        take_word(word, half, here.date(), &mut parsed)?;
     }
-    resolve(&said, here, tz, side)
+    resolve(&parsed, here, tz, side)
 }
 
-fn take_word(word: &str, half: Option<&str>, today: Date, said: &mut Said) -> Option<()> {
+fn take_word(word: &str, half: Option<&str>, today: Date, parsed: &mut ParsedTime) -> Option<()> {
     if half.is_some() {
-        return said.set_time(time_of_day(word, half)?);
+        return parsed.set_time(time_of_day(word, half)?);
     }
     if let Some((_, hour)) = HOURS.iter().find(|(name, _)| *name == word) {
-        return said.set_time(Time::new(*hour, 0, 0, 0).ok()?);
+        return parsed.set_time(Time::new(*hour, 0, 0, 0).ok()?);
     }
     match word {
-        "today" => return said.set_date(today),
-        "tomorrow" => return said.set_date(today.tomorrow().ok()?),
+        "today" => return parsed.set_date(today),
+        "tomorrow" => return parsed.set_date(today.tomorrow().ok()?),
         _ => {}
     }
     if let Some((date, time)) = split_date_time(word) {
-        take_date(date, today, said)?;
-        return said.set_time(time_of_day(time, None)?);
+        take_date(date, today, parsed)?;
+        return parsed.set_time(time_of_day(time, None)?);
     }
     if word.contains(':') || word.ends_with('m') {
-        return said.set_time(time_of_day(word, None)?);
+        return parsed.set_time(time_of_day(word, None)?);
     }
-    take_date(word, today, said)
+    take_date(word, today, parsed)
 }
 
-/// `2026-11-15t08:00` and `11/15/26-08:00`: what stands before and after the joint.
+/// The date and the time of `2026-11-15t08:00` or `11/15/26-08:00`.
 fn split_date_time(word: &str) -> Option<(&str, &str)> {
     word.split_once('t').or_else(|| word.rsplit_once('-').filter(|(_, time)| time.contains(':')))
 }
@@ -168,7 +168,7 @@ fn small_number(digits: &str) -> Option<i8> {
 }
 
 /// `2026-11-15`, `11/15/26`, `11/15/2026`, `11.15.26`, `11/15`, `111526`, `1115`.
-fn take_date(word: &str, today: Date, said: &mut Said) -> Option<()> {
+fn take_date(word: &str, today: Date, parsed: &mut ParsedTime) -> Option<()> {
     let year_of = |digits: &str| match digits.len() {
         2 => whole_number(digits).and_then(|y| i16::try_from(2_000 + y).ok()),
         4 => whole_number(digits).and_then(|y| i16::try_from(y).ok()),
@@ -193,26 +193,26 @@ fn take_date(word: &str, today: Date, said: &mut Said) -> Option<()> {
         [month, day] => (month, day, None),
         _ => return None,
     };
-    said.year_guessed = year.is_none();
+    parsed.year_guessed = year.is_none();
     let date = Date::new(year.unwrap_or(today.year()), small_number(month)?, small_number(day)?);
-    said.set_date(date.ok()?)
+    parsed.set_date(date.ok()?)
 }
 
-/// Fills in what was not said and places it in the zone.
+/// Fills in a missing date or time and places it in the zone.
 fn resolve(
-    said: &Said,
+    parsed: &ParsedTime,
     here: jiff::civil::DateTime,
     tz: &TimeZone,
     side: Side,
 ) -> Option<Timestamp> {
-    let time = said.time.unwrap_or(Time::midnight());
-    let date = match (said.date, said.time) {
+    let time = parsed.time.unwrap_or(Time::midnight());
+    let date = match (parsed.date, parsed.time) {
         (None, None) => return None,
         (None, Some(time)) if side == Side::Future && time <= here.time() => {
             here.date().tomorrow().ok()?
         }
         (None, Some(_)) => here.date(),
-        (Some(date), _) if said.year_guessed => match side {
+        (Some(date), _) if parsed.year_guessed => match side {
             Side::Future if date < here.date() => date.checked_add(Span::new().years(1)).ok()?,
             Side::Past if date > here.date() => date.checked_sub(Span::new().years(1)).ok()?,
             _ => date,

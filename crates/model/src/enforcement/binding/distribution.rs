@@ -1,4 +1,4 @@
-//! Dealing a step's threads to its tasks: in which order, and how much at once.
+//! Distribution of a step's hardware threads over its tasks.
 
 use super::{CpuDistribution, CpuPlace, Level};
 use crate::cpuset::CpuSet;
@@ -24,7 +24,7 @@ impl Thread {
     }
 }
 
-/// The threads of the places in their order; of each core only the first where no more is wanted.
+/// The threads of the places in their order; with `one_thread` only the first of each core.
 pub fn threads(places: &[CpuPlace], one_thread: bool) -> Vec<Thread> {
     let of = |place: &CpuPlace| {
         let (socket, core, ldom) = (place.socket, place.core, place.ldom);
@@ -45,8 +45,8 @@ pub fn fitting(threads: &[Thread], wanted: u32) -> Option<Level> {
     levels.into_iter().find(|level| count(*level) == wanted as usize)
 }
 
-/// A mask for each task; none where there are fewer threads than the tasks want.
-pub fn deal(
+/// A mask for each task; `None` if there are fewer threads than the tasks need.
+pub fn distribute(
     threads: &[Thread],
     level: Level,
     (sockets, cores): (CpuDistribution, CpuDistribution),
@@ -56,75 +56,76 @@ pub fn deal(
     if u64::from(tasks) * u64::from(each) > threads.len() as u64 {
         return None;
     }
-    let mut deck = Deck::new(threads, level, sockets, cores);
-    let hand = |task: u32| {
-        let taken = deck.take(task, each as usize);
+    let mut free = FreeThreads::new(threads, level, sockets, cores);
+    let mask_of = |task: u32| {
+        let taken = free.take(task, each as usize);
         let parts: BTreeSet<u32> = taken.iter().map(|thread| thread.part(level)).collect();
         let whole = threads.iter().filter(|thread| parts.contains(&thread.part(level)));
         whole.map(|thread| thread.cpu).collect()
     };
-    Some((0..tasks).map(hand).collect())
+    Some((0..tasks).map(mask_of).collect())
 }
 
-/// What is left to deal: a pile for each socket.
-struct Deck {
-    piles: Vec<Pile>,
+/// The threads not yet given to a task, by socket.
+struct FreeThreads {
+    sockets_free: Vec<SocketThreads>,
     distribution: CpuDistribution,
-    /// The socket that the next thread comes from, where each comes from the next.
+    /// The socket of the next thread, for [`CpuDistribution::Fcyclic`].
     next: usize,
 }
 
-/// The cores of a socket.
-struct Pile {
-    /// Each in units that are not divided among tasks: itself where tasks are bound to cores, else its threads.
+/// The free threads of one socket, by core.
+struct SocketThreads {
+    /// For each core its units, which tasks do not share: the whole core if tasks are bound to cores, else each thread.
     cores: Vec<Vec<Vec<Thread>>>,
-    /// How many units of each core are gone.
-    gone: Vec<usize>,
+    /// The number of taken units of each core.
+    taken: Vec<usize>,
     distribution: CpuDistribution,
-    /// The core that the next unit comes from, where it is not the first that has one.
+    /// The core of the next unit, unless the distribution is by block.
     next: usize,
-    /// A task has taken from it and may take more.
+    /// The current task has taken units of this socket.
     in_use: bool,
 }
 
-impl Deck {
+impl FreeThreads {
     fn new(
         threads: &[Thread],
         level: Level,
         sockets: CpuDistribution,
         cores: CpuDistribution,
-    ) -> Deck {
+    ) -> FreeThreads {
         let unit = if level == Level::Cores { Level::Cores } else { Level::Threads };
         let units = |core: &[Thread]| -> Vec<Vec<Thread>> {
             core.chunk_by(|a, b| a.part(unit) == b.part(unit)).map(<[_]>::to_vec).collect()
         };
-        let pile = |socket: &[Thread]| {
+        let socket_threads = |socket: &[Thread]| {
             let by_core: Vec<_> = socket.chunk_by(|a, b| a.core == b.core).map(units).collect();
-            let gone = vec![0; by_core.len()];
-            Pile { cores: by_core, gone, distribution: cores, next: 0, in_use: false }
+            let taken = vec![0; by_core.len()];
+            SocketThreads { cores: by_core, taken, distribution: cores, next: 0, in_use: false }
         };
-        let piles = threads.chunk_by(|a, b| a.socket == b.socket).map(pile).collect();
-        Deck { piles, distribution: sockets, next: 0 }
+        let sockets_free =
+            threads.chunk_by(|a, b| a.socket == b.socket).map(socket_threads).collect();
+        FreeThreads { sockets_free, distribution: sockets, next: 0 }
     }
 
-    /// So many threads for a task: from its own socket, and from the next ones what that does not have.
+    /// Takes `count` threads for a task: from its socket, and the rest from the sockets after it.
     fn take(&mut self, task: u32, count: usize) -> Vec<Thread> {
         let mut taken = Vec::new();
-        let sockets = self.piles.len();
+        let sockets = self.sockets_free.len();
         let first = match self.distribution {
             CpuDistribution::Block => 0,
             CpuDistribution::Cyclic => task as usize % sockets.max(1),
             CpuDistribution::Fcyclic => self.next,
         };
         let mut at = first;
-        // Every round takes something, or fills up once and then takes something.
+        // Every round takes a unit, or refills once and takes one in the next round.
         while taken.len() < count && sockets > 0 {
             let from = (0..sockets).map(|more| (at + more) % sockets);
             let Some((from, unit)) =
-                from.into_iter().find_map(|from| Some((from, self.piles[from].take()?)))
+                from.into_iter().find_map(|from| Some((from, self.sockets_free[from].take()?)))
             else {
-                // More tasks than whole cores: they are dealt again from the first.
-                self.piles.iter_mut().for_each(Pile::refill);
+                // More tasks than whole cores: cores are given again from the first.
+                self.sockets_free.iter_mut().for_each(SocketThreads::refill);
                 at = if self.distribution == CpuDistribution::Fcyclic { 0 } else { first };
                 continue;
             };
@@ -136,19 +137,19 @@ impl Deck {
             };
         }
         self.next = at;
-        self.piles.iter_mut().for_each(Pile::end_task);
+        self.sockets_free.iter_mut().for_each(SocketThreads::end_task);
         taken
     }
 }
 
-impl Pile {
+impl SocketThreads {
     fn take(&mut self) -> Option<Vec<Thread>> {
         let cores = self.cores.len();
         let first = if self.distribution == CpuDistribution::Block { 0 } else { self.next };
         let mut from = (0..cores).map(|more| (first + more) % cores);
-        let core = from.find(|core| self.gone[*core] < self.cores[*core].len())?;
-        let unit = self.cores[core][self.gone[core]].clone();
-        self.gone[core] += 1;
+        let core = from.find(|core| self.taken[*core] < self.cores[*core].len())?;
+        let unit = self.cores[core][self.taken[core]].clone();
+        self.taken[core] += 1;
         self.next = if self.distribution == CpuDistribution::Fcyclic { core + 1 } else { core };
         self.in_use = true;
         Some(unit)
@@ -162,7 +163,7 @@ impl Pile {
     }
 
     fn refill(&mut self) {
-        self.gone.fill(0);
+        self.taken.fill(0);
         self.next = 0;
     }
 }

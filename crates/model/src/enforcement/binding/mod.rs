@@ -1,4 +1,4 @@
-//! Where a step's tasks may run and from where they get memory: what was asked for, and what comes of it on one node.
+//! Binding of a step's tasks to CPUs and memory domains: the request, and the masks on one node.
 //!
 //! Like the limits of a job, a binding is a pure function of what the step has there: [`bind`].
 
@@ -51,21 +51,21 @@ pub enum CpuDistribution {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct CpuBinding {
-    /// None: by the numbers of tasks, sockets, cores and threads.
+    /// `None` to choose by the numbers of tasks, sockets, cores and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<CpuBind>,
-    /// Each task says what it is bound to.
+    /// Each task reports its binding.
     #[serde(default)]
     pub verbose: bool,
     #[serde(default, rename = "spread")]
     pub distribution: CpuDistribution,
-    /// The same over the cores of a socket; none: one core is filled before the next.
+    /// Distribution over the cores of a socket; `None` to fill one core before the next.
     #[serde(default, rename = "core_spread", skip_serializing_if = "Option::is_none")]
     pub core_distribution: Option<CpuDistribution>,
-    /// Of each core only the first thread is used.
+    /// Only the first thread of each core is used.
     #[serde(default)]
     pub one_thread: bool,
-    /// What is done where the numbers fit nothing.
+    /// The level to bind to if no level has as many parts as there are tasks.
     #[serde(default, rename = "otherwise", skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Level>,
 }
@@ -87,17 +87,17 @@ pub struct MemBinding {
     pub kind: Option<MemBind>,
     #[serde(default)]
     pub verbose: bool,
-    /// Others may be used where these are full.
+    /// Other domains may be used if these are full.
     #[serde(default)]
     pub prefer: bool,
     #[serde(default)]
     pub sort: bool,
 }
 
-/// Where one CPU of a node is in the machine.
+/// The position of one CPU of a node in the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPlace {
-    /// As the allocation counts it.
+    /// The allocation's id of the CPU.
     pub id: u32,
     /// The kernel's numbers: several where a core is one CPU of the node.
     pub kernel: Vec<u32>,
@@ -107,12 +107,12 @@ pub struct CpuPlace {
     pub ldom: u32,
 }
 
-/// What tasks can be bound to: the CPUs that a step has on a node, and what surrounds them.
+/// The CPUs of a step on a node, to which its tasks can be bound.
 #[derive(Debug, Clone, Copy)]
 pub struct BindableCpus<'a> {
     /// By socket, core and thread.
     pub places: &'a [CpuPlace],
-    /// These are all CPUs of the node.
+    /// The step has all CPUs of the node.
     pub whole: bool,
     /// How many CPUs the machine has, for the width of masks.
     pub cpus: u32,
@@ -123,11 +123,11 @@ pub struct BindableCpus<'a> {
 pub struct NodeBindings {
     /// `MASK`, `MAP `, …
     label: &'static str,
-    /// The level that was asked for and could not be had.
+    /// The requested level, if there were too few parts of it.
     missed: Option<Level>,
-    /// For each task in turn; empty: not bound.
+    /// One mask for each task; empty if tasks are not bound.
     masks: Vec<CpuSet>,
-    /// As the variables have it: `mask_cpu:` and a list.
+    /// The form of the environment variables: `mask_cpu:` and a list.
     kind: String,
     list: String,
     verbose: bool,
@@ -142,77 +142,77 @@ pub enum BindRefusal {
     NotWhole(String),
 }
 
-/// Binds so many tasks, each of which has so many CPUs.
+/// Binds `tasks` tasks of `cpus_per_task` CPUs each.
 pub fn bind(
     binding: &CpuBinding,
-    ground: BindableCpus<'_>,
+    available: BindableCpus<'_>,
     tasks: u32,
     cpus_per_task: u32,
 ) -> Result<NodeBindings, BindRefusal> {
-    let threads = distribution::threads(ground.places, binding.one_thread);
+    let threads = distribution::threads(available.places, binding.one_thread);
     let all: CpuSet = threads.iter().map(|thread| thread.cpu).collect();
     let each = cpus_per_task.max(1);
-    let maker = Maker { binding, ground, all: &all };
+    let builder = MaskBuilder { binding, available, all: &all };
     match &binding.kind {
-        Some(CpuBind::None) if ground.whole => Ok(maker.plain("NONE", "none", Vec::new())),
-        Some(CpuBind::None) => Ok(maker.all_together(None)),
-        Some(CpuBind::To(level)) => Ok(maker.to_level(*level, &threads, tasks, each)),
+        Some(CpuBind::None) if available.whole => Ok(builder.plain("NONE", "none", Vec::new())),
+        Some(CpuBind::None) => Ok(builder.all_together(None)),
+        Some(CpuBind::To(level)) => Ok(builder.to_level(*level, &threads, tasks, each)),
         None => {
             match distribution::fitting(&threads, tasks.saturating_mul(each)).or(binding.fallback) {
-                Some(level) => Ok(maker.to_level(level, &threads, tasks, each)),
-                None => Ok(maker.all_together(None)),
+                Some(level) => Ok(builder.to_level(level, &threads, tasks, each)),
+                None => Ok(builder.all_together(None)),
             }
         }
         Some(CpuBind::Rank) => {
-            maker.check_whole()?;
+            builder.check_whole()?;
             let cpus: Vec<u32> = all.iter().collect();
             let of = |task: u32| cpus.get(task as usize % cpus.len().max(1)).copied();
             let masks = (0..tasks).map(|task| of(task).into_iter().collect()).collect();
-            Ok(maker.plain("RANK", "rank", masks))
+            Ok(builder.plain("RANK", "rank", masks))
         }
         Some(CpuBind::RankLdom) => {
-            maker.check_whole()?;
-            let ldoms = maker.ldoms();
-            let of = |task: u32| maker.of_ldoms(&ldoms[task as usize % ldoms.len()..][..1]);
-            Ok(maker.plain("LDRANK", "rank_ldom", (0..tasks).map(of).collect()))
+            builder.check_whole()?;
+            let ldoms = builder.ldoms();
+            let of = |task: u32| builder.of_ldoms(&ldoms[task as usize % ldoms.len()..][..1]);
+            Ok(builder.plain("LDRANK", "rank_ldom", (0..tasks).map(of).collect()))
         }
         Some(CpuBind::MapCpu(list)) => {
             let masks = list.iter().map(|cpu| CpuSet::from_iter([*cpu]));
-            maker.listed("MAP ", "map_cpu:", masks.collect(), tasks)
+            builder.listed("MAP ", "map_cpu:", masks.collect(), tasks)
         }
-        Some(CpuBind::MaskCpu(list)) => maker.listed("MASK", "mask_cpu:", list.clone(), tasks),
+        Some(CpuBind::MaskCpu(list)) => builder.listed("MASK", "mask_cpu:", list.clone(), tasks),
         Some(CpuBind::MapLdom(list)) => {
-            maker.check_whole()?;
-            let masks = list.iter().map(|ldom| maker.of_ldoms(&[*ldom])).collect();
-            maker.listed("LDMAP ", "map_ldom:", masks, tasks)
+            builder.check_whole()?;
+            let masks = list.iter().map(|ldom| builder.of_ldoms(&[*ldom])).collect();
+            builder.listed("LDMAP ", "map_ldom:", masks, tasks)
         }
         Some(CpuBind::MaskLdom(list)) => {
-            maker.check_whole()?;
-            let of = |mask: &CpuSet| maker.of_ldoms(&mask.iter().collect::<Vec<_>>());
-            maker.listed("LDMASK", "mask_ldom:", list.iter().map(of).collect(), tasks)
+            builder.check_whole()?;
+            let of = |mask: &CpuSet| builder.of_ldoms(&mask.iter().collect::<Vec<_>>());
+            builder.listed("LDMASK", "mask_ldom:", list.iter().map(of).collect(), tasks)
         }
     }
 }
 
-struct Maker<'a> {
+struct MaskBuilder<'a> {
     binding: &'a CpuBinding,
-    ground: BindableCpus<'a>,
+    available: BindableCpus<'a>,
     all: &'a CpuSet,
 }
 
-impl Maker<'_> {
+impl MaskBuilder<'_> {
     fn plain(&self, label: &'static str, kind: &str, masks: Vec<CpuSet>) -> NodeBindings {
         let (kind, list) = (kind.to_owned(), String::new());
         NodeBindings { label, missed: None, masks, kind, list, verbose: self.binding.verbose }
     }
 
     fn masks(&self, masks: Vec<CpuSet>) -> NodeBindings {
-        let list = masks.iter().map(|mask| text::mask_wide(mask, self.ground.cpus));
+        let list = masks.iter().map(|mask| text::mask_wide(mask, self.available.cpus));
         let list = list.collect::<Vec<_>>().join(",");
         NodeBindings { list, ..self.plain("MASK", "mask_cpu:", masks) }
     }
 
-    /// Every task has all that the step has; said once.
+    /// One mask for all tasks: every CPU of the step.
     fn all_together(&self, missed: Option<Level>) -> NodeBindings {
         let bound = self.masks(vec![self.all.clone()]);
         match missed {
@@ -234,36 +234,36 @@ impl Maker<'_> {
             self.binding.distribution,
             self.binding.core_distribution.unwrap_or(CpuDistribution::Block),
         );
-        match distribution::deal(threads, level, distribution, tasks, each) {
+        match distribution::distribute(threads, level, distribution, tasks, each) {
             Some(masks) => self.masks(masks),
             None => self.all_together(Some(level)),
         }
     }
 
     fn check_whole(&self) -> Result<(), BindRefusal> {
-        if self.ground.whole && !self.all.is_empty() {
+        if self.available.whole && !self.all.is_empty() {
             return Ok(());
         }
-        let one_thread = self.ground.places.iter().all(|place| place.kernel.len() == 1)
-            && self.ground.places.windows(2).all(|two| two[0].core != two[1].core);
+        let one_thread = self.available.places.iter().all(|place| place.kernel.len() == 1)
+            && self.available.places.windows(2).all(|two| two[0].core != two[1].core);
         Err(BindRefusal::NotWhole(text::asked(self.binding, one_thread)))
     }
 
     fn ldoms(&self) -> Vec<u32> {
-        let mut ldoms: Vec<u32> = self.ground.places.iter().map(|place| place.ldom).collect();
+        let mut ldoms: Vec<u32> = self.available.places.iter().map(|place| place.ldom).collect();
         ldoms.sort_unstable();
         ldoms.dedup();
         ldoms
     }
 
-    /// A domain that is not there is passed over; where none is, all are meant.
+    /// The CPUs of these memory domains. Unknown domains are ignored; if none is known, all CPUs.
     fn of_ldoms(&self, wanted: &[u32]) -> CpuSet {
-        let places = self.ground.places.iter().filter(|place| wanted.contains(&place.ldom));
+        let places = self.available.places.iter().filter(|place| wanted.contains(&place.ldom));
         let cpus: CpuSet = places.flat_map(|place| place.kernel.iter().copied()).collect();
         if cpus.is_empty() { self.all.clone() } else { cpus }
     }
 
-    /// What was named, as far as the step has it. A mask of nothing is all of it.
+    /// The listed masks, cut to the step's CPUs. An empty mask stands for all of them.
     fn listed(
         &self,
         label: &'static str,
@@ -273,12 +273,13 @@ impl Maker<'_> {
     ) -> Result<NodeBindings, BindRefusal> {
         let mut masks = Vec::new();
         for mask in named.iter().cycle().take(if named.is_empty() { 0 } else { tasks as usize }) {
-            let had: CpuSet = match mask.is_empty() {
-                true => self.all.clone(),
-                false => mask.iter().filter(|cpu| self.all.contains(*cpu)).collect(),
+            let had: CpuSet = if mask.is_empty() {
+                self.all.clone()
+            } else {
+                mask.iter().filter(|cpu| self.all.contains(*cpu)).collect()
             };
             if had.is_empty() {
-                let all = text::mask_wide(self.all, self.ground.cpus);
+                let all = text::mask_wide(self.all, self.available.cpus);
                 return Err(BindRefusal::Outside(all));
             }
             masks.push(had);
@@ -289,7 +290,7 @@ impl Maker<'_> {
 }
 
 impl NodeBindings {
-    /// The CPUs of the task with this number on the node; none: whatever it has anyway.
+    /// The CPUs of the task with this number on the node; `None` if it is not bound.
     pub fn mask(&self, local_rank: u32) -> Option<&CpuSet> {
         let last = self.masks.len().checked_sub(1)?;
         self.masks.get((local_rank as usize).min(last))

@@ -1,4 +1,4 @@
-//! What a configuration says of binding where a step says nothing.
+//! The configured binding of steps that ask for none.
 
 use super::{CpuBind, CpuBinding, Level};
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ pub struct BindPolicy {
     pub on: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<CpuBind>,
-    /// Where nothing is said and the numbers fit nothing.
+    /// The default of [`CpuBinding::fallback`].
     #[serde(rename = "otherwise", skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Level>,
     pub verbose: bool,
-    /// By the names of nodes; counts where all nodes of a step say the same.
+    /// By node name; applies if it is the same for all nodes of a step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, CpuBind>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -36,7 +36,7 @@ impl Default for BindPolicy {
 }
 
 impl BindPolicy {
-    /// What was asked for, filled in: by the step's nodes, else by its partition, else for all. None: nothing is bound.
+    /// The requested binding, completed by that of its nodes, its partition or the cluster. `None` if binding is off.
     pub fn resolve<'a>(
         &self,
         asked: &CpuBinding,

@@ -1,4 +1,4 @@
-//! Bindings in words: masks, the variables that tasks find, and the line in which a task says what it is bound to.
+//! Bindings as text: masks, environment variables, and the line that reports a task's binding.
 
 use super::{CpuBind, CpuBinding, Level, MemBind, MemBinding, NodeBindings};
 use crate::cpuset::CpuSet;
@@ -57,7 +57,7 @@ fn masks(list: &[CpuSet]) -> String {
     list.iter().map(digits).collect::<Vec<_>>().join(",")
 }
 
-/// What was listed, with repetitions written out.
+/// The list of a map or mask, with repetitions written out.
 pub(super) fn list(kind: &CpuBind) -> String {
     match kind {
         CpuBind::MapCpu(list) | CpuBind::MapLdom(list) => numbers(list),
@@ -70,7 +70,7 @@ fn quiet(verbose: bool) -> &'static str {
     if verbose { "verbose" } else { "quiet" }
 }
 
-/// What was asked for, as a refusal names it.
+/// The requested binding, as a refusal names it.
 pub(super) fn asked(binding: &CpuBinding, one_thread: bool) -> String {
     let kind = match binding.kind.as_ref() {
         Some(CpuBind::Rank) => "rank",
@@ -83,7 +83,7 @@ pub(super) fn asked(binding: &CpuBinding, one_thread: bool) -> String {
     format!("{verbose}{kind}{}", if one_thread { ",one_thread" } else { "" })
 }
 
-/// Which task a line speaks of.
+/// The task that a reported line is about.
 #[derive(Debug, Clone, Copy)]
 pub struct BoundTask<'a> {
     pub node: &'a str,
@@ -153,7 +153,7 @@ impl MemBinding {
         format!("{}{prefer}{comma}{kind}{list}", self.verbosity())
     }
 
-    /// The domains that a task is bound to by name; none: by where it runs, or not at all.
+    /// The memory domains named for a task; `None` if it is bound by its CPUs or not at all.
     pub fn named(&self, local_rank: u32) -> Option<CpuSet> {
         let pick = |count: usize| local_rank as usize % count.max(1);
         match self.kind.as_ref()? {
@@ -177,9 +177,10 @@ impl MemBinding {
             Some(MemBind::Mask(_)) => "MASK",
         };
         let set = !matches!(self.kind, None | Some(MemBind::None));
-        let what = match self.prefer {
-            true => format!("mem-bind PREFER {label}"),
-            false => format!("mem-bind={label}"),
+        let what = if self.prefer {
+            format!("mem-bind PREFER {label}")
+        } else {
+            format!("mem-bind={label}")
         };
         who.says(&what, &mask(domains), set)
     }
