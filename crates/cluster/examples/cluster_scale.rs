@@ -3,7 +3,10 @@
 //!
 //! `cargo run --release -p cluster --example cluster_scale [nodes] [jobs]`
 
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock, its arguments and its own memory")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock, its arguments and its own memory"
+)]
 
 #[path = "../tests/state_machine/ask.rs"]
 #[allow(dead_code)]
