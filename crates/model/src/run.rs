@@ -133,9 +133,12 @@ impl RlimitPolicy {
                 bare.eq_ignore_ascii_case(name) || bare.eq_ignore_ascii_case("ALL")
             })
         };
-        let wanted = |name: &str| match self.except.is_empty() {
-            true => self.only.is_empty() || named(&self.only, name),
-            false => !named(&self.except, name),
+        let wanted = |name: &str| {
+            if self.except.is_empty() {
+                self.only.is_empty() || named(&self.only, name)
+            } else {
+                !named(&self.except, name)
+            }
         };
         let soft = limits.soft.into_iter().filter(|(name, _)| wanted(name)).collect();
         Rlimits { soft, asked: false }

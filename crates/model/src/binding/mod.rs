@@ -273,9 +273,10 @@ impl Maker<'_> {
     ) -> Result<NodeBindings, BindRefusal> {
         let mut masks = Vec::new();
         for mask in named.iter().cycle().take(if named.is_empty() { 0 } else { tasks as usize }) {
-            let had: CpuSet = match mask.is_empty() {
-                true => self.all.clone(),
-                false => mask.iter().filter(|cpu| self.all.contains(*cpu)).collect(),
+            let had: CpuSet = if mask.is_empty() {
+                self.all.clone()
+            } else {
+                mask.iter().filter(|cpu| self.all.contains(*cpu)).collect()
             };
             if had.is_empty() {
                 let all = text::mask_wide(self.all, self.ground.cpus);
