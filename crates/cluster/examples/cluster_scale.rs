@@ -8,14 +8,14 @@
     reason = "a benchmark reads the clock, its arguments and its own memory"
 )]
 
-#[path = "../tests/state_machine/ask.rs"]
+#[path = "../tests/state_machine/job_builder.rs"]
 #[allow(dead_code)]
-mod ask;
+mod job_builder;
 
-use ask::{ask, root, user};
-use cluster::command::PartReport;
-use cluster::viewer::Viewer;
+use cluster::command::AttemptReport;
+use cluster::view::builder::ViewBuilder;
 use cluster::{ClusterConfig, Command, Context, State};
+use job_builder::{ask, root, user};
 use model::amount::Bytes;
 use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;
@@ -110,10 +110,10 @@ fn main() {
         world.run(owner, Command::Submit(Box::new(submit)));
     }
     said("a submit", began, u64::from(jobs));
-    let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
+    let (mut view_builder, mut memo) = (ViewBuilder::default(), sched::Memo::default());
     for what in ["the first plan", "the plan after it"] {
         let began = Instant::now();
-        let view = viewer.view(&world.state, world.now);
+        let view = view_builder.view(&world.state, world.now);
         said("  its view", began, 1);
         let plan = sched::plan(&view, world.now, &mut memo);
         said(what, began, 1);
@@ -129,7 +129,7 @@ fn main() {
         world.now = START + Duration::from_secs(round);
         end_one(&mut world, 7 * round as usize);
         let began = Instant::now();
-        let view = viewer.view(&world.state, world.now);
+        let view = view_builder.view(&world.state, world.now);
         spent.0 += began.elapsed();
         let plan = sched::plan(&view, world.now, &mut memo);
         spent.1 += began.elapsed();
@@ -151,7 +151,7 @@ fn end_one(world: &mut World, at: usize) {
     let attempt = job.attempt_id().expect("an active job");
     let nodes = job.attempt().map(|a| a.held_nodes.clone()).unwrap_or_default();
     for node in nodes {
-        let what = PartReport::Ended {
+        let what = AttemptReport::Ended {
             exit: ExitStatus::default(),
             usage: Usage::default(),
             oom: false,

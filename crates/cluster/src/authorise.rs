@@ -1,22 +1,22 @@
-//! The one place that says who may do what.
+//! Authorisation: the one place that says who may do what.
 
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 
-/// What somebody wants to do to what.
+/// An action that needs permission.
 #[derive(Debug, Clone, Copy)]
 pub enum Act<'a> {
     /// Submit as this owner.
     SubmitAs(&'a Principal),
     /// Cancel, signal, hold, requeue, update, read the script of this job.
     OwnJob(&'a Job),
-    /// The books of this account: who is in it, what is below it, who coordinates it.
+    /// Change this account: its users, the accounts below it, its coordinators.
     KeepBooks(&'a str),
-    /// What Slurm leaves to operators: raise a priority, lift an administrator's hold.
+    /// Operators' actions: raise a priority, lift an administrator's hold.
     Operate,
-    /// Nodes, partitions, accounts, configuration, tokens.
+    /// Administrators' actions: nodes, partitions, accounts, configuration, tokens.
     Administer,
 }
 
@@ -36,7 +36,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
 }
 
-/// Whether a user is named as coordinator by the account or by one above it.
+/// Whether the user coordinates the account or one above it.
 fn coordinates(state: &State, user: &str, account: &str) -> bool {
     let mut at = state.accounts.get(account);
     // Each step goes one account up; there are no more than there are accounts.

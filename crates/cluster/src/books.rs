@@ -1,19 +1,21 @@
-//! The books' entry of a job, made from the state: the same for living and for ended attempts.
+//! The books' record of a job, made from the state; the same for running and for ended attempts.
 
-use crate::job::{Ended, Job};
+use crate::billing::bill;
+use crate::requested::{self, default_memory, effective_limit, requested_tres};
 use crate::state::State;
+use crate::state::job::{EndRecord, Job};
 use model::amount::{Bytes, format_slurm_mb};
 use model::attempt::suspended_whole_s;
 use model::id::JobId;
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
-use model::request::{Memory, Per, Request};
+use model::request::Memory;
 use model::run::{Outcome, Step};
-use model::time::{TimeLimit, Timestamp};
-use model::tres::{Tres, TresKind};
+use model::time::Timestamp;
+use model::tres::TresKind;
 
-/// The entry of `id` as it stands, or as it ends with `ended`.
-pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
+/// The record of `id` as it is now, or as it ends with `ended`.
+pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobRecord {
     let job = &state.jobs[&id];
     let ended = ended.or(job.ended());
     let request = job.spec.request();
@@ -22,10 +24,10 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         None => ended.and_then(|e| e.allocation.as_ref()),
     };
     let req_tres = requested_tres(state, job);
+    let partition = requested::partitions(state, job).collect::<Vec<_>>().join(",");
     let mut alloc_tres = allocation.map(|a| a.tres()).unwrap_or_default();
     if allocation.is_some() {
-        let shown = shown_partition(state, job);
-        let billed = crate::spending::bill(state, &shown, &alloc_tres);
+        let billed = bill(state, &partition, &alloc_tres);
         alloc_tres.set(TresKind::Billing, billed);
     }
     let start = job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start));
@@ -38,7 +40,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
     };
     JobRecord {
         job: id,
-        // One that waits is shown under the number that its next start will have.
+        // A waiting job is recorded under the number of its next attempt.
         attempt: if start.is_some() { job.attempts } else { job.attempts + 1 },
         run: job.run,
         array_job: job.task.map(|t| t.array).or(job.pending.as_ref().map(|_| id)),
@@ -54,7 +56,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
         gid: job.spec.owner.gid,
         group: job.spec.owner.group.clone(),
         account: job.account.to_string(),
-        partition: shown_partition(state, job),
+        partition,
         qos: job.qos.to_string(),
         state: record_state,
         exit: ended.map(|e| e.exit).or(job.attempt().map(|a| a.exit)).unwrap_or_default(),
@@ -104,7 +106,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&Ended>) -> JobRecord {
     }
 }
 
-/// The entry of `id` as it stands now: one that stands still does so up to this moment.
+/// The record of `id` at `now`, which counts the time of a suspension that lasts.
 pub fn record_at(state: &State, id: JobId, now: Timestamp) -> JobRecord {
     let mut record = record_of(state, id, None);
     if let Some(attempt) = state.jobs[&id].attempt() {
@@ -129,91 +131,6 @@ fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord
         usage: step.usage.clone(),
         submit_line: step.submit_line.clone(),
     }
-}
-
-/// The partition it runs in, or all that it asks for.
-pub fn shown_partition(state: &State, job: &Job) -> String {
-    if let Some(attempt) = job.attempt() {
-        return attempt.allocation.partition.clone();
-    }
-    if let Some(allocation) = job.ended().and_then(|e| e.allocation.as_ref()) {
-        return allocation.partition.clone();
-    }
-    let asked = &job.spec.request().partitions;
-    match asked.is_empty() {
-        true => state.default_partition().map(|p| p.name.clone()).unwrap_or_default(),
-        false => asked.join(","),
-    }
-}
-
-/// What was asked, or the default of the first partition in question.
-pub fn effective_limit(state: &State, job: &Job) -> TimeLimit {
-    if let Some(limit) = job.spec.request().time_limit {
-        return limit;
-    }
-    let shown = shown_partition(state, job);
-    let first = shown.split(',').next().unwrap_or_default();
-    let partition = state.partition(first);
-    partition.map_or(TimeLimit::Unlimited, |p| p.default_time.unwrap_or(p.max_time))
-}
-
-/// The default that applies to a job which named no memory.
-pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
-    let shown = shown_partition(state, job);
-    let first = shown.split(',').next().unwrap_or_default();
-    let of_partition = state.partition(first).and_then(|p| p.default_memory);
-    let cluster = state.config.parameters.default_memory;
-    DefaultMemory::applicable(of_partition, cluster, job.spec.request().asks_for_gpus())
-}
-
-/// The memory that the job asks for in all, where that can be said before it is placed.
-fn requested_memory(state: &State, job: &Job, request: &Request) -> Option<Bytes> {
-    let cpus = u64::from(request.cpu_count());
-    let nodes = u64::from(request.nodes.min);
-    let gpus = requested_gres(request, "gpu");
-    match &request.memory {
-        Memory::PerNode(range) => Some(Bytes(range.min.0.saturating_mul(nodes))),
-        Memory::PerCpu(each) => Some(Bytes(each.0.saturating_mul(cpus))),
-        Memory::PerGpu(each) => Some(Bytes(each.0.saturating_mul(gpus))),
-        Memory::WholeNode => None,
-        Memory::Default => match default_memory(state, job)? {
-            DefaultMemory::PerCpu(each) => Some(Bytes(each.0.saturating_mul(cpus))),
-            DefaultMemory::PerNode(each) => Some(Bytes(each.0.saturating_mul(nodes))),
-            DefaultMemory::PerGpu(each) => Some(Bytes(each.0.saturating_mul(gpus))),
-        },
-    }
-}
-
-fn requested_gres(request: &Request, name: &str) -> u64 {
-    let of_name = request.gres.iter().filter(|g| g.name == name);
-    of_name.map(|g| g.count.min.saturating_mul(times(request, g.per))).sum()
-}
-
-fn times(request: &Request, per: Per) -> u64 {
-    match per {
-        Per::Job => 1,
-        Per::Node => u64::from(request.nodes.min),
-        Per::Task => u64::from(request.task_count()),
-        Per::Socket => u64::from(request.sockets_per_node.unwrap_or(1) * request.nodes.min),
-    }
-}
-
-/// What is asked for, as trackable resources with their billing.
-pub fn requested_tres(state: &State, job: &Job) -> Tres {
-    let request = job.spec.request();
-    let mut tres = Tres::new();
-    let cpus = u64::from(request.cpu_count());
-    tres.set(TresKind::Cpu, cpus);
-    if let Some(memory) = requested_memory(state, job, request) {
-        tres.set(TresKind::Mem, memory.mib());
-    }
-    tres.set(TresKind::Node, u64::from(request.nodes.min));
-    tres.set(TresKind::Billing, cpus);
-    for gres in &request.gres {
-        let kind = TresKind::Gres { name: gres.name.clone(), kind: None };
-        tres.add(kind, gres.count.min.saturating_mul(times(request, gres.per)));
-    }
-    tres
 }
 
 fn shown_memory(state: &State, job: &Job) -> String {

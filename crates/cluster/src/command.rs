@@ -1,4 +1,4 @@
-//! What is asked of the state machine, and what it answers.
+//! The commands that the state machine decides on, and its answers.
 
 use crate::config::ClusterConfig;
 use crate::event::{Event, UserToken};
@@ -18,12 +18,12 @@ use model::time::Timestamp;
 use sched::Start;
 use sched::view::Preemption;
 
-/// Time and chance, which come in from outside.
+/// Time and randomness, which come in from outside: deciding reads no clock.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub now: Timestamp,
     pub random: u128,
-    /// Who asks; the server itself is root.
+    /// The caller; the server itself is root.
     pub by: Principal,
 }
 
@@ -35,10 +35,10 @@ pub enum Command {
     Configure(Box<ClusterConfig>),
     Submit(Box<Submit>),
     Start(Box<Start>),
-    /// All of these or none.
-    StartTogether(Vec<Start>),
+    /// All components of a het job start, or none.
+    StartHetJob(Vec<Start>),
     Preempt(Preempt),
-    /// A job that stood still and whose cores are free again goes on.
+    /// A suspended job whose cores are free again goes on.
     Resume {
         job: JobId,
     },
@@ -52,18 +52,18 @@ pub enum Command {
         exit: ExitStatus,
     },
     /// The client that held the allocation is gone.
-    HolderLost {
+    ClientLost {
         job: JobId,
     },
     CreateStep {
         job: JobId,
-        ask: Box<StepAsk>,
+        ask: Box<StepRequest>,
     },
     Report {
         node: String,
         attempt: AttemptId,
         at: Timestamp,
-        what: PartReport,
+        what: AttemptReport,
     },
     NodeHello {
         node: String,
@@ -114,17 +114,17 @@ pub enum Command {
     RemoveReservation {
         name: String,
     },
-    /// Time has passed: silent nodes, deadlines, patience, old records.
+    /// Time has passed: silent nodes, deadlines, wait policies, old records.
     Tick {
         booked: bool,
     },
 }
 
-/// A job is to make room for another.
+/// A job is to give its resources to another.
 #[derive(Debug, Clone, Copy)]
 pub struct Preempt {
     pub preemption: Preemption,
-    /// When that was planned: an attempt that began later is not meant.
+    /// When it was planned: an attempt that began later is not preempted.
     pub planned: Timestamp,
 }
 
@@ -134,7 +134,7 @@ pub struct Submit {
     pub array: Option<ArraySpec>,
     pub hold: Option<Hold>,
     pub priority: Option<u64>,
-    /// Further jobs that start with it or not at all.
+    /// The components of a het job after the first: they start with it or not at all.
     pub het_components: Vec<JobSpec>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
@@ -144,15 +144,15 @@ pub struct Submit {
 pub struct CancelJobs {
     pub filter: JobFilter,
     pub step: Option<StepId>,
-    /// None: end the jobs.
+    /// The signal to send; none: the jobs are ended.
     pub signal: Option<i32>,
     pub batch_only: bool,
     pub full: bool,
 }
 
-/// What a step wants of its job's allocation.
+/// What a step asks of its job's allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StepAsk {
+pub struct StepRequest {
     pub name: String,
     pub tasks: Option<u32>,
     pub nodes: Option<u32>,
@@ -164,16 +164,16 @@ pub struct StepAsk {
     pub shape: StepShape,
 }
 
-/// What an agent says of its part of an attempt.
+/// What an agent reports of an attempt on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PartReport {
-    /// Nothing new: the start itself was journalled before the order went out.
+pub enum AttemptReport {
+    /// The prolog is over. The start itself was journalled before the order went out.
     Started,
     LaunchFailed {
         what: String,
-        /// The node's fault and not the job's: with this reason it is drained, and the job runs elsewhere.
+        /// The node's fault and not the job's: the node is drained with this reason, and the job runs elsewhere.
         unfit: Option<String>,
-        /// Another attempt of the job waits until somebody releases it.
+        /// The next attempt of the job waits until somebody releases it.
         hold: bool,
     },
     /// The node is drained with this reason; the attempt goes on.
@@ -216,14 +216,14 @@ pub enum Reply {
         job: JobId,
         run: RunId,
     },
-    /// Per job named: what became of it.
+    /// What became of each job that was named.
     PerJob(Vec<(String, Result<(), Refusal>)>),
-    /// Signals to pass on, which leave no trace in the state; and what was refused.
+    /// Signals to deliver, which leave no trace in the state, and the result for each job.
     Signals {
         signals: Vec<SignalJob>,
         results: Vec<(String, Result<(), Refusal>)>,
     },
-    Step(StepPlaced),
+    Step(StepPlacement),
     TokenNodes(Vec<String>),
     ReservationCreated {
         name: String,
@@ -243,12 +243,12 @@ pub struct SignalJob {
 
 /// Where a step's tasks are: per node its share and the global ranks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StepPlaced {
+pub struct StepPlacement {
     pub attempt: AttemptId,
     pub step: StepId,
     pub nodes: Vec<(NodeShare, Vec<u32>)>,
     pub cpus_per_task: u32,
-    /// It was there already: the asker had not heard the answer.
+    /// The step existed already: its client had not received the first answer.
     pub known: bool,
 }
 
@@ -258,7 +258,7 @@ impl From<Vec<Event>> for Decision {
     }
 }
 
-/// One command for each start; those that start together have one for all.
+/// One command for each start; the components of a het job have one for all.
 pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
     let mut commands = Vec::with_capacity(starts.len());
     let mut starts = starts.into_iter().peekable();
@@ -272,7 +272,7 @@ pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
         while let Some(next) = starts.next_if(of_group) {
             all.push(next);
         }
-        commands.push(Command::StartTogether(all));
+        commands.push(Command::StartHetJob(all));
     }
     commands
 }

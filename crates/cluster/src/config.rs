@@ -31,7 +31,7 @@ pub struct ClusterConfig {
     pub limits: CgroupPolicy,
     /// `autodetect`, `cgroup/v1`, `cgroup/v2`, `disabled`.
     pub cgroup_plugin: String,
-    /// Programs around jobs, samples of usage, scratch folders.
+    /// Prolog and epilog programs, usage sampling, scratch folders.
     #[serde(default)]
     pub site: Site,
 }
@@ -51,7 +51,7 @@ pub struct Parameters {
     pub return_to_service: u8,
     pub default_memory: Option<DefaultMemory>,
     pub max_memory: Option<DefaultMemory>,
-    /// Without a configuration: the node's memory over its cores, for each core.
+    /// Without a configuration a core brings its part of the node's memory.
     pub memory_by_core: bool,
     pub backfill: bool,
     pub enforce_associations: bool,
@@ -59,9 +59,9 @@ pub struct Parameters {
     pub enforce_qos: bool,
     /// `AccountingStorageEnforce=safe`.
     pub enforce_safe: bool,
-    /// Not with `AccountingStorageEnforce=nojobs`: nothing of jobs is kept in the books.
+    /// Whether jobs are recorded in the books; `AccountingStorageEnforce=nojobs` turns it off.
     pub book_jobs: bool,
-    /// Not with `nosteps`, nor with `nojobs`.
+    /// Whether steps are recorded in the books; `nosteps` and `nojobs` turn it off.
     pub book_steps: bool,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
@@ -70,7 +70,7 @@ pub struct Parameters {
     pub cpus_per_gpu: Option<u32>,
     /// `max_switch_wait`
     pub switch_wait_s: u32,
-    /// `u32::MAX`: a job may overrun its limit for ever.
+    /// `OverTimeLimit`; `u32::MAX`: without a limit.
     pub over_time_limit_min: u32,
     pub unkillable_step_timeout_s: u32,
     pub bind: BindPolicy,
@@ -82,18 +82,22 @@ pub struct Parameters {
     pub priority: PriorityPolicy,
     /// `Licenses`: how many there are of each.
     pub licenses: BTreeMap<String, u64>,
-    /// `ResvOverRun`: how long a job may run on after its reservation; none: as long as it likes.
+    /// `ResvOverRun`: how long a job may run on after its reservation; none: without a limit.
     pub reservation_over_run_min: Option<u32>,
     pub preempt: PreemptPolicy,
     /// `PreemptMode=GANG`: jobs that share the same cores take turns of so many seconds.
-    pub slice_s: Option<u32>,
-    /// Waiting jobs of each partition that keep a place for later.
-    pub places_kept: u32,
-    pub reserve: BackfillLimits,
-    /// How long a job that was requeued waits before it may start again.
+    #[serde(rename = "slice_s")]
+    pub gang_slice_s: Option<u32>,
+    /// Waiting jobs of each partition for which backfill keeps a slot.
+    #[serde(rename = "places_kept")]
+    pub backfill_slots_max: u32,
+    #[serde(rename = "reserve")]
+    pub backfill_limits: BackfillLimits,
+    /// How long a requeued job waits before it may start again.
     pub requeue_wait_s: u32,
-    /// Exits of scripts that make them run again, and those after which they are held: from, to.
+    /// Exit codes of scripts that requeue them, as ranges from, to.
     pub requeue_exits: Vec<(i32, i32)>,
+    /// Exit codes of scripts that requeue and hold them.
     pub requeue_exits_held: Vec<(i32, i32)>,
     /// `enable_user_top`
     pub user_top: bool,
@@ -102,7 +106,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Where nothing is said of enforcing, limits hold for those that have them.
+    /// Limits also apply where `AccountingStorageEnforce` is not set.
     pub fn enforces_limits(&self) -> bool {
         self.enforce_limits || !self.enforce_associations
     }
@@ -145,9 +149,9 @@ impl Default for Parameters {
             licenses: BTreeMap::new(),
             reservation_over_run_min: Some(0),
             preempt: PreemptPolicy::default(),
-            slice_s: None,
-            places_kept: SchedulerPolicy::default().backfill_slots_max,
-            reserve: BackfillLimits::default(),
+            gang_slice_s: None,
+            backfill_slots_max: SchedulerPolicy::default().backfill_slots_max,
+            backfill_limits: BackfillLimits::default(),
             requeue_wait_s: 0,
             requeue_exits: Vec::new(),
             requeue_exits_held: Vec::new(),

@@ -1,7 +1,7 @@
-//! How a job's dependency stands, from the records of the jobs that it names.
+//! Whether a job's dependency is met, by the records of the jobs that it names.
 
-use crate::job::{Job, Phase};
 use crate::state::State;
+use crate::state::job::{Job, Phase};
 use model::array::IndexSet;
 use model::dependency::{DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join};
 use model::id::JobId;
@@ -11,8 +11,7 @@ use sched::view::AwaitedEvent;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the whole dependency of `job` stands. For `aftercorr`, `index` is the task that asks;
-/// an array's record is ready as soon as one of its tasks is.
+/// The state of the job's whole dependency. An array with `aftercorr` is ready as soon as one of its tasks is.
 pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
     match &job.spec.dependency {
         None => DependencyState::Fulfilled,
@@ -20,7 +19,7 @@ pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
     }
 }
 
-/// Whether task `index` of the array record may start: `aftercorr` asks for its own counterpart.
+/// Whether task `index` of the array may start: `aftercorr` waits for the task of the same index.
 pub fn task_ready(state: &State, job: &Job, index: u32, now: Timestamp) -> bool {
     let Some(dependency) = &job.spec.dependency else { return true };
     let standing = dependency.state(|term| match term.kind {
@@ -30,7 +29,7 @@ pub fn task_ready(state: &State, job: &Job, index: u32, now: Timestamp) -> bool 
     standing == DependencyState::Fulfilled
 }
 
-/// How many of the array's pending tasks may start as far as the dependency goes.
+/// How many of the array's pending tasks the dependency lets start.
 pub fn tasks_ready(state: &State, job: &Job, pending: &IndexSet, now: Timestamp) -> u64 {
     let terms = job.spec.dependency.iter().flat_map(|d| &d.terms);
     if terms.into_iter().all(|t| t.kind != DependencyKind::AfterCorr) {
@@ -39,7 +38,7 @@ pub fn tasks_ready(state: &State, job: &Job, pending: &IndexSet, now: Timestamp)
     pending.iter().filter(|index| task_ready(state, job, *index, now)).count() as u64
 }
 
-/// squeue's `%E`: the terms not yet met.
+/// squeue's `%E`: the terms that are not met.
 pub fn shown(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     let dependency = job.spec.dependency.as_ref().filter(|_| job.is_waiting())?;
     let mut dependency = dependency.clone();
@@ -75,8 +74,7 @@ fn term_state(state: &State, job: &Job, term: &DependencyTerm, now: Timestamp) -
     all_of(state, target.id, target.task, wanted)
 }
 
-/// Over every record of the job or array: failed if one failed, open if one is open.
-/// A job that nobody knows any more is as good as done, as in Slurm.
+/// The worst state over every record of the job or array. A job without a record counts as fulfilled, as in Slurm.
 fn all_of(
     state: &State,
     id: u32,
@@ -99,8 +97,8 @@ fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
     match task {
         DependencyTask::Task(index) => match state.task_job(id, index) {
             Some(job) => vec![job],
-            // Still pending with the others, or cancelled with them.
-            None => state.job(id).filter(|j| stands_for(j, index)).into_iter().collect(),
+            // The task has no record of its own: it is in the array's, pending or cancelled.
+            None => state.job(id).filter(|j| has_pending_task(j, index)).into_iter().collect(),
         },
         DependencyTask::Whole | DependencyTask::All => {
             let of_array = state.array_jobs(id);
@@ -110,13 +108,13 @@ fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
     }
 }
 
-/// Some record of the array of this number; none if it is no array.
+/// A record of the array with this id; `None` if the id is no array's.
 fn of_array(state: &State, id: JobId) -> Option<&Job> {
     let task = || state.arrays.get(&id)?.values().next().and_then(|task| state.job(*task));
     state.job(id).filter(|job| job.pending.is_some()).or_else(task)
 }
 
-/// Whether a task that is meant was cancelled before it had a record of its own.
+/// Whether the task, or one of the array's, was cancelled before it had a record of its own.
 fn was_cancelled(state: &State, id: u32, task: DependencyTask) -> bool {
     let known = of_array(state, JobId(id));
     let Some(run) = known.and_then(|job| state.runs.get(&job.run)) else { return false };
@@ -126,7 +124,7 @@ fn was_cancelled(state: &State, id: u32, task: DependencyTask) -> bool {
     }
 }
 
-fn stands_for(job: &Job, index: u32) -> bool {
+fn has_pending_task(job: &Job, index: u32) -> bool {
     job.pending.as_ref().is_some_and(|p| p.indices.contains(index))
 }
 
@@ -165,7 +163,7 @@ fn singleton(state: &State, job: &Job) -> DependencyState {
 
 /// The owner's earlier jobs of the same name that have not ended.
 fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job> {
-    // A task is as old as its array, whatever its own number.
+    // A task is as old as its array, whatever its own id.
     let array = job.task.map_or(job.id, |t| t.array);
     let first = job.het.map(|of| of.first);
     state.jobs.values().map(|other| &**other).filter(move |other| {
@@ -178,16 +176,16 @@ fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job
     })
 }
 
-/// A term that is not met, with the records it is about.
-pub struct OpenTerm<'a> {
+/// A term that is not met, with the records of the jobs that it names.
+pub struct UnmetTerm<'a> {
     pub term: DependencyTerm,
     pub state: DependencyState,
-    /// None for one that nobody knows.
+    /// Empty if no such job is known.
     pub jobs: Vec<&'a Job>,
 }
 
 /// The terms of the job's dependency that are not met.
-pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<OpenTerm<'a>> {
+pub fn unmet_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<UnmetTerm<'a>> {
     let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
     let open = terms.filter_map(|term| {
         let standing = term_state(state, job, term, now);
@@ -195,7 +193,7 @@ pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<Ope
             Some(target) => records(state, target.id, target.task),
             None => namesakes(state, job).collect(),
         };
-        (standing != DependencyState::Fulfilled).then(|| OpenTerm {
+        (standing != DependencyState::Fulfilled).then(|| UnmetTerm {
             term: *term,
             state: standing,
             jobs: jobs(),
@@ -204,19 +202,19 @@ pub fn open_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<Ope
     open.collect()
 }
 
-/// The most jobs that one waits for which are looked at for its estimate.
-const FORESEEN_MAX: usize = 1_000;
+/// The most jobs that are considered for the estimate of one that depends on them.
+const AWAITED_MAX: usize = 1_000;
 
-/// What must come about before the dependency is met, if all goes well; and whether one of these is enough. Nothing
-/// where that cannot be foreseen.
-pub fn foreseen(state: &State, job: &Job, now: Timestamp) -> (Vec<AwaitedEvent>, bool) {
+/// The events that must happen before the dependency is met, if no job fails; and whether one of them is enough. Empty if
+/// the dependency waits for a failure.
+pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<AwaitedEvent>, bool) {
     let any = job.spec.dependency.as_ref().is_some_and(|d| d.join == Join::Any);
     let mut awaits = Vec::new();
-    for open in open_terms(state, job, now) {
+    for open in unmet_terms(state, job, now) {
         let alive = open.jobs.iter().filter(|job| !job.has_ended()).map(|job| job.id);
         match open.term.kind {
             _ if open.state == DependencyState::Failed => {}
-            // That a job will fail is not expected of it.
+            // A failure cannot be predicted.
             DependencyKind::AfterNotOk if any => {}
             DependencyKind::AfterNotOk => return (Vec::new(), false),
             DependencyKind::After { minutes } => {
@@ -225,18 +223,18 @@ pub fn foreseen(state: &State, job: &Job, now: Timestamp) -> (Vec<AwaitedEvent>,
             }
             _ => awaits.extend(alive.map(AwaitedEvent::EndOf)),
         }
-        if awaits.len() > FORESEEN_MAX {
+        if awaits.len() > AWAITED_MAX {
             return (Vec::new(), false);
         }
     }
     (awaits, any)
 }
 
-/// The tasks of the array that run: one of them must end before a throttled one starts.
+/// The ends of the array's running tasks: one must end before a throttled task starts.
 pub fn own_tasks(state: &State, job: &Job) -> Vec<AwaitedEvent> {
     let tasks = state.arrays.get(&job.id).into_iter().flat_map(|tasks| tasks.values());
     let active = tasks.filter(|id| state.active.contains(id));
-    active.take(FORESEEN_MAX).map(|id| AwaitedEvent::EndOf(*id)).collect()
+    active.take(AWAITED_MAX).map(|id| AwaitedEvent::EndOf(*id)).collect()
 }
 
 fn is_success(outcome: Outcome) -> bool {
@@ -264,7 +262,7 @@ fn started_before(job: &Job, now: Timestamp, minutes: u32) -> DependencyState {
     }
 }
 
-/// Ids that some waiting job still depends on: their records must not be forgotten yet.
+/// Jobs that a waiting job depends on: their records must not be purged yet.
 pub fn awaited(state: &State) -> std::collections::BTreeSet<JobId> {
     let waiting = state.jobs.values().filter(|j| j.is_waiting());
     let terms = waiting.filter_map(|j| j.spec.dependency.as_ref()).flat_map(|d| &d.terms);

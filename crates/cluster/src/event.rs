@@ -1,14 +1,16 @@
-//! What happened. These are what the journal holds; a release reads those of the release before.
+//! What happened. The journal holds these events, and a release reads those of the release before: a renamed field or
+//! variant keeps its serialised name.
 
 use crate::config::ClusterConfig;
-use crate::job::Ended;
+use crate::state::job::EndRecord;
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
 use model::id::{AttemptId, JobId, RunId, StepId};
-use model::node::{AdminState, NodeFacts, NodeReason};
+use model::node::{AdminState, NodeFacts};
+use model::node_reason::NodeReason;
 use model::principal::Role;
 use model::raw_usage::UsageOwner;
 use model::reason::Reason;
@@ -53,23 +55,25 @@ pub enum Event {
     TasksCancelled {
         array: JobId,
         indices: IndexSet,
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
     },
     Started(Box<Started>),
     Suspended {
         job: JobId,
         at: Timestamp,
-        /// For another job: it goes on by itself when there is room.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        for_room: bool,
+        /// For a job that preempts it: it resumes by itself when its cores are free.
+        #[serde(default, rename = "for_room", skip_serializing_if = "std::ops::Not::not")]
+        for_preemption: bool,
     },
-    /// It stands still while others that share its cores have their turn.
-    TurnOver {
+    /// The job is suspended while others that share its cores have their time slice.
+    #[serde(rename = "turn_over")]
+    GangSuspended {
         job: JobId,
         at: Timestamp,
     },
-    /// It may go on, and does so when its cores are free.
-    ResumeWanted {
+    /// The job resumes when its cores are free.
+    #[serde(rename = "resume_wanted")]
+    ResumeRequested {
         job: JobId,
     },
     Resumed {
@@ -81,7 +85,8 @@ pub enum Event {
         step: Box<Step>,
     },
     /// One node has reported a step's end; with `end` it was the last.
-    StepPartEnded {
+    #[serde(rename = "step_part_ended")]
+    StepEndedOnNode {
         job: JobId,
         step: StepId,
         node: String,
@@ -90,43 +95,47 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<StepEnd>,
     },
-    /// The site's program before the attempt is over on this node.
-    PartReady {
+    /// The prolog is over on this node.
+    #[serde(rename = "part_ready")]
+    PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
     },
-    /// The attempt must make room soon; its processes are told.
-    Leaving {
+    /// The attempt is preempted after a grace time; its processes are signalled.
+    #[serde(rename = "leaving")]
+    PreemptionGraceStarted {
         job: JobId,
         leaving: PreemptionGrace,
     },
-    /// The attempt is to end; its nodes are told.
+    /// The attempt is to end; its nodes get the order.
     Ending {
         job: JobId,
         ending: Box<Ending>,
         exit: ExitStatus,
     },
     /// Nothing of the attempt is left on this node.
-    PartEnded {
+    #[serde(rename = "part_ended")]
+    AttemptEndedOnNode {
         attempt: AttemptId,
         node: String,
         exit: ExitStatus,
         usage: Usage,
         at: Timestamp,
     },
-    /// The node does not answer and its part of the attempt was given up.
-    PartGivenUp {
+    /// The node does not answer: its share of the attempt counts as free, and the attempt as stale there.
+    #[serde(rename = "part_given_up")]
+    AttemptAbandonedOnNode {
         attempt: AttemptId,
         node: String,
     },
     Ended {
         job: JobId,
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
     },
     /// The attempt is over and the job waits again.
     Requeued {
         job: JobId,
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
         begin: Timestamp,
         hold: Option<Hold>,
         reason: Option<Reason>,
@@ -134,11 +143,12 @@ pub enum Event {
         special_exit: bool,
     },
     /// An ended job is to run again.
-    Revived {
+    #[serde(rename = "revived")]
+    EndedJobRequeued {
         job: JobId,
         at: Timestamp,
         hold: Option<Hold>,
-        /// Not before this; none: at once.
+        /// The earliest start; none: at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begin: Option<Timestamp>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,7 +156,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         special_exit: bool,
     },
-    /// Ended records that are old enough; the books have them.
+    /// Records of ended jobs that are old enough to leave memory; the books have them.
     Purged {
         jobs: Vec<JobId>,
     },
@@ -165,7 +175,8 @@ pub enum Event {
         reason: NodeReason,
         at: Timestamp,
     },
-    StaleGone {
+    #[serde(rename = "stale_gone")]
+    StaleAttemptGone {
         node: String,
         attempt: AttemptId,
     },
@@ -198,8 +209,9 @@ pub enum Event {
     QosRemoved {
         name: String,
     },
-    /// A period of usage ended; with `reset` what was spent is forgotten.
-    UsageSettled {
+    /// A period of usage ended: raw usage decays, or with `reset` begins from nothing.
+    #[serde(rename = "usage_settled")]
+    UsagePeriodEnded {
         at: Timestamp,
         #[serde(default)]
         reset: bool,
@@ -214,7 +226,7 @@ pub enum Event {
         nodes: Vec<String>,
         expires: Timestamp,
     },
-    /// The token is spent; this certificate speaks for its nodes from now on.
+    /// The join token was used; this certificate identifies its nodes from now on.
     TokenUsed {
         hash: String,
         nodes: Vec<String>,
@@ -225,12 +237,12 @@ pub enum Event {
     ReservationRemoved {
         name: String,
     },
-    /// A waiting job asked for a reservation that is gone; `left`: those of its list that are not.
+    /// A waiting job asked for a reservation that is gone; `remaining` lists the others that it asked for.
     ReservationLost {
         job: JobId,
         reservation: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        left: Option<String>,
+        #[serde(default, rename = "left", skip_serializing_if = "Option::is_none")]
+        remaining: Option<String>,
         hold: bool,
     },
 }
@@ -250,10 +262,10 @@ pub struct Submitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     pub priority: u64,
-    /// Somebody set it: it is not worked out.
+    /// Somebody set the priority: it is not computed.
     #[serde(default)]
     pub priority_set: bool,
-    /// It starts with others or not at all.
+    /// Its place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
     pub at: Timestamp,
@@ -262,20 +274,20 @@ pub struct Submitted {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     pub attempt: AttemptId,
-    /// The array and index, for a task that leaves the pending state with this.
+    /// The array and index, for a task that leaves the array's pending set with this start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<(JobId, u32)>,
     pub allocation: Allocation,
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
-    /// The reservation that it runs in.
+    /// The reservation that the attempt runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// What it had when it started.
+    /// The job's priority at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
-    /// Somebody waits for the site's programs before it, on all its nodes.
+    /// Something waits until the prolog is over on all nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preparing: bool,
     /// The batch step, or the step that `srun` starts with its job.
@@ -283,7 +295,7 @@ pub struct Started {
     pub step: Option<Step>,
 }
 
-/// A token by its hash, and who it stands for.
+/// A token by its hash, and the user whom it authenticates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserToken {
     pub hash: String,

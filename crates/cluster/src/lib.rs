@@ -1,34 +1,38 @@
-//! The cluster as a state machine: commands in, events out, `apply(event)`; and the books.
+//! The cluster as a state machine: commands in, events out, `apply(event)`.
 //!
-//! Deterministic: time and random bits come in with the command. `decide` looks and never changes;
-//! `apply` changes and never judges. What was journalled replays to the same state.
+//! Deterministic: time and random bits come in with the command, and there is no I/O. What was journalled replays to the
+//! same state. The words of Slurm and dstack are not here: refusals and reasons are typed.
+//!
+//! - `command`, `event`, `config`: what is asked, what happened, and the configuration that is journalled with it.
+//! - `state/`: the state and its parts: jobs, nodes, raw usage, and what is derived from them and cached.
+//! - `decide/`: from a command to events or a refusal, one file for each kind of command. It looks and never changes.
+//! - `apply/`: from an event to the next state. It changes and never judges; its assertions stay on in release builds.
+//! - `view/`: the state as the scheduler is shown it, with priorities and fair share.
+//! - `requeue`: how a job's end becomes a requeue. `requested`: what a job asks for, with its partition's defaults.
+//! - `dependency`, `job_selection`, `licenses`, `authorise`: whether a dependency is met, which jobs a filter selects, how
+//!   many licenses are free, who may do what.
+//! - `billing`, `books`: what resources cost, and the books' record of a job.
 
 pub mod authorise;
+pub mod billing;
 pub mod books;
-pub mod cache;
 pub mod command;
 pub mod config;
 pub mod decide;
 pub mod dependency;
 pub mod event;
-pub mod hardware;
-pub mod intern;
-pub mod job;
+pub mod job_selection;
 pub mod licenses;
-pub mod node;
-pub mod priority;
-pub mod select;
-pub mod spending;
+pub mod requested;
 pub mod state;
-pub mod tree;
 pub mod view;
-pub mod viewer;
 
 mod apply;
+mod requeue;
 
 pub use command::{Command, Context, Decision, Reply};
 pub use config::{ClusterConfig, Parameters};
 pub use event::Event;
-pub use job::{Job, Phase};
-pub use node::Node;
 pub use state::State;
+pub use state::job::{EndRecord, Job, Phase};
+pub use state::node::Node;

@@ -1,26 +1,26 @@
-//! Licences: how many there are, and who holds them.
+//! Licenses: how many exist, are used and are reserved.
 
 use crate::state::State;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// One kind of licence as it stands.
+/// The usage of one kind of license.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct LicenseUsage {
     pub name: String,
     pub total: u64,
-    /// By running jobs.
+    /// Held by running jobs.
     pub used: u64,
-    /// By reservations that last at the moment.
+    /// Held by reservations that are active.
     pub reserved: u64,
 }
 
 impl State {
-    /// How many of each are held by jobs that hold resources.
+    /// How many of each license active jobs hold.
     pub(crate) fn licenses_used(&self) -> BTreeMap<&str, u64> {
         let mut used: BTreeMap<&str, u64> = BTreeMap::new();
-        // Most clusters have none.
+        // Most clusters have no licenses.
         if self.config.parameters.licenses.is_empty() {
             return used;
         }
@@ -32,7 +32,7 @@ impl State {
         used
     }
 
-    /// For the scheduler: how many of each nobody holds.
+    /// How many of each license are free, for the scheduler.
     pub(crate) fn licenses_free(&self) -> Vec<(String, u64)> {
         let used = self.licenses_used();
         let free = |(name, total): (&String, &u64)| {
@@ -42,10 +42,10 @@ impl State {
         self.config.parameters.licenses.iter().map(free).collect()
     }
 
-    pub fn licenses(&self, now: Timestamp) -> Vec<Standing> {
+    pub fn licenses(&self, now: Timestamp) -> Vec<LicenseUsage> {
         let used = self.licenses_used();
         let active: Vec<_> = self.reservations.values().filter(|r| r.is_active(now)).collect();
-        let standing = |(name, total): (&String, &u64)| Standing {
+        let standing = |(name, total): (&String, &u64)| LicenseUsage {
             name: name.clone(),
             total: *total,
             used: used.get(name.as_str()).copied().unwrap_or(0),
@@ -59,7 +59,7 @@ impl State {
         self.config.parameters.licenses.iter().map(standing).collect()
     }
 
-    /// Whether there are as many as a job asks for at all.
+    /// Refuses a job that asks for more licenses than exist.
     pub(crate) fn check_licenses(&self, asked: &[(String, u32)]) -> Result<(), Refusal> {
         for (name, count) in asked {
             let total = self.config.parameters.licenses.get(name);
@@ -70,7 +70,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether as many are free as a job asks for that is to start now.
+    /// Refuses a start for which too few licenses are free.
     pub(crate) fn check_licenses_free(&self, asked: &[(String, u32)]) -> Result<(), Refusal> {
         if asked.is_empty() {
             return Ok(());

@@ -30,6 +30,7 @@ pub mod hostlist;
 pub mod id;
 pub mod limits;
 pub mod node;
+pub mod node_reason;
 pub mod partition;
 pub mod preempt;
 pub mod principal;

@@ -180,15 +180,6 @@ pub enum AdminState {
     Future,
 }
 
-/// A reason with its author, as `sinfo -R` lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeReason {
-    pub text: String,
-    pub by: String,
-    pub uid: u32,
-    pub at: Timestamp,
-}
-
 /// What the machine said of itself when its agent joined.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeFacts {

@@ -371,6 +371,12 @@ pub struct ExitStatus {
 }
 
 impl ExitStatus {
+    /// What was never started has Slurm's pair for it: no process gives it.
+    pub const NOT_LAUNCHED: Self = Self { code: 0, signal: 53 };
+
+    /// Slurm's pair for what the kernel killed for its memory, whatever the process made of it.
+    pub const OUT_OF_MEMORY: Self = Self { code: 0, signal: 125 };
+
     pub fn is_success(self) -> bool {
         self.code == 0 && self.signal == 0
     }

@@ -13,7 +13,7 @@ use crate::shared::{Setup, Shared};
 use crate::writer::books;
 use crate::writer::recover::StateDisks;
 use crate::writer::thread::WriterThread;
-use cluster::viewer::Viewer;
+use cluster::view::builder::ViewBuilder;
 use cluster::{Command, Reply};
 use dstack::request::{Submitter, draft, for_offers};
 use dstack::yaml::configuration::{Configuration, parse};
@@ -112,7 +112,7 @@ impl TestServer {
     /// Makes one plan and carries it out, off the runtime's threads.
     pub fn plan(&self) {
         let shared = self.shared.clone();
-        let plan = move || plan_once(&shared, &mut Viewer::default(), &mut Default::default());
+        let plan = move || plan_once(&shared, &mut ViewBuilder::default(), &mut Default::default());
         std::thread::spawn(plan).join().expect("a plan");
     }
 

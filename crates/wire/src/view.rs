@@ -3,7 +3,8 @@
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::id::{JobId, RunId};
-use model::node::{AdminState, NodeConfig, NodeFacts, NodeReason, SlotState};
+use model::node::{AdminState, NodeConfig, NodeFacts, SlotState};
+use model::node_reason::NodeReason;
 use model::partition::Partition;
 use model::priority::{Factors, Weights};
 use model::range::Range;

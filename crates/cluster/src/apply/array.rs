@@ -1,8 +1,8 @@
-//! Tasks that leave an array's pending set: into records of their own, or for good.
+//! Tasks that leave an array's pending set: they get records of their own, or are cancelled.
 
 use crate::books;
-use crate::job::{Ended, Job, Phase};
 use crate::state::State;
+use crate::state::job::{EndRecord, Job, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 use model::run::ArrayTask;
@@ -34,7 +34,7 @@ impl State {
         &mut self,
         array: JobId,
         indices: &model::array::IndexSet,
-        ended: &Ended,
+        ended: &EndRecord,
     ) -> JobRecord {
         let mut record = books::record_of(self, array, Some(ended));
         record.array_job = Some(array);
@@ -47,7 +47,7 @@ impl State {
         let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");
         let left = pending.indices.difference(indices);
         if left.is_empty() {
-            // The last to go stay named: the record is shown until it is forgotten.
+            // The last tasks stay in the record, which is shown until it is purged.
             pending.throttle = None;
             whole.phase = Phase::Ended(Box::new(ended.clone()));
             self.ended.insert((ended.end, array));

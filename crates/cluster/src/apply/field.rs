@@ -1,6 +1,6 @@
-//! One field of a job, as `scontrol update` sets it: in the record and in what was submitted.
+//! One field of a job, as `scontrol update` sets it: in the record and in its specification.
 
-use crate::job::Job;
+use crate::state::job::Job;
 use model::change::JobField;
 use model::request::Memory;
 use model::run::{Hold, JobSpec, Mail};
@@ -25,7 +25,7 @@ pub(super) fn set(job: &mut Job, field: &JobField) {
             job.admin_comment = Some(comment.as_str().into());
             return;
         }
-        // Of one that runs it means nothing any more.
+        // A deadline or a node count has no effect on a running job.
         JobField::Deadline(_) | JobField::Nodes(_) if !job.is_waiting() => return,
         JobField::ResetAccrueTime | JobField::WithoutEffect(_) => return,
         JobField::Qos(qos) => job.qos = qos.as_str().into(),

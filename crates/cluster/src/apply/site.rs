@@ -1,7 +1,7 @@
 //! The events of nodes, partitions, accounts and tokens: all that is not a job.
 
 use crate::event::Event;
-use crate::node::Node;
+use crate::state::node::Node;
 use crate::state::{JoinToken, State};
 use model::account::Association;
 use model::change::{JobField, PartitionChange};
@@ -10,7 +10,7 @@ use model::reason::Reason;
 use model::run::Hold;
 use std::sync::Arc;
 
-/// Whether what is worked out from accounts, users and QOS has to be worked out anew.
+/// Whether values that are derived from accounts, users and QOS have to be computed anew.
 fn is_of_accounts(event: &Event) -> bool {
     matches!(
         event,
@@ -26,10 +26,10 @@ fn is_of_accounts(event: &Event) -> bool {
 impl State {
     pub(super) fn apply_node_or_account(&mut self, event: &Event) {
         if is_of_accounts(event) {
-            self.tree.forget();
-            self.accounting.forget();
-            self.standings.forget();
-            self.measures.forget();
+            self.tree.invalidate();
+            self.accounting.invalidate();
+            self.fair_share_ranks.invalidate();
+            self.priority_totals.invalidate();
         }
         match event {
             Event::NodeUp { node, facts, stale, .. } => {
@@ -49,7 +49,7 @@ impl State {
                 node.slot = SlotState::Down;
                 node.reason = Some(reason.clone());
             }
-            Event::StaleGone { node, attempt } => {
+            Event::StaleAttemptGone { node, attempt } => {
                 self.node_mut(node).stale.retain(|a| a != attempt);
             }
             Event::NodeAdmin { node, admin, reason } => {
@@ -71,7 +71,7 @@ impl State {
             Event::AccountRemoved { name } => {
                 self.accounts.remove(name);
                 self.associations.retain(|a| a.account != *name);
-                self.spending.associations.retain(|key, _| key.account != *name);
+                self.charged_usage.associations.retain(|key, _| key.account != *name);
             }
             Event::AssociationSet(set) => {
                 let key = set.key();
@@ -85,14 +85,14 @@ impl State {
                     a.account == *account && a.user == *user && a.partition == *partition
                 };
                 self.associations.retain(|a| !same(a));
-                self.spending.associations.retain(|key, _| {
+                self.charged_usage.associations.retain(|key, _| {
                     key.account != *account || key.user != *user || key.partition != *partition
                 });
                 if let Some(user) = user {
                     self.dismiss_coordinator(user);
                 }
             }
-            Event::UsageSettled { at, reset } => self.settle(*at, *reset),
+            Event::UsagePeriodEnded { at, reset } => self.end_usage_period(*at, *reset),
             Event::QosSet(qos) => {
                 self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
             }
@@ -119,9 +119,9 @@ impl State {
             Event::ReservationRemoved { name } => {
                 self.reservations.remove(name);
             }
-            Event::ReservationLost { job, reservation, left, hold } => {
+            Event::ReservationLost { job, reservation, remaining, hold } => {
                 let job = self.job_mut(*job);
-                super::field::set(job, &JobField::Reservation(left.clone()));
+                super::field::set(job, &JobField::Reservation(remaining.clone()));
                 if *hold {
                     job.hold = Some(Hold::Admin);
                     let reason = Reason::ReservationGone(reservation.as_str().into());
@@ -135,10 +135,10 @@ impl State {
         }
     }
 
-    /// Nobody is left with a name that means nothing any more.
+    /// Removes a QOS, and its name from associations and from the QOS that preempt it.
     fn remove_qos(&mut self, name: &str) {
         self.qos.remove(name);
-        self.spending.qos.remove(name);
+        self.charged_usage.qos.remove(name);
         for association in &mut self.associations {
             association.qos.retain(|known| known != name);
             association.default_qos.take_if(|known| known == name);
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Who is in no account any more coordinates none.
+    /// A user who is in no account any more coordinates none.
     fn dismiss_coordinator(&mut self, user: &str) {
         if self.associations.iter().any(|a| a.user.as_deref() == Some(user)) {
             return;
@@ -157,7 +157,7 @@ impl State {
     }
 
     fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
-        self.hardware.forget();
+        self.hardware.invalidate();
         for partition in &mut self.partitions {
             let chosen = partition.name == name;
             let changes_others = matches!(change, PartitionChange::Default(true));

@@ -3,8 +3,8 @@
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use model::principal::Principal;
 use model::raw_usage::UsageOwner;
@@ -22,10 +22,14 @@ impl State {
     ) -> Result<(), Refusal> {
         let act = match command {
             Command::SetAccount(account) => return self.authorise_account(account, by),
-            Command::RemoveAccount { name } => Act::KeepBooks(self.above(name)),
-            Command::SetAssociation(set) => Act::KeepBooks(self.keeper(&set.account, &set.user)),
-            Command::RemoveAssociation(key) => Act::KeepBooks(self.keeper(&key.account, &key.user)),
-            Command::ForgetUsage(UsageOwner::Account(name)) => Act::KeepBooks(self.above(name)),
+            Command::RemoveAccount { name } => Act::KeepBooks(self.parent_of(name)),
+            Command::SetAssociation(set) => {
+                Act::KeepBooks(self.responsible_account(&set.account, &set.user))
+            }
+            Command::RemoveAssociation(key) => {
+                Act::KeepBooks(self.responsible_account(&key.account, &key.user))
+            }
+            Command::ForgetUsage(UsageOwner::Account(name)) => Act::KeepBooks(self.parent_of(name)),
             Command::ForgetUsage(UsageOwner::User { account, .. }) => Act::KeepBooks(account),
             Command::SetQos(_) | Command::RemoveQos { .. } | Command::ForgetUsage(_) => {
                 Act::Operate
@@ -47,13 +51,13 @@ impl State {
         parents.iter().try_for_each(|parent| authorise(self, by, Act::KeepBooks(parent)))
     }
 
-    /// The account in whose books an association stands: an account's own stands in those above it.
-    fn keeper<'a>(&'a self, account: &'a str, user: &Option<String>) -> &'a str {
-        if user.is_some() { account } else { self.above(account) }
+    /// The account whose coordinators may change an association: for an account's own, the parent.
+    fn responsible_account<'a>(&'a self, account: &'a str, user: &Option<String>) -> &'a str {
+        if user.is_some() { account } else { self.parent_of(account) }
     }
 
-    /// Nobody coordinates what is above `root`, or above an account that is not there.
-    fn above(&self, account: &str) -> &str {
+    /// The parent of an account; empty for `root` and for unknown accounts, which nobody coordinates.
+    fn parent_of(&self, account: &str) -> &str {
         self.accounts.get(account).and_then(|known| known.parent.as_deref()).unwrap_or_default()
     }
 
@@ -107,7 +111,7 @@ impl State {
             return Err(unknown("account", parent));
         }
         let parent = account.parent.as_deref().unwrap_or_default();
-        if self.goes_round(&account.name, parent) {
+        if self.makes_circle(&account.name, parent) {
             return Err(Refusal::Other(format!(
                 "account {} cannot be below {parent}, which is below it",
                 account.name
@@ -129,7 +133,7 @@ impl State {
         Ok(Event::AccountRemoved { name: name.to_owned() })
     }
 
-    /// A user has one default account: a new one takes the place of the old.
+    /// A user has one default account: a new one replaces the old.
     fn association_set(&self, set: &Association) -> Result<Vec<Event>, Refusal> {
         if !self.accounts.contains_key(&set.account) {
             return Err(unknown("account", &set.account));
@@ -176,7 +180,7 @@ impl State {
         Ok(Event::UsageForgotten(of.clone()))
     }
 
-    /// Nothing that waits or runs is taken its account or QOS.
+    /// Refuses to remove an account or QOS that waiting or running jobs use.
     fn check_idle(&self, of: impl Fn(&Job) -> bool) -> Result<(), Refusal> {
         let alive = self.jobs.values().filter(|job| !job.has_ended() && of(job));
         let name = |job: &Job| (job.id, job.account.to_string(), job.spec.owner.name.clone());
@@ -190,8 +194,8 @@ impl State {
         below.map(|child| child.name.as_str())
     }
 
-    /// Whether `account` below `parent` would be below itself.
-    fn goes_round(&self, account: &str, parent: &str) -> bool {
+    /// Whether placing `account` below `parent` would make a circle.
+    fn makes_circle(&self, account: &str, parent: &str) -> bool {
         let mut at = Some(parent);
         // Each step goes one account up; there are no more than there are accounts.
         for _ in 0..=self.accounts.len() {

@@ -1,11 +1,10 @@
-//! `scancel`, `dstack stop`, a client that lets go: the same thing.
+//! Cancelling and signalling jobs: `scancel`, `dstack stop`, and a client that gives up its allocation.
 
-use super::report::NOT_LAUNCHED;
-use super::{ended_unstarted, ending};
+use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
-use crate::select::{self, Chosen};
+use crate::job_selection::{self, SelectedJob};
 use crate::state::State;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
@@ -20,16 +19,16 @@ impl State {
         let mut signals = Vec::new();
         let mut results = Vec::new();
         for wanted in &cancel.filter.jobs {
-            let found = select::resolve(self, wanted);
+            let found = job_selection::resolve(self, wanted);
             if found.is_empty() || found.iter().all(|c| c.job.has_ended()) {
                 results.push((shown(wanted), Err(self.why_not(wanted))));
             }
         }
-        for chosen in select::matching(self, &cancel.filter) {
+        for chosen in job_selection::matching(self, &cancel.filter) {
             if chosen.job.has_ended() {
                 continue;
             }
-            // A step is of the job that was named, and of none that started with it.
+            // A step id belongs to the component that was named, and to no other component of its het job.
             let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
             if cancel.step.is_some() && chosen.job.het.is_some() && !is_named() {
                 continue;
@@ -61,13 +60,13 @@ impl State {
     }
 
     fn why_not(&self, wanted: &JobRef) -> Refusal {
-        match select::resolve(self, wanted).first() {
+        match job_selection::resolve(self, wanted).first() {
             Some(chosen) => Refusal::JobEnded(chosen.job.id),
             None => Refusal::UnknownJob(shown(wanted)),
         }
     }
 
-    fn cancelled(&self, chosen: &Chosen<'_>, context: &Context) -> Vec<Event> {
+    fn cancelled(&self, chosen: &SelectedJob<'_>, context: &Context) -> Vec<Event> {
         let job = chosen.job;
         let outcome = Outcome::Cancelled { by: context.by.uid };
         if job.is_waiting() {
@@ -81,19 +80,9 @@ impl State {
                 None => vec![Event::Ended { job: job.id, ended }],
             };
         }
-        // A job that is to be requeued is cancelled for good.
-        if let Some(attempt) = job.attempt()
-            && let Some(going) = &attempt.ending
-            && going.requeue.is_some()
-        {
-            let ending = going.without_requeue(outcome);
-            return vec![Event::Ending {
-                job: job.id,
-                ending: Box::new(ending),
-                exit: attempt.exit,
-            }];
-        }
-        ending(job, outcome, ExitStatus::default(), context.now, None).into_iter().collect()
+        let event = ending_for_good(job, outcome)
+            .or_else(|| ending(job, outcome, ExitStatus::default(), context.now, None));
+        event.into_iter().collect()
     }
 
     pub(super) fn decide_relinquish(
@@ -116,32 +105,37 @@ impl State {
         Ok(event.into_iter().collect::<Vec<_>>().into())
     }
 
-    pub(super) fn decide_holder_lost(&self, id: JobId, context: &Context) -> Decision {
+    pub(super) fn decide_client_lost(&self, id: JobId, context: &Context) -> Decision {
         let Some(job) = self.jobs.get(&id).filter(|j| !j.has_ended()) else {
             return Decision::default();
         };
-        // Its `srun` had nothing left to do but to say so, and found no server. Tasks that were killed were so for the
-        // loss of their `srun`: that word can be here before the server has missed it.
-        let by_itself = |exit: &ExitStatus| *exit != NOT_LAUNCHED && exit.signal != SIGKILL;
+        // An `srun` that had nothing left to do, and found no server to say so, has ended as its step did. Killed tasks do
+        // not count: they may have been killed because their `srun` was lost.
+        let by_itself =
+            |exit: &ExitStatus| *exit != ExitStatus::NOT_LAUNCHED && exit.signal != SIGKILL;
         if let Some(exit) = job.finished_step().filter(by_itself) {
             let outcome = if exit.is_success() { Outcome::Completed } else { Outcome::Failed };
             let event = ending(job, outcome, exit, context.now, None);
             return event.into_iter().collect::<Vec<_>>().into();
         }
-        self.cancelled(&Chosen { job, tasks: None }, context).into()
+        self.cancelled(&SelectedJob { job, tasks: None }, context).into()
     }
 }
 
-fn signal_of(chosen: &Chosen<'_>, cancel: &CancelJobs, signal: Option<i32>) -> Option<SignalJob> {
+fn signal_of(
+    chosen: &SelectedJob<'_>,
+    cancel: &CancelJobs,
+    signal: Option<i32>,
+) -> Option<SignalJob> {
     let attempt = chosen.job.attempt()?;
     let signal = signal.unwrap_or(SIGKILL);
-    // As Slurm: a signal without more goes to the steps alone, also where there are none; the kill goes to all.
+    // As in Slurm, a plain signal goes to the steps alone, even if there are none; SIGKILL goes to all.
     let plain = !cancel.batch_only && !cancel.full && cancel.step.is_none();
     Some(SignalJob {
         attempt: AttemptId { job: chosen.job.id, number: attempt.number },
         step: cancel.step,
         signal,
-        // Slurm's rule: with both, all are meant.
+        // As in Slurm, both options together mean all processes.
         leader_only: cancel.batch_only && !cancel.full,
         steps_only: plain && signal != SIGKILL,
     })
@@ -157,8 +151,8 @@ fn shown(wanted: &JobRef) -> String {
     }
 }
 
-/// An array that was named is shown by its number, one that was found by its tasks.
-fn shown_chosen(chosen: &Chosen<'_>, found: bool) -> String {
+/// An array that was named by id is shown by its id, one that a filter found by its tasks.
+fn shown_chosen(chosen: &SelectedJob<'_>, found: bool) -> String {
     match &chosen.tasks {
         Some(tasks) => shown(&JobRef::tasks(chosen.job.id, tasks.clone())),
         None if chosen.job.pending.is_some() && !found => chosen.job.id.to_string(),

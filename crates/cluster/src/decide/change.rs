@@ -1,17 +1,18 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
-use super::{ending, held_again, requeue_begin};
+use super::end::ending;
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
-use crate::job::{Job, Phase};
-use crate::select::{self, Chosen};
+use crate::job_selection::{self, SelectedJob};
+use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
+use crate::state::job::{Job, Phase};
 use model::attempt::RequeueAs;
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
-use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
+use model::run::{ExitStatus, Hold, Outcome};
 
 type PerJob = Vec<(String, Result<(), Refusal>)>;
 
@@ -22,15 +23,15 @@ impl State {
         change: &JobChange,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        let chosen = select::resolve(self, wanted);
+        let chosen = job_selection::resolve(self, wanted);
         if chosen.is_empty() {
             return Err(Refusal::UnknownJob(wanted.shown_id()));
         }
         let mut events = Vec::new();
         let mut results: PerJob = Vec::new();
         let mut next_id = self.next_job;
-        // Those that started together run again with the first of them.
-        let follows = |one: &Chosen<'_>| {
+        // The components of a het job are requeued with their leader.
+        let follows = |one: &SelectedJob<'_>| {
             let first = one.job.het.filter(|of| !of.is_leader()).map(|of| of.first);
             let named = first.is_some_and(|id| chosen.iter().any(|other| other.job.id == id));
             named && matches!(change, JobChange::Requeue(_))
@@ -53,7 +54,7 @@ impl State {
 
     fn change_one(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         change: &JobChange,
         context: &Context,
         next_id: &mut u32,
@@ -81,10 +82,10 @@ impl State {
         }
     }
 
-    /// The event for the whole record, or for each named pending task, split off first.
+    /// The event for the whole record, or for each selected pending task after it is split off.
     pub(super) fn each_task(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         next_id: &mut u32,
         event: impl Fn(JobId) -> Event,
     ) -> Vec<Event> {
@@ -109,44 +110,51 @@ impl State {
         authorise(self, &context.by, Act::Operate).is_ok()
     }
 
-    /// It stands still, and others may have its cores meanwhile.
+    /// Suspends a job by hand; others may use its cores meanwhile.
     fn suspend(&self, job: &Job, context: &Context) -> Result<Vec<Event>, Refusal> {
         authorise(self, &context.by, Act::Operate)?;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_none() => {
-                // One that made room stands still as it is, and does not go on by itself any more.
+                // A job that was suspended for another stays suspended, and no longer resumes by itself.
                 let again = attempt.has_released_cores() && !attempt.auto_resume;
-                let event = Event::Suspended { job: job.id, at: context.now, for_room: false };
+                let event =
+                    Event::Suspended { job: job.id, at: context.now, for_preemption: false };
                 Ok(if again { Vec::new() } else { vec![event] })
             }
             _ => Err(Refusal::JobEnded(job.id)),
         }
     }
 
-    /// It goes on, at once or as soon as nobody else has its cores.
+    /// Resumes a job, at once or as soon as its cores are free.
     fn resume(&self, job: &Job, context: &Context) -> Result<Vec<Event>, Refusal> {
         authorise(self, &context.by, Act::Operate)?;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
-            Phase::Active(attempt) if attempt.ending.is_none() => match attempt.suspended {
-                false => Err(Refusal::JobNotSuspended(job.id)),
-                // Its turn comes by itself.
-                true if attempt.gang_suspended => Ok(Vec::new()),
-                true if self.can_go_on(job) => {
-                    Ok(vec![Event::Resumed { job: job.id, at: context.now }])
+            Phase::Active(attempt) if attempt.ending.is_none() => {
+                if attempt.suspended {
+                    if attempt.gang_suspended {
+                        // Its time slice comes by itself.
+                        Ok(Vec::new())
+                    } else if self.can_resume(job) {
+                        Ok(vec![Event::Resumed { job: job.id, at: context.now }])
+                    } else if attempt.auto_resume {
+                        Ok(Vec::new())
+                    } else {
+                        Ok(vec![Event::ResumeRequested { job: job.id }])
+                    }
+                } else {
+                    Err(Refusal::JobNotSuspended(job.id))
                 }
-                true if attempt.auto_resume => Ok(Vec::new()),
-                true => Ok(vec![Event::ResumeWanted { job: job.id }]),
-            },
+            }
             _ => Err(Refusal::JobEnded(job.id)),
         }
     }
 
-    /// Holds what waits. An administrator's hold is not made less by a user's.
+    /// Holds a job. A user's hold does not replace an administrator's.
     fn hold(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         by: Hold,
         context: &Context,
         next_id: &mut u32,
@@ -161,39 +169,34 @@ impl State {
     }
 
     fn requeue(&self, job: &Job, how: Requeue, context: &Context) -> Result<Vec<Event>, Refusal> {
-        requeueable(job)?;
+        requeue::check_request(job)?;
         if how.incomplete && job.has_ended() {
             return Ok(Vec::new());
         }
-        let Requeue { hold, special_exit, .. } = how;
+        let at = context.now;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
             Phase::Active(attempt) if attempt.ending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Active(attempt) => {
-                // One that stands still was stopped by somebody: it does not start again unasked.
-                let hold = hold || (attempt.has_released_cores() && !attempt.auto_resume);
-                let how = Some(RequeueAs { hold, special_exit });
-                let exit = ExitStatus::default();
-                Ok(ending(job, Outcome::Requeued, exit, context.now, how).into_iter().collect())
+                let requeue = Some(requeue::on_request(attempt, how));
+                let event = ending(job, Outcome::Requeued, ExitStatus::default(), at, requeue);
+                Ok(event.into_iter().collect())
             }
             // The record of an array's cancelled tasks has no task left to run.
             Phase::Ended(_) if job.pending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Ended(_) => {
-                let (hold, reason) = held_again(hold);
-                let at = context.now;
-                let begin = Some(requeue_begin(&self.config.parameters, job, at));
-                Ok(vec![Event::Revived { job: job.id, at, hold, begin, reason, special_exit }])
+                let requeue = RequeueAs { hold: how.hold, special_exit: how.special_exit };
+                let RequeuedWait { begin, hold, reason, special_exit } =
+                    RequeuedWait::new(&self.config.parameters, job, requeue, at);
+                Ok(vec![Event::EndedJobRequeued {
+                    job: job.id,
+                    at,
+                    hold,
+                    begin: Some(begin),
+                    reason,
+                    special_exit,
+                }])
             }
         }
-    }
-}
-
-/// An allocation that a client holds has nothing to run again, and a job may say that it is not to.
-fn requeueable(job: &Job) -> Result<(), Refusal> {
-    match job.spec.launch.kind {
-        _ if job.het.is_some_and(|of| !of.is_leader()) => Err(Refusal::NotHetLeader(job.id)),
-        LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
-        LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
-        LaunchKind::Batch | LaunchKind::Task => Ok(()),
     }
 }

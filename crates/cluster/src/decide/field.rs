@@ -2,14 +2,13 @@
 
 use super::submit::check_access;
 use crate::authorise::{Act, authorise};
-use crate::books;
 use crate::command::Context;
 use crate::event::Event;
-use crate::job::Job;
-use crate::priority::Ranking;
-use crate::select::Chosen;
+use crate::job_selection::SelectedJob;
+use crate::requested;
 use crate::state::State;
-use crate::view;
+use crate::state::job::Job;
+use crate::view::priority::Ranking;
 use model::change::JobField;
 use model::constraint::Constraint;
 use model::dependency::Dependency;
@@ -21,13 +20,13 @@ use model::time::TimeLimit;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The most jobs that a circle of dependencies is looked for through.
+/// The most jobs that are searched for a circle of dependencies.
 const CIRCLE_MAX: usize = 10_000;
 
 impl State {
     pub(super) fn update(
         &self,
-        chosen: &Chosen<'_>,
+        chosen: &SelectedJob<'_>,
         fields: &[JobField],
         context: &Context,
         next_id: &mut u32,
@@ -43,7 +42,7 @@ impl State {
             fields.iter().map(|field| self.resolved(job, field)).collect::<Result<_, _>>()?;
         let changed = |job| Event::Changed { job, fields: fields.clone(), at: context.now };
         let mut events = self.each_task(chosen, next_id, changed);
-        // A priority of zero is a hold: of the one who sets it.
+        // A priority of zero is a hold by whoever sets it.
         if fields.contains(&JobField::Priority(0)) && !self.operates(context) {
             let held: Vec<Event> = events
                 .iter()
@@ -57,7 +56,7 @@ impl State {
         Ok(events)
     }
 
-    /// What a field means for this job: an end is a limit, and no name is the default's.
+    /// The field as it is stored: an end time becomes a time limit, an empty QOS the default.
     fn resolved(&self, job: &Job, field: &JobField) -> Result<JobField, Refusal> {
         Ok(match field {
             JobField::EndTime(end) => {
@@ -76,7 +75,7 @@ impl State {
     }
 
     fn qos_for(&self, spec: &JobSpec, job: &Job) -> Result<String, Refusal> {
-        let asked = view::partition_indices(self, &spec.request().partitions);
+        let asked = self.partition_indices(&spec.request().partitions);
         let qos = self.effective_qos(spec, &job.account, &asked.unwrap_or_default())?;
         Ok(qos.to_string())
     }
@@ -93,10 +92,13 @@ impl State {
                 JobField::TimeLimit(limit) => self.check_limit(job, limit, context),
                 _ => Ok(()),
             },
-            JobField::TimeMin(least) => match *least > books::effective_limit(self, job) {
-                true => Err(Refusal::TimeMin),
-                false => Ok(()),
-            },
+            JobField::TimeMin(least) => {
+                if *least > requested::effective_limit(self, job) {
+                    Err(Refusal::TimeMin)
+                } else {
+                    Ok(())
+                }
+            }
             JobField::Name(_)
             | JobField::Comment(_)
             | JobField::Requeue(_)
@@ -118,19 +120,19 @@ impl State {
             JobField::Priority(priority) => self.check_priority(job, *priority, context),
             JobField::Nice(nice) if *nice < 0 => self.only_operators(context),
             JobField::Nice(_) => Ok(()),
-            // Of one that runs Slurm takes it and lets it be.
+            // Slurm accepts a deadline for a running job, without effect.
             JobField::Deadline(_) if running => Ok(()),
             JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
             JobField::Deadline(_) => self.only_operators(context),
             JobField::Nodes(nodes) => self.check_nodes(job, *nodes),
             JobField::Qos(name) if running => {
                 let qos = self.resolved(job, field)?;
-                match qos == JobField::Qos(job.qos.to_string()) {
-                    true => Ok(()),
-                    false if !name.is_empty() && !self.qos.contains_key(name) => {
-                        Err(Refusal::InvalidQos(name.clone()))
-                    }
-                    false => Err(Refusal::JobNotPending(job.id)),
+                if qos == JobField::Qos(job.qos.to_string()) {
+                    Ok(())
+                } else if !name.is_empty() && !self.qos.contains_key(name) {
+                    Err(Refusal::InvalidQos(name.clone()))
+                } else {
+                    Err(Refusal::JobNotPending(job.id))
                 }
             }
             _ if running => Err(Refusal::JobNotPending(job.id)),
@@ -138,7 +140,7 @@ impl State {
         }
     }
 
-    /// Fields that only a job that waits has.
+    /// Checks a field that can only be changed while the job waits.
     fn check_waiting(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
         match field {
             JobField::Sharing(_) | JobField::Contiguous(true) | JobField::TasksPerNode(_) => {
@@ -183,20 +185,16 @@ impl State {
         }
     }
 
-    /// A job that runs gets more time from operators alone, one that waits up to what its partition gives.
+    /// Only operators lengthen the limit of a running job, or set one beyond the partition's maximum.
     fn check_limit(&self, job: &Job, limit: TimeLimit, context: &Context) -> Result<(), Refusal> {
-        let raises = limit > books::effective_limit(self, job);
-        let shown = books::shown_partition(self, job);
-        let partition = self.partition(shown.split(',').next().unwrap_or_default());
+        let raises = limit > requested::effective_limit(self, job);
+        let partition = requested::first_partition(self, job);
         let beyond = partition.is_some_and(|p| limit > p.max_time);
-        match raises && (!job.is_waiting() || beyond) {
-            true => self.only_operators(context),
-            false => Ok(()),
-        }
+        if raises && (!job.is_waiting() || beyond) { self.only_operators(context) } else { Ok(()) }
     }
 
     fn check_priority(&self, job: &Job, priority: u64, context: &Context) -> Result<(), Refusal> {
-        // What an administrator holds is not made less by its owner's own hold.
+        // The owner's hold does not replace an administrator's.
         if job.hold == Some(Hold::Admin) {
             self.only_operators(context)?;
         }
@@ -207,22 +205,24 @@ impl State {
             return Err(Refusal::JobHeld(job.id));
         }
         let now = Ranking::new(self, context.now).shown(job, context.now);
-        match self.operates(context) {
-            true => Ok(()),
-            false if priority > now => Err(Refusal::OperatorsOnly),
-            false if self.config.parameters.priority.multifactor => Err(Refusal::PriorityNotKept),
-            false => Ok(()),
+        if self.operates(context) {
+            Ok(())
+        } else if priority > now {
+            Err(Refusal::OperatorsOnly)
+        } else if self.config.parameters.priority.multifactor {
+            Err(Refusal::PriorityNotKept)
+        } else {
+            Ok(())
         }
     }
 
     fn check_nodes(&self, job: &Job, nodes: Range<u32>) -> Result<(), Refusal> {
         if let Some(attempt) = job.attempt() {
-            // What is granted stays as it is.
-            return match nodes.min as usize == attempt.allocation.nodes.len() {
-                true => Ok(()),
-                false => {
-                    Err(Refusal::NotSupported("another number of nodes for a job that runs".into()))
-                }
+            // An allocation keeps its nodes.
+            return if nodes.min as usize == attempt.allocation.nodes.len() {
+                Ok(())
+            } else {
+                Err(Refusal::NotSupported("another number of nodes for a job that runs".into()))
             };
         }
         let most = self.largest(job, |partition| partition.nodes.len() as u64);
@@ -237,10 +237,9 @@ impl State {
         if u64::from(cpus) > most { Err(Refusal::CpuCount) } else { Ok(()) }
     }
 
-    /// The most that a partition which the job may use has of something.
+    /// The largest value among the job's partitions.
     fn largest(&self, job: &Job, of: impl Fn(&model::partition::Partition) -> u64) -> u64 {
-        let shown = books::shown_partition(self, job);
-        let partitions = shown.split(',').filter_map(|name| self.partition(name));
+        let partitions = requested::partitions(self, job).filter_map(|name| self.partition(name));
         partitions.map(|partition| of(partition)).max().unwrap_or(0)
     }
 
@@ -255,7 +254,7 @@ impl State {
         }
     }
 
-    /// Whether those that it would wait for wait for it.
+    /// Refuses a dependency through which the job would wait for itself.
     fn check_circle(&self, job: &Job, dependency: &Dependency) -> Result<(), Refusal> {
         let own = job.task.map_or(job.id, |task| task.array);
         let targets = |d: &Dependency| -> Vec<JobId> {

@@ -1,18 +1,18 @@
-//! Limits that refuse a job at submit: how many jobs there may be, and what no job of a QOS may ask for.
+//! Limits that refuse a job at submit: how many jobs may be submitted, and what a QOS denies outright.
 
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::account::{Association, Qos};
 use model::reason::{Limit, LimitKind, LimitScope, Refusal};
 use model::run::JobSpec;
 use sched::PendingJob;
 
-/// Who would submit, and under what.
+/// The submitter, with the account, QOS and partitions that apply.
 pub(super) struct Submitter<'a> {
     pub spec: &'a JobSpec,
     pub account: &'a str,
     pub qos: &'a str,
-    /// The partitions that would take the job.
+    /// The partitions that admit the job.
     pub partitions: &'a [u32],
 }
 
@@ -103,7 +103,7 @@ impl State {
         partition?.qos.as_deref()
     }
 
-    /// Jobs that wait or run, each task of an array for itself.
+    /// Counts jobs that wait or run; each task of an array counts.
     fn count_tasks(&self, counts: &dyn Fn(&Job) -> bool) -> u64 {
         let alive = self.jobs.values().filter(|job| !job.has_ended() && counts(job));
         alive.map(|job| job.pending.as_ref().map_or(1, |p| p.indices.len())).sum()

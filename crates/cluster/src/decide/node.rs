@@ -6,17 +6,17 @@ use crate::event::Event;
 use crate::state::State;
 use model::change::NodeChange;
 use model::id::AttemptId;
-use model::node::{AdminState, NodeFacts, NodeReason, SlotState};
+use model::node::{AdminState, NodeFacts, SlotState};
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The reason that a node gets when it stops answering; a return takes it away again.
-pub const NOT_RESPONDING: &str = "Not responding";
-
 impl State {
-    /// An agent is there. What it holds and we gave up is stale, and must end before anything else.
+    /// An agent has connected. Attempts that it holds and that were given up are stale: they must end before the node takes
+    /// new work.
     pub(super) fn decide_hello(
         &self,
         name: &str,
@@ -34,7 +34,8 @@ impl State {
             stale,
             at: context.now,
         }];
-        let answers_again = node.reason.as_ref().is_some_and(|r| r.text == NOT_RESPONDING);
+        let answers_again =
+            node.reason.as_ref().is_some_and(|r| r.cause == NodeCause::NotResponding);
         // `ReturnToService=0`: a node that went down stays so until somebody resumes it.
         let stays = self.config.parameters.return_to_service == 0;
         if node.slot == SlotState::Down && answers_again && stays {
@@ -65,11 +66,15 @@ impl State {
         let overdue = self.nodes.iter().filter(|(_, node)| {
             node.slot == SlotState::Silent && node.silent_since.is_some_and(|s| s + timeout <= now)
         });
-        // One node at a time: the next tick sees what this one did to jobs of several nodes.
+        // One node a tick: the next tick sees what this one did to jobs of several nodes.
         if let Some((name, _)) = overdue.into_iter().next() {
             events.push(Event::NodeDown {
                 node: name.clone(),
-                reason: reason(NOT_RESPONDING, "slurm", 0, now),
+                reason: NodeReason {
+                    cause: NodeCause::NotResponding,
+                    author: ReasonAuthor::System,
+                    at: now,
+                },
                 at: now,
             });
             events.extend(self.fail_jobs_on(&[name], now));
@@ -77,14 +82,15 @@ impl State {
         events
     }
 
-    /// A node that cannot start anything takes nothing more until somebody has looked at it.
+    /// Drains a node that cannot start anything, unless an administrator set its state already.
     pub(super) fn drained(&self, name: &str, why: &str, at: Timestamp) -> Option<Event> {
         let node = self.nodes.get(name).filter(|node| node.admin.is_none())?;
         let (admin, name) = (Some(AdminState::Drain), node.config.name.clone());
-        Some(Event::NodeAdmin { node: name, admin, reason: Some(reason(why, "slurm", 0, at)) })
+        let reason = written(why, ReasonAuthor::System, at);
+        Some(Event::NodeAdmin { node: name, admin, reason: Some(reason) })
     }
 
-    /// All of them together: a job that loses several parts at once is closed once.
+    /// Fails all nodes at once: a job that loses several shares is closed once.
     fn fail_jobs_on(&self, names: &[&str], now: Timestamp) -> Vec<Event> {
         let failed = names.iter().filter_map(|name| self.nodes.get(*name));
         let holders: BTreeSet<AttemptId> = failed.flat_map(|n| n.holders.iter().copied()).collect();
@@ -117,7 +123,7 @@ impl State {
         let set = |admin, text: &str| Event::NodeAdmin {
             node: name.to_string(),
             admin,
-            reason: Some(reason(text, &context.by.name, context.by.uid, context.now)),
+            reason: Some(written(text, author(&context.by), context.now)),
         };
         match change {
             NodeChange::Drain { reason } => set(Some(AdminState::Drain), reason),
@@ -137,6 +143,10 @@ impl State {
     }
 }
 
-fn reason(text: &str, by: &str, uid: u32, at: Timestamp) -> NodeReason {
-    NodeReason { text: text.to_string(), by: by.to_string(), uid, at }
+fn written(text: &str, author: ReasonAuthor, at: Timestamp) -> NodeReason {
+    NodeReason { cause: NodeCause::Text(text.to_string()), author, at }
+}
+
+fn author(by: &Principal) -> ReasonAuthor {
+    ReasonAuthor::User { name: by.name.clone(), uid: by.uid }
 }

@@ -1,12 +1,14 @@
-//! Jobs that make room for others, and go on when there is room again.
+//! Preemption: jobs that give their resources to others, and suspended jobs that resume when their cores are free.
 
-use super::ending;
+use super::end::ending;
+use super::start::is_closed;
 use crate::command::{Context, Decision, Preempt};
 use crate::event::Event;
-use crate::job::Job;
+use crate::requeue;
 use crate::state::State;
+use crate::state::job::Job;
 use crate::view;
-use model::attempt::{PreemptionGrace, RequeueAs};
+use model::attempt::PreemptionGrace;
 use model::id::JobId;
 use model::preempt::PreemptMode;
 use model::reason::Refusal;
@@ -16,8 +18,7 @@ use sched::view::Preemption;
 use std::time::Duration;
 
 impl State {
-    /// What a plan proposed, looked at again: the job that needs the room may be gone, and the other may be another
-    /// attempt by now, or on its way out already.
+    /// Checks again what a plan proposed: the preempting job may be gone, and the victim may be ending, or another attempt.
     pub(super) fn decide_preempt(
         &self,
         preempt: &Preempt,
@@ -39,7 +40,7 @@ impl State {
         let event = match mode {
             PreemptMode::Off => return Err(Refusal::AccessDenied),
             PreemptMode::Suspend => {
-                Some(Event::Suspended { job: victim, at: context.now, for_room: true })
+                Some(Event::Suspended { job: victim, at: context.now, for_preemption: true })
             }
             PreemptMode::Cancel | PreemptMode::Requeue if grace_s == 0 => {
                 preempted(job, requeue, context.now)
@@ -47,14 +48,14 @@ impl State {
             PreemptMode::Cancel | PreemptMode::Requeue => {
                 let until = context.now + Duration::from_secs(u64::from(grace_s));
                 let leaving = PreemptionGrace { since: context.now, until, by, requeue };
-                Some(Event::Leaving { job: victim, leaving })
+                Some(Event::PreemptionGraceStarted { job: victim, leaving })
             }
         };
         Ok(event.into_iter().collect::<Vec<_>>().into())
     }
 
-    /// Those whose time to make room is over.
-    pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
+    /// Ends the jobs whose preemption grace is over.
+    pub(super) fn preemptions_due(&self, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
         self.active.iter().filter_map(move |id| {
             let job = &self.jobs[id];
             let leaving = job.attempt()?.preemption_grace.filter(|leaving| leaving.until <= now)?;
@@ -67,17 +68,19 @@ impl State {
         let waits = job
             .attempt()
             .is_some_and(|a| a.suspended && a.auto_resume && !a.is_ending_or_preempted());
-        match waits {
-            true if self.can_go_on(job) => {
+        if waits {
+            if self.can_resume(job) {
                 Ok(vec![Event::Resumed { job: id, at: context.now }].into())
+            } else {
+                Err(Refusal::NoCapacityNow)
             }
-            true => Err(Refusal::NoCapacityNow),
-            false => Err(Refusal::JobNotSuspended(id)),
+        } else {
+            Err(Refusal::JobNotSuspended(id))
         }
     }
 
-    /// Whether nobody has the cores of a job that stands still, and its nodes would take it beside the others.
-    pub(super) fn can_go_on(&self, job: &Job) -> bool {
+    /// Whether the cores of a suspended job are free, and its nodes admit it beside their other jobs.
+    pub(super) fn can_resume(&self, job: &Job) -> bool {
         let Some(attempt) = job.attempt() else { return false };
         let partition = self.partition(&attempt.allocation.partition).map(|p| &**p);
         let whole = view::is_exclusive(job, partition, self.config.parameters.select);
@@ -86,18 +89,12 @@ impl State {
         let shares = attempt.allocation.nodes.iter();
         shares.filter(|share| attempt.held_nodes.contains(&share.node)).all(|share| {
             let Some(node) = self.nodes.get(&share.node) else { return true };
-            let used = &node.used;
-            let others = used.users.iter().any(|other| *other != uid);
-            let closed = used.exclusive
-                || used.user_exclusive.iter().any(|(_, other)| *other != uid)
-                || (whole && used.jobs > 0)
-                || (alone && others);
-            !closed && used.admits_cpus(share)
+            !is_closed(&node.used, uid, whole, alone) && node.used.admits_cpus(share)
         })
     }
 }
 
 fn preempted(job: &Job, requeue: bool, now: Timestamp) -> Option<Event> {
-    let how = requeue.then(RequeueAs::default);
-    ending(job, Outcome::Preempted, ExitStatus::default(), now, how)
+    let requeue = requeue::after_preemption(requeue);
+    ending(job, Outcome::Preempted, ExitStatus::default(), now, requeue)
 }

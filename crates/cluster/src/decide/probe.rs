@@ -1,17 +1,17 @@
-//! What the scheduler would be shown of jobs that are not submitted.
+//! The scheduler's view with jobs that are not submitted.
 
 use crate::command::{Context, Submit};
-use crate::job::{Job, Phase};
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::job::Job;
 use crate::view;
+use crate::view::priority::Ranking;
 use model::account::NORMAL_QOS;
 use model::id::{JobId, RunId};
 use model::run::{HetComponent, JobSpec};
 use std::sync::Arc;
 
 impl State {
-    /// The scheduler's view with the job, or with all that start together, as if submitted; and their ids.
+    /// The scheduler's view with the job, or all components of a het job, as if submitted; and their ids.
     pub fn probe_all(
         &self,
         submit: &Submit,
@@ -26,7 +26,7 @@ impl State {
         let size = 1 + submit.het_components.len() as u32;
         let of_first = view.queue.pop();
         let others = submit.het_components.iter().map(|spec| {
-            let partitions = view::partition_indices(self, &spec.request().partitions);
+            let partitions = self.partition_indices(&spec.request().partitions);
             self.probe_one(spec, &partitions.unwrap_or_default(), context)
         });
         let entries: Vec<Arc<sched::PendingJob>> = of_first.into_iter().chain(others).collect();
@@ -39,7 +39,7 @@ impl State {
         (view, (first.0..).take(size as usize).map(JobId).collect())
     }
 
-    /// The scheduler's view with one more job, which was not submitted.
+    /// The scheduler's view with one job that was not submitted.
     pub fn probe(&self, spec: &JobSpec, partitions: &[u32], context: &Context) -> sched::View {
         let mut view = view::view(self, context.now);
         view.queue.push(self.probe_one(spec, partitions, context));
@@ -52,7 +52,7 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Arc<sched::PendingJob> {
-        // What was checked at submit is as it was: where that failed, nobody asks.
+        // The submit was checked before: the fallbacks are for jobs that were refused.
         let account = self.effective_account(spec).unwrap_or_else(|_| "".into());
         let qos = self.effective_qos(spec, &account, partitions);
         let qos = qos.unwrap_or_else(|_| NORMAL_QOS.into());
@@ -67,29 +67,10 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> sched::PendingJob {
-        let job = Job {
-            id: JobId(self.next_job),
-            run: RunId::from_random(context.random),
-            task: None,
-            pending: None,
-            spec: Arc::new(spec.clone()),
-            account: account.into(),
-            qos: qos.into(),
-            hold: None,
-            priority: self.next_priority,
-            priority_set: false,
-            site_factor: 0,
-            submit: context.now,
-            begin: spec.request().begin,
-            attempts: 0,
-            fixed_reason: None,
-            requeued: None,
-            special_exit: false,
-            admin_comment: None,
-            accrues_from: None,
-            het: None,
-            phase: Phase::Waiting,
-        };
+        let (id, run) = (JobId(self.next_job), RunId::from_random(context.random));
+        let names = (&Arc::from(account), &Arc::from(qos));
+        let spec = Arc::new(spec.clone());
+        let job = Job::waiting(id, run, &spec, names, self.next_priority, context.now);
         let ranking = Ranking::new(self, context.now);
         let priorities = ranking.priorities(&job, partitions, context.now);
         let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());

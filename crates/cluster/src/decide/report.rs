@@ -1,21 +1,19 @@
-//! What agents report of their parts of attempts: each taken in once, however often it is said.
+//! Reports of agents about attempts on their nodes. Each is taken in once, however often it is sent.
 
-use super::{closing, ending, requeue_after};
-use crate::command::PartReport;
+use super::end::{closing, ending};
+use crate::command::AttemptReport;
 use crate::config::Parameters;
 use crate::event::Event;
-use crate::job::Job;
+use crate::requeue;
 use crate::state::State;
+use crate::state::job::Job;
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
 
-/// Slurm's pair for what was never started.
-pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
-
-/// What a node's clock may be off by. Who runs out so shortly before the limit is taken to be at it, as all soon are.
+/// How much a node's clock may differ. An attempt that times out so shortly before its limit counts as at its limit.
 const CLOCKS_APART: Duration = Duration::from_secs(10);
 
 impl State {
@@ -24,15 +22,17 @@ impl State {
         node: &str,
         attempt: AttemptId,
         at: Timestamp,
-        what: &PartReport,
+        what: &AttemptReport,
     ) -> Vec<Event> {
         let stale = self.nodes.get(node).is_some_and(|n| n.stale.contains(&attempt));
         let over = matches!(
             what,
-            PartReport::Ended { .. } | PartReport::Missing | PartReport::LaunchFailed { .. }
+            AttemptReport::Ended { .. }
+                | AttemptReport::Missing
+                | AttemptReport::LaunchFailed { .. }
         );
         if stale && over {
-            return vec![Event::StaleGone { node: node.to_string(), attempt }];
+            return vec![Event::StaleAttemptGone { node: node.to_string(), attempt }];
         }
         let Some(job) = self.jobs.get(&attempt.job) else { return Vec::new() };
         let Some(active) = job.attempt().filter(|a| a.number == attempt.number) else {
@@ -42,39 +42,43 @@ impl State {
             return Vec::new();
         }
         let parameters = &self.config.parameters;
-        let part = Part { parameters, job, active, node, attempt, at };
+        let share = ReportedShare { parameters, job, active, node, attempt, at };
         match what {
-            PartReport::Started => part.ready().into_iter().collect(),
-            PartReport::ScriptEnded { exit, oom, timed_out } => {
-                part.script_ended(*exit, *oom, *timed_out)
+            AttemptReport::Started => share.prolog_ended().into_iter().collect(),
+            AttemptReport::ScriptEnded { exit, oom, timed_out } => {
+                share.script_ended(*exit, *oom, *timed_out)
             }
-            PartReport::StepEnded { step, exit, usage, oom } => {
-                part.step_ended(*step, *exit, usage, *oom).into_iter().collect()
+            AttemptReport::StepEnded { step, exit, usage, oom } => {
+                share.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
-            PartReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            PartReport::LaunchFailed { unfit: None, .. } => part.not_launched(None),
-            PartReport::LaunchFailed { unfit: Some(why), hold, .. } => {
+            AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
+            AttemptReport::LaunchFailed { unfit: None, .. } => share.not_launched(None),
+            AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
-                let again = part.requeue_after(Outcome::NodeFail, ExitStatus::default());
-                let again = again.map(|how| RequeueAs { hold: how.hold || *hold, ..how });
-                events.extend(part.not_launched(again));
+                let requeue = requeue::after_failed_launch(parameters, job, *hold, at);
+                events.extend(share.not_launched(requeue));
                 events
             }
-            PartReport::Missing => part.lost(),
-            PartReport::Ended { lost: true, .. } => part.lost(),
-            PartReport::Ended { exit, usage, oom, timed_out, lost: false } => {
-                let mut events = part.batch_step_ended(*exit, usage, *oom, *timed_out);
+            AttemptReport::Missing => share.lost(),
+            AttemptReport::Ended { lost: true, .. } => share.lost(),
+            AttemptReport::Ended { exit, usage, oom, timed_out, lost: false } => {
+                let mut events = share.batch_step_ended(*exit, usage, *oom, *timed_out);
                 let outcome = outcome_of(*exit, *oom, *timed_out);
-                let requeue = part.requeue_after(outcome, *exit);
-                events.extend(part.over(Verdict { outcome, exit: *exit, usage, requeue }));
+                let requeue = share.requeue_after(outcome, *exit);
+                events.extend(share.ended_on_node(Verdict {
+                    outcome,
+                    exit: *exit,
+                    usage,
+                    requeue,
+                }));
                 events
             }
         }
     }
 }
 
-/// One node's part of an attempt, at the time of a report.
-struct Part<'a> {
+/// An attempt's share of one node, at the time of a report.
+struct ReportedShare<'a> {
     parameters: &'a Parameters,
     job: &'a Job,
     active: &'a Attempt,
@@ -90,13 +94,13 @@ struct Verdict<'a> {
     requeue: Option<RequeueAs>,
 }
 
-impl Part<'_> {
+impl ReportedShare<'_> {
     fn requeue_after(&self, outcome: Outcome, exit: ExitStatus) -> Option<RequeueAs> {
-        requeue_after(self.parameters, self.job, outcome, exit, self.at)
+        requeue::after_end(self.parameters, self.job, outcome, exit, self.at)
     }
 
-    /// Whether the end of the script here is the end of the job.
-    fn leads(&self) -> bool {
+    /// Whether the end of the script on this node is the end of the job.
+    fn decides_the_end(&self) -> bool {
         let first = self.active.allocation.node_names().next() == Some(self.node);
         match self.job.spec.launch.kind {
             LaunchKind::Batch => first,
@@ -105,33 +109,41 @@ impl Part<'_> {
         }
     }
 
-    /// The site's program before the job is over here, if somebody waits for that.
-    fn ready(&self) -> Option<Event> {
+    /// The prolog is over on this node, if something waits for that.
+    fn prolog_ended(&self) -> Option<Event> {
         let waited = self.active.prolog_nodes.iter().any(|node| node == self.node);
-        waited.then(|| Event::PartReady { attempt: self.attempt, node: self.node.to_string() })
+        waited.then(|| Event::PrologEndedOnNode {
+            attempt: self.attempt,
+            node: self.node.to_string(),
+        })
     }
 
-    /// The limit of time comes to all nodes at once; one that ends for time before it has used up its own CPU time.
-    fn ran_out_alone(&self, outcome: Outcome) -> bool {
+    /// Whether the share has used up its CPU time. The time limit comes to all nodes at once: a share that times out before
+    /// it has met a limit of its own.
+    fn has_exhausted_cpu_time(&self, outcome: Outcome) -> bool {
         let before_limit = self.active.end_limit.is_none_or(|end| self.at + CLOCKS_APART < end);
         outcome == Outcome::Timeout && before_limit
     }
 
     fn end_cause(&self, outcome: Outcome) -> EndCause {
-        if self.ran_out_alone(outcome) { EndCause::CpuTimeExhausted } else { EndCause::Usual }
+        if self.has_exhausted_cpu_time(outcome) {
+            EndCause::CpuTimeExhausted
+        } else {
+            EndCause::Usual
+        }
     }
 
     fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
-        if !self.leads() {
+        if !self.decides_the_end() {
             return Vec::new();
         }
         let outcome = outcome_of(exit, oom, timed_out);
-        // A task of several nodes ends early only by failing.
+        // A dstack task on several nodes ends before the others only by failing.
         if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
             return Vec::new();
         }
-        let how = self.requeue_after(outcome, exit);
-        let mut event = ending(self.job, outcome, exit, self.at, how);
+        let requeue = self.requeue_after(outcome, exit);
+        let mut event = ending(self.job, outcome, exit, self.at, requeue);
         if let Some(Event::Ending { ending, .. }) = &mut event {
             ending.cause = self.end_cause(outcome);
         }
@@ -143,13 +155,19 @@ impl Part<'_> {
         step.waiting.iter().any(|n| n == self.node).then(|| {
             let worst = step.exit.max(exit);
             let outcome = of_step(outcome_of(worst, oom, false), worst);
-            self.step_part(step, exit, usage, outcome)
+            self.step_ended_on_node(step, exit, usage, outcome)
         })
     }
 
-    fn step_part(&self, step: &Step, exit: ExitStatus, usage: &Usage, outcome: Outcome) -> Event {
+    fn step_ended_on_node(
+        &self,
+        step: &Step,
+        exit: ExitStatus,
+        usage: &Usage,
+        outcome: Outcome,
+    ) -> Event {
         let last = step.waiting.iter().all(|n| n == self.node);
-        Event::StepPartEnded {
+        Event::StepEndedOnNode {
             job: self.job.id,
             step: step.id,
             node: self.node.to_string(),
@@ -159,7 +177,7 @@ impl Part<'_> {
         }
     }
 
-    /// The batch step is over with its script.
+    /// When the step ended: the batch step ends with its script.
     fn end_of(&self, step: &Step) -> Timestamp {
         match &self.active.ending {
             Some(ending) if step.id == StepId::Batch => ending.own_end(self.at),
@@ -167,7 +185,7 @@ impl Part<'_> {
         }
     }
 
-    /// The batch step ends with its node's part; numbered steps that never reported do too.
+    /// Ends the steps that are still open on this node: the batch step, and numbered steps that never reported.
     fn batch_step_ended(
         &self,
         exit: ExitStatus,
@@ -188,28 +206,28 @@ impl Part<'_> {
                 StepId::Batch => (exit, &own),
                 _ => (ExitStatus::default(), &nothing),
             };
-            self.step_part(step, exit, usage, outcome)
+            self.step_ended_on_node(step, exit, usage, outcome)
         })
         .collect()
     }
 
-    /// Nothing is left here. Others are told to end; the last closes the attempt.
-    fn over(&self, verdict: Verdict<'_>) -> Vec<Event> {
+    /// Nothing of the attempt is left on this node. The other nodes are told to end, and the last one closes the attempt.
+    fn ended_on_node(&self, verdict: Verdict<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let fatal = matches!(verdict.outcome, Outcome::LaunchFailed | Outcome::NodeFail);
-        let leads = self.leads()
+        let decides = self.decides_the_end()
             || fatal
             || verdict.requeue.is_some()
-            || self.ran_out_alone(verdict.outcome);
-        let going = self.active.ending;
+            || self.has_exhausted_cpu_time(verdict.outcome);
+        let under_way = self.active.ending;
         let task_done = self.job.spec.launch.kind == LaunchKind::Task
             && verdict.outcome == Outcome::Completed
             && self.active.held_nodes.len() > 1;
         let mut active = self.active.clone();
-        let ending = match going {
+        let ending = match under_way {
             Some(ending) => Some(ending),
-            None if leads && !task_done => {
-                // Only an attempt that was never launched is requeued by its own part.
+            None if decides && !task_done => {
+                // A share reports the outcome `Requeued` only if it was never launched.
                 let cause = match verdict.outcome {
                     Outcome::Requeued => EndCause::LaunchFailed,
                     outcome => self.end_cause(outcome),
@@ -226,10 +244,10 @@ impl Part<'_> {
             }
             None => None,
         };
-        // An end that somebody forced has its own exit status; a signal of ours is not the job's.
+        // The signal of an end that was forced is not the job's exit status.
         let forced = ending.as_ref().is_some_and(is_forced);
         let exit = if forced { ExitStatus::default() } else { verdict.exit };
-        events.push(Event::PartEnded {
+        events.push(Event::AttemptEndedOnNode {
             attempt: self.attempt,
             node: self.node.to_string(),
             exit,
@@ -241,14 +259,14 @@ impl Part<'_> {
             active.usage.absorb(&verdict.usage.without_tasks());
             active.exit = active.exit.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
-            // A part that ends unasked, as the last, ends the job by what it says of itself.
+            // The last share to end unasked decides the job's outcome.
             let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));
             events.push(closing(self.parameters, self.job, &active, &ending, self.at));
         }
         events
     }
 
-    /// The copy of the steps that the closing record carries has their ends filled in.
+    /// Fills in the ends of steps in the copy that the closing record carries.
     fn finish_steps(&self, active: &mut Attempt, verdict: &Verdict<'_>, forced: bool) {
         for step in active.steps.iter_mut().filter(|s| s.end.is_none()) {
             let batch = step.id == StepId::Batch;
@@ -267,18 +285,18 @@ impl Part<'_> {
         }
     }
 
-    /// Nothing was started here. Where that was the node's fault the job waits for another, if it may.
+    /// Nothing was started on this node. With `requeue` the job waits for another node.
     fn not_launched(&self, requeue: Option<RequeueAs>) -> Vec<Event> {
         let (outcome, exit) = match requeue {
             Some(_) => (Outcome::Requeued, ExitStatus::default()),
-            None => (Outcome::LaunchFailed, NOT_LAUNCHED),
+            None => (Outcome::LaunchFailed, ExitStatus::NOT_LAUNCHED),
         };
-        self.over(Verdict { outcome, exit, usage: &Usage::default(), requeue })
+        self.ended_on_node(Verdict { outcome, exit, usage: &Usage::default(), requeue })
     }
 
-    /// The part is gone without an end of its own: as a node's failure.
+    /// The share is gone without a reported end, which counts as a node's failure.
     fn lost(&self) -> Vec<Event> {
-        self.over(Verdict {
+        self.ended_on_node(Verdict {
             outcome: Outcome::NodeFail,
             exit: ExitStatus::default(),
             usage: &Usage::default(),
@@ -287,7 +305,7 @@ impl Part<'_> {
     }
 }
 
-/// Whether the end came from outside the job.
+/// Whether the attempt was ended from outside the job.
 fn is_forced(ending: &Ending) -> bool {
     !matches!(
         ending.outcome,
@@ -295,7 +313,7 @@ fn is_forced(ending: &Ending) -> bool {
     )
 }
 
-/// Nodes that failed: their parts are given up, and the rest of the attempt is ended.
+/// Gives up a job's shares of nodes that failed, and ends the rest of the attempt.
 pub(super) fn nodes_failed(
     parameters: &Parameters,
     job: &Job,
@@ -305,8 +323,8 @@ pub(super) fn nodes_failed(
     let Some(active) = job.attempt() else { return Vec::new() };
     let attempt = AttemptId { job: job.id, number: active.number };
     let mut events = Vec::new();
-    let how = requeue_after(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
-    let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, how);
+    let requeue = requeue::after_end(parameters, job, Outcome::NodeFail, ExitStatus::default(), at);
+    let begun = ending(job, Outcome::NodeFail, ExitStatus::default(), at, requeue);
     let ending = match &begun {
         Some(Event::Ending { ending, .. }) => **ending,
         _ => active.ending.expect("an attempt that cannot begin to end is ending"),
@@ -314,7 +332,9 @@ pub(super) fn nodes_failed(
     events.extend(begun);
     let (gone, left): (Vec<&String>, Vec<&String>) =
         active.held_nodes.iter().partition(|held| failed.contains(&held.as_str()));
-    events.extend(gone.into_iter().map(|node| Event::PartGivenUp { attempt, node: node.clone() }));
+    events.extend(
+        gone.into_iter().map(|node| Event::AttemptAbandonedOnNode { attempt, node: node.clone() }),
+    );
     if left.is_empty() {
         let mut closed = active.clone();
         for step in closed.steps.iter_mut().filter(|s| s.end.is_none()) {
@@ -335,18 +355,20 @@ fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
     }
 }
 
-/// A step that a signal ended is cancelled, as in Slurm's books, whoever sent it; its job has failed.
+/// A step that a signal ended counts as cancelled, whoever sent it, while its job has failed.
 fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
     match outcome {
-        Outcome::Failed if exit.signal > 0 && exit != NOT_LAUNCHED => Outcome::Cancelled { by: 0 },
+        Outcome::Failed if exit.signal > 0 && exit != ExitStatus::NOT_LAUNCHED => {
+            Outcome::Cancelled { by: 0 }
+        }
         other => other,
     }
 }
 
-/// Slurm's pair for what the kernel killed for its memory, whatever the process made of it.
+/// What the kernel killed for its memory has one exit status, whatever the process made of it.
 fn shown_exit(outcome: Outcome, exit: ExitStatus) -> ExitStatus {
     match outcome {
-        Outcome::OutOfMemory => ExitStatus { code: 0, signal: 125 },
+        Outcome::OutOfMemory => ExitStatus::OUT_OF_MEMORY,
         _ => exit,
     }
 }

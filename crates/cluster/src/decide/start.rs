@@ -1,13 +1,13 @@
-//! A start that the plan proposes: checked again, since the state has moved on meanwhile.
+//! A start that the plan proposes, checked again: the state may have changed since.
 
 use crate::command::{Context, Decision};
 use crate::dependency;
 use crate::event::{Event, Started};
-use crate::job::Job;
-use crate::node::Node;
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::job::Job;
+use crate::state::node::Node;
 use crate::view;
+use crate::view::priority::Ranking;
 use model::allocation::{Allocation, GresShare, NodeShare};
 use model::dependency::DependencyState;
 use model::gres::GPU;
@@ -16,7 +16,7 @@ use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
 use model::time::Timestamp;
 use sched::Start;
-use sched::view::Availability;
+use sched::view::{Availability, NodeUse};
 use std::collections::BTreeMap;
 
 impl State {
@@ -32,7 +32,7 @@ impl State {
         Ok(vec![Event::Started(Box::new(started))].into())
     }
 
-    /// A start beside others of the same moment, which have made these nodes what they are.
+    /// A start beside others of the same decision; `beside` holds the nodes with those counted.
     pub(super) fn start_beside(
         &self,
         start: &Start,
@@ -50,12 +50,12 @@ impl State {
         self.check_free(job, &start.allocation, beside)?;
         self.check_licenses_free(&job.spec.request().licenses)?;
         let nodes: Vec<&str> = start.allocation.node_names().collect();
-        self.check_not_kept(job, &nodes, context.now)?;
+        self.check_not_reserved(job, &nodes, context.now)?;
         let reservation = self.reservation_used(job, &nodes, context.now)?;
-        let (id, task) = self.leaving(job, context.now)?;
+        let (id, task) = self.starting_id(job, context.now)?;
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
-        let leaves = self.leaves_by(job, &nodes, context.now);
+        let leaves = self.must_end_by(job, &nodes, context.now);
         let end_limit = end_limit.into_iter().chain(leaves).min();
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
@@ -74,8 +74,12 @@ impl State {
         })
     }
 
-    /// The id that starts, and the task that leaves the pending set for it.
-    fn leaving(&self, job: &Job, now: Timestamp) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
+    /// The id of the job that starts, and for an array the task that leaves its pending set.
+    fn starting_id(
+        &self,
+        job: &Job,
+        now: Timestamp,
+    ) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
         let Some(pending) = &job.pending else { return Ok((job.id, None)) };
         let ready = |index: &u32| dependency::task_ready(self, job, *index, now);
         let index = pending.indices.iter().find(ready).ok_or(Refusal::InvalidDependency)?;
@@ -102,11 +106,7 @@ impl State {
             let memory = used.memory.0 + share.memory.0 <= node.config.usable_memory().0;
             let cpus = used.admits_cpus(share) && share.cpus.is_subset(&node.config.usable_cpus());
             let gres = share.gres.iter().all(|wanted| gres_is_free(node, share, wanted));
-            let others = used.users.iter().any(|other| *other != uid);
-            let closed = used.exclusive
-                || used.user_exclusive.iter().any(|(_, other)| *other != uid)
-                || (whole && used.jobs > 0)
-                || (alone && others);
+            let closed = is_closed(used, uid, whole, alone);
             let available = node.availability() == Availability::Available;
             if !(memory && cpus && gres && available) || closed {
                 return Err(Refusal::NoCapacityNow);
@@ -116,7 +116,16 @@ impl State {
     }
 }
 
-/// Whether the units of one resource that a share names are there and nobody's.
+/// Whether the jobs on a node exclude another of this user: `whole` wants the node to itself, `alone` without other users.
+pub(super) fn is_closed(used: &NodeUse, uid: u32, whole: bool, alone: bool) -> bool {
+    let others = used.users.iter().any(|other| *other != uid);
+    used.exclusive
+        || used.user_exclusive.iter().any(|(_, other)| *other != uid)
+        || (whole && used.jobs > 0)
+        || (alone && others)
+}
+
+/// Whether the units of a resource that a share names exist and are free.
 fn gres_is_free(node: &Node, share: &NodeShare, wanted: &GresShare) -> bool {
     let held = || node.used.gres.iter().filter(|g| g.name == wanted.name);
     let units = || node.config.gres.iter().filter(|g| g.name == wanted.name);
@@ -139,7 +148,7 @@ fn gres_is_free(node: &Node, share: &NodeShare, wanted: &GresShare) -> bool {
         && !is_in_another_form(node, wanted)
 }
 
-/// Whether the GPU that shares are wanted of has as many left.
+/// Whether the GPU has as many shares left as are wanted of it.
 fn shares_are_free(node: &Node, wanted: &GresShare) -> bool {
     let lines = node.config.gres.iter().filter(|line| line.name == wanted.name);
     let of_gpu =
@@ -151,7 +160,7 @@ fn shares_are_free(node: &Node, wanted: &GresShare) -> bool {
     wanted.indices.len() == 1 && held + wanted.count <= there
 }
 
-/// Whether a GPU that is wanted whole is held in shares, or the other way round.
+/// Whether a GPU that is wanted whole is held in shares, or one wanted in shares is held whole.
 fn is_in_another_form(node: &Node, wanted: &GresShare) -> bool {
     let in_shares = |share: &GresShare| sched::gpus_shared_by(&node.config, share).to_vec();
     let whole = |share: &GresShare| match share.name.as_str() {
@@ -165,7 +174,7 @@ fn is_in_another_form(node: &Node, wanted: &GresShare) -> bool {
     })
 }
 
-/// The step that a job has from its start: its script.
+/// The batch step, which a job has from its start. `None` for an interactive job.
 fn first_step(job: &Job, allocation: &Allocation, at: Timestamp) -> Option<Step> {
     let every_node = match job.spec.launch.kind {
         LaunchKind::Interactive => return None,

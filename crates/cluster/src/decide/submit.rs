@@ -1,4 +1,4 @@
-//! A new job: everything that is refused is refused here, before an id is spent.
+//! A new job: whatever is refused is refused here, before an id is used.
 
 use super::limits::Submitter;
 use crate::authorise::{Act, authorise};
@@ -22,13 +22,13 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         if !submit.het_components.is_empty() {
-            return self.decide_submit_together(submit, context);
+            return self.decide_submit_het_job(submit, context);
         }
-        self.decide_submit_of(submit, 1, context)
+        self.decide_submit_job(submit, 1, context)
     }
 
-    /// One of so many jobs that are submitted at once.
-    pub(super) fn decide_submit_of(
+    /// One of `jobs` jobs that are submitted at once.
+    pub(super) fn decide_submit_job(
         &self,
         submit: &Submit,
         jobs: u64,
@@ -41,16 +41,17 @@ impl State {
         let mut partitions = self.admitted_partitions(&spec, &account)?;
         let qos = self.effective_qos(&spec, &account, &partitions)?;
         self.keep_admitted(&mut partitions, &account, &qos);
-        self.keep_to(&mut spec, &partitions);
+        self.keep_partitions(&mut spec, &partitions);
         let who = Submitter { spec: &spec, account: &account, qos: &qos, partitions: &partitions };
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         self.check_submit_limits(&who, asked)?;
         self.check_request(&spec, &account, &qos, &partitions, context)?;
-        let worked_out = match self.config.parameters.priority.multifactor {
-            true => self.probe_entry(&spec, &account, &qos, &partitions, context).priority,
-            false => self.next_priority,
+        let computed = if self.config.parameters.priority.multifactor {
+            self.probe_entry(&spec, &account, &qos, &partitions, context).priority
+        } else {
+            self.next_priority
         };
-        self.check_precedence(&spec, submit, worked_out, context)?;
+        self.check_precedence(&spec, submit, computed, context)?;
         let id = JobId(self.next_job);
         if id.0 > self.config.parameters.max_job_id {
             return Err(Refusal::TooManyJobs {
@@ -104,18 +105,18 @@ impl State {
         }))
     }
 
-    /// Anybody may step back in the queue; only an operator may put a job before others.
+    /// Anybody may lower a job's priority; only an operator may raise it.
     fn check_precedence(
         &self,
         spec: &JobSpec,
         submit: &Submit,
-        worked_out: u64,
+        computed: u64,
         context: &Context,
     ) -> Result<(), Refusal> {
         if spec.nice < 0 {
             authorise(self, &context.by, Act::Operate).map_err(|_| Refusal::Nice)?;
         }
-        if submit.priority.is_some_and(|asked| asked > worked_out) {
+        if submit.priority.is_some_and(|asked| asked > computed) {
             authorise(self, &context.by, Act::Operate)?;
         }
         Ok(())
@@ -145,19 +146,13 @@ impl State {
         let named = spec.account.clone();
         let enforced = self.config.parameters.enforce_associations;
         let Some(name) = named.or(default.map(|a| a.account.clone())) else {
-            return match enforced {
-                true => Err(Refusal::InvalidAccount(None)),
-                false => Ok("".into()),
-            };
+            return if enforced { Err(Refusal::InvalidAccount(None)) } else { Ok("".into()) };
         };
         let asked = &spec.request().partitions;
         let partition = asked.first().map(String::as_str);
         let partition = partition.or(self.default_partition().map(|p| p.name.as_str()));
         let member = self.tree().find_user(&name, &spec.owner.name, partition).is_some();
-        match enforced && !member {
-            true => Err(Refusal::InvalidAccount(Some(name))),
-            false => Ok(name.into()),
-        }
+        if enforced && !member { Err(Refusal::InvalidAccount(Some(name))) } else { Ok(name.into()) }
     }
 
     pub(super) fn effective_qos(
@@ -173,7 +168,7 @@ impl State {
         let member = member.filter(|_| self.config.parameters.enforce_qos);
         let listed = |at| tree.nearest(at, |a| Some(a.qos.clone()).filter(|q| !q.is_empty()));
         let list = member.map(|at| listed(at).unwrap_or_else(|| vec![NORMAL_QOS.to_string()]));
-        // Who has the use of one only need not name it.
+        // A user with one QOS need not name it.
         let only = list.as_ref().filter(|list| list.len() == 1).map(|list| list[0].clone());
         let name = spec.qos.clone().or(default).or(only);
         let name = name.unwrap_or_else(|| NORMAL_QOS.to_string());
@@ -190,7 +185,7 @@ impl State {
         Ok(name.into())
     }
 
-    /// The partitions asked for that take this job; refused if there is none.
+    /// The requested partitions that admit the job; refused if none does.
     fn admitted_partitions(&self, spec: &JobSpec, account: &str) -> Result<Vec<u32>, Refusal> {
         let asked = &spec.request().partitions;
         if asked.is_empty() && self.default_partition().is_none() {
@@ -199,7 +194,7 @@ impl State {
         if let Some(unknown) = asked.iter().find(|name| self.partition(name).is_none()) {
             return Err(Refusal::UnknownPartition(unknown.clone()));
         }
-        let indices = view::partition_indices(self, asked).unwrap_or_default();
+        let indices = self.partition_indices(asked).unwrap_or_default();
         let mut refusal = None;
         let mut admitted = Vec::new();
         for index in indices {
@@ -214,8 +209,8 @@ impl State {
         }
     }
 
-    /// Of several partitions those that are open to the account and the QOS, if any is: a job that none is open to
-    /// waits, as it would in Slurm.
+    /// Keeps the partitions that are open to the account and the QOS, if any is. A job that none is open to waits, as it
+    /// would in Slurm.
     fn keep_admitted(&self, partitions: &mut Vec<u32>, account: &str, qos: &str) {
         let open = |at: &u32| {
             let partition = &self.partitions[*at as usize];
@@ -227,8 +222,8 @@ impl State {
         }
     }
 
-    /// Of the partitions that were named, those that take the job: the plan looks at no other.
-    fn keep_to(&self, spec: &mut JobSpec, admitted: &[u32]) {
+    /// Keeps the admitted partitions in the request: the plan considers no others.
+    fn keep_partitions(&self, spec: &mut JobSpec, admitted: &[u32]) {
         let asked =
             &mut Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request).partitions;
         let kept =
@@ -294,7 +289,7 @@ impl State {
             self.check_fits_reservation(request)?;
         }
         self.check_licenses(&request.licenses)?;
-        if request.time_min.is_some_and(|least| !leaves_room(request, least, context.now)) {
+        if request.time_min.is_some_and(|least| !time_min_fits(request, least, context.now)) {
             return Err(Refusal::TimeMin);
         }
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
@@ -305,11 +300,11 @@ impl State {
         let entry = self.probe_entry(spec, account, qos, partitions, context);
         let site = sched::View { partitions: hardware.view.partitions.clone(), ..view::site(self) };
         self.check_alone(&site, &entry)?;
-        self.check_patience(request, spec, partitions, context)
+        self.check_wait_policy(request, spec, partitions, context)
     }
 
-    /// At once or never: refused if the plan would not start it now.
-    fn check_patience(
+    /// Refuses a job that is to start at once, if the plan would not start it now.
+    fn check_wait_policy(
         &self,
         request: &Request,
         spec: &JobSpec,
@@ -331,24 +326,24 @@ impl State {
         if names_itself { Err(Refusal::InvalidDependency) } else { Ok(()) }
     }
 
-    /// The nodes on which the request would be granted alone, for dstack's plan.
+    /// Why the request can never be granted, even alone; for dstack's plan.
     pub fn never_fits(&self, spec: &JobSpec) -> Option<NeverFits> {
-        let partitions = view::partition_indices(self, &spec.request().partitions)?;
+        let partitions = self.partition_indices(&spec.request().partitions)?;
         match self.hardware().check(spec, &partitions) {
             Err(Refusal::NodeConfiguration(unmet)) => Some(unmet.why),
             _ => None,
         }
     }
 
-    /// The command that only checks.
+    /// Checks a submit without submitting.
     pub fn check_submit(&self, submit: &Submit, context: &Context) -> Result<(), Refusal> {
         let test = Command::Submit(Box::new(Submit { test_only: true, ..submit.clone() }));
         self.decide(&test, context).map(|_| ())
     }
 }
 
-/// Whether so little time is within the limit, and ends before the deadline.
-fn leaves_room(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
+/// Whether the minimum time is within the time limit, and ends before the deadline.
+fn time_min_fits(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
     let in_time = |deadline: Timestamp| {
         let secs = least.secs().and_then(|secs| i64::try_from(secs).ok());
         secs.is_some_and(|secs| now.millis().saturating_add(secs * 1_000) <= deadline.millis())

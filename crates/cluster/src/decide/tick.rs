@@ -1,12 +1,12 @@
-//! What time alone brings about.
+//! What the passing of time brings about: deadlines, limits, gang slices, reservations, and the purge of old records.
 
-use super::{ended_unstarted, ending};
-use crate::books;
+use super::end::{ended_unstarted, ending};
 use crate::command::Context;
 use crate::dependency;
 use crate::event::Event;
-use crate::job::Job;
+use crate::requested;
 use crate::state::State;
+use crate::state::job::Job;
 use model::dependency::DependencyState;
 use model::id::JobId;
 use model::raw_usage::RawUsage;
@@ -18,11 +18,11 @@ use model::tres::{Tres, TresKind};
 use sched::accounting::Accounting;
 use std::time::Duration;
 
-/// The most records that one tick forgets.
+/// The most records that one tick purges.
 const PURGE_MAX: usize = 10_000;
 
 impl State {
-    /// `booked`: the books have everything that has ended, so old records may go.
+    /// `booked`: the books have everything that has ended, so that old records may be purged.
     pub(super) fn decide_tick(&self, booked: bool, context: &Context) -> Vec<Event> {
         let mut events = self.silent_nodes(context.now);
         if !events.is_empty() {
@@ -38,14 +38,14 @@ impl State {
             let late = deadline <= context.now;
             late.then(|| ending(job, Outcome::Deadline, ExitStatus::default(), context.now, None))?
         }));
-        events.extend(self.spent_out().filter_map(|job| {
+        events.extend(self.out_of_minutes().filter_map(|job| {
             ending(job, Outcome::Timeout, ExitStatus::default(), context.now, None)
         }));
-        events.extend(self.overdue(context.now));
-        events.extend(self.turns(context.now));
-        events.extend(self.reservations_passing(context.now));
-        if let Some(reset) = self.due_settlement(context.now) {
-            events.push(Event::UsageSettled { at: context.now, reset });
+        events.extend(self.preemptions_due(context.now));
+        events.extend(self.gang_events(context.now));
+        events.extend(self.reservation_events(context.now));
+        if let Some(reset) = self.usage_period_due(context.now) {
+            events.push(Event::UsagePeriodEnded { at: context.now, reset });
         }
         if booked {
             let old = self.old_records(context.now);
@@ -56,18 +56,18 @@ impl State {
         events
     }
 
-    /// Jobs that run on where a limit of minutes is used up: they are ended, as if their own time were.
-    fn spent_out(&self) -> impl Iterator<Item = &Job> {
+    /// Running jobs whose account or QOS has used up its minutes: they end as if their own time limit were reached.
+    fn out_of_minutes(&self) -> impl Iterator<Item = &Job> {
         let parameters = &self.config.parameters;
         let kept = parameters.priority.multifactor && parameters.enforces_limits();
         let accounting = kept.then(|| self.accounting());
         let running = self.active.iter().map(|id| &*self.jobs[id]);
         running.filter(move |job| {
-            accounting.as_ref().is_some_and(|accounting| self.is_spent_out(job, accounting))
+            accounting.as_ref().is_some_and(|accounting| self.is_out_of_minutes(job, accounting))
         })
     }
 
-    fn is_spent_out(&self, job: &Job, accounting: &Accounting) -> bool {
+    fn is_out_of_minutes(&self, job: &Job, accounting: &Accounting) -> bool {
         let Some(attempt) = job.attempt() else { return false };
         let used_up = |minutes: &Tres, wall: Option<TimeLimit>, raw_usage: &RawUsage| {
             let minutes_used = |(kind, limit): (&TresKind, u64)| raw_usage.minutes(kind) > limit;
@@ -77,7 +77,7 @@ impl State {
         };
         let partition = Some(attempt.allocation.partition.as_str());
         let at = self.tree().find(&job.account, &job.spec.owner.name, partition);
-        // A limit of minutes on the root is shown, and not kept.
+        // A limit of minutes on the root is shown, and not enforced.
         let mut above = accounting.chain(at).filter(|(at, _)| *at > 0);
         let of_qos = || {
             let qos = self.qos.get(&*job.qos)?;
@@ -106,16 +106,16 @@ impl State {
         never.then_some(Outcome::Cancelled { by: 0 })
     }
 
-    /// When it must have started to end in time; the deadline itself for one without a limit.
+    /// The latest start that still meets the deadline; the deadline itself for a job without a time limit.
     fn latest_start(&self, job: &Job, deadline: Timestamp) -> Timestamp {
         let least =
-            job.spec.request().time_min.unwrap_or_else(|| books::effective_limit(self, job));
+            job.spec.request().time_min.unwrap_or_else(|| requested::effective_limit(self, job));
         let least_ms = least.secs().map_or(0, |secs| secs.saturating_mul(1_000));
         let least_ms = i64::try_from(least_ms).unwrap_or(i64::MAX);
         Timestamp::from_millis(deadline.millis().saturating_sub(least_ms))
     }
 
-    /// Ended records older than `MinJobAge` that no waiting job still looks at.
+    /// Ended records older than `MinJobAge` on which no waiting job depends.
     fn old_records(&self, now: Timestamp) -> Vec<JobId> {
         let age = Duration::from_secs(u64::from(self.config.parameters.min_job_age_s));
         let old = self.ended.iter().take_while(|(end, _)| *end + age <= now);
@@ -134,7 +134,7 @@ impl State {
 
 fn end_waiting(job: &Job, outcome: Outcome, now: Timestamp) -> Event {
     let mut ended = Box::new(ended_unstarted(outcome, now));
-    // Time alone cancels only what waits for something that cannot come about any more.
+    // A tick cancels only jobs whose dependency can never be met.
     if matches!(outcome, Outcome::Cancelled { .. }) {
         ended.reason = Reason::DependencyNeverSatisfied;
     }

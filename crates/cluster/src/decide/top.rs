@@ -1,19 +1,19 @@
-//! `scontrol top`: a job before all others of its kind, by what is asked of their priorities.
+//! `scontrol top`: puts a job before the others of the same user, partition, account and QOS.
 
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
 use crate::event::Event;
-use crate::job::Job;
-use crate::priority::Ranking;
 use crate::state::State;
+use crate::state::job::Job;
+use crate::view::priority::Ranking;
 use model::change::JobField;
 use model::reason::Refusal;
 
-/// The most that a job may be asked to stand back.
+/// The largest nice value.
 const NICE_MAX: i64 = 2_147_483_645;
 
 impl State {
-    /// The job gets what the first of its kind has, and those that were before it step back by as much as is needed.
+    /// The job gets the highest priority of its kind, and those that were before it are lowered by as little as needed.
     pub(super) fn top(&self, job: &Job, context: &Context) -> Result<Vec<Event>, Refusal> {
         if !self.config.parameters.user_top {
             authorise(self, &context.by, Act::Operate)?;
@@ -59,7 +59,7 @@ impl State {
     }
 }
 
-/// The job's priority goes down by so much.
+/// Lowers the job's priority by `by`.
 fn moved(job: &Job, by: i64, context: &Context) -> Event {
     let nice = (i64::from(job.spec.nice) + by).clamp(-NICE_MAX, NICE_MAX) as i32;
     Event::Changed { job: job.id, fields: vec![JobField::Nice(nice)], at: context.now }

@@ -1,7 +1,7 @@
 //! Accounts, what they spend, what they are refused, and the order that comes of it.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{World, world_with};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{World, world_with};
 use cluster::Command;
 use cluster::view::view;
 use model::account::{Account, Association, AssociationKey, Qos, QosFlag, Shares};
@@ -52,7 +52,7 @@ fn lab() -> World {
 
 fn billed(world: &World, account: &str, user: &str) -> f64 {
     let key = AssociationKey { account: account.into(), user: Some(user.into()), partition: None };
-    world.state.spending.associations.get(&key).map_or(0.0, |spent| spent.billing_s())
+    world.state.charged_usage.associations.get(&key).map_or(0.0, |spent| spent.billing_s())
 }
 
 fn of(account: &str) -> Ask {
@@ -75,19 +75,19 @@ fn tres(text: &str) -> Tres {
 
 /// 4 CPUs for 100 s are 400. An hour later half of it is left; what ran in the last period is added whole.
 #[test]
-fn usage_is_charged_at_the_end_and_decays_by_periods() {
+fn usage_is_charged_at_the_jobs_end_and_decays_at_each_period() {
     let mut world = lab();
     let job = world.started(of("physics").cpus(4)).job;
     world.now = world.now + std::time::Duration::from_secs(100);
     world.end(job, 0);
     assert_eq!(billed(&world, "physics", "alice"), 400.0);
-    let start = world.state.spending.as_of.expect("charged");
+    let start = world.state.charged_usage.as_of.expect("charged");
     let mut passed = 100;
     while passed < 3600 {
         world.pass(300);
         passed += 300;
     }
-    let since = world.state.spending.as_of.expect("settled").since(start).as_secs_f64();
+    let since = world.state.charged_usage.as_of.expect("settled").since(start).as_secs_f64();
     let expected = 400.0 * 0.5_f64.powf(since / 3600.0);
     assert!((billed(&world, "physics", "alice") - expected).abs() < 1e-9);
     // A job that runs is charged at each period: 2 CPUs for 600 s, the first 300 s of it decayed once.
@@ -105,7 +105,7 @@ fn usage_is_charged_at_the_end_and_decays_by_periods() {
 }
 
 #[test]
-fn suspended_time_is_not_charged_and_factors_are() {
+fn suspended_time_is_not_charged_and_usage_factor_is_applied() {
     use model::change::JobChange;
     let mut world = lab();
     qos(&mut world, |q| q.usage_factor = Factor::parse("0.5").expect("a factor"));
@@ -118,11 +118,11 @@ fn suspended_time_is_not_charged_and_factors_are() {
     world.end(job, 0);
     // 2 CPUs for 100 s at half.
     assert_eq!(billed(&world, "physics", "alice"), 100.0);
-    assert_eq!(world.state.spending.qos["t"].wall_s, 50.0);
+    assert_eq!(world.state.charged_usage.qos["t"].wall_s, 50.0);
 }
 
 #[test]
-fn usage_is_forgotten_at_the_boundary_but_not_that_of_a_lasting_qos() {
+fn usage_is_reset_at_the_period_boundary_except_for_a_no_decay_qos() {
     let mut world = world_with(1, |config| {
         config.parameters.priority.reset = UsageReset::Daily;
         config.parameters.priority.half_life_s = None;
@@ -136,12 +136,12 @@ fn usage_is_forgotten_at_the_boundary_but_not_that_of_a_lasting_qos() {
     assert_eq!(billed(&world, "physics", "alice"), 300.0);
     world.pass(2 * 24 * 3600);
     assert_eq!(billed(&world, "physics", "alice"), 0.0);
-    assert_eq!(world.state.spending.qos["t"].seconds(&TresKind::Cpu), 300.0);
+    assert_eq!(world.state.charged_usage.qos["t"].seconds(&TresKind::Cpu), 300.0);
 }
 
 /// Who has used less of a larger share comes first, whoever submitted first.
 #[test]
-fn the_queue_is_in_the_order_of_fair_share() {
+fn queue_is_ordered_by_fair_share() {
     let mut world = lab();
     let hog = world.started(of("physics").cpus(4)).job;
     world.pass(300);
@@ -157,7 +157,7 @@ fn the_queue_is_in_the_order_of_fair_share() {
 }
 
 #[test]
-fn submits_beyond_a_limit_are_refused_with_whose_it_is() {
+fn submit_beyond_a_limit_is_refused_and_names_the_limits_holder() {
     let mut world = lab();
     qos(&mut world, |q| q.max_submit_per_user = Some(2));
     world.submit(under_t(of("physics")).array("0-1"));
@@ -177,7 +177,7 @@ fn submits_beyond_a_limit_are_refused_with_whose_it_is() {
 }
 
 #[test]
-fn what_can_never_run_is_refused_where_the_qos_denies() {
+fn job_that_can_never_run_is_refused_under_a_deny_on_limit_qos() {
     let mut world = lab();
     qos(&mut world, |q| q.max_tres_per_job = tres("cpu=2"));
     world.submit(under_t(of("physics").cpus(3)));
@@ -194,21 +194,21 @@ fn what_can_never_run_is_refused_where_the_qos_denies() {
 }
 
 #[test]
-fn accounts_stay_a_tree_and_keep_those_that_have_jobs() {
+fn accounts_stay_a_tree_and_accounts_with_jobs_are_not_removed() {
     let mut world = lab();
     world.run(account("p1", "physics"));
-    let round = world.try_as(crate::ask::root(), account("physics", "p1"));
+    let round = world.try_as(crate::job_builder::root(), account("physics", "p1"));
     assert!(matches!(round, Err(Refusal::Other(_))), "{round:?}");
     world.submit(of("chem").of(bob()));
     let remove = |name: &str| Command::RemoveAccount { name: name.into() };
-    let refused = world.try_as(crate::ask::root(), remove("chem"));
+    let refused = world.try_as(crate::job_builder::root(), remove("chem"));
     assert!(matches!(refused, Err(Refusal::JobsActive(_))), "{refused:?}");
-    assert!(world.try_as(crate::ask::root(), remove("physics")).is_err(), "p1 is below it");
+    assert!(world.try_as(crate::job_builder::root(), remove("physics")).is_err(), "p1 is below it");
     world.run(remove("p1"));
 }
 
 #[test]
-fn a_qos_that_is_removed_leaves_no_name_behind() {
+fn removed_qos_leaves_no_name_behind() {
     let mut world = lab();
     qos(&mut world, |_| {});
     let mut high = Qos::named("high");
@@ -231,7 +231,7 @@ fn a_qos_that_is_removed_leaves_no_name_behind() {
 }
 
 #[test]
-fn a_qos_that_is_not_named_is_the_only_one_or_must_be_the_usual_one() {
+fn unnamed_qos_is_the_users_only_one_or_normal() {
     let mut world = world_with(1, |config| {
         config.parameters.enforce_associations = true;
         config.parameters.enforce_qos = true;
@@ -258,7 +258,7 @@ fn a_qos_that_is_not_named_is_the_only_one_or_must_be_the_usual_one() {
 }
 
 #[test]
-fn a_job_is_ended_when_its_accounts_minutes_are_used_up() {
+fn job_ends_when_its_accounts_minutes_are_used_up() {
     use model::run::JobState;
     let mut world = lab();
     let mut physics = member("physics", None, 3);
@@ -275,7 +275,7 @@ fn a_job_is_ended_when_its_accounts_minutes_are_used_up() {
 }
 
 #[test]
-fn books_are_kept_as_the_configuration_says() {
+fn jobs_and_steps_are_booked_as_configured() {
     for (jobs, steps) in [(true, true), (true, false), (false, false)] {
         let mut world = world_with(1, |config| {
             config.parameters.book_jobs = jobs;
@@ -293,8 +293,8 @@ fn books_are_kept_as_the_configuration_says() {
 }
 
 #[test]
-fn nobody_sets_a_priority_above_the_one_that_is_worked_out() {
-    use crate::ask::{alice, root};
+fn users_cannot_set_a_priority_above_the_computed_one() {
+    use crate::job_builder::{alice, root};
     use model::change::{JobChange, JobField, JobRef};
     let mut world = lab();
     let mut raised = of("physics");
@@ -337,7 +337,7 @@ fn ageing() -> World {
 }
 
 #[test]
-fn jobs_age_by_periods_while_nothing_but_room_is_missing() {
+fn jobs_age_by_periods_while_only_resources_are_missing() {
     let mut world = ageing();
     let plain = world.submit(ask());
     let depends = world.submit(ask().after("afterok:1"));
@@ -354,7 +354,7 @@ fn jobs_age_by_periods_while_nothing_but_room_is_missing() {
 }
 
 #[test]
-fn only_so_many_jobs_of_a_user_age_at_a_time() {
+fn accrual_limit_bounds_how_many_jobs_of_a_user_age() {
     let mut world = ageing();
     qos(&mut world, |q| q.max_jobs_accrue_per_user = Some(2));
     let ids: Vec<u32> = (0..3).map(|_| world.submit(under_t(ask())).0).collect();

@@ -1,14 +1,14 @@
 //! Arrays: one record for what is pending, one for each task that has left it.
 
-use crate::ask::{alice, ask};
-use crate::world::{tasks, world};
+use crate::job_builder::{alice, ask};
+use crate::testbed::{tasks, world};
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::{ArrayTask, Hold, JobState};
 
 #[test]
-fn each_task_gets_an_id_as_it_starts_and_the_last_takes_the_arrays() {
+fn each_task_gets_an_id_at_its_start_and_the_last_takes_the_arrays_id() {
     let mut w = world(1);
     let array = w.submit(ask().cpus(8).array("0-2"));
     let mut ids = Vec::new();
@@ -34,7 +34,7 @@ fn each_task_gets_an_id_as_it_starts_and_the_last_takes_the_arrays() {
 }
 
 #[test]
-fn a_pending_array_is_one_record_however_long_it_is() {
+fn pending_array_is_one_record_however_long() {
     let mut w = world(1);
     w.submit(ask().array("0-999"));
     assert_eq!((w.state.jobs.len(), w.state.arrays.len()), (1, 0));
@@ -44,7 +44,7 @@ fn a_pending_array_is_one_record_however_long_it_is() {
 }
 
 #[test]
-fn a_throttle_lets_so_many_run_at_once() {
+fn throttle_bounds_how_many_tasks_run_at_once() {
     let mut w = world(1);
     let array = w.submit(ask().array("0-5%2"));
     let first = w.plan();
@@ -61,7 +61,7 @@ fn a_throttle_lets_so_many_run_at_once() {
 }
 
 #[test]
-fn tasks_that_are_cancelled_while_pending_never_run_and_are_booked_together() {
+fn tasks_cancelled_while_pending_never_run_and_are_booked_as_one_record() {
     let mut w = world(1);
     let array = w.submit(ask().cpus(8).array("0-5"));
     w.cancel(&[JobRef { tasks: tasks("1-3"), ..JobRef::whole(array) }]);
@@ -79,7 +79,7 @@ fn tasks_that_are_cancelled_while_pending_never_run_and_are_booked_together() {
 }
 
 #[test]
-fn a_cancelled_array_ends_its_pending_tasks_at_once_and_its_running_ones_when_they_are_gone() {
+fn cancelled_array_ends_pending_tasks_at_once_and_running_ones_when_gone() {
     let mut w = world(1);
     let array = w.submit(ask().cpus(4).array("0-5%2"));
     let running = w.plan();
@@ -96,7 +96,7 @@ fn a_cancelled_array_ends_its_pending_tasks_at_once_and_its_running_ones_when_th
 }
 
 #[test]
-fn a_job_named_twice_is_cancelled_once() {
+fn job_named_twice_is_cancelled_once() {
     let mut w = world(1);
     let array = w.submit(ask().array("0-3"));
     let plain = w.submit(ask());
@@ -112,7 +112,7 @@ fn a_job_named_twice_is_cancelled_once() {
 }
 
 #[test]
-fn holding_some_tasks_splits_them_off_and_leaves_the_others_to_run() {
+fn holding_some_tasks_splits_them_off_and_the_others_run() {
     let mut w = world(1);
     let array = w.submit(ask().array("0-3"));
     let some = JobRef { tasks: tasks("1,3"), ..JobRef::whole(array) };

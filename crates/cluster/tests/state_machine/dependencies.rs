@@ -1,13 +1,13 @@
 //! Dependencies: what a job waits for, when it is met, and when it can never be.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{tasks, world};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{tasks, world};
 use model::change::JobRef;
 use model::dependency::DependencyState::{self, Failed, Fulfilled, Unfulfilled};
 use model::id::JobId;
 use model::run::JobState;
 
-fn standing(w: &crate::world::World, job: JobId) -> DependencyState {
+fn standing(w: &crate::testbed::World, job: JobId) -> DependencyState {
     cluster::dependency::state_of(&w.state, w.job(job), w.now)
 }
 
@@ -21,7 +21,7 @@ enum First {
 }
 
 #[test]
-fn each_kind_looks_at_what_became_of_the_job() {
+fn each_dependency_kind_is_met_by_its_outcome() {
     use First::*;
     let table = [
         ("after:1", Waits, Unfulfilled),
@@ -84,7 +84,7 @@ fn after_counts_minutes_from_the_start() {
 }
 
 #[test]
-fn a_dependency_on_an_array_waits_for_every_task() {
+fn dependency_on_an_array_waits_for_every_task() {
     let mut w = world(1);
     let array = w.submit(ask().cpus(4).array("0-2"));
     let all = w.submit(ask().after("afterok:1"));
@@ -100,7 +100,7 @@ fn a_dependency_on_an_array_waits_for_every_task() {
 }
 
 #[test]
-fn a_task_that_was_cancelled_with_the_array_is_not_ok() {
+fn cancelled_pending_task_fails_afterok() {
     let mut w = world(1);
     w.submit(ask().array("0-2"));
     let after = w.submit(ask().after("afterok:1_1"));
@@ -109,7 +109,7 @@ fn a_task_that_was_cancelled_with_the_array_is_not_ok() {
 }
 
 #[test]
-fn aftercorr_lets_each_task_follow_its_counterpart() {
+fn aftercorr_starts_each_task_after_the_task_of_the_same_index() {
     let mut w = world(1);
     w.submit(ask().cpus(2).array("0-2"));
     let second = w.submit(ask().cpus(2).array("0-2").after("aftercorr:1"));
@@ -128,7 +128,7 @@ fn aftercorr_lets_each_task_follow_its_counterpart() {
 }
 
 #[test]
-fn tasks_that_aftercorr_keeps_back_take_no_room_from_others() {
+fn tasks_that_wait_for_aftercorr_take_no_resources_from_others() {
     let mut w = world(1);
     w.submit(ask().cpus(2).array("0-1"));
     w.submit(ask().cpus(2).array("0-1").after("aftercorr:1"));
@@ -144,7 +144,7 @@ fn tasks_that_aftercorr_keeps_back_take_no_room_from_others() {
 }
 
 #[test]
-fn singleton_waits_for_namesakes_of_the_same_user_and_their_late_tasks() {
+fn singleton_waits_for_earlier_jobs_of_the_same_name_and_user() {
     let mut w = world(1);
     w.submit(ask().named("train").cpus(4).array("0-1"));
     let of_bob = w.submit(ask().named("train").of(bob()).after("singleton"));
@@ -163,7 +163,7 @@ fn singleton_waits_for_namesakes_of_the_same_user_and_their_late_tasks() {
 }
 
 #[test]
-fn a_dependency_that_can_never_be_met_keeps_the_job_or_ends_it() {
+fn dependency_that_can_never_be_met_keeps_or_cancels_the_job() {
     let kill = |ask: Ask, kill| ask.with(|spec| spec.kill_on_invalid_dependency = kill);
     for (killed, expected) in [(false, JobState::Pending), (true, JobState::Cancelled)] {
         let mut w = world(1);
@@ -178,7 +178,7 @@ fn a_dependency_that_can_never_be_met_keeps_the_job_or_ends_it() {
 }
 
 #[test]
-fn a_requeued_job_has_not_ended_for_those_who_wait() {
+fn requeued_job_does_not_meet_afterany() {
     let mut w = world(2);
     let first = w.started(ask().requeue());
     let second = w.submit(ask().after("afterany:1"));
@@ -189,7 +189,7 @@ fn a_requeued_job_has_not_ended_for_those_who_wait() {
 }
 
 #[test]
-fn a_record_that_somebody_waits_for_is_not_forgotten() {
+fn record_that_a_job_depends_on_is_not_purged() {
     let mut w = world(1);
     let array = w.submit(ask().cpus(4).array("0-1"));
     let running = w.plan();

@@ -1,8 +1,8 @@
 //! How attempts end: outcomes, exit codes, steps, and reports that come twice, late or from elsewhere.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{World, ended, exited, world, world_with};
-use cluster::command::{PartReport, StepAsk};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{World, ended, exited, world, world_with};
+use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
 use model::attempt::EndCause;
 use model::change::JobRef;
@@ -18,14 +18,14 @@ fn killed() -> ExitStatus {
     ExitStatus { code: 0, signal: 9 }
 }
 
-fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> PartReport {
-    PartReport::Ended { exit, usage: Usage::default(), oom, timed_out, lost }
+fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> AttemptReport {
+    AttemptReport::Ended { exit, usage: Usage::default(), oom, timed_out, lost }
 }
 
 #[test]
-fn the_last_report_says_how_the_job_ended() {
+fn last_report_decides_the_outcome() {
     let launch_failed =
-        || PartReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
+        || AttemptReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
     let table = [
         (ended(0), Outcome::Completed, "0:0", Reason::None),
         (ended(3), Outcome::Failed, "3:0", Reason::NonZeroExit),
@@ -33,7 +33,7 @@ fn the_last_report_says_how_the_job_ended() {
         (over(killed(), true, false, false), Outcome::OutOfMemory, "0:125", Reason::OutOfMemory),
         (over(exited(15), false, true, false), Outcome::Timeout, "0:0", Reason::TimeLimit),
         (over(killed(), false, false, true), Outcome::NodeFail, "0:0", Reason::NodeFail),
-        (PartReport::Missing, Outcome::NodeFail, "0:0", Reason::NodeFail),
+        (AttemptReport::Missing, Outcome::NodeFail, "0:0", Reason::NodeFail),
         (launch_failed(), Outcome::LaunchFailed, "0:53", Reason::LaunchFailed),
     ];
     for (report, outcome, exit, reason) in table {
@@ -53,7 +53,7 @@ fn the_last_report_says_how_the_job_ended() {
 }
 
 #[test]
-fn a_cancelled_job_is_recorded_with_who_did_it_and_not_with_our_signal() {
+fn cancelled_job_is_recorded_with_its_canceller_and_not_our_signal() {
     let mut w = world(1);
     let attempt = w.started(ask().of(bob()));
     w.cancel_as(bob(), &[JobRef::whole(attempt.job)]);
@@ -64,10 +64,10 @@ fn a_cancelled_job_is_recorded_with_who_did_it_and_not_with_our_signal() {
 }
 
 #[test]
-fn the_first_to_decide_the_end_keeps_its_word() {
+fn first_decided_end_is_not_overwritten() {
     let mut w = world(1);
     let attempt = w.started(ask());
-    let script = PartReport::ScriptEnded { exit: exited(2), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(2), oom: false, timed_out: false };
     w.report("n1", attempt, script.clone());
     w.report("n1", attempt, script);
     w.cancel(&[JobRef::whole(attempt.job)]);
@@ -77,11 +77,11 @@ fn the_first_to_decide_the_end_keeps_its_word() {
 }
 
 #[test]
-fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
+fn epilog_time_after_the_scripts_end_is_not_the_jobs() {
     let mut w = world(1);
     let attempt = w.started(ask());
     w.pass(20);
-    let script = PartReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
     w.report("n1", attempt, script);
     let over = w.now;
     w.pass(60);
@@ -96,7 +96,7 @@ fn what_the_site_does_after_a_scripts_end_is_not_the_jobs_time() {
 }
 
 #[test]
-fn reports_that_come_again_late_or_from_elsewhere_change_nothing() {
+fn repeated_late_or_foreign_reports_change_nothing() {
     let mut w = world(2);
     let attempt = w.started(ask().on("n1"));
     let before = w.state.clone();
@@ -109,16 +109,16 @@ fn reports_that_come_again_late_or_from_elsewhere_change_nothing() {
     w.report("n1", attempt, ended(0));
     let after = w.state.clone();
     w.report("n1", attempt, ended(1));
-    w.report("n1", attempt, PartReport::Missing);
+    w.report("n1", attempt, AttemptReport::Missing);
     assert!(w.state == after);
     assert_eq!(w.records.len(), 1);
 }
 
 #[test]
-fn a_batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
+fn batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
     let mut w = world(2);
     let attempt = w.started(ask().nodes(2).cpus(8));
-    let script = PartReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
     w.report("n2", attempt, script.clone());
     assert_eq!(w.is(attempt.job), JobState::Running, "the script is on the first node");
     w.report("n1", attempt, script);
@@ -131,7 +131,7 @@ fn a_batch_job_ends_with_its_first_node_and_frees_the_others_as_they_report() {
 }
 
 #[test]
-fn a_task_on_several_nodes_is_done_when_all_are_and_fails_with_the_first() {
+fn task_on_several_nodes_completes_with_the_last_and_fails_with_the_first() {
     let mut w = world(2);
     let attempt = w.started(ask().task().nodes(2));
     w.report("n2", attempt, ended(0));
@@ -148,7 +148,7 @@ fn a_task_on_several_nodes_is_done_when_all_are_and_fails_with_the_first() {
 }
 
 #[test]
-fn a_part_that_is_lost_ends_the_whole_attempt_as_its_node_would() {
+fn lost_attempt_on_one_node_ends_the_job_as_node_fail() {
     let of: [fn(Ask) -> Ask; 3] = [|a| a, Ask::task, Ask::interactive];
     for kind in of {
         let mut w = world(2);
@@ -160,16 +160,16 @@ fn a_part_that_is_lost_ends_the_whole_attempt_as_its_node_would() {
     }
 }
 
-fn step(tasks: u32) -> StepAsk {
-    StepAsk { name: "hostname".into(), tasks: Some(tasks), ..StepAsk::default() }
+fn step(tasks: u32) -> StepRequest {
+    StepRequest { name: "hostname".into(), tasks: Some(tasks), ..StepRequest::default() }
 }
 
-fn step_ended(step: StepId, code: i32) -> PartReport {
-    PartReport::StepEnded { step, exit: exited(code), usage: Usage::default(), oom: false }
+fn step_ended(step: StepId, code: i32) -> AttemptReport {
+    AttemptReport::StepEnded { step, exit: exited(code), usage: Usage::default(), oom: false }
 }
 
 #[test]
-fn a_step_ends_with_its_last_node_and_the_highest_code_is_derived() {
+fn step_ends_with_its_last_node_and_gives_the_derived_exit_code() {
     let mut w = world(2);
     let attempt = w.started(ask().nodes(2).cpus(2));
     let placed = w.step(attempt.job, step(2));
@@ -188,21 +188,22 @@ fn a_step_ends_with_its_last_node_and_the_highest_code_is_derived() {
 }
 
 #[test]
-fn steps_that_do_not_fit_are_refused_and_numbers_have_no_overflow() {
+fn steps_that_do_not_fit_are_refused_without_overflow() {
     let mut w = world(2);
     let job = w.started(ask().nodes(2).cpus(2)).job;
     let huge = u32::MAX;
     let asks = [
-        StepAsk { tasks: Some(5), ..StepAsk::default() },
-        StepAsk { nodes: Some(3), ..StepAsk::default() },
-        StepAsk { nodes: Some(0), ..StepAsk::default() },
-        StepAsk { tasks_per_node: Some(huge), ..StepAsk::default() },
-        StepAsk { tasks: Some(huge), overcommit: true, ..StepAsk::default() },
-        StepAsk { node_list: vec!["n9".into()], ..StepAsk::default() },
+        StepRequest { tasks: Some(5), ..StepRequest::default() },
+        StepRequest { nodes: Some(3), ..StepRequest::default() },
+        StepRequest { nodes: Some(0), ..StepRequest::default() },
+        StepRequest { tasks_per_node: Some(huge), ..StepRequest::default() },
+        StepRequest { tasks: Some(huge), overcommit: true, ..StepRequest::default() },
+        StepRequest { node_list: vec!["n9".into()], ..StepRequest::default() },
     ];
     for ask in asks {
         let shown = format!("{ask:?}");
-        let refused = w.try_as(crate::ask::alice(), Command::CreateStep { job, ask: ask.into() });
+        let refused =
+            w.try_as(crate::job_builder::alice(), Command::CreateStep { job, ask: ask.into() });
         let never = match &refused {
             Err(Refusal::Step(why)) => *why != StepRefusal::Busy,
             Err(Refusal::NodeConfiguration(_)) => true,
@@ -210,12 +211,12 @@ fn steps_that_do_not_fit_are_refused_and_numbers_have_no_overflow() {
         };
         assert!(never, "{shown}: {refused:?}");
     }
-    let wide = StepAsk { cpus_per_task: Some(huge), overcommit: true, ..step(2) };
+    let wide = StepRequest { cpus_per_task: Some(huge), overcommit: true, ..step(2) };
     assert_eq!(w.step(job, wide).nodes.len(), 2);
 }
 
 #[test]
-fn an_allocation_ends_as_its_holder_says() {
+fn allocation_ends_with_the_exit_of_its_client() {
     let table = [(0, JobState::Completed), (4, JobState::Failed)];
     for (code, state) in table {
         let mut w = world(1);
@@ -228,14 +229,14 @@ fn an_allocation_ends_as_its_holder_says() {
     let running = w.started(ask().interactive()).job;
     let waiting = w.submit(ask().interactive().cpus(8));
     for job in [running, waiting] {
-        w.run(Command::HolderLost { job });
+        w.run(Command::ClientLost { job });
     }
     w.end(running, 0);
     assert_eq!((w.is(running), w.is(waiting)), (JobState::Cancelled, JobState::Cancelled));
 }
 
 #[test]
-fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
+fn lost_srun_whose_step_had_ended_ends_its_job_as_the_step() {
     let not_launched = ExitStatus { code: 0, signal: 53 };
     let table = [
         (exited(0), JobState::Completed, exited(0)),
@@ -250,18 +251,18 @@ fn an_srun_that_found_no_server_to_say_so_has_ended_as_its_step_did() {
             Arc::make_mut(&mut spec.launch).first_step = Some(Box::new(BlobRef([0; 32])));
         };
         let attempt = w.started(ask().interactive().with(of_srun));
-        let step = w.step(attempt.job, StepAsk::default()).step;
+        let step = w.step(attempt.job, StepRequest::default()).step;
         assert_eq!(w.job(attempt.job).finished_step(), None, "it runs");
         let usage = Usage::default();
-        w.report("n1", attempt, PartReport::StepEnded { step, exit, usage, oom: false });
-        w.run(Command::HolderLost { job: attempt.job });
+        w.report("n1", attempt, AttemptReport::StepEnded { step, exit, usage, oom: false });
+        w.run(Command::ClientLost { job: attempt.job });
         w.end(attempt.job, 0);
         assert_eq!((w.is(attempt.job), w.records[0].exit), (state, shown), "{exit}");
     }
 }
 
 #[test]
-fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
+fn cpu_time_exhausted_on_one_node_ends_the_job() {
     let mut w = world(2);
     let limited = || ask().nodes(2).cpus(8).asking(|r| r.time_limit = Some(TimeLimit::Minutes(10)));
     let attempt = w.started(limited());
@@ -282,7 +283,7 @@ fn a_part_that_runs_out_before_the_limit_ends_the_whole_job() {
 }
 
 #[test]
-fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
+fn prolog_ends_node_by_node_where_it_is_awaited() {
     let set = |config: &mut ClusterConfig| {
         config.site.prolog = vec!["/bin/p".into()];
         config.site.prolog_at_allocation = true;
@@ -295,12 +296,12 @@ fn nodes_are_ready_one_by_one_where_somebody_waits_for_them() {
     for kind in [Ask::interactive as fn(Ask) -> Ask, |ask| ask] {
         let attempt = w.started(kind(ask()).nodes(2));
         assert_eq!(preparing(&w, attempt), ["n1", "n2"]);
-        w.report("n2", attempt, PartReport::Started);
-        w.report("n2", attempt, PartReport::Started);
+        w.report("n2", attempt, AttemptReport::Started);
+        w.report("n2", attempt, AttemptReport::Started);
         assert_eq!(preparing(&w, attempt), ["n1"]);
         w.restart();
         assert_eq!(preparing(&w, attempt), ["n1"], "it is in the journal");
-        w.report("n1", attempt, PartReport::Started);
+        w.report("n1", attempt, AttemptReport::Started);
         assert!(preparing(&w, attempt).is_empty());
     }
     let alone = w.started(ask());

@@ -16,19 +16,19 @@ pub struct Watch {
 
 impl Watch {
     pub fn event(&mut self, state: &State, event: &Event, record: Option<&JobRecord>) {
-        self.ids_are_given_once(event);
-        self.attempts_close_once(state, event, record);
+        self.job_ids_are_given_once(event);
+        self.attempts_are_closed_once(state, event, record);
         let text = serde_json::to_string(event).expect("an event is written");
         let back: Event = serde_json::from_str(&text).expect("an event is read");
         assert_eq!(back, *event, "an event reads back as it was written");
         if let Event::Started(started) = event {
-            nothing_beyond_what_there_is(state, &started.allocation);
+            no_grant_exceeds_the_node(state, &started.allocation);
         }
-        uses_are_those_of_the_active(state);
-        steps_share_nothing(state);
-        derived_sets_follow(state);
-        arrays_are_whole(state);
-        the_queue_is_what_waits(state);
+        node_use_is_the_sum_of_active_attempts(state);
+        steps_share_no_resources(state);
+        derived_sets_match_the_jobs(state);
+        array_records_are_consistent(state);
+        queue_holds_the_jobs_that_wait(state);
     }
 
     /// What may be open in the middle of a decision, and not after it.
@@ -44,11 +44,11 @@ impl Watch {
                 }
                 Phase::Ended(_) => {}
             }
-            groups_stay_together(state, job);
+            components_share_their_state(state, job);
         }
     }
 
-    fn ids_are_given_once(&mut self, event: &Event) {
+    fn job_ids_are_given_once(&mut self, event: &Event) {
         let given = match event {
             Event::Submitted(s) => Some(s.job),
             Event::TaskSplit { array, job, .. } if array != job => Some(*job),
@@ -62,7 +62,12 @@ impl Watch {
         }
     }
 
-    fn attempts_close_once(&mut self, state: &State, event: &Event, record: Option<&JobRecord>) {
+    fn attempts_are_closed_once(
+        &mut self,
+        state: &State,
+        event: &Event,
+        record: Option<&JobRecord>,
+    ) {
         let booked = state.config.parameters.book_jobs;
         let closes = matches!(
             event,
@@ -81,7 +86,7 @@ impl Watch {
 }
 
 /// Looked at when something is granted: a file that takes resources away leaves running jobs alone.
-fn nothing_beyond_what_there_is(state: &State, granted: &Allocation) {
+fn no_grant_exceeds_the_node(state: &State, granted: &Allocation) {
     for share in &granted.nodes {
         let name = &share.node;
         let node = &state.nodes[name];
@@ -105,7 +110,7 @@ fn nothing_beyond_what_there_is(state: &State, granted: &Allocation) {
 }
 
 /// The use of each node, from the shares of active attempts that it still holds.
-fn uses_are_those_of_the_active(state: &State) {
+fn node_use_is_the_sum_of_active_attempts(state: &State) {
     let mut uses: BTreeMap<&str, (NodeUse, Vec<AttemptId>)> = BTreeMap::new();
     for job in state.jobs.values() {
         let Some(attempt) = job.attempt() else { continue };
@@ -142,7 +147,7 @@ fn uses_are_those_of_the_active(state: &State) {
     }
 }
 
-fn derived_sets_follow(state: &State) {
+fn derived_sets_match_the_jobs(state: &State) {
     let ended: BTreeSet<_> =
         state.jobs.values().filter_map(|j| Some((j.ended()?.end, j.id))).collect();
     assert_eq!(state.ended, ended, "the ended records");
@@ -151,13 +156,13 @@ fn derived_sets_follow(state: &State) {
     assert_eq!(state.active, active, "the active jobs");
 }
 
-fn the_queue_is_what_waits(state: &State) {
+fn queue_holds_the_jobs_that_wait(state: &State) {
     let waits = |job: &&std::sync::Arc<cluster::Job>| job.is_waiting() && job.hold.is_none();
     let waiting: BTreeSet<JobId> = state.jobs.values().filter(waits).map(|job| job.id).collect();
     assert_eq!(state.queue, waiting, "the queue");
 }
 
-fn arrays_are_whole(state: &State) {
+fn array_records_are_consistent(state: &State) {
     let mut tasks: BTreeMap<JobId, BTreeMap<u32, JobId>> = BTreeMap::new();
     for (id, job) in &state.jobs {
         assert_eq!(*id, job.id);
@@ -212,7 +217,7 @@ pub fn replayed(events: &[Event], living: &State) {
 }
 
 /// Running steps of a job have no CPU, no device and no byte in common, and none that the job does not have.
-fn steps_share_nothing(state: &State) {
+fn steps_share_no_resources(state: &State) {
     for job in state.jobs.values() {
         let Phase::Active(attempt) = &job.phase else { continue };
         for share in &attempt.allocation.nodes {
@@ -248,7 +253,7 @@ fn steps_share_nothing(state: &State) {
 }
 
 /// Those that start together wait together, or are on their way to it, and none goes on when the first has ended.
-fn groups_stay_together(state: &State, job: &Job) {
+fn components_share_their_state(state: &State, job: &Job) {
     let Some(het) = job.het else { return };
     for other in het.jobs().filter_map(|id| state.jobs.get(&id)) {
         let (one, two) = (job.shown_id(), other.shown_id());

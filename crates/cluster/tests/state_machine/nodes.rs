@@ -1,12 +1,13 @@
 //! Nodes that fall silent, fail, come back with what was given up, are drained, and leave the file.
 
-use crate::ask::ask;
-use crate::world::{config, ended, world, world_with};
+use crate::job_builder::ask;
+use crate::testbed::{config, ended, world, world_with};
 use cluster::Command;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use model::amount::Bytes;
 use model::change::NodeChange;
 use model::node::{AdminState, SlotState};
+use model::node_reason::{NodeCause, ReasonAuthor};
 use model::run::JobState;
 use sched::view::Availability;
 
@@ -15,7 +16,7 @@ fn maintenance() -> String {
 }
 
 #[test]
-fn a_node_that_falls_silent_takes_nothing_new_and_loses_nothing_until_the_timeout() {
+fn silent_node_takes_no_new_jobs_and_keeps_its_jobs_until_the_timeout() {
     let mut w = world(1);
     let job = w.started(ask()).job;
     w.run(Command::NodeLost { node: "n1".into() });
@@ -28,7 +29,7 @@ fn a_node_that_falls_silent_takes_nothing_new_and_loses_nothing_until_the_timeou
 }
 
 #[test]
-fn what_was_given_up_must_end_before_the_node_is_used_again() {
+fn stale_attempt_must_end_before_its_node_is_used_again() {
     let mut w = world_with(1, |c| c.parameters.return_to_service = 1);
     let given_up = w.started(ask().requeue());
     w.fail("n1");
@@ -43,7 +44,7 @@ fn what_was_given_up_must_end_before_the_node_is_used_again() {
 }
 
 #[test]
-fn an_attempt_that_the_node_no_longer_has_does_not_hold_it_back() {
+fn attempt_that_a_node_no_longer_holds_does_not_block_it() {
     let mut w = world_with(1, |c| c.parameters.return_to_service = 1);
     w.started(ask());
     w.fail("n1");
@@ -52,7 +53,7 @@ fn an_attempt_that_the_node_no_longer_has_does_not_hold_it_back() {
 }
 
 #[test]
-fn return_to_service_says_whether_a_node_that_was_down_works_at_once() {
+fn return_to_service_decides_whether_a_node_that_was_down_is_used_at_once() {
     for (return_to_service, expected) in [(0, Availability::Down), (1, Availability::Available)] {
         let mut w = world_with(1, |c| c.parameters.return_to_service = return_to_service);
         w.fail("n1");
@@ -71,7 +72,7 @@ fn return_to_service_says_whether_a_node_that_was_down_works_at_once() {
 }
 
 #[test]
-fn a_node_that_was_silent_for_a_moment_is_as_before() {
+fn node_that_was_silent_briefly_keeps_its_jobs_and_takes_new_ones() {
     let mut w = world(1);
     let attempt = w.started(ask());
     w.run(Command::NodeLost { node: "n1".into() });
@@ -83,7 +84,7 @@ fn a_node_that_was_silent_for_a_moment_is_as_before() {
 }
 
 #[test]
-fn a_new_term_waits_for_every_node_to_say_hello() {
+fn new_term_uses_no_node_before_its_hello() {
     let mut w = world(2);
     let attempt = w.started(ask().on("n1"));
     w.run(Command::StartTerm { term: 2 });
@@ -95,19 +96,20 @@ fn a_new_term_waits_for_every_node_to_say_hello() {
 }
 
 #[test]
-fn a_drained_node_finishes_its_work_and_takes_no_more_until_it_is_resumed() {
+fn drained_node_finishes_its_jobs_and_takes_none_until_resumed() {
     let mut w = world(1);
     let job = w.started(ask()).job;
     w.change_nodes(&["n1"], NodeChange::Drain { reason: maintenance() });
     w.submit(ask());
     assert_eq!((w.plan(), w.is(job)), (vec![], JobState::Running));
-    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| r.by.as_str()), Some("root"));
+    let root = ReasonAuthor::User { name: "root".into(), uid: 0 };
+    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| &r.author), Some(&root));
     w.change_nodes(&["n1"], NodeChange::Resume);
     assert_eq!(w.plan().len(), 1);
 }
 
 #[test]
-fn a_job_whose_nodes_go_down_together_is_closed_once() {
+fn job_whose_nodes_go_down_at_once_is_closed_once() {
     let mut w = world(3);
     let wide = w.started(ask().nodes(2).requeue()).job;
     let names = w.nodes_of(wide);
@@ -119,7 +121,7 @@ fn a_job_whose_nodes_go_down_together_is_closed_once() {
 }
 
 #[test]
-fn the_rest_of_a_job_is_ended_when_one_of_its_nodes_is_set_down() {
+fn job_ends_on_its_other_nodes_when_one_is_set_down() {
     let mut w = world(2);
     let attempt = w.started(ask().nodes(2));
     w.change_nodes(&["n1"], NodeChange::Down { reason: maintenance() });
@@ -129,12 +131,12 @@ fn the_rest_of_a_job_is_ended_when_one_of_its_nodes_is_set_down() {
     w.change_nodes(&["n1"], NodeChange::Resume);
     let stale = w.state.nodes["n1"].availability();
     assert_eq!(stale, Availability::Reconciling, "its agent has not said that the part is gone");
-    w.report("n1", attempt, PartReport::Missing);
+    w.report("n1", attempt, AttemptReport::Missing);
     assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
 }
 
 #[test]
-fn a_node_that_leaves_the_file_finishes_its_work_first() {
+fn node_that_leaves_the_configuration_finishes_its_jobs_first() {
     let mut w = world(2);
     let attempt = w.started(ask().on("n2"));
     w.run(Command::Configure(Box::new(config(&["n1"]))));
@@ -148,7 +150,7 @@ fn a_node_that_leaves_the_file_finishes_its_work_first() {
 }
 
 #[test]
-fn a_file_that_takes_memory_away_disturbs_no_job_and_grants_no_more() {
+fn configuration_with_less_memory_keeps_running_jobs_and_grants_no_more() {
     let mut w = world(1);
     let first = w.started(ask()).job;
     let second = w.started(ask()).job;
@@ -165,11 +167,12 @@ fn a_file_that_takes_memory_away_disturbs_no_job_and_grants_no_more() {
 }
 
 #[test]
-fn a_node_may_be_declared_drained_from_the_start() {
+fn node_may_be_configured_as_drained() {
     let w = world_with(2, |c| {
         c.nodes[0].initial = Some(AdminState::Drain);
         c.nodes[0].initial_reason = Some("new".into());
     });
     assert_eq!(w.state.nodes["n1"].availability(), Availability::Drained);
-    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| r.text.as_str()), Some("new"));
+    let new = NodeCause::Text("new".into());
+    assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| &r.cause), Some(&new));
 }

@@ -1,7 +1,7 @@
 //! Jobs that make room for others: requeued, cancelled, suspended; with a grace, and over a restart.
 
-use crate::ask::{Ask, ask, bob};
-use crate::world::{World, world_with};
+use crate::job_builder::{Ask, ask, bob};
+use crate::testbed::{World, world_with};
 use cluster::command::Preempt;
 use cluster::{Command, Event};
 use model::change::{JobChange, JobRef};
@@ -39,7 +39,7 @@ fn carry_out(w: &mut World) -> Vec<Refusal> {
     let starts = plan.starts.into_iter().map(|start| Command::Start(Box::new(start)));
     let commands = resumes.chain(starts).chain(plan.preemptions.into_iter().map(preempt));
     let all: Vec<Command> = commands.collect();
-    all.into_iter().filter_map(|c| w.try_as(crate::ask::root(), c).err()).collect()
+    all.into_iter().filter_map(|c| w.try_as(crate::job_builder::root(), c).err()).collect()
 }
 
 fn state(w: &World, jobs: [JobId; 2]) -> [JobState; 2] {
@@ -47,7 +47,7 @@ fn state(w: &World, jobs: [JobId; 2]) -> [JobState; 2] {
 }
 
 #[test]
-fn a_job_of_a_lower_tier_is_requeued_and_the_other_starts() {
+fn preemption_requeues_a_job_of_a_lower_tier() {
     use JobState::{Completed, Completing, Pending, Running};
     let mut w = tiers(PreemptMode::Requeue, 0);
     let low = w.started(ask().cpus(8).requeue()).job;
@@ -70,7 +70,7 @@ fn a_job_of_a_lower_tier_is_requeued_and_the_other_starts() {
 }
 
 #[test]
-fn one_that_may_not_run_again_ends_as_preempted() {
+fn preempted_job_without_requeue_ends_as_preempted() {
     for (mode, requeue) in [(PreemptMode::Cancel, true), (PreemptMode::Requeue, false)] {
         let mut w = tiers(mode, 0);
         let low = if requeue { ask().requeue() } else { ask() };
@@ -83,7 +83,7 @@ fn one_that_may_not_run_again_ends_as_preempted() {
 }
 
 #[test]
-fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
+fn preemption_grace_survives_a_restart_and_ends_in_time() {
     let mut w = tiers(PreemptMode::Requeue, 20);
     let low = w.started(ask().cpus(8).requeue()).job;
     let high = w.submit(urgent());
@@ -91,7 +91,9 @@ fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
     assert_eq!(w.is(low), JobState::Running, "it has its grace");
     let leaving = w.job(low).attempt().and_then(|a| a.preemption_grace).expect("it was told");
     assert_eq!((leaving.by, leaving.until.since(w.now).as_secs()), (high, 20));
-    let told = |w: &World| w.events.iter().filter(|e| matches!(e, Event::Leaving { .. })).count();
+    let told = |w: &World| {
+        w.events.iter().filter(|e| matches!(e, Event::PreemptionGraceStarted { .. })).count()
+    };
     w.pass(10);
     carry_out(&mut w);
     assert_eq!(told(&w), 1, "and is told once");
@@ -106,7 +108,7 @@ fn a_grace_is_kept_over_a_restart_and_ends_with_the_clock() {
 }
 
 #[test]
-fn a_plan_that_was_overtaken_sends_nobody_away() {
+fn overtaken_plan_preempts_no_job() {
     let mut w = tiers(PreemptMode::Cancel, 0);
     let low = w.started(ask().cpus(8)).job;
     let high = w.submit(urgent());
@@ -118,7 +120,7 @@ fn a_plan_that_was_overtaken_sends_nobody_away() {
     // The job that needed the room is gone.
     let mut gone = other;
     gone.cancel(&[JobRef::whole(high)]);
-    let refused = gone.try_as(crate::ask::root(), preempt.clone());
+    let refused = gone.try_as(crate::job_builder::root(), preempt.clone());
     assert_eq!(refused, Err(Refusal::JobNotPending(high)));
     assert_eq!(gone.is(low), JobState::Running);
     // The one that should go has ended, and its number runs again since.
@@ -130,12 +132,12 @@ fn a_plan_that_was_overtaken_sends_nobody_away() {
     w.change(high, JobChange::Hold { by: model::run::Hold::Admin }).expect("held");
     w.plan();
     w.change(high, JobChange::Release).expect("released");
-    let refused = w.try_as(crate::ask::root(), preempt);
+    let refused = w.try_as(crate::job_builder::root(), preempt);
     assert_eq!(refused, Err(Refusal::JobNotRunning(low)));
 }
 
 #[test]
-fn one_that_stands_still_keeps_its_memory_and_goes_on_when_its_cores_are_free() {
+fn suspended_job_keeps_its_memory_and_resumes_when_its_cores_are_free() {
     use JobState::{Completed, Running, Suspended};
     let mut w = tiers(PreemptMode::Suspend, 0);
     let low = w.started(ask().cpus(8).of(bob())).job;
@@ -166,7 +168,7 @@ fn one_that_stands_still_keeps_its_memory_and_goes_on_when_its_cores_are_free() 
 }
 
 #[test]
-fn one_that_was_stopped_by_hand_gives_its_cores_and_waits_for_them_when_told_to_go_on() {
+fn job_suspended_by_hand_frees_its_cores_and_waits_for_them_on_resume() {
     use JobState::{Pending, Running, Suspended};
     let mut w = tiers(PreemptMode::Off, 0);
     let first = w.started(ask().cpus(8)).job;
@@ -187,11 +189,11 @@ fn one_that_was_stopped_by_hand_gives_its_cores_and_waits_for_them_when_told_to_
 }
 
 #[test]
-fn those_that_share_cores_take_turns() {
+fn gang_jobs_on_the_same_cores_take_turns() {
     use JobState::{Pending, Running, Suspended};
     let mut w = world_with(1, |config| {
         config.partitions[0].over_subscribe = model::partition::OverSubscribe::Force(2);
-        config.parameters.slice_s = Some(30);
+        config.parameters.gang_slice_s = Some(30);
     });
     let jobs: Vec<JobId> = (0..3).map(|_| w.submit(ask().cpus(8))).collect();
     w.plan();

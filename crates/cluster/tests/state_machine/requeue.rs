@@ -1,16 +1,17 @@
 //! A second attempt: after a node's failure, by an administrator's word, by dstack's `retry`.
 
-use crate::ask::{Ask, alice, ask};
-use crate::world::{ended, exited, world, world_with};
-use cluster::command::PartReport;
+use crate::job_builder::{Ask, alice, ask};
+use crate::testbed::{ended, exited, world, world_with};
+use cluster::command::AttemptReport;
 use model::change::{JobChange, JobRef, Requeue};
 use model::node::AdminState;
+use model::node_reason::NodeCause;
 use model::reason::{Reason, Refusal};
 use model::record::RecordState;
 use model::run::{Hold, JobState, Outcome, Usage};
 
 #[test]
-fn a_requeued_job_keeps_its_id_and_makes_attempt_two() {
+fn requeued_job_keeps_its_id_and_starts_attempt_two() {
     let mut w = world(1);
     let first = w.started(ask().requeue());
     w.change(first.job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
@@ -28,7 +29,7 @@ fn a_requeued_job_keeps_its_id_and_makes_attempt_two() {
 }
 
 #[test]
-fn a_nodes_failure_requeues_only_what_asked_for_it() {
+fn node_failure_requeues_only_jobs_with_requeue() {
     type Kind = fn(Ask) -> Ask;
     let table: [(Kind, JobState); 5] = [
         (|a| a, JobState::NodeFail),
@@ -47,7 +48,7 @@ fn a_nodes_failure_requeues_only_what_asked_for_it() {
 }
 
 #[test]
-fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() {
+fn node_that_cannot_launch_is_drained_and_its_job_is_requeued() {
     type Kind = fn(Ask) -> Ask;
     let (again, failed) = (Outcome::Requeued, Outcome::LaunchFailed);
     let table: [(Kind, JobState, Outcome); 3] = [
@@ -60,12 +61,15 @@ fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() 
         let first = w.started(kind(ask()));
         let node = w.nodes_of(first.job)[0].clone();
         let unfit = Some("spool: full".to_owned());
-        let report = PartReport::LaunchFailed { what: "no room".into(), unfit, hold: false };
+        let report = AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false };
         w.report(&node, first, report.clone());
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
-        let why = drained.reason.as_ref().map(|r| r.text.as_str());
-        assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("spool: full")));
+        let why = drained.reason.as_ref().map(|r| r.cause.clone());
+        assert_eq!(
+            (drained.admin, why),
+            (Some(AdminState::Drain), Some(NodeCause::Text("spool: full".into())))
+        );
         w.report(&node, first, report);
         if state == JobState::Pending {
             assert_eq!(w.plan().len(), 1, "row {at}");
@@ -75,7 +79,7 @@ fn a_node_that_cannot_start_anything_is_drained_and_its_job_waits_for_another() 
 }
 
 #[test]
-fn a_job_whose_prolog_failed_waits_held_and_says_why() {
+fn job_whose_prolog_failed_is_requeued_held_with_a_reason() {
     let mut w = world(2);
     let first = w.started(ask().requeue());
     let node = w.nodes_of(first.job)[0].clone();
@@ -83,7 +87,7 @@ fn a_job_whose_prolog_failed_waits_held_and_says_why() {
     w.report(
         &node,
         first,
-        PartReport::LaunchFailed { what: "it failed".into(), unfit, hold: true },
+        AttemptReport::LaunchFailed { what: "it failed".into(), unfit, hold: true },
     );
     let job = w.job(first.job);
     let why = job.fixed_reason.as_deref().cloned();
@@ -96,21 +100,24 @@ fn a_job_whose_prolog_failed_waits_held_and_says_why() {
 }
 
 #[test]
-fn a_node_may_be_unfit_for_others_while_its_job_goes_on() {
+fn unfit_node_is_drained_while_its_job_goes_on() {
     let mut w = world(1);
     let first = w.started(ask());
     let node = w.nodes_of(first.job)[0].clone();
-    w.report(&node, first, PartReport::Unfit { why: "Epilog error".into() });
+    w.report(&node, first, AttemptReport::Unfit { why: "Epilog error".into() });
     let drained = &w.state.nodes[node.as_str()];
-    let why = drained.reason.as_ref().map(|r| r.text.as_str());
-    assert_eq!((drained.admin, why), (Some(AdminState::Drain), Some("Epilog error")));
+    let why = drained.reason.as_ref().map(|r| r.cause.clone());
+    assert_eq!(
+        (drained.admin, why),
+        (Some(AdminState::Drain), Some(NodeCause::Text("Epilog error".into())))
+    );
     assert_eq!(w.is(first.job), JobState::Running);
     w.end(first.job, 0);
     assert_eq!(w.is(first.job), JobState::Completed);
 }
 
 #[test]
-fn requeuehold_waits_for_a_release() {
+fn requeuehold_holds_the_job_until_released() {
     for special_exit in [false, true] {
         let mut w = world(1);
         let job = w.started(ask().requeue()).job;
@@ -125,7 +132,7 @@ fn requeuehold_waits_for_a_release() {
 }
 
 #[test]
-fn a_requeued_job_starts_after_a_pause_and_counts_as_submitted_anew() {
+fn requeued_job_starts_after_the_requeue_wait_and_shows_a_new_submit_time() {
     let mut w = world_with(1, |c| c.parameters.requeue_wait_s = 121);
     let job = w.started(ask().requeue()).job;
     w.pass(5);
@@ -139,7 +146,7 @@ fn a_requeued_job_starts_after_a_pause_and_counts_as_submitted_anew() {
 }
 
 #[test]
-fn exits_that_the_site_names_make_a_script_run_again_or_wait_for_a_look() {
+fn configured_exit_codes_requeue_or_hold_a_script() {
     let world = || {
         world_with(1, |c| {
             c.parameters.requeue_exits = vec![(5, 6)];
@@ -156,7 +163,8 @@ fn exits_that_the_site_names_make_a_script_run_again_or_wait_for_a_look() {
     for (code, state, hold, outcome) in table {
         let mut w = world();
         let job = w.started(ask()).job;
-        let script = PartReport::ScriptEnded { exit: exited(code), oom: false, timed_out: false };
+        let script =
+            AttemptReport::ScriptEnded { exit: exited(code), oom: false, timed_out: false };
         w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
         w.end(job, code);
         assert_eq!((w.is(job), w.job(job).hold), (state, hold), "exit {code}");
@@ -170,7 +178,7 @@ fn exits_that_the_site_names_make_a_script_run_again_or_wait_for_a_look() {
 }
 
 #[test]
-fn one_that_was_suspended_by_hand_is_held_when_it_is_requeued() {
+fn job_suspended_by_hand_is_held_when_requeued() {
     let mut w = world(1);
     let job = w.started(ask().requeue()).job;
     w.change(job, JobChange::Suspend).expect("root may suspend");
@@ -180,7 +188,7 @@ fn one_that_was_suspended_by_hand_is_held_when_it_is_requeued() {
 }
 
 #[test]
-fn an_ended_job_runs_again_under_its_id() {
+fn ended_job_is_requeued_under_its_id() {
     let mut w = world(1);
     let job = w.started(ask().requeue()).job;
     w.end(job, 1);
@@ -192,7 +200,7 @@ fn an_ended_job_runs_again_under_its_id() {
 }
 
 #[test]
-fn a_job_cancelled_before_its_start_and_revived_is_booked_under_two_numbers() {
+fn job_cancelled_while_pending_and_requeued_is_booked_under_two_attempt_numbers() {
     let mut w = world(1);
     let job = w.submit(ask().requeue());
     w.cancel(&[JobRef::whole(job)]);
@@ -204,7 +212,7 @@ fn a_job_cancelled_before_its_start_and_revived_is_booked_under_two_numbers() {
 }
 
 #[test]
-fn what_cannot_be_requeued_is_refused() {
+fn requeue_of_a_job_that_cannot_be_requeued_is_refused() {
     let mut w = world(1);
     let requeue = JobChange::Requeue(Requeue::PLAIN);
     let interactive = w.started(ask().interactive()).job;
@@ -227,7 +235,7 @@ fn what_cannot_be_requeued_is_refused() {
 }
 
 #[test]
-fn a_cancel_outweighs_a_requeue_under_way() {
+fn cancel_takes_back_a_requeue_under_way() {
     let mut w = world(1);
     let job = w.started(ask().requeue()).job;
     w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
@@ -237,12 +245,12 @@ fn a_cancel_outweighs_a_requeue_under_way() {
 }
 
 #[test]
-fn retry_on_error_makes_attempts_until_its_duration_is_over() {
+fn retry_on_error_requeues_until_its_duration_is_over() {
     let mut w = world(1);
     let retrying = |r: &mut model::run::Retry| (r.on_error, r.duration_s) = (true, Some(600));
     let job = w.started(ask().task().retry(retrying)).job;
     w.pass(599);
-    let script = PartReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
+    let script = AttemptReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
     w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
     w.end(job, 1);
     assert_eq!(w.is(job), JobState::Pending);
@@ -253,19 +261,19 @@ fn retry_on_error_makes_attempts_until_its_duration_is_over() {
 }
 
 #[test]
-fn retry_looks_at_what_happened() {
+fn retry_requeues_only_for_the_events_that_it_lists() {
     type Set = fn(&mut model::run::Retry);
-    let oom = PartReport::Ended {
+    let oom = AttemptReport::Ended {
         exit: exited(1),
         usage: Usage::default(),
         oom: true,
         timed_out: false,
         lost: false,
     };
-    let table: [(Set, PartReport, JobState); 5] = [
+    let table: [(Set, AttemptReport, JobState); 5] = [
         (|r| r.on_error = true, ended(1), JobState::Pending),
         (|r| r.on_error = true, ended(0), JobState::Completed),
-        (|r| r.on_error = true, PartReport::Missing, JobState::NodeFail),
+        (|r| r.on_error = true, AttemptReport::Missing, JobState::NodeFail),
         (|r| r.on_interruption = true, ended(1), JobState::Failed),
         (|r| r.on_error = true, oom, JobState::OutOfMemory),
     ];
@@ -278,7 +286,7 @@ fn retry_looks_at_what_happened() {
 }
 
 #[test]
-fn an_array_task_that_is_requeued_stays_the_same_task() {
+fn requeued_array_task_stays_the_same_task() {
     let mut w = world(1);
     w.submit(ask().requeue().cpus(8).array("0-1"));
     let first = w.plan()[0].job;
@@ -291,7 +299,7 @@ fn an_array_task_that_is_requeued_stays_the_same_task() {
 }
 
 #[test]
-fn one_that_is_held_while_it_runs_runs_on_and_stays_held_when_it_waits_again() {
+fn job_held_while_running_runs_on_and_is_held_when_requeued() {
     let mut w = world(1);
     let job = w.started(ask().requeue()).job;
     w.change_as(alice(), JobRef::whole(job), JobChange::Hold { by: Hold::User }).expect("hers");

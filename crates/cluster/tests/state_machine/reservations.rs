@@ -1,10 +1,10 @@
 //! Reservations and licences: made, used, over.
 
-mod making;
-mod passing;
+mod creation;
+mod expiry;
 
-use crate::ask::{Ask, ask, root};
-use crate::world::{START, World};
+use crate::job_builder::{Ask, ask, root};
+use crate::testbed::{START, World};
 use cluster::{Command, Reply};
 use model::principal::Principal;
 use model::reason::Refusal;

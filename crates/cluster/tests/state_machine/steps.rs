@@ -1,9 +1,9 @@
 //! Steps of one job beside each other: what each takes, which waits, and what never can be.
 
-use crate::ask::{Ask, alice, ask, bob};
-use crate::world::{World, exited, world};
+use crate::job_builder::{Ask, alice, ask, bob};
+use crate::testbed::{World, exited, world};
 use cluster::Command;
-use cluster::command::{PartReport, StepAsk, StepPlaced};
+use cluster::command::{AttemptReport, StepPlacement, StepRequest};
 use model::amount::Bytes;
 use model::id::{AttemptId, StepId};
 use model::range::Range;
@@ -13,12 +13,12 @@ use model::run::Usage;
 use model::step::{StepRefusal, StepShape, TaskDistribution};
 use proptest::prelude::*;
 
-fn exact(tasks: u32) -> StepAsk {
+fn exact(tasks: u32) -> StepRequest {
     let shape = StepShape { exact: true, ..StepShape::default() };
-    StepAsk { tasks: Some(tasks), nodes: Some(1), shape, ..StepAsk::default() }
+    StepRequest { tasks: Some(tasks), nodes: Some(1), shape, ..StepRequest::default() }
 }
 
-fn with(mut ask: StepAsk, set: impl FnOnce(&mut StepAsk)) -> StepAsk {
+fn with(mut ask: StepRequest, set: impl FnOnce(&mut StepRequest)) -> StepRequest {
     set(&mut ask);
     ask
 }
@@ -35,7 +35,11 @@ fn four_cpus(w: &mut World) -> AttemptId {
     w.started(asked.asking(|r| r.memory = Memory::PerCpu(Bytes::from_mib(100))))
 }
 
-fn try_step(w: &mut World, attempt: AttemptId, ask: StepAsk) -> Result<StepPlaced, StepRefusal> {
+fn try_step(
+    w: &mut World,
+    attempt: AttemptId,
+    ask: StepRequest,
+) -> Result<StepPlacement, StepRefusal> {
     let command = Command::CreateStep { job: attempt.job, ask: Box::new(ask) };
     match w.try_as(alice(), command) {
         Ok(cluster::Reply::Step(placed)) => Ok(placed),
@@ -44,29 +48,29 @@ fn try_step(w: &mut World, attempt: AttemptId, ask: StepAsk) -> Result<StepPlace
     }
 }
 
-fn end(w: &mut World, attempt: AttemptId, placed: &StepPlaced) {
+fn end(w: &mut World, attempt: AttemptId, placed: &StepPlacement) {
     for (share, _) in &placed.nodes {
         let (exit, usage) = (exited(0), Usage::default());
-        let what = PartReport::StepEnded { step: placed.step, exit, usage, oom: false };
+        let what = AttemptReport::StepEnded { step: placed.step, exit, usage, oom: false };
         w.report(&share.node, attempt, what);
     }
 }
 
-fn cpus(placed: &StepPlaced) -> String {
+fn cpus(placed: &StepPlacement) -> String {
     placed.nodes.iter().map(|(s, _)| s.cpus.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn a_plain_step_takes_all_and_the_next_waits_until_it_has_ended() {
+fn plain_step_takes_all_cpus_and_the_next_waits_for_its_end() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
-    let first = w.step(job.job, StepAsk { tasks: Some(1), ..StepAsk::default() });
+    let first = w.step(job.job, StepRequest { tasks: Some(1), ..StepRequest::default() });
     let share = &first.nodes[0].0;
     assert_eq!(
         (share.cpus.len(), share.memory, share.gres_count("gpu")),
         (4, Bytes::from_mib(400), 2)
     );
-    let next = || StepAsk { tasks: Some(1), ..StepAsk::default() };
+    let next = || StepRequest { tasks: Some(1), ..StepRequest::default() };
     assert_eq!(try_step(&mut w, job, next()), Err(StepRefusal::Busy));
     assert_eq!(try_step(&mut w, job, exact(1)), Err(StepRefusal::Busy));
     assert!(w.state.step_waits(job.job, &next()));
@@ -76,7 +80,7 @@ fn a_plain_step_takes_all_and_the_next_waits_until_it_has_ended() {
 }
 
 #[test]
-fn exact_steps_run_beside_each_other_until_nothing_is_left() {
+fn exact_steps_run_side_by_side_until_no_cpu_is_free() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let no_gpu = |tasks| with(exact(tasks), |a| a.shape.gres = Some(Vec::new()));
@@ -90,18 +94,18 @@ fn exact_steps_run_beside_each_other_until_nothing_is_left() {
     assert_eq!(try_step(&mut w, job, no_gpu(1)), Err(StepRefusal::Busy));
     end(&mut w, job, &first);
     assert_eq!(cpus(&try_step(&mut w, job, no_gpu(1)).expect("room again")), "0");
-    let all = StepAsk { tasks: Some(1), ..StepAsk::default() };
+    let all = StepRequest { tasks: Some(1), ..StepRequest::default() };
     assert_eq!(try_step(&mut w, job, all), Err(StepRefusal::Busy), "all CPUs, or none yet");
 }
 
 #[test]
-fn devices_and_memory_are_counted_as_cpus_are() {
+fn steps_do_not_share_devices_and_memory() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
     let one_gpu = || with(exact(1), |a| a.shape.gres = gpus(Per::Node, 1));
     let first = try_step(&mut w, job, one_gpu()).expect("a GPU");
     let second = try_step(&mut w, job, one_gpu()).expect("the other");
-    let index = |placed: &StepPlaced| placed.nodes[0].0.gres[0].indices.clone();
+    let index = |placed: &StepPlacement| placed.nodes[0].0.gres[0].indices.clone();
     assert_eq!((index(&first), index(&second)), (vec![0], vec![1]));
     assert_eq!(try_step(&mut w, job, one_gpu()), Err(StepRefusal::Busy));
     assert_eq!(try_step(&mut w, job, exact(1)), Err(StepRefusal::Busy), "unsaid is all of them");
@@ -122,10 +126,10 @@ fn devices_and_memory_are_counted_as_cpus_are() {
 }
 
 #[test]
-fn what_the_job_does_not_have_is_refused_and_not_waited_for() {
+fn step_that_asks_for_more_than_its_job_has_is_refused() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
-    let busy = try_step(&mut w, job, StepAsk::default()).expect("all of it");
+    let busy = try_step(&mut w, job, StepRequest::default()).expect("all of it");
     assert_eq!(busy.nodes[0].1, [0]);
     let gres = |per, count| with(exact(1), |a| a.shape.gres = gpus(per, count));
     let kind = with(gres(Per::Node, 1), |a| {
@@ -161,10 +165,10 @@ fn what_the_job_does_not_have_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn idle_nodes_come_first_and_named_ones_before_them() {
+fn step_prefers_named_nodes_then_idle_nodes() {
     let mut w = world(3);
     let job = w.started(ask().nodes(3).cpus(2));
-    let nodes = |placed: &StepPlaced| {
+    let nodes = |placed: &StepPlacement| {
         placed.nodes.iter().map(|(s, _)| s.node.clone()).collect::<Vec<_>>().join(" ")
     };
     let no_memory = |tasks| with(exact(tasks), |a| a.shape.memory = Some(Memory::PerCpu(Bytes(1))));
@@ -178,7 +182,7 @@ fn idle_nodes_come_first_and_named_ones_before_them() {
         (a.nodes, a.node_list) = (Some(2), vec!["n3".into()]);
     });
     assert_eq!(try_step(&mut w, job, both), Err(StepRefusal::Busy), "not without n3");
-    let listed = with(StepAsk::default(), |a| {
+    let listed = with(StepRequest::default(), |a| {
         a.shape.overlap = true;
         a.shape.distribution = Some(TaskDistribution::Arbitrary);
         a.node_list = ["n3", "n1", "n3"].map(String::from).to_vec();
@@ -193,10 +197,10 @@ fn idle_nodes_come_first_and_named_ones_before_them() {
 }
 
 #[test]
-fn one_that_asks_again_gets_the_step_that_it_has() {
+fn step_request_with_a_known_ticket_gets_the_existing_step() {
     let mut w = world(1);
     let job = four_cpus(&mut w);
-    let asks = || with(StepAsk::default(), |a| a.shape.ticket = 77);
+    let asks = || with(StepRequest::default(), |a| a.shape.ticket = 77);
     let first = try_step(&mut w, job, asks()).expect("alone");
     let again = try_step(&mut w, job, asks()).expect("the same");
     assert_eq!((again.step, again.known), (first.step, true));
@@ -206,7 +210,7 @@ fn one_that_asks_again_gets_the_step_that_it_has() {
 }
 
 #[test]
-fn steps_are_the_owners_of_a_running_job() {
+fn only_the_owner_creates_steps_and_only_in_a_running_job() {
     let mut w = world(1);
     let job = four_cpus(&mut w).job;
     let create = |job| Command::CreateStep { job, ask: Box::default() };
@@ -218,10 +222,10 @@ fn steps_are_the_owners_of_a_running_job() {
 }
 
 /// Steps come and go in one job; that they share nothing is looked at after every event (`invariants`).
-fn shapes() -> impl Strategy<Value = StepAsk> {
+fn shapes() -> impl Strategy<Value = StepRequest> {
     let counts = (0..6_u32, 0..4_u32, 1..4_u32);
     let flags = (any::<bool>(), prop::bool::weighted(0.2), 0..4_u64, 0..3_u64);
-    (counts, flags).prop_map(|((tasks, nodes, cpus), (exact, overlap, gpu, memory))| StepAsk {
+    (counts, flags).prop_map(|((tasks, nodes, cpus), (exact, overlap, gpu, memory))| StepRequest {
         tasks: Some(tasks).filter(|t| *t > 0),
         nodes: Some(nodes).filter(|n| *n > 0),
         cpus_per_task: Some(cpus).filter(|c| *c > 1),
@@ -236,7 +240,7 @@ fn shapes() -> impl Strategy<Value = StepAsk> {
             memory: (memory > 0).then(|| Memory::PerCpu(Bytes::from_mib(memory * 40))),
             ..StepShape::default()
         },
-        ..StepAsk::default()
+        ..StepRequest::default()
     })
 }
 
@@ -244,14 +248,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn steps_never_have_more_than_their_job(
+    fn steps_never_hold_more_than_their_job(
         moves in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), shapes()), 1..40)
     ) {
         let mut w = world(2);
         let asked = ask().nodes(2).cpus(4).gpus(2);
         let asked = asked.asking(|r| r.memory = Memory::PerCpu(Bytes::from_mib(100)));
         let job = w.started(asked);
-        let mut running: Vec<StepPlaced> = Vec::new();
+        let mut running: Vec<StepPlacement> = Vec::new();
         for (ends, which, ask) in moves {
             if ends && !running.is_empty() {
                 let placed = running.swap_remove(which.index(running.len()));
@@ -266,6 +270,6 @@ proptest! {
         for placed in running {
             end(&mut w, job, &placed);
         }
-        prop_assert!(try_step(&mut w, job, StepAsk::default()).is_ok());
+        prop_assert!(try_step(&mut w, job, StepRequest::default()).is_ok());
     }
 }

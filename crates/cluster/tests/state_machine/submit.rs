@@ -1,7 +1,7 @@
 //! Submits that are refused use no id and leave no trace; those that are taken get the next.
 
-use crate::ask::{Ask, alice, ask, bob, root};
-use crate::world::{world, world_with};
+use crate::job_builder::{Ask, alice, ask, bob, root};
+use crate::testbed::{world, world_with};
 use cluster::Command;
 use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef};
@@ -12,7 +12,7 @@ use model::run::{Hold, JobState};
 use std::time::Duration;
 
 #[test]
-fn what_is_refused_uses_no_id_and_leaves_no_record() {
+fn refused_submit_uses_no_id_and_leaves_no_record() {
     type Row = (fn(Ask) -> Ask, fn(&Refusal) -> bool);
     let table: [Row; 9] = [
         (|a| a.cpus(9), |r| matches!(r, Refusal::NodeConfiguration(_))),
@@ -45,7 +45,7 @@ fn what_is_refused_uses_no_id_and_leaves_no_record() {
 }
 
 #[test]
-fn a_test_submits_nothing() {
+fn test_only_submits_nothing() {
     let mut w = world(1);
     let mut only = ask().0;
     only.test_only = true;
@@ -54,7 +54,7 @@ fn a_test_submits_nothing() {
 }
 
 #[test]
-fn at_once_or_never_is_refused_when_the_plan_would_not_start_it() {
+fn immediate_job_is_refused_when_the_plan_would_not_start_it_now() {
     let mut w = world(1);
     let now = |ask: Ask| ask.asking(|r| r.wait_policy = WaitPolicy::Now);
     w.started(now(ask().cpus(8)));
@@ -62,7 +62,7 @@ fn at_once_or_never_is_refused_when_the_plan_would_not_start_it() {
 }
 
 #[test]
-fn a_held_submit_waits_for_its_release() {
+fn held_submit_waits_for_its_release() {
     let mut w = world(1);
     let held = w.submit(ask().held(Hold::User));
     let mut zero = ask();
@@ -77,7 +77,7 @@ fn a_held_submit_waits_for_its_release() {
 }
 
 #[test]
-fn the_number_of_jobs_is_bounded_and_ended_ones_do_not_count() {
+fn max_job_count_bounds_jobs_and_ended_ones_do_not_count() {
     let mut w = world_with(1, |c| c.parameters.max_job_count = 2);
     let first = w.submit(ask());
     w.submit(ask());
@@ -88,7 +88,7 @@ fn the_number_of_jobs_is_bounded_and_ended_ones_do_not_count() {
 }
 
 #[test]
-fn a_qos_bounds_what_one_user_submits_task_by_task() {
+fn qos_submit_limit_counts_each_array_task_of_a_user() {
     let mut w = world(1);
     let few = Qos { max_submit_per_user: Some(3), ..Qos::named("few") };
     w.run(Command::SetQos(Box::new(few)));
@@ -100,7 +100,7 @@ fn a_qos_bounds_what_one_user_submits_task_by_task() {
 }
 
 #[test]
-fn accounts_are_checked_where_the_configuration_wants_it() {
+fn accounts_are_checked_where_associations_are_enforced() {
     let mut w = world_with(1, |c| c.parameters.enforce_associations = true);
     assert_eq!(w.try_submit(ask()), Err(Refusal::InvalidAccount(None)));
     for name in ["physics", "biology"] {
@@ -126,7 +126,7 @@ fn accounts_are_checked_where_the_configuration_wants_it() {
 }
 
 #[test]
-fn a_partition_that_drains_takes_no_new_jobs_and_one_that_is_down_starts_none() {
+fn draining_partition_refuses_jobs_and_down_partition_starts_none() {
     let table = [
         (PartitionState::Drain, false),
         (PartitionState::Inactive, false),
@@ -140,7 +140,7 @@ fn a_partition_that_drains_takes_no_new_jobs_and_one_that_is_down_starts_none() 
 }
 
 #[test]
-fn a_late_plan_is_checked_against_the_state_as_it_is() {
+fn late_plan_is_checked_against_the_present_state() {
     let mut w = world(1);
     let first = w.submit(ask().cpus(8));
     let late = w.planned();
@@ -157,7 +157,7 @@ fn a_late_plan_is_checked_against_the_state_as_it_is() {
 }
 
 #[test]
-fn a_late_plan_does_not_put_a_job_beside_one_that_wants_its_node_for_its_user() {
+fn late_plan_does_not_start_a_job_on_a_user_exclusive_node() {
     let mut w = world(1);
     let filler = w.started(ask()).job;
     let late_job = w.submit(ask());

@@ -1,7 +1,7 @@
 //! `scontrol update` and `top`: what may be changed of a job, by whom, and what Slurm says to the rest.
 
-use crate::ask::{alice, ask, root};
-use crate::world::{World, world, world_with};
+use crate::job_builder::{alice, ask, root};
+use crate::testbed::{World, world, world_with};
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::range::Range;
@@ -17,7 +17,7 @@ fn update(w: &mut World, root_asks: bool, job: JobId, field: JobField) -> Result
 }
 
 #[test]
-fn owners_may_less_than_operators_and_of_a_running_job_little_can_be_changed() {
+fn updates_are_limited_by_role_and_by_whether_the_job_runs() {
     let minutes = |m| JobField::TimeLimit(TimeLimit::Minutes(m));
     let denied = || Err(Refusal::OperatorsOnly);
     let late = |w: &World| w.now + Duration::from_secs(86_400);
@@ -61,7 +61,7 @@ fn owners_may_less_than_operators_and_of_a_running_job_little_can_be_changed() {
 }
 
 #[test]
-fn values_that_cannot_be_are_refused_and_change_nothing() {
+fn invalid_values_are_refused_and_change_nothing() {
     let mut w = world(2);
     let job = w.submit(ask().held(Hold::User));
     let past = Timestamp::from_secs(1);
@@ -101,7 +101,7 @@ fn values_that_cannot_be_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_circle_of_dependencies_is_refused() {
+fn circular_dependency_is_refused() {
     let mut w = world(1);
     let first = w.submit(ask().held(Hold::User));
     let second = w.submit(ask().after(&format!("afterok:{first}")));
@@ -116,11 +116,11 @@ fn a_circle_of_dependencies_is_refused() {
 }
 
 #[test]
-fn top_puts_a_job_before_its_likes_and_nobody_elses() {
+fn top_moves_a_job_before_its_owners_jobs_only() {
     let mut w = world_with(1, |c| c.parameters.user_top = true);
     w.started(ask().cpus(8));
     let jobs: Vec<JobId> = (0..3).map(|_| w.submit(ask().cpus(8))).collect();
-    let others = w.submit(ask().cpus(8).of(crate::ask::bob()));
+    let others = w.submit(ask().cpus(8).of(crate::job_builder::bob()));
     let order = |w: &World| {
         let view = cluster::view::view(&w.state, w.now);
         let mut waiting: Vec<_> = view.queue.iter().map(|q| (q.priority, q.job)).collect();

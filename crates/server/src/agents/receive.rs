@@ -5,7 +5,7 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::shared::writer_queue;
 use cluster::Command;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use model::id::AttemptId;
 use std::io;
 use std::sync::Arc;
@@ -106,10 +106,10 @@ impl LinkReceiver<'_> {
                 tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
                 let what = match order {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
-                        PartReport::Missing
+                        AttemptReport::Missing
                     }
                     RefusedOrder::Launch => {
-                        PartReport::LaunchFailed { what: why, unfit, hold: false }
+                        AttemptReport::LaunchFailed { what: why, unfit, hold: false }
                     }
                     RefusedOrder::Other => return Ok(()),
                 };
@@ -156,7 +156,7 @@ impl LinkReceiver<'_> {
         let what = match event {
             // The start itself said so. The command only keeps acknowledgements in order.
             ReportEvent::Started => {
-                let nothing = Command::Report { node, attempt, at, what: PartReport::Started };
+                let nothing = Command::Report { node, attempt, at, what: AttemptReport::Started };
                 return self.enqueue(nothing, Some(serial), None).await;
             }
             ReportEvent::LaunchFailed { what, unfit, hold } => {
@@ -166,19 +166,19 @@ impl LinkReceiver<'_> {
                     ),
                     None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
                 }
-                PartReport::LaunchFailed { what, unfit, hold }
+                AttemptReport::LaunchFailed { what, unfit, hold }
             }
             ReportEvent::Unfit { why } => {
                 tracing::warn!("{node} is drained after attempt {attempt}: {why}");
-                PartReport::Unfit { why }
+                AttemptReport::Unfit { why }
             }
             ReportEvent::StepEnded { step, exit, usage, oom } => {
-                PartReport::StepEnded { step, exit, usage, oom }
+                AttemptReport::StepEnded { step, exit, usage, oom }
             }
             ReportEvent::ScriptEnded { exit, oom, timed_out } => {
-                PartReport::ScriptEnded { exit, oom, timed_out }
+                AttemptReport::ScriptEnded { exit, oom, timed_out }
             }
-            ReportEvent::Ended(end) => PartReport::Ended {
+            ReportEvent::Ended(end) => AttemptReport::Ended {
                 exit: end.exit,
                 usage: end.usage,
                 oom: end.oom,
@@ -186,7 +186,7 @@ impl LinkReceiver<'_> {
                 lost: end.supervisor_lost,
             },
         };
-        let over = matches!(what, PartReport::Ended { .. } | PartReport::LaunchFailed { .. });
+        let over = matches!(what, AttemptReport::Ended { .. } | AttemptReport::LaunchFailed { .. });
         let known = {
             let state = self.shared.read();
             let node = state.nodes.get(&node);

@@ -36,12 +36,12 @@ pub(super) fn parameters(globals: &Globals) -> Parameters {
                 .map_or(0, |s| s.min(u64::from(u32::MAX)) as u32),
             within: has(conf::PreemptMode::Within),
         },
-        slice_s: has(conf::PreemptMode::Gang).then_some(preemption.time_slice_s),
-        places_kept: backfill.places.unwrap_or(defaults.places_kept),
-        reserve: BackfillLimits {
+        gang_slice_s: has(conf::PreemptMode::Gang).then_some(preemption.time_slice_s),
+        backfill_slots_max: backfill.places.unwrap_or(defaults.backfill_slots_max),
+        backfill_limits: BackfillLimits {
             window_min: backfill.window_min,
             per_user: backfill.per_user,
-            per_array: backfill.per_array.unwrap_or(defaults.reserve.per_array),
+            per_array: backfill.per_array.unwrap_or(defaults.backfill_limits.per_array),
             priority_min: backfill.priority_min,
             age_min_s: backfill.age_min_s.unwrap_or(0),
             starts_max: backfill.starts_max,
@@ -96,9 +96,9 @@ mod tests {
             exempt_s: 120,
             within: false,
         };
-        assert_eq!((parameters.preempt, parameters.slice_s), (preempt, Some(10)));
-        assert_eq!((parameters.places_kept, parameters.requeue_wait_s), (7, 31));
-        let reserve = &parameters.reserve;
+        assert_eq!((parameters.preempt, parameters.gang_slice_s), (preempt, Some(10)));
+        assert_eq!((parameters.backfill_slots_max, parameters.requeue_wait_s), (7, 31));
+        let reserve = &parameters.backfill_limits;
         assert_eq!((reserve.per_user, reserve.starts_max), (Some(3), Some(9)));
         assert_eq!((reserve.window_min, reserve.per_array), (Some(60), 20));
         assert_eq!(parameters.requeue_exits, [(5, 5)]);

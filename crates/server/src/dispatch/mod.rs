@@ -12,7 +12,7 @@ mod tests;
 
 use crate::shared::Shared;
 use crate::shared::dispatch_queue::DispatchWork;
-use cluster::command::{PartReport, SignalJob};
+use cluster::command::{AttemptReport, SignalJob};
 use cluster::{Command, Event, Job};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
@@ -127,7 +127,7 @@ impl DispatchThread {
                     }
                 }
             }
-            Event::PartReady { attempt, .. } => self.begin_deferred(shared, *attempt),
+            Event::PrologEndedOnNode { attempt, .. } => self.begin_deferred(shared, *attempt),
             Event::StepStarted { job, step } => self.step(shared, *job, step.id),
             Event::Ending { job, ending, .. } => {
                 let state = shared.read();
@@ -145,15 +145,18 @@ impl DispatchThread {
                     self.send(shared, &node, id, uid, Action::End(order.clone()));
                 }
             }
-            Event::StepPartEnded { job, step, node, .. } => {
+            Event::StepEndedOnNode { job, step, node, .. } => {
                 shared.volatile.step_launches.delivered(&shared.state, *job, *step, node);
             }
-            Event::PartEnded { attempt, node, .. } | Event::StaleGone { node, attempt } => {
+            Event::AttemptEndedOnNode { attempt, node, .. }
+            | Event::StaleAttemptGone { node, attempt } => {
                 shared.volatile.step_launches.forget(attempt.job);
                 self.prologs.forget(*attempt);
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }
-            Event::PartGivenUp { attempt, node } => self.kill_stale(shared, node, *attempt),
+            Event::AttemptAbandonedOnNode { attempt, node } => {
+                self.kill_stale(shared, node, *attempt)
+            }
             Event::NodeUp { node, stale, .. } => {
                 for attempt in stale {
                     self.kill_stale(shared, node, *attempt);
@@ -162,8 +165,8 @@ impl DispatchThread {
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 prolog_epilog::run_epilog(shared, *job, ended);
             }
-            Event::Leaving { job, .. } => self.signal_preempted(shared, *job),
-            Event::Suspended { job, .. } | Event::TurnOver { job, .. } => {
+            Event::PreemptionGraceStarted { job, .. } => self.signal_preempted(shared, *job),
+            Event::Suspended { job, .. } | Event::GangSuspended { job, .. } => {
                 self.send_all(shared, *job, &Action::Suspend)
             }
             Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
@@ -205,7 +208,7 @@ impl DispatchThread {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
-                    what: PartReport::Missing,
+                    what: AttemptReport::Missing,
                 };
                 self.send_command(shared, missing);
             }
@@ -215,7 +218,7 @@ impl DispatchThread {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
-                    what: PartReport::LaunchFailed {
+                    what: AttemptReport::LaunchFailed {
                         what: error.to_string(),
                         unfit: None,
                         hold: false,
@@ -335,7 +338,7 @@ impl DispatchThread {
 /// The job in which the event may let a waiting step start.
 fn job_with_freed_steps(event: &Event) -> Option<JobId> {
     match event {
-        Event::StepPartEnded { job, .. } | Event::Ending { job, .. } => Some(*job),
+        Event::StepEndedOnNode { job, .. } | Event::Ending { job, .. } => Some(*job),
         Event::Ended { job, .. } | Event::Requeued { job, .. } => Some(*job),
         _ => None,
     }

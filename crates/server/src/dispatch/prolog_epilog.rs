@@ -176,7 +176,7 @@ impl DispatchThread {
 }
 
 /// Runs the epilog after a job, beside the dispatcher; a failure is only logged.
-pub(super) fn run_epilog(shared: &Shared, id: JobId, ended: &cluster::job::Ended) {
+pub(super) fn run_epilog(shared: &Shared, id: JobId, ended: &cluster::EndRecord) {
     let state = shared.read();
     let Some(program) = state.config.site.controller_epilog.clone() else { return };
     let (Some(job), Some(allocation)) = (state.jobs.get(&id), &ended.allocation) else {

@@ -5,7 +5,7 @@ use super::{DispatchThread, SERVER_UID, end_order};
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
-use cluster::command::PartReport;
+use cluster::command::AttemptReport;
 use cluster::{Command, Job};
 use model::id::{AttemptId, StepId};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl DispatchThread {
                         node: node.to_string(),
                         attempt: *attempt,
                         at: clock::now(),
-                        what: PartReport::Missing,
+                        what: AttemptReport::Missing,
                     };
                     self.send_command(shared, missing);
                 }

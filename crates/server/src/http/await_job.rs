@@ -4,7 +4,7 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::show::job_view::JobViews;
 use cluster::authorise::{Act, authorise};
-use cluster::select;
+use cluster::job_selection;
 use model::attempt::Attempt;
 use model::change::JobRef;
 use model::id::JobId;
@@ -72,7 +72,7 @@ pub async fn await_end(
 /// The end of a job, or of every task of an array: the highest exit status of them.
 fn ended(shared: &Shared, job: JobId) -> Result<Option<Answer>, Refusal> {
     let state = shared.read();
-    let records = select::resolve(&state, &JobRef::whole(job));
+    let records = job_selection::resolve(&state, &JobRef::whole(job));
     if records.is_empty() {
         return Err(Refusal::UnknownJob(job.to_string()));
     }

@@ -66,7 +66,7 @@ impl Drop for Holder {
         });
         if left == 0 {
             holders.remove(&self.job);
-            self.shared.writer.enqueue_or_drop(Command::HolderLost { job: self.job });
+            self.shared.writer.enqueue_or_drop(Command::ClientLost { job: self.job });
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::forecast_queue::{Estimates, ExpectedStart, ExplainedView, Question};
-use cluster::viewer::Viewer;
+use cluster::view::builder::ViewBuilder;
 use model::hostlist;
 use model::id::JobId;
 use model::reason::Reason;
@@ -14,7 +14,7 @@ use std::sync::mpsc::Receiver;
 
 pub struct ForecastThread {
     questions: Receiver<Question>,
-    viewer: Viewer,
+    view_builder: ViewBuilder,
     memo: sched::Memo,
 }
 
@@ -41,7 +41,7 @@ fn expect(view: &sched::View, now: Timestamp, jobs: &[JobId]) -> Result<Vec<Esti
 
 impl ForecastThread {
     pub fn new(questions: Receiver<Question>) -> Self {
-        Self { questions, viewer: Viewer::default(), memo: sched::Memo::default() }
+        Self { questions, view_builder: ViewBuilder::default(), memo: sched::Memo::default() }
     }
 
     /// Answers questions until the process ends.
@@ -73,7 +73,7 @@ impl ForecastThread {
         // Before the view is taken: what comes in between is in it as well.
         let position = forecasts.position();
         let now = clock::now();
-        let view = self.viewer.view(&shared.read(), now);
+        let view = self.view_builder.view(&shared.read(), now);
         let expected = sched::estimates(&view, now, &mut self.memo).into_iter().map(|estimate| {
             let nodes = hostlist::compress(&estimate.nodes).into();
             (estimate.job, ExpectedStart { start: estimate.start, nodes })
@@ -85,7 +85,7 @@ impl ForecastThread {
 
     fn explain(&mut self, shared: &Shared, job: JobId) -> Option<Box<ExplainedView>> {
         let now = clock::now();
-        let view = self.viewer.view(&shared.read(), now);
+        let view = self.view_builder.view(&shared.read(), now);
         let explanation = sched::explain(&view, now, &mut self.memo, job)?;
         Some(Box::new(ExplainedView { explanation, view }))
     }

@@ -8,7 +8,7 @@ use crate::shared::counters::PlanFigures;
 use crate::shared::{LastPlan, Shared};
 use cluster::Command;
 use cluster::command::{Preempt, start_commands};
-use cluster::viewer::Viewer;
+use cluster::view::builder::ViewBuilder;
 use std::time::{Duration, Instant};
 
 /// A plan is made at least this often while anything waits: for begin times and throttles.
@@ -16,11 +16,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Plans until the process ends.
 pub fn run(shared: &Shared) -> ! {
-    let (mut viewer, mut memo) = (Viewer::default(), sched::Memo::default());
+    let (mut view_builder, mut memo) = (ViewBuilder::default(), sched::Memo::default());
     loop {
         shared.planner.wait(PERIOD);
         let begun = Instant::now();
-        let started = plan_once(shared, &mut viewer, &mut memo);
+        let started = plan_once(shared, &mut view_builder, &mut memo);
         // With a long queue and nothing free, each submit would otherwise cost a whole plan:
         // half of one processor is the most that planning in vain may take.
         if !started {
@@ -30,9 +30,9 @@ pub fn run(shared: &Shared) -> ! {
 }
 
 /// Makes a plan and carries it out; whether it started anything.
-pub fn plan_once(shared: &Shared, viewer: &mut Viewer, memo: &mut sched::Memo) -> bool {
+pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
-    let view = viewer.view(&shared.read(), now);
+    let view = view_builder.view(&shared.read(), now);
     if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
         return false;
     }

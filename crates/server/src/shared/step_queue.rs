@@ -4,7 +4,7 @@
 //! died is soon forgotten. One that asks again in time keeps its position.
 
 use crate::shared::state_lock::StateLock;
-use cluster::command::StepAsk;
+use cluster::command::StepRequest;
 use model::id::JobId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,7 +24,7 @@ pub struct StepQueue {
 
 struct WaitingStep {
     ticket: u64,
-    ask: Arc<StepAsk>,
+    ask: Arc<StepRequest>,
     wake: Arc<Notify>,
     /// Since when no call has asked for it; `None` while a call waits.
     absent: Option<Instant>,
@@ -51,7 +51,7 @@ impl StepQueue {
     }
 
     /// Takes the last position, or the one that the ticket had; `None` when too many wait.
-    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepAsk>) -> Option<Arc<Notify>> {
+    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepRequest>) -> Option<Arc<Notify>> {
         let mut waiting = self.waiting();
         if waiting.values().map(Vec::len).sum::<usize>() >= WAITING_MAX {
             waiting.values_mut().for_each(|list| list.retain(|w| !w.is_stale()));

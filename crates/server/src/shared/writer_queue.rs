@@ -1,7 +1,7 @@
 //! The writer's queue: what it may be asked, and how an answer comes back.
 
 use crate::auth::principal::server_principal;
-use cluster::command::StepPlaced;
+use cluster::command::StepPlacement;
 use cluster::{Command, Reply};
 use model::id::JobId;
 use model::principal::Principal;
@@ -97,7 +97,7 @@ impl WriterQueue {
         by: Principal,
         job: JobId,
         launch: StepLaunch,
-    ) -> Result<StepPlaced, Refusal> {
+    ) -> Result<StepPlacement, Refusal> {
         match self.ask(WriterRequest::Step { command, job, launch: Box::new(launch) }, by).await? {
             Reply::Step(placed) => Ok(placed),
             other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),

@@ -49,7 +49,7 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
 }
 
 /// The share of each generic resource of the node that jobs hold, by name and kind.
-fn gres_used(node: &cluster::node::Node) -> Vec<GresShare> {
+fn gres_used(node: &cluster::Node) -> Vec<GresShare> {
     let mut used: Vec<GresShare> = Vec::new();
     for share in &node.used.gres {
         match used.iter_mut().find(|u| u.name == share.name && u.kind == share.kind) {

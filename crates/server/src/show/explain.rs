@@ -4,8 +4,8 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::shared::forecast_queue::ExplainedView;
 use crate::show::job_view::JobViews;
-use cluster::job::Job;
-use cluster::{State, dependency, select};
+use cluster::Job;
+use cluster::{State, dependency, job_selection};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
@@ -40,7 +40,7 @@ fn chosen(shared: &Shared, wanted: &ExplainQuery) -> Result<Vec<JobId>, Refusal>
     let mut ids = Vec::new();
     let unknown = |what: String| Refusal::UnknownJob(what);
     for job in &wanted.jobs {
-        let found = select::resolve(&state, job);
+        let found = job_selection::resolve(&state, job);
         if found.is_empty() {
             return Err(unknown(shown_ref(job)));
         }
@@ -49,7 +49,7 @@ fn chosen(shared: &Shared, wanted: &ExplainQuery) -> Result<Vec<JobId>, Refusal>
     for name in &wanted.names {
         let filter =
             JobFilter { names: vec![name.clone()], all_states: true, ..JobFilter::default() };
-        let found = select::matching(&state, &filter);
+        let found = job_selection::matching(&state, &filter);
         let alive = || found.iter().filter(|chosen| !chosen.job.has_ended());
         match (alive().next(), found.last()) {
             (Some(_), _) => ids.extend(alive().map(|chosen| chosen.job.id)),
@@ -145,8 +145,8 @@ impl WaitExplainer<'_> {
     }
 
     fn dependency(&self) -> Vec<UnmetTerm> {
-        let terms = dependency::open_terms(self.state, self.job, self.now).into_iter();
-        let term = |open: dependency::OpenTerm<'_>| UnmetTerm {
+        let terms = dependency::unmet_terms(self.state, self.job, self.now).into_iter();
+        let term = |open: dependency::UnmetTerm<'_>| UnmetTerm {
             term: open.term.to_string(),
             failed: open.state == DependencyState::Failed,
             count: open.jobs.len() as u32,

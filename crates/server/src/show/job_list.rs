@@ -4,8 +4,8 @@ use crate::shared::Shared;
 use crate::shared::forecast_queue::Estimates;
 use crate::show::job_view::JobViews;
 use crate::show::view_cache::ViewCache;
-use cluster::job::Job;
-use cluster::select;
+use cluster::Job;
+use cluster::job_selection;
 use jiff::fmt::temporal::DateTimeParser;
 use model::array::IndexSet;
 use model::change::JobRef;
@@ -123,10 +123,10 @@ fn choose(shared: &Shared, wanted: &JobsQuery) -> Result<Vec<Chosen>, Refusal> {
     let state = shared.read();
     // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()
-        && select::resolve(&state, &JobRef { tasks: None, ..only.clone() }).is_empty()
+        && job_selection::resolve(&state, &JobRef { tasks: None, ..only.clone() }).is_empty()
     {
         return Err(Refusal::UnknownJob(only.id.to_string()));
     }
-    let chosen = select::matching(&state, &wanted.filter).into_iter();
+    let chosen = job_selection::matching(&state, &wanted.filter).into_iter();
     Ok(chosen.map(|chosen| (chosen.job.clone(), chosen.tasks)).collect())
 }

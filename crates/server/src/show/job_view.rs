@@ -3,10 +3,10 @@
 use crate::shared::forecast_queue::Estimates;
 use crate::shared::{LastPlan, Shared};
 use crate::show::view_cache::{self, RequestSummary, ViewCache};
-use cluster::books;
-use cluster::job::Job;
-use cluster::priority::Ranking;
-use cluster::spending::bill;
+use cluster::Job;
+use cluster::billing::bill;
+use cluster::requested;
+use cluster::view::priority::Ranking;
 use cluster::{State, dependency};
 use model::allocation::Allocation;
 use model::array::IndexSet;
@@ -78,7 +78,7 @@ impl<'a> JobViews<'a> {
         tres.set(TresKind::Billing, bill(self.state, &allocation.partition, &tres));
         RequestSummary {
             partition: allocation.partition.as_str().into(),
-            limit: books::effective_limit(self.state, job),
+            limit: requested::effective_limit(self.state, job),
             tres: Arc::new(tres),
             default_memory: view_cache::default_memory(self.state, job),
         }

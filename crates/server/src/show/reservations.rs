@@ -91,7 +91,7 @@ fn view(state: &State, reservation: &Reservation, now: Timestamp) -> Reservation
 
 fn licenses(shared: &Shared) -> Vec<LicenseView> {
     let standings = shared.read().licenses(clock::now()).into_iter();
-    let view = |s: cluster::licenses::Standing| LicenseView {
+    let view = |s: cluster::licenses::LicenseUsage| LicenseView {
         name: s.name,
         total: s.total,
         used: s.used,

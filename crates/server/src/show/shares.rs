@@ -2,8 +2,8 @@
 
 use crate::shared::Shared;
 use crate::show::job_view::array_view;
-use cluster::priority::Ranking;
-use cluster::view::{self, partition_indices};
+use cluster::view;
+use cluster::view::priority::Ranking;
 use model::time::Timestamp;
 use sched::order::multifactor;
 use std::cmp::Reverse;
@@ -12,15 +12,15 @@ use wire::view::{PrioritiesView, PriorityView, ShareView, SharesView};
 pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     let state = shared.read();
     let tree = state.tree();
-    let standings = state.standings();
+    let standings = state.fair_share_ranks();
     let spent = state.raw_usage_with_children(&tree);
     let run_minutes = sched::run_minutes(&view::running_jobs(&state), now);
-    let ranked: f64 = state.spending.ranked.values().sum();
+    let ranked: f64 = state.charged_usage.ranked.values().sum();
     // The usage that each had when it was ranked, over that of all.
     let mut ranked_of: Vec<f64> = tree
         .members
         .iter()
-        .map(|(a, _)| state.spending.ranked.get(&a.key()).copied().unwrap_or(0.0))
+        .map(|(a, _)| state.charged_usage.ranked.get(&a.key()).copied().unwrap_or(0.0))
         .collect();
     for at in (1..ranked_of.len()).rev() {
         if let Some(parent) = tree.members[at].1 {
@@ -59,15 +59,13 @@ pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
     let waiting = state.jobs.values().filter(|job| job.is_waiting() && job.hold.is_none());
     for job in waiting.filter(|_| policy.multifactor) {
         let asked = &job.spec.request().partitions;
-        let mut partitions = partition_indices(&state, asked).unwrap_or_default();
+        let mut partitions = state.partition_indices(asked).unwrap_or_default();
         partitions.sort_by_key(|at| Reverse(state.partitions[*at as usize].priority_tier));
         for at in partitions {
             let priority = ranking.priorities(job, &[at], now).first().copied().unwrap_or(0);
-            let factors = match job.priority_set {
-                // What was set is all that there is.
-                true => Default::default(),
-                false => ranking.factors(job, at, now),
-            };
+            // A priority that was set by hand has no factors.
+            let factors =
+                if job.priority_set { Default::default() } else { ranking.factors(job, at, now) };
             jobs.push(PriorityView {
                 job: job.id,
                 array: array_view(job, None).map(|array| *array),
@@ -76,9 +74,10 @@ pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
                 qos: job.qos.to_string(),
                 partition: state.partitions[at as usize].name.clone(),
                 priority,
-                sum: match job.priority_set {
-                    true => priority as f64,
-                    false => multifactor::sum(&policy.weights, &factors),
+                sum: if job.priority_set {
+                    priority as f64
+                } else {
+                    multifactor::sum(&policy.weights, &factors)
                 },
                 set: job.priority_set,
                 factors,

@@ -2,7 +2,7 @@
 
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
-use cluster::{Job, select};
+use cluster::{Job, job_selection};
 use model::change::JobRef;
 use model::id::{AttemptId, StepId};
 use model::principal::Principal;
@@ -32,7 +32,7 @@ pub async fn usage(
         let state = shared.read();
         let mut asked = Vec::new();
         for wanted in jobs.iter().take(JOBS_MAX) {
-            for chosen in select::resolve(&state, wanted) {
+            for chosen in job_selection::resolve(&state, wanted) {
                 authorise(&state, by, Act::OwnJob(chosen.job))?;
                 asked.extend(running_job(chosen.job));
             }

@@ -29,8 +29,7 @@ fn probe(
     let context = clock::context(by.clone());
     let state = shared.read();
     state.check_submit(&submit, &context)?;
-    let partitions = cluster::view::partition_indices(&state, &submit.spec.request().partitions)
-        .unwrap_or_default();
+    let partitions = state.partition_indices(&submit.spec.request().partitions).unwrap_or_default();
     let probed = state.probe_all(&submit, &partitions, &context);
     Ok((submit, probed, partitions, context))
 }

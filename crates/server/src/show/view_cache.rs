@@ -1,8 +1,8 @@
 //! Parts of views that jobs in one answer have in common, worked out once and shared.
 
-use cluster::job::Job;
-use cluster::spending::bill;
-use cluster::{State, books};
+use cluster::Job;
+use cluster::billing::bill;
+use cluster::{State, requested};
 use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;
 use model::request::{Memory, Request};
@@ -55,13 +55,13 @@ impl ViewCache {
 }
 
 fn summarise(state: &State, job: &Job) -> RequestSummary {
-    let mut tres = books::requested_tres(state, job);
-    let partition = books::shown_partition(state, job);
-    let first = partition.split(',').next().unwrap_or_default();
+    let mut tres = requested::requested_tres(state, job);
+    let partitions: Vec<&str> = requested::partitions(state, job).collect();
+    let first = partitions.first().copied().unwrap_or_default();
     tres.set(TresKind::Billing, bill(state, first, &tres));
     RequestSummary {
-        partition: partition.into(),
-        limit: books::effective_limit(state, job),
+        partition: partitions.join(",").into(),
+        limit: requested::effective_limit(state, job),
         tres: Arc::new(tres),
         default_memory: default_memory(state, job),
     }
@@ -70,7 +70,7 @@ fn summarise(state: &State, job: &Job) -> RequestSummary {
 /// The default memory of a job that asked for none.
 pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     let not_given = job.spec.request().memory == Memory::Default;
-    not_given.then(|| books::default_memory(state, job)).flatten()
+    not_given.then(|| requested::default_memory(state, job)).flatten()
 }
 
 fn without_launch(spec: &JobSpec) -> JobSpec {

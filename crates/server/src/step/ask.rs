@@ -1,10 +1,10 @@
 //! A step's request for a part of its job's share, taken from its launch.
 
-use cluster::command::StepAsk;
+use cluster::command::StepRequest;
 use wire::step::StepLaunch;
 
-pub fn step_ask(launch: &StepLaunch) -> StepAsk {
-    StepAsk {
+pub fn step_ask(launch: &StepLaunch) -> StepRequest {
+    StepRequest {
         name: launch.name.clone(),
         tasks: launch.tasks,
         nodes: launch.nodes,

@@ -6,7 +6,7 @@ use crate::step::ask::step_ask;
 use crate::writer::submission::fits_an_order;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
-use cluster::command::StepPlaced;
+use cluster::command::StepPlacement;
 use model::id::{JobId, StepId};
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -63,7 +63,7 @@ async fn create_in_turn(
     job: JobId,
     launch: StepLaunch,
     wait_ms: u64,
-) -> Result<StepPlaced, Refusal> {
+) -> Result<StepPlacement, Refusal> {
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);
     let ask = Arc::new(step_ask(&launch));
     let busy = || Refusal::Step(StepRefusal::Busy);

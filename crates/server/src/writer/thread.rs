@@ -373,7 +373,7 @@ fn may_start_jobs(event: &Event) -> bool {
         event,
         Event::Started(_)
             | Event::StepStarted { .. }
-            | Event::StepPartEnded { .. }
+            | Event::StepEndedOnNode { .. }
             | Event::Ending { .. }
             | Event::Held { .. }
             | Event::Purged { .. }

@@ -33,7 +33,7 @@ pub async fn run(shared: Arc<Shared>) {
             holders.keys().copied().collect()
         };
         for job in unheld.expired(&allocations, &held, Instant::now()) {
-            shared.writer.enqueue_or_drop(Command::HolderLost { job });
+            shared.writer.enqueue_or_drop(Command::ClientLost { job });
         }
     }
 }

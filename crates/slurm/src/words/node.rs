@@ -1,6 +1,7 @@
 //! Node states: what `sinfo` and `scontrol` call the state that a node's view shows.
 
 use model::node::{AdminState, SlotState};
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use wire::reservation::ReservationPurpose;
 use wire::view::NodeView;
 
@@ -235,6 +236,22 @@ pub fn parse_filters(text: &str) -> Result<Vec<StateFilter>, BadState> {
         row.map(|(.., test)| StateFilter(*test)).ok_or_else(|| BadState(word.to_owned()))
     };
     text.split(',').map(|word| read(word.trim())).collect()
+}
+
+/// The text of `sinfo -R` for a node's reason.
+pub fn reason_text(reason: &NodeReason) -> &str {
+    match &reason.cause {
+        NodeCause::NotResponding => "Not responding",
+        NodeCause::Text(text) => text,
+    }
+}
+
+/// Who set the reason, by name and user id. The server signs as Slurm's own user does.
+pub fn reason_user(reason: &NodeReason) -> (&str, u32) {
+    match &reason.author {
+        ReasonAuthor::System => ("slurm", 0),
+        ReasonAuthor::User { name, uid } => (name, *uid),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Jobs and the reservations that they ask for, or run in.
+//! Jobs and reservations: who may use one, which one a start uses, and which nodes are reserved for others.
 
 use super::refused;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::job::Job;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use model::request::Request;
@@ -47,16 +47,17 @@ impl State {
             if r.has(Flag::Flex) || !r.has_nodes() || !(named || few) {
                 return Ok(());
             }
-            let (asked, most) = match named {
-                true => (request.node_list.len() as u64, there as u64),
-                false => (u64::from(request.nodes.min), r.nodes.len() as u64),
+            let (asked, most) = if named {
+                (request.node_list.len() as u64, there as u64)
+            } else {
+                (u64::from(request.nodes.min), r.nodes.len() as u64)
             };
             why = Some(NeverFits::Reservation { name: r.name.clone(), asked, most, named });
         }
         why.map_or(Ok(()), |why| Err(Refusal::NodeConfiguration(why.into())))
     }
 
-    /// The reservation that a job starting now on these nodes runs in: one that it asked for, else one that draws it in.
+    /// The reservation that a job starting now on these nodes runs in: one that it asked for, else a magnetic one.
     pub(in crate::decide) fn reservation_used(
         &self,
         job: &Job,
@@ -86,8 +87,8 @@ impl State {
         Ok(drawn.map(|r| r.name.clone()))
     }
 
-    /// When a job that runs into a reservation must be gone: the reservation's own jobs wait no longer for it.
-    pub(in crate::decide) fn leaves_by(
+    /// When a job that runs into a reservation must end, by the reservation's maximum start delay.
+    pub(in crate::decide) fn must_end_by(
         &self,
         job: &Job,
         nodes: &[&str],
@@ -103,7 +104,7 @@ impl State {
         });
         let of = |r: &Arc<Reservation>| {
             let delay = Duration::from_secs(u64::from(r.max_start_delay_s?));
-            // The one that lasts now has let the job in, and the next comes after it.
+            // The present window has admitted the job: the next one counts.
             let windows = r.windows(now, 2);
             let next = windows.into_iter().map(|(start, _)| start).find(|start| *start > now)?;
             Some(next + delay)
@@ -111,8 +112,8 @@ impl State {
         others.filter_map(of).min()
     }
 
-    /// Whether these nodes are kept for others now: a reservation may be newer than the plan.
-    pub(in crate::decide) fn check_not_kept(
+    /// Refuses nodes that are reserved for others now: a reservation may be newer than the plan.
+    pub(in crate::decide) fn check_not_reserved(
         &self,
         job: &Job,
         nodes: &[&str],
@@ -125,15 +126,16 @@ impl State {
             let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
             whole && !own && !drawn && r.is_active(now)
         });
-        // Where reservations share a node, who may use one of them may use it.
+        // A node that several reservations share is open to the users of each.
         let of_own = |node: &str| {
             let mut own = split_names(asked).filter_map(|name| self.reservations.get(name));
             own.any(|r| r.nodes.iter().any(|n| n == node))
         };
         let mut kept = others.flat_map(|r| &r.nodes);
-        match kept.any(|node| nodes.contains(&node.as_str()) && !of_own(node)) {
-            true => Err(Refusal::NoCapacityNow),
-            false => Ok(()),
+        if kept.any(|node| nodes.contains(&node.as_str()) && !of_own(node)) {
+            Err(Refusal::NoCapacityNow)
+        } else {
+            Ok(())
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The nodes of a reservation: those that were named, or those that can be had.
+//! The nodes of a reservation: those that were named, or those that are free.
 
-use super::{meet, refused};
+use super::{overlap_in_time, refused};
 use crate::state::State;
 use crate::view;
 use model::constraint::Constraint;
@@ -23,7 +23,7 @@ impl State {
         let by_number = ask.node_count.is_some() || ask.cores.is_some() || ask.gres.is_some();
         let renamed = ask.nodes.is_some() || by_number;
         if r.has(Flag::AnyNodes) {
-            // Licences alone: the nodes may be any.
+            // The reservation is of licenses alone: its jobs use any nodes.
             let nothing = r.licenses.is_empty() || matches!(ask.nodes, Some(NodesChoice::Named(_)));
             (r.nodes, r.cores) = (Vec::new(), BTreeMap::new());
             return if nothing { Err(refused(Why::Nothing)) } else { Ok(()) };
@@ -38,7 +38,7 @@ impl State {
                     return Err(Refusal::UnknownNode(unknown.clone()));
                 }
                 if r.has(Flag::Replace) || r.has(Flag::ReplaceDown) {
-                    // Those that were named are not replaced.
+                    // Named nodes cannot be replaced.
                     return Err(Refusal::UnknownNode(names.join(",")));
                 }
                 r.nodes = self.in_order(names);
@@ -66,7 +66,7 @@ impl State {
         Ok(())
     }
 
-    /// Every node, or every one of the partition that was named.
+    /// Takes every node, or every node of the partition that was named.
     fn take_all(&self, r: &mut Reservation) -> Result<(), Refusal> {
         r.nodes = match r.partition.as_ref().and_then(|name| self.partition(name)) {
             Some(partition) => {
@@ -100,13 +100,14 @@ impl State {
         if let Some((name, _)) = gres.iter().find(|(name, _)| most(name) == 0) {
             return Err(Refusal::UnknownGres(name.clone()));
         }
-        // What it has stays as far as it will do; what is named by hand is added to.
+        // Present nodes are kept up to the new count.
         let kept: Vec<String> = r.nodes.iter().take(nodes as usize).cloned().collect();
         let missing = nodes - kept.len() as u32;
         let is_whole = cores == 0 && gres.is_empty();
-        let chosen = match missing == 0 && is_whole {
-            true => Vec::new(),
-            false => self.chosen(r, &kept, (missing, cores, gres), now)?,
+        let chosen = if missing == 0 && is_whole {
+            Vec::new()
+        } else {
+            self.chosen(r, &kept, (missing, cores, gres), now)?
         };
         (r.cores, r.gres) = (BTreeMap::new(), BTreeMap::new());
         for part in chosen.iter().filter(|_| !is_whole) {
@@ -123,7 +124,7 @@ impl State {
         Ok(())
     }
 
-    /// So many nodes more than it has, or so many cores and units of GRES.
+    /// Chooses further nodes, or cores and units of GRES.
     fn chosen(
         &self,
         r: &Reservation,
@@ -161,7 +162,7 @@ impl State {
         choose_nodes(&view, now, &wanted).ok_or_else(|| refused(Why::Busy))
     }
 
-    /// `Nodes=a,b CoreCnt=2,3`: of each node that was named so many cores.
+    /// `Nodes=a,b CoreCnt=2,3`: a number of cores on each named node.
     fn take_cores(&self, r: &mut Reservation, ask: &ReservationRequest) -> Result<(), Refusal> {
         let Some(NodesChoice::Named(names)) = &ask.nodes else { return Ok(()) };
         if ask.gres.is_some() && !names.is_empty() {
@@ -179,20 +180,20 @@ impl State {
         Ok(())
     }
 
-    /// The cores that jobs may have of a node.
+    /// The cores of a node that jobs may use.
     pub fn cores_of(&self, node: &str) -> u32 {
         let config = self.nodes.get(node).map(|node| &node.config);
         config.map_or(0, |config| config.usable_cpus().len() / config.threads_per_core.max(1))
     }
 
-    /// Nothing that another reservation has at the same time is given a second time.
+    /// Refuses what another reservation holds at the same time.
     fn check_others(&self, r: &Reservation, now: Timestamp) -> Result<(), Refusal> {
         if r.overlaps() {
             return Ok(());
         }
         let others = self.reservations.values().filter(|o| o.name != r.name && !o.overlaps());
         let meeting: Vec<&Arc<Reservation>> =
-            others.filter(|o| o.has_nodes() && meet(o, r, now)).collect();
+            others.filter(|o| o.has_nodes() && overlap_in_time(o, r, now)).collect();
         for node in &r.nodes {
             let mut left = self.cores_of(node);
             let taken = |r: &Reservation| r.cores.get(node).copied().unwrap_or(u32::MAX);
@@ -201,7 +202,7 @@ impl State {
                 if !reservation.nodes.contains(node) {
                     continue;
                 }
-                // A whole node leaves nothing for anybody else.
+                // A whole node leaves nothing for another reservation.
                 match (taken(reservation), other) {
                     (_, Some(other)) if taken(r) == u32::MAX || !self.gres_fit(r, other, node) => {
                         return Err(refused(Why::Overlap(other.name.clone())));
@@ -216,7 +217,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a node has the units of GRES for both.
+    /// Whether a node has enough units of GRES for both.
     fn gres_fit(&self, a: &Reservation, b: &Reservation, node: &str) -> bool {
         let of = |r: &Reservation, name: &str| r.gres.get(node).and_then(|g| g.get(name)).copied();
         let total = |name: &str| self.nodes.get(node).map_or(0, |n| n.config.gres_total(name));
@@ -224,7 +225,7 @@ impl State {
         names.all(|name| of(a, name).unwrap_or(0) + of(b, name).unwrap_or(0) <= total(name))
     }
 
-    /// Its nodes are free of jobs when it begins, unless that does not matter.
+    /// Refuses nodes that jobs hold when the reservation begins, unless `IGNORE_JOBS` is set.
     fn check_jobs(&self, r: &Reservation) -> Result<(), Refusal> {
         if r.has(Flag::IgnoreJobs) || !r.cores.is_empty() {
             return Ok(());
@@ -237,7 +238,7 @@ impl State {
         if busy { Err(refused(Why::Busy)) } else { Ok(()) }
     }
 
-    /// Other nodes in place of those that cannot be used; none: there is nothing to replace.
+    /// The reservation with other nodes in place of unusable ones; `None` if nothing is replaced.
     pub(super) fn replenished(&self, r: &Reservation, now: Timestamp) -> Option<Reservation> {
         if r.has(Flag::SpecNodes) || r.has(Flag::StaticAlloc) || !r.cores.is_empty() {
             return None;

@@ -10,8 +10,8 @@ fn plane(size: u32) -> TaskDistribution {
 }
 
 /// The node of each rank, counted from 1, as it was dumped.
-fn shown(room: &[u32], tasks: u32, how: Dealing) -> String {
-    let Some(nodes) = deal(room, tasks, how) else { return "refused".into() };
+fn shown(slots: &[u32], tasks: u32, how: LayoutPolicy) -> String {
+    let Some(nodes) = lay_out(slots, tasks, how) else { return "refused".into() };
     let mut places: Vec<(u32, usize)> = Vec::new();
     for (index, ranks) in nodes.iter().enumerate() {
         places.extend(ranks.iter().map(|rank| (*rank, index + 1)));
@@ -22,7 +22,7 @@ fn shown(room: &[u32], tasks: u32, how: Dealing) -> String {
 }
 
 #[test]
-fn tasks_sit_where_slurm_puts_them() {
+fn tasks_are_laid_out_as_slurm_does() {
     let table: [(&[u32], u32, TaskDistribution, bool, &str); 32] = [
         (&[4; 4], 16, BLOCK, false, "1 1 1 1 2 2 2 2 3 3 3 3 4 4 4 4"),
         (&[4; 4], 8, BLOCK, false, "1 1 2 2 3 3 4 4"),
@@ -57,17 +57,17 @@ fn tasks_sit_where_slurm_puts_them() {
         (&[4; 4], 5, BLOCK, true, "1 1 2 3 4"),
         (&[13, 1], 6, BLOCK, true, "1 1 1 1 1 2"),
     ];
-    for (room, tasks, distribution, pack, expected) in table {
-        let how = Dealing { distribution, pack, overcommit: false };
-        assert_eq!(shown(room, tasks, how), expected, "{tasks} of {room:?} by {distribution:?}");
+    for (slots, tasks, distribution, pack, expected) in table {
+        let how = LayoutPolicy { distribution, pack, overcommit: false };
+        assert_eq!(shown(slots, tasks, how), expected, "{tasks} of {slots:?} by {distribution:?}");
     }
 }
 
 #[test]
-fn what_is_beyond_all_room_goes_round() {
-    let how = Dealing { distribution: BLOCK, pack: false, overcommit: true };
-    let counts = |room: &[u32], tasks| -> Vec<usize> {
-        deal(room, tasks, how).expect("overcommitted").iter().map(Vec::len).collect()
+fn overcommitted_tasks_go_round_robin() {
+    let how = LayoutPolicy { distribution: BLOCK, pack: false, overcommit: true };
+    let counts = |slots: &[u32], tasks| -> Vec<usize> {
+        lay_out(slots, tasks, how).expect("overcommitted").iter().map(Vec::len).collect()
     };
     assert_eq!(counts(&[13, 1, 1, 1], 40), [19, 7, 7, 7]);
     assert_eq!(counts(&[4, 4, 4, 4], 40), [10, 10, 10, 10]);
@@ -76,6 +76,6 @@ fn what_is_beyond_all_room_goes_round() {
 }
 
 #[test]
-fn named_hosts_get_the_ranks_in_their_order() {
+fn arbitrary_distribution_follows_the_named_hosts() {
     assert_eq!(arbitrary(&[1, 0, 1], 2), [vec![1], vec![0, 2]]);
 }

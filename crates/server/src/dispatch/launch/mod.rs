@@ -105,7 +105,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         append: state.config.parameters.job_file_append,
         addresses: attempt.allocation.nodes.iter().map(address).collect(),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
-        default_memory: cluster::books::default_memory(state, job),
+        default_memory: cluster::requested::default_memory(state, job),
         gpus: gpu_view(shared, state, node),
         gpu_names: gpu_names(shared, state, node),
         bind: state.config.parameters.bind.clone(),

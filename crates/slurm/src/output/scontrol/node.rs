@@ -4,8 +4,8 @@ use super::Options;
 use super::record::Record;
 use crate::output::Moment;
 use crate::output::text::node_text;
-use crate::words::node::NodeState;
-use model::node::NodeReason;
+use crate::words::{self, node::NodeState};
+use model::node_reason::NodeReason;
 use model::time::Timestamp;
 use wire::view::NodeView;
 
@@ -101,5 +101,6 @@ fn push_state(record: &mut Record<'_>, node: &NodeView, moment: Moment<'_>) {
 }
 
 fn reason_line(reason: &NodeReason, moment: Moment<'_>) -> String {
-    format!("Reason={} [{}@{}]", reason.text, reason.by, moment.iso(reason.at))
+    let (text, (user, _)) = (words::node::reason_text(reason), words::node::reason_user(reason));
+    format!("Reason={text} [{user}@{}]", moment.iso(reason.at))
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::output::samples::{at, busy_node, cluster, moment, node as idle_node, train};
-use model::node::{AdminState, NodeReason};
+use model::node::AdminState;
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use std::collections::BTreeMap;
 use wire::view::{ConfigView, NodeView};
 
@@ -102,8 +103,11 @@ fn a_drained_node_shows_its_reason_and_who_set_it() {
     let mut view = idle_node("node1");
     view.admin = Some(AdminState::Drain);
     view.last_busy = Some(at(0, 48, 31));
-    view.reason =
-        Some(NodeReason { text: "bad gpu 3".into(), by: "root".into(), uid: 0, at: at(0, 48, 20) });
+    view.reason = Some(NodeReason {
+        cause: NodeCause::Text("bad gpu 3".into()),
+        author: ReasonAuthor::User { name: "root".into(), uid: 0 },
+        at: at(0, 48, 20),
+    });
     assert_eq!(
         node_text(&view, PLAIN),
         concat!(

@@ -6,6 +6,7 @@ use crate::output::text::node_text;
 use crate::output::text::push;
 use crate::words::{self, node::NodeState};
 use model::hostlist;
+use model::node_reason::NodeReason;
 use model::partition::{Access, OverSubscribe, Partition};
 use model::time::format_limit;
 use std::fmt::Write;
@@ -99,10 +100,10 @@ pub static NODE_FIELDS: &[NodeField] = &[
     field('b', "features_act", "ACTIVE_FEATURES", Same, |g, c| first(g, c, |n, c| c.push_str(&node_text::features(&n.config)))),
     field('G', "Gres", "GRES", Same, |g, c| first(g, c, |n, c| c.push_str(&node_text::gres(&n.config)))),
     long("GresUsed", "GRES_USED", Same, |g, c| first(g, c, |n, c| c.push_str(&node_text::gres_used(n)))),
-    field('E', "Reason", "REASON", Same, |g, c| first(g, c, |n, c| c.push_str(n.reason.as_ref().map_or("none", |r| &r.text)))),
+    field('E', "Reason", "REASON", Same, |g, c| first(g, c, |n, c| c.push_str(n.reason.as_ref().map_or("none", words::node::reason_text)))),
     field('H', "Timestamp", "TIMESTAMP", Same, |g, c| first(g, c, |n, c| c.push_str(&n.reason.as_ref().map_or_else(unknown, |r| g.moment.iso(r.at))))),
-    field('u', "User", "USER", Same, |g, c| first(g, c, |n, c| c.push_str(n.reason.as_ref().map_or("Unknown", |r| &r.by)))),
-    field('U', "UserLong", "USER", Same, |g, c| first(g, c, |n, c| c.push_str(&n.reason.as_ref().map_or_else(unknown, |r| format!("{}({})", r.by, r.uid))))),
+    field('u', "User", "USER", Same, |g, c| first(g, c, |n, c| c.push_str(n.reason.as_ref().map_or("Unknown", |r| words::node::reason_user(r).0)))),
+    field('U', "UserLong", "USER", Same, |g, c| first(g, c, |n, c| c.push_str(&n.reason.as_ref().map_or_else(unknown, user_with_uid)))),
     field('n', "NodeHost", "HOSTNAMES", Same, |g, c| first(g, c, |n, c| c.push_str(node_text::hostname(n)))),
     field('o', "NodeAddr", "NODE_ADDR", Same, |g, c| first(g, c, |n, c| c.push_str(node_text::address(n)))),
     field('v', "Version", "VERSION", Same, |g, c| first(g, c, |n, c| c.push_str(&n.facts.version))),
@@ -130,6 +131,11 @@ pub static NODE_FIELDS: &[NodeField] = &[
 
 fn unknown() -> String {
     "Unknown".to_owned()
+}
+
+fn user_with_uid(reason: &NodeReason) -> String {
+    let (name, uid) = words::node::reason_user(reason);
+    format!("{name}({uid})")
 }
 
 fn yes_no(set: bool) -> &'static str {

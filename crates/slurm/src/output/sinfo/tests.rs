@@ -3,7 +3,8 @@
 use super::*;
 use crate::output::samples::{at, busy_node, cluster, moment, node};
 use crate::words::node::parse_filters;
-use model::node::{AdminState, NodeReason, SlotState};
+use model::node::{AdminState, SlotState};
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::partition::PartitionState;
 
 fn shown(options: &Options, cluster: &ClusterView) -> String {
@@ -24,8 +25,11 @@ fn mixed() -> ClusterView {
 fn drained(busy: bool) -> ClusterView {
     let mut first = if busy { busy_node() } else { node("node1") };
     first.admin = Some(AdminState::Drain);
-    first.reason =
-        Some(NodeReason { text: "bad gpu 3".into(), by: "root".into(), uid: 0, at: at(0, 48, 20) });
+    first.reason = Some(NodeReason {
+        cause: NodeCause::Text("bad gpu 3".into()),
+        author: ReasonAuthor::User { name: "root".into(), uid: 0 },
+        at: at(0, 48, 20),
+    });
     ClusterView { now: at(0, 48, 20), ..cluster(vec![first, node("node2")]) }
 }
 

@@ -1,0 +1,397 @@
+//! `apply`: the one place where the state changes. It never judges: what an event says has happened.
+//!
+//! The assertions state what must hold in any history. They stay on in release builds: a replay
+//! that breaks one stops and names the event, rather than go on with a state that cannot be.
+
+mod array;
+mod field;
+mod requeue;
+mod site;
+mod suspend;
+mod usage;
+
+use crate::books;
+use crate::event::{Event, Started, Submitted};
+use crate::state::State;
+use crate::state::job::{EndRecord, Job, PendingTasks, Phase};
+use crate::state::node::Node;
+use model::allocation::{Allocation, NodeShare};
+use model::attempt::Attempt;
+use model::change::JobField;
+use model::id::{AttemptId, JobId};
+use model::node::SlotState;
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::record::JobRecord;
+use model::run::Run;
+use model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl State {
+    /// Applies one event. Returns the books' record of the attempt that the event closed, if jobs are recorded.
+    pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
+        let record = self.change(event);
+        for id in queue_changes(event) {
+            self.enqueue(id);
+        }
+        let mut record = record?;
+        let parameters = &self.config.parameters;
+        if !parameters.book_steps {
+            record.steps.clear();
+        }
+        parameters.book_jobs.then_some(record)
+    }
+
+    fn change(&mut self, event: &Event) -> Option<JobRecord> {
+        match event {
+            Event::TermStarted { term, at } => self.apply_term(*term, *at),
+            Event::Configured { config, at } => self.apply_config(config, *at),
+            Event::Submitted(submitted) => self.apply_submitted(submitted),
+            Event::Held { job, by } => {
+                let job = self.job_mut(*job);
+                job.hold = Some(*by);
+            }
+            Event::Released { job } => {
+                let job = self.job_mut(*job);
+                job.hold = None;
+                job.fixed_reason = None;
+                job.special_exit = false;
+            }
+            Event::Changed { job, fields, at } => self.apply_fields(*job, fields, *at),
+            Event::TaskSplit { array, index, job } => self.apply_split(*array, *index, *job),
+            Event::TasksCancelled { array, indices, ended } => {
+                return Some(self.apply_tasks_cancelled(*array, indices, ended));
+            }
+            Event::Started(started) => self.apply_started(started),
+            Event::Suspended { job, at, for_preemption } => {
+                self.apply_suspended(*job, *at, *for_preemption)
+            }
+            Event::GangSuspended { job, at } => self.apply_gang_suspended(*job, *at),
+            Event::ResumeRequested { job } => self.attempt_mut(*job).auto_resume = true,
+            Event::Resumed { job, at } => self.apply_resumed(*job, *at),
+            Event::PreemptionGraceStarted { job, leaving } => {
+                self.attempt_mut(*job).preemption_grace = Some(*leaving);
+            }
+            Event::StepStarted { job, step } => {
+                let attempt = self.attempt_mut(*job);
+                if let model::id::StepId::Number(n) = step.id {
+                    attempt.next_step = attempt.next_step.max(n + 1);
+                }
+                attempt.steps.push((**step).clone());
+            }
+            Event::StepEndedOnNode { job, step, node, exit, usage, end } => {
+                let attempt = self.attempt_mut(*job);
+                if let Some(step) = attempt.steps.iter_mut().find(|s| s.id == *step) {
+                    step.waiting.retain(|n| n != node);
+                    step.exit = step.exit.max(*exit);
+                    step.usage.absorb(usage);
+                    if end.is_some() {
+                        step.end.clone_from(end);
+                    }
+                }
+            }
+            Event::Ending { job, ending, exit } => {
+                let attempt = self.attempt_mut(*job);
+                attempt.ending = Some(**ending);
+                attempt.exit = *exit;
+            }
+            Event::PrologEndedOnNode { attempt, node } => {
+                self.attempt_mut(attempt.job).prolog_nodes.retain(|other| other != node);
+            }
+            Event::AttemptEndedOnNode { attempt, node, exit, usage, at } => {
+                let active = self.attempt_mut(attempt.job);
+                active.usage.absorb(usage);
+                active.exit = active.exit.max(*exit);
+                self.release_share(*attempt, node, Some(*at));
+            }
+            Event::AttemptAbandonedOnNode { attempt, node } => {
+                self.release_share(*attempt, node, None);
+                if let Some(node) = self.nodes.get_mut(node) {
+                    node.stale.push(*attempt);
+                }
+            }
+            Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
+            Event::Requeued { job, ended, .. } => {
+                return Some(self.apply_requeued(*job, ended, event));
+            }
+            Event::EndedJobRequeued { job, .. } => self.apply_revived(*job, event),
+            Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
+            _ => self.apply_node_or_account(event),
+        }
+        None
+    }
+
+    fn apply_term(&mut self, term: u64, at: Timestamp) {
+        assert!(term > self.term, "term {term} does not follow {}", self.term);
+        self.term = term;
+        for node in self.nodes.values_mut().filter(|n| n.slot == SlotState::Up) {
+            node.slot = SlotState::Silent;
+            node.silent_since = Some(at);
+        }
+    }
+
+    fn apply_config(&mut self, config: &crate::config::ClusterConfig, at: Timestamp) {
+        let mut known: BTreeMap<String, Node> = std::mem::take(&mut self.nodes);
+        for configured in &config.nodes {
+            let config = Arc::new(configured.clone());
+            let node = match known.remove(&configured.name) {
+                Some(node) => Node { config, removed: false, ..node },
+                None => {
+                    let mut node = Node::new(config);
+                    node.admin = configured.initial;
+                    let reason = |text: &String| NodeReason {
+                        cause: NodeCause::Text(text.clone()),
+                        author: ReasonAuthor::User { name: "root".into(), uid: 0 },
+                        at,
+                    };
+                    node.reason = configured.initial_reason.as_ref().map(reason);
+                    node
+                }
+            };
+            self.nodes.insert(configured.name.clone(), node);
+        }
+        // A node that left the configuration stays until its last job has ended.
+        for (name, node) in known.into_iter().filter(|(_, n)| !n.holders.is_empty()) {
+            self.nodes.insert(name, Node { removed: true, ..node });
+        }
+        self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
+        self.next_job = self.next_job.max(config.parameters.first_job_id);
+        self.config = Arc::new(config.clone());
+        self.tree.invalidate();
+        self.accounting.invalidate();
+        self.fair_share_ranks.invalidate();
+        self.priority_totals.invalidate();
+        self.hardware.invalidate();
+    }
+
+    fn apply_submitted(&mut self, s: &Submitted) {
+        assert!(s.job.0 >= self.next_job, "job id {} is given a second time", s.job);
+        self.next_job = s.job.0 + 1;
+        self.next_priority = self.next_priority.saturating_sub(1);
+        if let Some(tasks) = s.tasks.clone() {
+            let run = Run {
+                id: s.run,
+                name: s.spec.name.to_string(),
+                kind: s.kind,
+                owner: s.spec.owner.name.clone(),
+                job: s.job,
+                tasks,
+                cancelled: Default::default(),
+            };
+            self.runs.insert(s.run, run);
+        }
+        let pending =
+            s.tasks.clone().map(|indices| Box::new(PendingTasks { indices, throttle: s.throttle }));
+        let mut job = Job {
+            pending,
+            hold: s.hold,
+            priority_set: s.priority_set,
+            het: s.het,
+            ..Job::waiting(s.job, s.run, &s.spec, (&s.account, &s.qos), s.priority, s.at)
+        };
+        job.intern(&mut self.interner);
+        self.jobs.insert(s.job, Arc::new(job));
+    }
+
+    fn apply_started(&mut self, started: &Started) {
+        let id = started.attempt.job;
+        if let Some((array, index)) = started.task {
+            self.apply_split(array, index, id);
+        }
+        let job = self.job_mut(id);
+        assert!(job.is_waiting(), "job {id} starts while it is not waiting");
+        assert_eq!(started.attempt.number, job.attempts + 1, "attempts of job {id} have a gap");
+        job.attempts = started.attempt.number;
+        job.priority = started.priority.unwrap_or(job.priority);
+        let held: Vec<String> = started.allocation.node_names().map(str::to_string).collect();
+        let next_step = match started.step.as_ref().map(|s| s.id) {
+            Some(model::id::StepId::Number(n)) => n + 1,
+            _ => 0,
+        };
+        job.phase = Phase::Active(Box::new(Attempt {
+            number: started.attempt.number,
+            allocation: started.allocation.clone(),
+            start: started.at,
+            end_limit: started.end_limit,
+            reservation: started.reservation.clone(),
+            held_nodes: held.clone(),
+            prolog_nodes: if started.preparing { held.clone() } else { Vec::new() },
+            ending: None,
+            charged_until: None,
+            suspended: false,
+            suspended_since: None,
+            auto_resume: false,
+            gang_suspended: false,
+            suspended_ms: 0,
+            suspend_changed: None,
+            preemption_grace: None,
+            exit: Default::default(),
+            usage: Default::default(),
+            steps: started.step.iter().cloned().collect(),
+            next_step,
+        }));
+        self.active.insert(id);
+        self.occupy(id, &started.allocation, &held);
+        for node in held.iter().filter_map(|name| self.nodes.get(name)) {
+            let beyond = node.used.memory > node.config.memory;
+            assert!(!beyond, "memory of {} beyond what there is, to job {id}", node.config.name);
+        }
+    }
+
+    /// Counts an attempt's shares on these nodes as used. The node's size is not checked: a new configuration may have
+    /// shrunk the node under a running job.
+    pub(crate) fn occupy(&mut self, id: JobId, allocation: &Allocation, nodes: &[String]) {
+        let job = &self.jobs[&id];
+        let uid = job.spec.owner.uid;
+        let partition = self.partition(&allocation.partition).cloned();
+        let exclusive =
+            crate::view::is_exclusive(job, partition.as_deref(), self.config.parameters.select);
+        let alone = crate::view::is_user_exclusive(job, partition.as_deref());
+        let attempt = AttemptId { job: id, number: job.attempts };
+        // A suspended job keeps its memory and devices, and gives up its CPUs.
+        let is_suspended = job.attempt().is_some_and(|a| a.has_released_cores());
+        for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
+            let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
+            let used = &mut node.used;
+            node.holders.push(attempt);
+            used.memory.0 += share.memory.0;
+            used.gres.extend(share.gres.iter().cloned());
+            if is_suspended {
+                continue;
+            }
+            assert!(
+                used.admits_cpus(share),
+                "CPUs {} of {} are granted twice, to job {id}",
+                share.cpus,
+                share.node
+            );
+            add_job(used, share, (id, uid), exclusive, alone);
+        }
+    }
+
+    /// Frees an attempt's share of one node.
+    fn release_share(&mut self, attempt: AttemptId, name: &str, busy_until: Option<Timestamp>) {
+        let active = self.attempt_mut(attempt.job);
+        active.held_nodes.retain(|n| n != name);
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.holders.retain(|a| *a != attempt);
+        node.last_busy = busy_until.or(node.last_busy);
+        if node.holders.is_empty() && node.removed {
+            self.nodes.remove(name);
+            return;
+        }
+        self.recount(name);
+    }
+
+    /// Counts the use of a node anew from its holders: sets of users and the exclusive mark cannot be subtracted.
+    fn recount(&mut self, name: &str) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let holders = std::mem::take(&mut node.holders);
+        node.used = Default::default();
+        for holder in holders {
+            let allocation = self.attempt_of(holder.job).allocation.clone();
+            self.occupy(holder.job, &allocation, &[name.to_string()]);
+        }
+    }
+
+    fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> JobRecord {
+        self.charge(id, ended.end);
+        let record = books::record_of(self, id, Some(ended));
+        if let Some(attempt) = self.jobs[&id].attempt() {
+            assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
+        }
+        self.active.remove(&id);
+        self.ended.insert((ended.end, id));
+        self.job_mut(id).phase = Phase::Ended(Box::new(ended.clone()));
+        record
+    }
+
+    fn purge(&mut self, id: JobId) {
+        let Some(job) = self.jobs.remove(&id) else { return };
+        if let Some(ended) = job.ended() {
+            self.ended.remove(&(ended.end, id));
+        }
+        if let Some(task) = job.task {
+            let tasks = self.arrays.entry(task.array).or_default();
+            tasks.remove(&task.index);
+            if tasks.is_empty() {
+                self.arrays.remove(&task.array);
+            }
+        }
+        let array = job.task.map_or(id, |t| t.array);
+        if !self.jobs.contains_key(&array) && !self.arrays.contains_key(&array) {
+            self.runs.remove(&job.run);
+        }
+    }
+
+    fn apply_fields(&mut self, id: JobId, fields: &[JobField], at: Timestamp) {
+        let job = self.job_mut(id);
+        for field in fields {
+            field::set(job, field);
+            if *field == JobField::ResetAccrueTime {
+                job.accrues_from = Some(at);
+            }
+            if let (JobField::TimeLimit(limit), Phase::Active(attempt)) = (field, &mut job.phase) {
+                let suspended = Duration::from_millis(attempt.suspended_ms);
+                attempt.end_limit = limit.duration().map(|d| attempt.start + d + suspended);
+            }
+        }
+    }
+
+    pub(crate) fn job_mut(&mut self, id: JobId) -> &mut Job {
+        let job = self.jobs.get_mut(&id);
+        Arc::make_mut(job.unwrap_or_else(|| panic!("an event names job {id}, unknown here")))
+    }
+
+    fn attempt_mut(&mut self, id: JobId) -> &mut Attempt {
+        match &mut self.job_mut(id).phase {
+            Phase::Active(attempt) => attempt,
+            other => panic!("an event needs job {id} active, it is {other:?}"),
+        }
+    }
+
+    fn attempt_of(&self, id: JobId) -> &Attempt {
+        self.jobs[&id].attempt().expect("a holder of a node is active")
+    }
+}
+
+/// The jobs that an event may put into the queue or take out of it.
+fn queue_changes(event: &Event) -> Vec<JobId> {
+    match event {
+        Event::Submitted(s) => vec![s.job],
+        Event::Held { job, .. }
+        | Event::Released { job }
+        | Event::Changed { job, .. }
+        | Event::Ended { job, .. }
+        | Event::Requeued { job, .. }
+        | Event::ReservationLost { job, .. }
+        | Event::EndedJobRequeued { job, .. } => vec![*job],
+        Event::TaskSplit { array, job, .. } => vec![*array, *job],
+        Event::TasksCancelled { array, .. } => vec![*array],
+        Event::Started(s) => {
+            s.task.map(|(array, _)| array).into_iter().chain([s.attempt.job]).collect()
+        }
+        Event::Purged { jobs } => jobs.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Adds a job to a node's CPUs.
+pub(crate) fn add_job(
+    used: &mut sched::view::NodeUse,
+    share: &NodeShare,
+    (id, uid): (JobId, u32),
+    exclusive: bool,
+    alone: bool,
+) {
+    used.take_cpus(share);
+    used.exclusive |= exclusive;
+    used.jobs += 1;
+    if alone {
+        used.user_exclusive.push((id, uid));
+    }
+    if let Err(at) = used.users.binary_search(&uid) {
+        used.users.insert(at, uid);
+    }
+}

@@ -1,0 +1,104 @@
+//! The events that end an attempt: the one that begins its end, and the one that closes it.
+
+use crate::config::Parameters;
+use crate::event::Event;
+use crate::requeue::{self, RequeuedWait};
+use crate::state::job::{EndRecord, Job};
+use model::attempt::{Attempt, Ending, RequeueAs};
+use model::id::StepId;
+use model::reason::Reason;
+use model::run::{ExitStatus, Outcome};
+use model::time::Timestamp;
+
+/// Begins the end of a job's attempt; `None` if it is ending already.
+pub(super) fn ending(
+    job: &Job,
+    outcome: Outcome,
+    exit: ExitStatus,
+    at: Timestamp,
+    requeue: Option<RequeueAs>,
+) -> Option<Event> {
+    let attempt = job.attempt()?;
+    if attempt.ending.is_some() {
+        return None;
+    }
+    Some(Event::Ending { job: job.id, ending: Box::new(Ending::new(outcome, at, requeue)), exit })
+}
+
+/// An attempt that was to be requeued ends its job after all.
+pub(super) fn ending_for_good(job: &Job, outcome: Outcome) -> Option<Event> {
+    let attempt = job.attempt()?;
+    let ending = attempt.ending.filter(|ending| ending.requeue.is_some())?;
+    let ending = Box::new(ending.without_requeue(outcome));
+    Some(Event::Ending { job: job.id, ending, exit: attempt.exit })
+}
+
+/// Closes an attempt of which nothing is left: the job ends, or waits again.
+pub(super) fn closing(
+    parameters: &Parameters,
+    job: &Job,
+    attempt: &Attempt,
+    ending: &Ending,
+    at: Timestamp,
+) -> Event {
+    let outcome = requeue::recorded_outcome(job, ending);
+    let exit = match outcome {
+        Outcome::OutOfMemory => ExitStatus::OUT_OF_MEMORY,
+        Outcome::LaunchFailed => ExitStatus::NOT_LAUNCHED,
+        Outcome::Completed | Outcome::Failed | Outcome::Requeued | Outcome::Cancelled { .. } => {
+            attempt.exit
+        }
+        _ => ExitStatus::default(),
+    };
+    let end = ending.own_end(at).max(attempt.start);
+    let derived = attempt.steps.iter().filter(|s| matches!(s.id, StepId::Number(_)));
+    let ended = Box::new(EndRecord {
+        outcome,
+        exit,
+        derived_exit: derived.map(|s| s.exit).max().unwrap_or_default(),
+        start: Some(attempt.start),
+        end,
+        allocation: Some(attempt.allocation.clone()),
+        steps: attempt.steps.clone(),
+        usage: attempt.usage.clone(),
+        reason: reason_of(outcome),
+        suspended_ms: attempt.suspended_total_ms(end),
+    });
+    let Some(requeue) = ending.requeue else {
+        return Event::Ended { job: job.id, ended };
+    };
+    let RequeuedWait { begin, hold, reason, special_exit } =
+        RequeuedWait::after(parameters, job, ending, requeue, at);
+    Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
+}
+
+/// The reason that an ended job shows.
+pub(super) fn reason_of(outcome: Outcome) -> Reason {
+    match outcome {
+        Outcome::Failed => Reason::NonZeroExit,
+        Outcome::Timeout => Reason::TimeLimit,
+        Outcome::OutOfMemory => Reason::OutOfMemory,
+        Outcome::NodeFail => Reason::NodeFail,
+        Outcome::Deadline => Reason::Deadline,
+        Outcome::LaunchFailed => Reason::LaunchFailed,
+        Outcome::NoCapacity => Reason::NoCapacity,
+        Outcome::Preempted => Reason::Preempted,
+        _ => Reason::None,
+    }
+}
+
+/// The end of a job that never started.
+pub(super) fn ended_unstarted(outcome: Outcome, at: Timestamp) -> EndRecord {
+    EndRecord {
+        outcome,
+        exit: ExitStatus::default(),
+        derived_exit: ExitStatus::default(),
+        start: None,
+        end: at,
+        allocation: None,
+        steps: Vec::new(),
+        usage: Default::default(),
+        reason: reason_of(outcome),
+        suspended_ms: 0,
+    }
+}

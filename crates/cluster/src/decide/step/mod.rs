@@ -1,0 +1,135 @@
+//! Steps within their job's allocation: which nodes, which share of them, and which task where.
+
+mod demand;
+mod free_share;
+mod layout;
+mod placement;
+
+use crate::authorise::{Act, authorise};
+use crate::command::{Context, Decision, Reply, StepPlacement, StepRequest};
+use crate::event::Event;
+use crate::requested;
+use crate::state::State;
+use crate::state::job::Job;
+use demand::StepDemand;
+use model::allocation::NodeShare;
+use model::attempt::Attempt;
+use model::id::{AttemptId, JobId, StepId};
+use model::partition::DefaultMemory;
+use model::reason::Refusal;
+use model::request::Memory;
+use model::run::Step;
+use model::step::StepRefusal;
+use placement::NodePlacement;
+
+impl State {
+    pub(super) fn decide_step(
+        &self,
+        id: JobId,
+        ask: &StepRequest,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let job = self.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
+        authorise(self, &context.by, Act::OwnJob(job))?;
+        let attempt = active(job)?;
+        let cpus_per_task = self.cpus_per_task(job, ask);
+        let attempt_id = AttemptId { job: id, number: attempt.number };
+        if let Some(known) = known(attempt, ask.shape.ticket) {
+            let nodes = placed_nodes(known);
+            let placed = StepPlacement {
+                attempt: attempt_id,
+                step: known.id,
+                nodes,
+                cpus_per_task,
+                known: true,
+            };
+            return Ok(Decision { events: Vec::new(), reply: Reply::Step(placed) });
+        }
+        let placed = self.place_step(job, attempt, ask)?;
+        let step = Step {
+            id: StepId::Number(attempt.next_step),
+            name: ask.name.clone(),
+            start: context.now,
+            waiting: placed.iter().map(|p| p.share.node.clone()).collect(),
+            nodes: placed.iter().map(|p| p.share.node.clone()).collect(),
+            layout: placed.iter().map(|p| (p.share.node.clone(), p.ranks.clone())).collect(),
+            tasks: placed.iter().map(|p| p.ranks.len() as u32).sum(),
+            cpus: placed.iter().map(|p| p.share.cpus.len()).sum(),
+            shares: placed.into_iter().map(|p| p.share).collect(),
+            overlap: ask.shape.overlap,
+            ticket: ask.shape.ticket,
+            end: None,
+            exit: Default::default(),
+            usage: Default::default(),
+            submit_line: ask.submit_line.clone(),
+        };
+        let nodes = placed_nodes(&step);
+        let reply = StepPlacement {
+            attempt: attempt_id,
+            step: step.id,
+            nodes,
+            cpus_per_task,
+            known: false,
+        };
+        let events = vec![Event::StepStarted { job: id, step: Box::new(step) }];
+        Ok(Decision { events, reply: Reply::Step(reply) })
+    }
+
+    /// Whether the step has to wait for others of its job. Any other refusal is not a reason to wait.
+    pub fn step_waits(&self, id: JobId, ask: &StepRequest) -> bool {
+        let Some(job) = self.jobs.get(&id) else { return false };
+        let Ok(attempt) = active(job) else { return false };
+        self.place_step(job, attempt, ask) == Err(Refusal::Step(StepRefusal::Busy))
+    }
+
+    fn place_step(
+        &self,
+        job: &Job,
+        attempt: &Attempt,
+        ask: &StepRequest,
+    ) -> Result<Vec<NodePlacement>, Refusal> {
+        let request = job.spec.request();
+        let unknown = ask.shape.exclude.iter().find(|name| !self.nodes.contains_key(*name));
+        if let Some(name) = unknown {
+            return Err(Refusal::UnknownNode(name.clone()));
+        }
+        let memory_per_cpu = match (&request.memory, requested::default_memory(self, job)) {
+            (Memory::PerCpu(each), _) => Some(*each),
+            (Memory::Default, Some(DefaultMemory::PerCpu(each))) => Some(each),
+            _ => None,
+        };
+        let demand = StepDemand {
+            allocation: &attempt.allocation,
+            ask,
+            cpus_per_task: self.cpus_per_task(job, ask).max(1),
+            overcommit: ask.overcommit || request.overcommit,
+            memory_per_cpu,
+        };
+        demand.place(&attempt.steps)
+    }
+
+    fn cpus_per_task(&self, job: &Job, ask: &StepRequest) -> u32 {
+        let of_job = job.spec.request().cpus_per_task.min;
+        ask.cpus_per_task.unwrap_or(if ask.shape.own { of_job } else { 1 })
+    }
+}
+
+fn active(job: &Job) -> Result<&Attempt, Refusal> {
+    match job.attempt() {
+        Some(attempt) if attempt.ending.is_none() => Ok(attempt),
+        Some(_) => Err(Refusal::JobEnded(job.id)),
+        None if job.has_ended() => Err(Refusal::JobEnded(job.id)),
+        None => Err(Refusal::JobNotRunning(job.id)),
+    }
+}
+
+/// The open step that this ticket created before: its answer was lost.
+fn known(attempt: &Attempt, ticket: u64) -> Option<&Step> {
+    let same = |s: &&Step| ticket != 0 && s.ticket == ticket && s.end.is_none();
+    attempt.steps.iter().rev().find(same)
+}
+
+fn placed_nodes(step: &Step) -> Vec<(NodeShare, Vec<u32>)> {
+    let ranks = step.layout.iter().map(|(_, ranks)| ranks.clone());
+    step.shares.iter().cloned().zip(ranks).collect()
+}

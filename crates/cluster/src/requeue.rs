@@ -1,0 +1,156 @@
+//! How a job's end becomes a requeue. Every case is stated here, and here alone.
+//!
+//! | what ends the attempt | when another attempt follows |
+//! |---|---|
+//! | its own exit | [`after_end`]: an exit code of the site's lists, or `retry` on errors |
+//! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions |
+//! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
+//! | a node of its het job fails | [`after_component_failure`]: as if the leader's node had failed |
+//! | preemption | [`after_preemption`], for a job that [`is_preempted_by_requeue`] |
+//! | `scontrol requeue` | [`on_request`], for a job that passes [`check_request`] |
+//!
+//! A cancel, a time limit, a deadline and a lack of memory end the job. A cancel also takes back a requeue that is under way.
+
+use crate::config::Parameters;
+use crate::state::job::Job;
+use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
+use model::change::Requeue;
+use model::reason::{Reason, Refusal};
+use model::run::{ExitStatus, Hold, LaunchKind, Outcome};
+use model::time::Timestamp;
+use std::time::Duration;
+
+/// Whether an attempt that ended by itself or by its node's failure is followed by another, and how.
+pub(crate) fn after_end(
+    parameters: &Parameters,
+    job: &Job,
+    outcome: Outcome,
+    exit: ExitStatus,
+    at: Timestamp,
+) -> Option<RequeueAs> {
+    let node_failed = outcome == Outcome::NodeFail;
+    let is_batch = job.spec.launch.kind == LaunchKind::Batch;
+    if node_failed && job.spec.requeue && is_batch {
+        return Some(RequeueAs::default());
+    }
+    let exited = is_batch && is_own_exit(outcome);
+    let is_listed = |codes: &[(i32, i32)]| {
+        let contains = |(from, to): &(i32, i32)| (*from..=*to).contains(&exit.code);
+        exited && exit.signal == 0 && codes.iter().any(contains)
+    };
+    if is_listed(&parameters.requeue_exits) {
+        return Some(RequeueAs::default());
+    }
+    if is_listed(&parameters.requeue_exits_held) {
+        return Some(RequeueAs { hold: true, special_exit: true });
+    }
+    let retry = job.spec.retry.as_ref()?;
+    let is_covered =
+        (node_failed && retry.on_interruption) || (outcome == Outcome::Failed && retry.on_error);
+    let in_time = retry.duration_s.is_none_or(|s| at.since(job.submit).as_secs() < s);
+    (is_covered && in_time).then_some(RequeueAs::default())
+}
+
+/// A node that cannot launch the attempt counts as failed; `hold` keeps the job for somebody to look at.
+pub(crate) fn after_failed_launch(
+    parameters: &Parameters,
+    job: &Job,
+    hold: bool,
+    at: Timestamp,
+) -> Option<RequeueAs> {
+    let requeue = after_end(parameters, job, Outcome::NodeFail, ExitStatus::default(), at)?;
+    Some(RequeueAs { hold: requeue.hold || hold, ..requeue })
+}
+
+/// A node's failure under one component is a failure of the whole het job: the leader's own rule applies to all.
+pub(crate) fn after_component_failure(
+    parameters: &Parameters,
+    leader: &Job,
+    outcome: Outcome,
+    at: Timestamp,
+) -> Option<RequeueAs> {
+    let node_failed = outcome == Outcome::NodeFail;
+    node_failed.then(|| after_end(parameters, leader, outcome, ExitStatus::default(), at))?
+}
+
+/// Whether preemption may requeue the job. An allocation that a client holds has nothing to run again.
+pub(crate) fn is_preempted_by_requeue(job: &Job) -> bool {
+    job.spec.requeue && job.spec.launch.kind != LaunchKind::Interactive
+}
+
+/// `requeue`: what the plan chose among the modes that the job allows.
+pub(crate) fn after_preemption(requeue: bool) -> Option<RequeueAs> {
+    requeue.then(RequeueAs::default)
+}
+
+/// Whether somebody may ask for a requeue of the job. Components are requeued through their leader.
+pub(crate) fn check_request(job: &Job) -> Result<(), Refusal> {
+    match job.spec.launch.kind {
+        _ if job.het.is_some_and(|of| !of.is_leader()) => Err(Refusal::NotHetLeader(job.id)),
+        LaunchKind::Interactive => Err(Refusal::NotRequeueable(job.id)),
+        LaunchKind::Batch if !job.spec.requeue => Err(Refusal::RequeueDisabled(job.id)),
+        LaunchKind::Batch | LaunchKind::Task => Ok(()),
+    }
+}
+
+/// A job that somebody suspended does not start again unasked: it is held.
+pub(crate) fn on_request(attempt: &Attempt, asked: Requeue) -> RequeueAs {
+    let stopped_by_hand = attempt.has_released_cores() && !attempt.auto_resume;
+    RequeueAs { hold: asked.hold || stopped_by_hand, special_exit: asked.special_exit }
+}
+
+/// The outcome that the books record. A script whose exit code makes it run again was requeued, whatever the code.
+pub(crate) fn recorded_outcome(job: &Job, ending: &Ending) -> Outcome {
+    let is_batch = job.spec.launch.kind == LaunchKind::Batch;
+    let by_exit = ending.requeue.is_some() && is_own_exit(ending.outcome);
+    if by_exit && is_batch { Outcome::Requeued } else { ending.outcome }
+}
+
+fn is_own_exit(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Completed | Outcome::Failed)
+}
+
+/// How a requeued job waits.
+pub(crate) struct RequeuedWait {
+    pub begin: Timestamp,
+    pub hold: Option<Hold>,
+    pub reason: Option<Reason>,
+    pub special_exit: bool,
+}
+
+impl RequeuedWait {
+    /// Slurm's jobs wait for a while before they may start again; dstack's tasks do not. The owner may release a hold.
+    pub fn new(parameters: &Parameters, job: &Job, requeue: RequeueAs, at: Timestamp) -> Self {
+        let pause = match job.spec.launch.kind {
+            LaunchKind::Task => Duration::ZERO,
+            LaunchKind::Batch | LaunchKind::Interactive => {
+                Duration::from_secs(u64::from(parameters.requeue_wait_s))
+            }
+        };
+        Self {
+            begin: at + pause,
+            hold: requeue.hold.then_some(Hold::User),
+            reason: requeue.hold.then_some(Reason::RequeuedHeld),
+            special_exit: requeue.special_exit,
+        }
+    }
+
+    /// After an attempt that ended so: a failed launch is held by the administrator, and one held for its exit code shows
+    /// no reason.
+    pub fn after(
+        parameters: &Parameters,
+        job: &Job,
+        ending: &Ending,
+        requeue: RequeueAs,
+        at: Timestamp,
+    ) -> Self {
+        let mut wait = Self::new(parameters, job, requeue, at);
+        if requeue.hold && ending.cause == EndCause::LaunchFailed {
+            (wait.hold, wait.reason) = (Some(Hold::Admin), Some(Reason::LaunchFailedHeld));
+        }
+        if is_own_exit(ending.outcome) {
+            wait.reason = None;
+        }
+        wait
+    }
+}

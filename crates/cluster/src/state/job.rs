@@ -1,0 +1,234 @@
+//! A job as the state holds it: waiting, active with one attempt, or ended until its record is purged.
+
+use super::intern::Interner;
+use model::allocation::Allocation;
+use model::array::IndexSet;
+use model::attempt::Attempt;
+use model::id::{AttemptId, JobId, RunId, StepId};
+use model::reason::Reason;
+use model::run::{
+    ArrayTask, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
+};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub run: RunId,
+    /// Set for one task of an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<ArrayTask>,
+    /// Set for the record that stands for an array's pending tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Box<PendingTasks>>,
+    pub spec: Arc<JobSpec>,
+    pub account: Arc<str>,
+    pub qos: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    pub priority: u64,
+    /// Somebody set the priority: it is not computed.
+    #[serde(default)]
+    pub priority_set: bool,
+    /// Added to the computed priority.
+    #[serde(default)]
+    pub site_factor: i32,
+    pub submit: Timestamp,
+    /// The earliest start: `--begin`, or the pause after the last requeue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Timestamp>,
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// A reason that holds until somebody releases the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_reason: Option<Box<Reason>>,
+    /// When it was last requeued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requeued: Option<Timestamp>,
+    /// Held after an end that somebody should look at: JobState::SpecialExit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub special_exit: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_comment: Option<Arc<str>>,
+    /// Since when its age counts towards its priority; none: since it could start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accrues_from: Option<Timestamp>,
+    /// Its place in a het job.
+    #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
+    pub het: Option<HetComponent>,
+    pub phase: Phase,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PendingTasks {
+    pub indices: IndexSet,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Waiting,
+    Active(Box<Attempt>),
+    Ended(Box<EndRecord>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndRecord {
+    pub outcome: Outcome,
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub derived_exit: ExitStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Timestamp>,
+    pub end: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default)]
+    pub reason: Reason,
+    /// How long it was suspended, milliseconds.
+    #[serde(default)]
+    pub suspended_ms: u64,
+}
+
+impl Job {
+    /// A job as it is when it was just submitted.
+    pub(crate) fn waiting(
+        id: JobId,
+        run: RunId,
+        spec: &Arc<JobSpec>,
+        (account, qos): (&Arc<str>, &Arc<str>),
+        priority: u64,
+        submit: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            run,
+            task: None,
+            pending: None,
+            account: account.clone(),
+            qos: qos.clone(),
+            hold: None,
+            priority,
+            priority_set: false,
+            site_factor: 0,
+            submit,
+            begin: spec.request().begin,
+            attempts: 0,
+            fixed_reason: None,
+            requeued: None,
+            special_exit: false,
+            admin_comment: None,
+            accrues_from: None,
+            het: None,
+            phase: Phase::Waiting,
+            spec: spec.clone(),
+        }
+    }
+
+    /// Shares in memory what equal jobs hold.
+    pub(crate) fn intern(&mut self, interner: &mut Interner) {
+        self.spec = interner.spec(&self.spec);
+        self.account = interner.text(&self.account);
+        self.qos = interner.text(&self.qos);
+    }
+
+    pub fn state(&self) -> JobState {
+        match &self.phase {
+            Phase::Waiting if self.special_exit => JobState::SpecialExit,
+            Phase::Waiting if self.lost_reservation() => JobState::ReservationGone,
+            Phase::Waiting => JobState::Pending,
+            Phase::Active(a) if a.ending.is_some() => JobState::Completing,
+            Phase::Active(a) if a.suspended => JobState::Suspended,
+            Phase::Active(_) => JobState::Running,
+            Phase::Ended(e) => e.outcome.state(),
+        }
+    }
+
+    /// Whether the job runs in this reservation, or asks for it.
+    pub fn is_of_reservation(&self, name: &str) -> bool {
+        let asked = self.spec.request().reservation.as_deref().unwrap_or_default();
+        let uses = || self.attempt().is_some_and(|a| a.reservation.as_deref() == Some(name));
+        model::reservation::split_names(asked).any(|own| own == name) || uses()
+    }
+
+    /// Whether the job is held because its reservation is gone.
+    pub fn lost_reservation(&self) -> bool {
+        matches!(self.fixed_reason.as_deref(), Some(Reason::ReservationGone(_)))
+    }
+
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match &self.phase {
+            Phase::Active(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// What its attempt holds, or held when the job ended.
+    pub fn allocation(&self) -> Option<&Allocation> {
+        match &self.phase {
+            Phase::Waiting => None,
+            Phase::Active(attempt) => Some(&attempt.allocation),
+            Phase::Ended(ended) => ended.allocation.as_ref(),
+        }
+    }
+
+    /// The submit time to show: that of the last requeue, if there was one.
+    pub fn shown_submit(&self) -> Timestamp {
+        self.requeued.unwrap_or(self.submit)
+    }
+
+    pub fn attempt_id(&self) -> Option<AttemptId> {
+        self.attempt().map(|a| AttemptId { job: self.id, number: a.number })
+    }
+
+    pub fn ended(&self) -> Option<&EndRecord> {
+        match &self.phase {
+            Phase::Ended(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// The exit of the step that an `srun` started with its job, once all steps of the job have ended.
+    pub fn finished_step(&self) -> Option<ExitStatus> {
+        self.spec.launch.first_step.as_ref()?;
+        let steps = &self.attempt()?.steps;
+        let first = steps.iter().find(|step| step.id == StepId::Number(0))?;
+        steps.iter().all(|step| step.end.is_some()).then_some(first.exit)
+    }
+
+    /// `12`, `12_3`, `12_[4-7]` or `12+1`.
+    pub fn shown_id(&self) -> String {
+        match (&self.task, &self.pending) {
+            (Some(task), _) => format!("{}_{}", task.array, task.index),
+            (None, Some(p)) => {
+                format!("{}_[{}]", self.id, model::array::format_pending(&p.indices, p.throttle))
+            }
+            (None, None) => match self.het {
+                Some(of) => format!("{}+{}", of.first, of.offset),
+                None => self.id.to_string(),
+            },
+        }
+    }
+
+    /// The restart count: attempts after the first.
+    pub fn restarts(&self) -> u32 {
+        let made = self.attempts;
+        if self.is_waiting() { made } else { made.saturating_sub(1) }
+    }
+}

@@ -1,0 +1,234 @@
+//! The state of the cluster: one value, changed only by `apply`.
+
+pub mod association_tree;
+pub mod cache;
+pub mod charged_usage;
+pub mod hardware;
+pub mod intern;
+pub mod job;
+pub mod node;
+pub mod priority_totals;
+
+use crate::config::ClusterConfig;
+use crate::event::UserToken;
+use association_tree::AssociationTree;
+use cache::Cache;
+use charged_usage::ChargedUsage;
+use hardware::Hardware;
+use intern::Interner;
+use job::Job;
+use model::account::{Account, Association, NORMAL_QOS, Qos};
+use model::id::{JobId, RunId};
+use model::partition::Partition;
+use model::principal::Role;
+use model::reservation::Reservation;
+use model::run::Run;
+use model::time::Timestamp;
+use node::Node;
+use priority_totals::PriorityTotals;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The priority of the first job under `priority/basic`; each later one has one less.
+pub const FIRST_PRIORITY: u64 = 4_294_901_760;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub term: u64,
+    pub config: Arc<ClusterConfig>,
+    pub nodes: BTreeMap<String, Node>,
+    /// In the order of the configuration.
+    pub partitions: Vec<Arc<Partition>>,
+    /// Shared with the copies that snapshots and plans are made from; changed by copy on write.
+    pub jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Runs of many jobs: arrays. A run of one job follows from the job.
+    pub runs: BTreeMap<RunId, Run>,
+    /// Tasks with a record of their own, by array and index; an array leaves with its last task.
+    pub arrays: BTreeMap<JobId, BTreeMap<u32, JobId>>,
+    pub accounts: BTreeMap<String, Account>,
+    pub associations: Vec<Association>,
+    pub qos: BTreeMap<String, Arc<Qos>>,
+    pub roles: BTreeMap<String, Role>,
+    pub reservations: BTreeMap<String, Arc<Reservation>>,
+    /// The number of the newest reservation.
+    #[serde(default)]
+    pub last_reservation: u32,
+    pub tokens: BTreeMap<String, JoinToken>,
+    /// Node to the fingerprint of the certificate that identifies it.
+    pub agents: BTreeMap<String, String>,
+    pub user_tokens: BTreeMap<String, UserToken>,
+    pub next_job: u32,
+    pub next_priority: u64,
+    #[serde(default, rename = "spending")]
+    pub charged_usage: ChargedUsage,
+    /// Derived: ended jobs by their end, for the purge of old records.
+    #[serde(skip)]
+    pub ended: BTreeSet<(Timestamp, JobId)>,
+    /// Derived: jobs that hold resources.
+    #[serde(skip)]
+    pub active: BTreeSet<JobId>,
+    /// Derived: jobs that wait and are not held, which the plan considers.
+    #[serde(skip)]
+    pub queue: BTreeSet<JobId>,
+    /// Derived: the parts that equal jobs share in memory.
+    #[serde(skip)]
+    pub interner: Interner,
+    /// Derived: accounts and users as a tree.
+    #[serde(skip)]
+    pub(crate) tree: Cache<AssociationTree>,
+    /// Derived: the tree with its raw usage, for the scheduler.
+    #[serde(skip)]
+    pub(crate) accounting: Cache<sched::accounting::Accounting>,
+    /// Derived: the rank of each association by fair share.
+    #[serde(skip)]
+    pub(crate) fair_share_ranks: Cache<Vec<sched::order::fair_tree::BranchRank>>,
+    /// Derived: the totals that priorities are computed against.
+    #[serde(skip)]
+    pub(crate) priority_totals: Cache<PriorityTotals>,
+    /// Derived: nodes and partitions with nothing on them, for feasibility at submit.
+    #[serde(skip)]
+    pub(crate) hardware: Cache<Hardware>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    pub nodes: Vec<String>,
+    pub expires: Timestamp,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            term: 0,
+            config: Arc::default(),
+            nodes: BTreeMap::new(),
+            partitions: Vec::new(),
+            jobs: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            arrays: BTreeMap::new(),
+            accounts: [("root".to_string(), root_account())].into(),
+            associations: Vec::new(),
+            qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
+            roles: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            last_reservation: 0,
+            tokens: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            user_tokens: BTreeMap::new(),
+            next_job: 1,
+            next_priority: FIRST_PRIORITY,
+            ended: BTreeSet::new(),
+            active: BTreeSet::new(),
+            queue: BTreeSet::new(),
+            interner: Interner::default(),
+            charged_usage: ChargedUsage::default(),
+            tree: Cache::default(),
+            accounting: Cache::default(),
+            fair_share_ranks: Cache::default(),
+            priority_totals: Cache::default(),
+            hardware: Cache::default(),
+        }
+    }
+}
+
+/// The root of the account tree, which always exists.
+fn root_account() -> Account {
+    Account {
+        name: "root".into(),
+        description: "default root account".into(),
+        organization: "root".into(),
+        parent: None,
+        coordinators: Vec::new(),
+    }
+}
+
+impl State {
+    pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
+        self.partitions.iter().find(|p| p.name == name)
+    }
+
+    pub fn default_partition(&self) -> Option<&Arc<Partition>> {
+        self.partitions.iter().find(|p| p.default)
+    }
+
+    /// The indices of the partitions that a request names, in its order; the default if it names none. `None` if one is
+    /// unknown.
+    pub fn partition_indices(&self, asked: &[String]) -> Option<Vec<u32>> {
+        let position = |name: &str| self.partitions.iter().position(|p| p.name == name);
+        if asked.is_empty() {
+            let default = self.partitions.iter().position(|p| p.default)?;
+            return Some(vec![default as u32]);
+        }
+        asked.iter().map(|name| position(name).map(|i| i as u32)).collect()
+    }
+
+    /// The record of an array's task, if it has one of its own.
+    pub fn task_job(&self, array: JobId, index: u32) -> Option<&Job> {
+        self.jobs.get(self.arrays.get(&array)?.get(&index)?).map(Arc::as_ref)
+    }
+
+    /// Every record of an array: the one for its pending tasks, and one for each other task.
+    pub fn array_jobs(&self, array: JobId) -> Vec<&Arc<Job>> {
+        let whole = self.jobs.get(&array).filter(|j| j.pending.is_some());
+        let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
+        whole.into_iter().chain(tasks.filter_map(|id| self.jobs.get(id))).collect()
+    }
+
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(Arc::as_ref)
+    }
+
+    /// Puts a job into the queue or takes it out, by its present phase and hold.
+    pub(crate) fn enqueue(&mut self, id: JobId) {
+        if self.job(id).is_some_and(|job| job.is_waiting() && job.hold.is_none()) {
+            self.queue.insert(id)
+        } else {
+            self.queue.remove(&id)
+        };
+    }
+
+    /// Fills in what is derived from the stored fields, after a snapshot was read.
+    pub fn rebuild_derived(&mut self) {
+        self.runs.retain(|_, run| !run.tasks.is_empty());
+        self.ended.clear();
+        self.active.clear();
+        self.queue.clear();
+        for node in self.nodes.values_mut() {
+            node.used = Default::default();
+            node.holders.clear();
+        }
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if let Some(job) = Arc::get_mut(job) {
+                job.intern(&mut self.interner);
+            }
+            if let Some(ended) = job.ended() {
+                self.ended.insert((ended.end, id));
+            }
+            if let Some(attempt) = job.attempt() {
+                let held = attempt.held_nodes.clone();
+                let allocation = attempt.allocation.clone();
+                self.active.insert(id);
+                self.occupy(id, &allocation, &held);
+            }
+            self.enqueue(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Snapshots of before told a run of one job too, and no run its tasks.
+    #[test]
+    fn snapshot_from_before_runs_had_tasks_is_read() {
+        let mut old = serde_json::to_value(State::default()).expect("state");
+        old["runs"] = serde_json::json!({"00000000-0000-4000-8000-000000000005": {"id": "00000000-0000-4000-8000-000000000005", "name": "x", "kind": "batch", "owner": "ann", "job": 5}});
+        let mut state: State = serde_json::from_value(old).expect("the old snapshot");
+        state.rebuild_derived();
+        assert!(state.runs.is_empty(), "a run of one job is told by the job: {:?}", state.runs);
+    }
+}

@@ -1,0 +1,280 @@
+//! The state as the scheduler is shown it.
+
+pub mod accounting;
+pub mod builder;
+pub mod priority;
+
+use crate::dependency;
+use crate::requeue;
+use crate::state::State;
+use crate::state::hardware::Hardware;
+use crate::state::job::Job;
+use crate::state::node::Node;
+use model::attempt::Attempt;
+use model::dependency::DependencyState;
+use model::partition::{Access, OverSubscribe, Partition};
+use model::reason::{PartitionDenial, Reason};
+use model::request::Sharing;
+use model::reservation::ReservationFlag;
+use model::select::Select;
+use model::time::Timestamp;
+use priority::Ranking;
+use sched::view::{
+    Availability, DependencyState as Standing, NodeInfo, NodeUse, PartitionInfo, PendingJob,
+    RunningJob, SchedulerPolicy, View,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Builds the whole view. Held jobs are not in the queue: nothing but a release can start them.
+pub fn view(state: &State, now: Timestamp) -> View {
+    let mut view = resources(state);
+    let ranking = Ranking::new(state, now);
+    view.queue = state
+        .queue
+        .iter()
+        .filter_map(|id| state.job(*id))
+        .filter_map(|job| waiting(state, &ranking, job, now).map(Arc::new))
+        .collect();
+    view
+}
+
+/// Nodes, partitions and running jobs, without the queue.
+pub fn resources(state: &State) -> View {
+    let nodes = state.nodes.values().map(|of| Arc::new(node(of))).collect();
+    View { nodes, ..running_jobs(state) }
+}
+
+/// Running jobs and partitions, as limits count them, without nodes and queue.
+pub fn running_jobs(state: &State) -> View {
+    let index = node_index(state);
+    let active = state.active.iter().filter_map(|id| state.job(*id));
+    View {
+        partitions: partitions(state),
+        running: active.map(|job| Arc::new(running(state, job, &index))).collect(),
+        ..site(state)
+    }
+}
+
+/// The index of each node in the view.
+pub(crate) type NodeIndex<'a> = BTreeMap<&'a str, u32>;
+
+pub(crate) fn node_index(state: &State) -> NodeIndex<'_> {
+    state.nodes.keys().enumerate().map(|(i, name)| (name.as_str(), i as u32)).collect()
+}
+
+pub(crate) fn node(node: &Node) -> NodeInfo {
+    NodeInfo {
+        config: node.config.clone(),
+        availability: node.availability(),
+        used: node.used.clone(),
+    }
+}
+
+pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
+    let index = node_index(state);
+    let info = |partition: &Arc<Partition>| PartitionInfo {
+        partition: partition.clone(),
+        nodes: partition.nodes.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
+    };
+    state.partitions.iter().map(info).collect()
+}
+
+/// The parts of the view that are neither nodes, partitions nor jobs.
+pub(crate) fn site(state: &State) -> View {
+    View {
+        qos: state.qos.values().cloned().collect(),
+        reservations: state.reservations.values().cloned().collect(),
+        licenses: state.licenses_free(),
+        accounting: state.accounting(),
+        topology: state.config.topology.clone(),
+        policy: policy(state),
+        ..View::default()
+    }
+}
+
+pub(crate) fn policy(state: &State) -> SchedulerPolicy {
+    let parameters = &state.config.parameters;
+    SchedulerPolicy {
+        backfill: parameters.backfill,
+        backfill_slots_max: parameters.backfill_slots_max,
+        backfill_limits: parameters.backfill_limits.clone(),
+        preempt: parameters.preempt,
+        default_memory: parameters.default_memory,
+        memory_by_core: parameters.memory_by_core,
+        max_memory: parameters.max_memory,
+        cpus_per_gpu: parameters.cpus_per_gpu,
+        select: parameters.select,
+        switch_wait_s: parameters.switch_wait_s,
+        over_time_min: parameters.over_time_limit_min,
+    }
+}
+
+impl State {
+    /// Nodes and partitions with nothing on them, for what is checked at submit.
+    pub(crate) fn hardware(&self) -> Arc<Hardware> {
+        self.hardware.get(|| {
+            let emptied = self.nodes.values().map(|node| NodeInfo {
+                config: node.config.clone(),
+                availability: Availability::Available,
+                used: NodeUse::default(),
+            });
+            let view = View {
+                nodes: emptied.map(Arc::new).collect(),
+                partitions: partitions(self),
+                policy: policy(self),
+                ..View::default()
+            };
+            Hardware::new(view)
+        })
+    }
+}
+
+/// Whether the job has its nodes to itself, by its request or by the partition's configuration.
+pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) -> bool {
+    let sharing = partition.map_or(OverSubscribe::No, |p| p.over_subscribe);
+    sched::is_whole_node(job.spec.request(), sharing, select)
+}
+
+/// Whether other users' jobs are kept off the job's nodes.
+pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> bool {
+    job.spec.request().sharing == Sharing::User || partition.is_some_and(|p| p.exclusive_user)
+}
+
+/// The latest end of an attempt: by its time limit, by preemption, or with the window of its reservation.
+fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
+    let leaving = attempt.preemption_grace.map(|leaving| leaving.until);
+    let window = attempt.reservation.as_ref().and_then(|name| {
+        let over_run = state.config.parameters.reservation_over_run_min?;
+        let r = state.reservations.get(name)?;
+        let bound = !r.has(ReservationFlag::Flex) && r.ahead_ms.is_none();
+        let over_run = Duration::from_secs(60 * u64::from(over_run));
+        bound.then(|| r.end_of_window_at(attempt.start) + over_run)
+    });
+    [attempt.end_limit, leaving, window].into_iter().flatten().min()
+}
+
+pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> RunningJob {
+    let attempt = job.attempt().expect("an active job has an attempt");
+    let held = |node: &str| attempt.held_nodes.iter().any(|n| n == node);
+    let partition = &attempt.allocation.partition;
+    RunningJob {
+        job: job.id,
+        uid: job.spec.owner.uid,
+        account: job.account.to_string(),
+        qos: job.qos.to_string(),
+        association: state.tree().find(&job.account, &job.spec.owner.name, Some(partition)),
+        partition: state.partitions.iter().position(|p| p.name == *partition).unwrap_or(0) as u32,
+        shares: attempt
+            .allocation
+            .nodes
+            .iter()
+            .filter(|s| held(&s.node))
+            .filter_map(|s| Some((*index.get(s.node.as_str())?, s.clone())))
+            .collect(),
+        end: end_of(state, attempt),
+        exclusive: is_exclusive(
+            job,
+            state.partition(partition).map(|p| &**p),
+            state.config.parameters.select,
+        ),
+        reservation: attempt.reservation.clone(),
+        start: attempt.start,
+        priority: job.priority,
+        requeue: requeue::is_preempted_by_requeue(job),
+        is_ending: attempt.is_ending_or_preempted(),
+        suspended: attempt.has_released_cores(),
+        resume_when_free: attempt.suspended && attempt.auto_resume,
+        licenses: job.spec.request().licenses.clone(),
+    }
+}
+
+/// The partitions that are open to the job's account and QOS. If none is: all of them, with the reason.
+fn open_partitions(state: &State, job: &Job, asked: Vec<u32>) -> (Vec<u32>, Option<Reason>) {
+    let closed = |at: &u32| {
+        let partition = &state.partitions[*at as usize];
+        let account = Some(&*job.account).filter(|account| !account.is_empty());
+        let by_account = account.and_then(|a| not_allowed(partition, &partition.allow_accounts, a));
+        by_account.map(Reason::AccountNotAllowed).or_else(|| {
+            not_allowed(partition, &partition.allow_qos, &job.qos).map(Reason::QosNotAllowed)
+        })
+    };
+    let open: Vec<u32> = asked.iter().copied().filter(|at| closed(at).is_none()).collect();
+    if !open.is_empty() {
+        return (open, None);
+    }
+    let why = asked.first().and_then(closed);
+    (asked, why)
+}
+
+fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box<PartitionDenial>> {
+    let (list, denies) = match access {
+        Access::All => return None,
+        Access::Only(list) => (list, false),
+        Access::Except(list) => (list, true),
+    };
+    (!access.admits(name)).then(|| {
+        Box::new(PartitionDenial {
+            partition: partition.name.clone(),
+            list: list.clone(),
+            denies,
+            name: name.to_owned(),
+        })
+    })
+}
+
+/// One entry of the queue.
+pub fn waiting(
+    state: &State,
+    ranking: &Ranking<'_>,
+    job: &Job,
+    now: Timestamp,
+) -> Option<PendingJob> {
+    let pending = job.pending.as_deref();
+    // Tasks that wait for `aftercorr` are not counted: they could not start.
+    let ready = pending.map_or(1, |p| dependency::tasks_ready(state, job, &p.indices, now));
+    // With no task ready the dependency is the reason that the array waits.
+    let tasks = ready.clamp(1, u64::from(u32::MAX)) as u32;
+    let tasks_allowed = pending.and_then(|p| {
+        let running = state.arrays.get(&job.id).map_or(0, |tasks| {
+            let active = tasks.values().filter(|id| state.active.contains(id));
+            active.count() as u32
+        });
+        p.throttle.map(|limit| limit.saturating_sub(running))
+    });
+    let standing = match dependency::state_of(state, job, now) {
+        DependencyState::Fulfilled => Standing::Met,
+        DependencyState::Unfulfilled => Standing::Waiting,
+        DependencyState::Failed => Standing::Never,
+    };
+    let asked = state.partition_indices(&job.spec.request().partitions)?;
+    let (partitions, closed) = open_partitions(state, job, asked);
+    let priorities = ranking.priorities(job, &partitions, now);
+    let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
+    let (awaits, awaits_any) = match standing {
+        Standing::Waiting => dependency::awaited_events(state, job, now),
+        _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
+        _ => (Vec::new(), false),
+    };
+    Some(PendingJob {
+        job: job.id,
+        tasks,
+        tasks_allowed,
+        spec: job.spec.clone(),
+        priority: priorities.iter().copied().max().unwrap_or(1),
+        priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
+        submit: job.submit,
+        hold: job.hold,
+        dependency: standing,
+        begin: job.begin,
+        partitions,
+        account: job.account.to_string(),
+        qos: job.qos.to_string(),
+        association: ranking.association(job, first),
+        fixed_reason: job.fixed_reason.as_deref().cloned().or(closed),
+        awaits,
+        awaits_any,
+        het: job.het,
+    })
+}
