@@ -1,4 +1,4 @@
-//! One launch of a job: its allocation, suspension, preemption, and how it ends.
+//! One attempt of a job: its allocation, whether it is suspended, how it ends.
 
 use crate::allocation::Allocation;
 use crate::id::JobId;
@@ -19,9 +19,9 @@ pub struct Attempt {
     /// The reservation that the attempt runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// Nodes that still hold a share of the attempt.
+    /// Nodes that have not reported the end of their part.
     pub held_nodes: Vec<String>,
-    /// Nodes whose prolog still runs, if the job waits for the prologs of all its nodes.
+    /// Nodes on which the prolog is not over, where the job or its client waits for the prologs of all nodes.
     #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
     pub prolog_nodes: Vec<String>,
     /// How the end will be recorded; set once the attempt is being ended.
@@ -32,22 +32,23 @@ pub struct Attempt {
     pub charged_until: Option<Timestamp>,
     #[serde(default)]
     pub suspended: bool,
-    /// Start of the present suspension, which does not count against the time limit.
+    /// When the suspension began; suspended time does not count against the time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_since: Option<Timestamp>,
-    /// The attempt resumes once its cores are free: preemption suspended it, or others had its cores at a resume.
+    /// It is resumed by the scheduler when its cores are free again: it was suspended by preemption, or resumed by a user
+    /// while others had its cores.
     #[serde(default, rename = "resumes_itself", skip_serializing_if = "std::ops::Not::not")]
     pub auto_resume: bool,
-    /// Gang scheduling: suspended until its next time slice. Its cores stay allocated to it.
+    /// It is suspended by gang scheduling until its time slice on shared cores comes; the cores still count as its own.
     #[serde(default, rename = "waits_turn", skip_serializing_if = "std::ops::Not::not")]
     pub gang_suspended: bool,
-    /// Milliseconds of all earlier suspensions.
+    /// Milliseconds of all suspensions but the current one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
     /// Time of the last suspend or resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_changed: Option<Timestamp>,
-    /// Set once the attempt is preempted and its grace time runs.
+    /// Set while it has been told of its preemption and its grace time runs.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub preemption_grace: Option<PreemptionGrace>,
     #[serde(default)]
@@ -65,25 +66,25 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Attempt {
-    /// Milliseconds of all suspensions, the present one included.
+    /// Milliseconds of all suspensions until `now`.
     pub fn suspended_total_ms(&self, now: Timestamp) -> u64 {
         let open = self.suspended_since.filter(|_| self.suspended);
         let open = open.map_or(0, |since| now.since(since).as_millis() as u64);
         self.suspended_ms.saturating_add(open)
     }
 
-    /// Whether the attempt is suspended and others may have its cores.
+    /// Whether it is suspended and others may use its cores.
     pub fn has_released_cores(&self) -> bool {
         self.suspended && !self.gang_suspended
     }
 
-    /// Whether the attempt is being ended, or its preemption grace runs.
+    /// Whether it is being ended, or its grace time before preemption runs.
     pub fn is_ending_or_preempted(&self) -> bool {
         self.ending.is_some() || self.preemption_grace.is_some()
     }
 }
 
-/// Suspended time in whole seconds, rounded so that the seconds from `start` to `end` less these are the seconds run.
+/// Whole suspended seconds between two times, rounded so that they and the seconds run add up to the seconds between.
 pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
     if suspended_ms == 0 {
         return 0;
@@ -93,12 +94,12 @@ pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) ->
     all_s.saturating_sub(ran_ms / 1000)
 }
 
-/// The grace time of a preempted job, which ends at `until`.
+/// The grace time of a job that is preempted: it was told at `since`, and ends at `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptionGrace {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// The job that preempts.
+    /// The job that preempts it.
     pub by: JobId,
     /// A new attempt follows.
     pub requeue: bool,

@@ -1,4 +1,4 @@
-//! Runs, jobs, het components, array tasks and steps, with their states and outcomes.
+//! Runs, jobs, het components, array tasks and steps: what they are made of and how they end.
 
 use crate::allocation::NodeShare;
 use crate::dependency::Dependency;
@@ -21,7 +21,7 @@ pub struct JobSpec {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// Always one: each component of a het job is a job of its own ([`HetComponent`]).
+    /// Always one: the other components of a het job are jobs of their own ([`HetComponent`]).
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,21 +104,21 @@ pub struct Launch {
     /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
     #[serde(default, skip_serializing_if = "no_limits")]
     pub rlimits: Arc<[(String, u64)]>,
-    /// The user named the limits: one that cannot be set is reported.
+    /// The user named them (`--propagate`): a limit that cannot be set is reported.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rlimits_asked: bool,
-    /// Seconds between two samples of usage; `None` for the site's setting.
+    /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
 }
 
-/// Which limits are carried over if the user named none.
+/// `PropagateResourceLimits`: the limits that are carried over where the user named none.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RlimitPolicy {
-    /// The limits carried over; empty for all. `ALL` and `NONE` are accepted as names.
+    /// Empty means all. `ALL` and `NONE` stand for themselves.
     pub only: Vec<String>,
-    /// If not empty, all limits but these are carried over, and `only` is ignored.
+    /// If not empty, all limits but these are carried over.
     pub except: Vec<String>,
 }
 
@@ -149,12 +149,12 @@ impl RlimitPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NicePolicy {
-    /// The nice value of the node's daemon.
+    /// The nice value of the node's own daemon.
     #[default]
     Daemon,
-    /// The nice value of the submitting command.
+    /// The nice value of the command that submitted.
     Submitter,
-    /// As `Submitter`, and at least one more than the daemon's.
+    /// The submitter's, but at least one more than the daemon's.
     BelowDaemon,
 }
 
@@ -162,13 +162,13 @@ pub enum NicePolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rlimits {
     pub soft: Vec<(String, u64)>,
-    /// The user named them: one that cannot be set is reported.
+    /// The user named them: a limit that cannot be set is reported.
     #[serde(default)]
     pub asked: bool,
 }
 
 impl Launch {
-    /// A launch of this kind, with nothing to start.
+    /// A launch of this kind without script, environment, files or limits.
     pub fn empty(kind: LaunchKind) -> Self {
         Self {
             kind,
@@ -254,7 +254,7 @@ pub struct Run {
     /// All tasks as submitted. Older snapshots hold runs of a single job too, with no tasks.
     #[serde(default)]
     pub tasks: crate::array::IndexSet,
-    /// Tasks cancelled before they started, which have no record of their own.
+    /// The tasks that were cancelled before they started, and so have no record of their own.
     #[serde(default, skip_serializing_if = "crate::array::IndexSet::is_empty")]
     pub cancelled: crate::array::IndexSet,
 }
@@ -268,7 +268,7 @@ pub enum RunKind {
     Task,
 }
 
-/// Who placed a hold on a job.
+/// Who has put a hold on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
@@ -276,7 +276,8 @@ pub enum Hold {
     Admin,
 }
 
-/// A job's place in a heterogeneous job, whose components start and end together and have consecutive ids.
+/// A component of a Slurm heterogeneous job: its jobs start together or not at all, and end together. Their ids follow
+/// one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HetComponent {
     pub first: JobId,
@@ -317,10 +318,10 @@ pub struct Step {
     /// The step's share of each node; empty for a script.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<NodeShare>,
-    /// `--overlap`: the step's resources are not counted, other steps may use them too.
+    /// `--overlap`: it uses resources of other steps, so its own shares are counted to nobody.
     #[serde(default)]
     pub overlap: bool,
-    /// The number by which `srun` finds its step again; 0 for none.
+    /// The number by which its `srun` asks for the same step again; 0 for none.
     #[serde(default)]
     pub ticket: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -356,7 +357,7 @@ pub enum Outcome {
     Deadline,
     /// The node could not start it: Slurm's `JobLaunchFailure`, 0:53.
     LaunchFailed,
-    /// No capacity within the request's wait policy.
+    /// The request's wait policy ran out before it could start.
     NoCapacity,
 }
 
@@ -387,14 +388,14 @@ impl std::fmt::Display for ExitStatus {
     }
 }
 
-/// Slurm's states of a job; both dialects render from them.
+/// The state of a job as Slurm names it; both dialects render from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Pending,
-    /// Requeued and held after an end that an administrator should look at.
+    /// Requeued and held after an exit that somebody should look at.
     SpecialExit,
-    /// Held because its reservation was removed.
+    /// Held, because the reservation that it asked for is gone.
     ReservationGone,
     Configuring,
     Running,

@@ -1,4 +1,4 @@
-//! Requests of `scontrol create` and `update reservation`, and why they are refused.
+//! Requests for reservations: the fields of `scontrol create` and `update reservation`, and why one is refused.
 
 use crate::partition::Access;
 use crate::reservation::ReservationFlag;
@@ -6,11 +6,11 @@ use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Properties to set; `None` leaves a property as it is.
+/// A field that is `None` was not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReservationRequest {
-    /// `None` for a new reservation, whose name the server chooses.
+    /// `None` for a new reservation: a name is made up.
     pub name: Option<String>,
     pub start: Option<Timestamp>,
     pub end: Option<Timestamp>,
@@ -28,13 +28,13 @@ pub struct ReservationRequest {
     pub group_ids: Vec<(String, u32)>,
     pub accounts: Option<NamesEdit>,
     pub licenses: Option<Vec<(String, u32)>>,
-    /// An empty text removes the features.
+    /// Empty takes the features away.
     pub features: Option<String>,
     pub flags: Option<FlagsEdit>,
     pub purge_after_s: Option<u32>,
-    /// Zero removes the delay.
+    /// Zero takes the delay away.
     pub max_start_delay_s: Option<u32>,
-    /// Skips the next window.
+    /// The next window of a recurring reservation is left out.
     pub skip: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum DurationEdit {
 #[serde(rename_all = "snake_case")]
 pub enum NodesChoice {
     All,
-    /// An empty list has the scheduler choose nodes.
+    /// An empty list lets the scheduler choose others.
     Named(Vec<String>),
 }
 
@@ -77,7 +77,7 @@ pub struct FlagsEdit {
     pub flags: BTreeSet<ReservationFlag>,
 }
 
-/// The edit mixes admitted and denied names.
+/// A list that both admits and denies names cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MixedAccess;
 
@@ -87,7 +87,7 @@ impl NamesEdit {
         self.names.iter().map(|name| name.strip_prefix('-').unwrap_or(name))
     }
 
-    /// The access list after the edit; `None` if it names nobody.
+    /// The access list after this edit; `None` when it names nobody any more.
     pub fn edited(&self, before: Option<&Access>) -> Result<Option<Access>, MixedAccess> {
         let denied = self.names.iter().filter(|name| name.starts_with('-')).count();
         if denied > 0 && denied < self.names.len() {
@@ -103,7 +103,7 @@ impl NamesEdit {
             known.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>()
         };
         let after = match (self.edit, before) {
-            // Denying names of an admit list removes them from it.
+            // Denying names of an allow list takes them off it.
             (EditMode::Set, Some(Access::Only(known))) if denies => Access::Only(without(known)),
             (EditMode::Set, _) | (EditMode::Add, None | Some(Access::All)) if denies => {
                 Access::Except(names)
@@ -114,7 +114,7 @@ impl NamesEdit {
             (EditMode::Remove, Some(Access::Only(known))) => Access::Only(without(known)),
             (EditMode::Add, Some(Access::Except(known))) if denies => Access::Except(joined(known)),
             (EditMode::Remove, Some(Access::Except(known))) => Access::Except(joined(known)),
-            // Admitting a denied name removes it from the deny list.
+            // Adding a denied name takes it off the deny list.
             (EditMode::Add, Some(Access::Except(known))) => Access::Except(without(known)),
             (EditMode::Add, Some(Access::Only(_))) => return Err(MixedAccess),
         };
@@ -126,7 +126,7 @@ impl NamesEdit {
 }
 
 impl FlagsEdit {
-    /// The flags after the edit. As in Slurm, `=` adds flags too.
+    /// Slurm treats `=` as `+=` for flags.
     pub fn edited(&self, before: &BTreeSet<ReservationFlag>) -> BTreeSet<ReservationFlag> {
         match self.edit {
             EditMode::Set | EditMode::Add => before.union(&self.flags).copied().collect(),

@@ -1,10 +1,10 @@
-//! The site's settings for jobs on nodes: prolog and epilog programs, sampling of usage, scratch folders.
+//! What a site does around jobs on its nodes: prolog and epilog, sampling of usage, scratch and private folders.
 
 use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The default seconds between two samples of usage.
+/// The default of [`Site::sample_s`].
 pub const SAMPLE_S_DEFAULT: u32 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,11 +28,11 @@ pub struct Site {
     pub controller_prolog: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller_epilog: Option<String>,
-    /// `PrologFlags=Alloc`: the prolog runs at allocation, not at the first launch on the node.
+    /// `Alloc`: the prolog runs with the allocation, not before the first step on the node.
     pub prolog_at_allocation: bool,
-    /// `PrologFlags=NoHold`: `salloc` does not wait for the prologs; its steps do.
+    /// `NoHold`: the client of an allocation does not wait for the prologs; only its steps do.
     pub no_hold: bool,
-    /// `PrologFlags=DeferBatch`: the batch script waits for the prologs of all its nodes.
+    /// `DeferBatch`: a script waits for the prologs of all its nodes, not only of its own.
     pub defer_batch: bool,
     /// One prolog or epilog at a time on a node.
     pub one_at_a_time: bool,
@@ -41,14 +41,14 @@ pub struct Site {
     pub timeout_s: Option<u32>,
     /// A job whose prolog failed is requeued and held.
     pub hold_on_failure: bool,
-    /// Seconds between two samples of usage; 0 for samples at the end only.
+    /// Seconds between two samples of tasks' usage; 0: only at their ends.
     pub sample_s: u32,
     /// The parent of the jobs' scratch folders; `None` for the node's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateFolders>,
-    /// Nodes whose private folders differ.
+    /// Nodes whose private folders differ from `private`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub private_of: BTreeMap<String, Option<PrivateFolders>>,
 }
@@ -91,7 +91,7 @@ impl Site {
         Site { private, private_of: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Whether the job's launch waits for the prologs of all its nodes.
+    /// Whether a job's script or client waits until the prolog is over on all its nodes.
     pub fn prolog_is_awaited(&self, kind: LaunchKind, nodes: usize) -> bool {
         let waited = match kind {
             LaunchKind::Interactive => !self.no_hold,
@@ -103,7 +103,7 @@ impl Site {
     }
 }
 
-/// `job_container.conf`: folders of which each job has a private version.
+/// `job_container.conf`: folders of which each job has its own version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrivateFolders {
     /// The parent of the private versions.

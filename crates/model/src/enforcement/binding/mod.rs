@@ -1,6 +1,6 @@
-//! Binding of a step's tasks to CPUs and memory domains: the request, and the masks on one node.
+//! Bindings of a step's tasks to CPUs and memory domains: the request, and its result on one node.
 //!
-//! Like the limits of a job, a binding is a pure function of what the step has there: [`bind`].
+//! Like the limits of a job, a binding is a pure function of what the step has on the node: [`bind`].
 
 mod distribution;
 mod policy;
@@ -65,7 +65,7 @@ pub struct CpuBinding {
     /// Only the first thread of each core is used.
     #[serde(default)]
     pub one_thread: bool,
-    /// The level to bind to if no level has as many parts as there are tasks.
+    /// The level to bind to when no level has exactly as many parts as the tasks need.
     #[serde(default, rename = "otherwise", skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Level>,
 }
@@ -107,12 +107,12 @@ pub struct CpuPlace {
     pub ldom: u32,
 }
 
-/// The CPUs of a step on a node, to which its tasks can be bound.
+/// The CPUs that a step has on a node, which its tasks can be bound to.
 #[derive(Debug, Clone, Copy)]
 pub struct BindableCpus<'a> {
-    /// By socket, core and thread.
+    /// Sorted by socket, core and thread.
     pub places: &'a [CpuPlace],
-    /// The step has all CPUs of the node.
+    /// Whether these are all CPUs of the node.
     pub whole: bool,
     /// How many CPUs the machine has, for the width of masks.
     pub cpus: u32,
@@ -212,7 +212,7 @@ impl MaskBuilder<'_> {
         NodeBindings { list, ..self.plain("MASK", "mask_cpu:", masks) }
     }
 
-    /// One mask for all tasks: every CPU of the step.
+    /// Binds every task to all CPUs of the step.
     fn all_together(&self, missed: Option<Level>) -> NodeBindings {
         let bound = self.masks(vec![self.all.clone()]);
         match missed {
@@ -256,14 +256,14 @@ impl MaskBuilder<'_> {
         ldoms
     }
 
-    /// The CPUs of these memory domains. Unknown domains are ignored; if none is known, all CPUs.
+    /// The CPUs of these domains. Domains that do not exist are skipped; if none exists, all CPUs.
     fn of_ldoms(&self, wanted: &[u32]) -> CpuSet {
         let places = self.available.places.iter().filter(|place| wanted.contains(&place.ldom));
         let cpus: CpuSet = places.flat_map(|place| place.kernel.iter().copied()).collect();
         if cpus.is_empty() { self.all.clone() } else { cpus }
     }
 
-    /// The listed masks, cut to the step's CPUs. An empty mask stands for all of them.
+    /// Binds to the listed masks as far as the step has their CPUs. An empty mask means all CPUs.
     fn listed(
         &self,
         label: &'static str,
@@ -290,7 +290,7 @@ impl MaskBuilder<'_> {
 }
 
 impl NodeBindings {
-    /// The CPUs of the task with this number on the node; `None` if it is not bound.
+    /// The CPUs of a task; `None` when it is not bound.
     pub fn mask(&self, local_rank: u32) -> Option<&CpuSet> {
         let last = self.masks.len().checked_sub(1)?;
         self.masks.get((local_rank as usize).min(last))

@@ -1,8 +1,8 @@
 //! The keys of preemption: `PreemptType`, `PreemptMode`, `PreemptExemptTime` and `SchedulerTimeSlice`.
 
-use super::choices::{PreemptMode, PreemptType};
-use super::error::Findings;
-use super::record::Record;
+use crate::conf::error::Findings;
+use crate::conf::keys::choices::{PreemptMode, PreemptType};
+use crate::conf::keys::record::Record;
 use model::time::TimeLimit;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,18 +1,21 @@
 //! The cluster-wide settings of slurm.conf, and what holds where the file does not say.
-//! `global_keys` says which key sets which field; `rules` has those that need more than one row.
+//! `keys::global_keys` says which key sets which field; `rules` has the keys that need more than one row.
 
+pub mod backfill;
+pub mod preemption;
+mod requeue_exits;
 mod rules;
 
 use model::partition::DefaultMemory;
 use model::run::NicePolicy;
 
-use super::backfill::Backfill;
-use super::choices::{
+use self::backfill::Backfill;
+use self::preemption::Preemption;
+use crate::conf::keys::choices::{
     AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
     PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
 };
-use super::preemption::Preemption;
-use super::value::Parameters;
+use crate::conf::keys::value::Parameters;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Globals {
