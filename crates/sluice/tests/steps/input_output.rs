@@ -450,7 +450,7 @@ fn up_steps_are_listed_by_name_and_unknown_steps_are_not_signalled() {
     assert_eq!(cluster.shell(&format!("srun -J mine sh -c '{names}'")).ok(), "mine\n");
     let said = cluster.shell(&format!("salloc -Q srun -J inner sh -c '{names}'"));
     assert_eq!(said.ok(), "inner\n");
-    assert_eq!(cluster.shell("salloc -Q squeue -h -o %j").ok(), "interactive\n");
+    assert_eq!(cluster.shell("salloc -Q squeue -h -t R -o %j").ok(), "interactive\n");
     // Without `-n` the lines are labelled too; a file gives the number of tasks.
     assert_eq!(cluster.shell("srun -l echo hi").ok(), "0: hi\n");
     cluster.write("prog", "0-1 echo a\n2 echo b\n");
