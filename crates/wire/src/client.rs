@@ -81,7 +81,7 @@ pub enum Call {
     Usage {
         jobs: Vec<JobRef>,
     },
-    /// A job's script, its owner's and administrators' alone.
+    /// A job's script, for its owner and administrators alone.
     Script {
         job: JobId,
     },

@@ -85,6 +85,9 @@ impl State {
     }
 
     fn check_field(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
+        if chooses_files(field) {
+            authorise(self, &context.by, Act::ActAsOwner(job))?;
+        }
         let running = !job.is_waiting();
         match field {
             JobField::TimeLimit(limit) => self.check_limit(job, *limit, context),
@@ -278,5 +281,17 @@ impl State {
             );
         }
         Ok(())
+    }
+}
+
+/// Whether the field decides which files the owner's processes open. A name does so through `%x`, which is replaced in
+/// file names, when it leads into another folder.
+fn chooses_files(field: &JobField) -> bool {
+    match field {
+        JobField::WorkDir(_) | JobField::Stdin(_) | JobField::Stdout(_) | JobField::Stderr(_) => {
+            true
+        }
+        JobField::Name(name) => name.contains('/'),
+        _ => false,
     }
 }

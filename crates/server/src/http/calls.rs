@@ -151,10 +151,15 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 }
 
 fn done(reply: Reply) -> Result<Answer, Refusal> {
-    Ok(match reply {
-        Reply::PerJob(results) => Answer::Updated(results),
-        _ => Answer::Done,
-    })
+    match reply {
+        Reply::PerJob(results) => Ok(Answer::Updated(results)),
+        // The signal for one step of one job: a refusal there refuses the call.
+        Reply::Signals { results, .. } => {
+            let refusal = results.into_iter().find_map(|(_, result)| result.err());
+            refusal.map_or(Ok(Answer::Done), Err)
+        }
+        _ => Ok(Answer::Done),
+    }
 }
 
 fn one_job(job: JobId) -> JobFilter {
@@ -166,7 +171,7 @@ async fn submit(
     by: Principal,
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
-    settle_owner(&mut submission, &by)?;
+    settle_owner(&shared.read(), &mut submission, &by)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
@@ -223,7 +228,7 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
     let blob = {
         let state = shared.read();
         let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-        authorise(&state, by, Act::OwnJob(found))?;
+        authorise(&state, by, Act::ActAsOwner(found))?;
         found.spec.launch.script
     };
     let missing = || Refusal::Other(format!("job {job} has no script"));

@@ -75,7 +75,7 @@ impl Drop for Holder {
 fn may_hold(shared: &Shared, by: &Principal, job: JobId) -> Result<(), Refusal> {
     let state = shared.read();
     let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-    authorise(&state, by, Act::OwnJob(found))?;
+    authorise(&state, by, Act::ActAsOwner(found))?;
     match (found.spec.launch.kind, found.state()) {
         (LaunchKind::Interactive, s) if s != JobState::Completing && !s.is_ended() => Ok(()),
         _ => Err(Refusal::JobEnded(job)),

@@ -23,7 +23,7 @@ fn probe(
     submission: Submission,
 ) -> Result<(Submit, Probed, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
-    settle_owner(&mut submission, by)?;
+    settle_owner(&shared.read(), &mut submission, by)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;
     let submit = Submit { spec, array, hold, priority, het_components, test_only: true };
     let context = clock::context(by.clone());

@@ -30,7 +30,7 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let job = self.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-        authorise(self, &context.by, Act::OwnJob(job))?;
+        authorise(self, &context.by, Act::ActAsOwner(job))?;
         let attempt = active(job)?;
         let cpus_per_task = self.cpus_per_task(job, ask);
         let attempt_id = AttemptId { job: id, number: attempt.number };
