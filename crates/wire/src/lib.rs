@@ -14,6 +14,7 @@ pub mod report;
 pub mod reservation;
 pub mod resume;
 pub mod step;
+pub mod step_channel;
 pub mod stream;
 pub mod supervisor;
 pub mod version;
