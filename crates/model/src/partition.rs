@@ -185,3 +185,18 @@ pub enum OverSubscribe {
     Yes(u32),
     Force(u32),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_memory_per_gpu_applies_to_jobs_with_gpus_only() {
+        let per_gpu = Some(DefaultMemory::PerGpu(Bytes::from_mib(100)));
+        let per_cpu = Some(DefaultMemory::PerCpu(Bytes::from_mib(10)));
+        assert_eq!(DefaultMemory::applicable(per_gpu, per_cpu, true), per_gpu);
+        assert_eq!(DefaultMemory::applicable(per_gpu, per_cpu, false), per_cpu);
+        assert_eq!(DefaultMemory::applicable(per_gpu, None, false), None);
+        assert_eq!(DefaultMemory::applicable(None, per_cpu, true), per_cpu);
+    }
+}

@@ -1,4 +1,4 @@
-//! A step's launch, and the bytes between its tasks and the `srun` that waits for them.
+//! The launch of a step, and the frames between its tasks and its `srun`.
 
 use model::binding::{CpuBinding, MemBinding};
 use model::id::{JobId, StepId};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// components of a heterogeneous job; output and input come in smaller pieces.
 pub const STEP_PAYLOAD_MAX: usize = 256 << 10;
 
-/// What `srun` wants started. It listens at `encrypted_listen`; the supervisors dial it and prove `key`.
+/// A step as `srun` asks for it. `srun` listens at `encrypted_listen`; the supervisors dial it, and both prove `key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLaunch {
     pub name: String,
@@ -141,7 +141,7 @@ pub struct StepLayout {
     pub srun_prolog_epilog: SrunPrologEpilog,
 }
 
-/// What the site has `srun` run around its step, where it is and as its user.
+/// `SrunProlog` and `SrunEpilog`: `srun` runs them around its step, on its own machine and as its user.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SrunPrologEpilog {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,7 +173,7 @@ pub enum StepMessage {
         key: String,
         node: String,
         node_index: u32,
-        /// Tasks start when they are told to `Go`; who has not said this is not told.
+        /// The tasks start on `Go`. An older supervisor does not say this, and is not sent `Go`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },
@@ -207,7 +207,7 @@ pub enum StepMessage {
     InputCredit {
         bytes: u32,
     },
-    /// One that looks on read too slowly, and missed so many bytes.
+    /// An attached client read too slowly, and missed so many bytes.
     Skipped {
         bytes: u64,
     },
