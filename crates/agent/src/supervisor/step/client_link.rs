@@ -14,8 +14,9 @@ use wire::resume::{ReceiveCounter, ResendBuffer, ResumeGap};
 use wire::step::{STEP_PAYLOAD_MAX, StepLaunch, StepMessage, channel};
 use wire::step_channel::StepChannel;
 
-/// How long the addresses, dialled together, may take to answer and to prove the key.
-const DIAL_TIMEOUT: Duration = Duration::from_millis(2500);
+/// How long the addresses, dialled together, may take to answer and to prove the key. An `srun` that is not reached sooner
+/// connects by a stream meanwhile.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an `srun` that could not be dialled may take to connect by a stream, and one whose stream broke to
 /// reconnect.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
