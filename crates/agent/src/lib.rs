@@ -16,6 +16,8 @@
 //! their images is the agent's, `images/`; the health of GPUs is a fact of the node, `node/gpu_health.rs`; their
 //! metrics are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod cgroup;
 pub mod detect;
 #[doc(hidden)]

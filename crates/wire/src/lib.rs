@@ -10,6 +10,8 @@
 //!
 //! `golden` holds the JSON of each kind of message, word for word.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod call_kind;
 pub mod client;
 pub mod diagnostics;
