@@ -1,12 +1,10 @@
 //! No circle between the files of a crate: what a file imports never leads back to it. A module and its own children may
 //! import each other. The test is here because `model` is the crate that builds first.
 
+#![allow(clippy::disallowed_methods, reason = "this test reads the sources")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Crates that still have circles. None is to be added.
-const NOT_YET: &[&str] =
-    &["model", "slurm", "sched", "agent", "store", "wire", "cluster", "sluice"];
 
 type ModulePath = Vec<String>;
 
@@ -70,7 +68,7 @@ impl Modules {
     fn read(src: &Path) -> Self {
         let (mut files, mut modules) = (Vec::new(), Self::default());
         rust_files(src, &mut files);
-        for file in files {
+        for file in files.into_iter().filter(|f| !module_of(src, f).contains(&"tests".into())) {
             let (code, module) = (code_of(&file), module_of(src, &file));
             let paths = modules.0.entry(module.clone()).or_default();
             // A `pub use` may begin with a child's name: how an item is named from outside.
@@ -116,7 +114,7 @@ fn no_file_imports_itself_through_others() {
     for dir in std::fs::read_dir(crates).expect("crates").map(|e| e.expect("an entry").path()) {
         let modules = Modules::read(&dir.join("src"));
         let edges = modules.edges();
-        for start in edges.keys().filter(|_| !NOT_YET.iter().any(|name| dir.ends_with(name))) {
+        for start in edges.keys() {
             let (mut seen, mut open) = (BTreeSet::new(), vec![*start]);
             while let Some(at) = open.pop() {
                 open.extend(edges.get(at).into_iter().flatten().filter(|to| seen.insert(*to)));

@@ -111,7 +111,7 @@ impl<'a> PreemptionSearch<'a> {
             || qos.preempt_mode.as_deref().is_some_and(PreemptMode::is_within)
     }
 
-    /// Whether it has run for longer than the exempt time.
+    /// Whether the job has run for longer than the exempt time.
     fn is_past_exempt_time(&self, running: &RunningJob, mode: PreemptMode) -> bool {
         let exempt = self.qos(&running.qos).and_then(|qos| qos.preempt_exempt_s);
         let exempt_s = exempt.unwrap_or(self.view.policy.preempt.exempt_s);
@@ -141,7 +141,7 @@ impl<'a> PreemptionSearch<'a> {
     }
 
     /// Finds victims whose resources let one job of the shape start.
-    pub fn make_room(
+    pub fn find_victims(
         &mut self,
         finder: &mut SlotFinder<'_, 'a>,
         shape: &mut Shape<'_>,
@@ -299,7 +299,7 @@ impl<'a> PreemptionSearch<'a> {
         rights: PreemptRights<'_>,
     ) -> Option<PreemptionChoice> {
         let needs = shape.needs(part, finder.needs_cache, finder.baseline);
-        let mut rooms = Vec::new();
+        let mut options = Vec::new();
         for (&node, rank) in needs.candidates.iter().zip(Rank::all()) {
             if !finder.timelines.is_available(node) || !needs.admits(node) {
                 continue;
@@ -309,16 +309,16 @@ impl<'a> PreemptionSearch<'a> {
                 continue;
             };
             let lost: u64 = gone.iter().map(|on| self.now.since(on.0.start).as_secs()).sum();
-            rooms.push(((gone.len(), lost, rank), node, gone));
+            options.push(((gone.len(), lost, rank), node, gone));
         }
-        if rooms.len() < count {
+        if options.len() < count {
             return None;
         }
-        rooms.sort_by_key(|(cost, _, _)| *cost);
-        rooms.truncate(count);
+        options.sort_by_key(|(cost, _, _)| *cost);
+        options.truncate(count);
         let mut victims: Vec<Arc<RunningJob>> = Vec::new();
         let mut parts = Vec::new();
-        for (_, node, gone) in &rooms {
+        for (_, node, gone) in &options {
             let leaving = finder.baseline.on_node(*node).iter().filter(|on| self.is_leaving(&on.0));
             let gone: Vec<OnNode<'_>> = gone.iter().copied().chain(leaving).collect();
             let timeline = self.timeline_without(finder, *node, &gone);

@@ -1,10 +1,24 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
+//!
+//! - Client and server: [`client`] (calls and answers), `call_kind`; the views in [`view`], [`job_list`] (many jobs, what
+//!   they share once), [`explain`], [`diagnostics`], [`reservation`]; [`listing`] (squeue's options).
+//! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
+//! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
+//! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
+//!   after a broken connection: [`resume`].
+//! - All of them: [`frame`] (length, channel, payload) and [`version`].
+//!
+//! `golden` holds the JSON of each kind of message, word for word.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;
 pub mod frame;
+#[cfg(test)]
+mod golden;
 pub mod job_list;
 pub mod link;
 pub mod listing;
@@ -13,7 +27,10 @@ pub mod order;
 pub mod report;
 pub mod reservation;
 pub mod resume;
+#[cfg(test)]
+mod samples;
 pub mod step;
+pub mod step_channel;
 pub mod stream;
 pub mod supervisor;
 pub mod version;

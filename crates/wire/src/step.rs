@@ -1,4 +1,4 @@
-//! A step's launch, and the bytes between its tasks and the `srun` that waits for them.
+//! The launch of a step, and the frames between its tasks and its `srun`.
 
 use model::binding::{CpuBinding, MemBinding};
 use model::id::{JobId, StepId};
@@ -7,7 +7,11 @@ use model::step::StepShape;
 use model::time::TimeLimit;
 use serde::{Deserialize, Serialize};
 
-/// What `srun` wants started. It listens at `listen`; the supervisors dial it under `key`.
+/// The largest payload of a frame on a step's links. The largest that is sent is `GoAs` with the variables of all
+/// components of a heterogeneous job; output and input come in smaller pieces.
+pub const STEP_PAYLOAD_MAX: usize = 256 << 10;
+
+/// A step as `srun` asks for it. `srun` listens at `encrypted_listen`; the supervisors dial it, and both prove `key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLaunch {
     pub name: String,
@@ -25,8 +29,17 @@ pub struct StepLaunch {
     pub cpus_per_task: Option<u32>,
     #[serde(default)]
     pub node_list: Vec<String>,
-    /// Addresses to try in turn, `host:port`.
+    /// Where an `srun` of a build without encryption listens. Nobody dials it: such an `srun` asks for a stream through
+    /// the server, and a supervisor of that build finds nothing to dial here and waits for one.
+    #[serde(default)]
     pub listen: Vec<String>,
+    /// Where `srun` listens for encrypted links (`step_channel.rs`), each `IP:PORT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encrypted_listen: Vec<String>,
+    /// The network stack in which `srun` listens, as that machine names it: a loopback address is dialled in the same
+    /// one alone. `None`: no loopback address is dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_stack: Option<String>,
     /// 32 random bytes as hex, for this step alone.
     pub key: String,
     #[serde(default)]
@@ -128,7 +141,7 @@ pub struct StepLayout {
     pub srun_prolog_epilog: SrunPrologEpilog,
 }
 
-/// What the site has `srun` run around its step, where it is and as its user.
+/// `SrunProlog` and `SrunEpilog`: `srun` runs them around its step, on its own machine and as its user.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SrunPrologEpilog {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,10 +169,11 @@ pub struct StepNode {
 #[serde(rename_all = "snake_case")]
 pub enum StepMessage {
     Hello {
+        /// Empty: an encrypted link has proven the key, and a stream was opened with it.
         key: String,
         node: String,
         node_index: u32,
-        /// Tasks start when they are told to `Go`; who has not said this is not told.
+        /// The tasks start on `Go`. An older supervisor does not say this, and is not sent `Go`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },
@@ -193,7 +207,7 @@ pub enum StepMessage {
     InputCredit {
         bytes: u32,
     },
-    /// One that looks on read too slowly, and missed so many bytes.
+    /// An attached client read too slowly, and missed so many bytes.
     Skipped {
         bytes: u64,
     },

@@ -141,7 +141,7 @@ impl SlotFinder<'_, '_> {
         let now = self.timelines.now;
         if self.first_changed(shape, part, short, now).is_none_or(|(time, _)| time > now) {
             shape.full.failed = true;
-            shape.short.iter_mut().for_each(|lane| lane.failed = true);
+            shape.short.iter_mut().for_each(|search| search.failed = true);
         }
     }
 

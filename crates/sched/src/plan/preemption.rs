@@ -51,21 +51,21 @@ impl<'a> Planner<'a> {
         };
         let holder = known.demand.holder;
         let length = known.full.length;
-        let room = self.preempt.make_room(&mut finder, known, shape, rights, waiting.job);
-        let Some(room) = room else { return false };
-        let end = crate::free::backfill_slot::end_of(room.start, length);
-        for (node, until, amounts) in &room.left {
+        let found = self.preempt.find_victims(&mut finder, known, shape, rights, waiting.job);
+        let Some(found) = found else { return false };
+        let end = crate::free::backfill_slot::end_of(found.start, length);
+        for (node, until, amounts) in &found.left {
             self.timelines.vacate(*node, *until, amounts);
         }
-        let kept = BackfillSlot { start: BEGINNING, end, amounts: room.parts };
+        let kept = BackfillSlot { start: BEGINNING, end, amounts: found.parts };
         self.timelines.reserve(&kept, holder);
-        self.replay.mark_changed(kept.nodes().chain(room.left.iter().map(|(node, ..)| *node)));
+        self.replay.mark_changed(kept.nodes().chain(found.left.iter().map(|(node, ..)| *node)));
         // For the next plan these nodes count as changed, until the victims are gone.
-        let left = room.left.iter().map(|(node, ..)| *node);
+        let left = found.left.iter().map(|(node, ..)| *node);
         self.next_plan.touched_nodes.extend(left.chain(kept.nodes()));
-        let estimate = self.estimate_of(waiting.job, entry.partition, room.start, &kept);
+        let estimate = self.estimate_of(waiting.job, entry.partition, found.start, &kept);
         self.estimates.push(estimate);
-        self.preemptions.extend(room.victims);
+        self.preemptions.extend(found.victims);
         true
     }
 }

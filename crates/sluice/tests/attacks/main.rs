@@ -4,3 +4,4 @@
 mod harness;
 
 mod impersonation;
+mod step_links;

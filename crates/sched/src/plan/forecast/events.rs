@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// What a job waits for beside resources: room under a limit, or licenses.
+/// What a job waits for beside resources: a limit, or licenses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocker<'a> {
     /// The total that the limit is compared with.

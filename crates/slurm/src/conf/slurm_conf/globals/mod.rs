@@ -1,0 +1,290 @@
+//! The cluster-wide settings of slurm.conf, and what holds where the file does not say.
+//! `keys::global_keys` says which key sets which field; `rules` has the keys that need more than one row.
+
+pub mod backfill;
+pub mod preemption;
+mod requeue_exits;
+mod rules;
+
+use model::partition::DefaultMemory;
+use model::run::NicePolicy;
+
+use self::backfill::Backfill;
+use self::preemption::Preemption;
+use crate::conf::keys::choices::{
+    AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
+    PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
+};
+use crate::conf::keys::value::Parameters;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Globals {
+    /// Every `SlurmctldHost`, as written.
+    pub slurmctld_hosts: Vec<String>,
+    pub slurm_user: String,
+    pub ids: JobIds,
+    pub times: Times,
+    pub memory: MemoryDefaults,
+    pub scheduling: Scheduling,
+    pub priority: Priority,
+    pub preemption: Preemption,
+    pub accounting: Accounting,
+    pub launch: Launch,
+    pub programs: Programs,
+    /// `GresTypes`, or the names of all resources that nodes have.
+    pub gres_types: Vec<String>,
+    /// `Licenses` as written.
+    pub licenses: Option<String>,
+    /// The words of `PrivateData`, in lower case.
+    pub private_data: Vec<String>,
+    pub return_to_service: u16,
+    pub disable_root_jobs: bool,
+}
+
+/// Numbers of jobs, and how many there may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobIds {
+    pub first_job_id: u32,
+    pub max_job_id: u32,
+    pub max_job_count: u32,
+    /// The first array index that is too large.
+    pub max_array_size: u32,
+    pub max_step_count: u32,
+    pub max_tasks_per_node: u32,
+}
+
+/// Timeouts and waits, in the unit of the field's name. `None` is without end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Times {
+    pub slurmd_timeout_s: u32,
+    pub complete_wait_s: u32,
+    pub inactive_limit_s: u32,
+    pub kill_wait_s: u32,
+    pub message_timeout_s: u32,
+    pub min_job_age_s: u32,
+    pub over_time_limit_min: Option<u32>,
+    pub prolog_epilog_timeout_s: Option<u32>,
+    pub resv_over_run_min: Option<u32>,
+    pub unkillable_step_timeout_s: u32,
+    pub wait_time_s: u32,
+    pub health_check_interval_s: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryDefaults {
+    /// The memory of a job that asks for none; `None` is all memory of its nodes.
+    pub default: Option<DefaultMemory>,
+    /// The most memory that a job may ask for; `None` is without bound.
+    pub max: Option<DefaultMemory>,
+    pub cpus_per_gpu: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scheduling {
+    pub scheduler: SchedulerType,
+    pub parameters: Parameters,
+    pub backfill: Backfill,
+    pub select: SelectType,
+    pub select_parameters: Vec<SelectParameter>,
+    pub enforce_part_limits: EnforcePartLimits,
+    pub dependency_parameters: Parameters,
+    /// `TopologyPlugin` as written.
+    pub topology_plugin: String,
+    pub topology_parameters: Parameters,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Priority {
+    pub kind: PriorityType,
+    pub flags: Vec<PriorityFlag>,
+    pub favor_small: bool,
+    pub calc_period_min: u32,
+    /// `None`: usage does not decay.
+    pub decay_half_life_min: Option<u32>,
+    pub usage_reset: UsageReset,
+    pub max_age_min: u32,
+    pub weight_age: u32,
+    pub weight_assoc: u32,
+    pub weight_fairshare: u32,
+    pub weight_job_size: u32,
+    pub weight_partition: u32,
+    pub weight_qos: u32,
+    /// TRES in lower case with their weights, in the order written.
+    pub weight_tres: Vec<(String, f64)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accounting {
+    pub enforce: Vec<AccountingEnforce>,
+    pub tres: Vec<String>,
+    pub track_wckey: bool,
+    /// Seconds between two samples of a task's usage: zero is no samples, `None` is not configured.
+    pub sample_s: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    pub parameters: Parameters,
+    pub slurmd_parameters: Parameters,
+    pub interactive_step_options: String,
+    pub proctrack: ProctrackType,
+    pub task_plugins: Vec<TaskPlugin>,
+    pub task_plugin_parameters: Parameters,
+    pub cgroup_plugin: Option<CgroupPlugin>,
+    pub container_type: Option<String>,
+    pub mpi_default: String,
+    pub job_file_append: bool,
+    pub job_requeue: bool,
+    pub kill_on_bad_exit: bool,
+    /// Ranges of exit codes, both ends included.
+    pub requeue_exit: Vec<(i32, i32)>,
+    pub requeue_exit_hold: Vec<(i32, i32)>,
+    /// The pause before a requeued job starts again.
+    pub requeue_wait_s: u32,
+    pub propagate_nice: NicePolicy,
+    pub propagate_limits: Vec<String>,
+    pub propagate_limits_except: Vec<String>,
+    pub tmp_fs: String,
+}
+
+/// Programs as written. `prolog` and `epilog` may be lists or patterns: the server expands them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Programs {
+    pub prolog: Option<String>,
+    pub epilog: Option<String>,
+    pub prolog_slurmctld: Option<String>,
+    pub epilog_slurmctld: Option<String>,
+    pub task_prolog: Option<String>,
+    pub task_epilog: Option<String>,
+    pub srun_prolog: Option<String>,
+    pub srun_epilog: Option<String>,
+    pub unkillable_step: Option<String>,
+    pub health_check: Option<String>,
+    pub health_check_node_state: Vec<String>,
+    pub mail: Option<String>,
+    pub prolog_flags: Vec<PrologFlag>,
+}
+
+impl Default for Globals {
+    fn default() -> Self {
+        Self {
+            slurmctld_hosts: Vec::new(),
+            slurm_user: "root".to_owned(),
+            ids: JobIds::default(),
+            times: Times::default(),
+            memory: MemoryDefaults { default: None, max: None, cpus_per_gpu: None },
+            scheduling: Scheduling::default(),
+            priority: Priority::default(),
+            preemption: Preemption::default(),
+            accounting: Accounting {
+                enforce: Vec::new(),
+                tres: Vec::new(),
+                track_wckey: false,
+                sample_s: None,
+            },
+            launch: Launch::default(),
+            programs: Programs::default(),
+            gres_types: Vec::new(),
+            licenses: None,
+            private_data: Vec::new(),
+            return_to_service: 0,
+            disable_root_jobs: false,
+        }
+    }
+}
+
+impl Default for JobIds {
+    fn default() -> Self {
+        Self {
+            first_job_id: 1,
+            max_job_id: 0x03ff_0000,
+            max_job_count: 10_000,
+            max_array_size: 1_001,
+            max_step_count: 40_000,
+            max_tasks_per_node: 512,
+        }
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            slurmd_timeout_s: 300,
+            complete_wait_s: 0,
+            inactive_limit_s: 0,
+            kill_wait_s: 30,
+            message_timeout_s: 10,
+            min_job_age_s: 300,
+            over_time_limit_min: Some(0),
+            prolog_epilog_timeout_s: None,
+            resv_over_run_min: Some(0),
+            unkillable_step_timeout_s: 60,
+            wait_time_s: 0,
+            health_check_interval_s: 0,
+        }
+    }
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self {
+            scheduler: SchedulerType::Backfill,
+            parameters: Parameters::default(),
+            backfill: Backfill::default(),
+            select: SelectType::ConsTres,
+            select_parameters: vec![SelectParameter::CoreMemory],
+            enforce_part_limits: EnforcePartLimits::No,
+            dependency_parameters: Parameters::default(),
+            topology_plugin: "topology/none".to_owned(),
+            topology_parameters: Parameters::default(),
+        }
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        const WEEK_MIN: u32 = 7 * 24 * 60;
+        Self {
+            kind: PriorityType::Basic,
+            flags: Vec::new(),
+            favor_small: false,
+            calc_period_min: 5,
+            decay_half_life_min: Some(WEEK_MIN),
+            usage_reset: UsageReset::None,
+            max_age_min: WEEK_MIN,
+            weight_age: 0,
+            weight_assoc: 0,
+            weight_fairshare: 0,
+            weight_job_size: 0,
+            weight_partition: 0,
+            weight_qos: 0,
+            weight_tres: Vec::new(),
+        }
+    }
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            parameters: Parameters::default(),
+            slurmd_parameters: Parameters::default(),
+            interactive_step_options: "--interactive --preserve-env --pty $SHELL".to_owned(),
+            proctrack: ProctrackType::Cgroup,
+            task_plugins: vec![TaskPlugin::None],
+            task_plugin_parameters: Parameters::default(),
+            cgroup_plugin: None,
+            container_type: None,
+            mpi_default: "none".to_owned(),
+            job_file_append: false,
+            job_requeue: true,
+            kill_on_bad_exit: false,
+            requeue_exit: Vec::new(),
+            requeue_exit_hold: Vec::new(),
+            requeue_wait_s: 120,
+            propagate_nice: NicePolicy::Daemon,
+            propagate_limits: Vec::new(),
+            propagate_limits_except: Vec::new(),
+            tmp_fs: "/tmp".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Cluster-wide keys that depend on one another, have a grammar of their own, or are bounded more
+//! narrowly than their kind.
+
+use model::run::NicePolicy;
+
+use super::backfill::Backfill;
+use super::preemption::Preemption;
+use super::requeue_exits;
+use super::{Globals, JobIds};
+use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::keys::choices::{Choice, PriorityFlag, PrologFlag};
+use crate::conf::keys::global_keys::store_fields;
+use crate::conf::keys::record::Record;
+use crate::conf::keys::value::{self, Parameters};
+use crate::conf::slurm_conf::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
+use crate::conf::slurm_conf::tres_weights;
+
+/// The largest number of a job that Slurm's packed ids can hold.
+const JOB_ID_MAX: u32 = 0x03ff_ffff;
+const ARRAY_SIZE_MAX: u32 = 4_000_001;
+
+/// Slurm's tools print an unlimited 16-bit value as this number, so files have it in that meaning.
+const PROLOG_TIMEOUT_UNLIMITED_S: u32 = 65_534;
+
+/// Words of `PriorityFlags` that nothing here depends on.
+const PRIORITY_FLAGS_WITHOUT_EFFECT: [PriorityFlag; 4] = [
+    PriorityFlag::CalculateRunning,
+    PriorityFlag::DepthOblivious,
+    PriorityFlag::IncrOnly,
+    PriorityFlag::NoFairTree,
+];
+
+impl Globals {
+    /// The settings of the single keys of slurm.conf. The order of the checks is that in which their errors
+    /// are told.
+    pub(in super::super) fn read(
+        record: &Record,
+        slurmctld_hosts: Vec<String>,
+        findings: &mut Findings,
+    ) -> Globals {
+        let mut globals = Globals { slurmctld_hosts, ..Globals::default() };
+        store_fields(record, &mut globals);
+        check_job_ids(record, &globals.ids, findings);
+        globals.times.prolog_epilog_timeout_s = prolog_timeout(record);
+        globals.memory.default = memory_keys::read(record, &DEFAULT_MEMORY, findings);
+        globals.memory.max = memory_keys::read(record, &MAX_MEMORY, findings);
+        let scheduling = &mut globals.scheduling;
+        scheduling.backfill = Backfill::read(record, &scheduling.parameters, findings);
+        notice_priority_flags(record, &globals.priority.flags, findings);
+        globals.priority.weight_tres = tres_weights::PRIORITY.read(record, findings);
+        globals.preemption = Preemption::read(record, findings);
+        globals.accounting.sample_s = sample_interval(record, findings);
+        let launch = &mut globals.launch;
+        launch.requeue_exit = requeue_exits::read(record, "RequeueExit", findings);
+        launch.requeue_exit_hold = requeue_exits::read(record, "RequeueExitHold", findings);
+        launch.requeue_wait_s = requeue_wait(record).unwrap_or(launch.requeue_wait_s);
+        launch.propagate_nice = nice_policy(record);
+        check_prolog_flags(record, &globals.programs.prolog_flags, findings);
+        globals.private_data = record.words("PrivateData");
+        globals.private_data.retain(|word| word != "none");
+        globals
+    }
+}
+
+fn check_job_ids(record: &Record, ids: &JobIds, findings: &mut Findings) {
+    let bounds = [
+        ("FirstJobId", ids.first_job_id, 1, ids.max_job_id),
+        ("MaxJobId", ids.max_job_id, 1, JOB_ID_MAX),
+        ("MaxJobCount", ids.max_job_count, 2, u32::MAX),
+        ("MaxArraySize", ids.max_array_size, 0, ARRAY_SIZE_MAX),
+    ];
+    for (key, number, min, max) in bounds {
+        let entry = record.entry(key).filter(|_| !(min..=max).contains(&number));
+        if let Some(entry) = entry {
+            let expected = format!("expected from {min} to {max}");
+            findings.wrong(&entry.place, key, &entry.text, expected);
+        }
+    }
+}
+
+fn prolog_timeout(record: &Record) -> Option<u32> {
+    let timeout_s: Option<u32> = record.limit("PrologEpilogTimeout")?;
+    timeout_s.filter(|timeout_s| *timeout_s < PROLOG_TIMEOUT_UNLIMITED_S)
+}
+
+fn notice_priority_flags(record: &Record, flags: &[PriorityFlag], findings: &mut Findings) {
+    let Some(entry) = record.entry("PriorityFlags") else { return };
+    for flag in flags.iter().filter(|flag| PRIORITY_FLAGS_WITHOUT_EFFECT.contains(flag)) {
+        let key = format!("PriorityFlags={}", flag.word());
+        findings.notice(&entry.place, key, NoticeKind::NoEffect);
+    }
+}
+
+/// The seconds between two samples of a task's usage, by `JobAcctGatherType` and `JobAcctGatherFrequency`.
+fn sample_interval(record: &Record, findings: &mut Findings) -> Option<u32> {
+    const KEY: &str = "JobAcctGatherFrequency";
+    let gather = record.text("JobAcctGatherType");
+    if gather.is_some_and(|word| word.eq_ignore_ascii_case("jobacct_gather/none")) {
+        return Some(0);
+    }
+    let entry = record.entry(KEY)?;
+    let mut task_s = None;
+    for part in value::words(&entry.text) {
+        let (kind, seconds) = part.split_once('=').unwrap_or(("task", part));
+        match (kind.to_ascii_lowercase().as_str(), seconds.parse::<u32>()) {
+            ("task", Ok(seconds)) => task_s = Some(seconds),
+            ("energy" | "network" | "filesystem", Ok(_)) => {}
+            _ => {
+                let expected = format!("{part:?}: expected seconds such as 30, or task=30");
+                findings.wrong(&entry.place, KEY, &entry.text, expected);
+            }
+        }
+    }
+    task_s
+}
+
+/// A requeued job of Slurm waits until the credential of its former start has expired.
+fn requeue_wait(record: &Record) -> Option<u32> {
+    Parameters::new(record.words("AuthInfo")).get("cred_expire")?.parse().ok()
+}
+
+fn nice_policy(record: &Record) -> NicePolicy {
+    match record.number("PropagatePrioProcess").unwrap_or(0u32) {
+        0 => NicePolicy::Daemon,
+        1 => NicePolicy::Submitter,
+        _ => NicePolicy::BelowDaemon,
+    }
+}
+
+fn check_prolog_flags(record: &Record, flags: &[PrologFlag], findings: &mut Findings) {
+    const KEY: &str = "PrologFlags";
+    let Some(entry) = record.entry(KEY) else { return };
+    if flags.contains(&PrologFlag::X11) {
+        let key = format!("{KEY}={}", PrologFlag::X11.word());
+        findings.notice(&entry.place, key, NoticeKind::NoEffect);
+    }
+    for other in [PrologFlag::Contain, PrologFlag::X11] {
+        if flags.contains(&PrologFlag::NoHold) && flags.contains(&other) {
+            let expected = format!("expected NoHold without {}", other.word());
+            findings.wrong(&entry.place, KEY, &entry.text, expected);
+        }
+    }
+}
