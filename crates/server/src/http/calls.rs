@@ -79,13 +79,13 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
         Call::UpdateJob { job, change } => {
-            done(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
+            change_answer(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
         }
         Call::UpdateNode { nodes, change } => {
-            done(shared.writer.run(Command::ChangeNode { nodes, change }, by).await?)
+            change_answer(shared.writer.run(Command::ChangeNode { nodes, change }, by).await?)
         }
         Call::UpdatePartition { name, change } => {
-            done(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
+            change_answer(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
@@ -106,10 +106,10 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
                 batch_only: false,
                 full: false,
             };
-            done(shared.writer.run(Command::Cancel(Box::new(cancel)), by).await?)
+            change_answer(shared.writer.run(Command::Cancel(Box::new(cancel)), by).await?)
         }
         Call::Relinquish { job, exit } => {
-            done(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
+            change_answer(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
         }
         other => administer(shared, by, other).await,
     }
@@ -147,10 +147,10 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::RemoveQos { name } => Command::RemoveQos { name },
         other => unreachable!("{other:?} is answered above"),
     };
-    done(shared.writer.run(command, by).await?)
+    change_answer(shared.writer.run(command, by).await?)
 }
 
-fn done(reply: Reply) -> Result<Answer, Refusal> {
+fn change_answer(reply: Reply) -> Result<Answer, Refusal> {
     Ok(match reply {
         Reply::PerJob(results) => Answer::Updated(results),
         _ => Answer::Done,

@@ -70,7 +70,7 @@ impl StepFixture {
         let stream = TcpStream::connect(&self.address).expect("the listener is open");
         let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
         let (key, node) = (self.key.clone(), node.to_owned());
-        supervisor.say(&StepMessage::Hello { key, node, node_index: 0, waits });
+        supervisor.send(&StepMessage::Hello { key, node, node_index: 0, waits });
         supervisor
     }
 
@@ -100,7 +100,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn say(&mut self, message: &StepMessage) {
+    fn send(&mut self, message: &StepMessage) {
         let mut bytes = Vec::new();
         frame::encode_message(channel::CONTROL, message, &mut bytes).expect("small");
         self.stream.write_all(&bytes).expect("srun listens");
@@ -115,11 +115,11 @@ impl Supervisor {
 
     fn exited(&mut self, task: u32, code: i32) {
         let exit = ExitStatus { code, signal: 0 };
-        self.say(&StepMessage::Exited { task, exit, oom: false });
+        self.send(&StepMessage::Exited { task, exit, oom: false });
     }
 
     /// The next frame from `srun`.
-    fn hear(&mut self) -> Frame {
+    fn receive(&mut self) -> Frame {
         loop {
             if let Some(frame) = self.decoder.next_frame().expect("well formed") {
                 return frame;
@@ -131,8 +131,8 @@ impl Supervisor {
         }
     }
 
-    fn hear_message(&mut self) -> StepMessage {
-        frame::decode_message(&self.hear().payload).expect("a message")
+    fn receive_message(&mut self) -> StepMessage {
+        frame::decode_message(&self.receive().payload).expect("a message")
     }
 }
 
@@ -141,15 +141,15 @@ fn output_is_passed_on_and_the_highest_code_is_the_outcome() {
     let fixture = StepFixture::new(2, None);
     let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
-        one.say(&StepMessage::Started { task: 0, pid: 1 });
-        two.say(&StepMessage::Started { task: 1, pid: 1 });
+        one.send(&StepMessage::Started { task: 0, pid: 1 });
+        two.send(&StepMessage::Started { task: 1, pid: 1 });
         one.output(channel::STDOUT, 0, "zero\n");
         one.exited(0, 3);
-        one.say(&StepMessage::Gone);
+        one.send(&StepMessage::Gone);
         two.exited(1, 0);
         // Output that comes before `Gone` still counts.
         two.output(channel::STDERR, 1, "one\n");
-        two.say(&StepMessage::Gone);
+        two.send(&StepMessage::Gone);
     });
     let (outcome, text) = fixture.run();
     tasks.join().expect("no panic");
@@ -164,14 +164,14 @@ fn input_and_its_end_go_to_every_task_once_all_have_started() {
     let fixture = StepFixture::new(2, Some("hello"));
     let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
-        one.say(&StepMessage::Started { task: 0, pid: 1 });
-        two.say(&StepMessage::Started { task: 1, pid: 1 });
+        one.send(&StepMessage::Started { task: 0, pid: 1 });
+        two.send(&StepMessage::Started { task: 1, pid: 1 });
         for (task, supervisor) in [(0, &mut one), (1, &mut two)] {
-            let bytes = supervisor.hear();
+            let bytes = supervisor.receive();
             assert_eq!((bytes.channel, bytes.payload.as_slice()), (channel::STDIN, &b"hello"[..]));
-            assert_eq!(supervisor.hear_message(), StepMessage::InputEnd);
+            assert_eq!(supervisor.receive_message(), StepMessage::InputEnd);
             supervisor.exited(task, 0);
-            supervisor.say(&StepMessage::Gone);
+            supervisor.send(&StepMessage::Gone);
         }
     });
     let (outcome, _) = fixture.run();
@@ -191,10 +191,10 @@ fn tasks_start_after_the_srun_prolog() {
     fixture.step.granted = true;
     let mut one = fixture.supervisor_with("n1", true);
     let tasks = std::thread::spawn(move || {
-        assert_eq!(one.hear_message(), StepMessage::Go);
+        assert_eq!(one.receive_message(), StepMessage::Go);
         assert!(done.exists());
         one.exited(0, 0);
-        one.say(&StepMessage::Gone);
+        one.send(&StepMessage::Gone);
     });
     assert_eq!(fixture.run().0.code, 0);
     tasks.join().expect("no panic");
@@ -204,7 +204,7 @@ fn tasks_start_after_the_srun_prolog() {
 fn tasks_of_a_lost_node_count_as_failed() {
     let fixture = StepFixture::new(1, None);
     let mut one = fixture.supervisor("n1");
-    one.say(&StepMessage::Started { task: 0, pid: 1 });
+    one.send(&StepMessage::Started { task: 0, pid: 1 });
     drop(one);
     let (outcome, _) = fixture.run();
     assert_eq!(outcome.code, 1);
@@ -254,12 +254,12 @@ fn het_components_start_together_and_the_highest_code_is_the_outcome() {
         for (at, supervisor) in [(0, &mut one), (1, &mut two)] {
             let environment = vec!["A=b".to_owned(), format!("SLURM_NODEID={at}")];
             let word = StepMessage::GoAs { first_rank: at, environment };
-            assert_eq!(supervisor.hear_message(), word);
+            assert_eq!(supervisor.receive_message(), word);
         }
         one.exited(0, 5);
-        one.say(&StepMessage::Gone);
+        one.send(&StepMessage::Gone);
         two.exited(0, 3);
-        two.say(&StepMessage::Gone);
+        two.send(&StepMessage::Gone);
     });
     let outcome = run(fixtures).expect("all could start");
     tasks.join().expect("no panic");
