@@ -1,6 +1,6 @@
 //! The keys of an association: of a user in an account, or of an account itself.
 
-use super::line::{Operator, Term};
+use super::command_line::{Operator, Term};
 use super::value::{self, Fault};
 use crate::command::slurm::query::CommandError;
 use model::account::{Association, NORMAL_QOS, Shares};
@@ -60,7 +60,7 @@ pub fn apply(
     view: &AccountsView,
 ) -> Result<(), CommandError> {
     let row = KEYS.iter().find(|(names, _)| term.is(names));
-    let (_, set) = row.ok_or_else(|| super::line::unknown_option(&term.typed))?;
+    let (_, set) = row.ok_or_else(|| super::command_line::unknown_option(&term.typed))?;
     check_qos(term, view)?;
     let changes_list = matches!(term.operator, Operator::Add | Operator::Remove);
     // An empty list inherits from the account. Adding or removing starts from the inherited list.
@@ -71,7 +71,7 @@ pub fn apply(
 }
 
 fn refused(term: &Term, lines: &str) -> CommandError {
-    CommandError::message(format!("{lines}\n{}", super::line::unknown_option(&term.typed)))
+    CommandError::message(format!("{lines}\n{}", super::command_line::unknown_option(&term.typed)))
 }
 
 /// The named QOS must exist.

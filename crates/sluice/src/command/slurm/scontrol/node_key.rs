@@ -8,14 +8,14 @@ use model::change::NodeChange;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeKey {
-    StateAction,
+    State,
     Reason,
     Weight,
     Features,
 }
 
 const KEYS: &[(&str, NodeKey)] = &[
-    ("StateAction", NodeKey::State),
+    ("State", NodeKey::State),
     ("Reason", NodeKey::Reason),
     ("Weight", NodeKey::Weight),
     ("AvailableFeatures", NodeKey::Features),
@@ -93,7 +93,7 @@ fn parse_state(pair: &Pair) -> Result<StateAction, CommandError> {
     let row = STATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.value));
     match row {
         Some((name, StateAction::Unsupported)) => Err(CommandError::message(format!(
-            "StateAction={name} is not supported\nRequest aborted"
+            "State={name} is not supported\nRequest aborted"
         ))),
         Some((_, state)) => Ok(*state),
         None => Err(CommandError::message(format!(
@@ -125,8 +125,8 @@ mod tests {
         let reason = || "bad gpu 3".to_owned();
         let table = [
             (&["state=drain", "reason=bad gpu 3"][..], NodeChange::Drain { reason: reason() }),
-            (&["Reason=bad gpu 3", "StateAction=DOWN"], NodeChange::Down { reason: reason() }),
-            (&["StateAction=fail", "Reason=bad gpu 3"], NodeChange::Fail { reason: reason() }),
+            (&["Reason=bad gpu 3", "State=DOWN"], NodeChange::Down { reason: reason() }),
+            (&["State=fail", "Reason=bad gpu 3"], NodeChange::Fail { reason: reason() }),
             (&["state=resume"], NodeChange::Resume),
             (&["state=idle", "reason=x"], NodeChange::Resume),
             (&["state=undrain"], NodeChange::Undrain),
@@ -144,7 +144,7 @@ mod tests {
         let table = [
             (&["state=down"][..], "You must specify a reason"),
             (&["state=drain", "reason="], "You must specify a reason"),
-            (&["state=power_down"], "StateAction=POWER_DOWN is not supported"),
+            (&["state=power_down"], "State=POWER_DOWN is not supported"),
             (&["weight=x"], "Invalid input: weight=x: expected a whole number"),
             (&["colour=red"], "Update of this parameter is not supported: colour=red"),
         ];

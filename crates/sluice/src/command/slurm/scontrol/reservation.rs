@@ -139,7 +139,7 @@ fn error(text: String) -> CommandError {
 }
 
 /// Reads all words. Nothing is sent if one of them is invalid.
-fn asked<'a>(
+fn read_request<'a>(
     words: impl Iterator<Item = &'a String>,
     done: &str,
 ) -> Result<ReservationRequest, CommandError> {

@@ -188,7 +188,7 @@ impl HetStepRunner {
         let asked = |part: &HetStep| part.step.streams.kill_on_bad_exit();
         let kills = self.kill_on_bad_exit.or_else(|| self.parts.first().map(asked));
         if kills == Some(true) {
-            self.steps().for_each(Step::say_ends);
+            self.steps().for_each(Step::report_task_ends);
             self.steps().for_each(Step::terminate_rest);
         }
     }
