@@ -92,9 +92,9 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
 fn parse_state(pair: &Pair) -> Result<StateAction, CommandError> {
     let row = STATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.value));
     match row {
-        Some((name, StateAction::Unsupported)) => Err(CommandError::message(format!(
-            "State={name} is not supported\nRequest aborted"
-        ))),
+        Some((name, StateAction::Unsupported)) => {
+            Err(CommandError::message(format!("State={name} is not supported\nRequest aborted")))
+        }
         Some((_, state)) => Ok(*state),
         None => Err(CommandError::message(format!(
             "Invalid input: {}\nRequest aborted\n\
