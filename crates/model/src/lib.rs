@@ -8,6 +8,7 @@ pub mod amount;
 pub mod array;
 pub mod attempt;
 pub mod binding;
+pub mod bounds;
 pub mod change;
 pub mod constraint;
 pub mod cpuset;
